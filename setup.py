@@ -1,0 +1,134 @@
+"""Builds the extension modules: every pyx/manytail/<name>.pyx becomes manytail.<name>.
+
+All else about the package is declared in pyproject.toml. What has to be code is here: the compiler flags, which are known only once the compiler
+is; the Cython directives; the headers, which are copied into the wheel; and the switches that the tests and CI set in the environment:
+
+    MANYTAIL_SANITIZE=thread|address   instrument with TSan, or with ASan and UBSan (gcc and clang)
+    MANYTAIL_DEBUG=1                   -O0 -g, C assertions on
+    MANYTAIL_DELAYS=1                  planted delays between the steps of the algorithms, for stress runs
+    MANYTAIL_COVERAGE=1                line tracing, for the Cython.Coverage plugin; far too slow to measure with
+
+A build whose switches differ from those of the last one rebuilds everything.
+"""
+
+import os
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
+
+BUILD = Path("build/cython")
+HEADERS = sorted(Path("include").rglob("*.h"))
+
+DIRECTIVES = {
+    "language_level": 3,
+    "freethreading_compatible": True,
+    "binding": True,
+    "embedsignature": True,
+    "embedsignature.format": "python",
+}
+
+GNU = ["-std=gnu11", "-fvisibility=hidden", "-fno-strict-aliasing"]
+MSVC = ["/std:c11", "/experimental:c11atomics"]
+SANITIZERS = {"thread": "-fsanitize=thread", "address": "-fsanitize=address,undefined"}
+
+
+def switch(name):
+    """Whether an on/off switch of the environment is set; anything but 0, 1 and nothing is a typing error."""
+    value = os.environ.get(name, "")
+    if value not in ("", "0", "1"):
+        raise SystemExit(f"{name}={value!r}: expected 1 or 0")
+    return value == "1"
+
+
+def sanitizer():
+    value = os.environ.get("MANYTAIL_SANITIZE", "")
+    if value and value not in SANITIZERS:
+        raise SystemExit(f"MANYTAIL_SANITIZE={value!r}: expected one of {', '.join(SANITIZERS)}")
+    return value
+
+
+SANITIZE, DEBUG, DELAYS, COVERAGE = sanitizer(), switch("MANYTAIL_DEBUG"), switch("MANYTAIL_DELAYS"), switch("MANYTAIL_COVERAGE")
+
+
+def macros():
+    defined = []
+    if DELAYS:
+        defined.append(("MT_DELAYS", "1"))
+    if COVERAGE:
+        # Python 3.12+ would report lines through sys.monitoring, which the coverage plugin does not read.
+        defined += [("CYTHON_TRACE_NOGIL", "1"), ("CYTHON_USE_SYS_MONITORING", "0")]
+    return defined
+
+
+def compile_flags(msvc):
+    if msvc:
+        return MSVC + (["/Od", "/Zi", "/UNDEBUG"] if DEBUG else ["/O2"])
+    flags = GNU + (["-O0", "-g3", "-UNDEBUG"] if DEBUG else ["-O3"])
+    if SANITIZE:
+        flags += [SANITIZERS[SANITIZE], "-g", "-O1", "-fno-omit-frame-pointer"]
+    return flags
+
+
+def switches_changed():
+    """True when the objects that lie in build/ were made with other switches; notes the present ones."""
+    note = BUILD / "switches"
+    now = f"sanitize={SANITIZE} debug={DEBUG} delays={DELAYS} coverage={COVERAGE}\n"
+    before = note.read_text() if note.exists() else None
+    note.parent.mkdir(parents=True, exist_ok=True)
+    note.write_text(now)
+    return before is not None and before != now
+
+
+def extensions():
+    # Cython follows the header that a module names, not the headers which that one includes.
+    depends = [str(path) for path in [*HEADERS, *sorted(Path("python/manytail").glob("*.pxd")), *sorted(Path("pyx/manytail").glob("*.pxi"))]]
+    modules = [
+        Extension(f"manytail.{source.stem}", [source.as_posix()], include_dirs=["include"], depends=depends, define_macros=macros())
+        for source in sorted(Path("pyx/manytail").glob("*.pyx"))
+    ]
+    return cythonize(
+        modules,
+        include_path=["python"],  # the .pxd files are public and live in the package
+        build_dir=None if COVERAGE else str(BUILD),  # the coverage plugin looks for the C beside the .pyx
+        compiler_directives=DIRECTIVES | {"linetrace": COVERAGE},
+        force=FORCE,
+    )
+
+
+class BuildExt(build_ext):
+    """build_ext with the flags of the compiler that it turns out to have."""
+
+    def finalize_options(self):
+        super().finalize_options()
+        self.force = self.force or FORCE
+
+    def build_extensions(self):
+        msvc = self.compiler.compiler_type == "msvc"
+        if msvc and SANITIZE:
+            raise SystemExit(f"MANYTAIL_SANITIZE={SANITIZE}: needs gcc or clang")
+        for module in self.extensions:
+            module.extra_compile_args += compile_flags(msvc)
+            if SANITIZE:
+                module.extra_link_args.append(SANITIZERS[SANITIZE])
+        super().build_extensions()
+
+
+class BuildPy(build_py):
+    """build_py that puts the headers into the wheel, as manytail/include; an editable install reads them where they are."""
+
+    def run(self):
+        super().run()
+        if self.editable_mode:
+            return
+        for header in HEADERS:
+            target = Path(self.build_lib, "manytail", header)
+            self.mkpath(str(target.parent))
+            self.copy_file(str(header), str(target))
+
+
+FORCE = switches_changed()
+
+setup(ext_modules=extensions(), cmdclass={"build_ext": BuildExt, "build_py": BuildPy})
