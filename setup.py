@@ -82,13 +82,21 @@ def switches_changed():
     return before is not None and before != now
 
 
+def drop_stale_c(source):
+    """Remove the C of a module whose own .pxd is newer: Cython looks for that beside the .pyx, ours are in the package."""
+    made = BUILD / source.with_suffix(".c")
+    pxd = Path("python/manytail", source.stem).with_suffix(".pxd")
+    if made.exists() and pxd.exists() and made.stat().st_mtime < pxd.stat().st_mtime:
+        made.unlink()
+
+
 def extensions():
     # Cython follows the header that a module names, not the headers which that one includes.
     depends = [str(path) for path in [*HEADERS, *sorted(Path("python/manytail").glob("*.pxd")), *sorted(Path("pyx/manytail").glob("*.pxi"))]]
-    modules = [
-        Extension(f"manytail.{source.stem}", [source.as_posix()], include_dirs=["include"], depends=depends, define_macros=macros())
-        for source in sorted(Path("pyx/manytail").glob("*.pyx"))
-    ]
+    modules = []
+    for source in sorted(Path("pyx/manytail").glob("*.pyx")):
+        drop_stale_c(source)
+        modules.append(Extension(f"manytail.{source.stem}", [source.as_posix()], include_dirs=["include"], depends=depends, define_macros=macros()))
     return cythonize(
         modules,
         include_path=["python"],  # the .pxd files are public and live in the package
