@@ -12,6 +12,7 @@ A build whose switches differ from those of the last one rebuilds everything.
 """
 
 import os
+import sysconfig
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -112,6 +113,9 @@ class BuildExt(build_ext):
     def finalize_options(self):
         super().finalize_options()
         self.force = self.force or FORCE
+        if self.inplace or self.editable_mode:
+            # pip would compile each editable install in a new temporary directory; kept here, the next one compiles what changed.
+            self.build_lib = self.build_temp = f"build/inplace{Path(sysconfig.get_config_var('EXT_SUFFIX')).stem}"
 
     def build_extensions(self):
         msvc = self.compiler.compiler_type == "msvc"

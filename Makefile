@@ -1,0 +1,119 @@
+# Every step of development and CI as one command. Needs Python 3.11+ (with venv and C headers), a C compiler and make; whatever else a target uses it
+# installs into .venv first, once: the files in .venv/made say what has been made and from what.
+
+PYTHON ?= python3
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+BIN := .venv/bin
+MADE := .venv/made
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+FT_MADE := .venv-ft/made
+FT_PIP := $(PIP) --python .venv-ft/bin/python
+SOURCES := setup.py pyproject.toml $(wildcard include/manytail/*.h pyx/manytail/* python/manytail/*.pxd)
+C_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.h' '*.c' 2>/dev/null || find include tests -name '*.[ch]')
+
+# pytest arguments of your own: make test ARGS='tests/core -k fairness'
+ARGS ?=
+
+.PHONY: help demo test bench lint typecheck test-freethreaded dist clean
+
+help: ## print this
+	@echo "make TARGET, where TARGET is one of"
+	@awk -F ':[^#]*## ' '/^[a-z-]+:[^#]*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "The Python of all of them is PYTHON=$(PYTHON)."
+
+demo: $(MADE)/demo ## enrich a month of New York flights with Spark and write a report (ARGS=--all: the year)
+	@echo "--> running the flights job"
+	$(BIN)/python -m manytail demo $(ARGS)
+
+test: $(MADE)/dev ## run the whole test suite (ARGS: arguments of pytest)
+	@echo "--> running the tests"
+	$(BIN)/python -m pytest $(ARGS)
+
+bench: $(MADE)/bench ## measure against the rivals, in one run
+	@echo "--> running the benchmarks"
+	$(BIN)/python bench/run.py $(ARGS)
+
+lint: $(MADE)/lint ## ruff, cython-lint and clang-format, nothing is changed
+	@echo "--> linting"
+	$(BIN)/ruff check .
+	$(BIN)/cython-lint pyx python
+	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
+
+typecheck: $(MADE)/dev ## mypy --strict on python/, and the stubs against the modules
+	@echo "--> checking types"
+	$(BIN)/python -m mypy --strict python
+	$(BIN)/python -m mypy.stubtest manytail
+
+test-freethreaded: $(MADE)/venv ## run the suite without the GIL, then again with every test in four threads at once
+	@python=$$(tools/build_freethreaded.sh); status=$$?; \
+	if [ $$status = 3 ]; then echo "--> SKIPPED test-freethreaded: see the line above"; exit 0; fi; \
+	[ $$status = 0 ] && $(MAKE) --no-print-directory freethreaded-suite FT_PYTHON=$$python
+
+dist: $(MADE)/dev ## build the sdist, and a wheel from it, into dist/
+	@echo "--> building the sdist and a wheel from it"
+	$(BIN)/python -m build --outdir dist
+
+clean: ## remove everything that make has made
+	rm -rf .venv .venv-ft build dist out site python/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks spark-warehouse
+	find pyx -name '*.c' -delete
+	find python -name '*.so' -delete
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+$(MADE)/venv: tools/check_machine.py
+	@echo "--> making .venv from $(PYTHON)"
+	@$(PYTHON) tools/check_machine.py
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv .venv
+	@$(PIP) install --upgrade 'pip>=25.1'
+	@$(PIP) install --group build
+	@mkdir -p $(@D) && touch $@
+
+$(MADE)/demo: $(MADE)/venv $(SOURCES)
+	@echo "--> building manytail and installing what the demo needs (PySpark and Java: 0.5 GB, a few minutes)"
+	@$(PIP) install --no-build-isolation --editable '.[demo]'
+	@touch $@
+
+$(MADE)/dev: $(MADE)/venv $(SOURCES)
+	@echo "--> building manytail and installing what the tests need (PySpark and Java: 0.5 GB, a few minutes)"
+	@$(PIP) install --no-build-isolation --editable '.[demo,numpy,test]' --group dev
+	@touch $@
+
+$(MADE)/bench: $(MADE)/venv $(SOURCES)
+	@echo "--> building manytail and installing the rivals"
+	@$(PIP) install --no-build-isolation --editable '.[demo,bench]'
+	@touch $@
+
+$(MADE)/lint: $(MADE)/venv pyproject.toml
+	@echo "--> installing the linters"
+	@$(PIP) install --group lint
+	@touch $@
+
+# Called by test-freethreaded with FT_PYTHON, the interpreter that was found or built. Spark's workers, the demo and the wheel builds have nothing to do
+# with the GIL, and their dependencies have no wheels for that interpreter.
+FT_TESTS := --ignore=tests/spark --ignore=tests/demo -m 'not spark and not rabbitmq and not packaging'
+
+.PHONY: freethreaded-suite
+freethreaded-suite: $(FT_MADE)/dev
+	@echo "--> running the tests without the GIL"
+	PYTHON_GIL=0 .venv-ft/bin/python -m pytest $(FT_TESTS) $(ARGS)
+	@echo "--> running each single-threaded test in four threads at once, without the GIL"
+	PYTHON_GIL=0 .venv-ft/bin/python -m pytest $(FT_TESTS) --parallel-threads=4 --skip-thread-unsafe=True $(ARGS)
+
+$(FT_MADE)/venv: $(MADE)/venv
+	@echo "--> making .venv-ft from $(FT_PYTHON)"
+	@[ -x .venv-ft/bin/python ] || $(FT_PYTHON) -m venv --without-pip .venv-ft
+	@# Debian's Python looks in lib/python3.13 while pip writes lib/python3.13t.
+	@library=.venv-ft/lib/python$$(.venv-ft/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	if [ -d $$library ] && [ ! -L $$library ]; then [ -e $${library}t ] || mv $$library $${library}t; rm -rf $$library; fi; \
+	mkdir -p $${library}t; [ -e $$library ] || ln -s $${library##*/}t $$library
+	@$(FT_PIP) install --group build
+	@mkdir -p $(@D) && touch $@
+
+$(FT_MADE)/dev: $(FT_MADE)/venv $(SOURCES)
+	@echo "--> building manytail without the GIL"
+	@$(FT_PIP) install --no-build-isolation --editable '.[numpy,test]' --group typecheck
+	@touch $@
