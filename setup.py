@@ -73,16 +73,6 @@ def compile_flags(msvc):
     return flags
 
 
-def switches_changed():
-    """True when the objects that lie in build/ were made with other switches; notes the present ones."""
-    note = BUILD / "switches"
-    now = f"sanitize={SANITIZE} debug={DEBUG} delays={DELAYS} coverage={COVERAGE}\n"
-    before = note.read_text() if note.exists() else None
-    note.parent.mkdir(parents=True, exist_ok=True)
-    note.write_text(now)
-    return before is not None and before != now
-
-
 def drop_stale_c(source):
     """Remove the C of a module whose own .pxd is newer: Cython looks for that beside the .pyx, ours are in the package."""
     made = BUILD / source.with_suffix(".c")
@@ -103,7 +93,6 @@ def extensions():
         include_path=["python"],  # the .pxd files are public and live in the package
         build_dir=None if COVERAGE else str(BUILD),  # the coverage plugin looks for the C beside the .pyx
         compiler_directives=DIRECTIVES | {"linetrace": COVERAGE},
-        force=FORCE,
     )
 
 
@@ -112,10 +101,19 @@ class BuildExt(build_ext):
 
     def finalize_options(self):
         super().finalize_options()
-        self.force = self.force or FORCE
         if self.inplace or self.editable_mode:
             # pip would compile each editable install in a new temporary directory; kept here, the next one compiles what changed.
             self.build_lib = self.build_temp = f"build/inplace{Path(sysconfig.get_config_var('EXT_SUFFIX')).stem}"
+
+    def run(self):
+        """Build, and build everything if the objects that lie here were made with other switches."""
+        note = Path(self.build_temp, "switches")
+        now = f"sanitize={SANITIZE} debug={DEBUG} delays={DELAYS} coverage={COVERAGE}\n"
+        self.force = self.force or not note.exists() or note.read_text() != now
+        note.unlink(missing_ok=True)  # a build that fails half-way leaves objects of both kinds
+        super().run()
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text(now)
 
     def build_extensions(self):
         msvc = self.compiler.compiler_type == "msvc"
@@ -140,7 +138,5 @@ class BuildPy(build_py):
             self.mkpath(str(target.parent))
             self.copy_file(str(header), str(target))
 
-
-FORCE = switches_changed()
 
 setup(ext_modules=extensions(), cmdclass={"build_ext": BuildExt, "build_py": BuildPy})

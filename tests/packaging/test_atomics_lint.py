@@ -1,0 +1,132 @@
+"""Every atomic operation outside atomics.h says what it pairs with, or why it needs no partner.
+
+The operations carry their order in their name (mt_load_acquire_u32). One whose order is `relaxed` needs `relaxed because: ...`, any other one
+`pairs with: ...`, on a line of its statement or in the comment lines directly above it. Orders, compilers and Python stay in the headers made for them.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HEADERS = sorted((ROOT / "include").rglob("*.h"))
+CYTHON = sorted(path for folder in ("pyx", "python") for path in (ROOT / folder).rglob("*.p[yx][xdi]") if path.suffix in (".pyx", ".pxd", ".pxi"))
+SOURCES = [path for path in [*HEADERS, *CYTHON] if path.name != "atomics.h"]
+
+OPERATION = re.compile(r"\bmt_(?:load|store|xchg|cas|fetch_add|fetch_sub|fetch_or|fetch_and|fence)_?(\w*)\s*\(")
+DECLARATION = re.compile(r"^\s*(?:\w+[\s*]+)+mt_\w+\s*\([^()]*\)\s*(?:noexcept)?\s*(?:nogil)?\s*$")  # of a .pxd, or in `cdef extern from`
+COMMENT = re.compile(r"^\s*(?:/\*|\*|//|#(?!\s*(?:if|ifdef|ifndef|else|elif|endif|define|include|undef|error|pragma)\b))")
+
+
+def comment_lines(lines: list[str]) -> set[int]:
+    """Numbers of the lines that hold nothing but comment, block comments of several lines included."""
+    found, inside = set(), False
+    for number, line in enumerate(lines):
+        if inside or COMMENT.match(line):
+            found.add(number)
+        opened, closed = line.rfind("/*"), line.rfind("*/")
+        if opened > closed:
+            inside = True
+        elif closed >= 0:
+            inside = False
+    return found
+
+
+def first_line_of_statement(lines: list[str], number: int, comments: set[int]) -> int:
+    """Where the statement begins that goes on in line `number`: lines are joined to it while the one before does not end anything."""
+    while number > 0 and number - 1 not in comments:
+        before = re.sub(r"/\*.*?\*/|//.*$|\s#\s.*$", "", lines[number - 1]).rstrip(" \\")
+        if not before or before.endswith((";", "{", "}", ":")) or before.lstrip().startswith("#"):
+            break
+        if not continues(before):
+            break
+        number -= 1
+    return number
+
+
+def continues(before: str) -> bool:
+    """C and Cython both leave a bracket open, or end in an operator, when a statement goes on in the next line."""
+    return sum(map(before.count, "([")) > sum(map(before.count, ")]")) or bool(re.search(r"(?:[=+|&,?<>*/-]|\b(?:and|or|not|return))$", before))
+
+
+def unexplained(text: str) -> list[str]:
+    """`number: line` of each operation whose comment is missing or of the wrong kind."""
+    lines = text.splitlines()
+    comments = comment_lines(lines)
+    found = []
+    for number, line in enumerate(lines):
+        if number in comments or DECLARATION.match(line):
+            continue
+        code = re.sub(r"/\*.*?\*/|//.*$|\s#\s.*$", "", line)
+        first = first_line_of_statement(lines, number, comments)
+        said = "\n".join([*comment_block_above(lines, first, comments), *lines[first : number + 1]])
+        for operation in OPERATION.finditer(code):
+            needed = "relaxed because:" if "relaxed" in operation[1] else "pairs with:"
+            if needed not in said:
+                found.append(f"{number + 1}: {line.strip()}   <- {needed}")
+    return found
+
+
+def comment_block_above(lines: list[str], number: int, comments: set[int]) -> list[str]:
+    block = []
+    while number - 1 in comments:
+        number -= 1
+        block.append(lines[number])
+    return block
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_atomic_operation_is_explained(path):
+    assert unexplained(path.read_text()) == []
+
+
+def test_there_are_operations_to_look_at():
+    assert sum(len(OPERATION.findall(path.read_text())) for path in SOURCES) > 10
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = mt_load_acquire_u64(&q->tail);",
+        "/* what it does */\nx = mt_load_acquire_u64(&q->tail);",
+        "/* relaxed because: wrong kind */\nx = mt_load_acquire_u64(&q->tail);",
+        "/* pairs with: wrong kind */\nx = mt_load_relaxed_u64(&q->tail);",
+        "/* pairs with: the store in put */\ny = 1;\nx = mt_load_acquire_u64(&q->tail);",
+        "/* pairs with: the store in put */\n\nx = mt_load_acquire_u64(&q->tail);",
+        "/* pairs with: the load in get */\nmt_store_release_ptr(&a, b);\nmt_store_release_ptr(&c, d);",
+        "/* relaxed because: a guess */\nif (!mt_cas_acquire_u32(&l, mt_load_relaxed_u32(&l), 1))",
+        "    # only a word\n    mt_fetch_add_acq_rel_u32(&q.n, 1)",
+        "while not mt_xchg_seq_cst_u32(&q.n, 1):\n    # pairs with: below, not above\n    break",
+    ],
+)
+def test_the_check_finds_what_lacks_its_comment(text):
+    assert len(unexplained(text)) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = mt_load_acquire_u64(&q->tail); /* pairs with: the store in put */",
+        "/* pairs with: the store in put */\nx = mt_load_acquire_u64(&q->tail);",
+        "/* pairs with: the store in put,\n * and that in put_many */\nx = mt_load_acquire_u64(&q->tail);",
+        "/* pairs with: the store in put,\n   and that in put_many */\nx = mt_load_acquire_u64(&q->tail);",
+        "/* relaxed because: a guess; pairs with: unlock */\nif (!mt_cas_acquire_u32(&l,\n        mt_load_relaxed_u32(&l), 1))",
+        "    # relaxed because: written by this thread only\n    n = mt_load_relaxed_u64(&q.n)",
+        "    # pairs with: get\n    if ready and (\n        mt_xchg_seq_cst_u32(&q.n, 1)\n    ):",
+        "    uint64_t mt_load_acquire_u64(mt_u64 *p) noexcept nogil",
+        "/* mt_load_acquire_u64(p) in prose */",
+    ],
+)
+def test_the_check_accepts_what_is_explained(text):
+    assert unexplained(text) == []
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_only_atomics_h_names_memory_orders(path):
+    assert re.findall(r"memory_order\w*|stdatomic\.h|\b__(?:atomic|sync)_\w+|\b_?Interlocked\w+|\batomic_\w+_explicit\b", path.read_text()) == []
+
+
+@pytest.mark.parametrize("path", HEADERS, ids=lambda path: path.name)
+def test_only_pygc_h_knows_python(path):
+    assert ("Python.h" in path.read_text()) <= (path.name == "pygc.h")
