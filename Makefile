@@ -41,7 +41,7 @@ bench: $(MADE)/bench ## measure against the rivals, in one run
 lint: $(MADE)/lint ## ruff, cython-lint and clang-format, nothing is changed
 	@echo "--> linting"
 	$(BIN)/ruff check .
-	$(BIN)/cython-lint pyx python
+	PATH=$(CURDIR)/$(BIN):$$PATH cython-lint pyx python
 	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
 
 typecheck: $(MADE)/dev ## mypy --strict on python/, and the stubs against the modules

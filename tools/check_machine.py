@@ -15,15 +15,15 @@ OLDEST = (3, 11)
 
 def complaints():
     if sys.version_info < OLDEST:
-        yield "Python {}.{} or newer is needed, {} is {}.{}; choose another by `make PYTHON=...`".format(*OLDEST, sys.executable, *sys.version_info[:2])
+        yield f"{sys.executable} is Python {sys.version_info[0]}.{sys.version_info[1]}, 3.11 or newer is needed; choose another by `make PYTHON=...`"
         return
     if not all(map(importlib.util.find_spec, ("venv", "ensurepip"))):
-        yield "{} has no venv or no ensurepip; on Debian: apt-get install python3-venv".format(sys.executable)
+        yield f"{sys.executable} has no venv or no ensurepip; on Debian: apt-get install python3-venv"
     if not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")):
-        yield "the C headers of {} are missing; on Debian: apt-get install python3-dev".format(sys.executable)
+        yield f"the C headers of {sys.executable} are missing; on Debian: apt-get install python3-dev"
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
     if not shutil.which(compiler):
-        yield "there is no C compiler {}; on Debian: apt-get install gcc libc6-dev".format(compiler)
+        yield f"there is no C compiler {compiler}; on Debian: apt-get install gcc libc6-dev"
 
 
 found = list(complaints())

@@ -1,7 +1,8 @@
 """Every atomic operation outside atomics.h says what it pairs with, or why it needs no partner.
 
 The operations carry their order in their name (mt_load_acquire_u32). One whose order is `relaxed` needs `relaxed because: ...`, any other one
-`pairs with: ...`, on a line of its statement or in the comment lines directly above it. Orders, compilers and Python stay in the headers made for them.
+`pairs with: ...`, on a line of its statement or in the comment lines directly above it. Orders, compilers and Python stay in the headers that are
+made for them.
 """
 
 import re

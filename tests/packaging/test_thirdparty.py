@@ -1,0 +1,17 @@
+"""Somebody else's extension module that does `cimport manytail`, built and run against the wheel and against an editable install."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.packaging, pytest.mark.thread_unsafe(reason="builds are shared by the session")]
+
+
+@pytest.mark.parametrize("kind", ["installed", "editable"])
+def test_a_third_party_module_uses_the_structures_without_the_gil(kind, request, tmp_path):
+    environment = request.getfixturevalue(kind)
+    project = shutil.copytree(Path(__file__).parent / "thirdparty", tmp_path / "thirdparty")
+    environment.python("setup.py", "-q", "build_ext", "--inplace", cwd=project)
+    checks = environment.python("use.py", cwd=project).split()
+    assert checks == ["codes_are_distinct", "priority_and_order", "capacity", "hiding_and_removing", "shutting_down", "two_threads"]

@@ -1,0 +1,108 @@
+"""The sdist, the wheel made from it, and the ways to install them."""
+
+import tarfile
+import tomllib
+import zipfile
+from email import message_from_string
+from pathlib import Path, PurePosixPath
+
+import pytest
+from support.environments import Environment
+
+pytestmark = [pytest.mark.packaging, pytest.mark.thread_unsafe(reason="builds are shared by the session")]
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "python" / "manytail"
+MODULES = sorted(path.stem for path in (ROOT / "pyx" / "manytail").glob("*.pyx"))
+
+# Run from outside the tree: what is imported is what was installed.
+SMOKE = """
+import sys
+import manytail
+from pathlib import Path
+
+queue = manytail.MultiQueue()
+tail = queue.add("a", priority=1)
+tail.put_many([1, None])
+assert [queue.get(), queue.get_with_key()] == [1, ("a", None)]
+headers = Path(manytail.get_include())
+assert (headers / "manytail" / "atomics.h").is_file(), headers
+assert not {"pyspark", "numpy", "pyarrow", "pandas"} & sys.modules.keys()
+print(Path(manytail.__file__).parent)
+"""
+
+
+def version() -> str:
+    said: dict[str, str] = {}
+    exec((PACKAGE / "_version.py").read_text(), said)
+    return said["__version__"]
+
+
+@pytest.fixture(scope="module")
+def wheel_names(wheel) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return message_from_string(archive.read(name).decode())
+
+
+def test_the_sdist_has_the_sources_and_no_generated_c(sdist):
+    with tarfile.open(sdist) as archive:
+        names = {PurePosixPath(*PurePosixPath(name).parts[1:]).as_posix() for name in archive.getnames()}
+    sources = {
+        path.relative_to(ROOT).as_posix()
+        for folder in ("include", "pyx", "python", "tests")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in (".h", ".pyx", ".pxi", ".pxd", ".pyi", ".py") or path.name == "py.typed"
+    }
+    assert sources <= names
+    assert {"setup.py", "pyproject.toml", "Makefile", "wheels.yml", "LICENSE", "README.md", "CHANGELOG.md"} <= names
+    assert {name for name in names if name.endswith((".so", ".pyd", ".pyc")) or (name.endswith(".c") and not name.startswith("tests/"))} == set()
+
+
+def test_the_wheel_has_modules_stubs_declarations_and_headers(wheel_names):
+    declared = {f"manytail/{path.relative_to(PACKAGE).as_posix()}" for pattern in ("*.py", "*.pyi", "*.pxd") for path in PACKAGE.rglob(pattern)}
+    headers = {f"manytail/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "include").rglob("*.h")}
+    assert declared <= wheel_names
+    assert headers <= wheel_names
+    assert "manytail/py.typed" in wheel_names
+    for module in MODULES:
+        assert f"manytail/{module}.pyi" in wheel_names
+        assert any(name.startswith(f"manytail/{module}.") and name.endswith((".so", ".pyd")) for name in wheel_names)
+
+
+def test_the_wheel_has_nothing_else(wheel_names):
+    assert {name.split("/")[0] for name in wheel_names} == {"manytail", f"manytail-{version()}.dist-info"}
+    assert {name for name in wheel_names if name.endswith((".c", ".pyx", ".pxi", ".pyc"))} == set()
+
+
+def test_the_wheel_is_for_one_python_and_says_its_version(wheel, metadata):
+    assert metadata["Version"] == version()
+    assert "abi3" not in wheel.name
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["Requires-Python"] == ">=3.11"
+
+
+def test_the_core_depends_on_nothing(metadata):
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(metadata.get_all("Provides-Extra")) == set(extras) >= {"numpy", "spark", "demo", "test", "bench", "docs"}
+    assert [needed for needed in metadata.get_all("Requires-Dist") if "extra ==" not in needed] == []
+
+
+def test_the_wheel_works_outside_the_tree(installed):
+    assert Path(installed.python("-c", SMOKE).strip()).is_relative_to(installed.root)
+
+
+def test_an_editable_install_works_outside_the_tree(editable, source_tree):
+    assert Path(editable.python("-c", SMOKE).strip()) == source_tree / "python" / "manytail"
+
+
+def test_pip_install_of_a_directory(source_tree, tmp_path):
+    environment = Environment.create(tmp_path / "environment")
+    environment.install(source_tree)
+    assert Path(environment.python("-c", SMOKE).strip()).is_relative_to(environment.root)

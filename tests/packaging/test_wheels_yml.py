@@ -1,0 +1,31 @@
+"""The workflow that builds the wheels, and the plan that cibuildwheel itself makes of our configuration."""
+
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PYTHONS = ["cp311", "cp312", "cp313", "cp314", "cp314t", "cp315", "cp315t"]
+TARGETS = {
+    "linux": ["manylinux_x86_64", "manylinux_aarch64", "musllinux_x86_64", "musllinux_aarch64"],
+    "macos": ["macosx_x86_64", "macosx_arm64"],
+    "windows": ["win_amd64", "win_arm64"],
+}
+
+
+def test_the_workflow_is_an_equal_copy():
+    assert (ROOT / ".github" / "workflows" / "wheels.yml").read_bytes() == (ROOT / "wheels.yml").read_bytes()
+
+
+@pytest.mark.packaging
+@pytest.mark.parametrize("platform", TARGETS)
+def test_cibuildwheel_plans_every_wheel(platform):
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("CIBW_")}
+    command = [sys.executable, "-m", "cibuildwheel", "--platform", platform, "--print-build-identifiers", ROOT]
+    ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert sorted(ran.stdout.split()) == sorted("-".join(pair) for pair in itertools.product(PYTHONS, TARGETS[platform]))
