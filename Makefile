@@ -92,9 +92,9 @@ $(MADE)/lint: $(MADE)/venv pyproject.toml
 	@$(PIP) install --group lint
 	@touch $@
 
-# Called by test-freethreaded with FT_PYTHON, the interpreter that was found or built. Spark's workers, the demo and the wheel builds have nothing to do
-# with the GIL, and their dependencies have no wheels for that interpreter.
-FT_TESTS := --ignore=tests/spark --ignore=tests/demo -m 'not spark and not rabbitmq and not packaging'
+# Called by test-freethreaded with FT_PYTHON, the interpreter that was found or built. Left out is what the GIL means nothing to, and whose dependencies
+# have no wheels for that interpreter: Spark, the demo, and the tests of the packaging but the one of free threading.
+FT_TESTS := --ignore=tests/spark --ignore=tests/demo --ignore-glob='tests/packaging/test_[!f]*' -m 'not spark and not rabbitmq'
 
 .PHONY: freethreaded-suite
 freethreaded-suite: $(FT_MADE)/dev
@@ -115,5 +115,5 @@ $(FT_MADE)/venv: $(MADE)/venv
 
 $(FT_MADE)/dev: $(FT_MADE)/venv $(SOURCES)
 	@echo "--> building manytail without the GIL"
-	@$(FT_PIP) install --no-build-isolation --editable '.[numpy,test]' --group typecheck
+	@$(FT_PIP) install --prefer-binary --no-build-isolation --editable '.[numpy,test]'
 	@touch $@

@@ -8,6 +8,7 @@ import sysconfig
 import pytest
 
 
+@pytest.mark.thread_unsafe(reason="an interpreter of its own; one is enough")
 @pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this interpreter always has its GIL")
 def test_importing_manytail_leaves_the_gil_off():
     """Without PYTHON_GIL, which would hide it: CPython enables the GIL, with a warning, for a module that does not say that it can do without."""
