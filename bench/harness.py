@@ -1,0 +1,293 @@
+"""What a figure is, how it is measured and how it is shown.
+
+A Row has contestants. Each is set up once; then, in every round, all of them are measured one after the other, starting
+with another one each time. So a slow moment of a shared machine hits neighbours alike: a row's ratio is the median over
+rounds of the ratio inside one round, its values are medians over rounds.
+"""
+from __future__ import annotations
+
+import gc
+import math
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+Measure = Callable[[int], float]                              # how many items -> the value, in the row's unit
+Factory = Callable[[], AbstractContextManager[Measure]]
+
+
+class Unavailable(Exception):
+    """What a row needs is not on this machine; the message says what."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """`ours relation bound x against`, or with against=None `ours relation bound` in the row's unit."""
+
+    relation: str
+    bound: float
+    against: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.relation not in ("<=", ">="):
+            raise ValueError(f"relation: {self.relation!r} (expected: '<=' or '>=')")
+
+    def met(self, figure: float) -> bool:
+        return figure <= self.bound if self.relation == "<=" else figure >= self.bound
+
+    def __str__(self) -> str:
+        return f"{self.relation} {self.bound:g}" + (f" x {self.against}" if self.against else "")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: who runs, on how many items, and what ours has to reach."""
+
+    name: str
+    what: str
+    unit: str
+    contestants: Mapping[str, Factory]
+    n: int
+    targets: tuple[Target, ...] = ()
+    rounds: int = 15
+    tiny: int = 2_000                                         # n of a smoke run
+    note: str = ""
+    ours: str = "ours"
+    slow: Mapping[str, int] = field(default_factory=dict)     # contestant -> divisor of n: the same rate from fewer items
+
+
+@dataclass
+class Result:
+    """What a row came to; plain data, so that it can come from another process as JSON."""
+
+    name: str
+    what: str
+    unit: str
+    ours: str
+    rounds: dict[str, list[float]]
+    targets: list[Target]
+    interpreter: str
+    note: str = ""
+    error: str | None = None
+
+    @classmethod
+    def from_json(cls, data: dict) -> Result:
+        known = {key: data[key] for key in cls.__dataclass_fields__}
+        return cls(**{**known, "targets": [Target(**{key: t[key] for key in ("relation", "bound", "against")}) for t in data["targets"]]})
+
+    def value(self, contestant: str) -> float:
+        return statistics.median(self.rounds[contestant])
+
+    def figure(self, target: Target) -> float:
+        """What the target compares with its bound."""
+        ours = self.rounds[self.ours]
+        if target.against is None:
+            return statistics.median(ours)
+        return statistics.median(mine / theirs for mine, theirs in zip(ours, self.rounds[target.against], strict=True))
+
+    def reached(self) -> bool | None:
+        """None: nothing to reach, or nothing measured."""
+        if self.error or not self.targets:
+            return None
+        return all(target.met(self.figure(target)) for target in self.targets)
+
+    def as_json(self) -> dict:
+        data = asdict(self)
+        if not self.error:
+            data["median"] = {name: self.value(name) for name in self.rounds}
+            data["spread"] = {name: spread(values) for name, values in self.rounds.items()}
+            data["targets"] = [
+                {**asdict(target), "figure": self.figure(target), "reached": target.met(self.figure(target))} for target in self.targets
+            ]
+            data["reached"] = self.reached()
+        return data
+
+
+def spread(values: list[float]) -> float:
+    """Half the distance of the quartiles, relative to the median: how much a single round is to be believed."""
+    if len(values) < 2:
+        return 0.0
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    middle = statistics.median(values)
+    return (high - low) / 2 / middle if middle else 0.0
+
+
+def measure(row: Row, *, rounds: int, n: int, tick: Callable[[str], None]) -> Result:
+    """Set all contestants up, alternate them, keep every round's value."""
+    with ExitStack() as stack:
+        runs = set_up(row, stack, tick)
+        names = list(runs)
+        values: dict[str, list[float]] = {name: [] for name in names}
+        for done in range(-1, rounds):                        # round -1 warms up and is not kept
+            tick(f"{row.name}: round {done + 1}/{rounds}")
+            shift = done % len(names)
+            for name in names[shift:] + names[:shift]:
+                value = quiet(runs[name], max(1, n // row.slow.get(name, 1)))
+                if not (math.isfinite(value) and value >= 0):
+                    raise ValueError(f"{row.name}, {name}: {value} (expected: a finite number)")
+                if done >= 0:
+                    values[name].append(value)
+    return Result(row.name, row.what, row.unit, row.ours, values, list(row.targets), interpreter(), row.note)
+
+
+def set_up(row: Row, stack: ExitStack, tick: Callable[[str], None]) -> dict[str, Measure]:
+    """The contestants that can be had here. Unavailable if that leaves out ours, or one that a target speaks of."""
+    needed = {row.ours, *(target.against for target in row.targets)}
+    runs = {}
+    for name, factory in row.contestants.items():
+        tick(f"{row.name}: setting up {name}")
+        try:
+            runs[name] = stack.enter_context(factory())
+        except ModuleNotFoundError as missing:
+            if name in needed:
+                raise Unavailable(f"skipped: {missing.name} is not installed for {interpreter()}") from missing
+    return runs
+
+
+def quiet(run: Measure, n: int) -> float:
+    """One measurement with the cycle collector out of the way: it would charge its pass to whoever is running."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return run(n)
+    finally:
+        if enabled:
+            gc.enable()
+
+
+# ------------------------------------------------------------------------------------------------------------ output
+
+class Progress:
+    """A line that is rewritten on a terminal, a line per row elsewhere."""
+
+    def __init__(self) -> None:
+        self._tty = sys.stderr.isatty()
+        self._last = ""
+
+    def __call__(self, text: str) -> None:
+        if self._tty:
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+            return
+        row = text.partition(":")[0]
+        if row != self._last:
+            self._last = row
+            print(f"{row} ...", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        if self._tty:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def number(value: float) -> str:
+    if value >= 100_000:
+        return f"{value:,.0f}"
+    if value >= 100:
+        return f"{value:.0f}"
+    return f"{value:.3g}" if value >= 1 else f"{value:.2g}"
+
+
+HEAD = ("", "ours", "against", "", "ours / that", "target", "")
+
+
+def table_lines(results: Iterable[Result]) -> list[str]:
+    """Under each row's headline one line per rival, and one for a target that is no ratio."""
+    blocks = [(f"{result.name}: {result.what}", _lines_of(result)) for result in results]
+    body = [line for _, lines in blocks for line in lines]
+    widths = [max(len(line[column]) for line in [HEAD, *body]) for column in range(len(HEAD))]
+
+    def shown(line: tuple[str, ...]) -> str:
+        return "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+
+    text = [shown(HEAD), "-" * len(shown(HEAD).ljust(sum(widths) + 2 * len(widths)))]
+    for headline, lines in blocks:
+        text += [headline, *map(shown, lines)]
+    return text
+
+
+def _lines_of(result: Result) -> list[tuple[str, ...]]:
+    if result.error:
+        return [("", result.error, "", "", "", "; ".join(map(str, result.targets)), "not measured")]
+    ours = f"{number(result.value(result.ours))} {result.unit} ±{spread(result.rounds[result.ours]):.0%}"
+    lines = [
+        ("", ours, "", "", "", f"{target.relation} {target.bound:g} {result.unit}", verdict(result, target))
+        for target in result.targets if target.against is None
+    ]
+    bound = {target.against: target for target in result.targets}
+    for rival in result.rounds:
+        if rival == result.ours:
+            continue
+        target = bound.get(rival)
+        goal = (f"{target.relation} {target.bound:g}", verdict(result, target)) if target else ("", "")
+        ratio = result.figure(Target("<=", 0.0, rival))
+        lines.append(("", "" if lines else ours, rival, number(result.value(rival)), f"{ratio:.3g}", *goal))
+    return lines or [("", ours, "", "", "", "", "")]
+
+
+def verdict(result: Result, target: Target) -> str:
+    return "reached" if target.met(result.figure(target)) else "MISSED"
+
+
+# ----------------------------------------------------------------------------------------------------------- context
+
+def interpreter() -> str:
+    free = "" if gil() else ", free-threaded"
+    return f"{platform.python_implementation()} {platform.python_version()}{free}"
+
+
+def gil() -> bool:
+    return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
+
+
+def environment() -> dict[str, object]:
+    """What a figure means nothing without."""
+    return {
+        "date": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
+        "machine": {"cpu": cpu_model(), "cpus": os.cpu_count(), "platform": platform.platform(), "load": load()},
+        "python": {"version": sys.version, "compiler": platform.python_compiler(), "gil": gil(), "cflags": sysconfig.get_config_var("CFLAGS")},
+        "versions": {name: version(name) for name in ("manytail", "culsans", "numpy", "cython", "pyspark", "pyarrow")},
+        "commit": commit(),
+    }
+
+
+def cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
+
+
+def load() -> list[float]:
+    return [round(value, 2) for value in os.getloadavg()] if hasattr(os, "getloadavg") else []
+
+
+def version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def commit() -> str:
+    """The commit measured, with + where the sources differ from it."""
+    try:
+        head = _git("rev-parse", "--short=12", "HEAD")
+        changed = _git("status", "--porcelain", "--", "pyx", "include", "python", "bench", "setup.py")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return head + ("+" if changed else "")
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", "-C", str(ROOT), *words], check=True, capture_output=True, text=True).stdout.strip()

@@ -1,0 +1,102 @@
+"""The loops that are timed: one code for all contestants, unrolled so that little but the calls is left in them.
+
+CPython specialises bytecode in place, per code object. A loop that has run on one kind of callable is slower for the
+next one, so every contestant gets its own copy (`fresh`).
+
+What runs on one thread and never waits is charged in CPU time of that thread: the same as elapsed time on a quiet
+machine, and still right when a neighbour takes the core away. What waits is charged in elapsed time (threaded.py).
+"""
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import repeat
+from types import FunctionType
+from typing import Any, TypeVar
+
+Call = Callable[..., Any]
+Loop = TypeVar("Loop", bound=Callable[..., Any])
+
+
+def fresh(function: Loop) -> Loop:
+    """The same function on a code object that has not been specialised yet."""
+    return FunctionType(function.__code__.replace(), function.__globals__, function.__name__, function.__defaults__)  # type: ignore[return-value]
+
+
+def pairs(put: Call, get: Call, n: int) -> float:
+    """ns for one put and one get, one item in the queue at a time."""
+    turns = max(1, n // 10)
+    began = time.thread_time_ns()
+    for _ in repeat(None, turns):
+        put(None); get(); put(None); get(); put(None); get(); put(None); get(); put(None); get()      # noqa: E702
+        put(None); get(); put(None); get(); put(None); get(); put(None); get(); put(None); get()      # noqa: E702
+    return (time.thread_time_ns() - began) / (turns * 10)
+
+
+def pairs_on_five(puts: Sequence[Call], get: Call, n: int) -> float:
+    """The same, the tails taking turns."""
+    a, b, c, d, e = puts
+    turns = max(1, n // 10)
+    began = time.thread_time_ns()
+    for _ in repeat(None, turns):
+        a(None); get(); b(None); get(); c(None); get(); d(None); get(); e(None); get()                # noqa: E702
+        a(None); get(); b(None); get(); c(None); get(); d(None); get(); e(None); get()                # noqa: E702
+    return (time.thread_time_ns() - began) / (turns * 10)
+
+
+def five_ready(puts: Sequence[Call], get: Call, n: int) -> float:
+    """The same, all five filled before the first get."""
+    a, b, c, d, e = puts
+    turns = max(1, n // 10)
+    began = time.thread_time_ns()
+    for _ in repeat(None, turns):
+        a(None); b(None); c(None); d(None); e(None); get(); get(); get(); get(); get()                # noqa: E702
+        a(None); b(None); c(None); d(None); e(None); get(); get(); get(); get(); get()                # noqa: E702
+    return (time.thread_time_ns() - began) / (turns * 10)
+
+
+def along(puts: Sequence[Call], gets: Sequence[Call], n: int) -> float:
+    """ns for one put and one get, each pair on the next tail of the list, over and over."""
+    turns = max(1, n // len(puts))
+    began = time.thread_time_ns()
+    for _ in repeat(None, turns):
+        for put, get in zip(puts, gets):                      # noqa: B905
+            put(None)
+            get()
+    return (time.thread_time_ns() - began) / (turns * len(puts))
+
+
+def fill_then_drain(puts: Sequence[Call], gets: Sequence[Call], n: int) -> float:
+    """The same with an item standing in every tail before the first get."""
+    turns = max(1, n // len(puts))
+    began = time.thread_time_ns()
+    for _ in repeat(None, turns):
+        for put in puts:
+            put(None)
+        for get in gets:
+            get()
+    return (time.thread_time_ns() - began) / (turns * len(puts))
+
+
+def bulks(put_many: Call, get_many: Call, items: Sequence[Any], n: int) -> float:
+    """ns per item, moved len(items) at a time."""
+    size = len(items)
+    turns = max(1, n // size)
+    began = time.thread_time_ns()
+    for _ in repeat(None, turns):
+        put_many(items)
+        get_many(size)
+    return (time.thread_time_ns() - began) / (turns * size)
+
+
+def puts(owner: Any, n: int) -> None:
+    """n puts; the bound method is made here, in the thread that uses it, as its own object."""
+    put = owner.put
+    for _ in repeat(None, n):
+        put(None)
+
+
+def gets(owner: Any, n: int) -> None:
+    get = owner.get
+    for _ in repeat(None, n):
+        get()

@@ -1,0 +1,161 @@
+"""`make bench`: every figure of docs/performance.md beside its rivals, in one run.
+
+    python bench/run.py [--quick] [--only NAME ...] [--list] [--out DIR]
+
+Prints a table and leaves the same, with every round's value and the machine's data, as JSON in DIR (build/bench).
+Missing a target is a figure, not a failure: the exit status is 1 only if a row could not be run at all. A row that needs
+what is not here (Maven, a free-threaded interpreter, PySpark) says so and is left out.
+"""
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+import harness
+import index
+import lbmq
+import memory
+import pairs
+import single
+import sparkrows
+from harness import Progress, Result, Row, Unavailable
+
+HERE = [*single.ROWS, *pairs.GIL_ROWS, *lbmq.ROWS, *index.ROWS, *memory.ROWS]
+FREE_THREADED = pairs.FREE_THREADED_ROWS
+SPARK = sparkrows.NAMES
+NAMES = [*(row.name for row in HERE), *(row.name for row in FREE_THREADED), *SPARK]
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = arguments(argv)
+    if options.list:
+        print("\n".join(NAMES))
+        return 0
+    wanted = select(options.only)
+    environment = harness.environment()
+    progress = Progress()
+    results, broken = run_all(wanted, options, progress)
+    progress.clear()
+    environment["load at the end"] = harness.load()
+    report(results, environment, options.json or default_file(options.out))
+    return 1 if broken else 0
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bench/run.py", description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a third of the rounds on a quarter of the items")
+    parser.add_argument("--smoke", action="store_true", help="one round on next to nothing: does it run, the figures mean nothing")
+    parser.add_argument("--only", action="append", metavar="NAME", help="this row; may be a pattern (ft-*), may be given again")
+    parser.add_argument("--list", action="store_true", help="print the names of the rows")
+    parser.add_argument("--out", type=Path, default=harness.ROOT / "build" / "bench", help="directory of the JSON file (default: build/bench)")
+    parser.add_argument("--json", type=Path, help="the JSON file itself")
+    return parser.parse_args(argv)
+
+
+def select(patterns: list[str] | None) -> list[str]:
+    if not patterns:
+        return NAMES
+    for pattern in patterns:
+        if not fnmatch.filter(NAMES, pattern):
+            sys.exit(f"--only: {pattern!r} (expected: one of {', '.join(NAMES)}, or a pattern that fits one)")
+    return [name for name in NAMES if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def run_all(wanted: list[str], options: argparse.Namespace, progress: Progress) -> tuple[list[Result], bool]:
+    results: list[Result] = []
+    broken = False
+    for row in HERE:
+        if row.name in wanted:
+            result, failed = run_row(row, options, progress)
+            results.append(result)
+            broken |= failed
+    free_threaded = [row for row in FREE_THREADED if row.name in wanted]
+    if free_threaded:
+        more, failed = run_free_threaded(free_threaded, options, progress)
+        results += more
+        broken |= failed
+    spark = [name for name in SPARK if name in wanted]
+    if spark:
+        more, failed = sparkrows.run(spark, quick=options.quick, smoke=options.smoke, progress=progress)
+        results += more
+        broken |= failed
+    return results, broken
+
+
+def run_row(row: Row, options: argparse.Namespace, progress: Progress) -> tuple[Result, bool]:
+    rounds, n = scale(row, options)
+    try:
+        return harness.measure(row, rounds=rounds, n=n, tick=progress), False
+    except Unavailable as reason:
+        return left_out(row, str(reason)), False
+    except Exception as failure:
+        progress.clear()
+        traceback.print_exc()
+        return left_out(row, f"failed: {failure!r}"), True
+
+
+def scale(row: Row, options: argparse.Namespace) -> tuple[int, int]:
+    if options.smoke:
+        return 1, row.tiny
+    if options.quick:
+        return max(3, row.rounds // 3), max(row.tiny, row.n // 4)
+    return row.rounds, row.n
+
+
+def left_out(row: Row, reason: str) -> Result:
+    return Result(row.name, row.what, row.unit, row.ours, {}, list(row.targets), harness.interpreter(), row.note, error=reason)
+
+
+# ----------------------------------------------------------------------------------------------------- free-threaded
+
+def run_free_threaded(rows: list[Row], options: argparse.Namespace, progress: Progress) -> tuple[list[Result], bool]:
+    """In this process if it has no GIL, else by this script under the interpreter that `make test-freethreaded` sets up."""
+    if not harness.gil():
+        done = [run_row(row, options, progress) for row in rows]
+        return [result for result, _ in done], any(failed for _, failed in done)
+    python = harness.ROOT / ".venv-ft" / "bin" / "python"
+    if not python.exists():
+        reason = "skipped: no free-threaded interpreter in .venv-ft; `make test-freethreaded` sets one up"
+        return [left_out(row, reason) for row in rows], False
+    progress.clear()
+    with tempfile.TemporaryDirectory() as scratch:
+        answer = Path(scratch) / "rows.json"
+        command = [str(python), __file__, "--json", str(answer)]
+        command += [word for row in rows for word in ("--only", row.name)]
+        command += [flag for flag, on in (("--quick", options.quick), ("--smoke", options.smoke)) if on]
+        done = subprocess.run(command, env={**os.environ, "PYTHON_GIL": "0"}, stdout=subprocess.DEVNULL)
+        if not answer.exists():
+            reason = f"failed: {python.name} in .venv-ft ended with {done.returncode}"
+            return [left_out(row, reason) for row in rows], True
+        data = json.loads(answer.read_text(encoding="utf-8"))
+    return [Result.from_json(row) for row in data["rows"]], bool(done.returncode)
+
+
+# ------------------------------------------------------------------------------------------------------------ report
+
+def default_file(directory: Path) -> Path:
+    return directory / f"bench-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}.json"
+
+
+def report(results: list[Result], environment: dict[str, object], path: Path) -> None:
+    print("\n".join(harness.table_lines(results)))
+    measured = [result for result in results if result.reached() is not None]
+    reached = sum(1 for result in measured if result.reached())
+    print(f"\n{reached} of {len(measured)} rows with a target reached it; {len(results) - len(measured)} have none or were not measured.")
+    print(f"{environment['date']}, commit {environment['commit']}, {harness.interpreter()}, {environment['machine']}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = {"environment": environment, "rows": [result.as_json() for result in results]}
+    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    print(f"every round's values: {path}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""The benchmarks run: every row, on next to no items, gives finite figures; their tools read what they wrote.
+
+Nothing here looks at how fast anything is.
+"""
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("numpy", reason="the rows of IndexMultiQueue move arrays")
+pytest.importorskip("psutil", reason="the memory row reads the resident set")
+
+ROOT = Path(__file__).resolve().parents[2]
+BENCH = ROOT / "bench"
+DEADLINE = 600.0
+ALWAYS = [
+    "pair", "five", "five-of-1k", "five-of-100k", "ready", "ready-of-1k", "ready-of-100k", "spread", "spread-filled", "bulk",
+    "gil-1+1", "gil-2+2", "index", "index-threads", "memory",
+]
+WHERE_POSSIBLE = ["original", "original-bulk", "ft-pair", "ft-1+1", "ft-2+2", "ft-2+2-tails", "spark-sleep", "spark-constant"]
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=DEADLINE, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def smoke(tmp_path: Path, *names: str) -> dict[str, dict]:
+    path = tmp_path / "rows.json"
+    only = [word for name in names for word in ("--only", name)]
+    run(str(BENCH / "run.py"), "--smoke", "--json", str(path), *only)
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    return {row["name"]: row for row in rows}
+
+
+def assert_finite(row: dict) -> None:
+    assert row["error"] is None
+    assert row["ours"] in row["rounds"]
+    for contestant, values in row["rounds"].items():
+        assert values, contestant
+        assert all(math.isfinite(value) and value >= 0 for value in values), contestant
+    for target in row["targets"]:
+        assert math.isfinite(target["figure"])
+        assert target["reached"] in (True, False)
+
+
+def test_list_names_every_row() -> None:
+    assert sorted(run(str(BENCH / "run.py"), "--list").stdout.split()) == sorted(ALWAYS + WHERE_POSSIBLE)
+
+
+@pytest.mark.parametrize("name", ALWAYS)
+def test_row(tmp_path: Path, name: str) -> None:
+    (row,) = smoke(tmp_path, name).values()
+    assert row["name"] == name
+    assert_finite(row)
+
+
+@pytest.mark.parametrize("pattern", ["original*", "ft-*"])
+def test_row_that_needs_more_says_so(tmp_path: Path, pattern: str) -> None:
+    """Where Maven or the free-threaded interpreter is missing the row is left out, with a reason; elsewhere it is a row like others."""
+    rows = smoke(tmp_path, pattern)
+    assert rows
+    for row in rows.values():
+        if row["error"] is None:
+            assert_finite(row)
+        else:
+            assert row["error"].startswith("skipped: ")
+
+
+def test_original_is_left_out_without_maven(tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    command = [sys.executable, str(BENCH / "run.py"), "--smoke", "--only", "original", "--json", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, cwd=ROOT, env={**os.environ, "PATH": str(empty)})
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    assert row["error"] == "skipped: no Maven or no Java on PATH, so no original to compare with"
+    assert "not measured" in done.stdout
+
+
+def test_unknown_row_is_named() -> None:
+    done = subprocess.run([sys.executable, str(BENCH / "run.py"), "--only", "pear"], capture_output=True, text=True, timeout=DEADLINE)
+    assert done.returncode == 1
+    assert "'pear' (expected: one of pair, " in done.stderr
+
+
+def test_table_and_picture(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path, picture = tmp_path / "rows.json", tmp_path / "rows.png"
+    shown = run(str(BENCH / "run.py"), "--smoke", "--only", "bulk", "--json", str(path)).stdout
+    assert "bulk: put_many + get_many of 1,000" in shown
+    assert "<= 0.4" in shown
+    run(str(BENCH / "plot.py"), str(path), str(picture))
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_wakeup(tmp_path: Path) -> None:
+    path = tmp_path / "wakeup.json"
+    run(str(BENCH / "wakeup.py"), "--quick", "--json", str(path))
+    figures = json.loads(path.read_text(encoding="utf-8"))["figures"]
+    assert {"ours", "SimpleQueue", "Queue"} == set(figures)
+    for values in figures.values():
+        assert all(math.isfinite(value) for value in values.values())
+        assert 0 < values["handoff_p50_us"] <= values["handoff_p99_us"]
+
+
+def test_single_thread_benchmarks() -> None:
+    pytest.importorskip("pytest_benchmark")
+    done = run("-m", "pytest", str(BENCH / "test_single_thread.py"), "--benchmark-disable", "-q", "-p", "no:cacheprovider")
+    assert "passed" in done.stdout
+    assert "skipped" not in done.stdout
