@@ -1,0 +1,13 @@
+"""Concurrent, ordered, fair and loss-free work inside PySpark partitions.
+
+`map_concurrent` is for `df.transform`, `concurrent_udf` makes a column function. Both need PySpark with pyarrow: `pip install 'manytail[spark]'`.
+"""
+
+from ._call import Delivery
+from ._later import bootstrap, fan_out, per_task, progress
+from ._results import ResultError
+from ._rows import RowView
+from ._transform import map_concurrent
+from ._udf import concurrent_udf
+
+__all__ = ["Delivery", "ResultError", "RowView", "bootstrap", "concurrent_udf", "fan_out", "map_concurrent", "per_task", "progress"]
