@@ -1,0 +1,84 @@
+/* Atomic operations: the only file of the project that names a memory order or a compiler.
+ *
+ * Every accessor carries its order in its name (mt_load_acquire_i64, mt_cas_release_uptr, ...), so a reader of an
+ * algorithm sees the order where the access is made. Three back ends share one spelling:
+ *   C11         <stdatomic.h>, what the extension modules are compiled with;
+ *   C++         std::atomic, for C++ modules that `cimport manytail`;
+ *   MT_MODEL    the model checker's atomics (tests/native/model), so that the very same kernels are explored.
+ * Only operations that some kernel uses exist. There are no stand-alone fences on purpose: ThreadSanitizer does not
+ * follow them, and every protocol here can be stated with ordered operations.
+ */
+#ifndef MANYTAIL_ATOMICS_H
+#define MANYTAIL_ATOMICS_H
+
+#include <stdint.h>
+
+#if defined(MT_MODEL)
+#include "model_atomics.h" /* tests/native/model: maps MT_AT_* to the checker */
+#elif defined(__cplusplus)
+#include <atomic>
+#define MT_ATOMIC(T) std::atomic<T>
+#define MT_AT_LOAD(p, mo) (p)->load(std::memory_order_##mo)
+#define MT_AT_STORE(p, v, mo) (p)->store((v), std::memory_order_##mo)
+#define MT_AT_XCHG(p, v, mo) (p)->exchange((v), std::memory_order_##mo)
+#define MT_AT_CAS(p, e, v, mo, fmo) \
+    (p)->compare_exchange_strong(*(e), (v), std::memory_order_##mo, std::memory_order_##fmo)
+#define MT_AT_ADD(p, v, mo) (p)->fetch_add((v), std::memory_order_##mo)
+#define MT_AT_OR(p, v, mo) (p)->fetch_or((v), std::memory_order_##mo)
+#define MT_AT_AND(p, v, mo) (p)->fetch_and((v), std::memory_order_##mo)
+#else
+#include <stdatomic.h>
+#define MT_ATOMIC(T) _Atomic(T)
+#define MT_AT_LOAD(p, mo) atomic_load_explicit((p), memory_order_##mo)
+#define MT_AT_STORE(p, v, mo) atomic_store_explicit((p), (v), memory_order_##mo)
+#define MT_AT_XCHG(p, v, mo) atomic_exchange_explicit((p), (v), memory_order_##mo)
+#define MT_AT_CAS(p, e, v, mo, fmo) \
+    atomic_compare_exchange_strong_explicit((p), (e), (v), memory_order_##mo, memory_order_##fmo)
+#define MT_AT_ADD(p, v, mo) atomic_fetch_add_explicit((p), (v), memory_order_##mo)
+#define MT_AT_OR(p, v, mo) atomic_fetch_or_explicit((p), (v), memory_order_##mo)
+#define MT_AT_AND(p, v, mo) atomic_fetch_and_explicit((p), (v), memory_order_##mo)
+#endif
+
+#if !defined(MT_MODEL)
+typedef MT_ATOMIC(int64_t) mt_atomic_i64;
+typedef MT_ATOMIC(uint32_t) mt_atomic_u32;
+typedef MT_ATOMIC(uintptr_t) mt_atomic_uptr;
+#endif
+
+#define MT_DEFINE_ATOMIC(S, T, A)                                                                          \
+    static inline T mt_load_relaxed_##S(A *p) { return MT_AT_LOAD(p, relaxed); }                           \
+    static inline T mt_load_acquire_##S(A *p) { return MT_AT_LOAD(p, acquire); }                           \
+    static inline T mt_load_seq_cst_##S(A *p) { return MT_AT_LOAD(p, seq_cst); }                           \
+    static inline void mt_store_relaxed_##S(A *p, T v) { MT_AT_STORE(p, v, relaxed); }                     \
+    static inline void mt_store_release_##S(A *p, T v) { MT_AT_STORE(p, v, release); }                     \
+    static inline T mt_xchg_acq_rel_##S(A *p, T v) { return MT_AT_XCHG(p, v, acq_rel); }                   \
+    static inline T mt_xchg_seq_cst_##S(A *p, T v) { return MT_AT_XCHG(p, v, seq_cst); }                   \
+    static inline int mt_cas_acquire_##S(A *p, T *e, T v) { return MT_AT_CAS(p, e, v, acquire, relaxed); } \
+    static inline int mt_cas_release_##S(A *p, T *e, T v) { return MT_AT_CAS(p, e, v, release, relaxed); } \
+    static inline int mt_cas_acq_rel_##S(A *p, T *e, T v) { return MT_AT_CAS(p, e, v, acq_rel, acquire); } \
+    static inline T mt_fetch_add_relaxed_##S(A *p, T v) { return MT_AT_ADD(p, v, relaxed); }               \
+    static inline T mt_fetch_add_acq_rel_##S(A *p, T v) { return MT_AT_ADD(p, v, acq_rel); }               \
+    static inline T mt_fetch_or_acq_rel_##S(A *p, T v) { return MT_AT_OR(p, v, acq_rel); }                 \
+    static inline T mt_fetch_and_acq_rel_##S(A *p, T v) { return MT_AT_AND(p, v, acq_rel); }
+
+MT_DEFINE_ATOMIC(i64, int64_t, mt_atomic_i64)
+MT_DEFINE_ATOMIC(u32, uint32_t, mt_atomic_u32)
+MT_DEFINE_ATOMIC(uptr, uintptr_t, mt_atomic_uptr)
+
+#undef MT_DEFINE_ATOMIC
+
+/* Hints, not semantics. */
+#if defined(__GNUC__) || defined(__clang__)
+#define MT_LIKELY(x) __builtin_expect(!!(x), 1)
+#define MT_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define MT_NOINLINE __attribute__((noinline))
+#define MT_INLINE static inline __attribute__((always_inline))
+#else
+#define MT_LIKELY(x) (x)
+#define MT_UNLIKELY(x) (x)
+#define MT_NOINLINE __declspec(noinline)
+#define MT_INLINE static __forceinline
+#endif
+#define MT_CACHE_LINE 64
+
+#endif

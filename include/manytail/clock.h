@@ -1,0 +1,25 @@
+/* The monotonic clock in nanoseconds, for deadlines. It does not jump when somebody sets the time of day. */
+#ifndef MANYTAIL_CLOCK_H
+#define MANYTAIL_CLOCK_H
+
+#include <stdint.h>
+
+#if defined(_WIN32)
+#include <windows.h>
+static inline int64_t mt_now_ns(void) {
+    LARGE_INTEGER f, c;
+    QueryPerformanceFrequency(&f);
+    QueryPerformanceCounter(&c);
+    return (int64_t)(c.QuadPart / f.QuadPart) * INT64_C(1000000000) +
+           (int64_t)(c.QuadPart % f.QuadPart) * INT64_C(1000000000) / f.QuadPart;
+}
+#else
+#include <time.h>
+static inline int64_t mt_now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+#endif
+
+#endif

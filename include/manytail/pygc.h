@@ -1,0 +1,66 @@
+/* Garbage-collector hooks for queues whose Python items live in C chunks.
+ *
+ * Cython has no syntax for tp_traverse and tp_clear, and without them items in C memory make cycles that are never
+ * collected. _multiqueue.pyx replaces the two slots of SubQueue, at import, by functions built on these.
+ * The traverse runs while every attached thread stands at a safe point and changes no count and takes no lock; items of
+ * Python queues move only while attached, so the chain is quiet.
+ */
+#ifndef MANYTAIL_PYGC_H
+#define MANYTAIL_PYGC_H
+
+#include <Python.h>
+
+#include "multiqueue.h"
+
+/* Visit the items of one chunk from slot `from` up to slot `to`. */
+static inline int mt_visit_chunk(mt_chunk *c, uint32_t from, uint32_t to, visitproc visit, void *arg) {
+    uintptr_t *items = mt_chunk_items(c);
+    for (; from < to; from++) {
+        PyObject *o = (PyObject *)items[from];
+        if (!mt_chunk_is_dead(c, from)) Py_VISIT(o);
+    }
+    return 0;
+}
+
+static inline int mt_visit_items(mt_subqueue *s, visitproc visit, void *arg) {
+    mt_chunk *c = s->head;
+    uint32_t from = s->head_idx;
+    int r;
+    /* relaxed because: the world is stopped (free-threaded build) or the GIL is held */
+    if (mt_load_relaxed_i64(&s->tail_seq) == mt_load_relaxed_i64(&s->out)) return 0;
+    for (; c != NULL; c = mt_chunk_next(c), from = 0) {
+        r = mt_visit_chunk(c, from, c == s->tail ? s->tail_idx : c->cap, visit, arg);
+        if (r) return r;
+        if (c == s->tail) break;
+    }
+    return 0;
+}
+
+/* An object whose counted reference the caller hands over. */
+static inline PyObject *mt_owned(PyObject *o) { return o; }
+static inline PyObject *mt_owned_item(uintptr_t v) { return (PyObject *)v; }
+static inline PyObject *mt_new_item(uintptr_t v) { return Py_NewRef((PyObject *)v); }
+
+/* Lists that are filled without any Python call between claim and publish: allocated long enough, size 0, then told how
+ * many slots were filled. */
+static inline PyObject *mt_list_reserve(Py_ssize_t n) {
+    PyObject *l = PyList_New(n);
+    if (l != NULL) Py_SET_SIZE((PyVarObject *)l, 0);
+    return l;
+}
+static inline uintptr_t *mt_list_slots(PyObject *l) { return (uintptr_t *)(void *)((PyListObject *)l)->ob_item; }
+static inline void mt_list_filled(PyObject *l, Py_ssize_t n) { Py_SET_SIZE((PyVarObject *)l, n); }
+
+static inline void mt_patch_gc(PyTypeObject *t, traverseproc traverse, inquiry clear) {
+    t->tp_traverse = traverse;
+    t->tp_clear = clear;
+}
+static inline traverseproc mt_base_traverse(PyTypeObject *t) { return t->tp_traverse; }
+
+#ifdef Py_GIL_DISABLED
+#define MT_FREE_THREADED 1
+#else
+#define MT_FREE_THREADED 0
+#endif
+
+#endif

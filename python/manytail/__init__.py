@@ -1,0 +1,45 @@
+"""Concurrent queues for Python threads, and ordered, fair, loss-free concurrent work inside Spark partitions.
+
+The map of the package
+    MultiQueue, SubQueue            many tails, one head: block on several queues at once, with priorities and fairness
+    IndexMultiQueue                 the same for 64-bit integers, moved in bulk without the GIL
+    manytail.spark                  map_concurrent and concurrent_udf; the only part that needs pyspark
+    python -m manytail demo         the flights job on real data
+    cimport manytail, get_include() the structures themselves, without Python objects, for Cython and C
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from manytail import _multiqueue
+from manytail._multiqueue import IndexMultiQueue, MultiQueue, MultiQueueStats, SubQueue
+from manytail._version import __version__
+from manytail.errors import ClosedError, Empty, ExclusiveError, Full, ManytailError, ShutDown
+
+__all__ = [
+    "ClosedError",
+    "Empty",
+    "ExclusiveError",
+    "Full",
+    "IndexMultiQueue",
+    "ManytailError",
+    "MultiQueue",
+    "MultiQueueStats",
+    "ShutDown",
+    "SubQueue",
+    "__version__",
+    "get_include",
+]
+
+# `cimport manytail` resolves C functions in the package itself.
+__pyx_capi__ = _multiqueue.__pyx_capi__
+
+
+def get_include() -> str:
+    """The directory to put on the include path of a module that does `cimport manytail` or includes `manytail/*.h`."""
+    package = Path(__file__).resolve().parent
+    installed = package / "include"
+    if installed.is_dir():
+        return str(installed)
+    return str(package.parent.parent / "include")  # an editable install: the checkout's own headers

@@ -1,0 +1,27 @@
+"""The exceptions of manytail. Where the standard library has one, it is that one, so that existing `except` clauses work."""
+
+from __future__ import annotations
+
+import sys
+from queue import Empty, Full
+
+__all__ = ["ClosedError", "Empty", "ExclusiveError", "Full", "ManytailError", "ShutDown"]
+
+if sys.version_info >= (3, 13):
+    from queue import ShutDown
+else:
+
+    class ShutDown(Exception):  # noqa: N818 - the name the standard library gave it in 3.13
+        """The queue takes no more items, and this call found nothing left to take: drain it or stop."""
+
+
+class ManytailError(Exception):
+    """Base of the errors that the standard library has no class for."""
+
+
+class ExclusiveError(ManytailError):
+    """A subscription was refused because another one is, or wants to be, exclusive."""
+
+
+class ClosedError(ManytailError, RuntimeError):
+    """Use of a closed subscription, channel, connection or executor."""

@@ -1,0 +1,313 @@
+# 64-bit integers in and out of an IndexMultiQueue: one by one, from lists, and in bulk from and to buffers, detached from
+# the interpreter while they move.
+
+cdef int64_t int64_of(object item) except? -7:
+    try:
+        item = index(item)
+    except TypeError:
+        raise TypeError(f"item={item!r}: an IndexMultiQueue holds 64-bit integers, not {type(item).__name__}") from None
+    if not -(1 << 63) <= item < 1 << 63:
+        raise OverflowError(f"item={item!r}: an IndexMultiQueue holds integers of at most 64 bits")
+    return item
+
+
+# ------------------------------------------------------------------------------------------------------------- bulk moves
+cdef int put_raw(SubQueue sub, const uintptr_t *items, int64_t n, int64_t deadline, int64_t *count) except -1:
+    """Put n integers, waiting for room; *count says how many went in."""
+    cdef subqueue *s = sub.s
+    cdef int64_t done = 0
+    cdef int r
+    while count[0] < n:
+        if n - count[0] >= DETACH_FROM and enter_bulk():
+            with nogil:
+                r = put_run_once(s.mq, s, items + count[0], n - count[0], False, &done, False)
+            leave_bulk()
+        else:
+            r = put_run_once(s.mq, s, items + count[0], n - count[0], False, &done, True)
+        count[0] += done
+        if r == MT_FULL:
+            r = wait_for_room(s.mq, s, deadline, True)
+        if r != MT_OK:
+            refuse(r, s)
+    return 0
+
+
+cdef int64_t take_raw(queue *q, uintptr_t *items, int64_t n) noexcept:
+    """Up to n integers that are there."""
+    cdef int64_t got
+    if n >= DETACH_FROM and enter_bulk():
+        with nogil:
+            got = take_raw_now(q, items, n, False)
+        leave_bulk()
+        return got
+    return take_raw_now(q, items, n, True)
+
+
+cdef int64_t take_raw_now(queue *q, uintptr_t *items, int64_t n, bint attached) noexcept nogil:
+    cdef mt_waiter *wake = NULL
+    cdef int64_t got
+    lock_take(q, attached)
+    got = taken_get_many(q, items, n, attached, &wake)
+    unlock_take(q)
+    post_chain(wake)
+    return got
+
+
+# ---------------------------------------------------------------------------------------------------------------- buffers
+cdef bint is_int64(const char *format, Py_ssize_t itemsize) noexcept:
+    """Native signed 64-bit, however the exporter spells it."""
+    if format == NULL or itemsize != 8:
+        return False
+    if format[0] == b"@" or format[0] == b"=" or (format[0] == b"<" and LITTLE_ENDIAN) or (format[0] == b">" and not LITTLE_ENDIAN):
+        format += 1
+    return (format[0] == b"q" or format[0] == b"l") and format[1] == 0
+
+
+cdef int one = 1
+cdef bint LITTLE_ENDIAN = (<char *>&one)[0] == 1
+
+
+cdef int open_int64(object source, Py_buffer *view, bint writable) except -1:
+    """Export a one-dimensional int64 buffer, or TypeError."""
+    PyObject_GetBuffer(source, view, PyBUF_FORMAT | PyBUF_STRIDES | (PyBUF_WRITABLE if writable else 0))
+    if view.ndim == 1 and is_int64(view.format, view.itemsize):
+        return 0
+    found = f"{view.ndim} dimension(s) of {(<bytes>view.format).decode() if view.format else 'B'!r}"
+    PyBuffer_Release(view)
+    raise TypeError(f"expected a one-dimensional buffer of int64, not {type(source).__name__} with {found}")
+
+
+cdef bint put_int64s(SubQueue sub, object items, int64_t deadline, int64_t *count) except? -1:
+    """Put a buffer, an Arrow array or a sequence of ints. False: it is another iterable, nothing was done."""
+    if hasattr(items, "__arrow_c_array__"):
+        put_arrow(sub, items, deadline, count)
+    elif PyObject_CheckBuffer(items):
+        put_buffer(sub, items, deadline, count)
+    elif isinstance(items, (list, tuple)):
+        put_ints(sub, items, deadline, count)
+    else:
+        return False
+    return True
+
+
+cdef int put_buffer(SubQueue sub, object items, int64_t deadline, int64_t *count) except -1:
+    cdef Py_buffer view
+    cdef uintptr_t *copy
+    cdef Py_ssize_t i, n
+    open_int64(items, &view, False)
+    n = view.shape[0]
+    copy = NULL
+    try:
+        if n > 1 and view.strides[0] != 8:
+            copy = <uintptr_t *>malloc(n * 8)
+            if copy == NULL:
+                raise MemoryError
+            for i in range(n):
+                copy[i] = (<uintptr_t *>(<char *>view.buf + i * view.strides[0]))[0]
+        put_raw(sub, copy if copy != NULL else <uintptr_t *>view.buf, n, deadline, count)
+    finally:
+        free(copy)
+        PyBuffer_Release(&view)
+    return 0
+
+
+cdef int put_ints(SubQueue sub, object items, int64_t deadline, int64_t *count) except -1:
+    """All of them are converted before the first is put, so that one that does not fit leaves nothing half done."""
+    cdef tuple whole = tuple(items)
+    cdef Py_ssize_t n = len(whole), i
+    cdef uintptr_t *raw = <uintptr_t *>malloc(n * 8 + 1)
+    if raw == NULL:
+        raise MemoryError
+    try:
+        for i in range(n):
+            raw[i] = <uintptr_t>int64_of(whole[i])
+        put_raw(sub, raw, n, deadline, count)
+    finally:
+        free(raw)
+    return 0
+
+
+# ------------------------------------------------------------------------------------------------------------------ Arrow
+# The Arrow C data interface, the part that a primitive array needs (arrow.apache.org/docs/format/CDataInterface.html).
+cdef extern from *:
+    """
+    typedef struct mt_arrow_schema { const char *format; } mt_arrow_schema;
+    typedef struct mt_arrow_array {
+        int64_t length, null_count, offset, n_buffers, n_children;
+        const void **buffers;
+    } mt_arrow_array;
+    """
+    ctypedef struct mt_arrow_schema:
+        const char *format
+    ctypedef struct mt_arrow_array:
+        int64_t length, null_count, offset
+        const void **buffers
+
+cdef extern from "Python.h":
+    void *PyCapsule_GetPointer(object, const char *) except NULL
+
+
+cdef bint arrow_has_nulls(mt_arrow_array *a) noexcept:
+    cdef const uint8_t *valid = <const uint8_t *>a.buffers[0]
+    cdef int64_t i
+    if a.null_count == 0 or valid == NULL:
+        return False
+    for i in range(a.offset, a.offset + a.length):
+        if not (valid[i >> 3] >> (i & 7)) & 1:
+            return True
+    return False
+
+
+cdef int put_arrow(SubQueue sub, object items, int64_t deadline, int64_t *count) except -1:
+    schema_capsule, array_capsule = items.__arrow_c_array__()
+    cdef mt_arrow_schema *schema = <mt_arrow_schema *>PyCapsule_GetPointer(schema_capsule, b"arrow_schema")
+    cdef mt_arrow_array *array = <mt_arrow_array *>PyCapsule_GetPointer(array_capsule, b"arrow_array")
+    if schema.format[0] != b"l" or schema.format[1] != 0:
+        raise TypeError(f"expected an Arrow array of int64, not one of format {(<bytes>schema.format).decode()!r}")
+    if arrow_has_nulls(array):
+        raise TypeError("expected an Arrow int64 array without nulls")
+    if array.length:
+        put_raw(sub, <const uintptr_t *>array.buffers[1] + array.offset, array.length, deadline, count)
+    return 0
+
+
+# --------------------------------------------------------------------------------------------------------- the queue class
+cdef object numpy_array(int64_t n):
+    try:
+        import numpy
+    except ImportError:
+        raise ImportError("get_many and get_many_with_keys of IndexMultiQueue return numpy arrays: pip install 'manytail[numpy]', "
+                          "or use get_many_into with a buffer of your own") from None
+    return numpy.empty(n, "int64")
+
+
+cdef class IndexMultiQueue(MultiQueue):
+    """A MultiQueue of 64-bit integers (row numbers, offsets, ids), stored raw: no object per item, and bulk calls run without
+    the GIL, so that several threads move arrays in parallel on every build.
+
+    Everything of MultiQueue; its tails are SubQueues whose put_many also takes anything with an int64 buffer (numpy
+    arrays, memoryviews, Arrow Int64 arrays without nulls). OverflowError: an int does not fit. TypeError: anything else.
+
+    >>> q = IndexMultiQueue()
+    >>> q.add("rows").put_many(range(5))
+    5
+    >>> q.get_many(3).tolist(), q.get()
+    ([0, 1, 2], 3)
+    """
+
+    def get_many(self, max_items, block=True, timeout=None):
+        """A numpy array (int64) of up to max_items integers: waits for the first as get does, then takes what is there."""
+        cdef int64_t n = many_argument(max_items), got
+        if n <= 0:
+            return numpy_array(0)
+        deadline = deadline_from(block, timeout)
+        while True:
+            out = numpy_array(self.wait_available(n, deadline))
+            got = self.fill(out)
+            if got:
+                return out[:got]
+
+    def get_many_into(self, out, block=True, timeout=None):
+        """Fill a writable contiguous int64 buffer from its start and return how many integers were taken: waits for the first
+        as get does, then takes what is there. A buffer of length 0: 0 at once."""
+        cdef int64_t got, deadline = deadline_from(block, timeout)
+        if memoryview(out).nbytes == 0:
+            return 0
+        while True:
+            got = self.fill(out)
+            if got:
+                return got
+            self.wait_available(1, deadline)
+
+    def get_many_with_keys(self, max_items, block=True, timeout=None):
+        """[(key, numpy array)]: runs of consecutive integers of one sub-queue, in the order get would have; up to max_items in
+        all. Waits for the first as get does."""
+        cdef int64_t n = many_argument(max_items), deadline
+        cdef list runs = []
+        if n <= 0:
+            return runs
+        deadline = deadline_from(block, timeout)
+        while not runs:
+            runs = self.take_runs(self.wait_available(n, deadline))
+        return runs
+
+    cdef int64_t wait_available(self, int64_t n, int64_t deadline) except -1:
+        """Wait for the first; then how many are there, at most n."""
+        cdef int64_t there
+        cdef int r
+        while True:
+            lock_take(self.q, True)
+            there = taken_qsize(self.q, n)
+            unlock_take(self.q)
+            if there:
+                return there
+            r = wait_ready(self.q, deadline, True)
+            if r != MT_OK:
+                refuse(r, NULL)
+
+    cdef int64_t fill(self, object out) except -1:
+        """Take what is there into a buffer."""
+        cdef Py_buffer view
+        cdef int64_t got = 0
+        open_int64(out, &view, True)
+        try:
+            if view.shape[0] > 1 and view.strides[0] != 8:
+                raise TypeError(f"expected a contiguous buffer to fill, not one with a stride of {view.strides[0]} bytes")
+            if self.choose is None:
+                got = take_raw(self.q, <uintptr_t *>view.buf, view.shape[0])
+            else:
+                for item in self.take_one_by_one(view.shape[0]):
+                    (<int64_t *>view.buf)[got] = item
+                    got += 1
+        finally:
+            PyBuffer_Release(&view)
+        return got
+
+    cdef list take_runs(self, int64_t n):
+        """What is there, up to n integers, as (key, array) runs."""
+        cdef list runs = []
+        cdef object out = numpy_array(n)
+        cdef Py_buffer view
+        cdef int64_t got = 0, begin = 0
+        cdef PyObject *key = NULL
+        cdef PyObject *last = NULL
+        cdef int64_t k
+        open_int64(out, &view, True)
+        try:
+            while got < n:
+                k = self.take_run(<uintptr_t *>view.buf + got, n - got, &key)
+                if k == 0:
+                    break
+                if key == last:
+                    Py_DECREF_raw(key)
+                else:
+                    if last != NULL:
+                        runs.append((mt_owned_item(<uintptr_t>last), out[begin:got]))
+                    last, begin = key, got
+                got += k
+        finally:
+            PyBuffer_Release(&view)
+        if last != NULL:
+            runs.append((mt_owned_item(<uintptr_t>last), out[begin:got]))
+        return runs
+
+    cdef int64_t take_run(self, uintptr_t *items, int64_t n, PyObject **key) except -1:
+        """One turn's worth from one sub-queue; its key with a reference."""
+        cdef mt_waiter *wake = NULL
+        cdef subqueue *s
+        cdef int64_t k = 0
+        if self.choose is not None:
+            return self.take_chosen(items, key) == MT_OK
+        lock_take(self.q, True)
+        s = taken_next(self.q, True)
+        if s != NULL:
+            k = taken_pop_run(self.q, s, items, run_length(self.q, s, n))
+            key[0] = <PyObject *>s.key
+            Py_INCREF_raw(key[0])
+            self.q.got += k
+            left(self.q, s, k, True, &wake)
+            taken_served_run(self.q, s, k)
+            taken_cascade(self.q, &wake)
+        unlock_take(self.q)
+        post_chain(wake)
+        return k

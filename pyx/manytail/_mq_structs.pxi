@@ -1,0 +1,147 @@
+# The C side of the MultiQueue as Cython sees it: include/manytail/{chunk,ready,multiqueue,pygc}.h say what each field means.
+cdef extern from "manytail/atomics.h" nogil:
+    ctypedef struct mt_atomic_i64:
+        pass
+    ctypedef struct mt_atomic_u32:
+        pass
+    ctypedef struct mt_atomic_uptr:
+        pass
+    int64_t mt_load_relaxed_i64(mt_atomic_i64 *)
+    int64_t mt_load_acquire_i64(mt_atomic_i64 *)
+    int64_t mt_load_seq_cst_i64(mt_atomic_i64 *)
+    void mt_store_relaxed_i64(mt_atomic_i64 *, int64_t)
+    void mt_store_release_i64(mt_atomic_i64 *, int64_t)
+    int64_t mt_xchg_seq_cst_i64(mt_atomic_i64 *, int64_t)
+    int64_t mt_fetch_add_relaxed_i64(mt_atomic_i64 *, int64_t)
+    uint32_t mt_load_relaxed_u32(mt_atomic_u32 *)
+    uint32_t mt_load_seq_cst_u32(mt_atomic_u32 *)
+    uint32_t mt_xchg_seq_cst_u32(mt_atomic_u32 *, uint32_t)
+    uint32_t mt_fetch_add_relaxed_u32(mt_atomic_u32 *, uint32_t)
+    uint32_t mt_fetch_add_acq_rel_u32(mt_atomic_u32 *, uint32_t)
+    uintptr_t mt_xchg_acq_rel_uptr(mt_atomic_uptr *, uintptr_t)
+    bint likely "MT_LIKELY" (bint)
+    bint unlikely "MT_UNLIKELY" (bint)
+
+cdef extern from "manytail/backoff.h" nogil:
+    ctypedef struct mt_backoff:
+        uint32_t step
+        uint32_t limit
+    bint mt_backoff_spin(mt_backoff *)
+
+cdef extern from "manytail/chunk.h" nogil:
+    ctypedef struct mt_chunk:
+        int64_t base
+        uint32_t cap, pins, ndead, size_class
+    enum: MT_CHUNK_CLASSES, MT_CHUNK_SPARE_CLASS
+    uintptr_t *mt_chunk_items(mt_chunk *)
+    int64_t *mt_chunk_stamps(mt_chunk *)
+    mt_chunk *mt_chunk_new(uint32_t size_class, bint stamps, int64_t base)
+    void mt_chunk_recycle(mt_chunk *, int64_t base)
+    bint mt_chunk_is_dead(mt_chunk *, uint32_t)
+    void mt_chunk_kill(mt_chunk *, uint32_t)
+    void mt_chunk_revive(mt_chunk *, uint32_t)
+    mt_chunk *mt_chunk_next(mt_chunk *)
+    void mt_chunk_link(mt_chunk *, mt_chunk *)
+    bint mt_chunk_retired(mt_chunk *)
+    bint mt_chunk_retire(mt_chunk *)
+    void mt_chunk_pin(mt_chunk *)
+    bint mt_chunk_unpin(mt_chunk *)
+    void mt_chunk_free(mt_chunk *)
+
+cdef extern from "manytail/ready.h" nogil:
+    ctypedef struct mt_heap_item:
+        void *obj
+    ctypedef struct mt_heap:
+        mt_heap_item *items
+        uint32_t n
+    ctypedef struct mt_level
+    ctypedef struct mt_ready_node:
+        mt_ready_node *next
+        mt_level *level
+        uint32_t slot
+        uint32_t listed
+    ctypedef struct mt_level:
+        mt_ready_node *front
+        uint32_t nready
+        mt_heap by_time
+    ctypedef struct mt_ready:
+        mt_level *top
+        mt_heap best
+        mt_level **levels
+        uint32_t nlevels
+        uint32_t oldest
+    void mt_heap_rekey(mt_heap *, uint32_t slot, int64_t key)
+    mt_level *mt_ready_join_level(mt_ready *, int64_t priority)
+    void mt_ready_leave_level(mt_ready *, mt_level *)
+    void mt_ready_append(mt_ready *, mt_ready_node *, int64_t stamp)
+    void mt_ready_remove(mt_ready *, mt_ready_node *)
+    mt_ready_node *mt_ready_front(mt_ready *, mt_level *)
+    void mt_ready_free(mt_ready *)
+
+cdef extern from "manytail/multiqueue.h" nogil:
+    enum: MT_GATE_DETACHED, MT_GATE_SHUTDOWN, MT_GATE_STOPPED
+    enum: MT_ROUND_ROBIN, MT_WEIGHTED, MT_OLDEST
+    ctypedef struct queue "mt_multiqueue"
+    ctypedef struct subqueue "mt_subqueue":
+        mt_lock put_lock
+        mt_chunk *tail
+        uint32_t tail_idx
+        uint32_t gate
+        mt_atomic_i64 tail_seq
+        int64_t out_seen
+        mt_atomic_i64 maxsize
+        queue *mq
+        mt_chunk *head
+        uint16_t head_idx
+        uint8_t has_dead
+        uint8_t bounded
+        uint32_t turn
+        mt_atomic_i64 out
+        int64_t tail_seen
+        mt_ready_node ready
+        int64_t ndead, nfront
+        uint32_t weight, enabled, attached, size_class
+        int64_t priority
+        mt_waitlist putters
+        mt_atomic_u32 putters_waiting
+        subqueue *all_next
+        subqueue *all_prev
+        void *owner
+        void *key
+    ctypedef struct queue "mt_multiqueue":
+        mt_lock take_lock
+        mt_ready ready
+        int64_t got
+        uint32_t serial
+        uint32_t selection
+        mt_waitlist getters
+        mt_waitlist joiners
+        subqueue *all_first
+        subqueue *all_last
+        int64_t nsubs, nenabled, gone_put, taken_away, done
+        uint32_t shut
+        mt_atomic_u32 refs
+        subqueue *graveyard
+        queue *reg_next
+        queue *reg_prev
+        mt_atomic_i64 clock
+        mt_atomic_uptr spare
+    subqueue *mt_subqueue_of(mt_ready_node *)
+    void *mt_alloc_aligned(size_t)
+    void mt_free_aligned(void *)
+
+cdef extern from "manytail/pygc.h":
+    ctypedef int (*visitproc)(PyObject *, void *) noexcept
+    ctypedef int (*traverseproc)(PyObject *, visitproc, void *) noexcept
+    ctypedef int (*inquiry)(PyObject *) noexcept
+    ctypedef struct PyTypeObject:
+        pass
+    int mt_visit_items(subqueue *, visitproc, void *) noexcept
+    void mt_patch_gc(PyTypeObject *, traverseproc, inquiry)
+    traverseproc mt_base_traverse(PyTypeObject *)
+    object mt_owned_item(uintptr_t)
+    object mt_new_item(uintptr_t)
+    list mt_list_reserve(Py_ssize_t)
+    uintptr_t *mt_list_slots(PyObject *) nogil
+    void mt_list_filled(PyObject *, Py_ssize_t) nogil
+    const bint MT_FREE_THREADED

@@ -1,0 +1,1061 @@
+"""MultiQueue: many tails, one head.
+
+Algorithm and source: include/manytail/multiqueue.h. This file is the Python face; the algorithm is in _mq_core.pxi (items
+moving) and _mq_control.pxi (all else), the nogil API in _mq_capi.pxi. They are one module because the hot paths have to
+be inlined into each other.
+
+Rules of this layer
+- A Python reference is counted before the item is published and given up after it was taken, with no lock held; the
+  winner of a get owns the reference that the slot held.
+- No Python call (allocation, decref, ==, a selection) happens under a lock; what is needed is made before or after.
+- On a build with the GIL, queues of objects are serial: the GIL is the lock (multiqueue.h).
+"""
+cimport cython
+from cpython.buffer cimport (
+    PyBUF_FORMAT, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer,
+)
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_New, PyTuple_SET_ITEM
+from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint16_t, uint32_t, uintptr_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from manytail._wait cimport (
+    MT_BADARG, MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
+    MT_WAITER_NOTIFIED, MT_WAITER_QUEUED, NEVER, ONCE,
+    LoopWaiter, deadline_from, lock_slow, mt_alert_clear, mt_alert_clear_serial, mt_alert_is_set, mt_alert_set,
+    mt_alert_set_serial, mt_lock, mt_lock_node, mt_lock_reset, mt_lock_try, mt_now_ns, mt_unlock, mt_waiter, mt_waitlist,
+    mt_waitlist_keep_thread, mt_waitlist_leave, mt_waitlist_notify, mt_waitlist_notify_all, mt_waitlist_push,
+    post_chain, post_lock_node, this_thread, waiter_await_post, waiter_close, waiter_open, waiter_park,
+)
+
+import os
+from asyncio import get_running_loop
+from collections.abc import Mapping
+from operator import index
+from types import GenericAlias
+from typing import NamedTuple
+
+from manytail.errors import Empty, Full, ShutDown
+
+include "_mq_structs.pxi"
+
+cdef extern from "Python.h":
+    void Py_INCREF_raw "Py_INCREF" (PyObject *) nogil
+    void Py_DECREF_raw "Py_DECREF" (PyObject *) nogil      # attached callers only
+    PyObject **PySequence_Fast_ITEMS(object)
+    Py_ssize_t PyList_GET_SIZE(object)
+
+include "_mq_core.pxi"
+include "_mq_control.pxi"
+include "_mq_capi.pxi"
+
+cdef class SubQueue
+
+cdef object NOTHING = object()
+cdef dict SELECTIONS = {"round_robin": MT_ROUND_ROBIN, "weighted": MT_WEIGHTED, "oldest": MT_OLDEST}
+cdef enum:
+    DETACH_FROM = 512       # raw items; fewer are moved faster than the interpreter is left and entered again
+
+
+class MultiQueueStats(NamedTuple):
+    """What MultiQueue.stats() returns: one consistent look, taken under the take lock."""
+
+    qsize: int
+    subqueues: int
+    enabled: int
+    getters_waiting: int
+    putters_waiting: int
+    put: int
+    got: int
+
+
+# ------------------------------------------------------------------------------------------------------------- arguments
+cdef int64_t int_argument(str name, object value, str expected) except? -7:
+    """A 64-bit integer; floats and strings are refused by name."""
+    try:
+        value = index(value)
+    except TypeError:
+        raise TypeError(f"{name}={value!r}: expected {expected}, not {type(value).__name__}") from None
+    if not -(1 << 63) <= value < 1 << 63:
+        raise OverflowError(f"{name}={value!r}: expected {expected} of at most 64 bits")
+    return value
+
+
+cdef int64_t priority_argument(object value) except? -7:
+    return int_argument("priority", value, "an int (smaller goes first)")
+
+
+cdef int64_t maxsize_argument(object value) except? -7:
+    return int_argument("maxsize", value, "an int (0 or less: no bound)")
+
+
+cdef uint32_t weight_argument(object value) except 0:
+    cdef int64_t weight = int_argument("weight", value, "an int >= 1")
+    if weight < 1:
+        raise ValueError(f"weight={value!r}: expected an int >= 1 (items per turn)")
+    if weight > 0xFFFFFFFF:
+        raise OverflowError(f"weight={value!r}: expected at most 2**32 - 1 (items per turn)")
+    return <uint32_t>weight
+
+
+cdef int refuse(int status, subqueue *s) except -1:
+    """Raise what a call that could not do its work says."""
+    if status == MT_INTERRUPTED:
+        return -1                   # the handler's exception is set
+    if status == MT_EMPTY or (status == MT_TIMEOUT and s == NULL):
+        raise Empty
+    if status == MT_FULL or status == MT_TIMEOUT:
+        raise Full
+    if status == MT_NOMEM:
+        raise MemoryError
+    if s == NULL:
+        raise ShutDown("the queue was shut down and nothing is left to get")
+    if s.gate & MT_GATE_DETACHED:
+        raise ShutDown("this sub-queue was removed from its MultiQueue and takes no more items")
+    raise ShutDown("the queue was shut down and takes no more items")
+
+
+cdef object unpicklable(object queue):
+    return TypeError(f"cannot pickle {type(queue).__name__!r} object: a queue lives in one process; make it inside the process or "
+                     "task that uses it, and send the items instead")
+
+
+# -------------------------------------------------------------------------------------------------------------- MultiQueue
+@cython.no_gc_clear     # a queue in a dead cycle stays usable for finalizers; the cycle breaks at its items or its dict
+cdef class MultiQueue:
+    """Many tails, one head: sub-queues with their own capacity, priority, weight and on/off switch, drained by any number of
+    getters that block on all of them at once. Lower `priority` numbers go first, as in `queue.PriorityQueue`.
+
+    Turn: the non-empty enabled sub-queues of one priority stand in a ring. One that becomes so (first item, enable, new
+    priority) joins at the end; one that was served goes to the end if it is not empty.
+
+    selection: how the next sub-queue of the best priority is chosen.
+        "round_robin": one item per turn.
+        "weighted": `weight` items per turn; one that runs empty loses the rest of its turn.
+        "oldest": the sub-queue whose head was put first.
+        a callable: is given the ready sub-queues of the best priority in turn order and returns one of them, once per
+        item. It may be called from several threads. If it raises, get raises that and nothing is lost.
+
+    Cost of get: O(1) for round_robin and weighted, O(log n) for oldest, O(ready) for a callable. Idle sub-queues cost nothing.
+    Progress: blocking (a short lock per tail for puts, one for gets); no lock is held while Python code runs.
+    Source: LinkedBlockingMultiQueue by Mariano Barrios, after Doug Lea's LinkedBlockingQueue.
+
+    >>> q = MultiQueue()
+    >>> urgent, bulk = q.add("urgent", priority=0), q.add("bulk", priority=1, maxsize=1000)
+    >>> bulk.put("later"); urgent.put("now")
+    >>> q.get(), q.get_with_key()
+    ('now', ('bulk', 'later'))
+    """
+    cdef queue *q
+    cdef bint raw
+    cdef object choose          # a selection callable, or None
+    cdef dict tails
+    cdef object __weakref__
+
+    def __cinit__(self, *args, **options):
+        self.raw = isinstance(self, IndexMultiQueue)
+        self.q = new_queue(not self.raw and not MT_FREE_THREADED, True)
+        if self.q == NULL:
+            raise MemoryError
+        self.tails = {}
+
+    def __init__(self, *, selection="round_robin"):
+        if self.q.nsubs:
+            raise RuntimeError("MultiQueue.__init__ was called on a queue that is in use")
+        self.choose = selection if callable(selection) else None
+        if self.choose is None and (not isinstance(selection, str) or selection not in SELECTIONS):
+            kind = ValueError if isinstance(selection, str) else TypeError
+            raise kind(f"selection={selection!r}: expected 'round_robin', 'weighted', 'oldest' or a callable")
+        self.q.selection = MT_ROUND_ROBIN if self.choose is not None else SELECTIONS[selection]
+        self.q.ready.oldest = self.q.selection == MT_OLDEST
+
+    def __dealloc__(self):
+        if self.q != NULL:
+            drop_queue(self.q, True)
+
+    __class_getitem__ = classmethod(GenericAlias)
+
+    def __reduce__(self):
+        raise unpicklable(self)
+
+    def __repr__(self):
+        return f"<{type(self).__name__} of {self.q.nsubs} sub-queues, {self.qsize()} items{', shut down' if self.q.shut else ''}>"
+
+    # ------------------------------------------------------------------------------------------------------- sub-queues
+    def add(self, key, *, priority=0, maxsize=0, weight=1, enabled=True):
+        """Make the sub-queue of a new key and return it.
+
+        maxsize <= 0: no bound. weight: items per turn, for selection="weighted". enabled=False: takes items, hides them.
+        ValueError: the key is there already, or weight < 1. TypeError: priority, maxsize or weight is no int, or the key
+        cannot be hashed. ShutDown: the queue was shut down."""
+        if key in self.tails:
+            raise key_taken(key)
+        sub = self.attach(key, priority, maxsize, weight, enabled)
+        if self.tails.setdefault(key, sub) is not sub:
+            detach_tail(self.q, (<SubQueue>sub).s, True)     # another thread was faster
+            raise key_taken(key)
+        return sub
+
+    def setdefault(self, key, *, priority=0, maxsize=0, weight=1, enabled=True):
+        """The sub-queue of that key, made atomically if missing; one that is there is returned unchanged."""
+        found = self.tails.get(key)
+        if found is not None:
+            return found
+        sub = self.attach(key, priority, maxsize, weight, enabled)
+        found = self.tails.setdefault(key, sub)
+        if found is not sub:
+            detach_tail(self.q, (<SubQueue>sub).s, True)     # another thread was faster
+        return found
+
+    cdef SubQueue attach(self, key, priority, maxsize, weight, enabled):
+        cdef SubQueue sub = SubQueue.__new__(SubQueue, NOTHING)
+        cdef int r
+        sub.raw = self.raw
+        sub.name = key
+        sub.s = new_tail(self.q, priority_argument(priority), maxsize_argument(maxsize), weight_argument(weight), bool(enabled))
+        if sub.s == NULL:
+            raise MemoryError
+        sub.s.owner = <void *>sub
+        sub.s.key = <void *>key
+        r = attach_tail(self.q, sub.s, True)
+        if r != MT_OK:
+            refuse(r, sub.s)
+        return sub
+
+    def remove(self, key):
+        """Detach the sub-queue of that key and return it. Its items leave qsize() at once, count as done, and stay readable in
+        the handle; blocked and later putters get ShutDown; nobody else loses its turn. The key may be added again.
+        KeyError: no such key."""
+        cdef SubQueue sub = self.tails.pop(key)
+        detach_tail(self.q, sub.s, True)
+        return sub
+
+    def __getitem__(self, key):
+        return self.tails[key]
+
+    def __contains__(self, key):
+        return key in self.tails
+
+    @property
+    def subqueues(self):
+        """Read-only live view: key -> SubQueue. Iterating it takes a snapshot."""
+        return SubQueueView(self.tails)
+
+    # --------------------------------------------------------------------------------------------------------------- get
+    def get(self, block=True, timeout=None):
+        """Take the next item of all enabled sub-queues, waiting for one if need be.
+
+        timeout: seconds for the whole call; None waits for ever. block=False does not wait and ignores timeout.
+        Empty: nothing came in time. ShutDown: shut down and drained. ValueError: timeout is negative or NaN."""
+        cdef mt_waiter *wake = NULL
+        cdef subqueue *s
+        cdef uintptr_t item
+        cdef int r
+        if timeout is None and self.choose is None:
+            lock_take(self.q, True)
+            r = taken_get(self.q, &item, &s, True, &wake)
+            unlock_take(self.q)
+            if unlikely(wake != NULL):
+                post_chain(wake)
+            if likely(r == MT_OK):
+                return object_of(self.raw, item)
+        return self.get_slow(deadline_from(block, timeout), False)
+
+    def get_nowait(self):
+        """get(block=False)"""
+        return self.get_slow(ONCE, False)
+
+    def get_with_key(self, block=True, timeout=None):
+        """As get, but returns (key of the sub-queue, item)."""
+        return self.get_slow(deadline_from(block, timeout), True)
+
+    cdef object get_slow(self, int64_t deadline, bint with_key):
+        cdef object taken
+        cdef int r
+        while True:
+            taken = self.take(with_key)
+            if taken is not NOTHING:
+                return taken
+            r = wait_ready(self.q, deadline, True)
+            if r != MT_OK:
+                refuse(r, NULL)
+
+    cdef object take(self, bint with_key):
+        """An item, (key, item), or NOTHING."""
+        cdef mt_waiter *wake = NULL
+        cdef subqueue *s = NULL
+        cdef uintptr_t item = 0
+        cdef PyObject *key = NULL
+        cdef int r
+        if self.choose is not None:
+            r = self.take_chosen(&item, &key)
+        else:
+            lock_take(self.q, True)
+            r = taken_get(self.q, &item, &s, True, &wake)
+            if r == MT_OK and with_key:
+                key = <PyObject *>s.key
+                Py_INCREF_raw(key)
+            unlock_take(self.q)
+            if wake != NULL:
+                post_chain(wake)
+        if r != MT_OK:
+            return NOTHING
+        if not with_key:
+            if key != NULL:
+                Py_DECREF_raw(key)
+            return object_of(self.raw, item)
+        return (mt_owned_item(<uintptr_t>key), object_of(self.raw, item))
+
+    cdef tuple ready_subqueues(self):
+        """The ready sub-queues of the best priority in turn order."""
+        cdef Py_ssize_t n = 0, i
+        cdef PyObject **owners = NULL
+        cdef mt_ready_node *node
+        cdef tuple ready
+        lock_take(self.q, True)
+        if taken_next(self.q, False) != NULL:
+            node = self.q.ready.top.front
+            n = self.q.ready.top.nready
+            owners = <PyObject **>malloc(n * sizeof(PyObject *))
+            if owners != NULL:
+                for i in range(n):
+                    owners[i] = <PyObject *>mt_subqueue_of(node).owner
+                    Py_INCREF_raw(owners[i])
+                    node = node.next
+        unlock_take(self.q)
+        if n and owners == NULL:
+            raise MemoryError
+        try:
+            return tuple([<object>owners[i] for i in range(n)])
+        finally:
+            for i in range(n):
+                Py_DECREF_raw(owners[i])
+            free(owners)
+
+    cdef SubQueue ask(self):
+        """What the selection callable chooses, or None if nothing is ready."""
+        cdef tuple ready = self.ready_subqueues()
+        if not ready:
+            return None
+        try:
+            chosen = self.choose(ready)
+            for sub in ready:
+                if sub is chosen:
+                    return sub
+            raise ValueError(f"selection returned {chosen!r}: expected one of the {len(ready)} ready sub-queues that it was given")
+        except BaseException:
+            pass_on_to_getter(self.q, True)     # whoever was woken for this item does not take it
+            raise
+
+    cdef int take_chosen(self, uintptr_t *item, PyObject **key) except -1:
+        cdef mt_waiter *wake = NULL
+        cdef SubQueue sub
+        cdef bint there
+        while True:
+            sub = self.ask()
+            if sub is None:
+                return MT_EMPTY
+            lock_take(self.q, True)
+            there = sub.s.ready.listed and taken_count(sub.s) > 0
+            if there:
+                item[0] = taken_pop(self.q, sub.s)
+                self.q.got += 1
+                left(self.q, sub.s, 1, True, &wake)
+                taken_served_out_of_turn(self.q, sub.s)
+                taken_cascade(self.q, &wake)
+                key[0] = <PyObject *>sub.name
+                Py_INCREF_raw(key[0])
+            unlock_take(self.q)
+            post_chain(wake)
+            if there:
+                return MT_OK
+
+    def get_many(self, max_items, block=True, timeout=None):
+        """A list of up to max_items items in the order that get would have: waits for the first as get does, then takes what is
+        there. max_items <= 0: [] at once."""
+        cdef int64_t n = many_argument(max_items), deadline
+        cdef list out
+        cdef int r
+        if n <= 0:
+            return []
+        deadline = deadline_from(block, timeout)
+        while True:
+            out = self.take_many(n)
+            if out:
+                return out
+            r = wait_ready(self.q, deadline, True)
+            if r != MT_OK:
+                refuse(r, NULL)
+
+    cdef list take_many(self, int64_t n):
+        """Up to n items that are there."""
+        cdef mt_waiter *wake = NULL
+        cdef int64_t got
+        cdef list out
+        if self.choose is not None or self.raw:
+            return self.take_one_by_one(n)
+        lock_take(self.q, True)
+        n = taken_qsize(self.q, n)
+        unlock_take(self.q)
+        if n == 0:
+            return []
+        # The list is made before the items are claimed: between claim and return nothing can fail.
+        out = mt_list_reserve(n)
+        lock_take(self.q, True)
+        got = taken_get_many(self.q, mt_list_slots(<PyObject *>out), n, True, &wake)
+        mt_list_filled(<PyObject *>out, got)
+        unlock_take(self.q)
+        post_chain(wake)
+        return out
+
+    cdef list take_one_by_one(self, int64_t n):
+        cdef list out = []
+        cdef object item
+        while len(out) < n:
+            try:
+                item = self.take(False)
+            except BaseException:
+                if out:
+                    break           # the selection raised after items were taken: they are returned, it will raise again
+                raise
+            if item is NOTHING:
+                break
+            out.append(item)
+        return out
+
+    def peek(self):
+        """What get would return now, without taking it or moving anybody's turn. Empty: there is none."""
+        cdef subqueue *s = NULL
+        cdef SubQueue sub = None
+        cdef uintptr_t item = 0
+        cdef bint found = False
+        while True:
+            if self.choose is not None:
+                sub = self.ask()
+                if sub is None:
+                    raise Empty
+            lock_take(self.q, True)
+            s = taken_next(self.q, True) if sub is None else sub.s
+            found = s != NULL and s.ready.listed and taken_count(s) > 0
+            if found:
+                taken_skip_dead(self.q, s)
+                item = mt_chunk_items(s.head)[s.head_idx]
+                if not self.raw:
+                    Py_INCREF_raw(<PyObject *>item)
+            unlock_take(self.q)
+            if found:
+                return object_of(self.raw, item)
+            if sub is None:
+                raise Empty
+
+    # ------------------------------------------------------------------------------------------------------------- async
+    async def aget(self):
+        """get for coroutines, on any event loop. Cancelling it loses no item and passes its wake-up on."""
+        while True:
+            taken = self.take(False)
+            if taken is not NOTHING:
+                return taken
+            await self._until_ready()
+
+    async def aget_with_key(self):
+        """get_with_key for coroutines."""
+        while True:
+            taken = self.take(True)
+            if taken is not NOTHING:
+                return taken
+            await self._until_ready()
+
+    async def aget_many(self, max_items):
+        """get_many for coroutines."""
+        if many_argument(max_items) <= 0:
+            return self.get_many(0)
+        while True:
+            try:
+                return self.get_many(max_items, block=False)
+            except Empty:
+                await self._until_ready()
+
+    async def _until_ready(self):
+        waiter = LoopWaiter(get_running_loop(), self._pass_on)
+        if not self._enrol(waiter):
+            return
+        try:
+            await waiter.future
+        except BaseException:
+            self._withdraw(waiter)
+            raise
+
+    def _pass_on(self):
+        pass_on_to_getter(self.q, True)
+
+    def _enrol(self, LoopWaiter waiter not None):
+        """Queue a coroutine unless something is there already. Raises ShutDown."""
+        cdef bint ready, shut
+        lock_take(self.q, True)
+        ready = taken_next(self.q, False) != NULL
+        shut = self.q.shut
+        if not ready and not shut:
+            Py_INCREF(waiter)
+            mt_waitlist_push(&self.q.getters, &waiter.w)
+        unlock_take(self.q)
+        if shut and not ready:
+            refuse(MT_SHUTDOWN, NULL)
+        return not ready
+
+    def _withdraw(self, LoopWaiter waiter not None):
+        cdef uint32_t was
+        lock_take(self.q, True)
+        was = mt_waitlist_leave(&self.q.getters, &waiter.w)
+        unlock_take(self.q)
+        if was == MT_WAITER_QUEUED:
+            Py_DECREF(waiter)
+        elif was == MT_WAITER_NOTIFIED:
+            pass_on_to_getter(self.q, True)
+
+    # ------------------------------------------------------------------------------------------------------------- state
+    def qsize(self):
+        """Items in enabled, attached sub-queues. Exact when nothing runs beside it."""
+        cdef int64_t n
+        lock_take(self.q, True)
+        n = taken_qsize(self.q, INT64_MAX)
+        unlock_take(self.q)
+        return n
+
+    def empty(self):
+        """Whether get would have to wait."""
+        cdef int64_t n
+        lock_take(self.q, True)
+        n = taken_qsize(self.q, 1)
+        unlock_take(self.q)
+        return n == 0
+
+    def task_done(self):
+        """One item that was put has been dealt with. ValueError: more often than items were put."""
+        if not task_done(self.q, True):
+            raise ValueError("task_done() was called more often than items were put")
+
+    def join(self, timeout=None):
+        """Wait until every item ever put is done: True. False: not within `timeout` seconds."""
+        cdef int64_t deadline = deadline_from(True, timeout)
+        cdef int r = wait_joined(self.q, deadline, True)
+        if r == MT_TIMEOUT:
+            return False
+        if r != MT_OK:
+            refuse(r, NULL)
+        return True
+
+    async def ajoin(self):
+        """join for coroutines."""
+        waiter = LoopWaiter(get_running_loop(), nothing_to_pass_on)
+        if not self._enrol_joiner(waiter):
+            return
+        try:
+            await waiter.future
+        except BaseException:
+            self._withdraw_joiner(waiter)
+            raise
+
+    def _enrol_joiner(self, LoopWaiter waiter not None):
+        cdef bint unfinished
+        lock_take(self.q, True)
+        unfinished = taken_unfinished(self.q) != 0
+        if unfinished:
+            Py_INCREF(waiter)
+            mt_waitlist_push(&self.q.joiners, &waiter.w)
+        unlock_take(self.q)
+        return unfinished
+
+    def _withdraw_joiner(self, LoopWaiter waiter not None):
+        cdef uint32_t was
+        lock_take(self.q, True)
+        was = mt_waitlist_leave(&self.q.joiners, &waiter.w)
+        unlock_take(self.q)
+        if was == MT_WAITER_QUEUED:
+            Py_DECREF(waiter)
+
+    def shutdown(self, immediate=False):
+        """No more puts, for head and all tails: put and add raise ShutDown, get drains the enabled sub-queues and then raises it.
+        immediate=True empties all of them, disabled ones too; what is taken away counts as done. Wakes everybody."""
+        shut_queue(self.q, bool(immediate), True)
+        if immediate:
+            for sub in list(self.tails.values()):
+                (<SubQueue>sub).drop_items()
+            pass_on_to_joiners(self.q)
+
+    @property
+    def is_shutdown(self):
+        """True from the first shutdown() on."""
+        return bool(self.q.shut)
+
+    def stats(self):
+        """MultiQueueStats: items, sub-queues, who waits, and how many items ever went in and out by get."""
+        cdef int64_t putters = 0, put
+        cdef subqueue *s
+        lock_take(self.q, True)
+        s = self.q.all_first
+        while s != NULL:
+            putters += mt_load_relaxed_u32(&s.putters_waiting)     # relaxed because: a figure
+            s = s.all_next
+        put = taken_put_total(self.q)
+        qsize = taken_qsize(self.q, INT64_MAX)
+        found = (self.q.nsubs, self.q.nenabled, self.q.getters.n, self.q.got)
+        unlock_take(self.q)
+        return MultiQueueStats(qsize, found[0], found[1], found[2], putters, put, found[3])
+
+
+def nothing_to_pass_on():
+    """A joiner's wake-up concerns nobody else: all joiners get one."""
+
+
+cdef object key_taken(object key):
+    return ValueError(f"key={key!r}: this MultiQueue has a sub-queue of that key; setdefault() returns it, remove() detaches it")
+
+
+cdef int64_t many_argument(object max_items) except? -7:
+    return int_argument("max_items", max_items, "an int")
+
+
+cdef inline object object_of(bint raw, uintptr_t item):
+    """What the caller of a get receives: the reference that the slot held, or the integer."""
+    if raw:
+        return <int64_t>item
+    return mt_owned_item(item)
+
+
+cdef void taken_served_out_of_turn(queue *q, subqueue *s) noexcept nogil:
+    """A callable chose it: it goes to the end of the turn wherever it stood."""
+    if taken_empty(s):
+        taken_served(q, s)
+        return
+    mt_ready_remove(&q.ready, &s.ready)
+    mt_ready_append(&q.ready, &s.ready, 0)
+
+
+cdef void pass_on_to_joiners(queue *q) noexcept nogil:
+    cdef mt_waiter *wake = NULL
+    lock_take(q, True)
+    taken_finish(q, &wake)
+    unlock_take(q)
+    post_chain(wake)
+
+
+class SubQueueView(Mapping):
+    """Key -> SubQueue, read-only and live; iterating it, or its items() or values(), walks over a snapshot."""
+
+    __slots__ = ("_tails",)
+
+    def __init__(self, tails):
+        self._tails = tails
+
+    def __getitem__(self, key):
+        return self._tails[key]
+
+    def __contains__(self, key):
+        return key in self._tails
+
+    def __iter__(self):
+        return iter(list(self._tails))
+
+    def __len__(self):
+        return len(self._tails)
+
+    def keys(self):
+        return self._tails.copy().keys()
+
+    def values(self):
+        return self._tails.copy().values()
+
+    def items(self):
+        return self._tails.copy().items()
+
+    def __repr__(self):
+        return f"{type(self).__name__}({self._tails!r})"
+
+
+# ---------------------------------------------------------------------------------------------------------------- SubQueue
+@cython.final
+@cython.trashcan(True)      # queues nested 200,000 deep are freed without recursion
+@cython.no_gc_clear         # tail_clear() below breaks cycles and leaves the queue usable
+cdef class SubQueue:
+    """One tail of a MultiQueue: where items are put. Made by MultiQueue.add and setdefault only.
+
+    put, put_nowait, put_front, put_many and aput are safe from any thread; a put to one tail never waits for a put to
+    another. priority, weight, maxsize and enabled may be assigned at any time; on a detached handle that only sets them.
+    Source: the sub-queues of the LinkedBlockingMultiQueue, each with its own put lock.
+    """
+    cdef subqueue *s
+    cdef bint raw
+    cdef object name
+    cdef object __weakref__
+
+    def __cinit__(self, maker=None):
+        if maker is not NOTHING:
+            raise TypeError("SubQueue cannot be made by itself: MultiQueue.add() and setdefault() make them")
+
+    def __dealloc__(self):
+        if self.s != NULL:
+            detach_tail(self.s.mq, self.s, True)
+            self.drop_items()
+            drop_left_chunks(self.s.mq, self.s)
+            free_tail(self.s, True)
+
+    __class_getitem__ = classmethod(GenericAlias)
+
+    def __reduce__(self):
+        raise unpicklable(self)
+
+    def __repr__(self):
+        state = "" if self.s.attached else ", removed"
+        return f"<SubQueue {self.name!r}, {self.qsize()} items{'' if self.s.enabled else ', disabled'}{state}>"
+
+    cdef void drop_items(self) noexcept:
+        """Empty it and release the items, with no lock held."""
+        cdef mt_chunk *chain
+        cdef uint32_t first = 0, last = 0
+        clear_tail(self.s.mq, self.s, &chain, &first, &last, True)
+        self.release_chain(chain, first, last)
+
+    cdef void release_chain(self, mt_chunk *chain, uint32_t first, uint32_t last) noexcept:
+        cdef mt_drop drop = release_item
+        if self.raw:
+            drop = NULL
+        drop_chain(self.s.mq, chain, first, last, drop, NULL, True)
+
+    # -------------------------------------------------------------------------------------------------------- properties
+    @property
+    def key(self):
+        """The key it was added under."""
+        return self.name
+
+    @property
+    def attached(self):
+        """False once it was removed."""
+        return bool(self.s.attached)
+
+    @property
+    def priority(self):
+        """Smaller goes first. Assigning another one moves it with its items to the end of that turn."""
+        return self.s.priority
+
+    @priority.setter
+    def priority(self, value):
+        if set_priority(self.s.mq, self.s, priority_argument(value), True) == MT_NOMEM:
+            raise MemoryError
+
+    @property
+    def weight(self):
+        """Items per turn, for selection="weighted". A new one counts from its next turn."""
+        return self.s.weight
+
+    @weight.setter
+    def weight(self, value):
+        set_weight(self.s.mq, self.s, weight_argument(value), True)
+
+    @property
+    def maxsize(self):
+        """0 or less: no bound. Raising it wakes putters, lowering it keeps items."""
+        return mt_load_relaxed_i64(&self.s.maxsize)     # relaxed because: a figure
+
+    @maxsize.setter
+    def maxsize(self, value):
+        set_maxsize(self.s.mq, self.s, maxsize_argument(value), True)
+
+    @property
+    def enabled(self):
+        """False: takes items up to maxsize and hides them from getters."""
+        return bool(self.s.enabled)
+
+    @enabled.setter
+    def enabled(self, value):
+        enable_tail(self.s.mq, self.s, bool(value), True)
+
+    # --------------------------------------------------------------------------------------------------------------- put
+    def put(self, item, block=True, timeout=None):
+        """Append an item, waiting for room if the sub-queue is full.
+
+        timeout: seconds for the whole call; None waits for ever. block=False does not wait and ignores timeout.
+        Full: no room in time. ShutDown: the queue was shut down or this sub-queue removed; also while waiting.
+        ValueError: timeout is negative or NaN. Nothing is put when it raises."""
+        cdef int r
+        if timeout is None and not self.raw:
+            Py_INCREF(item)
+            r = put_once(self.s.mq, self.s, <uintptr_t><PyObject *>item, True)
+            if likely(r == MT_OK):
+                return
+            Py_DECREF(item)
+        self.put_slow(item, deadline_from(block, timeout), False)
+
+    def put_nowait(self, item):
+        """put(item, block=False)"""
+        self.put_slow(item, ONCE, False)
+
+    def put_front(self, item, block=True, timeout=None):
+        """Put an item at the head of this sub-queue: the next that is got from it. Waits and raises as put does."""
+        self.put_slow(item, deadline_from(block, timeout), True)
+
+    cdef int put_slow(self, object item, int64_t deadline, bint front) except -1:
+        cdef uintptr_t raw = <uintptr_t>int64_of(item) if self.raw else <uintptr_t><PyObject *>item
+        cdef queue *q = self.s.mq
+        cdef int r
+        while True:
+            if not self.raw:
+                Py_INCREF(item)
+            r = put_front_once(q, self.s, raw, True) if front else put_once(q, self.s, raw, True)
+            if r == MT_OK:
+                return 0
+            if not self.raw:
+                Py_DECREF(item)
+            if r == MT_FULL:
+                r = wait_for_room(q, self.s, deadline, True)
+            if r != MT_OK:
+                refuse(r, self.s)
+
+    def put_many(self, items, block=True, timeout=None):
+        """Append all items of an iterable in order and return how many that were.
+
+        Lists and tuples (for an IndexMultiQueue: int64 buffers and Arrow arrays) are linked as one chain where capacity allows,
+        so that getters see them at once; of another iterable at most one item is pulled beyond those put. timeout is for
+        the whole call. On Full, ShutDown or KeyboardInterrupt the exception's `count` says how many went in; those stay
+        in. An exception of the iterable passes through; what came before it is in."""
+        cdef int64_t deadline = deadline_from(block, timeout), count = 0
+        try:
+            if self.raw and put_int64s(self, items, deadline, &count):
+                pass
+            elif isinstance(items, (list, tuple)) and not self.raw:
+                self.put_sequence(items, deadline, &count)
+            else:
+                for item in items:
+                    self.put_slow(item, deadline, False)
+                    count += 1
+        except (Full, ShutDown, KeyboardInterrupt) as error:
+            error.count = count
+            raise
+        return count
+
+    cdef int put_sequence(self, object items, int64_t deadline, int64_t *count) except -1:
+        """A list or tuple of objects, as one chain for each time that there is room."""
+        cdef object whole = items
+        cdef int64_t n
+        cdef int r
+        if not self.s.mq.serial and isinstance(items, list):
+            whole = tuple(items)            # without the GIL another thread may change the list meanwhile
+        n = len(whole)
+        while True:
+            r = self.put_part(whole, n, count)
+            if r == MT_OK:
+                return 0
+            if r == MT_FULL:
+                if isinstance(whole, list):
+                    whole = tuple(whole)    # from here on other threads run, and may change the list
+                r = wait_for_room(self.s.mq, self.s, deadline, True)
+            if r != MT_OK:
+                refuse(r, self.s)
+
+    cdef int put_part(self, object whole, int64_t n, int64_t *count) noexcept:
+        cdef int64_t done = 0
+        cdef const uintptr_t *slots = <const uintptr_t *>PySequence_Fast_ITEMS(whole)
+        cdef int r
+        if count[0] == n:
+            return MT_OK
+        r = put_run_once(self.s.mq, self.s, slots + count[0], n - count[0], True, &done, True)
+        count[0] += done
+        return r
+
+    async def aput(self, item):
+        """put for coroutines, on any event loop. Cancelling it before it returned puts nothing."""
+        while True:
+            try:
+                return self.put_slow(item, ONCE, False) and None
+            except Full:
+                pass
+            await self._until_room()
+
+    async def _until_room(self):
+        waiter = LoopWaiter(get_running_loop(), self._pass_on)
+        if not self._enrol(waiter):
+            return
+        try:
+            await waiter.future
+        except BaseException:
+            self._withdraw(waiter)
+            raise
+
+    def _pass_on(self):
+        pass_on_to_putter(self.s.mq, self.s, True)
+
+    def _enrol(self, LoopWaiter waiter not None):
+        """Queue a coroutine unless there is room (or an end) by now."""
+        cdef subqueue *s = self.s
+        cdef bint wait = False
+        lock_put(s.mq, s, True)
+        if s.gate == 0:
+            mt_waitlist_push(&s.putters, &waiter.w)
+            mt_xchg_seq_cst_u32(&s.putters_waiting, <uint32_t>s.putters.n)      # pairs with: mt_load_seq_cst in left
+            wait = putting_room(s, mt_load_relaxed_i64(&s.tail_seq)) <= 0       # relaxed because: put lock
+            if wait:
+                Py_INCREF(waiter)
+            else:
+                putting_leave(s, &waiter.w)
+        unlock_put_keeping_alert(s.mq, s)
+        return wait
+
+    def _withdraw(self, LoopWaiter waiter not None):
+        cdef subqueue *s = self.s
+        cdef uint32_t was
+        lock_put(s.mq, s, True)
+        was = mt_waitlist_leave(&s.putters, &waiter.w)
+        mt_xchg_seq_cst_u32(&s.putters_waiting, <uint32_t>s.putters.n)          # pairs with: mt_load_seq_cst in left
+        unlock_put_keeping_alert(s.mq, s)
+        if was == MT_WAITER_QUEUED:
+            Py_DECREF(waiter)
+        elif was == MT_WAITER_NOTIFIED:
+            pass_on_to_putter(s.mq, s, True)
+
+    # ------------------------------------------------------------------------------------------------------------- state
+    cdef int64_t count(self) noexcept:
+        # pairs with: mt_store_release in putting_one, putting_run; mt_store_release in left
+        cdef int64_t out = mt_load_acquire_i64(&self.s.out)
+        cdef int64_t n = mt_load_acquire_i64(&self.s.tail_seq) - out
+        return n if n > 0 else 0
+
+    def qsize(self):
+        """Items inside, enabled or not. Exact when nothing runs beside it."""
+        return self.count()
+
+    def remaining(self):
+        """How many items fit in now; None when there is no bound; never negative."""
+        cdef int64_t maxsize = mt_load_relaxed_i64(&self.s.maxsize)     # relaxed because: a figure
+        if maxsize <= 0:
+            return None
+        return max(0, maxsize - self.count())
+
+    def empty(self):
+        """Whether it has no item."""
+        return self.count() == 0
+
+    def full(self):
+        """Whether put would have to wait."""
+        return self.remaining() == 0
+
+    # --------------------------------------------------------------------------------------------------------- inspecting
+    def __iter__(self):
+        """Weakly consistent: in order, never fails, each item at most once; items taken meanwhile may or may not be seen."""
+        return TailIterator.__new__(TailIterator, self)
+
+    def __contains__(self, item):
+        """By identity, then ==. No lock is held while comparing."""
+        for found in TailIterator.__new__(TailIterator, self):
+            if found is item or found == item:
+                return True
+        return False
+
+    def discard(self, item):
+        """Remove the first item that is or equals `item`: True. No lock is held while comparing; safe while iterating."""
+        cdef TailIterator items = TailIterator.__new__(TailIterator, self)
+        for found in items:
+            if (found is item or found == item) and items.discard_last():
+                return True
+        return False
+
+    def clear(self):
+        """Remove all items at one instant and return how many that were. They count as done."""
+        cdef mt_chunk *chain
+        cdef uint32_t first = 0, last = 0
+        cdef int64_t n = clear_tail(self.s.mq, self.s, &chain, &first, &last, True)
+        self.release_chain(chain, first, last)
+        return n
+
+
+cdef void release_item(uintptr_t item, void *unused) noexcept nogil:
+    Py_DECREF_raw(<PyObject *>item)
+
+
+@cython.final
+cdef class TailIterator:
+    """Walks over a tail in snapshots of up to 64 items; between them no lock is held."""
+    cdef SubQueue sub
+    cdef cursor k
+    cdef uint32_t next_item
+    cdef list batch
+
+    def __cinit__(self, SubQueue sub not None):
+        self.sub = sub
+        cursor_open(&self.k)
+        self.batch = []
+
+    def __dealloc__(self):
+        if self.sub is not None:
+            cursor_close(self.sub.s.mq, &self.k)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.next_item == self.k.n:
+            self.refill()
+        found = self.batch[self.next_item]
+        self.batch[self.next_item] = None
+        self.next_item += 1
+        return found
+
+    cdef int refill(self) except -1:
+        cdef uint32_t i
+        self.next_item = 0
+        cursor_step(self.sub.s.mq, self.sub.s, &self.k, not self.sub.raw)
+        self.batch = []
+        if self.k.n == 0:
+            raise StopIteration
+        for i in range(self.k.n):
+            self.batch.append(object_of(self.sub.raw, self.k.items[i]))
+        return 0
+
+    cdef bint discard_last(self):
+        """Remove the item that __next__ returned last, if it is still in its place."""
+        cdef uint32_t i = self.next_item - 1
+        cdef bint removed = discard_at(self.sub.s.mq, self.sub.s, self.k.chunk, self.k.slots[i], self.k.items[i], True)
+        if removed and not self.sub.raw:
+            Py_DECREF_raw(<PyObject *>self.k.items[i])      # what the slot held; the caller has another reference
+        return removed
+
+
+# ------------------------------------------------------------------------------------------------------ garbage collection
+cdef traverseproc base_traverse
+
+
+cdef int tail_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
+    cdef int r = base_traverse(self, visit, arg)
+    if r == 0 and (<SubQueue>self).s != NULL and not (<SubQueue>self).raw:
+        r = mt_visit_items((<SubQueue>self).s, visit, arg)
+    return r
+
+
+cdef int tail_clear(PyObject *self) noexcept:
+    if (<SubQueue>self).s != NULL:
+        (<SubQueue>self).drop_items()
+    return 0
+
+
+base_traverse = mt_base_traverse(<PyTypeObject *>SubQueue)
+mt_patch_gc(<PyTypeObject *>SubQueue, tail_traverse, tail_clear)
+
+
+# -------------------------------------------------------------------------------------------------------------------- fork
+def _before_fork():
+    if hold_bulks() != MT_OK:
+        raise MemoryError
+
+
+def _after_fork_in_parent():
+    release_bulks()
+
+
+def _after_fork_in_child():
+    forget_other_threads(this_thread())
+    release_bulks()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+
+include "_mq_int64.pxi"
