@@ -1,0 +1,27 @@
+"""Fixtures of the core's tests: the contract suite runs over every multi-queue class, with integers as items."""
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for `support`, whatever the import mode
+
+from manytail import IndexMultiQueue, MultiQueue
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "thread_unsafe: touches what the whole process shares (signals, the switch interval, fork)")
+
+
+@pytest.fixture(params=[MultiQueue, IndexMultiQueue], ids=["objects", "index"])
+def new(request: pytest.FixtureRequest) -> type:
+    """A multi-queue class. Tests that take it use integers as items, and `support.queues.as_list` on what a bulk get returns."""
+    return request.param
+
+
+@pytest.fixture
+def new_bulk(new: type) -> type:
+    """The same for tests that call get_many, which needs numpy on an IndexMultiQueue."""
+    if issubclass(new, IndexMultiQueue):
+        pytest.importorskip("numpy")
+    return new

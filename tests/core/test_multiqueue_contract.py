@@ -1,0 +1,540 @@
+"""The plain contract of MultiQueue and SubQueue: construction, arguments, errors and their words, views, figures, types."""
+import collections.abc
+import copy
+import math
+import pickle
+import queue as stdlib
+import sys
+from queue import Empty, Full
+
+import pytest
+from support.queues import drain
+from support.threads import LONG, Threads, wait_getters, wait_putters, wait_until
+
+import manytail
+from manytail import IndexMultiQueue, MultiQueue, ShutDown, SubQueue
+
+INT_MAX = 2**31 - 1
+
+
+class Loud:
+    """Unhashable, not a number, and visible in a message."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return "<loud>"
+
+
+# ------------------------------------------------------------------------------------------------ construction
+@pytest.mark.parametrize("selection", ["round_robin", "weighted", "oldest", lambda ready: ready[0]])
+def test_a_queue_is_made_with_each_selection(new, selection):
+    queue = new(selection=selection)
+    queue.add("a").put(1)
+    assert drain(queue) == [1]
+
+
+@pytest.mark.parametrize("selection", ["fifo", "", "Round_Robin"])
+def test_an_unknown_selection_is_a_value_error_that_names_it(new, selection):
+    with pytest.raises(ValueError, match="(?s)selection.*" + repr(selection)):
+        new(selection=selection)
+
+
+@pytest.mark.parametrize("selection", [None, 3, b"oldest", ["oldest"]])
+def test_a_selection_that_cannot_be_called_is_refused(new, selection):
+    with pytest.raises((TypeError, ValueError), match="selection"):
+        new(selection=selection)
+
+
+def test_the_constructor_takes_keywords_only(new):
+    with pytest.raises(TypeError):
+        new("oldest")
+    with pytest.raises(TypeError):
+        new(maxsize=3)
+
+
+def test_sub_queues_are_made_by_their_queue_only():
+    with pytest.raises(TypeError, match=r"add|setdefault"):
+        SubQueue()
+
+
+def test_an_index_queue_is_a_multi_queue():
+    assert issubclass(IndexMultiQueue, MultiQueue)
+    assert isinstance(IndexMultiQueue().add("a"), SubQueue)
+
+
+def test_shutdown_is_the_stdlibs_where_it_has_one():
+    assert getattr(stdlib, "ShutDown", ShutDown) is ShutDown
+    assert issubclass(ShutDown, Exception)
+    assert manytail.Empty is Empty
+    assert manytail.Full is Full
+
+
+# ------------------------------------------------------------------------------------------------ add, setdefault, remove
+def test_add_sets_what_it_is_given(new):
+    tail = new().add("k", priority=-3, maxsize=7, weight=2, enabled=False)
+    assert (tail.key, tail.priority, tail.maxsize, tail.weight, tail.enabled, tail.attached) == ("k", -3, 7, 2, False, True)
+    tail = new().add(("any", "hashable"))
+    assert (tail.key, tail.priority, tail.weight, tail.enabled, tail.attached) == (("any", "hashable"), 0, 1, True, True)
+    assert tail.maxsize <= 0
+
+
+def test_add_of_a_key_that_is_there_is_a_value_error_that_names_it(new):
+    queue = new()
+    tail = queue.add("twice", priority=4)
+    with pytest.raises(ValueError, match="'twice'"):
+        queue.add("twice", priority=5)
+    assert queue["twice"] is tail
+    assert tail.priority == 4
+    assert len(queue.subqueues) == 1
+
+
+@pytest.mark.parametrize("weight", [0, -1])
+def test_a_weight_below_one_is_a_value_error_that_names_it(new, weight):
+    queue = new()
+    with pytest.raises(ValueError, match=f"(?s)weight.*{weight}"):
+        queue.add("a", weight=weight)
+    with pytest.raises(ValueError, match=f"(?s)weight.*{weight}"):
+        queue.setdefault("a", weight=weight)
+    assert "a" not in queue
+    tail = queue.add("a", weight=3)
+    with pytest.raises(ValueError, match=f"(?s)weight.*{weight}"):
+        tail.weight = weight
+    assert tail.weight == 3
+
+
+@pytest.mark.parametrize("option", ["priority", "maxsize", "weight"])
+@pytest.mark.parametrize("value", ["1", 1.0, None, Loud()])
+def test_an_option_that_is_no_int_is_a_type_error_that_names_it(new, option, value):
+    queue = new()
+    for make in (queue.add, queue.setdefault):
+        with pytest.raises(TypeError, match=f"(?s){option}.*{value!r}"):
+            make("a", **{option: value})
+    assert "a" not in queue
+    assert queue.stats().subqueues == 0
+    tail = queue.add("a", **{option: 5})
+    with pytest.raises(TypeError, match=f"(?s){option}.*{value!r}"):
+        setattr(tail, option, value)
+    assert getattr(tail, option) == 5
+
+
+def test_priorities_may_be_any_c_int(new):
+    queue = new()
+    for item, priority in enumerate([-INT_MAX - 1, -1, 0, 1, INT_MAX]):
+        queue.add(priority, priority=priority).put(item)
+    assert drain(queue) == [0, 1, 2, 3, 4]
+
+
+def test_a_key_must_be_hashable(new):
+    queue = new()
+    queue.add("a")
+    for call in (queue.add, queue.setdefault, queue.remove, queue.__getitem__):
+        with pytest.raises(TypeError):
+            call(Loud())
+    with pytest.raises(TypeError):
+        queue.add()
+    assert queue.stats().subqueues == 1
+
+
+class Sour:
+    """A key whose comparison fails."""
+
+    def __hash__(self) -> int:
+        return 1
+
+    def __eq__(self, other: object) -> bool:
+        raise LookupError("sour")
+
+
+def test_a_key_that_cannot_be_compared_passes_its_error_through(new):
+    queue = new()
+    tail = queue.add(1)
+    for call in (queue.add, queue.setdefault, queue.remove, queue.__getitem__, queue.__contains__):
+        with pytest.raises(LookupError, match="sour"):
+            call(Sour())
+    assert queue[1] is tail
+    assert len(queue.subqueues) == 1
+    tail.put(5)
+    assert drain(queue) == [5]
+
+
+def test_a_key_may_use_the_queue_while_it_is_compared(new):
+    queue = new()
+
+    class Busy:
+        def __hash__(self) -> int:
+            return 1
+
+        def __eq__(self, other: object) -> bool:
+            queue.setdefault("side").put(1)
+            queue.get_nowait()
+            return self is other
+
+    tail = queue.add(1)
+    busy = Busy()
+    mine = queue.add(busy)
+    assert queue[1] is tail
+    assert queue[busy] is mine
+    assert queue.remove(busy) is mine
+    assert 1 in queue
+    assert "side" in queue
+
+
+def test_setdefault_makes_one_and_then_returns_it_unchanged(new):
+    queue = new()
+    tail = queue.setdefault("k", priority=2, maxsize=3, weight=4, enabled=False)
+    assert queue.setdefault("k", priority=9, maxsize=9, weight=9) is tail is queue["k"]
+    assert (tail.priority, tail.maxsize, tail.weight, tail.enabled) == (2, 3, 4, False)
+
+
+def test_setdefault_is_atomic(new):
+    queue = new()
+    with Threads() as threads:
+        made = [threads.start(queue.setdefault, "k") for _ in range(8)]
+    assert len({id(task.result()) for task in made}) == 1
+    assert queue.stats().subqueues == 1
+
+
+def test_an_unknown_key_is_a_key_error_that_names_it(new):
+    queue = new()
+    queue.add("known")
+    for call in (queue.remove, queue.__getitem__, queue.subqueues.__getitem__):
+        with pytest.raises(KeyError, match="'unknown'"):
+            call("unknown")
+    assert "unknown" not in queue
+    assert "known" in queue
+
+
+def test_remove_detaches_and_the_key_may_be_added_again(new):
+    queue = new()
+    old = queue.add("k")
+    old.put(1)
+    assert queue.remove("k") is old
+    assert not old.attached
+    assert "k" not in queue
+    assert old.key == "k"
+    again = queue.add("k")
+    assert again is not old
+    assert again.attached
+    assert again.empty()
+    again.put(2)
+    assert drain(queue) == [2]
+    assert list(old) == [1]
+
+
+# ------------------------------------------------------------------------------------------------ views
+def test_subqueues_is_a_live_read_only_mapping(new):
+    queue = new()
+    view = queue.subqueues
+    assert isinstance(view, collections.abc.Mapping)
+    assert (len(view), list(view), "a" in view) == (0, [], False)
+    a, b = queue.add("a"), queue.add("b")
+    assert (len(view), set(view), view["a"]) == (2, {"a", "b"}, a)
+    assert dict(view) == dict(view.items()) == {"a": a, "b": b}
+    assert set(view.values()) == {a, b}
+    assert view.get("c") is None
+    assert view.get("a") is a
+    queue.remove("a")
+    assert dict(view) == {"b": b}
+    with pytest.raises(TypeError):
+        view["x"] = b
+    with pytest.raises(TypeError):
+        del view["b"]
+    assert not hasattr(view, "clear")
+    assert not hasattr(view, "pop")
+    with pytest.raises(AttributeError):
+        queue.subqueues = {}
+
+
+def test_iterating_subqueues_takes_a_snapshot(new):
+    queue = new()
+    for key in range(5):
+        queue.add(key)
+    seen = []
+    for key in queue.subqueues:
+        seen.append(key)
+        queue.remove(key)
+        queue.add(key + 100)
+    assert sorted(seen) == list(range(5))
+    assert sorted(queue.subqueues) == list(range(100, 105))
+
+
+def test_iterating_subqueues_while_others_add_and_remove_never_fails(new):
+    queue = new()
+    for key in range(50):
+        queue.add(key)
+
+    def churn() -> None:
+        for key in range(50, 300):
+            queue.add(key)
+            queue.remove(key - 50)
+
+    with Threads() as threads:
+        task = threads.start(churn)
+        while task.is_alive():
+            assert len(list(queue.subqueues.items())) in (50, 51)
+    assert sorted(queue.subqueues) == list(range(250, 300))
+
+
+def test_the_view_keeps_its_queue_alive(new):
+    queue = new()
+    queue.add("a")
+    view = queue.subqueues
+    del queue
+    assert list(view) == ["a"]
+
+
+def test_what_is_read_only_cannot_be_assigned(new):
+    queue = new()
+    tail = queue.add("a")
+    for target, name in ((tail, "key"), (tail, "attached"), (queue, "is_shutdown"), (queue, "subqueues")):
+        with pytest.raises(AttributeError):
+            setattr(target, name, 1)
+
+
+# ------------------------------------------------------------------------------------------------ no len, no bool
+def test_no_len_and_no_bool(new):
+    queue = new()
+    tail = queue.add("a")
+    for it in (queue, tail):
+        with pytest.raises(TypeError):
+            len(it)
+        assert not hasattr(type(it), "__bool__")
+        assert it  # an empty queue is as true as any object
+
+
+# ------------------------------------------------------------------------------------------------ figures
+def test_stats_names_its_figures(new):
+    stats = new().stats()
+    assert stats == (0, 0, 0, 0, 0, 0, 0)
+    assert isinstance(stats, manytail.MultiQueueStats)
+    assert stats._fields == ("qsize", "subqueues", "enabled", "getters_waiting", "putters_waiting", "put", "got")
+
+
+def test_stats_counts(new):
+    queue = new()
+    a, b = queue.add("a"), queue.add("b", enabled=False)
+    a.put_many([1, 2, 3])
+    a.put_front(0)
+    b.put(9)
+    queue.get()
+    a.discard(3)
+    assert queue.stats() == (2, 2, 1, 0, 0, 5, 1)
+    b.enabled = True
+    assert queue.stats() == (3, 2, 2, 0, 0, 5, 1)
+    queue.remove("b")
+    assert queue.stats() == (2, 1, 1, 0, 0, 5, 1)
+
+
+def test_stats_counts_those_who_wait(new):
+    queue = new()
+    full = queue.add("full", maxsize=1, enabled=False)
+    full.put(1)
+    with Threads() as threads:
+        for _ in range(3):
+            threads.start(queue.get, timeout=LONG)
+        for _ in range(2):
+            threads.start(full.put, 2, timeout=LONG)
+        wait_getters(queue, 3)
+        wait_putters(queue, 2)
+        full.enabled = True
+    assert queue.stats() == (0, 1, 1, 0, 0, 3, 3)
+
+
+def test_qsize_counts_enabled_and_attached_only_but_a_tail_counts_its_own(new):
+    queue = new()
+    tails = [queue.add(key) for key in range(3)]
+    for tail in tails:
+        tail.put_many([1, 2])
+    tails[1].enabled = False
+    queue.remove(2)
+    assert queue.qsize() == 2
+    assert not queue.empty()
+    assert [tail.qsize() for tail in tails] == [2, 2, 2]
+    assert len(drain(queue)) == 2
+    assert queue.empty()
+    assert queue.qsize() == 0
+    assert not tails[1].empty()
+
+
+# ------------------------------------------------------------------------------------------------ timeouts
+BLOCKING = {
+    "get": lambda queue, tail, **kw: queue.get(**kw),
+    "get_with_key": lambda queue, tail, **kw: queue.get_with_key(**kw),
+    "get_many": lambda queue, tail, **kw: queue.get_many(1, **kw),
+    "put": lambda queue, tail, **kw: tail.put(1, **kw),
+    "put_front": lambda queue, tail, **kw: tail.put_front(1, **kw),
+    "put_many": lambda queue, tail, **kw: tail.put_many([1], **kw),
+}
+
+
+def stuck(new):
+    """A queue in which no get and no put of the returned tail can succeed."""
+    queue = new()
+    tail = queue.add("full", maxsize=1, enabled=False)
+    tail.put(0)
+    return queue, tail
+
+
+def free(new):
+    """One in which each would succeed."""
+    queue = new()
+    tail = queue.add("free", maxsize=9)
+    tail.put(0)
+    return queue, tail
+
+
+@pytest.fixture(params=BLOCKING)
+def blocking(request):
+    return BLOCKING[request.param]
+
+
+@pytest.mark.parametrize("timeout", [-1, -0.001, -math.inf, math.nan])
+def test_a_negative_or_nan_timeout_is_a_value_error_that_names_it(new_bulk, blocking, timeout):
+    for queue, tail in (stuck(new_bulk), free(new_bulk)):
+        with pytest.raises(ValueError, match=f"(?s)timeout.*{timeout}"):
+            blocking(queue, tail, timeout=timeout)
+        assert list(tail) == [0]
+        assert queue.stats().getters_waiting == queue.stats().putters_waiting == 0
+    with pytest.raises(ValueError, match=f"(?s)timeout.*{timeout}"):
+        queue.join(timeout)
+
+
+@pytest.mark.parametrize("timeout", ["1", Loud(), [1], 1j])
+def test_a_timeout_that_is_no_number_is_a_type_error_that_names_it(new_bulk, blocking, timeout):
+    for queue, tail in (stuck(new_bulk), free(new_bulk)):
+        with pytest.raises(TypeError, match="timeout"):
+            blocking(queue, tail, timeout=timeout)
+        assert list(tail) == [0]
+    with pytest.raises(TypeError, match="timeout"):
+        queue.join(timeout)
+
+
+@pytest.mark.parametrize("timeout", [None, 0, -1, math.nan, math.inf, 1e300, "1", Loud()])
+def test_without_blocking_the_timeout_is_ignored(new_bulk, blocking, timeout):
+    with pytest.raises((Empty, Full)):
+        blocking(*stuck(new_bulk), block=False, timeout=timeout)
+    blocking(*free(new_bulk), block=False, timeout=timeout)
+
+
+@pytest.mark.parametrize("timeout", [0, 0.0, -0.0, 1e-300, 0.003])
+def test_a_short_timeout_runs_out(new_bulk, blocking, timeout):
+    queue, tail = stuck(new_bulk)
+    with pytest.raises((Empty, Full)):
+        blocking(queue, tail, timeout=timeout)
+    assert list(tail) == [0]
+    assert queue.stats().getters_waiting == queue.stats().putters_waiting == 0
+
+
+@pytest.mark.parametrize("timeout", [None, math.inf, 1e300, 2**80, sys.maxsize, 1e10])
+def test_an_endless_or_huge_timeout_waits(new_bulk, blocking, timeout):
+    queue, tail = stuck(new_bulk)
+    with Threads() as threads:
+        threads.start(blocking, queue, tail, timeout=timeout)
+        wait_until(lambda: queue.stats().getters_waiting + queue.stats().putters_waiting == 1)
+        tail.enabled = True  # for a getter; a putter waits on
+        tail.maxsize = 0  # for a putter
+    assert queue.stats().putters_waiting == queue.stats().getters_waiting == 0
+
+
+def test_block_takes_any_truth_value(new):
+    queue, _ = stuck(new)
+    for block in (False, 0, "", []):
+        with pytest.raises(Empty):
+            queue.get(block)
+
+
+def test_a_wait_reports_what_it_waited_for(new):
+    queue, tail = stuck(new)
+    with pytest.raises(Full) as full:
+        tail.put(1, timeout=0.001)
+    with pytest.raises(Empty) as empty:
+        queue.get(timeout=0.001)
+    assert type(full.value) is Full
+    assert type(empty.value) is Empty
+
+
+# ------------------------------------------------------------------------------------------------ types
+def test_generic_aliases_make_queues():
+    queue = MultiQueue[str, bytes](selection="oldest")
+    assert isinstance(queue, MultiQueue)
+    assert MultiQueue[str, bytes].__args__ == (str, bytes)
+    assert MultiQueue[str, bytes].__origin__ is MultiQueue
+    assert SubQueue[str, bytes].__origin__ is SubQueue
+    assert isinstance(IndexMultiQueue[str](), IndexMultiQueue)
+
+
+@pytest.mark.parametrize("copier", [pickle.dumps, copy.copy, copy.deepcopy], ids=["pickle", "copy", "deepcopy"])
+def test_pickling_is_a_type_error_that_says_what_to_do_instead(new, copier):
+    queue = new()
+    for it in (queue, queue.add("a")):
+        with pytest.raises(TypeError, match=type(it).__name__) as error:
+            copier(it)
+        assert "pickle" in str(error.value) or "copy" in str(error.value)
+        assert len(str(error.value).split()) >= 8, "says only that it cannot"
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_every_pickle_protocol_is_refused(new, protocol):
+    queue = new()
+    for it in (queue, queue.add("a")):
+        with pytest.raises(TypeError, match=type(it).__name__):
+            pickle.dumps(it, protocol)
+
+
+def test_queues_and_tails_are_hashable_by_identity(new):
+    queue = new()
+    a, b = queue.add("a"), queue.add("b")
+    assert len({queue, new(), a, b, a}) == 4
+    assert a != b
+    assert a == a
+
+
+def test_get_with_key(new):
+    queue = new()
+    queue.add("low", priority=1).put(1)
+    queue.add(("high",), priority=0).put(2)
+    assert queue.get_with_key() == (("high",), 2)
+    assert queue.get_with_key(block=False) == ("low", 1)
+    with pytest.raises(Empty):
+        queue.get_with_key(block=False)
+    with pytest.raises(Empty):
+        queue.get_with_key(timeout=0.001)
+
+
+def test_a_key_is_the_very_object_that_was_given(new):
+    key = ("a", 1.5, object())
+    queue = new()
+    tail = queue.add(key)
+    tail.put(1)
+    assert tail.key is key
+    assert queue.get_with_key()[0] is key
+
+
+@pytest.mark.parametrize("item", [None, "", 0, float("nan"), [], Loud(), NotImplemented, Exception("x"), StopIteration()])
+def test_any_object_is_an_item(item):
+    queue = MultiQueue()
+    tail = queue.add("a")
+    tail.put(item)
+    tail.put_front(item)
+    assert queue.peek() is item
+    assert item in tail
+    assert all(it is item for it in tail)
+    assert queue.get() is item
+    assert queue.get_many(5)[0] is item
+    tail.put(item)
+    assert tail.discard(item)
+    assert queue.empty()
+
+
+def test_wrong_numbers_of_arguments_are_type_errors(new):
+    queue = new()
+    tail = queue.add("a")
+    for call in (tail.put, tail.put_nowait, tail.put_front, tail.put_many, queue.get_many, queue.remove, tail.discard):
+        with pytest.raises(TypeError):
+            call()
+    with pytest.raises(TypeError):
+        queue.get(unknown=1)
+    with pytest.raises(TypeError):
+        tail.put(1, True, None, None)
+    assert queue.qsize() == 0

@@ -1,0 +1,500 @@
+"""Looking into a tail: iteration, `in`, discard, clear. They compare, and release items, with no lock of the queue held.
+
+The original holds the one take lock of all sub-queues while it compares, so one slow `equals` stalls every consumer.
+"""
+import contextlib
+import threading
+from queue import Empty
+
+import pytest
+from support.queues import drain
+from support.threads import LONG, Threads
+
+from manytail import MultiQueue, ShutDown
+
+BLOCK = 62  # about what one node holds: the sizes below lie on both sides of a few node borders
+
+
+class Equal:
+    """Equal to `value`; runs `act` in each comparison."""
+
+    def __init__(self, value, act=lambda: None):
+        self.value, self.act = value, act
+
+    def __eq__(self, other):
+        self.act()
+        return self.value == (other.value if isinstance(other, Equal) else other)
+
+    __hash__ = None
+
+
+# ------------------------------------------------------------------------------------------------ iteration
+@pytest.mark.parametrize("n", [0, 1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 1000])
+def test_iteration_is_in_order_and_takes_nothing(new, n):
+    queue = new()
+    tail = queue.add("a")
+    tail.put_many(range(n))
+    assert list(tail) == list(range(n))
+    assert list(tail) == list(range(n))
+    assert queue.qsize() == n
+
+
+def test_iteration_shows_a_disabled_tail_too(new):
+    tail = new().add("a", enabled=False)
+    tail.put_many([1, 2])
+    assert list(tail) == [1, 2]
+
+
+def test_an_iterator_is_its_own_iterator_and_stays_at_its_end(new):
+    tail = new().add("a")
+    tail.put(1)
+    items = iter(tail)
+    assert iter(items) is items
+    assert next(items) == 1
+    for _ in range(3):
+        with pytest.raises(StopIteration):
+            next(items)
+
+
+def test_two_iterators_are_independent(new):
+    tail = new().add("a")
+    tail.put_many(range(200))
+    assert list(zip(tail, tail, strict=True)) == [(n, n) for n in range(200)]
+
+
+@pytest.mark.parametrize("taken", [1, 5, BLOCK, BLOCK + 1, 150, 299])
+@pytest.mark.parametrize("seen", [0, 1, 3, BLOCK, 100])
+def test_items_taken_meanwhile_may_be_seen_or_not_and_each_item_at_most_once(new, taken, seen):
+    queue = new()
+    tail = queue.add("a")
+    tail.put_many(range(300))
+    items = iter(tail)
+    shown = [next(items) for _ in range(seen)]
+    for _ in range(taken):
+        queue.get()
+    shown += list(items)
+    assert shown == sorted(set(shown))
+    assert shown[:seen] == list(range(seen))
+    assert set(shown) >= set(range(max(seen, taken), 300))
+
+
+def test_items_put_meanwhile_come_at_the_end_if_at_all(new):
+    tail = new().add("a")
+    tail.put_many([0, 1])
+    items = iter(tail)
+    assert next(items) == 0
+    tail.put_many([2, 3])
+    tail.put_front(-1)
+    rest = list(items)
+    assert rest in ([1], [1, 2], [1, 2, 3])
+
+
+def test_clearing_during_an_iteration_ends_it(new):
+    queue = new()
+    tail = queue.add("a")
+    tail.put_many(range(200))
+    items = iter(tail)
+    assert next(items) == 0
+    assert tail.clear() == 200
+    rest = list(items)
+    assert rest == list(range(1, 1 + len(rest)))  # what it had already looked up may follow, nothing else
+    tail.put(7)
+    assert list(tail) == [7]
+
+
+def test_discarding_each_item_while_iterating(new):
+    queue = new()
+    tail = queue.add("a")
+    tail.put_many(range(300))
+    for item in tail:
+        assert tail.discard(item)
+    assert tail.empty()
+    assert queue.qsize() == 0
+
+
+@pytest.mark.parametrize("step", [2, 3, 7])
+def test_discarding_some_while_iterating_keeps_the_rest_in_order(new, step):
+    queue = new()
+    tail = queue.add("a")
+    tail.put_many(range(400))
+    for item in tail:
+        if item % step == 0:
+            assert tail.discard(item)
+    assert list(tail) == [item for item in range(400) if item % step]
+    assert drain(queue) == [item for item in range(400) if item % step]
+
+
+def test_discarding_ahead_of_an_iterator(new):
+    tail = new().add("a")
+    tail.put_many(range(5))
+    items = iter(tail)
+    assert next(items) == 0
+    for item in (2, 3):
+        assert tail.discard(item)
+    assert [item for item in items if item not in (2, 3)] == [1, 4]
+
+
+def test_an_iterator_outlives_the_handle_and_the_queue(new):
+    queue = new()
+    tail = queue.add("a")
+    tail.put_many(range(100))
+    items = iter(tail)
+    assert next(items) == 0
+    queue.remove("a")
+    del queue, tail
+    assert list(items) == list(range(1, 100))
+
+
+def test_an_iterator_of_a_drained_tail_restarts_at_the_new_head(new):
+    queue = new()
+    tail = queue.add("a")
+    tail.put_many(range(300))
+    items = iter(tail)
+    next(items)
+    drain(queue)
+    tail.put_many(range(1000, 1300))
+    rest = [item for item in items if item >= 1000]
+    assert rest == sorted(set(rest))
+    assert rest in ([], list(range(1000, 1300)))
+
+
+def test_iterating_while_others_put_and_get_never_fails_and_repeats_nothing(new):
+    queue = new()
+    tail = queue.add("a")
+    done = threading.Event()
+
+    def churn(start):
+        for item in range(start, start + 3000):
+            tail.put(item)
+            if item % 3:
+                with contextlib.suppress(Empty):
+                    queue.get_nowait()
+            if item % 7 == 0:
+                tail.discard(item)
+
+    def walk():
+        walks = 0
+        while not done.is_set() or not walks:
+            shown = list(tail)
+            assert len(shown) == len(set(shown))
+            for start in (0, 10_000):
+                mine = [item for item in shown if start <= item < start + 10_000]
+                assert mine == sorted(mine)
+            walks += 1
+            if len(shown) > 50:  # keep the walks short
+                tail.clear()
+
+    with Threads() as threads:
+        churners = [threads.start(churn, start) for start in (0, 10_000)]
+        walker = threads.start(walk)
+        for churner in churners:
+            churner.result()
+        done.set()
+        walker.result()
+
+
+# ------------------------------------------------------------------------------------------------ in and discard
+def test_contains_and_discard_compare_by_identity_first():
+    nan = float("nan")
+    sour = Equal(1, lambda: pytest.fail("compared with itself"))
+    tail = MultiQueue().add("a")
+    tail.put_many([nan, sour])
+    assert nan in tail
+    assert float("nan") not in (it for it in tail if it is nan)
+    assert tail.discard(nan)
+    assert sour in tail
+    assert tail.discard(sour)
+    assert tail.empty()
+
+
+def test_discard_takes_the_first_equal_one(new):
+    queue = new()
+    tail = queue.add("a")
+    tail.put_many([1, 2, 3, 2, 1, 2])
+    assert tail.discard(2)
+    assert list(tail) == [1, 3, 2, 1, 2]
+    assert tail.discard(2)
+    assert tail.discard(2)
+    assert not tail.discard(2)
+    assert drain(queue) == [1, 3, 1]
+
+
+def test_discard_compares_with_eq():
+    tail = MultiQueue().add("a")
+    tail.put_many([1, "x", 2.0])
+    assert tail.discard(2)
+    assert tail.discard(1.0)
+    assert list(tail) == ["x"]
+
+
+@pytest.mark.parametrize("n", [1, BLOCK, 200])
+def test_discard_of_the_first_the_last_and_the_middle(new, n):
+    queue = new()
+    tail = queue.add("a", maxsize=n)
+    expected = list(range(n))
+    tail.put_many(expected)
+    for item in (0, n - 1, n // 2):
+        assert tail.discard(item) == (item in expected)
+        expected = [it for it in expected if it != item]
+        assert list(tail) == expected
+        assert tail.qsize() == queue.qsize() == len(expected)
+    tail.put(n)
+    assert drain(queue) == [*expected, n]
+
+
+def test_an_eq_that_raises_passes_through_and_changes_nothing():
+    def sour():
+        raise LookupError("sour")
+
+    queue = MultiQueue()
+    tail = queue.add("a")
+    tail.put_many([1, Equal(2, sour), 3])
+    for call in (tail.__contains__, tail.discard):
+        with pytest.raises(LookupError, match="sour"):
+            call(3)
+    assert 1 in tail  # found before the sour one
+    assert tail.qsize() == queue.qsize() == 3
+    assert tail.discard(1)
+    assert queue.stats() == (2, 1, 1, 0, 0, 3, 0)
+
+
+def test_an_eq_whose_truth_fails_passes_through():
+    class NoTruth:
+        def __eq__(self, other):
+            return self
+
+        def __bool__(self):
+            raise LookupError("no truth")
+
+        __hash__ = None
+
+    tail = MultiQueue().add("a")
+    tail.put(NoTruth())
+    for call in (tail.__contains__, tail.discard):
+        with pytest.raises(LookupError, match="no truth"):
+            call(3)
+    assert tail.qsize() == 1
+
+
+COMPARING = {"in": lambda tail, item: item in tail, "discard": lambda tail, item: tail.discard(item)}
+
+
+@pytest.fixture(params=COMPARING)
+def compare(request):
+    return COMPARING[request.param]
+
+
+def test_an_eq_may_use_the_queue_it_is_compared_in(compare):
+    queue = MultiQueue()
+    tail, other = queue.add("a", maxsize=50), queue.add("b", priority=-1)
+    count, busy = [], []
+
+    def act():
+        count.append(1)
+        if busy:  # compared by the discard and `in` below
+            return
+        busy.append(1)
+        other.put("other")
+        assert queue.get_nowait() == "other"
+        tail.put("more", block=False)
+        assert tail.discard("more")
+        tail.put_front("front", block=False)
+        assert queue.get_nowait() == "front"
+        assert queue.qsize() == tail.qsize() == 3
+        assert len(list(tail)) == 3
+        tail.enabled = False
+        tail.enabled = True
+        tail.priority += 1
+        queue.add("c").put(1)
+        queue.remove("c")
+        queue.stats()
+        busy.clear()
+
+    tail.put_many([Equal(1, act), Equal(2, act), Equal(3, act)])
+    assert compare(tail, 2)
+    assert len(count) > 2
+
+
+def test_other_threads_put_and_get_while_an_eq_runs(compare):
+    """The comparison waits for a thread that does everything on the same queue: a lock held while comparing would be a deadlock."""
+    queue = MultiQueue()
+    tail, other = queue.add("a"), queue.add("b", priority=-1)
+
+    def elsewhere():
+        other.put("other")
+        assert queue.get(timeout=LONG) == "other"
+        tail.put("more", timeout=LONG)
+        tail.put_front("front", timeout=LONG)
+        assert queue.get(timeout=LONG) == "front"
+        assert queue.peek().value == 1
+        assert tail.discard("more")
+        assert "nothing" not in other
+        queue.add("c").put(1)
+        queue.remove("c")
+        tail.maxsize = 9
+
+    def act():
+        with Threads() as threads:
+            threads.start(elsewhere).result()
+
+    quiet = Equal(1)
+    tail.put_many([quiet, Equal(2)])
+    assert compare(tail, Equal(2, act))
+    assert queue.get() is quiet
+
+
+def test_the_item_taken_while_it_is_compared_is_not_discarded_twice():
+    """The comparison itself takes the item that turns out to be equal: discard must go on to the next one, or find none."""
+    queue = MultiQueue()
+    tail = queue.add("a")
+    taken = []
+
+    def take():
+        if not taken:
+            taken.append(queue.get_nowait())
+
+    item = Equal(1, take)
+    tail.put(item)
+    assert not tail.discard(1)
+    assert taken == [item]
+    assert tail.qsize() == queue.qsize() == 0
+    taken.clear()
+    tail.put_many([item, Equal(1)])
+    assert tail.discard(1)
+    assert (taken[0] is item, tail.qsize(), queue.qsize()) == (True, 0, 0)
+
+
+def test_a_tail_cleared_while_an_eq_runs():
+    queue = MultiQueue()
+    tail = queue.add("a")
+    tail.put_many([Equal(1, lambda: tail.clear()), *range(200)])
+    assert not tail.discard(150)
+    assert tail.empty()
+    tail.put_many([Equal(1, lambda: tail.clear()), *range(200)])
+    tail.__contains__(150)  # true or false: it was there when the search began
+    assert tail.qsize() == queue.qsize() == 0
+
+
+def test_a_tail_removed_while_an_eq_runs(compare):
+    queue = MultiQueue()
+    tail = queue.add("a")
+
+    def act():
+        if "a" in queue:
+            queue.remove("a")
+
+    tail.put_many([Equal(0, act), Equal(1), Equal(2)])
+    assert compare(tail, 1)
+    assert queue.qsize() == 0
+    assert queue.stats().subqueues == 0
+
+
+def test_only_one_of_many_discards_gets_an_item(new):
+    queue = new()
+    tail = queue.add("a")
+    tail.put_many(range(200))
+    barrier = threading.Barrier(4)
+
+    def discard_all():
+        barrier.wait(LONG)
+        return sum(tail.discard(item) for item in range(200))
+
+    with Threads() as threads:
+        tasks = [threads.start(discard_all) for _ in range(4)]
+        assert sum(task.result() for task in tasks) == 200
+    assert tail.qsize() == queue.qsize() == 0
+
+
+def test_discard_and_get_never_share_an_item(new):
+    queue = new()
+    tail = queue.add("a")
+    total = 3000
+    tail.put_many(range(total))
+
+    def discard_some():
+        return [item for item in range(0, total, 2) if tail.discard(item)]
+
+    with Threads() as threads:
+        discarding = threads.start(discard_some)
+        taking = threads.start(lambda: drain(queue))
+        discarded, taken = discarding.result(), taking.result()
+    assert sorted(discarded + taken + drain(queue)) == list(range(total))
+
+
+# ------------------------------------------------------------------------------------------------ clear
+def test_clear_returns_how_many_and_is_idempotent(new):
+    queue = new()
+    tail, other = queue.add("a"), queue.add("b")
+    tail.put_many(range(500))
+    other.put(1)
+    assert tail.clear() == 500
+    assert tail.clear() == 0
+    assert queue.qsize() == 1
+    assert drain(queue) == [1]
+    tail.put(2)
+    assert drain(queue) == [2]
+
+
+def test_clear_of_a_disabled_tail(new):
+    queue = new()
+    tail = queue.add("a", enabled=False)
+    tail.put_many(range(5))
+    assert tail.clear() == 5
+    tail.enabled = True
+    assert queue.qsize() == 0
+    assert queue.empty()
+
+
+def test_clear_is_atomic(new):
+    """A list is linked as one chain: a clear beside put_many takes whole lists."""
+    queue = new()
+    tail = queue.add("a")
+    batches, size = 300, 100
+
+    def put_all():
+        for _ in range(batches):
+            tail.put_many([1] * size)
+
+    with Threads() as threads:
+        putter = threads.start(put_all)
+        cleared = 0
+        while putter.is_alive():
+            count = tail.clear()
+            assert count % size == 0
+            cleared += count
+    cleared += tail.clear()
+    assert cleared == batches * size
+    assert tail.qsize() == queue.qsize() == 0
+
+
+def test_released_items_may_use_the_queue():
+    """Finalizers of cleared, discarded and removed items run with no lock held."""
+    queue = MultiQueue()
+    tail, log = queue.add("a"), queue.add("log", priority=-1)
+
+    class Parting:
+        def __del__(self):
+            queue.qsize()
+            with contextlib.suppress(ShutDown):
+                log.put("gone")
+                tail.put("last words")
+                assert tail.discard("last words")
+
+    tail.put_many(Parting() for _ in range(3))
+    assert tail.clear() == 3
+    assert log.clear() == 3
+    tail.put(Parting())
+    item = next(iter(tail))
+    assert tail.discard(item)
+    del item
+    assert log.clear() == 1
+    tail.put(Parting())
+    queue.get()
+    assert log.clear() == 1
+    tail.put(Parting())
+    queue.remove("a")
+    assert tail.clear() == 1  # its last words fail now, after its first ones
+    assert log.clear() == 1
+    queue.add("b").put(Parting())
+    queue.shutdown(immediate=True)
+    assert queue.qsize() == 0

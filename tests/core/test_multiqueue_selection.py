@@ -1,0 +1,373 @@
+"""A callable selection: what it is shown, what it may return, and that nothing it does loses an item."""
+import contextlib
+from queue import Empty
+
+import pytest
+from support.queues import as_list, drain
+from support.threads import DEADLINE, LONG, Threads, wait_getters
+
+from manytail import MultiQueue, SubQueue
+
+
+def last(ready):
+    return ready[-1]
+
+
+def test_it_is_given_the_tails_themselves_in_turn_order(new):
+    seen = []
+
+    def note(ready):
+        seen.append(list(ready))
+        return ready[0]
+
+    queue = new(selection=note)
+    a, b, c = (queue.add(key) for key in "abc")
+    for tail in (b, c, a):
+        tail.put_many([1, 2])
+    assert queue.get_with_key() == ("b", 1)
+    assert queue.get_with_key() == ("c", 1)
+    assert seen == [[b, c, a], [c, a, b]]
+    assert all(isinstance(tail, SubQueue) for tail in seen[0])
+
+
+def test_the_chosen_one_goes_to_the_end(new):
+    orders = []
+
+    def note(ready):
+        orders.append("".join(tail.key for tail in ready))
+        return ready[1 % len(ready)]
+
+    queue = new(selection=note)
+    for key in "abc":
+        queue.add(key).put_many([1, 2])
+    assert [queue.get_with_key()[0] for _ in range(6)] == list("bcbcaa")
+    assert orders == ["abc", "acb", "abc", "ac", "a", "a"]
+
+
+def test_it_is_a_sequence(new):
+    lengths = []
+
+    def probe(ready):
+        lengths.append((len(ready), ready[0] is next(iter(ready)), ready[-1] in ready, bool(ready)))
+        return ready[-1]
+
+    queue = new(selection=probe)
+    for key in range(3):
+        queue.add(key).put(key)
+    assert drain(queue) == [2, 1, 0]
+    assert lengths == [(n, True, True, True) for n in (3, 2, 1)]
+
+
+def test_changing_what_it_is_given_changes_nothing(new):
+    def vandal(ready):
+        chosen = ready[0]
+        if hasattr(ready, "clear"):
+            ready.clear()
+        return chosen
+
+    queue = new(selection=vandal)
+    for key in range(3):
+        queue.add(key).put_many([key, key + 10])
+    assert drain(queue) == [0, 1, 2, 10, 11, 12]
+
+
+def test_priority_goes_before_it(new):
+    queue = new(selection=last)
+    queue.add("low", priority=1).put(1)
+    queue.add("high").put(2)
+    queue.add("low too", priority=1).put(3)
+    assert drain(queue) == [2, 3, 1]
+
+
+def test_peek_asks_it_and_moves_nobody(new):
+    queue = new(selection=last)
+    for key in range(3):
+        queue.add(key).put_many([key, key + 10])
+    for _ in range(3):
+        assert queue.peek() == 2
+    assert drain(queue) == [2, 12, 1, 11, 0, 10]
+
+
+def test_it_is_called_once_per_item(new_bulk):
+    calls = []
+
+    def count(ready):
+        calls.append(len(ready))
+        return ready[-1]
+
+    queue = new_bulk(selection=count)
+    a, b = queue.add("a"), queue.add("b")
+    a.put_many([1, 2, 3])
+    b.put_many([4, 5])
+    queue.peek()
+    assert calls == [2]
+    assert as_list(queue.get_many(100)) == [4, 5, 1, 2, 3] or len(calls) == 6
+    assert len(calls) == 6
+    assert sorted(calls[1:], reverse=True) == calls[1:]
+
+
+def test_get_many_stops_where_it_raises_and_loses_nothing(new_bulk):
+    calls = []
+
+    def fail_third(ready):
+        calls.append(1)
+        if len(calls) == 3:
+            raise LookupError("third")
+        return ready[0]
+
+    queue = new_bulk(selection=fail_third)
+    tail = queue.add("a")
+    tail.put_many(range(5))
+    taken = []
+    with contextlib.suppress(LookupError):  # raised now, or at the third item of the next call
+        taken += as_list(queue.get_many(5))
+    with contextlib.suppress(LookupError):
+        taken += drain(queue)
+    taken += drain(queue)
+    assert taken == list(range(5))
+    assert queue.stats().got == 5
+
+
+BOOM = LookupError("the selection failed")
+
+
+def boom(ready):
+    raise BOOM
+
+
+@pytest.mark.parametrize("call", ["get", "get_nowait", "get_with_key", "peek"])
+def test_its_error_is_raised_and_nothing_is_lost(new, call):
+    broken = [True]
+
+    def sometimes(ready):
+        if broken[0]:
+            raise LookupError("the selection failed")
+        return ready[0]
+
+    queue = new(selection=sometimes)
+    for key in range(3):
+        queue.add(key).put_many([key, key + 10])
+    before = queue.stats()
+    for _ in range(5):
+        with pytest.raises(LookupError, match="the selection failed"):
+            getattr(queue, call)()
+    assert queue.stats() == before
+    broken[0] = False
+    assert drain(queue) == [0, 1, 2, 10, 11, 12]
+
+
+def test_its_error_reaches_a_getter_that_waited(new):
+    queue = new(selection=boom)
+    tail = queue.add("a")
+    with Threads() as threads:
+        getter = threads.start(queue.get, timeout=LONG)
+        wait_getters(queue, 1)
+        tail.put(1)
+        assert isinstance(getter.outcome(), LookupError)
+    assert (queue.qsize(), queue.stats().got, list(tail)) == (1, 0, [1])
+
+
+def test_its_error_does_not_swallow_the_wake_up_of_another_getter(new):
+    """Two getters wait, the first one woken fails: the item must reach the second one."""
+    calls = []
+
+    def fail_once(ready):
+        calls.append(1)
+        if len(calls) == 1:
+            raise LookupError("once")
+        return ready[0]
+
+    queue = new(selection=fail_once)
+    tail = queue.add("a")
+    with Threads() as threads:
+        getters = [threads.start(queue.get, timeout=LONG) for _ in range(2)]
+        wait_getters(queue, 2)
+        tail.put(1)
+        ends = [getter.outcome() for getter in getters]
+    assert sorted(type(end).__name__ for end in ends) == ["LookupError", "NoneType"]
+    assert queue.empty()
+
+
+JUNK = {
+    "none": lambda queue, ready: None,
+    "a key": lambda queue, ready: ready[0].key,
+    "the queue": lambda queue, ready: queue,
+    "all of them": lambda queue, ready: ready,
+    "an idle tail": lambda queue, ready: queue["idle"],
+    "a disabled tail": lambda queue, ready: queue["disabled"],
+    "a lower priority": lambda queue, ready: queue["lower"],
+    "another queue's": lambda queue, ready: other_tail(type(queue)),
+    "a detached tail": lambda queue, ready: detached_tail(queue),
+}
+
+
+def other_tail(new):
+    tail = new().add("other")
+    tail.put(1)
+    return tail
+
+
+def detached_tail(queue):
+    queue.add("detached").put(5)
+    return queue.remove("detached")
+
+
+@pytest.mark.parametrize("junk", JUNK.values(), ids=JUNK)
+def test_anything_else_is_a_value_error_and_nothing_is_lost(new, junk):
+    sane = []
+    queue = new(selection=lambda ready: ready[0] if sane else junk(queue, ready))
+    queue.add("idle")
+    queue.add("disabled", enabled=False).put(7)
+    queue.add("lower", priority=1).put(8)
+    queue.add("a").put_many([1, 2])
+    for call in (queue.get, queue.get_nowait, queue.get_with_key, queue.peek):
+        with pytest.raises(ValueError, match="selection"):
+            call()
+    assert queue.qsize() == 3
+    assert queue.stats().got == 0
+    sane.append(True)
+    assert drain(queue) == [1, 2, 8]
+
+
+def test_the_value_error_names_what_was_returned(new):
+    queue = new(selection=lambda ready: "junk")
+    queue.add("a").put(1)
+    with pytest.raises(ValueError, match="'junk'"):
+        queue.get()
+
+
+EMPTYING = {
+    "clear": lambda queue, tail: tail.clear(),
+    "discard": lambda queue, tail: tail.discard(1),
+    "disable": lambda queue, tail: setattr(tail, "enabled", False),
+    "remove": lambda queue, tail: queue.remove(tail.key),
+}
+
+
+@pytest.mark.parametrize("empty", EMPTYING.values(), ids=EMPTYING)
+def test_it_is_asked_again_if_its_choice_is_empty_by_then(new, empty):
+    calls = []
+
+    def choose(ready):
+        calls.append([tail.key for tail in ready])
+        if len(calls) == 1:
+            empty(queue, ready[0])
+            return first
+        return ready[0]
+
+    queue = new(selection=choose)
+    first, second = queue.add("a"), queue.add("b")
+    first.put(1)
+    second.put(2)
+    assert queue.get() == 2
+    assert calls == [["a", "b"], ["b"]]
+
+
+def test_a_choice_that_was_taken_by_a_get_inside_it_is_asked_again(new):
+    inner = []
+
+    def choose(ready):
+        if not inner:
+            inner.append(None)
+            inner[0] = queue.get_nowait()  # asks again, recursively
+            return ready[0]
+        return ready[0]
+
+    queue = new(selection=choose)
+    queue.add("a").put(1)
+    queue.add("b").put(2)
+    assert queue.get() == 2
+    assert inner == [1]
+
+
+def test_when_its_choice_was_the_last_one_get_is_empty_or_waits(new):
+    def choose(ready):
+        ready[0].clear()
+        return ready[0] if not hasattr(ready, "clear") else tail
+
+    queue = new(selection=choose)
+    tail = queue.add("a")
+    tail.put(1)
+    with pytest.raises(Empty):
+        queue.get_nowait()
+    tail.put(1)
+    with pytest.raises(Empty):
+        queue.get(timeout=0.001)
+    tail.put(1)
+    with pytest.raises(Empty):
+        queue.peek()
+
+
+def test_it_may_use_the_queue(new):
+    def busy(ready):
+        queue.qsize()
+        queue.stats()
+        other.put(9)
+        assert 9 in other
+        ready[0].put_front(5)
+        ready[0].discard(5)
+        list(ready[0])
+        queue.setdefault(len(queue.subqueues)).priority = 3
+        return ready[0]
+
+    queue = new(selection=busy)
+    other = queue.add("other", enabled=False)
+    tail = queue.add("a")
+    tail.put_many([1, 2])
+    assert [queue.get(), queue.get()] == [1, 2]
+    assert list(other) == [9, 9]
+
+
+def test_other_threads_put_and_get_while_it_runs(new):
+    """It runs with no lock of the queue held: another thread does every operation meanwhile."""
+    def slow(ready):
+        if len(ready) == 2:
+            with Threads() as threads:
+                threads.start(elsewhere).result()
+        return ready[0]
+
+    def elsewhere():
+        other.put(4)
+        other.discard(4)
+        queue.add("new", priority=1, enabled=False).put(5)
+        queue.remove("c")  # one ready tail is left: this get is served at once
+        assert queue.get(timeout=DEADLINE) == 1
+        tail.put(2)
+
+    queue = new(selection=slow)
+    tail, other = queue.add("a"), queue.add("c")
+    tail.put(1)
+    other.put(3)
+    assert queue.get(timeout=DEADLINE) == 2
+
+
+def test_many_threads_with_a_callable_lose_nothing(new):
+    queue = new(selection=lambda ready: max(ready, key=SubQueue.qsize))
+    tails = [queue.add(key) for key in range(4)]
+    total = 400
+
+    def get_all(n):
+        return [queue.get(timeout=LONG) for _ in range(n)]
+
+    with Threads() as threads:
+        getters = [threads.start(get_all, total) for _ in range(4)]
+        for start, tail in enumerate(tails):
+            threads.start(tail.put_many, range(start * total, (start + 1) * total))
+        taken = [item for getter in getters for item in getter.result()]
+    assert sorted(taken) == list(range(4 * total))
+    assert queue.stats().got == 4 * total
+
+
+def test_a_consumer_that_fails_after_get_has_its_item_and_the_others_are_there():
+    """The original lost what it had taken out when a sink failed; here an item is either in the queue or with its getter."""
+    queue = MultiQueue()
+    queue.add("a").put_many(range(10))
+    taken = []
+    for _ in range(3):
+        try:
+            taken.extend(queue.get_many(2))
+            raise RuntimeError("sink")
+        except RuntimeError:
+            continue
+    assert taken == list(range(6))
+    assert drain(queue) == [6, 7, 8, 9]

@@ -1,0 +1,27 @@
+"""Small helpers on multi-queues for tests."""
+import _thread
+import functools
+import operator
+from queue import Empty
+from typing import Any
+
+
+def as_list(items: Any) -> list[Any]:
+    """What a bulk get returned, as a plain list: it is a list or, from an IndexMultiQueue, a numpy array."""
+    return items if isinstance(items, list) else items.tolist()
+
+
+def drain(queue: Any) -> list[Any]:
+    """All that `get` has at once, in its order."""
+    items = []
+    while True:
+        try:
+            items.append(queue.get_nowait())
+        except Empty:
+            return items
+
+
+def with_interrupt_pending(call: Any, *args: Any, **kwargs: Any) -> None:
+    """Call with a Ctrl-C that came just before. `map` and `operator.call` run no bytecode between the two calls, so the
+    interpreter cannot raise it earlier: the call itself has to notice."""
+    list(map(operator.call, (_thread.interrupt_main, functools.partial(call, *args, **kwargs))))

@@ -1,0 +1,160 @@
+"""Threads for tests: every one is joined, every exception in one is raised again in the test, and a hang is a failure that
+shows the stack of every thread.
+
+`DEADLINE` only catches hangs; no test may depend on anything happening within it, or on how fast anything happens.
+`wait_until` is for looking at a state from outside (`stats().getters_waiting`), which no event announces. The code under test
+is never driven by it.
+"""
+import faulthandler
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+DEADLINE = float(os.environ.get("MANYTAIL_TEST_DEADLINE", "60"))
+LONG = 10 * DEADLINE  # for a wait in a thread: outlasts DEADLINE, so that a lost wake-up is a Hang and not a late success
+GRACE = 2.0  # for the other threads of a test that has failed already
+
+
+class Hang(AssertionError):
+    """A thread, or a condition, that did not come within DEADLINE."""
+
+
+class Task(threading.Thread):
+    """A thread with a result. A daemon, so that a hang ends in a failed test and not in a process that cannot exit."""
+
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        super().__init__(name=getattr(function, "__name__", repr(function)), daemon=True)
+        self._call = (function, args, kwargs)
+        self._value: Any = None
+        self.error: BaseException | None = None
+        self.collected = False
+
+    def run(self) -> None:
+        function, args, kwargs = self._call
+        try:
+            self._value = function(*args, **kwargs)
+        except BaseException as error:
+            self.error = error
+        finally:
+            del self._call, function, args, kwargs
+
+    def result(self) -> Any:
+        """Wait for the thread; its return value, or its exception raised here."""
+        self._join(time.monotonic() + DEADLINE)
+        self.collected = True
+        if self.error is not None:
+            raise self.error
+        return self._value
+
+    def outcome(self) -> BaseException | None:
+        """Wait for the thread; the exception that ended it, None if it returned."""
+        self._join(time.monotonic() + DEADLINE)
+        self.collected = True
+        return self.error
+
+    def _join(self, deadline: float) -> None:
+        self.join(max(0.0, deadline - time.monotonic()))
+        if self.is_alive():
+            faulthandler.dump_traceback(file=sys.__stderr__, all_threads=True)
+            raise Hang(f"thread {self.name} still runs after {DEADLINE} s (stacks on stderr)")
+
+
+class Threads:
+    """A group of threads. Leaving the block joins them all and raises the first exception nobody has collected.
+
+        with Threads() as threads:
+            getter = threads.start(queue.get)
+            ...
+            assert getter.result() == 1
+    """
+
+    def __init__(self) -> None:
+        self.tasks: list[Task] = []
+
+    def start(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Task:
+        task = Task(function, args, kwargs)
+        self.tasks.append(task)
+        task.start()
+        return task
+
+    def __enter__(self) -> "Threads":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: object) -> None:
+        if kind is not None:  # the test has failed: its own error is the one to see
+            for task in self.tasks:
+                task.join(GRACE)
+            return
+        deadline = time.monotonic() + DEADLINE
+        for task in self.tasks:
+            task._join(deadline)
+        for task in self.tasks:
+            if task.error is not None and not task.collected:
+                raise task.error
+
+
+def run_all(*functions: Callable[[], Any]) -> list[Any]:
+    """Run the functions in threads of their own, from a common start; their results in order."""
+    barrier = threading.Barrier(len(functions))
+
+    def run(function: Callable[[], Any]) -> Any:
+        barrier.wait(DEADLINE)
+        return function()
+
+    with Threads() as threads:
+        tasks = [threads.start(run, function) for function in functions]
+    return [task.result() for task in tasks]
+
+
+def wait_until(predicate: Callable[[], Any], what: str = "") -> None:
+    """Return once the predicate holds; for states that can only be looked at."""
+    deadline = time.monotonic() + DEADLINE
+    while not predicate():
+        if time.monotonic() > deadline:
+            faulthandler.dump_traceback(file=sys.__stderr__, all_threads=True)
+            raise Hang(f"not within {DEADLINE} s: {what or predicate}")
+        time.sleep(0.001)
+
+
+def wait_getters(queue: Any, n: int) -> None:
+    wait_until(lambda: queue.stats().getters_waiting == n, f"{n} waiting getters, {queue.stats()}")
+
+
+def wait_putters(queue: Any, n: int) -> None:
+    wait_until(lambda: queue.stats().putters_waiting == n, f"{n} waiting putters, {queue.stats()}")
+
+
+def ctrl_c() -> None:
+    """What Ctrl-C does to a process: SIGINT, taken by the main thread."""
+    if sys.platform == "win32":
+        signal.raise_signal(signal.SIGINT)
+    else:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+@contextmanager
+def acting_when(predicate: Callable[[], Any], action: Callable[[], Any]) -> Iterator[Task]:
+    """While the block waits in the main thread, another thread waits for the predicate and then acts, once."""
+
+    def act() -> None:
+        wait_until(predicate)
+        action()
+
+    with Threads() as threads:
+        yield threads.start(act)
+
+
+@contextmanager
+def switching_often() -> Iterator[None]:
+    """Let a GIL build change threads as often as it can; a free-threaded one needs no help."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
