@@ -914,8 +914,9 @@ cdef class SubQueue:
 
     # ------------------------------------------------------------------------------------------------------------- state
     cdef int64_t count(self) noexcept:
-        # pairs with: mt_store_release in putting_one, putting_run; mt_store_release in left
+        # pairs with: mt_store_release in left
         cdef int64_t out = mt_load_acquire_i64(&self.s.out)
+        # pairs with: mt_store_release in putting_one, putting_run
         cdef int64_t n = mt_load_acquire_i64(&self.s.tail_seq) - out
         return n if n > 0 else 0
 
