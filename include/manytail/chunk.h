@@ -27,11 +27,11 @@
 #include "atomics.h"
 
 typedef struct mt_chunk {
-    mt_atomic_uptr next;   /* itself: retired */
-    int64_t base;          /* position of slot 0 */
-    uint32_t cap;          /* slots */
-    uint32_t pins;         /* iterators standing here, plus who is emptying it; under the take lock */
-    uint32_t ndead;        /* dead slots; under the take lock */
+    mt_atomic_uptr next; /* itself: retired */
+    int64_t base;        /* position of slot 0 */
+    uint32_t cap;        /* slots */
+    uint32_t pins;       /* iterators standing here, plus who is emptying it; under the take lock */
+    uint32_t ndead;      /* dead slots; under the take lock */
     uint32_t size_class;
     /* then: dead bits (one word per 64 slots), items, stamps if any */
 } mt_chunk;
@@ -46,9 +46,7 @@ static inline uint32_t mt_chunk_cap(uint32_t size_class) {
 }
 
 static inline uint64_t *mt_chunk_dead(mt_chunk *c) { return (uint64_t *)(c + 1); }
-static inline uintptr_t *mt_chunk_items(mt_chunk *c) {
-    return (uintptr_t *)(mt_chunk_dead(c) + (c->cap + 63) / 64);
-}
+static inline uintptr_t *mt_chunk_items(mt_chunk *c) { return (uintptr_t *)(mt_chunk_dead(c) + (c->cap + 63) / 64); }
 static inline int64_t *mt_chunk_stamps(mt_chunk *c) { return (int64_t *)(mt_chunk_items(c) + c->cap); }
 
 static inline mt_chunk *mt_chunk_new(uint32_t size_class, int stamps, int64_t base) {

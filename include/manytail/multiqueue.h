@@ -63,33 +63,33 @@ typedef struct mt_subqueue {
     char pad0[8];
     /* -- getters' line: written under the take lock ---------------------------------------------------------------- */
     mt_chunk *head; /* NULL until the first item: written by the putter that makes the first chunk, before tail_seq */
-    uint16_t head_idx;    /* oldest slot of head; at head->cap the next chunk follows */
-    uint8_t has_dead;     /* ndead > 0 */
-    uint8_t bounded;      /* maxsize > 0: a get must look for waiting putters; written under both locks */
-    uint32_t turn;        /* items left of its turn; 0: its next turn has not begun */
-    mt_atomic_i64 out;    /* tail_seq - out = items inside: counts those that left, less those put at the front */
-    int64_t tail_seen;    /* getters' copy of tail_seq */
-    mt_ready_node ready;  /* 32 bytes */
+    uint16_t head_idx;   /* oldest slot of head; at head->cap the next chunk follows */
+    uint8_t has_dead;    /* ndead > 0 */
+    uint8_t bounded;     /* maxsize > 0: a get must look for waiting putters; written under both locks */
+    uint32_t turn;       /* items left of its turn; 0: its next turn has not begun */
+    mt_atomic_i64 out;   /* tail_seq - out = items inside: counts those that left, less those put at the front */
+    int64_t tail_seen;   /* getters' copy of tail_seq */
+    mt_ready_node ready; /* 32 bytes */
     /* -- cold ------------------------------------------------------------------------------------------------------ */
-    int64_t ndead;        /* discarded slots still between head and tail; take lock */
-    int64_t nfront;       /* items ever put at the front; take lock */
-    uint32_t weight;      /* >= 1; take lock */
-    uint32_t enabled;     /* take lock */
-    uint32_t attached;    /* take lock */
-    uint32_t size_class;  /* of the newest chunk; put lock */
-    int64_t priority;     /* take lock; kept for a detached handle */
-    mt_waitlist putters;  /* put lock */
-    mt_atomic_u32 putters_waiting; /* putters.n, for getters to look at without the put lock */
+    int64_t ndead;                           /* discarded slots still between head and tail; take lock */
+    int64_t nfront;                          /* items ever put at the front; take lock */
+    uint32_t weight;                         /* >= 1; take lock */
+    uint32_t enabled;                        /* take lock */
+    uint32_t attached;                       /* take lock */
+    uint32_t size_class;                     /* of the newest chunk; put lock */
+    int64_t priority;                        /* take lock; kept for a detached handle */
+    mt_waitlist putters;                     /* put lock */
+    mt_atomic_u32 putters_waiting;           /* putters.n, for getters to look at without the put lock */
     struct mt_subqueue *all_next, *all_prev; /* every attached tail of mq, in the order they were added; take lock */
-    void *owner;          /* the Python SubQueue (borrowed: it outlives this), or NULL */
-    void *key;            /* its key (borrowed from the owner), or NULL */
+    void *owner;                             /* the Python SubQueue (borrowed: it outlives this), or NULL */
+    void *key;                               /* its key (borrowed from the owner), or NULL */
 } mt_subqueue;
 
 typedef struct mt_multiqueue {
     /* -- getters' line: written under the take lock ---------------------------------------------------------------- */
     mt_lock take_lock;
     mt_ready ready;
-    int64_t got; /* items handed to getters */
+    int64_t got;        /* items handed to getters */
     uint32_t serial;    /* constant: the GIL is the lock */
     uint32_t selection; /* constant */
     /* -- seldom written -------------------------------------------------------------------------------------------- */
@@ -106,8 +106,8 @@ typedef struct mt_multiqueue {
     struct mt_multiqueue *reg_next, *reg_prev; /* every queue of the process, for fork; under the registry's lock */
     /* -- written by putters of any tail ---------------------------------------------------------------------------- */
     char pad1[MT_CACHE_LINE];
-    mt_atomic_i64 clock;   /* put times, selection "oldest" only */
-    mt_atomic_uptr spare;  /* one used chunk of MT_CHUNK_SPARE_CLASS, or 0 */
+    mt_atomic_i64 clock;  /* put times, selection "oldest" only */
+    mt_atomic_uptr spare; /* one used chunk of MT_CHUNK_SPARE_CLASS, or 0 */
 } mt_multiqueue;
 
 #define MT_SUBQUEUE_OF(node) ((mt_subqueue *)(void *)((char *)(node) - offsetof(mt_subqueue, ready)))
