@@ -1,0 +1,49 @@
+"""Enriches a thousand real flights with the weather, many HTTP calls at once inside one Spark task, and shows what comes out.
+
+    python examples/flights/enrich_flights.py [--out DIR]
+
+What a user of manytail writes is in manytail/demo/enrich.py: `fetch`, one call for one row, and `enrich`, one `df.transform(map_concurrent, ...)`.
+Here it is used as in any Spark program; `python -m manytail demo` does the same with a progress bar, checks and a report.
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from pyspark.sql import functions as sf
+
+from manytail.demo import data
+from manytail.demo.enrich import enrich
+from manytail.demo.job import flights_of
+from manytail.demo.launch import Running
+from manytail.demo.session import spark_session
+
+
+def main(out: Path) -> None:
+    inputs = data.prepare(out / "cache")
+    with (
+        tempfile.TemporaryDirectory(dir=out) as scratch,
+        spark_session(Path(scratch).resolve(), out / "spark.log") as spark,
+        Running(inputs.weather, seed=13) as service,
+    ):
+        flights = flights_of(spark, inputs.flights, data.Share(month=1, rows=1000))
+
+        # Lazy, as every transform. Two outputs are read from it below, so it is kept: the calls are made once.
+        done = flights.transform(enrich, service.url).persist()
+
+        enriched = done.where("_error IS NULL")
+        print("Enriched, in schedule order:")
+        enriched.select("seq", "time_hour", "carrier", "flight", "origin", "temp", "wind_speed", "attempts").show(8)
+
+        print("Dead letters by reason:")
+        dead = done.where("_error IS NOT NULL").groupBy("_error.type")
+        dead.agg(sf.count("*").alias("rows"), sf.first("_error.message").alias("one of them")).show(truncate=False)
+        print(f"The service counted {service.stop().calls} calls.")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("out/demo"))
+    folder = parser.parse_args().out
+    folder.mkdir(parents=True, exist_ok=True)
+    main(folder)

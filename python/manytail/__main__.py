@@ -1,0 +1,25 @@
+"""`python -m manytail COMMAND`: the command line. One command so far: `demo`."""
+
+import sys
+
+USAGE = """\
+usage: python -m manytail COMMAND [options]
+
+commands:
+  demo    enrich real flights by HTTP calls inside Spark, many at once, in order, fair and loss-free (--help for its options)
+"""
+
+
+def main(arguments: list[str]) -> int:
+    """Hands on to the command and returns its exit status."""
+    if arguments[:1] == ["demo"]:
+        from manytail.demo.cli import main as demo
+
+        return demo(arguments[1:])
+    asked = arguments[:1] in (["-h"], ["--help"])
+    print(USAGE, end="", file=sys.stdout if asked else sys.stderr)
+    return 0 if asked else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,66 @@
+"""What a user of `map_concurrent` writes: one function that does one call, and one transform that runs many of them.
+
+`fetch` says what went wrong by raising; it knows nothing of threads, queues, retries or the other rows. The rest is options of the transform.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+import urllib3
+from pyspark.sql import DataFrame
+
+from manytail.spark import Delivery, map_concurrent
+
+SCHEMA = "temp double, wind_speed double, precip double, visib double, attempts int, started double, finished double"
+
+
+class Cancelled(Exception):
+    """The flight never left: there is no weather to look up. A dead letter, without a call."""
+
+
+class NoWeather(Exception):
+    """The service has no weather for that hour (404). A dead letter: asking again would not help."""
+
+
+class Busy(Exception):
+    """The service asks to try again (503)."""
+
+
+def connect(url: str, connections: int = 1) -> urllib3.HTTPConnectionPool:
+    """Kept-alive connections, by default one for one worker thread. urllib3 is not to retry by itself: the transform does, and counts."""
+    where = urlsplit(url)
+    return urllib3.HTTPConnectionPool(where.hostname or "", where.port, maxsize=connections, retries=False, timeout=30)
+
+
+def fetch(flight: Any, *, resource: urllib3.HTTPConnectionPool, delivery: Delivery) -> Mapping[str, Any]:
+    """The weather at a flight's airport in its scheduled hour."""
+    if flight.dep_time is None:
+        raise Cancelled(f"{flight.carrier} {flight.flight} to {flight.dest} did not leave")
+    started = time.time()
+    reply = resource.request("GET", f"/weather/{flight.origin}/{flight.time_hour:%Y-%m-%dT%H}", headers={"Idempotency-Key": delivery.idempotency_key})
+    if reply.status == 503:
+        raise Busy(reply.data.decode())
+    if reply.status == 404:
+        raise NoWeather(f"{flight.origin} {flight.time_hour:%Y-%m-%d %H}:00 UTC")
+    weather = json.loads(reply.data)
+    return {name: weather[name] for name in ("temp", "wind_speed", "precip", "visib")} | {
+        "attempts": delivery.attempt,
+        "started": started,
+        "finished": time.time(),
+    }
+
+
+def enrich(flights: DataFrame, url: str, *, workers: int = 64, per_key: int = 16) -> DataFrame:
+    """Every flight with its weather, in the order it came; what failed says why in `_error`.
+
+    Many flights of a few carriers and few of many: `key` gives the carriers turns, `per_key` bounds what one may have running at once.
+    `row_id` makes the idempotency key, so that a repeated call is known as such to the service.
+    """
+    return flights.transform(
+        map_concurrent, fetch, SCHEMA, setup=partial(connect, url), workers=workers, ordered="input", key="carrier", per_key=per_key,
+        retries=4, backoff=0.05, retry_on=Busy, errors="column", row_id="seq",
+    )  # fmt: skip

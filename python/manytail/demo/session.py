@@ -1,0 +1,69 @@
+"""A Spark of one run: quiet on the terminal, its own JVM, and nothing left of it afterwards, whether the run ended, failed or was interrupted."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from py4j.java_gateway import JavaGateway
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from manytail.spark._java import prepare_environment
+
+STOP_WITHIN = 30.0
+
+# Nothing of the machine's own Spark settings is wanted. One file of flights must be one partition: limits and turns hold within one task, and
+# one task is what the run shows. Time is UTC, as in the data.
+SETTINGS = {
+    "spark.master": "local[2]",
+    "spark.app.name": "manytail demo",
+    "spark.driver.memory": "1g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.files.minPartitionNum": "1",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.catalogImplementation": "in-memory",
+}
+
+
+@contextmanager
+def spark_session(scratch: Path, log: Path) -> Iterator[SparkSession]:
+    """A session whose temporary files go to `scratch` and whose log goes to `log`. At the end the JVM and its Python workers are gone."""
+    prepare_environment()
+    settings = SETTINGS | {
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={scratch} -XX:-UsePerfData",
+    }
+    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    with log.open("wb") as output:
+        gateway = launch_gateway(conf, popen_kwargs={"stdout": output, "stderr": subprocess.STDOUT})  # type: ignore[no-untyped-call]
+        try:
+            context = SparkContext(conf=conf, gateway=gateway)
+            context.setLogLevel("WARN")
+            spark = SparkSession(context)
+            try:
+                yield spark
+            finally:
+                spark.stop()
+        finally:
+            _end(gateway)
+
+
+def _end(gateway: JavaGateway) -> None:
+    """Ends the JVM: it lives as long as its standard input is open. Its workers end with it."""
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    try:
+        gateway.proc.wait(STOP_WITHIN)
+    except subprocess.TimeoutExpired:
+        gateway.proc.kill()
+        gateway.proc.wait()
+    # A later session in this process would otherwise take them for a live JVM.
+    SparkContext._gateway = SparkContext._jvm = None
