@@ -27,8 +27,8 @@ static inline void mt_cpu_pause(void) {
 #elif defined(_M_ARM64)
     __yield();
 #elif defined(__aarch64__)
-    __asm__ __volatile__("isb" ::
-                             : "memory"); /* `yield` is a no-op on most cores; isb is about as long as x86's pause */
+    /* `yield` is a no-op on most cores; isb is about as long as x86's pause */
+    __asm__ __volatile__("isb" ::: "memory");
 #endif
 }
 

@@ -15,7 +15,6 @@ from cpython.buffer cimport (
     PyBUF_FORMAT, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer,
 )
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
-from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_New, PyTuple_SET_ITEM
 from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint16_t, uint32_t, uintptr_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
@@ -312,7 +311,6 @@ cdef class MultiQueue:
         cdef Py_ssize_t n = 0, i
         cdef PyObject **owners = NULL
         cdef mt_ready_node *node
-        cdef tuple ready
         lock_take(self.q, True)
         if taken_next(self.q, False) != NULL:
             node = self.q.ready.top.front

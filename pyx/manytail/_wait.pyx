@@ -15,7 +15,6 @@ Rules kept here
 """
 from cpython.ref cimport Py_DECREF, PyObject
 
-import _thread
 import math
 import sys
 import threading
