@@ -1,0 +1,23 @@
+"""Scripts run in an interpreter of their own, with the same package and the same build."""
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import manytail
+
+from .threads import DEADLINE
+
+
+def environment() -> dict[str, str]:
+    """Ours, with the directory that `manytail` and this `support` were imported from on the path, and warnings as errors."""
+    paths = [str(Path(manytail.__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1])]
+    before = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths + ([before] if before else [])), "PYTHONFAULTHANDLER": "1"}
+
+
+def run_script(script: str, *options: str, timeout: float = 4 * DEADLINE) -> str:
+    """What the script printed. A non-zero end, a crash included, is an AssertionError with all it said."""
+    ran = subprocess.run([sys.executable, *options, "-c", script], env=environment(), capture_output=True, text=True, timeout=timeout, check=False)
+    assert ran.returncode == 0, f"exit {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
+    return ran.stdout
