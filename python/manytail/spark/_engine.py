@@ -36,6 +36,7 @@ from ._workers import Coroutines, Threads
 log = logging.getLogger("manytail.spark")
 
 LINGER = 1.0  # seconds that the first row of an output batch waits for others
+PAUSE = 0.02  # seconds without a row in flight before it is believed that the source has none to give at the moment
 PARTING = 1.0  # seconds that a thread gets at the end that cannot be waited for
 
 
@@ -103,6 +104,7 @@ class Engine:
         self._out: list[Call] = []
         self._overdue: deque[Call] = deque()
         self._out_since: float | None = None
+        self._idle_since: float | None = None  # no row in flight, and the source has been asked for more
         self._in_flight = 0
         self._look = threading.Event()
         self._timer = _Timer(self)
@@ -126,6 +128,7 @@ class Engine:
                 if finished is None:
                     break
                 yield finished
+                del finished  # what was handed on is not kept while the next is waited for
         finally:
             self._close(reader)
         if self.failure is not None:
@@ -139,23 +142,26 @@ class Engine:
                     return None
                 if self._must_yield():
                     return self._take_output()
-                if self._exhausted and not self._in_flight:
+                if self._is_over():
                     return None
-                wait = None if self._out_since is None else self._out_since + LINGER - time.monotonic()
+                wait = self._output_due() - time.monotonic()
                 self._look.clear()
-            self._look.wait(wait)
+            self._look.wait(None if wait == math.inf else max(0.0, wait))
 
     def _must_yield(self) -> bool:
         if not self._out:
             return False
-        if len(self._out) >= self.settings.batch_rows or self._is_idle():
-            return True
-        assert self._out_since is not None
-        return time.monotonic() >= self._out_since + LINGER
+        return len(self._out) >= self.settings.batch_rows or self._is_over() or time.monotonic() >= self._output_due()
 
-    def _is_idle(self) -> bool:
-        """Nothing can go on until the input has more, if it ever does."""
-        return not self._in_flight and self._batch is None
+    def _is_over(self) -> bool:
+        return self._exhausted and not self._in_flight
+
+    def _output_due(self) -> float:
+        """When the rows that came out must be handed on, though there could be more of them."""
+        if self._out_since is None:
+            return math.inf
+        full = self._out_since + LINGER
+        return full if self._idle_since is None else min(full, self._idle_since + PAUSE)
 
     def _take_output(self) -> list[Call]:
         taken, self._out = self._out, []
@@ -346,7 +352,10 @@ class Engine:
         if self._batch is None and not self._reading and not self._exhausted and self._in_flight < self.settings.max_in_flight:
             self._reading = True
             self._read_next.set()
-        if len(self._out) >= self.settings.batch_rows or self._is_idle():
+        if not self._in_flight and self._batch is None and self._idle_since is None:
+            self._idle_since = time.monotonic()
+            self._look.set()
+        if len(self._out) >= self.settings.batch_rows or self._is_over():
             self._look.set()
 
     def _feed(self, free: int) -> None:
@@ -355,6 +364,7 @@ class Engine:
         start = self._fed
         stop = min(batch.size, start + free)
         self._fed = stop
+        self._idle_since = None
         self._in_flight += stop - start
         if stop == batch.size:
             self._batch = None

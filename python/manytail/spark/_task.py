@@ -52,6 +52,7 @@ class Work:
         task = Task(self)
         for calls in task.finished(batches):
             yield task.build(calls)
+            del calls
 
 
 class InputBatch:

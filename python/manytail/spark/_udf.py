@@ -88,6 +88,7 @@ class _ColumnFunction:
             task = Task(work)
             for calls in task.finished(map(_as_batch, batches)):
                 yield task.build_values(calls)
+                del calls
 
         # The form of the function is told by its type hints, which are text here; Spark wants the types themselves.
         one, many = Iterator[pa.Array], Iterator[tuple[pa.Array, ...]]
