@@ -76,7 +76,8 @@ def table(caption: str, head: Iterable[str], rows: Iterable[Iterable[object]]) -
     """An HTML table."""
     titles = "".join(f"<th>{html.escape(name)}</th>" for name in head)
     body = "".join("<tr>" + "".join(f"<td>{html.escape(str(value))}</td>" for value in row) + "</tr>" for row in rows)
-    return f"<table><caption>{html.escape(caption)}</caption><tr>{titles}</tr>{body}</table>"
+    above = f"<caption>{html.escape(caption)}</caption>" if caption else ""
+    return f"<table>{above}<tr>{titles}</tr>{body}</table>"
 
 
 def _verdict(tally: Tally) -> str:

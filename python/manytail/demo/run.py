@@ -13,12 +13,14 @@ from pyspark.sql import DataFrame, SparkSession
 from . import compare, data, job, report, tally, timeline
 from .console import bar, console, step, table
 from .data import Inputs, Share
-from .enrich import enrich
+from .enrich import IN_FLIGHT, enrich
 from .job import Outputs
 from .launch import Running
 from .service import Counts
 from .session import spark_session
 from .stopping import Stopping
+
+ROWS_PER_BATCH = 10_000  # Spark's own setting, spark.sql.execution.arrow.maxRecordsPerBatch
 
 
 class Options(NamedTuple):
@@ -43,6 +45,7 @@ class Done(NamedTuple):
 
     tally: tally.Tally
     times: timeline.Timeline
+    window: int  # rows that may be in hand at once
     history: list[Counts]
 
 
@@ -61,7 +64,7 @@ class Bench:
             counts = service.stop()
         job.split(spark, outputs, flights.columns)
         counted = tally.count(self._chosen.num_rows, outputs, counts, seconds)
-        return Done(counted, timeline.read(outputs.calls, window), service.history)
+        return Done(counted, timeline.read(outputs.calls, window), window, service.history)
 
     def _service(self, heard: Callable[[Counts], None]) -> Running:
         return Running(self._inputs.weather, seed=self._options.seed, heard=heard)
@@ -98,8 +101,8 @@ def _perform(options: Options, stopping: Stopping) -> list[str]:
         with spark_session(scratch, options.out / "spark.log") as spark, stopping.by(spark.stop):
             job.warm_up(job.flights_of(spark, inputs.flights, options.share), scratch)
             bench = Bench(options, inputs, chosen, spark)
-            done = bench.do("job", partial(enrich, per_key=options.per_key), outputs, window=4 * options.workers)
-            usual = bench.do("usual way", compare.pool_per_batch, beside, window=10_000) if options.compare else None
+            done = bench.do("job", partial(enrich, per_key=options.per_key), outputs, window=IN_FLIGHT * options.workers)
+            usual = bench.do("usual way", compare.pool_per_batch, beside, window=ROWS_PER_BATCH) if options.compare else None
     stopping.check()
     _show(options, outputs, done, usual)
     return [*done.tally.faults(), *(f"the usual way: {fault}" for fault in (usual.tally.faults() if usual else ()))]
@@ -139,6 +142,7 @@ def comparison(done: Done, usual: Done) -> list[tuple[str, str, str]]:
         line("enriched", lambda way: f"{way.tally.enriched:,}"),
         line("dead letters", lambda way: f"{way.tally.dead:,}"),
         line("calls", lambda way: f"{way.tally.service.calls:,}"),
+        line("rows in flight at most", lambda way: f"{way.window:,}"),
         line("most calls at once", lambda way: f"{timeline.most_at_once(way.times):,}"),
         line("most at once for one carrier", lambda way: f"{max((wait.at_once for wait in timeline.waits(way.times)), default=0):,}"),
     ]
