@@ -70,7 +70,10 @@ cdef int64_t deadline_from(object block, object timeout) except -2:
         return ONCE
     if timeout is None:
         return NEVER
-    seconds = timeout
+    try:
+        seconds = timeout
+    except TypeError:
+        raise TypeError(f"timeout={timeout!r}: expected a number of seconds or None, not {type(timeout).__name__}") from None
     if math.isnan(seconds) or seconds < 0:
         raise ValueError(f"timeout={timeout!r}: expected a number of seconds >= 0, or None to wait for ever")
     if seconds > 9e9:               # 285 years: past what 64-bit nanoseconds hold
@@ -162,6 +165,8 @@ cdef int waiter_park(mt_waiter *w, int64_t deadline, bint attached) noexcept nog
     cdef bint slices = attached and semaphores_miss_signals and PyThread_get_thread_ident() == main_thread
     cdef long long us
     cdef int got
+    if attached and run_signal_handlers() < 0:      # one that came before the sleep would not end it
+        return MT_INTERRUPTED
     while True:
         us = microseconds_left(deadline)
         if us < 0:
