@@ -12,7 +12,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from manytail import _multiqueue
+from manytail import (
+    _interpreter,  # noqa: F401 - refuses subinterpreters, so it comes first
+    _multiqueue,
+)
 from manytail._multiqueue import IndexMultiQueue, MultiQueue, MultiQueueStats, SubQueue
 from manytail._version import __version__
 from manytail.errors import ClosedError, Empty, ExclusiveError, Full, ManytailError, ShutDown

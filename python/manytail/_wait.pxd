@@ -25,7 +25,6 @@ cdef extern from "manytail/waitlist.h" nogil:
         void *callback
         unsigned long thread
     ctypedef struct mt_waitlist:
-        mt_waiter *first
         int64_t n
     void mt_waitlist_push(mt_waitlist *l, mt_waiter *w)
     void mt_waitlist_notify(mt_waitlist *l, mt_waiter **wake)

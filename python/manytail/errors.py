@@ -11,7 +11,7 @@ if sys.version_info >= (3, 13):
     from queue import ShutDown
 else:
 
-    class ShutDown(Exception):  # noqa: N818 - the name the standard library gave it in 3.13
+    class ShutDown(Exception):
         """The queue takes no more items, and this call found nothing left to take: drain it or stop."""
 
 

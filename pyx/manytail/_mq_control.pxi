@@ -460,7 +460,11 @@ cdef int64_t taken_unfinished(queue *q) noexcept nogil:
 
 cdef inline void taken_finish(queue *q, mt_waiter **wake) noexcept nogil:
     """Something counts as done now: wake who joins, if it was the last. Cheap unless somebody joins."""
-    if q.joiners.n and q.done >= q.got and taken_next(q, True) == NULL and taken_unfinished(q) == 0:
+    if q.joiners.n == 0 or q.done < q.got:
+        return
+    if q.done == q.got and taken_next(q, True) != NULL:
+        return                      # spares the walk over all tails while a consumer keeps up
+    if taken_unfinished(q) == 0:
         mt_waitlist_notify_all(&q.joiners, wake)
 
 

@@ -258,16 +258,17 @@ cdef inline void taken_rekey(queue *q, subqueue *s) noexcept nogil:
 
 
 cdef void taken_list(queue *q, subqueue *s) noexcept nogil:
-    """Join at the end of the turn. A lone empty tail that was left listed gives up its place first."""
+    """Join at the end of the turn. A lone empty tail that was left listed gives up its place."""
     cdef mt_level *level = s.ready.level
-    cdef subqueue *lone
+    cdef subqueue *lone = NULL
     if level.nready == 1:
         lone = mt_subqueue_of(mt_ready_front(&q.ready, level))
         if taken_count(lone) > 0:
             taken_rekey(q, lone)
-        else:
-            taken_unlist(q, lone)
+            lone = NULL
     mt_ready_append(&q.ready, &s.ready, taken_head_stamp(q, s) if q.selection == MT_OLDEST else 0)
+    if lone != NULL:                # after the append, so that the level stays ready all the time
+        taken_unlist(q, lone)
 
 
 cdef void taken_unlist(queue *q, subqueue *s) noexcept nogil:

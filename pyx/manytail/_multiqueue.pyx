@@ -29,7 +29,6 @@ from manytail._wait cimport (
 )
 
 import os
-from asyncio import get_running_loop
 from collections.abc import Mapping
 from operator import index
 from types import GenericAlias
@@ -111,7 +110,7 @@ cdef int refuse(int status, subqueue *s) except -1:
     if s == NULL:
         raise ShutDown("the queue was shut down and nothing is left to get")
     if s.gate & MT_GATE_DETACHED:
-        raise ShutDown("this sub-queue was removed from its MultiQueue and takes no more items")
+        raise ShutDown(f"sub-queue {<object>s.key!r} was removed from its MultiQueue and takes no more items")
     raise ShutDown("the queue was shut down and takes no more items")
 
 
@@ -475,7 +474,7 @@ cdef class MultiQueue:
                 await self._until_ready()
 
     async def _until_ready(self):
-        waiter = LoopWaiter(get_running_loop(), self._pass_on)
+        waiter = LoopWaiter(running_loop(), self._pass_on)
         if not self._enrol(waiter):
             return
         try:
@@ -545,7 +544,7 @@ cdef class MultiQueue:
 
     async def ajoin(self):
         """join for coroutines."""
-        waiter = LoopWaiter(get_running_loop(), nothing_to_pass_on)
+        waiter = LoopWaiter(running_loop(), nothing_to_pass_on)
         if not self._enrol_joiner(waiter):
             return
         try:
@@ -600,6 +599,11 @@ cdef class MultiQueue:
         found = (self.q.nsubs, self.q.nenabled, self.q.getters.n, self.q.got)
         unlock_take(self.q)
         return MultiQueueStats(qsize, found[0], found[1], found[2], putters, put, found[3])
+
+
+cdef object running_loop():
+    from asyncio import get_running_loop    # here, so that users without event loops do not pay for the import
+    return get_running_loop()
 
 
 def nothing_to_pass_on():
@@ -870,7 +874,7 @@ cdef class SubQueue:
             await self._until_room()
 
     async def _until_room(self):
-        waiter = LoopWaiter(get_running_loop(), self._pass_on)
+        waiter = LoopWaiter(running_loop(), self._pass_on)
         if not self._enrol(waiter):
             return
         try:
