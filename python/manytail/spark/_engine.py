@@ -86,7 +86,8 @@ class Engine:
         )
         self.queue = self.lanes.queue
         self.failure: BaseException | None = None
-        self.stopping = False  # no further call may start
+        self.halted = False  # no further call may start: looked at by workers, and set by the one whose row fails the task, without the lock
+        self.stopping = False  # the queue has been shut down; rows in flight are forgotten
         self.dropped = 0
         self._lock = threading.Lock()
         self._completed: deque[Call] = deque()
@@ -268,6 +269,7 @@ class Engine:
         if call.retry_in is None:
             call.failure = describe(error, call.attempt)
             if self.settings.errors == "raise":
+                self.halted = True
                 call.error = error  # not kept otherwise: its traceback holds the row's frames
         self._completed.append(call)
         self.settle()
@@ -378,7 +380,8 @@ class Engine:
         self._timer.rows_came()
 
     def _stop(self) -> None:
-        """No further call starts. Rows in flight are forgotten: the task is over, or it fails and Spark drops its output."""
+        """The task is over, or it fails and Spark drops its output."""
+        self.halted = True
         if not self.stopping:
             self.stopping = True
             self.queue.shutdown(immediate=True)

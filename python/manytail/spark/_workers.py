@@ -202,7 +202,7 @@ class Threads:
                 call = get()
             except ShutDown:
                 return
-            if engine.stopping:
+            if engine.halted:
                 return
             started(call)
             try:
@@ -220,7 +220,7 @@ class Threads:
                 call = get()
             except ShutDown:
                 return
-            if engine.stopping:
+            if engine.halted:
                 return
             engine.attempt_started(call)
             worker.begin(call, time.monotonic() + timeout)
@@ -285,7 +285,7 @@ class Coroutines:
                 call = await engine.queue.aget()
             except ShutDown:
                 return
-            if engine.stopping:
+            if engine.halted:
                 return
             engine.attempt_started(call)
             try:
