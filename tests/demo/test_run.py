@@ -129,8 +129,8 @@ def temperatures(weather: Path, flights: pa.Table) -> list[float]:
         return [temperature for one in asked for (temperature,) in database.execute(query, one)]
 
 
-# The demo, but somebody else calls its service, once.
-OUTSIDER = """
+# The demo, but something happens to its service once it runs.
+PLANTED = """
 import sys, urllib.request
 from manytail.demo import launch
 from manytail.demo.cli import main
@@ -138,9 +138,9 @@ from manytail.demo.cli import main
 enter = launch.Running.__enter__
 
 def entered(self):
-    running = enter(self)
-    urllib.request.urlopen(running.url + "/weather/EWR/2013-01-01T11").close()
-    return running
+    service = enter(self)
+    {event}
+    return service
 
 launch.Running.__enter__ = entered
 sys.exit(main(sys.argv[1:]))
@@ -149,12 +149,21 @@ sys.exit(main(sys.argv[1:]))
 
 def test_a_call_that_the_job_did_not_make_fails_the_run(out):
     assert temper(13, "/weather/EWR/2013-01-01T11")[1] == 0
-    process = start(out, "-c", OUTSIDER, "--rows", "40")
+    event = 'urllib.request.urlopen(service.url + "/weather/EWR/2013-01-01T11").close()'
+    process = start(out, "-c", PLANTED.format(event=event), "--rows", "40")
     output, errors = finish(process)
     calls = int(table(output, "rows in")["calls"])
     assert errors == f"Does not add up: the service counted {calls} calls, the job {calls - 1}.\n"
     assert process.returncode == 1
     assert "Does not add up" in (out / "report.html").read_text()
+
+
+def test_a_job_that_fails_says_why_and_leaves_no_results(out):
+    process = start(out, "-c", PLANTED.format(event='service.url = "http://127.0.0.1:none"'), "--rows", "40")
+    _, errors = finish(process)
+    assert errors.startswith("manytail demo failed: ValueError: Port could not be cast to integer value as 'none'\nSpark's log is ")
+    assert process.returncode == 1
+    assert {path.name for path in out.iterdir()} == {"cache", "spark.log"}
 
 
 def test_ctrl_c_ends_job_service_and_spark_with_one_sentence(out):

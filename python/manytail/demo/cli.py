@@ -53,8 +53,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(given: argparse.Namespace) -> int:
     # Here, not above: these need the extra, and --help does not.
-    from pyspark.errors import PySparkException
-
     from manytail.spark._java import JavaNotFoundError
 
     from .data import Share
@@ -71,7 +69,7 @@ def _run(given: argparse.Namespace) -> int:
     except JavaNotFoundError as error:
         print(f"manytail demo: {error}", file=sys.stderr)
         return 2
-    except (PySparkException, OSError, RuntimeError) as error:
+    except (OSError, RuntimeError) as error:
         print(f"manytail demo failed: {error}\nSpark's log is {given.out / 'spark.log'}.", file=sys.stderr)
         return 1
     for fault in faults:

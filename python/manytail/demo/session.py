@@ -6,7 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from py4j.java_gateway import JavaGateway
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
@@ -32,6 +34,10 @@ SETTINGS = {
 }
 
 
+class SparkFailed(RuntimeError):
+    """A Spark job has failed; the message is the last line of what it failed with."""
+
+
 @contextmanager
 def spark_session(scratch: Path, log: Path) -> Iterator[SparkSession]:
     """A session whose temporary files go to `scratch` and whose log goes to `log`. At the end the JVM and its Python workers are gone."""
@@ -50,10 +56,21 @@ def spark_session(scratch: Path, log: Path) -> Iterator[SparkSession]:
             spark = SparkSession(context)
             try:
                 yield spark
+            except (PySparkException, Py4JJavaError) as error:
+                # Said now: an exception of the JVM cannot be read once the JVM is gone.
+                raise SparkFailed(_reason(error)) from None
             finally:
                 spark.stop()
         finally:
             _end(gateway)
+
+
+def _reason(error: Exception) -> str:
+    """What happened, in one line: of a failed Python worker the last one of its traceback."""
+    if isinstance(error, Py4JJavaError):
+        return str(error.java_exception.toString()).splitlines()[0]
+    lines = [line for line in str(error).split("\nJVM stacktrace")[0].splitlines() if line.strip()]
+    return lines[-1].strip()
 
 
 def _end(gateway: JavaGateway) -> None:
