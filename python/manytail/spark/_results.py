@@ -39,10 +39,11 @@ class Misfit(Exception):
         self.path: list[str] = []
 
     def __str__(self) -> str:
-        shown = repr(self.value)
+        shown = " ".join(repr(self.value).split())
         if len(shown) > 200:
             shown = shown[:200] + "..."
-        return f"column {'.'.join(self.path)}: {shown} of type {type(self.value).__qualname__} does not fit (expected: {self.expected})"
+        path = "".join(part if part.startswith("[") else f".{part}" for part in self.path).removeprefix(".")
+        return f"column {path}: {shown} of type {type(self.value).__qualname__} does not fit (expected: {self.expected})"
 
 
 # ---------------------------------------------------------------------------------------------------- one value
@@ -116,16 +117,6 @@ def _fit_string(value: Any) -> str:
         except UnicodeEncodeError:
             raise Misfit(value, "a str without lone surrogates") from None
     return value  # type: ignore[no-any-return]
-
-
-def _limited_string(length: int) -> Fit:
-    def fit(value: Any) -> str:
-        text = _fit_string(value)
-        if len(text) > length:
-            raise Misfit(value, f"a str of at most {length} characters")
-        return text
-
-    return fit
 
 
 def _fit_binary(value: Any) -> bytes:
@@ -247,7 +238,7 @@ def _map(kind: T.MapType, zone: datetime.tzinfo) -> Fit:
     def fit(value: Any) -> list[tuple[Any, Any]]:
         if not isinstance(value, Mapping):
             raise Misfit(value, "a mapping")
-        return [(_within("key", key, k, False), _within(f"[{k!r}]", item, v, nullable)) for k, v in value.items()]
+        return [(_within("[key]", key, k, False), _within(f"[{k!r}]", item, v, nullable)) for k, v in value.items()]
 
     return fit
 
@@ -313,8 +304,6 @@ def _fit(kind: T.DataType, zone: datetime.tzinfo) -> Fit:
         return _timestamp(zone)
     if isinstance(kind, T.DecimalType):
         return _decimal(kind.precision, kind.scale)
-    if isinstance(kind, (T.CharType, T.VarcharType)):
-        return _limited_string(kind.length)
     if isinstance(kind, T.ArrayType):
         return _array(kind, zone)
     if isinstance(kind, T.MapType):
@@ -382,7 +371,7 @@ class Results:
     def _check_single(self, value: Any) -> Any:
         name, fit = self._fits[0]
         if isinstance(value, tuple):
-            if getattr(value, "__fields__", None) == [name] or not hasattr(value, "__fields__"):
+            if list(getattr(value, "__fields__", [name])) == [name]:
                 if len(value) != 1:
                     raise self._misfit(value, "a tuple of 1")
                 value = value[0]

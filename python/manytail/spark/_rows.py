@@ -9,7 +9,7 @@ import datetime
 import math
 import re
 import struct
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -72,10 +72,17 @@ def _struct_converter(arrow: pa.StructType, zone: datetime.tzinfo, spark: DataTy
     types = [field.dataType for field in spark.fields] if isinstance(spark, StructType) else [None] * len(fields)
     converters = [_value_converter(field.type, zone, kind) for field, kind in zip(fields, types, strict=True)]
     names = [field.name for field in fields]
-    make = Row(*names) if names else Row
     if not any(converters):
-        return lambda value: make(*value.values())
-    return lambda value: make(*(item if convert is None else convert(item) for item, convert in zip(value.values(), converters, strict=True)))
+        return lambda value: _make_row(names, value.values())
+    return lambda value: _make_row(
+        names, [item if convert is None else convert(item) for item, convert in zip(value.values(), converters, strict=True)]
+    )
+
+
+def _make_row(names: list[str], values: Iterable[Any]) -> Row:
+    row = Row(*values)
+    row.__fields__ = names  # as in a collected Row: a list that all rows share
+    return row
 
 
 def _map_converter(arrow: pa.MapType, zone: datetime.tzinfo, spark: DataType | None) -> Convert:

@@ -1,0 +1,174 @@
+"""Rows read from Arrow batches, keys, and idempotency keys; no Spark session."""
+
+import copy
+import datetime
+import pickle
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import Row
+
+from manytail.spark import RowView
+from manytail.spark._rows import Columns, Reader, digests, group_keys, session_zone
+
+NEW_YORK = session_zone("America/New_York")
+
+
+def views(batch: pa.RecordBatch, zone: datetime.tzinfo = NEW_YORK) -> list[RowView]:
+    columns = Columns(Reader(batch.schema.names, batch.schema.types, zone), batch)
+    return [RowView(columns, index) for index in range(batch.num_rows)]
+
+
+@pytest.fixture
+def row() -> RowView:
+    batch = pa.record_batch({"id": [1, 2], "url": ["a", None], "keys": [7, 8]})
+    return views(batch)[0]
+
+
+def test_a_row_is_a_mapping(row: RowView) -> None:
+    assert isinstance(row, Mapping)
+    assert row["url"] == "a"
+    assert list(row) == ["id", "url", "keys"]
+    assert len(row) == 3
+    assert "id" in row
+    assert "nope" not in row
+    assert row.get("nope") is None
+    assert dict(row) == {"id": 1, "url": "a", "keys": 7} == {**row}
+    assert row == {"id": 1, "url": "a", "keys": 7}
+    with pytest.raises(KeyError):
+        row["nope"]
+
+
+def test_a_row_allows_attribute_access(row: RowView) -> None:
+    assert (row.id, row.url) == (1, "a")
+    assert list(row.keys()) == ["id", "url", "keys"]  # a method has that name
+    assert row["keys"] == 7
+    with pytest.raises(AttributeError, match=r"no column 'nope' \(columns: id, url, keys\)"):
+        _ = row.nope
+    assert not hasattr(row, "nope")
+
+
+def test_as_dict(row: RowView) -> None:
+    assert row.asDict() == {"id": 1, "url": "a", "keys": 7}
+    nested = views(
+        pa.record_batch({"s": [{"a": [{"b": 1}]}], "m": pa.array([[("k", {"b": 2})]], pa.map_(pa.string(), pa.struct({"b": pa.int64()})))})
+    )[0]
+    assert nested.asDict() == {"s": Row(a=[Row(b=1)]), "m": {"k": Row(b=2)}}
+    assert nested.asDict(recursive=True) == {"s": {"a": [{"b": 1}]}, "m": {"k": {"b": 2}}}
+
+
+def test_repr_copy_and_pickle(row: RowView) -> None:
+    assert repr(row) == "Row(id=1, url='a', keys=7)"
+    assert pickle.loads(pickle.dumps(row)) == {"id": 1, "url": "a", "keys": 7}
+    assert copy.copy(row) == row
+
+
+def test_columns_are_converted_once_and_only_when_asked_for() -> None:
+    batch = pa.record_batch({"a": [1, 2], "b": [3, 4]})
+    first, second = views(batch)
+    assert first._columns == {}
+    assert (first.a, second.a) == (1, 2)
+    assert first._columns == {"a": [1, 2]}
+
+
+UTC_TIME = datetime.datetime(2024, 7, 1, 12, 30, 15, 123456, tzinfo=datetime.UTC)
+TIMESTAMP = pa.timestamp("us", "America/New_York")
+LOCAL = datetime.datetime(2024, 7, 1, 8, 30, 15, 123456)
+
+
+@pytest.mark.parametrize(
+    ("array", "expected"),
+    [
+        (pa.array([1, None], pa.int8()), [1, None]),
+        (pa.array([1.5, float("inf")], pa.float32()), [1.5, float("inf")]),
+        (pa.array([True, None]), [True, None]),
+        (pa.array(["ä", None]), ["ä", None]),
+        (pa.array([b"\x00", None]), [b"\x00", None]),
+        (pa.array([Decimal("1.50"), None], pa.decimal128(10, 2)), [Decimal("1.50"), None]),
+        (pa.array([datetime.date(2024, 2, 29)]), [datetime.date(2024, 2, 29)]),
+        (pa.array([UTC_TIME, None], TIMESTAMP), [LOCAL, None]),
+        (pa.array([LOCAL, None], pa.timestamp("us")), [LOCAL, None]),
+        (pa.array([datetime.timedelta(hours=5)], pa.duration("us")), [datetime.timedelta(hours=5)]),
+        (pa.array([[1, None], None, []], pa.list_(pa.int32())), [[1, None], None, []]),
+        (pa.array([[UTC_TIME], [None]], pa.list_(TIMESTAMP)), [[LOCAL], [None]]),
+        (pa.array([{"a": 1, "t": UTC_TIME}, None], pa.struct({"a": pa.int32(), "t": TIMESTAMP})), [Row(a=1, t=LOCAL), None]),
+        (pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int32())), [{"k": 1}, None]),
+        (pa.array([[(UTC_TIME, {"b": None})]], pa.map_(TIMESTAMP, pa.struct({"b": pa.int8()}))), [{LOCAL: Row(b=None)}]),
+        (pa.nulls(2), [None, None]),
+    ],
+)  # fmt: skip
+def test_values_are_those_of_a_collected_row(array: pa.Array, expected: list[Any]) -> None:
+    found = [row.x for row in views(pa.record_batch({"x": array}))]
+    assert found == expected
+    assert [type(value) for value in found] == [type(value) for value in expected]
+    assert [getattr(value, "__fields__", None) for value in found] == [getattr(value, "__fields__", None) for value in expected]
+
+
+@pytest.mark.parametrize(
+    ("name", "hours"),
+    [("UTC", 0), ("Z", 0), ("GMT", 0), ("+05:30", 5.5), ("-08:00", -8), ("GMT+2", 2), ("UTC-03:00", -3), ("+01:00:36", 1.01), ("Asia/Tokyo", 9)],
+)
+def test_session_zones(name: str, hours: float) -> None:
+    assert session_zone(name).utcoffset(LOCAL) == datetime.timedelta(hours=hours)
+
+
+def test_both_instants_of_a_repeated_hour_keep_their_fold() -> None:
+    instants = [datetime.datetime(2024, 11, 3, hour, 30, tzinfo=datetime.UTC) for hour in (5, 6)]
+    found = [row.t for row in views(pa.record_batch({"t": pa.array(instants, TIMESTAMP)}))]
+    assert [time.replace(fold=0) for time in found] == [datetime.datetime(2024, 11, 3, 1, 30)] * 2
+    assert [time.fold for time in found] == [0, 1]
+
+
+# ---------------------------------------------------------------------------------------------------- keys
+def test_keys_compare_as_in_group_by() -> None:
+    nan = float("nan")
+    keys = group_keys(pa.array([nan, -nan, 0.0, -0.0, None, None, 1.0]))
+    assert [keys.index(key) for key in keys] == [0, 0, 2, 2, 4, 4, 6]
+    assert len(set(keys)) == 4
+
+
+def test_instants_are_keys_not_local_times() -> None:
+    instants = [datetime.datetime(2024, 11, 3, hour, 30, tzinfo=datetime.UTC) for hour in (5, 6, 5)]
+    assert len(set(group_keys(pa.array(instants, TIMESTAMP)))) == 2
+
+
+# ---------------------------------------------------------------------------------------------------- idempotency keys
+def digest(*columns: pa.Array) -> str:
+    return digests(columns)(0)
+
+
+def test_idempotency_keys_are_blake2b_hex_and_depend_on_the_values_alone() -> None:
+    one = pa.record_batch({"a": [1, 2], "b": ["x", None]})
+    other = pa.record_batch({"a": [9, 8, 1], "b": ["q", "r", "x"]})
+    found = digests(one.columns)(0)
+    assert found == digests(other.columns)(2) == digests(other.slice(2).columns)(0)
+    assert found != digests(one.columns)(1)
+    assert len(bytes.fromhex(found)) == 16
+
+
+def test_idempotency_keys_do_not_depend_on_the_sessions_zone() -> None:
+    assert digest(pa.array([UTC_TIME], TIMESTAMP)) == digest(pa.array([UTC_TIME], pa.timestamp("us", "Asia/Tokyo")))
+    nested = [pa.array([[UTC_TIME]], pa.list_(pa.timestamp("us", zone))) for zone in ("America/New_York", "+03:00")]
+    assert digest(nested[0]) == digest(nested[1])
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (["ab", "c"], ["a", "bc"]),
+        ([1, None], [None, 1]),
+        (["1"], [1]),
+        ([1], [1.0]),
+        ([True], [1]),
+        ([""], [None]),
+        ([b"a"], ["a"]),
+        ([[1, 2], [3]], [[1], [2, 3]]),
+        ([{"a": 1}], [{"b": 1}]),
+        (["a", "b"], ["b", "a"]),
+    ],
+)
+def test_different_rows_have_different_idempotency_keys(left: list[Any], right: list[Any]) -> None:
+    assert digest(*[pa.array([value]) for value in left]) != digest(*[pa.array([value]) for value in right])
