@@ -406,6 +406,42 @@ def test_an_abandoned_task_that_is_collected_leaves_the_queue(new):
     assert waiting(queue) == 0
 
 
+def test_a_woken_getter_whose_loop_is_closed_before_it_runs_passes_the_wake_up_on(new):
+    queue = new()
+    tail = queue.add("a")
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)
+    task = loop.create_task(queue.aget())
+    loop.run_until_complete(until(lambda: waiting(queue) == 1))
+    with Threads() as threads:
+        getter = threads.start(queue.get)
+        wait_getters(queue, 2)
+        tail.put(1)
+        loop.close()
+        del task
+        gc.collect()
+        assert getter.result() == 1
+    assert queue.empty()
+
+
+def test_a_loop_that_does_not_run_keeps_no_item_from_a_thread_that_waits(new):
+    """Two items for two waiters: the one in a loop that is busy with something else must not hold up the other."""
+    queue = new()
+    tail = queue.add("a")
+
+    async def main():
+        task = asyncio.create_task(queue.aget())
+        await until(lambda: waiting(queue) == 1)
+        with Threads() as threads:  # blocks the loop
+            getter = threads.start(queue.get)
+            wait_getters(queue, 2)
+            tail.put(1)
+            tail.put(2)
+            return {getter.result(), await task}
+
+    assert asyncio.run(main()) == {1, 2}
+
+
 def test_several_loops_in_threads_share_a_queue(new_bulk):
     queue = new_bulk()
     tails = [queue.add(key, maxsize=4) for key in range(3)]

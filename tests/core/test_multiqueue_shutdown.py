@@ -323,6 +323,24 @@ def test_a_failed_put_adds_no_task(new):
     assert queue.join(0) is True
 
 
+@pytest.mark.parametrize("take_away", TAKES_AWAY.values(), ids=TAKES_AWAY)
+def test_what_was_done_before_it_was_got_is_not_done_again_when_it_is_taken_away(new, take_away):
+    queue = new()
+    tail = queue.add("a")
+    tail.put_many([1, 2, 3])
+    queue.task_done()
+    queue.task_done()
+    take_away(queue, tail)
+    assert queue.join(0) is True
+    with pytest.raises(ValueError, match="task_done"):
+        queue.task_done()
+    if not queue.is_shutdown:
+        queue.add("b").put(4)
+        assert queue.join(0) is False
+        queue.task_done()
+        assert queue.join(0) is True
+
+
 def test_every_kind_of_put_adds_its_tasks(new):
     queue = new()
     tail = queue.add("a", maxsize=6)

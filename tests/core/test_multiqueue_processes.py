@@ -1,0 +1,403 @@
+"""Queues across os.fork, in subinterpreters, at import and at exit. Each test runs a script in an interpreter of its own."""
+import sys
+
+import pytest
+from support.process import run_script
+
+needs_fork = pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="no os.fork here")
+
+# A child reports with its exit status: 0 if its function returned, 1 with a traceback if it raised. `alarm` kills a child that hangs.
+FORK = """
+import asyncio, os, signal, sys, threading, time, traceback
+from queue import Empty, Full
+from manytail import IndexMultiQueue, MultiQueue, ShutDown
+
+def in_child(function):
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            signal.alarm(60)
+            function()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    _, status = os.waitpid(pid, 0)
+    assert status == 0, f"child ended with status {status}"
+
+def until(predicate):
+    end = time.monotonic() + 60
+    while not predicate():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+def thread(function, *args, **kwargs):
+    result = []
+    def run():
+        try:
+            result.append(function(*args, **kwargs))
+        except BaseException as error:
+            result.append(error)
+    it = threading.Thread(target=run, daemon=True)
+    it.start()
+    def join():
+        it.join(60)
+        assert not it.is_alive()
+        return result[0]
+    return join
+
+for new in (MultiQueue, IndexMultiQueue):
+    queue = new()
+    tail = queue.add("a")
+    full = queue.add("full", maxsize=1, enabled=False)
+"""
+
+
+def fork(script: str) -> None:
+    body = "\n".join("    " + line for line in script.strip().splitlines())
+    assert run_script(FORK + body + "\nprint('done')", "-Wignore::DeprecationWarning").endswith("done\n")
+
+
+@needs_fork
+def test_a_child_has_its_own_copy():
+    fork("""
+tail.put_many([1, 2, 3])
+def child():
+    assert [queue.get(), queue.get(timeout=60), queue.get_nowait()] == [1, 2, 3]
+    tail.put(4)
+    assert queue.get() == 4
+    assert queue.stats() == (0, 2, 1, 0, 0, 4, 4)
+in_child(child)
+assert queue.qsize() == 3
+assert [queue.get() for _ in range(3)] == [1, 2, 3]
+""")
+
+
+@needs_fork
+def test_a_child_forgets_the_waiters_of_other_threads():
+    fork("""
+full.put(0)
+getters = [thread(queue.get) for _ in range(2)]
+putter = thread(full.put, 9)
+joiner = thread(queue.join)
+until(lambda: queue.stats()[3:5] == (2, 1))
+def child():
+    assert queue.stats()[3:5] == (0, 0), queue.stats()
+    tail.put(1)
+    tail.put(2)
+    assert [queue.get(), queue.get()] == [1, 2]     # nobody else took them
+    full.clear()
+    full.put(5, timeout=60)
+    assert list(full) == [5]
+    try:
+        full.put(6, timeout=0.01)
+        raise AssertionError("went in")
+    except Full:
+        pass
+    try:
+        queue.get(timeout=0.01)
+        raise AssertionError("there was one")
+    except Empty:
+        pass
+in_child(child)
+assert queue.stats()[3:5] == (2, 1)
+tail.put_many([1, 2])
+assert sorted(getter() for getter in getters) == [1, 2]
+full.clear()
+putter()
+for _ in range(3):
+    queue.task_done()
+assert joiner() is True
+""")
+
+
+@needs_fork
+def test_a_child_blocks_and_is_woken_by_its_own_threads():
+    fork("""
+getter = thread(queue.get)
+until(lambda: queue.stats().getters_waiting == 1)
+def child():
+    mine = thread(queue.get)
+    until(lambda: queue.stats().getters_waiting == 1)
+    tail.put(7)
+    assert mine() == 7
+    full.put(1)
+    putter = thread(full.put, 2)
+    until(lambda: queue.stats().putters_waiting == 1)
+    full.enabled = True
+    assert queue.get() == 1
+    putter()
+    assert queue.get() == 2
+    feeder = thread(lambda: (until(lambda: queue.stats().getters_waiting == 1), tail.put(8)))
+    assert queue.get(timeout=60) == 8               # the main thread waits
+    feeder()
+    assert asyncio.run(queue.aget()) == 9 if tail.put(9) is None else False
+    last = thread(queue.get)
+    until(lambda: queue.stats().getters_waiting == 1)
+    queue.shutdown()
+    assert isinstance(last(), ShutDown)
+in_child(child)
+tail.put(1)
+assert getter() == 1
+assert not queue.is_shutdown
+""")
+
+
+@needs_fork
+def test_forking_again_and_again_while_others_put_and_get():
+    fork("""
+stop = threading.Event()
+bounded = queue.add("bounded", maxsize=3)
+def put_all():
+    while not stop.is_set():
+        tail.put(1)
+        try:
+            bounded.put(2, timeout=0.01)
+        except Full:
+            pass
+def get_all():
+    while not stop.is_set():
+        try:
+            queue.get(timeout=0.01)
+        except Empty:
+            pass
+workers = [thread(put_all) for _ in range(2)] + [thread(get_all) for _ in range(2)]
+def child():
+    for _ in range(100):
+        tail.put(5)
+        queue.get()
+    bounded.clear()
+    bounded.put(7, timeout=30)
+    assert 7 in bounded
+    own = MultiQueue()
+    own.add("x").put(1)
+    assert own.get() == 1
+    waiting = thread(own.get)
+    until(lambda: own.stats().getters_waiting == 1)
+    own["x"].put(2)
+    assert waiting() == 2
+    grandchild()
+def grandchild():
+    in_child(lambda: (tail.put(1), queue.get()))
+for _ in range(25):
+    in_child(child)
+stop.set()
+for worker in workers:
+    assert worker() is None
+""")
+
+
+@needs_fork
+def test_a_child_of_a_thread_uses_the_queue():
+    fork("""
+def from_thread():
+    def child():
+        tail.put(1)
+        assert queue.get(timeout=60) == 1
+        getter = thread(queue.get)
+        until(lambda: queue.stats().getters_waiting == 1)
+        tail.put(2)
+        assert getter() == 2
+    in_child(child)
+    return "ok"
+main_waits = thread(queue.get)
+until(lambda: queue.stats().getters_waiting == 1)
+assert thread(from_thread)() == "ok"
+tail.put(3)
+assert main_waits() == 3
+""")
+
+
+@needs_fork
+def test_a_loop_that_waits_in_the_parent_is_no_waiter_of_the_child():
+    fork("""
+loop = asyncio.new_event_loop()
+task = loop.create_task(queue.aget())
+loop.call_soon(loop.stop)
+loop.run_forever()
+other = thread(queue.get)
+until(lambda: queue.stats().getters_waiting == 2)
+def child():
+    # The forking thread's own loop may go on in the child; the other thread's wait may not.
+    tail.put_many([1, 2])
+    taken = [queue.get()]
+    task.cancel()
+    loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
+    if task.cancelled():
+        taken.append(queue.get())
+    else:
+        taken.append(task.result())
+    assert sorted(taken) == [1, 2], taken
+in_child(child)
+tail.put_many([3, 4])
+got = [loop.run_until_complete(task), other()]
+assert sorted(got) == [3, 4]
+loop.close()
+""")
+
+
+@needs_fork
+def test_multiprocessing_by_fork_with_a_queue_in_a_global():
+    script = """
+import multiprocessing
+from manytail import MultiQueue
+queue = MultiQueue()
+tail = queue.add("a")
+tail.put_many(range(10))
+def work(n):
+    tail.put(n)
+    return [queue.get() for _ in range(11)]
+context = multiprocessing.get_context("fork")
+with context.Pool(2) as pool:
+    for n, taken in enumerate(pool.map(work, [100], chunksize=1)):
+        assert taken == [*range(10), 100]
+assert queue.qsize() == 10
+print("done")
+"""
+    assert run_script(script, "-Wignore::DeprecationWarning") == "done\n"
+
+
+# ------------------------------------------------------------------------------------------------ subinterpreters
+INTERPRETERS = """
+import sys
+INNER = '''
+try:
+    from manytail import MultiQueue
+except ImportError as error:
+    assert "interpreter" in str(error), repr(error)     # a clear word, whichever layer says it
+else:
+    queue = MultiQueue()
+    tail = queue.add("a", maxsize=2)
+    tail.put_many([1, queue])
+    assert queue.get() == 1
+    assert queue.get() is queue
+    tail.put(queue)
+    del queue, tail
+    import gc
+    gc.collect()
+'''
+def run_inside():
+    if sys.version_info >= (3, 13):
+        import _interpreters
+        interpreter = _interpreters.create(CONFIG)
+        error = _interpreters.exec(interpreter, INNER)
+        assert error is None, error.formatted
+        _interpreters.destroy(interpreter)
+    else:
+        import _xxsubinterpreters
+        interpreter = _xxsubinterpreters.create(isolated=CONFIG == "isolated")
+        _xxsubinterpreters.run_string(interpreter, INNER)
+        _xxsubinterpreters.destroy(interpreter)
+"""
+
+
+@pytest.mark.parametrize("config", ["isolated", "legacy"])
+@pytest.mark.parametrize("main_first", [True, False])
+def test_a_subinterpreter_has_queues_or_a_clear_import_error(config, main_first):
+    use_here = """
+from manytail import MultiQueue
+queue = MultiQueue()
+queue.add("a").put(1)
+assert queue.get() == 1
+"""
+    inside = "for _ in range(3):\n    run_inside()\n"
+    script = f"CONFIG = {config!r}\n{INTERPRETERS}\n" + (use_here + inside if main_first else inside + use_here) + use_here + "print('done')"
+    assert run_script(script) == "done\n"
+
+
+# ------------------------------------------------------------------------------------------------ import and exit
+def test_importing_starts_no_thread_and_imports_nothing_big():
+    script = """
+import sys, threading
+before = threading.active_count()
+import manytail
+from manytail import IndexMultiQueue
+assert threading.active_count() == before
+queue = IndexMultiQueue()
+tail = queue.add("a")
+tail.put(1)
+tail.put_many([1, 2, 3])
+tail.put_many(range(5))
+queue.get()
+tail.put_front(4)
+assert 3 in tail
+assert list(tail)[0] == 4
+big = {"numpy", "pyarrow", "pyspark", "pandas"} & set(sys.modules)
+assert not big, big
+print("done")
+"""
+    assert run_script(script) == "done\n"
+
+
+def test_numpy_is_imported_when_an_array_is_asked_for():
+    pytest.importorskip("numpy")
+    script = """
+import sys
+from array import array
+from manytail import IndexMultiQueue
+queue = IndexMultiQueue()
+queue.add("a").put_many(array("q", [1, 2, 3, 4, 5]))
+out = array("q", [0])
+assert queue.get_many_into(out) == 1
+assert "numpy" not in sys.modules
+taken = queue.get_many(2)
+assert "numpy" in sys.modules
+assert taken.tolist() == [2, 3]
+print("done")
+"""
+    assert run_script(script) == "done\n"
+
+
+def test_the_free_threaded_build_keeps_its_gil_off():
+    if getattr(sys, "_is_gil_enabled", lambda: True)():
+        pytest.skip("this build has a GIL")
+    script = "import sys, manytail; assert not sys._is_gil_enabled(); print('done')"
+    assert run_script(script, "-Werror") == "done\n"
+
+
+EXITS = {
+    "daemon getters": "for _ in range(3): threading.Thread(target=queue.get, daemon=True).start()",
+    "daemon putters": "full = queue.add('f', maxsize=1); full.put(1)\n"
+                      "for _ in range(3): threading.Thread(target=full.put, args=(1,), daemon=True).start()",
+    "busy daemons": "def busy():\n    while True:\n        tail.put(1); queue.get()\n"
+                    "for _ in range(3): threading.Thread(target=busy, daemon=True).start()",
+    "items left": "tail.put_many([object(), queue, tail, [queue]] * 100)",
+    "finalizers at exit": "class Item:\n    def __del__(self):\n        tail.put(1); queue.get()\n"
+                          "import builtins\nbuiltins.item = Item(); tail.put(Item())",
+}
+
+
+@pytest.mark.parametrize("leave", EXITS.values(), ids=EXITS)
+def test_the_interpreter_exits_with_queues_in_use(leave):
+    script = f"""
+import threading, time
+from manytail import MultiQueue
+queue = MultiQueue()
+tail = queue.add("a")
+{leave}
+print("done", flush=True)
+"""
+    for _ in range(3):
+        assert run_script(script) == "done\n"
+
+
+def test_no_resource_warnings():
+    script = """
+import asyncio, gc
+from manytail import IndexMultiQueue, MultiQueue
+for new in (MultiQueue, IndexMultiQueue):
+    queue = new()
+    tail = queue.add("a")
+    tail.put_many([1, 2])
+    walk = iter(tail)
+    next(walk)
+    asyncio.run(queue.aget())
+    queue.remove("a")
+    del queue, tail, walk
+    gc.collect()
+print("done")
+"""
+    assert run_script(script, "-X", "dev", "-Werror") == "done\n"
