@@ -527,8 +527,9 @@ def test_waits_that_end_in_errors_leave_no_memory_behind():
         after = tracemalloc.take_snapshot()
     finally:
         tracemalloc.stop()
-    # What compiled code allocates is booked on the Python line that called it: one of this file.
-    grown = [entry for entry in after.compare_to(before, "filename") if entry.traceback[0].filename == __file__ and entry.size_diff > 2000]
+    # What compiled code allocates is booked on the Python line that called it, one of this file. A leak is a block in every run; a few blocks more are
+    # the interpreter's own.
+    grown = [entry for entry in after.compare_to(before, "filename") if entry.traceback[0].filename == __file__ and entry.count_diff >= 100]
     assert not grown
 
 
