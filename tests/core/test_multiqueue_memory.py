@@ -4,6 +4,7 @@ import gc
 import sys
 import tracemalloc
 import weakref
+from pathlib import Path
 from queue import Empty, Full
 
 import pytest
@@ -11,6 +12,7 @@ from support.process import run_script
 from support.queues import drain
 from support.threads import LONG, Threads, wait_getters, wait_putters
 
+import manytail
 from manytail import IndexMultiQueue, MultiQueue, ShutDown
 
 GIL = getattr(sys, "_is_gil_enabled", lambda: True)()
@@ -536,6 +538,7 @@ def test_waits_that_end_in_errors_leave_no_memory_behind():
 RSS = """
 import resource, sys
 from manytail import IndexMultiQueue, MultiQueue, ShutDown
+from pathlib import Path
 from queue import Empty, Full
 
 def rss():

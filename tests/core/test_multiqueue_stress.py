@@ -1,0 +1,442 @@
+"""Many threads on one multi-queue while tails are enabled, disabled, moved, added and removed.
+
+Every item names its producer and its place in that producer's sequence, so two things can be told at the end: nothing was lost or
+doubled, and whoever took items of one producer took them in its order. Sizes are small: a GIL build changes threads as often as it
+can (`switching_often`), a free-threaded one runs them side by side.
+"""
+import asyncio
+import contextlib
+import itertools
+import threading
+from queue import Empty, Full
+
+import pytest
+from support.queues import as_list, drain
+from support.threads import LONG, Threads, run_all, switching_often
+
+from manytail import IndexMultiQueue, ShutDown
+
+pytestmark = pytest.mark.thread_unsafe(reason="changes the switch interval and starts many threads")
+
+SELECTIONS = {"round_robin": "round_robin", "weighted": "weighted", "oldest": "oldest", "callable": lambda ready: ready[-1]}
+SPAN = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def often():
+    with switching_often():
+        yield
+
+
+@pytest.fixture(params=SELECTIONS)
+def selection(request):
+    return SELECTIONS[request.param]
+
+
+def sequence(producer, n):
+    return range(producer * SPAN, producer * SPAN + n)
+
+
+def check(taken_by, put_by):
+    """taken_by: what each consumer took, in its order. put_by: per producer, what went in."""
+    everything = sorted(itertools.chain.from_iterable(taken_by))
+    assert everything == sorted(itertools.chain.from_iterable(put_by))
+    for taken in taken_by:
+        for producer in range(len(put_by)):
+            mine = [item for item in taken if item // SPAN == producer]
+            assert mine == sorted(mine), f"items of producer {producer} out of order"
+
+
+def until_shutdown(get):
+    taken = []
+    while True:
+        try:
+            taken += get()
+        except ShutDown:
+            return taken
+
+
+def one_by_one(queue):
+    return until_shutdown(lambda: [queue.get()])
+
+
+def with_key(queue):
+    return until_shutdown(lambda: [queue.get_with_key()[1]])
+
+
+def in_batches(queue):
+    return until_shutdown(lambda: as_list(queue.get_many(7)))
+
+
+def impatient(queue):
+    def get():
+        try:
+            return [queue.get(timeout=0.0005)]
+        except Empty:
+            return []
+
+    return until_shutdown(get)
+
+
+def in_a_loop(queue):
+    async def consume():
+        taken = []
+        while True:
+            try:
+                taken.append(await queue.aget())
+            except ShutDown:
+                return taken
+
+    return asyncio.run(consume())
+
+
+CONSUMERS = [one_by_one, with_key, in_batches, impatient, in_a_loop]
+
+
+def put_each(tail, items):
+    for item in items:
+        tail.put(item)
+    return list(items)
+
+
+def put_chains(tail, items):
+    items = list(items)
+    for start in range(0, len(items), 13):
+        tail.put_many(items[start:start + 13])
+    return items
+
+
+def put_stream(tail, items):
+    tail.put_many(iter(items))
+    return list(items)
+
+
+def put_impatiently(tail, items):
+    for item in items:
+        while True:
+            try:
+                tail.put(item, timeout=0.0005)
+                break
+            except Full:
+                continue
+    return list(items)
+
+
+def put_what_fits(tail, items):
+    items = list(items)
+    at = 0
+    while at < len(items):
+        try:
+            at += tail.put_many(items[at:at + 9], timeout=0.0005)
+        except Full as full:
+            at += full.count
+    return items
+
+
+def put_from_a_loop(tail, items):
+    async def produce():
+        for item in items:
+            await tail.aput(item)
+
+    asyncio.run(produce())
+    return list(items)
+
+
+PRODUCERS = [put_each, put_chains, put_stream, put_impatiently, put_what_fits, put_from_a_loop]
+
+
+def run(queue, producing, consuming, *meddling):
+    """Run all, shut down when the producers are through, check, and return what was taken."""
+    done = threading.Event()
+    with Threads() as threads:
+        consumers = [threads.start(consume, queue) for consume in consuming]
+        producers = [threads.start(produce, tail, items) for produce, tail, items in producing]
+        meddlers = [threads.start(meddle, done) for meddle in meddling]
+        put_by = [producer.result() for producer in producers]
+        done.set()
+        for meddler in meddlers:
+            meddler.result()
+        queue.shutdown()
+        taken_by = [consumer.result() for consumer in consumers]
+    check(taken_by, put_by)
+    stats = queue.stats()
+    total = sum(map(len, put_by))
+    assert (stats.put, stats.got, stats.qsize, stats.getters_waiting, stats.putters_waiting) == (total, total, 0, 0, 0)
+    return taken_by
+
+
+# ------------------------------------------------------------------------------------------------ producers and consumers
+@pytest.mark.parametrize("maxsize", [0, 1, 5])
+def test_many_producers_and_consumers(new_bulk, selection, maxsize):
+    queue = new_bulk(selection=selection)
+    tails = [queue.add(key, maxsize=maxsize, priority=key % 2, weight=1 + key) for key in range(3)]
+    producing = [(produce, tails[n % 3], sequence(n, 150)) for n, produce in enumerate(PRODUCERS)]
+    run(queue, producing, CONSUMERS)
+
+
+@pytest.mark.parametrize("maxsize", [0, 1, 3])
+def test_one_producer_and_one_consumer_keep_the_order(new_bulk, maxsize):
+    for produce, consume in itertools.product(PRODUCERS, CONSUMERS):
+        queue = new_bulk()
+        tail = queue.add("a", maxsize=maxsize)
+        taken, = run(queue, [(produce, tail, sequence(0, 120))], [consume])
+        assert taken == list(sequence(0, 120))
+
+
+@pytest.mark.parametrize("maxsize", [0, 2])
+def test_one_tail_for_all_producers(new_bulk, maxsize):
+    queue = new_bulk()
+    tail = queue.add("a", maxsize=maxsize)
+    run(queue, [(produce, tail, sequence(n, 200)) for n, produce in enumerate(PRODUCERS)], [one_by_one, in_batches, one_by_one])
+
+
+def test_one_consumer_of_many_tails(new_bulk, selection):
+    queue = new_bulk(selection=selection)
+    tails = [queue.add(key, maxsize=4) for key in range(6)]
+    run(queue, [(produce, tail, sequence(n, 150)) for n, (produce, tail) in enumerate(zip(PRODUCERS, tails, strict=True))], [one_by_one])
+
+
+def test_many_more_consumers_than_items(new):
+    for _ in range(30):
+        queue = new()
+        tail = queue.add("a")
+        run(queue, [(put_each, tail, sequence(0, 3))], [one_by_one] * 8)
+
+
+# ------------------------------------------------------------------------------------------------ changes in mid-flight
+def endless(*acts):
+    """A meddler that does the acts in turn until the producers are through."""
+    def meddle(done):
+        for act in itertools.cycle(acts):
+            act()
+            if done.is_set():
+                return
+
+    return meddle
+
+
+@pytest.mark.parametrize("maxsize", [0, 3])
+def test_enabling_and_disabling_in_mid_flight(new_bulk, selection, maxsize):
+    queue = new_bulk(selection=selection)
+    tails = [queue.add(key, maxsize=maxsize) for key in range(3)]
+
+    def blink(done):
+        for n in itertools.count():
+            tails[n % 3].enabled = not tails[n % 3].enabled
+            if done.is_set():
+                break
+        for tail in tails:
+            tail.enabled = True
+
+    run(queue, [(produce, tails[n % 3], sequence(n, 150)) for n, produce in enumerate(PRODUCERS)], CONSUMERS, blink)
+
+
+def test_priorities_weights_and_sizes_change_in_mid_flight(new_bulk, selection):
+    queue = new_bulk(selection=selection)
+    tails = [queue.add(key, maxsize=2) for key in range(3)]
+    numbers = itertools.count()
+
+    def move():
+        n = next(numbers)
+        tails[n % 3].priority = n % 5 - 2
+
+    def weigh():
+        n = next(numbers)
+        tails[n % 3].weight = 1 + n % 4
+
+    def resize():
+        n = next(numbers)
+        tails[n % 3].maxsize = n % 4
+
+    run(queue, [(produce, tails[n % 3], sequence(n, 150)) for n, produce in enumerate(PRODUCERS)], CONSUMERS,
+        endless(move), endless(weigh), endless(resize))
+
+
+def test_other_tails_come_and_go_in_mid_flight(new_bulk, selection):
+    queue = new_bulk(selection=selection)
+    tails = [queue.add(key, maxsize=3) for key in range(2)]
+    numbers = itertools.count()
+
+    def come_and_go():
+        key = f"guest {next(numbers)}"
+        queue.add(key, priority=next(numbers) % 3 - 1)
+        queue.setdefault(key)
+        assert key in queue
+        assert len(queue.subqueues) >= 2
+        queue.remove(key)
+
+    run(queue, [(produce, tails[n % 2], sequence(n, 150)) for n, produce in enumerate(PRODUCERS)], CONSUMERS,
+        endless(come_and_go), endless(come_and_go), endless(queue.stats, lambda: list(queue.subqueues.items())))
+
+
+def test_looking_on_in_mid_flight(new_bulk, selection):
+    queue = new_bulk(selection=selection)
+    tails = [queue.add(key, maxsize=30) for key in range(2)]
+
+    def look():
+        for tail in tails:
+            shown = list(tail)
+            assert len(shown) == len(set(shown))
+            assert -5 not in tail
+            assert not tail.discard(-5)
+            assert 0 <= tail.qsize() <= 30
+        with contextlib.suppress(Empty, ShutDown):
+            queue.peek()
+
+    run(queue, [(produce, tails[n % 2], sequence(n, 150)) for n, produce in enumerate(PRODUCERS)], CONSUMERS, endless(look), endless(queue.qsize))
+
+
+def test_removing_a_tail_in_mid_flight_loses_nothing_that_was_put(new_bulk, selection):
+    """Producers put until their tail is removed; what went in was got or is in the handle, and what was refused is in neither."""
+    for _ in range(10):
+        queue = new_bulk(selection=selection)
+        tails = [queue.add(key, maxsize=2 * key) for key in range(3)]
+
+        def produce(tail, producer):
+            went_in = []
+            for item in sequence(producer, SPAN):
+                try:
+                    tail.put(item)
+                except ShutDown:
+                    return went_in
+                went_in.append(item)
+            return went_in
+
+        with Threads() as threads:
+            consumers = [threads.start(consume, queue) for consume in (one_by_one, in_batches)]
+            producers = [threads.start(produce, tails[n % 3], n) for n in range(6)]
+            for key in range(3):
+                for _ in range(50):
+                    queue.stats()
+                queue.remove(key)
+            put_by = [producer.result() for producer in producers]
+            queue.shutdown()
+            taken_by = [consumer.result() for consumer in consumers]
+        left = [list(tail) for tail in tails]
+        assert sorted(itertools.chain(*taken_by, *left)) == sorted(itertools.chain(*put_by))
+        check(taken_by + left, put_by)
+        stats = queue.stats()
+        assert (stats.qsize, stats.subqueues, stats.put) == (0, 0, sum(map(len, put_by)))
+        assert stats.got == sum(map(len, taken_by))
+
+
+def test_clear_and_discard_in_mid_flight(new_bulk):
+    """Each item is got, cleared or discarded, once; at the end every task is done."""
+    queue = new_bulk()
+    tails = [queue.add(key, maxsize=6) for key in range(2)]
+    cleared = []
+
+    def clear():
+        cleared.append(sum(tail.clear() for tail in tails))
+
+    def discard():
+        cleared.append(sum(tail.discard(item) for tail in tails for item in tail if item % 5 == 0))
+
+    done = threading.Event()
+
+    def consume():
+        count = 0
+        while True:
+            try:
+                items = as_list(queue.get_many(3))
+            except ShutDown:
+                return count
+            count += len(items)
+            for _ in items:
+                queue.task_done()
+
+    with Threads() as threads:
+        consumers = [threads.start(consume) for _ in range(3)]
+        meddlers = [threads.start(endless(act), done) for act in (clear, discard)]
+        producers = [threads.start(produce, tails[n % 2], sequence(n, 300)) for n, produce in enumerate(PRODUCERS)]
+        put = sum(len(producer.result()) for producer in producers)
+        done.set()
+        for meddler in meddlers:
+            meddler.result()
+        assert queue.join(LONG) is True
+        queue.shutdown()
+        got = sum(consumer.result() for consumer in consumers)
+    assert got + sum(cleared) == put == len(PRODUCERS) * 300
+    assert queue.stats().got == got
+    with pytest.raises(ValueError, match="task_done"):
+        queue.task_done()
+
+
+def test_put_front_in_mid_flight(new_bulk):
+    queue = new_bulk()
+    tail = queue.add("a", maxsize=5)
+
+    def put_fronts(tail, items):
+        for item in items:
+            tail.put_front(item)
+        return list(items)
+
+    with Threads() as threads:
+        consumers = [threads.start(consume, queue) for consume in CONSUMERS]
+        producers = [threads.start(produce, tail, sequence(n, 300)) for n, produce in enumerate([put_fronts, put_each, put_fronts, put_chains])]
+        put = [item for producer in producers for item in producer.result()]
+        queue.shutdown()
+        taken_by = [consumer.result() for consumer in consumers]
+    assert sorted(itertools.chain(*taken_by)) == sorted(put)
+    for taken in taken_by:  # what was put at the end keeps its order, whatever is put before it
+        for producer in (1, 3):
+            mine = [item for item in taken if item // SPAN == producer]
+            assert mine == sorted(mine)
+
+
+def test_waiters_of_every_kind_that_give_up_lose_no_wake_up(new):
+    """Getters and putters that time out all the time around a tail of one place; the patient pair must get through."""
+    queue = new()
+    tail = queue.add("a", maxsize=1)
+    total = 400
+
+    def restless(done):
+        while not done.is_set():
+            try:
+                tail.put(-1, timeout=0.0002)
+                queue.get(timeout=LONG)
+            except Full:
+                continue
+
+    done = threading.Event()
+    with Threads() as threads:
+        others = [threads.start(restless, done) for _ in range(3)]
+        putter = threads.start(put_each, tail, sequence(0, total))
+        taken = 0
+        while taken < total:
+            queue.get(timeout=LONG)
+            taken += 1
+        # what the restless took of the patient one's they made up for by leaving theirs
+        putter.result()
+        done.set()
+        for other in others:
+            other.result()
+    assert drain(queue) == []
+
+
+def test_many_queues_in_many_threads(new):
+    """Queues made, used and dropped in every thread at once."""
+    def use():
+        for n in range(100):
+            queue = new(selection=["round_robin", "weighted", "oldest"][n % 3])
+            for key in range(5):
+                queue.add(key, maxsize=key).put(key)
+            assert drain(queue) == [0, 1, 2, 3, 4]
+            queue.remove(3)
+
+    run_all(*[use] * 4)
+
+
+def test_index_items_from_both_kinds_of_put():
+    """Raw buffers and single integers into one tail, from several threads."""
+    from array import array
+
+    queue = IndexMultiQueue()
+    tail = queue.add("a", maxsize=100)
+
+    def put_buffers(tail, items):
+        tail.put_many(array("q", items))
+        return list(items)
+
+    producing = [(produce, tail, sequence(n, 2000)) for n, produce in enumerate([put_buffers, put_each, put_buffers])]
+    run(queue, producing, [one_by_one, with_key, one_by_one])
