@@ -86,7 +86,7 @@ FREE_THREADED_ROWS = [
         "ft-pair", "free-threaded: put+get on one thread", "ns/pair", {"ours": pair(ours), SIMPLE: pair(simple_queue)},
         n=300_000, rounds=25, targets=(Target("<=", 1.2, SIMPLE),),
     ),
-    crowd_row("ft-1+1", "free-threaded", 1, 1, n=500_000, target=Target("<=", 0.8, SIMPLE)),
-    crowd_row("ft-2+2", "free-threaded", 2, 2, n=500_000, target=Target("<=", 1.0, SIMPLE)),
-    crowd_row("ft-2+2-tails", "free-threaded", 2, 2, tails=2, n=500_000),
+    crowd_row("ft-1+1", "free-threaded", 1, 1, n=2_000_000, target=Target("<=", 0.8, SIMPLE)),
+    crowd_row("ft-2+2", "free-threaded", 2, 2, n=2_000_000, target=Target("<=", 1.0, SIMPLE)),
+    crowd_row("ft-2+2-tails", "free-threaded", 2, 2, tails=2, n=2_000_000),
 ]
