@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.cloudpickle import register_pickle_by_value
+from support import notes as notes_module
+from support.notes import Notes
 
 from manytail.spark._java import prepare_environment
 
 HERE = Path(__file__).parent
+register_pickle_by_value(notes_module)  # workers cannot import it
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -60,3 +64,9 @@ def conf(spark: Any) -> Iterator[Any]:
             spark.conf.unset(name)
         else:
             spark.conf.set(name, value)
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Notes:
+    """A place where functions in worker processes leave lines for the test."""
+    return Notes(tmp_path / "notes")

@@ -1,0 +1,377 @@
+"""map_concurrent in real Spark jobs: what goes in and what comes out."""
+
+import asyncio
+import datetime
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.cloudpickle import register_pickle_by_value
+from pyspark.errors import AnalysisException, PythonException
+from pyspark.sql import Row
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from support.notes import Notes
+
+from manytail.spark import _transform, map_concurrent
+
+register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test module
+
+
+def double(row: Any) -> int:
+    return row.id * 2  # type: ignore[no-any-return]
+
+
+# ---------------------------------------------------------------------------------------------------- rows in, rows out
+def test_every_row_once_and_in_input_order(spark: Any) -> None:
+    df = spark.range(0, 20_000, 1, 4).transform(map_concurrent, double, "twice long")
+    assert [tuple(row) for row in df.collect()] == [(number, 2 * number) for number in range(20_000)]
+
+
+@pytest.mark.parametrize("ordered", ["input", "key", "none"])
+@pytest.mark.parametrize("errors", ["column", "drop"])
+def test_none_lost_none_doubled_whatever_fails(spark: Any, ordered: str, errors: str) -> None:
+    def fn(row: Any) -> int:
+        if row.id % 10 == 3:
+            raise ValueError(row.id)
+        if row.id % 10 == 4:
+            return "no int"  # type: ignore[return-value]
+        return row.id  # type: ignore[no-any-return]
+
+    source = spark.range(0, 3_000, 1, 3)
+    df = source.transform(map_concurrent, fn, "same long", ordered=ordered, errors=errors, retries=1, backoff=0, key=F.col("id") % 7, per_key=3)
+    rows = df.collect()
+    bad = {number for number in range(3_000) if number % 10 in (3, 4)}
+    good = [number for number in range(3_000) if number not in bad]
+    assert Counter(row.id for row in rows) == Counter(good if errors == "drop" else range(3_000))
+    assert sorted(row.same for row in rows if row.same is not None) == good
+    if errors == "column":
+        assert {row.id for row in rows if row._error} == bad
+        assert {row.id for row in rows if row.same is None} == bad
+
+
+def test_it_is_lazy(spark: Any, notes: Notes) -> None:
+    tracker = spark.sparkContext.statusTracker()
+    before = tracker.getJobIdsForGroup(None)
+    df = spark.range(3).transform(map_concurrent, lambda row: notes.add("called"), "x int", key="id", row_id="id", priority="id")
+    assert df.columns == ["id", "x"]
+    assert tracker.getJobIdsForGroup(None) == before
+    assert notes.read() == []
+
+
+def test_appended_columns_keep_type_nullability_and_metadata_and_results_are_nullable(spark: Any) -> None:
+    source_schema = T.StructType(
+        [
+            T.StructField("a", T.IntegerType(), False, {"comment": "an a"}),
+            T.StructField("b", T.ArrayType(T.StringType(), False), True),
+            T.StructField("c", T.StructType([T.StructField("d", T.ByteType(), False)]), False),
+        ]
+    )
+    result = T.StructType([T.StructField("x", T.ArrayType(T.LongType(), False), False, {"unit": "m"})])
+    df = spark.createDataFrame([(1, ["p"], (2,))], source_schema).transform(map_concurrent, lambda row: [row.a], result, errors="column")
+    assert df.schema.fields[:3] == source_schema.fields
+    assert df.schema["x"] == T.StructField("x", T.ArrayType(T.LongType(), False), True, {"unit": "m"})
+    assert df.schema["_error"].dataType.simpleString() == "struct<type:string,message:string,attempts:int,key:string>"
+    assert df.collect() == [Row(a=1, b=["p"], c=Row(d=2), x=[1], _error=None)]
+
+
+def test_replace_gives_result_columns_only(spark: Any) -> None:
+    def fn(row: Any) -> tuple[int, int]:
+        return row.id, 1 // row.id
+
+    df = spark.range(3).transform(map_concurrent, fn, "id long, x int", columns="replace", errors="column", error_column="why")
+    assert df.columns == ["id", "x", "why"]
+    assert [(row.id, row.x, row.why and row.why.type) for row in df.collect()] == [(None, None, "ZeroDivisionError"), (1, 1, None), (2, 0, None)]
+
+
+def test_values_are_those_of_a_collected_row(spark: Any) -> None:
+    columns = {
+        "byte": "tinyint(-3)", "text": "'ä'", "null_text": "cast(null as string)", "binary": "unhex('00ff')", "money": "cast('1.50' as decimal(10,2))",
+        "day": "date'2024-02-29'", "ntz": "timestamp_ntz'2024-02-29 12:00:00.5'", "span": "interval '1 2' day to hour",
+        "list": "array(1, null)", "struct": "named_struct('a', 1, 'b', array(named_struct('c', 'x')))", "map": "map('k', named_struct('d', 1))",
+        "double": "double('NaN')", "float": "float(0.5)", "bool": "true", "nothing": "null",
+    }  # fmt: skip
+    columns_sql = [f"{expression} AS `{name}`" for name, expression in columns.items()]
+    source = spark.range(1).selectExpr(*columns_sql, "parse_json('[1, 2]') AS variant")
+    (collected,) = source.collect()
+    expected = {name: repr(collected[name]) for name in columns}
+
+    def fn(row: Any) -> tuple[list[str], bool]:
+        wrong = [f"{name}: {row[name]!r} is not {value}" for name, value in expected.items() if repr(row[name]) != value]
+        return wrong, row.struct.b[0].c == "x" and row.variant.toPython() == [1, 2]
+
+    assert source.transform(map_concurrent, fn, "wrong array<string>, rows boolean", columns="replace").collect() == [Row(wrong=[], rows=True)]
+
+
+def test_user_defined_types_both_ways(spark: Any) -> None:
+    from pyspark.testing.objects import ExamplePoint, ExamplePointUDT
+
+    schema = T.StructType([T.StructField("p", ExamplePointUDT()), T.StructField("list", T.ArrayType(ExamplePointUDT()))])
+    result = T.StructType([T.StructField("turned", ExamplePointUDT())])
+    source = spark.createDataFrame([(ExamplePoint(1.0, 2.0), [ExamplePoint(3.0, 4.0)])], schema)
+    df = source.transform(map_concurrent, lambda row: ExamplePoint(row.p.y, row.list[0].x), result, columns="replace")
+    assert df.collect() == [Row(turned=ExamplePoint(2.0, 3.0))]
+
+
+def test_timestamps_are_naive_in_session_time_both_ways(spark: Any, conf: Any) -> None:
+    conf("spark.sql.session.timeZone", "Asia/Tokyo")
+
+    def fn(row: Any) -> tuple[str, Any, Any, Any]:
+        naive = datetime.datetime(2024, 7, 1, 9)
+        return repr((row.t, row.nested.list[0])), naive, [naive], naive.replace(tzinfo=datetime.UTC)
+
+    source = spark.sql("SELECT timestamp'2024-07-01 09:00:00' AS t, named_struct('list', array(timestamp'2024-07-01 09:00:00')) AS nested")
+    df = source.transform(map_concurrent, fn, "seen string, t2 timestamp, t3 array<timestamp>, aware timestamp")
+    local = "datetime.datetime(2024, 7, 1, 9, 0)"
+    row = df.selectExpr("seen", "t = t2", "t = t3[0]", "cast(t2 as string) AS text", "cast(aware as string) AS aware").collect()[0]
+    assert tuple(row) == (f"({local}, {local})", True, True, "2024-07-01 09:00:00", "2024-07-01 18:00:00")
+
+
+def test_session_time_is_that_of_the_job_not_of_the_call(spark: Any, conf: Any) -> None:
+    df = spark.range(1).transform(map_concurrent, lambda row: datetime.datetime(2024, 7, 1, 9), "t timestamp").select(F.col("t").cast("long"))
+    for zone, hour in (("Asia/Tokyo", 0), ("+05:00", 4)):
+        conf("spark.sql.session.timeZone", zone)
+        assert df.collect()[0].t == datetime.datetime(2024, 7, 1, hour, tzinfo=datetime.UTC).timestamp()
+
+
+def test_all_types_of_results(spark: Any) -> None:
+    schema = (
+        "a boolean, b tinyint, c smallint, d int, e bigint, f float, g double, h string, i binary, j date, k timestamp_ntz, l decimal(20,3),"
+        " m interval day to second, n array<struct<x:int,y:map<string,double>>>"
+    )
+    value = (
+        True, -1, 2, 3, 4, 0.5, 1e300, "ä", b"\x00", datetime.date(2024, 2, 29), datetime.datetime(1, 1, 1), Decimal("12345678901234567.125"),
+        datetime.timedelta(days=-3, microseconds=1), [{"x": 1, "y": {"k": 1.5}}],
+    )  # fmt: skip
+    df = spark.range(2).transform(map_concurrent, lambda row: value if row.id else None, schema, columns="replace")
+    nothing, found = df.collect()
+    assert tuple(nothing) == (None,) * len(value)
+    assert tuple(found) == (*value[:-1], [Row(x=1, y={"k": 1.5})])
+
+
+def test_the_order_of_rows_is_that_of_sort_within_partitions(spark: Any) -> None:
+    source = spark.range(0, 1_000, 1, 2).withColumn("back", -F.col("id")).repartition(2, "id").sortWithinPartitions("back")
+    df = source.transform(map_concurrent, double, "twice long", ordered="input").withColumn("part", F.spark_partition_id())
+    found = df.collect()
+    for part in {row.part for row in found}:
+        backs = [row.back for row in found if row.part == part]
+        assert backs == sorted(backs)
+
+
+@pytest.mark.parametrize("names", [["a.b", "with space", "`tick`"], ["_manytail_key", "c0", "ID"], ["asDict", "keys", "_index"]])
+def test_any_column_name_will_do(spark: Any, names: list[str]) -> None:
+    source = spark.createDataFrame([(1, 2, 3)], names)
+    key = "`" + names[0].replace("`", "``") + "`"
+    df = source.transform(map_concurrent, lambda row: sum(row.values()), "`s.um` long", key=key, per_key=1)
+    assert df.columns == [*names, "s.um"]
+    assert [tuple(row) for row in df.collect()] == [(1, 2, 3, 6)]
+
+
+# ---------------------------------------------------------------------------------------------------- what Spark's iterator sees
+class CountingWork(_transform.Work):
+    """Notes the size of every batch that is read from Spark's iterator, and of every one that is handed back."""
+
+    notes: Notes
+
+    def run(self, batches: Any) -> Any:
+        def counted() -> Any:
+            for batch in batches:
+                self.notes.add("read", batch.num_rows)
+                yield batch
+
+        for batch in super().run(counted()):
+            self.notes.add("yielded", batch.num_rows)
+            yield batch
+
+
+@pytest.fixture
+def counted(notes: Notes, monkeypatch: pytest.MonkeyPatch) -> Notes:
+    CountingWork.notes = notes
+    monkeypatch.setattr(_transform, "Work", CountingWork)
+    return notes
+
+
+def sizes(notes: Notes, what: str) -> list[int]:
+    return [int(line.split()[1]) for line in notes.read() if line.startswith(what)]
+
+
+def test_output_batches_have_at_most_max_records_per_batch(spark: Any, conf: Any, counted: Notes) -> None:
+    df = spark.range(0, 1_000, 1, 1).transform(map_concurrent, double, "twice long")
+    conf("spark.sql.execution.arrow.maxRecordsPerBatch", 64)  # when the job runs, not when it was described
+    assert len(df.collect()) == 1_000
+    assert sum(sizes(counted, "yielded")) == 1_000
+    assert max(sizes(counted, "yielded")) == 64
+
+
+def test_backpressure_reaches_sparks_iterator(spark: Any, conf: Any, counted: Notes) -> None:
+    """While row 0 keeps all others from being emitted, max_in_flight rows and the rest of one batch have been read."""
+    conf("spark.sql.execution.arrow.maxRecordsPerBatch", 10)
+
+    def fn(row: Any) -> int:
+        if row.id == 0:
+            end = time.monotonic() + 60
+            while sum(sizes(counted, "read")) < 64 and time.monotonic() < end:
+                time.sleep(0.05)
+            time.sleep(0.5)  # so that it could read on
+            counted.add("seen", sum(sizes(counted, "read")))
+        return row.id  # type: ignore[no-any-return]
+
+    df = spark.range(0, 2_000, 1, 1).transform(map_concurrent, fn, "x long", max_in_flight=64)
+    assert len(df.collect()) == 2_000
+    (seen,) = sizes(counted, "seen")
+    assert 64 <= seen <= 64 + 9
+
+
+def test_an_empty_partition_calls_nothing(spark: Any, notes: Notes) -> None:
+    def fn(row: Any, resource: Any) -> int:
+        return row.id  # type: ignore[no-any-return]
+
+    source = spark.range(0, 4, 1, 1).repartition(8)
+    df = source.transform(map_concurrent, fn, "x long", setup=lambda: notes.add("setup"))
+    assert len(df.collect()) == 4
+    assert len(notes.read()) <= 4
+    assert df.where("false").count() == 0
+
+
+# ---------------------------------------------------------------------------------------------------- failures
+def test_raise_fails_the_job_with_the_functions_exception_key_and_attempts(spark: Any) -> None:
+    def fn(row: Any) -> int:
+        return 1 // (row.id - 5)  # type: ignore[no-any-return]
+
+    df = spark.range(10).transform(map_concurrent, fn, "x int", key="id", retries=1, backoff=0)
+    with pytest.raises(PythonException, match=r"ZeroDivisionError: .*\n.*the row with key 5 failed after 2 attempts"):
+        df.collect()
+
+
+def test_raise_wraps_system_exit(spark: Any) -> None:
+    def fn(row: Any) -> None:
+        raise SystemExit(3)
+
+    with pytest.raises(PythonException, match="RuntimeError: SystemExit: 3"):
+        spark.range(3).transform(map_concurrent, fn, "x int").collect()
+
+
+def test_error_column(spark: Any) -> None:
+    def fn(row: Any) -> Any:
+        if row.id == 0:
+            raise ValueError("x" * 5_000)
+        if row.id == 1:
+            return 1.5
+        return row.id
+
+    df = spark.range(0, 3, 1, 1).transform(map_concurrent, fn, "x int", errors="column", error_column="problem", retries=2, backoff=0, key="id")
+    first, second, third = df.collect()
+    assert first.problem == Row(type="ValueError", message="x" * 4_000, attempts=3, key="0")
+    assert second.problem.type == "manytail.spark.ResultError"
+    assert second.problem.attempts == 1
+    assert "column x: 1.5 of type float does not fit" in second.problem.message
+    assert "(key 1)" in second.problem.message
+    assert (third.x, third.problem) == (2, None)
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [("true", "true"), ("'ä'", "ä"), ("cast(null as int)", None), ("1.50", "1.50"), ("unhex('c3a4')", "ä"), ("date'2024-01-02'", "2024-01-02"),
+     ("timestamp'2024-01-02 03:04:05'", "2024-01-02 03:04:05"), ("double('NaN')", "nan")],
+)  # fmt: skip
+def test_key_of_the_error_column_is_text(spark: Any, expression: str, text: str | None) -> None:
+    def fn(row: Any) -> None:
+        raise ValueError
+
+    df = spark.range(1).transform(map_concurrent, fn, "x int", errors="column", key=F.expr(expression))
+    assert df.collect()[0]._error.key == text
+
+
+def test_a_plain_function_that_returns_an_awaitable_fails_its_row(spark: Any) -> None:
+    async def coroutine() -> int:
+        return 1
+
+    df = spark.range(1).transform(map_concurrent, lambda row: coroutine(), "x int", errors="column")
+    assert df.collect()[0]._error.type == "TypeError"
+
+
+# ---------------------------------------------------------------------------------------------------- async functions
+async def later(row: Any, factor: int = 1) -> int:
+    await asyncio.sleep(0.001)
+    return row.id * factor  # type: ignore[no-any-return]
+
+
+class Later:
+    async def __call__(self, row: Any) -> int:
+        return await later(row, 3)
+
+    async def method(self, row: Any) -> int:
+        return await later(row, 3)
+
+
+@pytest.mark.parametrize("fn", [partial(later, factor=3), partial(Later()), Later(), Later().method, partial(partial(later), factor=3)])
+def test_async_functions_of_every_form(spark: Any, fn: Any) -> None:
+    df = spark.range(0, 500, 1, 2).transform(map_concurrent, fn, "x long", workers=50)
+    assert [row.x for row in df.collect()] == [3 * number for number in range(500)]
+
+
+# ---------------------------------------------------------------------------------------------------- workers that are used again
+def test_no_thread_stays_behind_in_a_worker_that_is_used_again(spark: Any) -> None:
+    def threads(row: Any) -> list[str]:
+        return [thread.name for thread in threading.enumerate() if thread.name.startswith("manytail-")]
+
+    for _ in range(2):
+        spark.range(0, 100, 1, 2).transform(map_concurrent, double, "x long", timeout=50, retries=1).collect()
+        spark.range(0, 100, 1, 2).transform(map_concurrent, later, "x long").collect()
+    names = spark.range(0, 2, 1, 2).mapInPandas(_threads_of_worker, "name string").collect()
+    assert names == []
+
+
+def _threads_of_worker(frames: Any) -> Any:
+    import pandas
+
+    for _ in frames:
+        yield pandas.DataFrame({"name": [thread.name for thread in threading.enumerate() if thread.name.startswith("manytail-")]}, dtype=str)
+
+
+def test_limit_ends_a_job_early(spark: Any, notes: Notes) -> None:
+    def fn(row: Any) -> int:
+        notes.add(row.id)
+        return row.id  # type: ignore[no-any-return]
+
+    df = spark.range(0, 100_000, 1, 2).transform(map_concurrent, fn, "x long")
+    assert [row.x for row in df.limit(5).collect()] == [0, 1, 2, 3, 4]
+    assert df.first() == Row(id=0, x=0)
+    assert len(notes.read()) < 150_000
+
+
+def test_a_failed_job_does_not_hurt_the_next(spark: Any) -> None:
+    df = spark.range(0, 1_000, 1, 2)
+    with pytest.raises(PythonException):
+        df.transform(map_concurrent, lambda row: 1 // (row.id - 500), "x long").collect()
+    assert len(df.transform(map_concurrent, double, "x long").collect()) == 1_000
+
+
+# ---------------------------------------------------------------------------------------------------- streaming
+def test_streaming(spark: Any, tmp_path: Path) -> None:
+    spark.range(0, 300, 1, 3).write.parquet(str(tmp_path / "in"))
+    stream = spark.readStream.schema("id long").parquet(str(tmp_path / "in"))
+    df = stream.transform(map_concurrent, double, "twice long", key="id")
+    assert df.isStreaming
+    query = df.writeStream.format("memory").queryName("doubled").trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "cp")).start()
+    assert query.awaitTermination(300)
+    assert sorted(tuple(row) for row in spark.table("doubled").collect()) == [(number, 2 * number) for number in range(300)]
+
+
+# ---------------------------------------------------------------------------------------------------- the package
+def test_pyspark_is_not_imported_with_manytail() -> None:
+    subprocess.run([sys.executable, "-c", "import manytail, sys; assert 'pyspark' not in sys.modules"], check=True, timeout=300)
+
+
+def test_unknown_columns_are_analysis_exceptions_at_the_call(spark: Any) -> None:
+    for option in ("key", "priority", "row_id"):
+        for column in ("nope", F.col("nope"), F.col("nope") + 1):
+            with pytest.raises(AnalysisException, match="nope"):
+                spark.range(1).transform(map_concurrent, double, "x long", **{option: column})
