@@ -4,7 +4,6 @@ import gc
 import sys
 import tracemalloc
 import weakref
-from pathlib import Path
 from queue import Empty, Full
 
 import pytest
@@ -12,7 +11,6 @@ from support.process import run_script
 from support.queues import drain
 from support.threads import LONG, Threads, wait_getters, wait_putters
 
-import manytail
 from manytail import IndexMultiQueue, MultiQueue, ShutDown
 
 GIL = getattr(sys, "_is_gil_enabled", lambda: True)()
@@ -529,8 +527,8 @@ def test_waits_that_end_in_errors_leave_no_memory_behind():
         after = tracemalloc.take_snapshot()
     finally:
         tracemalloc.stop()
-    # What compiled code allocates is booked on the Python line that called it, one of this file. A leak is a block in every run; a few blocks more are
-    # the interpreter's own.
+    # What compiled code allocates is booked on the Python line that called it, one of this file. A leak is a block in every run; a
+    # few blocks more are the interpreter's own.
     grown = [entry for entry in after.compare_to(before, "filename") if entry.traceback[0].filename == __file__ and entry.count_diff >= 100]
     assert not grown
 
@@ -538,7 +536,6 @@ def test_waits_that_end_in_errors_leave_no_memory_behind():
 RSS = """
 import resource, sys
 from manytail import IndexMultiQueue, MultiQueue, ShutDown
-from pathlib import Path
 from queue import Empty, Full
 
 def rss():
