@@ -62,9 +62,9 @@ def test_row(tmp_path: Path, name: str) -> None:
     assert_finite(row)
 
 
-@pytest.mark.parametrize("pattern", ["original*", "ft-*"])
+@pytest.mark.parametrize("pattern", ["original*", "ft-*", pytest.param("spark-*", marks=pytest.mark.spark)])
 def test_row_that_needs_more_says_so(tmp_path: Path, pattern: str) -> None:
-    """Where Maven or the free-threaded interpreter is missing the row is left out, with a reason; elsewhere it is a row like others."""
+    """Where Maven, the free-threaded interpreter or Spark is missing the row is left out, with a reason; elsewhere it is a row like others."""
     rows = smoke(tmp_path, pattern)
     assert rows
     for row in rows.values():
