@@ -66,7 +66,7 @@ def test_bound(benchmark: Any, maxsize: int) -> None:
 
 
 @pytest.mark.benchmark(group="other ways in and out")
-@pytest.mark.parametrize("ways", [("put", "get"), ("put_nowait", "get_nowait"), ("put_front", "get"), ("put", "get_with_key")])
+@pytest.mark.parametrize("ways", [("put", "get"), ("put_nowait", "get_nowait"), ("put_front", "get"), ("put", "get_with_key")], ids="+".join)
 def test_ways(benchmark: Any, ways: tuple[str, str]) -> None:
     owner: Any = MultiQueue()
     tail = owner.add("only")
@@ -110,18 +110,17 @@ def test_integers(benchmark: Any, kind: Any) -> None:
 
 
 @pytest.mark.benchmark(group="misses")
-def test_empty(benchmark: Any) -> None:
+@pytest.mark.parametrize("kind", [MultiQueue, queue.SimpleQueue, queue.Queue])
+def test_empty(benchmark: Any, kind: Any) -> None:
     """get_nowait on an empty queue: the cost of the exception that says so."""
-    owner: Any = MultiQueue()
-    owner.add("only")
 
-    def misses() -> int:
+    def misses(get_nowait: Any) -> int:
         missed = 0
         for _ in repeat(None, N):
             try:
-                owner.get_nowait()
+                get_nowait()
             except queue.Empty:
                 missed += 1
         return missed
 
-    assert benchmark(misses) == N
+    assert benchmark(loops.fresh(misses), kind().get_nowait) == N

@@ -92,12 +92,13 @@ def test_unknown_row_is_named() -> None:
     assert "'pear' (expected: one of pair, " in done.stderr
 
 
-def test_table_and_picture(tmp_path: Path) -> None:
+def test_tables_and_picture(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path, picture = tmp_path / "rows.json", tmp_path / "rows.png"
     shown = run(str(BENCH / "run.py"), "--smoke", "--only", "bulk", "--json", str(path)).stdout
     assert "bulk: put_many + get_many of 1,000" in shown
     assert "<= 0.4" in shown
+    assert "| <= 0.4 |" in run(str(BENCH / "table.py"), str(path)).stdout
     run(str(BENCH / "plot.py"), str(path), str(picture))
     assert picture.read_bytes().startswith(b"\x89PNG")
 
