@@ -36,6 +36,16 @@ static inline int mt_visit_items(mt_subqueue *s, visitproc visit, void *arg) {
     return 0;
 }
 
+/* Visit the coroutines that wait in a list; each is counted by the list. */
+static inline int mt_visit_waiters(mt_waitlist *l, visitproc visit, void *arg) {
+    mt_waiter *w;
+    for (w = l->first[MT_WAITER_LOOP]; w != NULL; w = w->next) {
+        PyObject *o = (PyObject *)w->callback;
+        Py_VISIT(o);
+    }
+    return 0;
+}
+
 /* An object whose counted reference the caller hands over. */
 static inline PyObject *mt_owned(PyObject *o) { return o; }
 static inline PyObject *mt_owned_item(uintptr_t v) { return (PyObject *)v; }
@@ -55,7 +65,8 @@ static inline void mt_patch_gc(PyTypeObject *t, traverseproc traverse, inquiry c
     t->tp_traverse = traverse;
     t->tp_clear = clear;
 }
-static inline traverseproc mt_base_traverse(PyTypeObject *t) { return t->tp_traverse; }
+static inline traverseproc mt_traverse_of(PyTypeObject *t) { return t->tp_traverse; }
+static inline inquiry mt_clear_of(PyTypeObject *t) { return t->tp_clear; }
 
 #ifdef Py_GIL_DISABLED
 #define MT_FREE_THREADED 1

@@ -211,6 +211,22 @@ static inline void mt_ready_remove(mt_ready *r, mt_ready_node *n) {
     }
 }
 
+/* `n` takes the place of `old`, the only member of its level: remove and append in one, and the level stays listed. */
+static inline void mt_ready_replace(mt_ready *r, mt_ready_node *old, mt_ready_node *n, int64_t stamp) {
+    mt_level *l = n->level;
+    if (r->oldest) {
+        mt_heap_item it;
+        it.key = stamp;
+        it.obj = n;
+        it.slot = &n->slot;
+        mt_heap_place(&l->by_time, 0, it);
+    } else {
+        l->front = n->next = n->prev = n;
+    }
+    old->listed = 0;
+    n->listed = 1;
+}
+
 static inline mt_ready_node *mt_ready_front(const mt_ready *r, const mt_level *l) {
     return r->oldest ? (mt_ready_node *)l->by_time.items[0].obj : l->front;
 }

@@ -228,7 +228,7 @@ cdef bint detach_tail(queue *q, subqueue *s, bint attached) noexcept nogil:
     taken_hide(q, s)
     unlock_put_keeping_alert(q, s)
     count = taken_count(s)
-    q.taken_away += count
+    taken_count_away(q, count)
     q.gone_put += taken_ever_put(s)
     taken_unlink(q, s)
     mt_ready_leave_level(&q.ready, s.ready.level)
@@ -367,7 +367,7 @@ cdef int64_t clear_tail(queue *q, subqueue *s, mt_chunk **chain, uint32_t *first
     lock_take(q, attached)
     n = taken_clear(q, s, chain, first, last, &wake, attached)
     if n and s.attached:
-        q.taken_away += n
+        taken_count_away(q, n)
         taken_finish(q, &wake)
     unlock_take(q)
     if wake != NULL:
@@ -409,7 +409,7 @@ cdef bint discard_at(queue *q, subqueue *s, mt_chunk *c, uint32_t i, uintptr_t i
                 taken_rekey(q, s)
         taken_drop_dead_chunk(q, s, c)
         if s.attached:
-            q.taken_away += 1
+            taken_count_away(q, 1)
             taken_finish(q, &wake)
     unlock_take(q)
     if wake != NULL:
@@ -456,6 +456,13 @@ cdef int64_t taken_put_total(queue *q) noexcept nogil:
 
 cdef int64_t taken_unfinished(queue *q) noexcept nogil:
     return taken_put_total(q) - q.taken_away - q.done
+
+
+cdef void taken_count_away(queue *q, int64_t n) noexcept nogil:
+    """n items were taken away: they count as done, unless task_done() was called for them before they were got."""
+    if q.done > q.got:
+        n = min(n, max(<int64_t>0, taken_unfinished(q)))
+    q.taken_away += n
 
 
 cdef inline void taken_finish(queue *q, mt_waiter **wake) noexcept nogil:

@@ -7,7 +7,11 @@
 # waiters to be posted after unlocking.
 
 cdef enum:
-    GETTER_SPINS = 8        # 255 pauses in all, some 3-10 us: about what parking and being woken would cost
+    # A getter without the GIL pauses 32, 64, 128, 256 times before it parks, some 5-20 us in all: about what parking and being
+    # woken would cost. The first pause is long on purpose: a getter that looks after each item makes the putters' cache
+    # line travel per item, one that lets the putter run ahead takes several for one look.
+    GETTER_SPIN_FIRST = 5
+    GETTER_SPIN_LIMIT = 9
 
 # ---------------------------------------------------------------------------------------------------------------- locks
 cdef inline void lock_take(queue *q, bint attached) noexcept nogil:
@@ -260,20 +264,26 @@ cdef inline void taken_rekey(queue *q, subqueue *s) noexcept nogil:
 cdef void taken_list(queue *q, subqueue *s) noexcept nogil:
     """Join at the end of the turn. A lone empty tail that was left listed gives up its place."""
     cdef mt_level *level = s.ready.level
-    cdef subqueue *lone = NULL
+    cdef int64_t stamp = taken_head_stamp(q, s) if q.selection == MT_OLDEST else 0
+    cdef subqueue *lone
     if level.nready == 1:
         lone = mt_subqueue_of(mt_ready_front(&q.ready, level))
-        if taken_count(lone) > 0:
-            taken_rekey(q, lone)
-            lone = NULL
-    mt_ready_append(&q.ready, &s.ready, taken_head_stamp(q, s) if q.selection == MT_OLDEST else 0)
-    if lone != NULL:                # after the append, so that the level stays ready all the time
-        taken_unlist(q, lone)
+        if taken_count(lone) == 0:
+            mt_ready_replace(&q.ready, &lone.ready, &s.ready, stamp)
+            taken_unlisted(q, lone)
+            return
+        taken_rekey(q, lone)
+    mt_ready_append(&q.ready, &s.ready, stamp)
 
 
 cdef void taken_unlist(queue *q, subqueue *s) noexcept nogil:
-    """It is empty: leave the ring and ask putters to announce themselves. If one slipped in, it joins again."""
+    """It is empty: leave the ring."""
     mt_ready_remove(&q.ready, &s.ready)
+    taken_unlisted(q, s)
+
+
+cdef void taken_unlisted(queue *q, subqueue *s) noexcept nogil:
+    """It has left the ring because it was empty: ask putters to announce themselves. If one slipped in, it joins again."""
     s.turn = 0
     set_alert(q, s)
     if not q.serial and taken_count(s) > 0:
@@ -307,10 +317,12 @@ cdef void announce(queue *q, subqueue *s, bint attached) noexcept nogil:
     """A putter found the alert: tell the head that this tail is not empty any more, and wake a getter."""
     cdef mt_waiter *wake = NULL
     lock_take(q, attached)
-    if s.enabled and s.attached and not s.ready.listed and taken_count(s) > 0:
+    # Still set: attached, enabled, not listed. Not set any more: somebody else announced it, or it may stay unknown.
+    if mt_alert_is_set(&s.put_lock) and taken_count(s) > 0:
         clear_alert(q, s)
         taken_list(q, s)
-        mt_waitlist_notify(&q.getters, &wake)
+        if unlikely(q.getters.n != 0):
+            mt_waitlist_notify(&q.getters, &wake)
     unlock_take(q)
     if unlikely(wake != NULL):
         post_chain(wake)
@@ -362,6 +374,8 @@ cdef inline uintptr_t taken_pop(queue *q, subqueue *s) noexcept nogil:
 cdef inline void taken_served(queue *q, subqueue *s) noexcept nogil:
     """After a get from s: its turn goes on, goes round, or ends because it is empty."""
     cdef mt_level *level = s.ready.level
+    if q.selection == MT_ROUND_ROBIN and level.nready == 1 and q.ready.best.n == 1 and q.getters.n == 0:
+        return                      # nobody to give way to; whether it is empty now is for the next get to see
     if taken_empty(s):
         s.turn = 0
         # The only one that is ready stays listed, so that a queue which runs empty all the time pays nothing for it.
@@ -490,24 +504,23 @@ cdef int64_t taken_qsize(queue *q, int64_t enough) noexcept nogil:
 
 # -------------------------------------------------------------------------------------------------------------- waiting
 cdef int wait_ready(queue *q, int64_t deadline, bint attached) noexcept nogil:
-    """Until a get is worth trying: MT_OK. Else MT_SHUTDOWN, MT_TIMEOUT (ONCE: MT_EMPTY), MT_INTERRUPTED or MT_NOMEM."""
+    """After a get found nothing: until another is worth trying, MT_OK. Else MT_SHUTDOWN, MT_TIMEOUT (ONCE: MT_EMPTY),
+    MT_INTERRUPTED or MT_NOMEM."""
     cdef mt_waiter w
     cdef mt_backoff spin
+    cdef bint spun = MT_FREE_THREADED and deadline != ONCE
     cdef int r
-    spin.step = 0
-    spin.limit = GETTER_SPINS if MT_FREE_THREADED and deadline != ONCE else 0
+    spin.step = GETTER_SPIN_FIRST
+    spin.limit = GETTER_SPIN_LIMIT
     while True:
+        spun = spun and mt_backoff_spin(&spin)
         lock_take(q, attached)
-        if taken_next(q, spin.step < spin.limit) != NULL:
+        r = taken_ready(q, spun, deadline)
+        if r != MT_EMPTY or deadline == ONCE:
             unlock_take(q)
-            return MT_OK
-        if q.shut:
+            return r
+        if spun:
             unlock_take(q)
-            return MT_SHUTDOWN
-        if deadline == ONCE:
-            unlock_take(q)
-            return MT_EMPTY
-        if mt_backoff_spin_unlocked(q, &spin):
             continue
         if waiter_open(&w) != MT_OK:
             unlock_take(q)
@@ -521,12 +534,11 @@ cdef int wait_ready(queue *q, int64_t deadline, bint attached) noexcept nogil:
         return r
 
 
-cdef inline bint mt_backoff_spin_unlocked(queue *q, mt_backoff *spin) noexcept nogil:
-    """Pause with the take lock released: 1. Out of spins: 0, and the lock is still held."""
-    if spin.step >= spin.limit:
-        return False
-    unlock_take(q)
-    return mt_backoff_spin(spin)
+cdef inline int taken_ready(queue *q, bint keep_lone, int64_t deadline) noexcept nogil:
+    """MT_OK: there is something. MT_SHUTDOWN: and never will be. MT_EMPTY."""
+    if taken_next(q, keep_lone or deadline == ONCE) != NULL:
+        return MT_OK
+    return MT_SHUTDOWN if q.shut else MT_EMPTY
 
 
 cdef int stop_waiting_for_items(queue *q, mt_waiter *w, int why, bint attached) noexcept nogil:
@@ -656,7 +668,7 @@ cdef int put_front_once(queue *q, subqueue *s, uintptr_t item, bint attached) no
     lock_put(q, s, attached)
     r = taken_put_front(q, s, item)
     unlock_put_keeping_alert(q, s)
-    if r == MT_OK and s.enabled and s.attached and not s.ready.listed:
+    if r == MT_OK and mt_alert_is_set(&s.put_lock):
         taken_show(q, s, &wake)
     unlock_take(q)
     if wake != NULL:

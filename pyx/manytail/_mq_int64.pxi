@@ -53,6 +53,22 @@ cdef int64_t take_raw_now(queue *q, uintptr_t *items, int64_t n, bint attached) 
     return got
 
 
+cdef inline int64_t *int64_at(Py_buffer *view, Py_ssize_t i) noexcept:
+    return <int64_t *>(<char *>view.buf + i * view.strides[0])
+
+
+cdef int64_t take_strided(queue *q, Py_buffer *view) except -1:
+    cdef int64_t n = view.shape[0], i
+    cdef uintptr_t *items = <uintptr_t *>malloc(n * 8 + 1)
+    if items == NULL:
+        raise MemoryError
+    n = take_raw(q, items, n)
+    for i in range(n):
+        int64_at(view, i)[0] = <int64_t>items[i]
+    free(items)
+    return n
+
+
 # ---------------------------------------------------------------------------------------------------------------- buffers
 cdef bint is_int64(const char *format, Py_ssize_t itemsize) noexcept:
     """Native signed 64-bit, however the exporter spells it."""
@@ -67,14 +83,22 @@ cdef int one = 1
 cdef bint LITTLE_ENDIAN = (<char *>&one)[0] == 1
 
 
+cdef str INT64 = "expected a one-dimensional buffer of int64"
+cdef str WRITABLE_INT64 = "expected a one-dimensional writable buffer of int64"
+
+
 cdef int open_int64(object source, Py_buffer *view, bint writable) except -1:
     """Export a one-dimensional int64 buffer, or TypeError."""
-    PyObject_GetBuffer(source, view, PyBUF_FORMAT | PyBUF_STRIDES | (PyBUF_WRITABLE if writable else 0))
+    cdef str expected = WRITABLE_INT64 if writable else INT64
+    try:
+        PyObject_GetBuffer(source, view, PyBUF_FORMAT | PyBUF_STRIDES | (PyBUF_WRITABLE if writable else 0))
+    except (TypeError, ValueError, BufferError) as error:
+        raise TypeError(f"{expected}, not {type(source).__name__}: {error}") from None
     if view.ndim == 1 and is_int64(view.format, view.itemsize):
         return 0
     found = f"{view.ndim} dimension(s) of {(<bytes>view.format).decode() if view.format else 'B'!r}"
     PyBuffer_Release(view)
-    raise TypeError(f"expected a one-dimensional buffer of int64, not {type(source).__name__} with {found}")
+    raise TypeError(f"{expected}, not {type(source).__name__} with {found}")
 
 
 cdef bint put_int64s(SubQueue sub, object items, int64_t deadline, int64_t *count) except? -1:
@@ -103,7 +127,7 @@ cdef int put_buffer(SubQueue sub, object items, int64_t deadline, int64_t *count
             if copy == NULL:
                 raise MemoryError
             for i in range(n):
-                copy[i] = (<uintptr_t *>(<char *>view.buf + i * view.strides[0]))[0]
+                copy[i] = <uintptr_t>int64_at(&view, i)[0]
         put_raw(sub, copy if copy != NULL else <uintptr_t *>view.buf, n, deadline, count)
     finally:
         free(copy)
@@ -195,6 +219,8 @@ cdef class IndexMultiQueue(MultiQueue):
     ([0, 1, 2], 3)
     """
 
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
     def get_many(self, max_items, block=True, timeout=None):
         """A numpy array (int64) of up to max_items integers: waits for the first as get does, then takes what is there."""
         cdef int64_t n = many_argument(max_items), got
@@ -207,18 +233,20 @@ cdef class IndexMultiQueue(MultiQueue):
             if got:
                 return out[:got]
 
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
     def get_many_into(self, out, block=True, timeout=None):
-        """Fill a writable contiguous int64 buffer from its start and return how many integers were taken: waits for the first
+        """Fill a writable int64 buffer from its start and return how many integers were taken: waits for the first
         as get does, then takes what is there. A buffer of length 0: 0 at once."""
         cdef int64_t got, deadline = deadline_from(block, timeout)
-        if memoryview(out).nbytes == 0:
-            return 0
         while True:
             got = self.fill(out)
-            if got:
+            if got or len(out) == 0:
                 return got
             self.wait_available(1, deadline)
 
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
     def get_many_with_keys(self, max_items, block=True, timeout=None):
         """[(key, numpy array)]: runs of consecutive integers of one sub-queue, in the order get would have; up to max_items in
         all. Waits for the first as get does."""
@@ -251,14 +279,14 @@ cdef class IndexMultiQueue(MultiQueue):
         cdef int64_t got = 0
         open_int64(out, &view, True)
         try:
-            if view.shape[0] > 1 and view.strides[0] != 8:
-                raise TypeError(f"expected a contiguous buffer to fill, not one with a stride of {view.strides[0]} bytes")
-            if self.choose is None:
+            if self.choose is not None:
+                for item in self.take_one_by_one(view.shape[0]):
+                    int64_at(&view, got)[0] = item
+                    got += 1
+            elif view.strides[0] == 8:
                 got = take_raw(self.q, <uintptr_t *>view.buf, view.shape[0])
             else:
-                for item in self.take_one_by_one(view.shape[0]):
-                    (<int64_t *>view.buf)[got] = item
-                    got += 1
+                got = take_strided(self.q, &view)
         finally:
             PyBuffer_Release(&view)
         return got

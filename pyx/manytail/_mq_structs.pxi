@@ -75,6 +75,7 @@ cdef extern from "manytail/ready.h" nogil:
     void mt_ready_leave_level(mt_ready *, mt_level *)
     void mt_ready_append(mt_ready *, mt_ready_node *, int64_t stamp)
     void mt_ready_remove(mt_ready *, mt_ready_node *)
+    void mt_ready_replace(mt_ready *, mt_ready_node *old, mt_ready_node *new, int64_t stamp)
     mt_ready_node *mt_ready_front(mt_ready *, mt_level *)
     void mt_ready_free(mt_ready *)
 
@@ -138,7 +139,9 @@ cdef extern from "manytail/pygc.h":
         pass
     int mt_visit_items(subqueue *, visitproc, void *) noexcept
     void mt_patch_gc(PyTypeObject *, traverseproc, inquiry)
-    traverseproc mt_base_traverse(PyTypeObject *)
+    int mt_visit_waiters(mt_waitlist *, visitproc, void *) noexcept
+    traverseproc mt_traverse_of(PyTypeObject *)
+    inquiry mt_clear_of(PyTypeObject *)
     object mt_owned_item(uintptr_t)
     object mt_new_item(uintptr_t)
     list mt_list_reserve(Py_ssize_t)

@@ -9,6 +9,8 @@ Rules of this layer
   winner of a get owns the reference that the slot held.
 - No Python call (allocation, decref, ==, a selection) happens under a lock; what is needed is made before or after.
 - On a build with the GIL, queues of objects are serial: the GIL is the lock (multiqueue.h).
+- Methods on hot paths are built-in methods (binding=False): a bound one costs no reference count per call, which
+  several threads would contend for on the free-threaded build. The "clinic" format gives them a signature to inspect.
 """
 cimport cython
 from cpython.buffer cimport (
@@ -53,7 +55,7 @@ cdef class SubQueue
 cdef object NOTHING = object()
 cdef dict SELECTIONS = {"round_robin": MT_ROUND_ROBIN, "weighted": MT_WEIGHTED, "oldest": MT_OLDEST}
 cdef enum:
-    DETACH_FROM = 512       # raw items; fewer are moved faster than the interpreter is left and entered again
+    DETACH_FROM = 5000      # raw items; two threads that detach for fewer get in each other's way (measured, 3.11)
 
 
 class MultiQueueStats(NamedTuple):
@@ -178,7 +180,8 @@ cdef class MultiQueue:
         raise unpicklable(self)
 
     def __repr__(self):
-        return f"<{type(self).__name__} of {self.q.nsubs} sub-queues, {self.qsize()} items{', shut down' if self.q.shut else ''}>"
+        now = self.stats()
+        return f"<{type(self).__name__} of {now.subqueues} sub-queues, {now.qsize} items{', shut down' if self.is_shutdown else ''}>"
 
     # ------------------------------------------------------------------------------------------------------- sub-queues
     def add(self, key, *, priority=0, maxsize=0, weight=1, enabled=True):
@@ -241,6 +244,8 @@ cdef class MultiQueue:
         return SubQueueView(self.tails)
 
     # --------------------------------------------------------------------------------------------------------------- get
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
     def get(self, block=True, timeout=None):
         """Take the next item of all enabled sub-queues, waiting for one if need be.
 
@@ -258,23 +263,30 @@ cdef class MultiQueue:
                 post_chain(wake)
             if likely(r == MT_OK):
                 return object_of(self.raw, item)
-        return self.get_slow(deadline_from(block, timeout), False)
+            return self.get_slow(NEVER if block else ONCE, False, True)
+        return self.get_slow(deadline_from(block, timeout), False, False)
 
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
     def get_nowait(self):
         """get(block=False)"""
-        return self.get_slow(ONCE, False)
+        return self.get_slow(ONCE, False, False)
 
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
     def get_with_key(self, block=True, timeout=None):
         """As get, but returns (key of the sub-queue, item)."""
-        return self.get_slow(deadline_from(block, timeout), True)
+        return self.get_slow(deadline_from(block, timeout), True, False)
 
-    cdef object get_slow(self, int64_t deadline, bint with_key):
+    cdef object get_slow(self, int64_t deadline, bint with_key, bint tried):
         cdef object taken
         cdef int r
         while True:
-            taken = self.take(with_key)
-            if taken is not NOTHING:
-                return taken
+            if not tried:
+                taken = self.take(with_key)
+                if taken is not NOTHING:
+                    return taken
+            tried = False
             r = wait_ready(self.q, deadline, True)
             if r != MT_OK:
                 refuse(r, NULL)
@@ -368,6 +380,8 @@ cdef class MultiQueue:
             if there:
                 return MT_OK
 
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
     def get_many(self, max_items, block=True, timeout=None):
         """A list of up to max_items items in the order that get would have: waits for the first as get does, then takes what is
         there. max_items <= 0: [] at once."""
@@ -421,6 +435,8 @@ cdef class MultiQueue:
             out.append(item)
         return out
 
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
     def peek(self):
         """What get would return now, without taking it or moving anybody's turn. Empty: there is none."""
         cdef subqueue *s = NULL
@@ -511,6 +527,8 @@ cdef class MultiQueue:
             pass_on_to_getter(self.q, True)
 
     # ------------------------------------------------------------------------------------------------------------- state
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
     def qsize(self):
         """Items in enabled, attached sub-queues. Exact when nothing runs beside it."""
         cdef int64_t n
@@ -519,6 +537,8 @@ cdef class MultiQueue:
         unlock_take(self.q)
         return n
 
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
     def empty(self):
         """Whether get would have to wait."""
         cdef int64_t n
@@ -527,6 +547,8 @@ cdef class MultiQueue:
         unlock_take(self.q)
         return n == 0
 
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
     def task_done(self):
         """One item that was put has been dealt with. ValueError: more often than items were put."""
         if not task_done(self.q, True):
@@ -583,11 +605,15 @@ cdef class MultiQueue:
     @property
     def is_shutdown(self):
         """True from the first shutdown() on."""
-        return bool(self.q.shut)
+        cdef bint shut
+        lock_take(self.q, True)
+        shut = self.q.shut
+        unlock_take(self.q)
+        return shut
 
     def stats(self):
         """MultiQueueStats: items, sub-queues, who waits, and how many items ever went in and out by get."""
-        cdef int64_t putters = 0, put
+        cdef int64_t putters = 0, put, qsize, subqueues, enabled, getters, got
         cdef subqueue *s
         lock_take(self.q, True)
         s = self.q.all_first
@@ -596,9 +622,9 @@ cdef class MultiQueue:
             s = s.all_next
         put = taken_put_total(self.q)
         qsize = taken_qsize(self.q, INT64_MAX)
-        found = (self.q.nsubs, self.q.nenabled, self.q.getters.n, self.q.got)
+        subqueues, enabled, getters, got = self.q.nsubs, self.q.nenabled, self.q.getters.n, self.q.got
         unlock_take(self.q)
-        return MultiQueueStats(qsize, found[0], found[1], found[2], putters, put, found[3])
+        return MultiQueueStats(qsize, subqueues, enabled, getters, putters, put, got)
 
 
 cdef object running_loop():
@@ -708,8 +734,8 @@ cdef class SubQueue:
         raise unpicklable(self)
 
     def __repr__(self):
-        state = "" if self.s.attached else ", removed"
-        return f"<SubQueue {self.name!r}, {self.qsize()} items{'' if self.s.enabled else ', disabled'}{state}>"
+        state = ("" if self.enabled else ", disabled") + ("" if self.attached else ", removed")
+        return f"<SubQueue {self.name!r}, {self.qsize()} items{state}>"
 
     cdef void drop_items(self) noexcept:
         """Empty it and release the items, with no lock held."""
@@ -733,12 +759,16 @@ cdef class SubQueue:
     @property
     def attached(self):
         """False once it was removed."""
-        return bool(self.s.attached)
+        return bool(locked_value(self.s, &self.s.attached))
 
     @property
     def priority(self):
         """Smaller goes first. Assigning another one moves it with its items to the end of that turn."""
-        return self.s.priority
+        cdef int64_t priority
+        lock_take(self.s.mq, True)
+        priority = self.s.priority
+        unlock_take(self.s.mq)
+        return priority
 
     @priority.setter
     def priority(self, value):
@@ -748,7 +778,7 @@ cdef class SubQueue:
     @property
     def weight(self):
         """Items per turn, for selection="weighted". A new one counts from its next turn."""
-        return self.s.weight
+        return locked_value(self.s, &self.s.weight)
 
     @weight.setter
     def weight(self, value):
@@ -766,13 +796,15 @@ cdef class SubQueue:
     @property
     def enabled(self):
         """False: takes items up to maxsize and hides them from getters."""
-        return bool(self.s.enabled)
+        return bool(locked_value(self.s, &self.s.enabled))
 
     @enabled.setter
     def enabled(self, value):
         enable_tail(self.s.mq, self.s, bool(value), True)
 
     # --------------------------------------------------------------------------------------------------------------- put
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
     def put(self, item, block=True, timeout=None):
         """Append an item, waiting for room if the sub-queue is full.
 
@@ -788,10 +820,14 @@ cdef class SubQueue:
             Py_DECREF(item)
         self.put_slow(item, deadline_from(block, timeout), False)
 
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
     def put_nowait(self, item):
         """put(item, block=False)"""
         self.put_slow(item, ONCE, False)
 
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
     def put_front(self, item, block=True, timeout=None):
         """Put an item at the head of this sub-queue: the next that is got from it. Waits and raises as put does."""
         self.put_slow(item, deadline_from(block, timeout), True)
@@ -813,6 +849,8 @@ cdef class SubQueue:
             if r != MT_OK:
                 refuse(r, self.s)
 
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
     def put_many(self, items, block=True, timeout=None):
         """Append all items of an iterable in order and return how many that were.
 
@@ -868,10 +906,10 @@ cdef class SubQueue:
         """put for coroutines, on any event loop. Cancelling it before it returned puts nothing."""
         while True:
             try:
-                return self.put_slow(item, ONCE, False) and None
+                self.put_slow(item, ONCE, False)
+                return
             except Full:
-                pass
-            await self._until_room()
+                await self._until_room()
 
     async def _until_room(self):
         waiter = LoopWaiter(running_loop(), self._pass_on)
@@ -922,10 +960,14 @@ cdef class SubQueue:
         cdef int64_t n = mt_load_acquire_i64(&self.s.tail_seq) - out
         return n if n > 0 else 0
 
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
     def qsize(self):
         """Items inside, enabled or not. Exact when nothing runs beside it."""
         return self.count()
 
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
     def remaining(self):
         """How many items fit in now; None when there is no bound; never negative."""
         cdef int64_t maxsize = mt_load_relaxed_i64(&self.s.maxsize)     # relaxed because: a figure
@@ -933,10 +975,14 @@ cdef class SubQueue:
             return None
         return max(0, maxsize - self.count())
 
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
     def empty(self):
         """Whether it has no item."""
         return self.count() == 0
 
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
     def full(self):
         """Whether put would have to wait."""
         return self.remaining() == 0
@@ -970,6 +1016,15 @@ cdef class SubQueue:
         return n
 
 
+cdef uint32_t locked_value(subqueue *s, uint32_t *field) noexcept nogil:
+    """A field that is written under the take lock."""
+    cdef uint32_t value
+    lock_take(s.mq, True)
+    value = field[0]
+    unlock_take(s.mq)
+    return value
+
+
 cdef void release_item(uintptr_t item, void *unused) noexcept nogil:
     Py_DECREF_raw(<PyObject *>item)
 
@@ -981,6 +1036,7 @@ cdef class TailIterator:
     cdef cursor k
     cdef uint32_t next_item
     cdef list batch
+    cdef bint busy              # a thread is inside __next__; under the critical section
 
     def __cinit__(self, SubQueue sub not None):
         self.sub = sub
@@ -995,6 +1051,16 @@ cdef class TailIterator:
         return self
 
     def __next__(self):
+        with cython.critical_section(self):
+            if self.busy:
+                raise ValueError("this iterator is being advanced by another thread; give each thread one of its own")
+            self.busy = True
+        try:
+            return self.advance()
+        finally:
+            self.busy = False
+
+    cdef object advance(self):
         if self.next_item == self.k.n:
             self.refill()
         found = self.batch[self.next_item]
@@ -1023,13 +1089,18 @@ cdef class TailIterator:
 
 
 # ------------------------------------------------------------------------------------------------------ garbage collection
-cdef traverseproc base_traverse
+# What C memory holds is shown to the collector: the items of a tail, and the coroutines that wait (their tasks may lead
+# back to the queue). A dead coroutine is closed by its own finalizer, which takes it off the list.
+cdef traverseproc base_tail_traverse, base_queue_traverse
 
 
 cdef int tail_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
-    cdef int r = base_traverse(self, visit, arg)
-    if r == 0 and (<SubQueue>self).s != NULL and not (<SubQueue>self).raw:
-        r = mt_visit_items((<SubQueue>self).s, visit, arg)
+    cdef subqueue *s = (<SubQueue>self).s
+    cdef int r = base_tail_traverse(self, visit, arg)
+    if r == 0 and s != NULL:
+        r = mt_visit_waiters(&s.putters, visit, arg)
+    if r == 0 and s != NULL and not (<SubQueue>self).raw:
+        r = mt_visit_items(s, visit, arg)
     return r
 
 
@@ -1039,8 +1110,21 @@ cdef int tail_clear(PyObject *self) noexcept:
     return 0
 
 
-base_traverse = mt_base_traverse(<PyTypeObject *>SubQueue)
+cdef int queue_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
+    cdef queue *q = (<MultiQueue>self).q
+    cdef int r = base_queue_traverse(self, visit, arg)
+    if r == 0 and q != NULL:
+        r = mt_visit_waiters(&q.getters, visit, arg)
+    if r == 0 and q != NULL:
+        r = mt_visit_waiters(&q.joiners, visit, arg)
+    return r
+
+
+base_tail_traverse = mt_traverse_of(<PyTypeObject *>SubQueue)
 mt_patch_gc(<PyTypeObject *>SubQueue, tail_traverse, tail_clear)
+base_queue_traverse = mt_traverse_of(<PyTypeObject *>MultiQueue)
+mt_patch_gc(<PyTypeObject *>MultiQueue, queue_traverse, mt_clear_of(<PyTypeObject *>MultiQueue))
+mt_patch_gc(<PyTypeObject *>IndexMultiQueue, queue_traverse, mt_clear_of(<PyTypeObject *>IndexMultiQueue))
 
 
 # -------------------------------------------------------------------------------------------------------------------- fork
