@@ -149,11 +149,11 @@ def _draw_in_flight(figure: Figure, run: Run) -> None:
         instants = np.linspace(0.0, times[-1], 600)
         shown = open_calls[np.searchsorted(times, instants, side="right") - 1]
         axes.step(instants, shown, where="post", color=FIRST, linewidth=1, label="the job's rows")
-    said = [(counts.at - run.times.zero, counts.in_flight) for counts in run.history]
+    said = [(counts.at - run.times.zero, counts.in_flight) for counts in run.history[:: len(run.history) // 200 + 1]]
     axes.plot(*zip(*said, strict=True), ".", color=SECOND, markersize=4, label="the service")
     axes.axhline(run.workers, color=DIM, linewidth=1, linestyle="--", label=f"workers={run.workers}")
     axes.set(ylabel="calls", ylim=(0, run.workers * 1.15))
-    axes.legend(loc="lower center", ncols=3, frameon=False, fontsize=9)
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, frameon=False, fontsize=9)
     _from_first_call(axes)
 
 
