@@ -142,6 +142,7 @@ cdef inline int putting_one(queue *q, subqueue *s, uintptr_t item) noexcept nogi
         # relaxed because: only the order of the numbers counts
         mt_chunk_stamps(c)[s.tail_idx] = mt_fetch_add_relaxed_i64(&q.clock, 1)
     s.tail_idx += 1
+    mt_point()
     # pairs with: mt_load_acquire in taken_count
     mt_store_release_i64(&s.tail_seq, tail_seq + 1)
     return MT_OK
@@ -285,7 +286,9 @@ cdef void taken_unlist(queue *q, subqueue *s) noexcept nogil:
 cdef void taken_unlisted(queue *q, subqueue *s) noexcept nogil:
     """It has left the ring because it was empty: ask putters to announce themselves. If one slipped in, it joins again."""
     s.turn = 0
+    mt_point()
     set_alert(q, s)
+    mt_point()
     if not q.serial and taken_count(s) > 0:
         clear_alert(q, s)
         taken_list(q, s)
@@ -316,6 +319,7 @@ cdef void taken_hide(queue *q, subqueue *s) noexcept nogil:
 cdef void announce(queue *q, subqueue *s, bint attached) noexcept nogil:
     """A putter found the alert: tell the head that this tail is not empty any more, and wake a getter."""
     cdef mt_waiter *wake = NULL
+    mt_point()
     lock_take(q, attached)
     # Still set: attached, enabled, not listed. Not set any more: somebody else announced it, or it may stay unknown.
     if mt_alert_is_set(&s.put_lock) and taken_count(s) > 0:
@@ -343,6 +347,7 @@ cdef inline void left(queue *q, subqueue *s, int64_t n, bint attached, mt_waiter
         # pairs with: mt_load_seq_cst in putting_room, after mt_xchg_seq_cst of putters_waiting in wait_for_room: either
         # the putter sees this, or the next line sees the putter
         mt_xchg_seq_cst_i64(&s.out, out)
+    mt_point()
     # pairs with: mt_xchg_seq_cst in wait_for_room
     if unlikely(mt_load_seq_cst_u32(&s.putters_waiting) != 0):
         lock_put(q, s, attached)
@@ -527,7 +532,9 @@ cdef int wait_ready(queue *q, int64_t deadline, bint attached) noexcept nogil:
             return MT_NOMEM
         mt_waitlist_push(&q.getters, &w)
         unlock_take(q)
+        mt_point()
         r = waiter_park(&w, deadline, attached)
+        mt_point()
         if r != MT_OK:
             r = stop_waiting_for_items(q, &w, r, attached)
         waiter_close(&w)
@@ -582,14 +589,18 @@ cdef int wait_for_room(queue *q, subqueue *s, int64_t deadline, bint attached) n
         r = MT_NOMEM
     else:
         mt_waitlist_push(&s.putters, &w)
+        mt_point()
         # pairs with: mt_load_seq_cst in left, after mt_xchg_seq_cst of out
         mt_xchg_seq_cst_u32(&s.putters_waiting, <uint32_t>s.putters.n)
+        mt_point()
         if putting_room(s, mt_load_relaxed_i64(&s.tail_seq)) > 0:     # relaxed because: put lock
             putting_leave(s, &w)
             unlock_put_keeping_alert(q, s)
         else:
             unlock_put_keeping_alert(q, s)
+            mt_point()
             r = waiter_park(&w, deadline, attached)
+            mt_point()
             if r != MT_OK:
                 r = stop_waiting_for_room(q, s, &w, r, attached)
         waiter_close(&w)

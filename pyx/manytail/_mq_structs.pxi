@@ -22,6 +22,9 @@ cdef extern from "manytail/atomics.h" nogil:
     bint likely "MT_LIKELY" (bint)
     bint unlikely "MT_UNLIKELY" (bint)
 
+cdef extern from "manytail/delays.h" nogil:
+    void mt_point()
+
 cdef extern from "manytail/backoff.h" nogil:
     ctypedef struct mt_backoff:
         uint32_t step

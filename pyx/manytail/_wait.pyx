@@ -41,6 +41,9 @@ cdef extern from "Python.h":
 cdef extern from "manytail/pygc.h" nogil:
     const bint MT_FREE_THREADED
 
+cdef extern from "manytail/delays.h" nogil:
+    void mt_point()
+
 cdef extern from "manytail/backoff.h" nogil:
     ctypedef struct mt_backoff:
         uint32_t step
@@ -117,6 +120,7 @@ cdef void lock_slow(mt_lock *l, bint attached) noexcept nogil:
     else:
         PyThread_acquire_lock_timed(node.sem, -1, 0)
         while not mt_lock_enqueue(l, &node):
+            mt_point()
             PyThread_acquire_lock_timed(node.sem, -1, 0)
         PyThread_release_lock(node.sem)
         PyThread_free_lock(node.sem)
@@ -197,6 +201,7 @@ cdef void post_chain(mt_waiter *chain) noexcept nogil:
     """Wake everybody on a chain that mt_waitlist_notify made. No lock of ours may be held: loops run Python code."""
     cdef mt_waiter *w
     while chain != NULL:
+        mt_point()
         w = chain
         chain = w.next              # a thread's waiter is gone as soon as it is posted
         if w.sem != NULL:

@@ -1,0 +1,42 @@
+/* Planted delays: mt_point() stands between the steps of a protocol, where another thread may do its worst.
+ *
+ * In a build with -DMT_DELAYS=1 each point now and then spins a random while or gives the processor away, so that stress
+ * runs meet interleavings that are one in a billion otherwise. In every other build it is nothing at all.
+ */
+#ifndef MANYTAIL_DELAYS_H
+#define MANYTAIL_DELAYS_H
+
+#if defined(MT_DELAYS) && MT_DELAYS
+
+#include <stdint.h>
+
+#include "backoff.h"
+
+#if defined(_MSC_VER)
+#define MT_THREAD_LOCAL __declspec(thread)
+#else
+#define MT_THREAD_LOCAL __thread
+#endif
+
+static MT_THREAD_LOCAL uint64_t mt_delay_state;
+
+static inline void mt_point(void) {
+    uint64_t x = mt_delay_state, i;
+    if (x == 0) x = (uint64_t)(uintptr_t)&mt_delay_state | 1; /* differs from thread to thread */
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    mt_delay_state = x;
+    if ((x & 7) == 0) {
+        mt_yield_cpu();
+    } else if ((x & 7) == 1) {
+        for (i = (x >> 3) & 1023; i; i--) mt_cpu_pause();
+    }
+}
+
+#else
+
+static inline void mt_point(void) {}
+
+#endif
+#endif
