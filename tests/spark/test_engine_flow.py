@@ -132,6 +132,21 @@ def test_a_failing_source_fails_the_task() -> None:
     assert manytail_threads() == []
 
 
+def test_a_system_without_more_threads_fails_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+
+    def refuse_third_worker(thread: threading.Thread) -> None:
+        if thread.name == "manytail-worker-3":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_third_worker)
+    with pytest.raises(RuntimeError, match="can't start new thread") as caught:
+        finished(lambda row: row, batches(range(100), 10), workers=8)
+    assert caught.value.__notes__ == ["manytail: after 2 worker threads (workers=8)"]
+    assert manytail_threads() == []
+
+
 def test_a_source_that_hangs_does_not_keep_a_failed_task() -> None:
     source = Source(batches(range(2), 1), hold_before=1)
 

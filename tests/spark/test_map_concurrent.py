@@ -94,8 +94,9 @@ def test_replace_gives_result_columns_only(spark: Any) -> None:
 def test_values_are_those_of_a_collected_row(spark: Any) -> None:
     columns = {
         "byte": "tinyint(-3)", "text": "'ä'", "null_text": "cast(null as string)", "binary": "unhex('00ff')",
-        "money": "cast('1.50' as decimal(10,2))", "day": "date'2024-02-29'", "ntz": "timestamp_ntz'2024-02-29 12:00:00.5'", "span": "interval '1 2' day to hour",
-        "list": "array(1, null)", "struct": "named_struct('a', 1, 'b', array(named_struct('c', 'x')))", "map": "map('k', named_struct('d', 1))",
+        "money": "cast('1.50' as decimal(10,2))", "day": "date'2024-02-29'", "ntz": "timestamp_ntz'2024-02-29 12:00:00.5'",
+        "span": "interval '1 2' day to hour", "list": "array(1, null)", "map": "map('k', named_struct('d', 1))",
+        "struct": "named_struct('a', 1, 'b', array(named_struct('c', 'x')))",
         "double": "double('NaN')", "float": "float(0.5)", "bool": "true", "nothing": "null",
     }  # fmt: skip
     columns_sql = [f"{expression} AS `{name}`" for name, expression in columns.items()]

@@ -187,28 +187,29 @@ class Engine:
 
     # ------------------------------------------------------------------------------------------------ the reader
     def _read(self, batches: Iterator[Batch]) -> None:
-        while True:
-            self._read_next.wait()
+        try:
+            while self._read_one(batches):
+                pass
+        except BaseException as error:
+            self.fail(error)
+
+    def _read_one(self, batches: Iterator[Batch]) -> bool:
+        """Fetch a batch when one is wanted; False after the last."""
+        self._read_next.wait()
+        if self.stopping:
+            return False
+        batch = next(batches, None)
+        with self.state():
             if self.stopping:
-                return
-            try:
-                batch = next(batches, None)
-            except BaseException as error:
-                self.fail(error)
-                return
-            with self.state():
-                if self.stopping:
-                    return
-                self._reading = False
-                self._read_next.clear()
-                if batch is None:
-                    self._exhausted = True
-                elif batch.size:
-                    self._batch, self._fed = batch, 0
-                self._advance()
+                return False
+            self._reading = False
+            self._read_next.clear()
             if batch is None:
-                return
-            del batch
+                self._exhausted = True
+            elif batch.size:
+                self._batch, self._fed = batch, 0
+            self._advance()
+        return batch is not None
 
     # ------------------------------------------------------------------------------------------------ the lock
     @contextmanager
@@ -303,7 +304,7 @@ class Engine:
 
     def fail(self, error: BaseException) -> None:
         """The task fails, for a reason that is not one row's."""
-        with self.state():
+        with self._lock:
             self.fail_locked(error)
 
     # ------------------------------------------------------------------------------------------------ under the lock
@@ -456,20 +457,28 @@ class _Timer:
         self._thread.start()
 
     def _run(self) -> None:
+        try:
+            while not self._closed:
+                wait = self._look()
+                if not self._closed:
+                    self._wakeup.wait(wait)
+        except BaseException as error:
+            self._engine.fail(error)
+
+    def _look(self) -> float | None:
+        """Do what is due; how long to wait then."""
         engine = self._engine
-        while not self._closed:
-            with engine.state():
-                self._wakeup.clear()
-                now = time.monotonic()
-                self._put_back(now)
-                overdue, deadline = engine.overdue_calls(now)
-                if self._retries:
-                    deadline = min(self._retries[0][0], deadline)
-                self._resting = deadline == math.inf
-            for call in overdue:
-                engine.attempt_failed(call, TimeoutError(f"timeout: no result within {engine.settings.timeout} s"))
-            if not overdue and not self._closed:
-                self._wakeup.wait(None if deadline == math.inf else min(max(0.0, deadline - now), threading.TIMEOUT_MAX))
+        with engine.state():
+            self._wakeup.clear()
+            now = time.monotonic()
+            self._put_back(now)
+            overdue, deadline = engine.overdue_calls(now)
+            if self._retries:
+                deadline = min(self._retries[0][0], deadline)
+            self._resting = deadline == math.inf
+        for call in overdue:
+            engine.attempt_failed(call, TimeoutError(f"timeout: no result within {engine.settings.timeout} s"))
+        return None if deadline == math.inf else min(max(0.0, deadline - now), threading.TIMEOUT_MAX)
 
     def _put_back(self, now: float) -> None:
         if self._engine.stopping:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import datetime
 import logging
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -50,9 +51,10 @@ class Work:
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The body of mapInArrow."""
         task = Task(self)
-        for calls in task.finished(batches):
-            yield task.build(calls)
-            del calls
+        with closing(task.finished(batches)) as finished:
+            for calls in finished:
+                yield task.build(calls)
+                del calls  # not kept while the next ones are waited for
 
 
 class InputBatch:
@@ -114,7 +116,7 @@ class Task:
         return default if found is None else found
 
     # ------------------------------------------------------------------------------------------------ the run
-    def finished(self, batches: Iterator[pa.RecordBatch]) -> Iterator[list[Call]]:
+    def finished(self, batches: Iterator[pa.RecordBatch]) -> Generator[list[Call], None, None]:
         self.results: Results
         engine = Engine(replace(self.work.settings, batch_rows=self._batch_rows), self._caller)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
@@ -86,9 +87,10 @@ class _ColumnFunction:
 
         def call_values(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
             task = Task(work)
-            for calls in task.finished(map(_as_batch, batches)):
-                yield task.build_values(calls)
-                del calls
+            with closing(task.finished(map(_as_batch, batches))) as finished:
+                for calls in finished:
+                    yield task.build_values(calls)
+                    del calls
 
         # The form of the function is told by its type hints, which are text here; Spark wants the types themselves.
         one, many = Iterator[pa.Array], Iterator[tuple[pa.Array, ...]]

@@ -111,7 +111,7 @@ class Threads:
         limit = self._engine.settings.workers
         if len(self._working) < limit:
             self._rows += rows
-            while len(self._working) < min(limit, self._rows):
+            while len(self._working) < min(limit, self._rows) and not self._engine.stopping:
                 self._add()
 
     def give_up(self, now: float) -> tuple[list[Call], float]:
@@ -146,8 +146,14 @@ class Threads:
             target=self._context.copy().run, args=(self._work, worker), name=f"manytail-worker-{self._made}", daemon=True
         )
         with self._left:
-            self._working.append(worker)
-        worker.thread.start()
+            self._working.append(worker)  # before it runs, because it takes itself off the list when it ends
+        try:
+            worker.thread.start()
+        except RuntimeError as error:  # the system has no more threads to give
+            with self._left:
+                self._working.remove(worker)
+            error.add_note(f"manytail: after {self._made - 1} worker threads (workers={self._engine.settings.workers})")
+            self._engine.fail_locked(error)
 
     # ------------------------------------------------------------------------------------------------ the end, in the task's thread
     def join(self) -> None:
