@@ -424,7 +424,7 @@ def test_getters_that_time_out_take_no_wake_up_with_them(new):
         except Empty:
             return None
 
-    for item in range(100):
+    for item in range(40):
         with Threads() as threads:
             patient = threads.start(queue.get, timeout=LONG)
             others = [threads.start(impatient) for _ in range(2)]
@@ -451,7 +451,7 @@ def test_putters_that_time_out_take_no_wake_up_with_them(new):
             return 0
         return 1
 
-    for item in range(100):
+    for item in range(40):
         with Threads() as threads:
             threads.start(tail.put, item, timeout=LONG)
             others = [threads.start(impatient, 1000) for _ in range(2)]
