@@ -167,7 +167,7 @@ def test_a_job_that_fails_says_why_and_leaves_no_results(out):
 
 
 def test_ctrl_c_ends_job_service_and_spark_with_one_sentence(out):
-    process = start(out, "-m", "manytail", "demo", "--all")
+    process = start(out, "-m", "manytail", "demo")
     assert process.stdout is not None
     while "rows called" not in (line := process.stdout.readline()):
         assert line, process.communicate()
