@@ -20,49 +20,15 @@ import sys
 import threading
 
 
-cdef extern from "Python.h" nogil:
-    ctypedef void *PyThread_type_lock
-    ctypedef enum PyLockStatus:
-        PY_LOCK_FAILURE, PY_LOCK_ACQUIRED, PY_LOCK_INTR
-    PyThread_type_lock PyThread_allocate_lock()
-    void PyThread_free_lock(PyThread_type_lock)
-    PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock, long long microseconds, int intr_flag)
-    void PyThread_release_lock(PyThread_type_lock)
-    unsigned long PyThread_get_thread_ident()
-    ctypedef struct PyThreadState:
-        pass
-    PyThreadState *PyEval_SaveThread()
-    void PyEval_RestoreThread(PyThreadState *)
-
 cdef extern from "Python.h":
     int PyErr_CheckSignals() noexcept       # the exception is left set, for waiter_park's caller
     void PyErr_SetInterrupt()
-
-cdef extern from "manytail/pygc.h" nogil:
-    const bint MT_FREE_THREADED
-
-cdef extern from "manytail/delays.h" nogil:
-    void mt_point()
-
-cdef extern from "manytail/backoff.h" nogil:
-    ctypedef struct mt_backoff:
-        uint32_t step
-        uint32_t limit
-    bint mt_backoff_spin(mt_backoff *b)
-    void mt_yield_cpu()
 
 
 cdef unsigned long main_thread = <unsigned long>threading.main_thread().ident
 cdef bint semaphores_miss_signals = sys.platform == "win32"
 
-cdef int64_t LONGEST_US = 1000000000000     # 11 days; longer waits are made of several
-cdef enum:
-    SLICE_US = 50000
-    LOCK_SPINS = 6                  # 63 pauses, a few hundred ns to 3 us: longer than any critical section of ours
-
-
-cdef unsigned long this_thread() noexcept nogil:
-    return PyThread_get_thread_ident()
+include "_wait_core.pxi"
 
 
 # ------------------------------------------------------------------------------------------------------------ deadlines
@@ -84,78 +50,7 @@ cdef int64_t deadline_from(object block, object timeout) except -2:
     return mt_now_ns() + <int64_t>(seconds * 1e9)
 
 
-cdef inline long long microseconds_left(int64_t deadline) noexcept nogil:
-    """What to ask the semaphore for; rounded up, so that a wait never ends early. < 0: the deadline is over."""
-    cdef int64_t left
-    if deadline == NEVER:
-        return LONGEST_US
-    left = deadline - mt_now_ns()
-    if left <= 0:
-        return -1
-    left = (left + 999) // 1000
-    return left if left < LONGEST_US else LONGEST_US
-
-
-# ---------------------------------------------------------------------------------------------------------------- locks
-cdef void post_lock_node(mt_lock_node *n) noexcept nogil:
-    PyThread_release_lock(n.sem)
-
-
-cdef void lock_slow(mt_lock *l, bint attached) noexcept nogil:
-    """Get a lock that was just seen taken: spin a little where that can help, then park until it was handed out."""
-    cdef mt_backoff spin
-    cdef mt_lock_node node
-    cdef PyThreadState *state = NULL
-    spin.step = 0
-    spin.limit = LOCK_SPINS
-    while mt_backoff_spin(&spin):
-        if mt_lock_try(l):
-            return
-    if attached:
-        state = PyEval_SaveThread()
-    node.sem = PyThread_allocate_lock()
-    if node.sem == NULL:
-        while not mt_lock_try(l):   # out of memory: nothing to sleep on is left, but giving up is no option here
-            mt_yield_cpu()
-    else:
-        PyThread_acquire_lock_timed(node.sem, -1, 0)
-        while not mt_lock_enqueue(l, &node):
-            mt_point()
-            PyThread_acquire_lock_timed(node.sem, -1, 0)
-        PyThread_release_lock(node.sem)
-        PyThread_free_lock(node.sem)
-    if attached:
-        PyEval_RestoreThread(state)
-
-
 # -------------------------------------------------------------------------------------------------------------- waiters
-cdef int waiter_open(mt_waiter *w) noexcept nogil:
-    """Make a thread's waiter ready to be queued. MT_OK or MT_NOMEM."""
-    w.callback = NULL
-    w.thread = PyThread_get_thread_ident()
-    w.sem = PyThread_allocate_lock()
-    if w.sem == NULL:
-        return MT_NOMEM
-    PyThread_acquire_lock_timed(w.sem, 0, 0)        # taken means "not posted"
-    return MT_OK
-
-
-cdef void waiter_close(mt_waiter *w) noexcept nogil:
-    PyThread_release_lock(w.sem)
-    PyThread_free_lock(w.sem)
-
-
-cdef int park_once(mt_waiter *w, long long us, bint attached) noexcept nogil:
-    cdef PyThreadState *state = NULL
-    cdef PyLockStatus got
-    if attached:
-        state = PyEval_SaveThread()
-    got = PyThread_acquire_lock_timed(w.sem, us, attached)
-    if attached:
-        PyEval_RestoreThread(state)
-    return got
-
-
 cdef int run_signal_handlers() noexcept nogil:
     """-1: a handler raised; the exception stays set for the caller."""
     cdef int r
@@ -164,57 +59,11 @@ cdef int run_signal_handlers() noexcept nogil:
     return r
 
 
-cdef int waiter_park(mt_waiter *w, int64_t deadline, bint attached) noexcept nogil:
-    """Sleep until posted: MT_OK. MT_TIMEOUT, or MT_INTERRUPTED with a Python exception set: not posted yet."""
-    cdef bint slices = attached and semaphores_miss_signals and PyThread_get_thread_ident() == main_thread
-    cdef long long us
-    cdef int got
-    if attached and run_signal_handlers() < 0:      # one that came before the sleep would not end it
-        return MT_INTERRUPTED
-    while True:
-        us = microseconds_left(deadline)
-        if us < 0:
-            # A post that came meanwhile is found by the caller, under the list's lock.
-            return MT_TIMEOUT
-        if slices and us > SLICE_US:
-            us = SLICE_US
-        got = park_once(w, us, attached)
-        if got == PY_LOCK_ACQUIRED:
-            return MT_OK
-        if attached and (got == PY_LOCK_INTR or slices) and run_signal_handlers() < 0:
-            return MT_INTERRUPTED
-
-
-cdef void waiter_await_post(mt_waiter *w, bint attached) noexcept nogil:
-    """Consume a post that is certain to come: the waiter was notified, its notifier is between unlock and post."""
-    cdef PyThreadState *state = NULL
-    if PyThread_acquire_lock_timed(w.sem, 0, 0) == PY_LOCK_ACQUIRED:
-        return
-    if attached:
-        state = PyEval_SaveThread()
-    PyThread_acquire_lock_timed(w.sem, -1, 0)
-    if attached:
-        PyEval_RestoreThread(state)
-
-
-cdef void post_chain(mt_waiter *chain) noexcept nogil:
-    """Wake everybody on a chain that mt_waitlist_notify made. No lock of ours may be held: loops run Python code."""
-    cdef mt_waiter *w
-    while chain != NULL:
-        mt_point()
-        w = chain
-        chain = w.next              # a thread's waiter is gone as soon as it is posted
-        if w.sem != NULL:
-            PyThread_release_lock(w.sem)
-        else:
-            with gil:
-                post_loop_waiter(<PyObject *>w.callback)
-
-
-cdef void post_loop_waiter(PyObject *owned) noexcept:
-    cdef LoopWaiter waiter = <LoopWaiter>owned
-    waiter.post()
-    Py_DECREF(waiter)               # the reference that the wait list held
+cdef void post_loop_waiter(void *owned) noexcept nogil:
+    """Hand a wake-up to a coroutine and give up the reference that the wait list held."""
+    with gil:
+        (<LoopWaiter>owned).post()
+        Py_DECREF(<LoopWaiter>owned)
 
 
 cdef class LoopWaiter:
