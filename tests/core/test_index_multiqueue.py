@@ -3,6 +3,7 @@
 All else of it is tested beside MultiQueue, by the `new` fixture.
 """
 import asyncio
+import contextlib
 import functools
 import itertools
 import operator
@@ -462,6 +463,34 @@ def test_get_many_with_keys_waits_and_ends_as_get_does(numpy):
     assert plain(queue.get_many_with_keys(3)) == [("a", [2])]
     with pytest.raises(ShutDown):
         queue.get_many_with_keys(3)
+
+
+@pytest.mark.parametrize("fails_at", [1, 2, 3, 5])
+def test_a_selection_that_raises_loses_no_item_of_any_bulk_get(numpy, fails_at):
+    """What was taken before the selection raised is returned, or still there."""
+    for call in ("get_many", "get_many_with_keys", "get_many_into"):
+        calls = []
+
+        def choose(ready, calls=calls):
+            calls.append(1)
+            if len(calls) == fails_at:
+                raise LookupError("no choice")
+            return ready[-1]
+
+        queue = IndexMultiQueue(selection=choose)
+        queue.add("a").put_many([1, 2, 3])
+        queue.add("b").put_many([4, 5])
+        out = array("q", [0] * 9)
+        taken = []
+        while not queue.empty():
+            with contextlib.suppress(LookupError):
+                if call == "get_many":
+                    taken += queue.get_many(9).tolist()
+                elif call == "get_many_into":
+                    taken += out[:queue.get_many_into(out)]
+                else:
+                    taken += [item for _, items in plain(queue.get_many_with_keys(9)) for item in items]
+        assert sorted(taken) == [1, 2, 3, 4, 5]
 
 
 def test_a_removed_tail_between_bulk_gets_is_in_no_run(numpy):

@@ -4,6 +4,7 @@ from collections import deque
 from queue import Empty, Full
 
 import pytest
+from support.process import run_script
 from support.queues import as_list, drain
 from support.threads import DEADLINE, LONG, Threads, acting_when, ctrl_c, wait_getters, wait_putters
 
@@ -243,6 +244,47 @@ def test_put_many_that_waits_is_interrupted_with_the_count(new, shape):
     assert drain(queue) == [0, 1, 2, 3]
     tail.put(4)
     assert drain(queue) == [4]
+
+
+CHANGING_LIST = """
+import asyncio, threading
+from manytail import MultiQueue
+
+class Loop(asyncio.SelectorEventLoop):
+    def call_soon_threadsafe(self, *args, **options):
+        items.clear()                       # the caller is in the middle of put_many(items)
+        return super().call_soon_threadsafe(*args, **options)
+
+for n in (1, 6, 100, 10_000):
+    items = [object() for _ in range(n)]
+    kept = list(items)
+    queue = MultiQueue()
+    tail = queue.add("a", maxsize=5)
+    loop = Loop()
+    task = loop.create_task(queue.aget())
+    loop.run_until_complete(asyncio.sleep(0))
+    end = object()
+    def put():
+        tail.put_many(items)
+        tail.put(end)
+    putter = threading.Thread(target=put)
+    putter.start()
+    taken = []
+    while end not in taken:
+        taken.append(queue.get())
+    putter.join()
+    taken.pop()
+    assert all(a is b for a, b in zip(taken, kept)), "not what was in the list"
+    task.cancel()
+    loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
+    asyncio.SelectorEventLoop.close(loop)
+print("done")
+"""
+
+
+def test_a_list_that_is_changed_while_it_is_put_is_harmless():
+    """Waking a coroutine runs code of its loop, which may change the list that put_many is half through with."""
+    assert run_script(CHANGING_LIST) == "done\n"
 
 
 def test_put_many_of_a_list_takes_the_turn_of_one_tail(new):

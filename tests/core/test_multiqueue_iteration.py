@@ -8,7 +8,7 @@ from queue import Empty
 
 import pytest
 from support.queues import drain
-from support.threads import LONG, Threads
+from support.threads import LONG, Threads, run_all
 
 from manytail import MultiQueue, ShutDown
 
@@ -191,6 +191,27 @@ def test_iterating_while_others_put_and_get_never_fails_and_repeats_nothing(new)
             churner.result()
         done.set()
         walker.result()
+
+
+def test_an_iterator_shared_by_threads_shows_each_item_to_one_of_them(new):
+    """One iterator is for one thread at a time; who comes at the same time gets a ValueError and may try again."""
+    tail = new().add("a")
+    tail.put_many(range(3000))
+    items = iter(tail)
+
+    def take():
+        shown = []
+        while True:
+            try:
+                shown.append(next(items))
+            except ValueError:
+                continue
+            except StopIteration:
+                return shown
+
+    shown_by = run_all(*[take] * 3)
+    assert sorted(item for shown in shown_by for item in shown) == list(range(3000))
+    assert all(shown == sorted(shown) for shown in shown_by)
 
 
 # ------------------------------------------------------------------------------------------------ in and discard

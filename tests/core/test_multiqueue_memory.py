@@ -163,6 +163,32 @@ def through_selection():
     return queue
 
 
+class Picky(MultiQueue):
+    """Its selection is a method of its own: a bound method, which nothing but the queue can let go."""
+
+    def __init__(self):
+        super().__init__(selection=self.pick)
+
+    def pick(self, ready):
+        return ready[0]
+
+
+def through_its_own_method():
+    queue = Picky()
+    queue.add("a").put(1)
+    assert queue.get() == 1
+    return queue
+
+
+def through_a_closure():
+    def selection(ready):
+        assert queue
+        return ready[0]
+
+    queue = MultiQueue(selection=selection)
+    return queue
+
+
 def through_a_detached_handle():
     queue = MultiQueue()
     tail = queue.add("a")
@@ -208,14 +234,37 @@ def through_an_index_queues_key():
     return queue
 
 
-CYCLES = [through_item, through_handle, through_key, through_selection, through_a_detached_handle, through_the_view, through_an_iterator,
-          through_many_items, through_an_index_queues_key]
+CYCLES = [through_item, through_handle, through_key, through_selection, through_its_own_method, through_a_closure, through_a_detached_handle,
+          through_the_view, through_an_iterator, through_many_items, through_an_index_queues_key]
 
 
 @collecting
 @pytest.mark.parametrize("make", CYCLES, ids=lambda make: make.__name__)
 def test_a_cycle_is_collected(make):
     refs = [weakref.ref(make()) for _ in range(3)]
+    gc.collect()
+    gc.collect()
+    assert [ref() for ref in refs] == [None] * 3
+
+
+@collecting
+@pytest.mark.parametrize("wait", ["aget", "ajoin", "aput"])
+def test_a_queue_that_only_a_dead_loop_waits_for_is_collected(new, wait):
+    """Task, coroutine, queue, waiter, loop, future, task: a cycle that goes through the wait list."""
+    def abandon():
+        queue = new()
+        tail = queue.add("a", maxsize=1, enabled=False)
+        tail.put(1)
+        loop = asyncio.new_event_loop()
+        loop.set_exception_handler(lambda *_: None)  # "task was destroyed" is what this is about
+        task = loop.create_task(tail.aput(2) if wait == "aput" else getattr(queue, wait)())
+        for _ in range(3):
+            loop.run_until_complete(asyncio.sleep(0))
+        assert not task.done()
+        loop.close()
+        return weakref.ref(queue), weakref.ref(tail), weakref.ref(task)
+
+    refs = abandon()
     gc.collect()
     gc.collect()
     assert [ref() for ref in refs] == [None] * 3
