@@ -16,7 +16,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_type
 
 from manytail import ManytailError
 
@@ -300,7 +299,7 @@ def _fit(kind: T.DataType, zone: datetime.tzinfo) -> Fit:
     scalar = _SCALARS.get(type(kind))
     if scalar is not None:
         return scalar
-    if isinstance(kind, T.TimestampType):
+    if type(kind) is T.TimestampType:
         return _timestamp(zone)
     if isinstance(kind, T.DecimalType):
         return _decimal(kind.precision, kind.scale)
@@ -396,9 +395,43 @@ def _refuse_awaitable(value: Any) -> None:
         raise TypeError(f"a function that is not `async def` returned an awaitable ({type(value).__qualname__})") from None
 
 
+_ARROW: dict[type[T.DataType], pa.DataType] = {
+    T.BooleanType: pa.bool_(),
+    T.ByteType: pa.int8(),
+    T.ShortType: pa.int16(),
+    T.IntegerType: pa.int32(),
+    T.LongType: pa.int64(),
+    T.FloatType: pa.float32(),
+    T.DoubleType: pa.float64(),
+    T.StringType: pa.string(),
+    T.BinaryType: pa.binary(),
+    T.DateType: pa.date32(),
+    T.TimestampType: pa.timestamp("us", "UTC"),
+    T.TimestampNTZType: pa.timestamp("us"),
+    T.DayTimeIntervalType: pa.duration("us"),
+    T.NullType: pa.null(),
+    # Spark tells a variant from another struct by this mark.
+    T.VariantType: pa.struct([pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False, {"variant": "true"})]),
+}
+if hasattr(T, "TimeType"):
+    _ARROW[T.TimeType] = pa.time64("ns")
+
+
 def arrow_type(kind: T.DataType) -> pa.DataType:
-    """The Arrow type that Spark expects for a column of this type."""
-    return to_arrow_type(kind, timezone="UTC")
+    """The Arrow type that Spark takes for a column of this type, for each that `_fit` knows."""
+    if type(kind) in _ARROW:
+        return _ARROW[type(kind)]
+    if isinstance(kind, T.DecimalType):
+        return pa.decimal128(kind.precision, kind.scale)
+    if isinstance(kind, T.ArrayType):
+        return pa.list_(pa.field("element", arrow_type(kind.elementType), kind.containsNull))
+    if isinstance(kind, T.MapType):
+        value = pa.field("value", arrow_type(kind.valueType), kind.valueContainsNull)
+        return pa.map_(pa.field("key", arrow_type(kind.keyType), False), value)
+    if isinstance(kind, T.StructType):
+        return pa.struct([pa.field(field.name, arrow_type(field.dataType), field.nullable) for field in kind.fields])
+    assert isinstance(kind, T.UserDefinedType)
+    return arrow_type(kind.sqlType())
 
 
 ERROR_TYPE = T.StructType(

@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 
 Convert = Callable[[Any], Any]
 
-_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?")
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?")  # as java.time.ZoneId reads them
 
 
 def session_zone(name: str) -> datetime.tzinfo:
@@ -100,7 +100,29 @@ def column_converter(arrow: pa.DataType, zone: datetime.tzinfo, spark: DataType 
     convert = _value_converter(arrow, zone, spark)
     if convert is None:
         return pa.Array.to_pylist  # type: ignore[no-any-return]
-    return lambda column: [convert(value) for value in column.to_pylist()]
+    stored = in_utc(arrow)
+    if stored == arrow:
+        return lambda column: [convert(value) for value in column.to_pylist()]
+    return lambda column: [convert(value) for value in column.cast(stored).to_pylist()]
+
+
+def in_utc(arrow: pa.DataType) -> pa.DataType:
+    """The same type with its instants in UTC: Spark knows names of time zones, such as GMT+8, that pyarrow does not."""
+    if pa.types.is_timestamp(arrow):
+        return pa.timestamp(arrow.unit, arrow.tz and "UTC")
+    if pa.types.is_struct(arrow):
+        return pa.struct([_field_in_utc(arrow.field(position)) for position in range(arrow.num_fields)])
+    if pa.types.is_map(arrow):
+        return pa.map_(_field_in_utc(arrow.key_field), _field_in_utc(arrow.item_field), arrow.keys_sorted)
+    if pa.types.is_list(arrow):
+        return pa.list_(_field_in_utc(arrow.value_field))
+    if pa.types.is_large_list(arrow):
+        return pa.large_list(_field_in_utc(arrow.value_field))
+    return arrow
+
+
+def _field_in_utc(field: pa.Field) -> pa.Field:
+    return field.with_type(in_utc(field.type))
 
 
 def _local_times(column: pa.Array, zone: datetime.tzinfo) -> list[Any]:
@@ -217,7 +239,7 @@ def group_keys(column: pa.Array) -> list[Hashable]:
 # ---------------------------------------------------------------------------------------------------- idempotency keys
 def digests(columns: Sequence[pa.Array]) -> Callable[[int], str]:
     """index -> hex digest of that row's values, in column order. It depends on the values alone: not on the batch, nor on the session's time zone."""
-    values = [(column.cast(pa.timestamp("us", "UTC")) if _is_instant(column.type) else column).to_pylist() for column in columns]
+    values = [column.cast(in_utc(column.type)).to_pylist() for column in columns]
 
     def digest(index: int) -> str:
         state = blake2b(digest_size=16)
@@ -226,10 +248,6 @@ def digests(columns: Sequence[pa.Array]) -> Callable[[int], str]:
         return state.hexdigest()
 
     return digest
-
-
-def _is_instant(arrow: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(arrow) and arrow.tz is not None)
 
 
 def _absorb(update: Callable[[bytes], None], value: Any) -> None:
