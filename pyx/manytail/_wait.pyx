@@ -13,7 +13,7 @@ Rules kept here
   thread waits in slices of 50 ms.
 - `attached` says whether the caller holds a thread state; nogil callers pass 0 and are never interrupted.
 """
-from cpython.ref cimport Py_DECREF, PyObject
+from cpython.ref cimport Py_DECREF
 
 import math
 import sys
