@@ -1,0 +1,103 @@
+"""Does a sequential run explain what the threads saw? A checker for any specification.
+
+Source: J. M. Wing and C. Gong, "Testing and verifying concurrent objects" (1993): try every order that respects real time, back out
+of those that the specification refuses. G. Lowe, "Testing for linearizability" (2017): remember where one has been. What has taken
+effect is told by one position per thread, because a thread's own calls are in order; with the specification's state that is the
+whole configuration, and each is visited once.
+
+A call may take effect in several steps (a bulk put into a bounded queue, say): the specification names them, each has its own
+instant, in order, all between the call's start and its end.
+"""
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import pairwise
+from typing import Any, Protocol
+
+from .history import Call
+
+
+class Specification(Protocol):
+    initial: Hashable
+
+    def steps(self, call: Call) -> Sequence[Any]:
+        """What happens at one instant each, in order; mostly one thing."""
+
+    def apply(self, state: Any, call: Call, step: Any) -> Iterable[Hashable]:
+        """The states that may follow if that step takes effect now; none: the call's result is impossible here."""
+
+
+class NotLinearizable(AssertionError):
+    """No sequential run explains the history."""
+
+
+class _Lane:
+    """One thread's calls, taken apart into steps."""
+
+    def __init__(self, calls: list[Call], spec: Specification) -> None:
+        calls.sort(key=lambda call: call.start)
+        for before, after in pairwise(calls):
+            if before.end > after.start:
+                raise ValueError(f"{after} began before {before} had ended: expected one call at a time per thread")
+        self.steps = [(call, step) for call in calls for step in spec.steps(call)]
+        # The end of the call that each position stands in; past the last one nothing is waited for.
+        self.ends = [call.end for call, _ in self.steps] + [float("inf")]
+
+
+def linearization(history: Iterable[Call], spec: Specification) -> list[Call] | None:
+    """An order of effects that explains the history, one entry per step, or None."""
+    return _search(history, spec)[0]
+
+
+def check(history: Iterable[Call], spec: Specification) -> None:
+    """Raise NotLinearizable, with the history and how far one gets, unless some order explains it."""
+    history = list(history)
+    order, furthest = _search(history, spec)
+    if order is None:
+        shown = "\n".join(str(call) for call in sorted(history, key=lambda call: call.start))
+        got = "\n".join(f"{call.thread}: {call.name}{call.args} -> {call.result}" for call in furthest)
+        raise NotLinearizable(f"no order of these calls is one that {type(spec).__name__} allows:\n{shown}\n"
+                              f"the furthest that an order gets:\n{got}\nfrom {spec.initial}")
+
+
+def _search(history: Iterable[Call], spec: Specification) -> tuple[list[Call] | None, list[Call]]:
+    by_thread: dict[int, list[Call]] = {}
+    for call in history:
+        by_thread.setdefault(call.thread, []).append(call)
+    lanes = [_Lane(calls, spec) for _, calls in sorted(by_thread.items())]
+    goal = tuple(len(lane.steps) for lane in lanes)
+    start = (0,) * len(lanes)
+    seen = {(start, spec.initial)}
+    path: list[Call] = []
+    furthest: list[Call] = []
+    stack = [_moves(lanes, start, spec.initial, spec)]
+    if start == goal:
+        return [], []
+    while stack:
+        move = next(stack[-1], None)
+        if move is None:
+            stack.pop()
+            if path:
+                path.pop()
+            continue
+        call, positions, state = move
+        if (positions, state) in seen:
+            continue
+        seen.add((positions, state))
+        path.append(call)
+        if len(path) > len(furthest):
+            furthest = path.copy()
+        if positions == goal:
+            return path, furthest
+        stack.append(_moves(lanes, positions, state, spec))
+    return None, furthest
+
+
+def _moves(lanes: list[_Lane], positions: tuple[int, ...], state: Any, spec: Specification) -> Any:
+    """Every step that may come next: one whose call began before any unfinished call ended."""
+    first_end = min(lane.ends[at] for lane, at in zip(lanes, positions, strict=True))
+    for number, (lane, at) in enumerate(zip(lanes, positions, strict=True)):
+        if at == len(lane.steps) or lane.steps[at][0].start > first_end:
+            continue
+        call, step = lane.steps[at]
+        after = (*positions[:number], at + 1, *positions[number + 1:])
+        for following in spec.apply(state, call, step):
+            yield call, after, following

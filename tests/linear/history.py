@@ -1,0 +1,69 @@
+"""Histories: what each thread called, when, and what it was told.
+
+The clock is read immediately before and after the call by one C loop (`extend` over `map`): no bytecode runs in between, so on a
+build with the GIL no other thread does either unless the call itself waits, and the intervals are as tight as they can be from Python.
+Wider ones would never accuse a correct queue; tight ones let off fewer wrong ones.
+"""
+import operator
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Any, NamedTuple
+
+from support.threads import DEADLINE, Threads
+
+
+class Raised(NamedTuple):
+    """The result of a call that raised."""
+
+    error: str
+    count: int | None = None  # what a put_many says went in
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    thread: int
+    start: int
+    end: int
+    name: str
+    args: tuple[Any, ...]
+    result: Any
+
+    def __str__(self) -> str:
+        return f"thread {self.thread} [{self.start}, {self.end}] {self.name}{self.args} -> {self.result}"
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A call to be made: what the specification is told, and the function that really does it."""
+
+    name: str
+    args: tuple[Any, ...]
+    function: Callable[[], Any]
+    expected: tuple[type[Exception], ...] = ()  # what it may raise; anything else fails the test
+
+
+def timed(function: Callable[[], Any], expected: tuple[type[Exception], ...] = ()) -> tuple[int, int, Any]:
+    """Call it: (start, end, result)."""
+    taken: list[Any] = []
+    try:
+        taken.extend(map(operator.call, (perf_counter_ns, function, perf_counter_ns)))
+    except expected as error:
+        return taken[0], perf_counter_ns(), Raised(type(error).__name__, getattr(error, "count", None))
+    return taken[0], taken[2], taken[1]
+
+
+def record(threads: Sequence[Sequence[Planned]]) -> list[Call]:
+    """Run each list of calls in a thread of its own, from a common start."""
+    barrier = threading.Barrier(len(threads))
+
+    def run(thread: int, planned: Sequence[Planned]) -> list[Call]:
+        barrier.wait(DEADLINE)
+        timings = [timed(call.function, call.expected) for call in planned]
+        return [Call(thread, start, end, call.name, call.args, result)
+                for call, (start, end, result) in zip(planned, timings, strict=True)]
+
+    with Threads() as group:
+        tasks = [group.start(run, number, planned) for number, planned in enumerate(threads)]
+    return [call for task in tasks for call in task.result()]

@@ -1,0 +1,204 @@
+"""The MultiQueue as a specification: what every call does at one instant, on a state of tuples.
+
+Written from the contract, apart from support/model.py and from the code. Per priority a ring of the tails that are attached,
+enabled and not empty, in turn order; a tail joins at the end and, once served, goes to the end. Results are checked, not computed:
+apply() is told what the call returned and says which state follows, if any.
+
+Not at one instant, and named step by step: put_many into a bounded tail (one step per item), a get_many (which may return fewer than
+are there by the time it returns, never none), remove (the key is free, then the tail is detached), shutdown(immediate=True) (stop,
+then each tail emptied).
+"""
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from .history import Call, Raised
+
+EMPTY, SHUT = Raised("Empty"), Raised("ShutDown")
+
+
+class Tail(NamedTuple):
+    key: str
+    priority: int = 0
+    maxsize: int = 0
+    weight: int = 1
+    enabled: bool = True
+    attached: bool = True
+    named: bool = True  # known under its key
+    items: tuple[Any, ...] = ()
+    turn: int = 0  # items left of its turn, 0: not begun
+
+    @property
+    def full(self) -> bool:
+        return 0 < self.maxsize <= len(self.items)
+
+
+class State(NamedTuple):
+    tails: tuple[Tail, ...]
+    rings: tuple[tuple[int, tuple[str, ...]], ...] = ()  # by priority, none of them empty
+    shut: bool = False
+    stopped: tuple[str, ...] | None = None  # immediate shutdown: the tails that it found under their keys
+    unfinished: int = 0
+
+    def tail(self, key: str) -> Tail:
+        return next(tail for tail in self.tails if tail.key == key)
+
+    def ring(self, priority: int) -> tuple[str, ...]:
+        return dict(self.rings).get(priority, ())
+
+    def with_ring(self, priority: int, ring: tuple[str, ...]) -> "State":
+        rings = {**dict(self.rings), priority: ring}
+        return self._replace(rings=tuple(sorted((level, keys) for level, keys in rings.items() if keys)))
+
+    def with_tail(self, tail: Tail) -> "State":
+        """The tail as it is now, standing in the ring that it belongs to, or in none."""
+        before = self.tail(tail.key)
+        ready = tail.attached and tail.enabled and bool(tail.items) and self.stopped is None
+        state = self
+        ring = self.ring(before.priority)
+        if tail.key in ring and (not ready or tail.priority != before.priority):
+            state = state.with_ring(before.priority, tuple(key for key in ring if key != tail.key))
+            tail = tail._replace(turn=0)
+        if ready and tail.key not in state.ring(tail.priority):
+            state = state.with_ring(tail.priority, (*state.ring(tail.priority), tail.key))
+        return state._replace(tails=tuple(tail if old.key == tail.key else old for old in state.tails))
+
+
+class MultiQueueSpec:
+    def __init__(self, tails: Iterable[Tail], selection: str = "round_robin") -> None:
+        self.initial = State(tuple(tails))
+        self.selection = selection
+        self.bounds_change = False
+
+    def steps(self, call: Call) -> Sequence[Any]:
+        if call.name == "put_many":
+            return self._put_many_steps(call)
+        if call.name == "remove" and not isinstance(call.result, Raised):
+            return ["unname", "detach"]
+        if call.name == "shutdown" and call.args[0]:
+            return ["stop", *(tail.key for tail in self.initial.tails)]
+        return [None]
+
+    def _put_many_steps(self, call: Call) -> Sequence[Any]:
+        """(items, what ended it): one step for each item of a bounded tail, then one for the end."""
+        key, items = call.args
+        failed = isinstance(call.result, Raised)
+        went_in = items[:call.result.count if failed else call.result]
+        bounded = self.bounds_change or self.initial.tail(key).maxsize > 0
+        steps: list[Any] = [((item,), None) for item in went_in] if bounded else [(went_in, None)]
+        return [*steps, ((), call.result.error)] if failed else steps
+
+    def apply(self, state: State, call: Call, step: Any) -> Iterable[State]:
+        if call.name == "shutdown":
+            return self._shutdown(state, step)
+        following = getattr(self, "_" + call.name)(state, call.result, step, *call.args)
+        return () if following is None else (following,)
+
+    # ---------------------------------------------------------------- putting
+    def _put(self, state: State, result: Any, step: Any, key: str, item: Any, front: bool = False) -> State | None:
+        tail = state.tail(key)
+        refused = "ShutDown" if state.shut or not tail.attached else "Full" if tail.full else None
+        if refused is not None:
+            return state if result is not None and result.error == refused else None
+        if result is not None:
+            return None
+        items = (item, *tail.items) if front else (*tail.items, item)
+        return state._replace(unfinished=state.unfinished + 1).with_tail(tail._replace(items=items))
+
+    def _put_front(self, state: State, result: Any, step: Any, key: str, item: Any) -> State | None:
+        return self._put(state, result, step, key, item, front=True)
+
+    def _put_many(self, state: State, result: Any, step: Any, key: str, items: Any) -> State | None:
+        went_in, error = step
+        if error is not None:
+            return self._put(state, Raised(error), None, key, None)
+        following: State | None = state
+        for item in went_in:
+            following = following and self._put(following, None, None, key, item)
+        return following
+
+    # ---------------------------------------------------------------- taking
+    def _nothing(self, state: State, result: Any) -> bool:
+        """Whether a get may end with that exception now."""
+        return not state.rings and result == (SHUT if state.shut else EMPTY)
+
+    def _get(self, state: State, result: Any, step: Any = None) -> State | None:
+        if isinstance(result, Raised):
+            return state if self._nothing(state, result) else None
+        if not state.rings:
+            return None
+        priority, ring = state.rings[0]
+        tail = state.tail(ring[0])
+        if (tail.key, tail.items[0]) != result:
+            return None
+        turn = (tail.turn or (tail.weight if self.selection == "weighted" else 1)) - 1
+        state = state.with_tail(tail._replace(items=tail.items[1:], turn=turn))
+        if turn == 0 and state.ring(priority)[:1] == ring[:1]:
+            state = state.with_ring(priority, (*state.ring(priority)[1:], tail.key))
+        return state
+
+    def _get_many(self, state: State, result: Any, step: Any, limit: int) -> State | None:
+        if isinstance(result, Raised):
+            return state if self._nothing(state, result) else None
+        following: State | None = state if 0 < len(result) <= limit else None
+        for item in result:
+            if following is None or not following.rings:
+                return None
+            following = self._get(following, (following.rings[0][1][0], item))
+        return following
+
+    def _peek(self, state: State, result: Any, step: Any) -> State | None:
+        there = state.tail(state.rings[0][1][0]).items[0] if state.rings else EMPTY
+        return state if result == there else None
+
+    # ---------------------------------------------------------------- taking away
+    def _without(self, state: State, tail: Tail, items: tuple[Any, ...]) -> State:
+        gone = len(tail.items) - len(items) if tail.attached else 0
+        return state._replace(unfinished=max(0, state.unfinished - gone)).with_tail(tail._replace(items=items))
+
+    def _clear(self, state: State, result: Any, step: Any, key: str) -> State | None:
+        tail = state.tail(key)
+        return self._without(state, tail, ()) if result == len(tail.items) else None
+
+    def _discard(self, state: State, result: Any, step: Any, key: str, item: Any) -> State | None:
+        tail = state.tail(key)
+        if result != (item in tail.items):
+            return None
+        return self._without(state, tail, tuple(other for other in tail.items if other != item))  # items are unique
+
+    def _remove(self, state: State, result: Any, step: Any, key: str) -> State | None:
+        tail = state.tail(key)
+        if step is None:
+            return None if tail.named else state  # KeyError
+        if step == "unname":
+            return state.with_tail(tail._replace(named=False)) if tail.named else None
+        left = max(0, state.unfinished - len(tail.items))
+        return state._replace(unfinished=left).with_tail(tail._replace(attached=False))
+
+    # ---------------------------------------------------------------- changes, figures, the end
+    def _set(self, state: State, result: Any, step: Any, key: str, name: str, value: Any) -> State | None:
+        return state.with_tail(state.tail(key)._replace(**{name: value}))
+
+    def _size(self, state: State, result: Any, step: Any, key: str) -> State | None:
+        return state if result == len(state.tail(key).items) else None
+
+    def _qsize(self, state: State, result: Any, step: Any) -> State | None:
+        return state if result == sum(len(state.tail(key).items) for _, ring in state.rings for key in ring) else None
+
+    def _task_done(self, state: State, result: Any, step: Any) -> State | None:
+        if state.unfinished == 0:
+            return state if result == Raised("ValueError") else None
+        return state._replace(unfinished=state.unfinished - 1) if result is None else None
+
+    def _join(self, state: State, result: Any, step: Any) -> State | None:
+        return state if result == (state.unfinished == 0) else None
+
+    def _shutdown(self, state: State, step: Any) -> Iterable[State]:
+        if step is None:
+            return [state._replace(shut=True)]
+        if step == "stop":
+            return [state._replace(shut=True, rings=(), stopped=tuple(tail.key for tail in state.tails if tail.named))]
+        tail = state.tail(step)
+        emptied = self._without(state, tail, ())
+        if tail.named:
+            return [emptied]
+        return [state, emptied] if tail.key in (state.stopped or ()) else [state]  # a remove that runs beside it may be faster

@@ -1,0 +1,76 @@
+"""Long runs of the real multi-queues with unique values: none of the bad patterns, nothing left, nothing lost.
+
+MANYTAIL_ITEMS says how many items each putter puts (default 2,000).
+"""
+import functools
+import os
+from queue import Empty
+from typing import Any
+
+import pytest
+from support.threads import switching_often
+
+from linear.history import Planned, Raised, record
+from linear.patterns import Got, Nothing, Put, bad_patterns
+from linear.plans import PUTTING, TAKING
+from linear.toys import Forgetful, NewestFirst, StaleEmpty, Toy, Twice
+from manytail import IndexMultiQueue, MultiQueue
+
+ITEMS = int(os.environ.get("MANYTAIL_ITEMS", "2000"))
+
+pytestmark = pytest.mark.thread_unsafe(reason="changes the switch interval and starts threads")
+
+
+def run(new: Any, items: int, tails: int, putters: int, getters: int, maxsize: int, levels: int, selection: str) -> list[str]:
+    """Putters and getters beside each other, then what is left; the bad patterns of it all."""
+    queue = new(selection=selection)
+    handles = [queue.add(str(n), maxsize=maxsize, priority=n % levels) for n in range(tails)]
+    priority = {str(n): n % levels for n in range(tails)}
+    lists = [[Planned("put", (str(n % tails), number), functools.partial(handles[n % tails].put, number), PUTTING)
+              for number in range(n * items, (n + 1) * items)] for n in range(putters)]
+    # Without a bound the getters do not wait: half of what they are told is Empty, which is half of what there is to check.
+    share = putters * items // getters
+    waits = {"timeout": 30} if maxsize else {"block": False}
+    taking = Planned("get", (), functools.partial(queue.get_with_key, **waits), TAKING)
+    with switching_often():
+        calls = record([*lists, *[[taking] * share for _ in range(getters)]])
+    puts = [Put(call.args[1], call.args[0], call.start, call.end, priority[call.args[0]]) for call in calls if call.name == "put"]
+    gets = [call for call in calls if call.name == "get"]
+    gots = [Got(call.result[1], call.start, call.end) for call in gets if not isinstance(call.result, Raised)]
+    nothings = [Nothing(call.start, call.end) for call in gets if isinstance(call.result, Raised)]
+    return bad_patterns(puts, gots + rest(queue, max(call.end for call in calls)), nothings)
+
+
+def rest(queue: Any, now: int) -> list[Got]:
+    """What is left, taken by one thread after all the others."""
+    left = []
+    while True:
+        now += 1
+        try:
+            left.append(Got(queue.get_with_key(block=False)[1], now, now))
+        except Empty:
+            return left
+
+
+SHAPES = {
+    "one tail": {"tails": 1, "putters": 1, "getters": 1, "maxsize": 0, "levels": 1},
+    "one tail, many threads": {"tails": 1, "putters": 3, "getters": 3, "maxsize": 0, "levels": 1},
+    "a tail each": {"tails": 3, "putters": 3, "getters": 2, "maxsize": 0, "levels": 1},
+    "priorities": {"tails": 4, "putters": 4, "getters": 2, "maxsize": 0, "levels": 2},
+    "bounded": {"tails": 2, "putters": 4, "getters": 2, "maxsize": 2, "levels": 1},
+    "bounded, priorities": {"tails": 3, "putters": 3, "getters": 3, "maxsize": 1, "levels": 3},
+}
+
+
+@pytest.mark.parametrize("selection", ["round_robin", "weighted", "oldest"])
+@pytest.mark.parametrize("new", [MultiQueue, IndexMultiQueue], ids=["objects", "index"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_bad_pattern(new, shape, selection):
+    assert run(new, ITEMS, selection=selection, **SHAPES[shape])[:5] == []
+
+
+@pytest.mark.parametrize(("new", "words"), [(Toy, None), (NewestFirst, "order inverted"), (Forgetful, "never got"), (Twice, "got twice"),
+                                            (StaleEmpty, "empty while surely non-empty")])
+def test_wrong_queues_are_caught(new, words):
+    found = run(new, 300, selection="round_robin", **SHAPES["a tail each"])
+    assert (found == []) if words is None else any(words in line for line in found)
