@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
 import harness
@@ -41,11 +42,16 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     wanted = select(options.only)
     environment = harness.environment()
+    path = options.json or default_file(options.out)
     progress = Progress()
-    results, broken = run_all(wanted, options, progress)
+    results: list[Result] = []
+    broken = False
+    for result, failed in run_all(wanted, options, progress):
+        results.append(result)
+        broken |= failed
+        save(results, environment, path)                      # a run that is interrupted keeps what it has
     progress.clear()
-    environment["load at the end"] = harness.load()
-    report(results, environment, options.json or default_file(options.out))
+    report(results, environment, path)
     return 1 if broken else 0
 
 
@@ -69,25 +75,19 @@ def select(patterns: list[str] | None) -> list[str]:
     return [name for name in NAMES if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
 
 
-def run_all(wanted: list[str], options: argparse.Namespace, progress: Progress) -> tuple[list[Result], bool]:
-    results: list[Result] = []
-    broken = False
+def run_all(wanted: list[str], options: argparse.Namespace, progress: Progress) -> Iterator[tuple[Result, bool]]:
+    """Each row with its result, and whether it failed."""
     for row in HERE:
         if row.name in wanted:
-            result, failed = run_row(row, options, progress)
-            results.append(result)
-            broken |= failed
+            yield run_row(row, options, progress)
     free_threaded = [row for row in FREE_THREADED if row.name in wanted]
     if free_threaded:
-        more, failed = run_free_threaded(free_threaded, options, progress)
-        results += more
-        broken |= failed
+        results, failed = run_free_threaded(free_threaded, options, progress)
+        yield from ((result, failed) for result in results)
     spark = [name for name in SPARK if name in wanted]
     if spark:
-        more, failed = sparkrows.run(spark, quick=options.quick, smoke=options.smoke, progress=progress)
-        results += more
-        broken |= failed
-    return results, broken
+        results, failed = sparkrows.run(spark, quick=options.quick, smoke=options.smoke, progress=progress)
+        yield from ((result, failed) for result in results)
 
 
 def run_row(row: Row, options: argparse.Namespace, progress: Progress) -> tuple[Result, bool]:
@@ -151,10 +151,13 @@ def report(results: list[Result], environment: dict[str, object], path: Path) ->
     reached = sum(1 for result in measured if result.reached())
     print(f"\n{reached} of {len(measured)} rows with a target reached it; {len(results) - len(measured)} have none or were not measured.")
     print(f"{environment['date']}, commit {environment['commit']}, {harness.interpreter()}, {environment['machine']}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    data = {"environment": environment, "rows": [result.as_json() for result in results]}
-    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     print(f"every round's values: {path}")
+
+
+def save(results: list[Result], environment: dict[str, object], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = {"environment": {**environment, "load at the end": harness.load()}, "rows": [result.as_json() for result in results]}
+    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -20,14 +20,14 @@ def lines_of(result: Result) -> list[tuple[str, ...]]:
     for target in result.targets:
         rival, ratio = "", ""
         if target.against:
-            rival, ratio = f"{target.against} {number(result.value(target.against))}", f"{result.figure(target):.2g}"
+            rival, ratio = f"{target.against} {number(result.value(target.against))}", f"{result.figure(target):.3g}"
         goal = f"{target.relation} {target.bound:g}" + ("" if target.against else f" {result.unit}")
         lines.append((rival, ratio, goal, {"reached": "yes", "MISSED": "**no**"}[verdict(result, target)]))
     aimed = {target.against for target in result.targets}
     for name in result.rounds:
         if name != result.ours and name not in aimed:
             ratio = result.figure(Target("<=", 0.0, name))
-            lines.append((f"{name} {number(result.value(name))}", f"{ratio:.2g}", "", ""))
+            lines.append((f"{name} {number(result.value(name))}", f"{ratio:.3g}", "", ""))
     first, *more = lines or [("", "", "", "")]
     return [(f"{result.what} (`{result.name}`)", ours, *first), *(("", "", *line) for line in more)]
 
