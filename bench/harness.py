@@ -15,7 +15,7 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
@@ -200,7 +200,7 @@ def number(value: float) -> str:
 HEAD = ("", "ours", "against", "", "ours / that", "target", "")
 
 
-def table_lines(results: Iterable[Result]) -> list[str]:
+def table_lines(results: Sequence[Result]) -> list[str]:
     """Under each row's headline one line per rival, and one for a target that is no ratio."""
     blocks = [(f"{result.name}: {result.what}", _lines_of(result)) for result in results]
     body = [line for _, lines in blocks for line in lines]
@@ -210,14 +210,16 @@ def table_lines(results: Iterable[Result]) -> list[str]:
         return "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
 
     text = [shown(HEAD), "-" * len(shown(HEAD).ljust(sum(widths) + 2 * len(widths)))]
-    for headline, lines in blocks:
+    for result, (headline, lines) in zip(results, blocks, strict=True):
         text += [headline, *map(shown, lines)]
+        if result.error:
+            text.append(f"  not measured, {result.error}; target: {', '.join(map(str, result.targets)) or 'none'}")
     return text
 
 
 def _lines_of(result: Result) -> list[tuple[str, ...]]:
     if result.error:
-        return [("", result.error, "", "", "", "; ".join(map(str, result.targets)), "not measured")]
+        return []
     ours = f"{number(result.value(result.ours))} {result.unit} ±{spread(result.rounds[result.ours]):.0%}"
     lines = [
         ("", ours, "", "", "", f"{target.relation} {target.bound:g} {result.unit}", verdict(result, target))
@@ -258,6 +260,11 @@ def environment() -> dict[str, object]:
         "versions": {name: version(name) for name in ("manytail", "culsans", "numpy", "cython", "pyspark", "pyarrow")},
         "commit": commit(),
     }
+
+
+def machine() -> str:
+    """The machine in one line."""
+    return f"{os.cpu_count()} x {cpu_model()}, {platform.platform()}, load {' '.join(map(str, load()))}"
 
 
 def cpu_model() -> str:

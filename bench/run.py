@@ -150,7 +150,7 @@ def report(results: list[Result], environment: dict[str, object], path: Path) ->
     measured = [result for result in results if result.reached() is not None]
     reached = sum(1 for result in measured if result.reached())
     print(f"\n{reached} of {len(measured)} rows with a target reached it; {len(results) - len(measured)} have none or were not measured.")
-    print(f"{environment['date']}, commit {environment['commit']}, {harness.interpreter()}, {environment['machine']}")
+    print(f"{environment['date']}, commit {environment['commit']}, {harness.interpreter()}, {harness.machine()}")
     print(f"every round's values: {path}")
 
 
