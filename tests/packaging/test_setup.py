@@ -34,9 +34,8 @@ def test_a_wrong_switch_stops_the_build_and_says_what_was_expected(switch, value
 def test_make_alone_prints_the_help():
     environ = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}  # of the make that runs us
     ran = subprocess.run(["make"], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=True)
-    assert [line.split()[0] for line in ran.stdout.splitlines()[1:-1]] == [
-        "help", "demo", "test", "bench", "lint", "typecheck", "test-freethreaded", "dist", "clean"
-    ]  # fmt: skip
+    listed = {line.split()[0] for line in ran.stdout.splitlines()[1:-1]}
+    assert listed >= {"help", "demo", "test", "bench", "lint", "typecheck", "test-freethreaded", "dist", "clean"}
 
 
 def test_make_says_what_a_machine_lacks(tmp_path):
