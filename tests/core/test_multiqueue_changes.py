@@ -3,10 +3,11 @@
 The original blocks the putters of a removed sub-queue for ever, lets later puts corrupt the counts, and cannot change a priority
 or a capacity at all.
 """
+import functools
 from queue import Empty, Full
 
 import pytest
-from support.queues import as_list, drain
+from support.queues import as_list, drain, keeping_the_gil
 from support.threads import LONG, Threads, wait_getters, wait_putters, wait_until
 
 from manytail import IndexMultiQueue, ShutDown
@@ -460,6 +461,58 @@ def test_putters_that_time_out_take_no_wake_up_with_them(new):
                 if other.result():
                     queue.get(timeout=LONG)
         assert tail.qsize() == 1
+
+
+def impatient_get(queue):
+    try:
+        return queue.get(timeout=0.1)
+    except Empty:
+        return None
+
+
+@pytest.mark.thread_unsafe(reason="keeps the GIL for a while")
+def test_a_getter_whose_time_runs_out_as_it_is_woken_takes_the_item_or_passes_it_on(new):
+    """The put wakes a getter that has just timed out and not left yet; another one, which waits on, must not miss the item."""
+    for _ in range(4):
+        queue = new()
+        tail = queue.add("a")
+        with Threads() as threads:
+            first = threads.start(impatient_get, queue)
+            wait_until(lambda queue=queue, first=first: queue.stats().getters_waiting == 1 or not first.is_alive())
+            patient = threads.start(queue.get)
+            wait_until(lambda queue=queue, first=first: queue.stats().getters_waiting == 2 or not first.is_alive())
+            keeping_the_gil(0.2, functools.partial(tail.put, 1))
+            if first.result() == 1:
+                tail.put(2)
+                assert patient.result() == 2
+            else:
+                assert patient.result() == 1
+
+
+@pytest.mark.thread_unsafe(reason="keeps the GIL for a while")
+def test_a_putter_whose_time_runs_out_as_it_is_woken_uses_the_room_or_passes_it_on(new):
+    for _ in range(4):
+        queue = new()
+        tail = queue.add("a", maxsize=1)
+        tail.put(0)
+
+        def impatient_put(tail=tail):
+            try:
+                tail.put(1, timeout=0.1)
+            except Full:
+                return None
+            return 1
+
+        with Threads() as threads:
+            first = threads.start(impatient_put)
+            wait_until(lambda queue=queue, first=first: queue.stats().putters_waiting == 1 or not first.is_alive())
+            patient = threads.start(tail.put, 2)
+            wait_until(lambda queue=queue, first=first: queue.stats().putters_waiting == 2 or not first.is_alive())
+            keeping_the_gil(0.2, queue.get)
+            if first.result() == 1:
+                assert queue.get(timeout=LONG) == 1
+            patient.result()
+        assert drain(queue) == [2]
 
 
 # ------------------------------------------------------------------------------------------------ put_front

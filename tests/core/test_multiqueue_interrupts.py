@@ -206,6 +206,64 @@ def test_a_handler_that_raises_ends_the_wait_with_its_own_exception(new_bulk, wa
 
 
 @needs_posix_signals
+@pytest.mark.parametrize("main_first", [True, False])
+def test_a_get_that_is_woken_and_interrupted_at_once_passes_the_item_on(new, main_first):
+    """The handler puts, which wakes the get that it interrupts, and raises: the item must reach the getter beside it."""
+    queue = new()
+    tail = queue.add("a")
+
+    def put_and_raise():
+        tail.put(1)
+        raise LookupError("handler")
+
+    with Threads() as threads:
+        others = [] if main_first else [threads.start(queue.get)]
+        wait_getters(queue, len(others))
+
+        def interrupt():
+            wait_getters(queue, len(others) + 1)
+            if main_first:
+                others.append(threads.start(queue.get))
+                wait_getters(queue, 2)
+            send_usr1()
+
+        threads.start(interrupt)
+        with Handler(put_and_raise), pytest.raises(LookupError, match="handler"):
+            queue.get(timeout=LONG)
+        assert others[0].result() == 1
+    assert queue.empty()
+
+
+@needs_posix_signals
+@pytest.mark.parametrize("main_first", [True, False])
+def test_a_put_that_is_woken_and_interrupted_at_once_passes_the_room_on(new, main_first):
+    queue = new()
+    tail = queue.add("a", maxsize=1)
+    tail.put(0)
+
+    def get_and_raise():
+        assert queue.get_nowait() == 0
+        raise LookupError("handler")
+
+    with Threads() as threads:
+        others = [] if main_first else [threads.start(tail.put, 1)]
+        wait_putters(queue, len(others))
+
+        def interrupt():
+            wait_putters(queue, len(others) + 1)
+            if main_first:
+                others.append(threads.start(tail.put, 1))
+                wait_putters(queue, 2)
+            send_usr1()
+
+        threads.start(interrupt)
+        with Handler(get_and_raise), pytest.raises(LookupError, match="handler"):
+            tail.put(2, timeout=LONG)
+        others[0].result()
+    assert drain(queue) == [1]
+
+
+@needs_posix_signals
 def test_a_handler_may_shut_down_the_queue_that_it_interrupts(new):
     from manytail import ShutDown
 

@@ -2,6 +2,7 @@
 import _thread
 import functools
 import operator
+import time
 from queue import Empty
 from typing import Any
 
@@ -25,3 +26,12 @@ def with_interrupt_pending(call: Any, *args: Any, **kwargs: Any) -> None:
     """Call with a Ctrl-C that came just before. `map` and `operator.call` run no bytecode between the two calls, so the
     interpreter cannot raise it earlier: the call itself has to notice."""
     list(map(operator.call, (_thread.interrupt_main, functools.partial(call, *args, **kwargs))))
+
+
+def keeping_the_gil(seconds: float, call: Any) -> None:
+    """Call after so many seconds during which, with a GIL, no other thread runs: as after a long C call. Who waits with a shorter
+    timeout runs out of time meanwhile, but cannot leave before `call` has run."""
+    began = time.perf_counter()
+    sum(range(1_000_000))
+    rate = 1_000_000 / (time.perf_counter() - began)
+    list(map(operator.call, (functools.partial(sum, range(int(seconds * rate))), call)))
