@@ -131,7 +131,8 @@ def test_a_row_that_waits_for_its_retry_keeps_its_slot() -> None:
     assert [row for row in order if row[0] == "a"] == [("a", 0), ("a", 0), ("a", 1)]
 
 
-def test_a_retry_goes_before_new_rows_of_its_key() -> None:
+@pytest.mark.parametrize("key", [None, lambda row: row[0]], ids=["no key", "key"])
+def test_a_retry_goes_before_new_rows_of_its_key(key: Any) -> None:
     fn, order = Flaky(1), []
     script = Script(("a", 0), ("a", 2), ("a", 3))
 
@@ -140,7 +141,7 @@ def test_a_retry_goes_before_new_rows_of_its_key() -> None:
         return fn(row) if row == ("a", 0) else script(row)
 
     rows = [("a", number) for number in range(4)]
-    with Run(call, [Rows(rows, key=lambda row: row[0])], workers=1, max_in_flight=4, retries=1, backoff=0.01, ordered="none") as run:
+    with Run(call, [Rows(rows, key=key)], workers=1, max_in_flight=4, retries=1, backoff=0.01, ordered="none") as run:
         script.wait_started(1)  # ("a", 1) runs; 2 and 3 stand in the queue
         wait_until(lambda: run.engine.queue.qsize() == 3)  # ... and now 0 again
         script.let_all_go()

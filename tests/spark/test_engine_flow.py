@@ -184,6 +184,28 @@ def test_results_do_not_keep_rows_alive() -> None:
         run.result()
 
 
+def test_a_row_that_finishes_while_others_are_handled_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row 2 finishes when the worker of row 1 has handled what there was and still holds the lock; nobody else would look for a long time."""
+    monkeypatch.setattr(_engine, "LINGER", 1e6)
+    monkeypatch.setattr(_engine, "PAUSE", 1e6)
+    script = Script()
+    with Run(script, batches(range(3), 3), workers=3, ordered="none") as run:
+        engine, handle = run.engine, run.engine._handle
+
+        def handle_and_wait() -> None:
+            handle()
+            if script.running == [2]:
+                script.let_go(2)
+                wait_until(lambda: engine.queue.stats().getters_waiting == 2)  # row 2's worker has tried the lock in vain
+
+        script.wait_started(3)
+        script.let_go(0)
+        wait_until(lambda: engine._exhausted and len(engine._out) == 1 and not engine._look.is_set())
+        monkeypatch.setattr(engine, "_handle", handle_and_wait)
+        script.let_go(1)
+        assert run.result() == [0, 1, 2]
+
+
 def test_every_row_comes_out_once_under_load() -> None:
     out = results(lambda row: row, batches(range(20_000), 333), workers=16, max_in_flight=64, ordered="none", batch_rows=1_000)
     assert sorted(out) == list(range(20_000))

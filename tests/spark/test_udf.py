@@ -22,7 +22,10 @@ def column(df: Any, made: Any) -> list[Any]:
     return [row.x for row in df.select(made.alias("x")).collect()]
 
 
-def test_values_in_value_out_in_input_order(spark: Any) -> None:
+@pytest.mark.parametrize("size", [7, 10_000])
+def test_values_in_value_out_in_input_order(spark: Any, conf: Any, size: int) -> None:
+    conf("spark.sql.execution.arrow.maxRecordsPerBatch", size)
+
     def fn(number: int, text: str) -> str:
         time.sleep(0.001 * (number % 5))
         return f"{text}{number}"
