@@ -4,9 +4,10 @@ Written from the contract, apart from support/model.py and from the code. Per pr
 enabled and not empty, in turn order; a tail joins at the end and, once served, goes to the end. Results are checked, not computed:
 apply() is told what the call returned and says which state follows, if any.
 
-Not at one instant, and named step by step: put_many into a bounded tail (one step per item), a get_many (which may return fewer than
-are there by the time it returns, never none), remove (the key is free, then the tail is detached), shutdown(immediate=True) (stop,
-then each tail emptied).
+Not at one instant, and named step by step: bulk calls where tails are bounded (one step per item: the room of the first may be used
+before the last is through), a get_many by weight (a tail that runs empty and is refilled meanwhile has lost its turn), remove
+(the key is free, then the tail is detached), shutdown(immediate=True) (stop, then each tail emptied). A get_many may return fewer
+items than are there, never none.
 """
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -64,14 +65,18 @@ class State(NamedTuple):
 
 
 class MultiQueueSpec:
-    def __init__(self, tails: Iterable[Tail], selection: str = "round_robin") -> None:
+    def __init__(self, tails: Iterable[Tail], selection: str = "round_robin", bounded: bool | None = None) -> None:
+        """bounded: whether any tail may ever have a bound; None: as they are now."""
         self.initial = State(tuple(tails))
         self.selection = selection
-        self.bounds_change = False
+        self.bounded = any(tail.maxsize > 0 for tail in self.initial.tails) if bounded is None else bounded
+        self.get_many_is_one_instant = not self.bounded and selection == "round_robin"  # an IndexMultiQueue does not promise it
 
     def steps(self, call: Call) -> Sequence[Any]:
         if call.name == "put_many":
             return self._put_many_steps(call)
+        if call.name == "get_many" and not isinstance(call.result, Raised) and not self.get_many_is_one_instant:
+            return [(item,) for item in call.result]
         if call.name == "remove" and not isinstance(call.result, Raised):
             return ["unname", "detach"]
         if call.name == "shutdown" and call.args[0]:
@@ -79,12 +84,11 @@ class MultiQueueSpec:
         return [None]
 
     def _put_many_steps(self, call: Call) -> Sequence[Any]:
-        """(items, what ended it): one step for each item of a bounded tail, then one for the end."""
-        key, items = call.args
+        """(items, what ended it): all at once, or one step for each item, then one for the end."""
+        items = call.args[1]
         failed = isinstance(call.result, Raised)
         went_in = items[:call.result.count if failed else call.result]
-        bounded = self.bounds_change or self.initial.tail(key).maxsize > 0
-        steps: list[Any] = [((item,), None) for item in went_in] if bounded else [(went_in, None)]
+        steps: list[Any] = [((item,), None) for item in went_in] if self.bounded else [(went_in, None)]
         return [*steps, ((), call.result.error)] if failed else steps
 
     def apply(self, state: State, call: Call, step: Any) -> Iterable[State]:
@@ -140,7 +144,7 @@ class MultiQueueSpec:
         if isinstance(result, Raised):
             return state if self._nothing(state, result) else None
         following: State | None = state if 0 < len(result) <= limit else None
-        for item in result:
+        for item in result if step is None else step:
             if following is None or not following.rings:
                 return None
             following = self._get(following, (following.rings[0][1][0], item))

@@ -246,10 +246,11 @@ class Leaky(Toy):
 
 class LeakyTail(ToyTail):
     def _place(self, item: Any, front: bool) -> None:
+        if not self.tail.attached or (self.queue.shut and self.tail.room() <= 0):
+            raise ShutDown
         if self.tail.room() <= 0:
             raise Full
-        if self.tail.attached:
-            self.queue.model.put(self.tail, item, front)
+        self.queue.model.put(self.tail, item, front)
 
 
 class Roomy(Toy):
