@@ -86,7 +86,7 @@ def test_a_coroutine_over_its_time_is_cancelled() -> None:
             raise
         return row
 
-    calls = finished(call, [Rows(range(3))], timeout=0.2, errors="column", is_async=True)
+    calls = finished(call, [Rows(range(3))], timeout=2, errors="column", is_async=True)
     assert [call.value for call in calls] == [0, None, 2]
     assert calls[1].failure is not None
     assert calls[1].failure.type == "TimeoutError"

@@ -111,10 +111,10 @@ def test_retries_timeout_setup_and_delivery(spark: Any) -> None:
         if a == 1 and delivery.attempt == 1:
             raise ValueError
         if a == 2:
-            time.sleep(30)
+            time.sleep(8)
         return f"{resource}{delivery.attempt}{delivery.key}"
 
-    udf = concurrent_udf(fn, "string", retries=1, backoff=0.01, retry_on=ValueError, timeout=2, setup=lambda: "r", errors="column", max_in_flight=64)
+    udf = concurrent_udf(fn, "string", retries=1, backoff=0.01, retry_on=ValueError, timeout=4, setup=lambda: "r", errors="column", max_in_flight=64)
     out = column(spark.range(0, 3, 1, 1), udf("id"))
     assert [found.value for found in out] == ["r1None", "r2None", None]
     assert out[2].error.type == "TimeoutError"
