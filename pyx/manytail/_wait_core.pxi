@@ -27,7 +27,12 @@ cdef extern from "manytail/backoff.h" nogil:
     void mt_yield_cpu()
 
 
-cdef int64_t LONGEST_US = 1000000000000     # 11 days; longer waits are made of several
+cdef extern from *:
+    """
+    #define MT_LONGEST_US INT64_C(1000000000000)
+    """
+    const int64_t LONGEST_US "MT_LONGEST_US"    # 11 days; longer waits are made of several
+
 cdef enum:
     SLICE_US = 50000
     LOCK_SPINS = 6                  # 63 pauses, a few hundred ns to 3 us: longer than any critical section of ours
