@@ -20,7 +20,7 @@ C_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.h' '*.
 # pytest arguments of your own: make test ARGS='tests/core -k fairness'
 ARGS ?=
 
-.PHONY: help demo test bench lint typecheck test-freethreaded dist clean
+.PHONY: help demo test bench lint typecheck test-freethreaded stress wakeups soak dist clean
 
 help: ## print this
 	@echo "make TARGET, where TARGET is one of"
@@ -54,6 +54,20 @@ test-freethreaded: $(MADE)/venv ## run the suite without the GIL, then again wit
 	@python=$$(tools/build_freethreaded.sh); status=$$?; \
 	if [ $$status = 3 ]; then echo "--> SKIPPED test-freethreaded: see the line above"; exit 0; fi; \
 	[ $$status = 0 ] && $(MAKE) --no-print-directory freethreaded-suite FT_PYTHON=$$python
+
+stress: $(MADE)/dev ## histories and lost wake-ups on a build with delays planted between the steps of the algorithms
+	@echo "--> building manytail with planted delays"
+	MANYTAIL_DELAYS=1 $(BIN)/python setup.py --quiet build --build-base build/delays --build-lib build/delays/lib
+	PYTHONPATH=$(CURDIR)/build/delays/lib $(BIN)/python -m pytest tests/linear tests/wakeups $(ARGS)
+
+wakeups: $(MADE)/dev ## look for lost wake-ups, 100,000 rounds of each pair of calls (hours)
+	MANYTAIL_ROUNDS=100000 $(BIN)/python -m pytest tests/wakeups $(ARGS)
+
+# The interpreters, each with manytail: SOAK_PYTHONS='.venv/bin/python .venv-ft/bin/python'
+SOAK_PYTHONS ?= $(BIN)/python
+MINUTES ?= 10
+soak: $(MADE)/bench ## random mixed loads for MINUTES=10, invariants checked, memory watched and plotted
+	$(BIN)/python bench/soak.py --minutes $(MINUTES) $(SOAK_PYTHONS) $(ARGS)
 
 dist: $(MADE)/dev ## build the sdist, and a wheel from it, into dist/
 	@echo "--> building the sdist and a wheel from it"

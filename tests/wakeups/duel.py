@@ -1,0 +1,215 @@
+"""Rounds in which a wake-up must arrive: a patient waiter, one that gives up, and somebody who wakes, as close together as they come.
+
+Each round: the waiters are sent into the wait in a random order, the waker wakes after a random moment, and the round ends when
+somebody has reported to have been let go. The patient one stays for ever; the restless one tries once per round and gives up by time
+out, cancellation or a signal whose handler raises. If it gave up and took the wake-up with it, nobody ever reports: the hang that a
+lost wake-up is. It does not try again in the same round, because that would find what the lost wake-up was about.
+
+Reports go through queue.SimpleQueue, so that what is tested does not vouch for itself. Deadlines only catch hangs.
+"""
+import asyncio
+import faulthandler
+import operator
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import contextmanager
+from queue import Empty, Full, SimpleQueue
+from typing import Any
+
+from support.threads import DEADLINE, Hang, Threads
+
+from manytail import ShutDown
+
+from .pairs import Pair
+
+WOKEN, GAVE_UP = "woken", "gave up"
+QUICKLY = 0.0002  # seconds within which a restless waiter gives up
+STOP = None
+Run = Callable[[Coroutine[Any, Any, Any]], Any]  # a coroutine in the event loop of the side's thread
+
+
+class Interrupted(Exception):
+    """What the signal handler raises."""
+
+
+def expect(queue: "SimpleQueue[Any]", what: str) -> Any:
+    try:
+        return queue.get(timeout=DEADLINE)
+    except Empty:
+        faulthandler.dump_traceback(file=sys.__stderr__, all_threads=True)
+        raise Hang(f"a lost wake-up: nobody {what} within {DEADLINE} s (stacks on stderr)") from None
+
+
+class Side:
+    """A waiter: where it is told to wait, and where it reports what became of it."""
+
+    def __init__(self) -> None:
+        self.orders: SimpleQueue[Any] = SimpleQueue()
+        self.going: SimpleQueue[None] = SimpleQueue()  # a word just before it waits
+        self.busy = False  # told to wait and not heard of since; the waker's own book
+
+    def serve(self, attempt: Callable[[Pair, Run], str], reports: "SimpleQueue[tuple[Side, str]]") -> None:
+        with asyncio.Runner() as runner:
+            while (pair := self.orders.get()) is not STOP:
+                self.going.put(None)
+                reports.put((self, attempt(pair, runner.run)))
+
+
+def once(call: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
+    """What a call that waits comes to. The shutdown or removal that it waited for lets it go too."""
+    try:
+        result = call(*args, **kwargs)
+    except ShutDown:
+        return WOKEN
+    except (Empty, Full):
+        return GAVE_UP
+    return GAVE_UP if result is False else WOKEN  # join says False
+
+
+# ------------------------------------------------------------------------------------------------ kinds of waiters
+def patient_thread(pair: Pair, run: Run) -> str:
+    return once(pair.waiting())
+
+
+def patient_coroutine(pair: Pair, run: Run) -> str:
+    return once(run, awaited(pair))
+
+
+async def awaited(pair: Pair) -> Any:
+    return await pair.waiting_async()()
+
+
+def timing_out(pair: Pair, run: Run) -> str:
+    return once(pair.waiting(), timeout=random.random() * QUICKLY)
+
+
+def cancelled(pair: Pair, run: Run) -> str:
+    async def attempt() -> str:
+        task = asyncio.ensure_future(awaited(pair))
+        timer = asyncio.get_running_loop().call_later(random.random() * QUICKLY, task.cancel)
+        try:
+            await task
+        except ShutDown:
+            return WOKEN
+        except asyncio.CancelledError:
+            return GAVE_UP
+        finally:
+            timer.cancel()
+        return WOKEN
+
+    return run(attempt())
+
+
+def interrupted(pair: Pair, run: Run) -> str:
+    """In the main thread: SIGALRM ends the wait. `extend` over `map` lets no bytecode run between the call and the note of its result,
+    so that an exception that comes after success is known for what it is."""
+    results: list[Any] = []
+    waiting = pair.waiting()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, random.random() * QUICKLY + 1e-6)
+        try:
+            results.extend(map(operator.call, (waiting,)))
+        except ShutDown:
+            results.append(ShutDown)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except Interrupted:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return WOKEN if results else GAVE_UP
+
+
+PATIENT = {"thread": patient_thread, "coroutine": patient_coroutine}
+RESTLESS = {"time-outs": timing_out, "cancellations": cancelled, "signals": interrupted}
+
+
+# ------------------------------------------------------------------------------------------------ the rounds
+class Duel:
+    def __init__(self, pair: Pair, rounds: int) -> None:
+        self.pair, self.rounds = pair, rounds
+        self.patient, self.restless = Side(), Side()
+        self.sides = [self.patient, self.restless]
+        self.reports: SimpleQueue[tuple[Side, str]] = SimpleQueue()
+        self.woken = {self.patient: 0, self.restless: 0}
+
+    def wake_rounds(self) -> None:
+        """The waker's part."""
+        try:
+            for _ in range(self.rounds):
+                self.one_round()
+            self.send_home()
+        finally:
+            for side in self.sides:
+                side.orders.put(STOP)
+
+    def one_round(self) -> None:
+        self.pair.begin()
+        random.shuffle(self.sides)
+        for side in self.sides:
+            if not side.busy:
+                side.busy = True
+                side.orders.put(self.pair)
+        expect(self.restless.going, "began to wait")
+        if random.random() < 0.7:
+            # Not to wait for anything: so that the wake-up strikes now before, now while, now after the restless one gives up.
+            time.sleep(random.random() * 1.5 * QUICKLY)
+        self.pair.wake()
+        woken = self.collect()
+        if self.pair.wakes == "one":
+            assert woken == 1, f"one wake-up let {woken} waiters go"
+        self.pair.end()
+
+    def collect(self) -> int:
+        """Until the restless waiter has reported, and everybody who had to be let go."""
+        woken = 0
+        while self.restless.busy or (self.patient.busy if self.pair.wakes == "all" else woken == 0):
+            side, outcome = expect(self.reports, "was let go")
+            side.busy = False
+            if outcome == WOKEN:
+                woken += 1
+                self.woken[side] += 1
+            else:
+                assert side is self.restless, "the patient waiter gave up"
+        return woken
+
+    def send_home(self) -> None:
+        if self.patient.busy:
+            self.pair.begin()
+            self.pair.wake()
+            side, outcome = expect(self.reports, "was let go at the end")
+            assert (side, outcome) == (self.patient, WOKEN)
+
+
+def duel(pair: Pair, rounds: int, patient: str, restless: str) -> Duel:
+    """Play the rounds. Signals are taken by the main thread, so with them the waker is a thread and the restless waiter is not."""
+    fight = Duel(pair, rounds)
+    with Threads() as threads:
+        threads.start(fight.patient.serve, PATIENT[patient], fight.reports)
+        if restless == "signals":
+            waker = threads.start(fight.wake_rounds)
+            with raising_alarms():
+                fight.restless.serve(interrupted, fight.reports)
+            waker.join()
+        else:
+            threads.start(fight.restless.serve, RESTLESS[restless], fight.reports)
+            fight.wake_rounds()
+    return fight
+
+
+@contextmanager
+def raising_alarms() -> Any:
+    """SIGALRM raises, but only into a call that waits: everywhere else it would come between a success and the note of it."""
+    assert threading.current_thread() is threading.main_thread()
+
+    def handler(number: int, frame: Any) -> None:
+        if frame is not None and frame.f_code is interrupted.__code__:
+            raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

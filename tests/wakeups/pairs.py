@@ -1,0 +1,242 @@
+"""Every pair of a call that waits and a call that ends the wait, as something that can be played in rounds.
+
+A pair of kind `one` lets exactly one waiter go per round; a pair of kind `all` lets all go. What a waiter calls is a C callable, so
+that what it returned is known even if a signal handler raises right after it (duel.py).
+"""
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from manytail import MultiQueue
+
+Wait = Callable[..., Any]
+
+
+class Pair:
+    """The waiting side and the waking side of one queue; a new round begins where the last one ended."""
+
+    wakes = "one"
+    has_async = True  # waiting_async() is there
+
+    def __init__(self) -> None:
+        self.queue: Any = MultiQueue()
+        self.tail: Any = self.queue.add("a", maxsize=1)
+
+    def begin(self) -> None:
+        """Make the wait block again. No waiter has arrived yet, but for those that an earlier round left waiting."""
+
+    def waiting(self) -> Wait:
+        """The call that waits; takes `timeout`. Valid for this round, and where one waiter goes per round, for later ones."""
+        raise NotImplementedError
+
+    def waiting_async(self) -> Callable[[], Any]:
+        """The same for a coroutine."""
+        raise NotImplementedError
+
+    def wake(self) -> None:
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Whoever was to go has gone."""
+
+
+# ------------------------------------------------------------------------------------------------ who waits for an item
+class Get(Pair):
+    def waiting(self) -> Wait:
+        return self.queue.get
+
+    def waiting_async(self) -> Callable[[], Any]:
+        return self.queue.aget
+
+    def wake(self) -> None:
+        self.tail.put(1)
+
+
+class GetWithKey(Get):
+    def waiting(self) -> Wait:
+        return self.queue.get_with_key
+
+    def waiting_async(self) -> Callable[[], Any]:
+        return self.queue.aget_with_key
+
+
+class GetManyPutMany(Get):
+    def waiting(self) -> Wait:
+        return functools.partial(self.queue.get_many, 5)
+
+    def waiting_async(self) -> Callable[[], Any]:
+        return functools.partial(self.queue.aget_many, 5)
+
+    def wake(self) -> None:
+        self.tail.put_many([1])
+
+
+class GetPutFront(Get):
+    def wake(self) -> None:
+        self.tail.put_front(1)
+
+
+class GetEnable(Get):
+    """A putter fills a disabled tail; enabling it is what wakes."""
+
+    def begin(self) -> None:
+        self.tail.enabled = False
+        self.tail.put(1)
+
+    def wake(self) -> None:
+        self.tail.enabled = True
+
+
+class GetAddPut(Get):
+    """A tail that did not exist when the wait began."""
+
+    def wake(self) -> None:
+        self.queue.add("new").put(1)
+
+    def end(self) -> None:
+        self.queue.remove("new")
+
+
+# ------------------------------------------------------------------------------------------------ who waits for room
+class Put(Pair):
+    """The tail of one place is full whenever a round begins."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tail.put(1)
+
+    def waiting(self) -> Wait:
+        return functools.partial(self.tail.put, 1)
+
+    def waiting_async(self) -> Callable[[], Any]:
+        return functools.partial(self.tail.aput, 1)
+
+    def wake(self) -> None:
+        self.queue.get()
+
+
+class PutFront(Put):
+    has_async = False
+
+    def waiting(self) -> Wait:
+        return functools.partial(self.tail.put_front, 1)
+
+
+class PutManyGetMany(Put):
+    has_async = False
+
+    def waiting(self) -> Wait:
+        return functools.partial(self.tail.put_many, [1])
+
+    def wake(self) -> None:
+        self.queue.get_many(5)
+
+
+class PutClear(Put):
+    def wake(self) -> None:
+        self.tail.clear()
+
+
+class PutDiscard(Put):
+    def wake(self) -> None:
+        self.tail.discard(1)
+
+
+class PutMaxsize(Put):
+    def wake(self) -> None:
+        self.tail.maxsize = 2
+
+    def end(self) -> None:
+        self.tail.maxsize = 1
+        self.queue.get()
+
+
+# ------------------------------------------------------------------------------------------------ where all go at once
+class PutRemove(Pair):
+    wakes = "all"
+
+    def begin(self) -> None:
+        self.tail = self.queue.add("full", maxsize=1)
+        self.tail.put(1)
+
+    def waiting(self) -> Wait:
+        return functools.partial(self.tail.put, 1)
+
+    def waiting_async(self) -> Callable[[], Any]:
+        return functools.partial(self.tail.aput, 1)
+
+    def wake(self) -> None:
+        self.queue.remove("full")
+
+
+class Shutdown(Pair):
+    wakes = "all"
+    rounds = 0
+
+    def begin(self) -> None:
+        self.__init__()
+        self.rounds += 1
+
+    def wake(self) -> None:
+        self.queue.shutdown(immediate=self.rounds % 2 == 0)
+
+
+class GetShutdown(Shutdown):
+    def waiting(self) -> Wait:
+        return self.queue.get
+
+    def waiting_async(self) -> Callable[[], Any]:
+        return self.queue.aget
+
+
+class PutShutdown(Shutdown):
+    def begin(self) -> None:
+        super().begin()
+        self.tail.put(1)
+
+    def waiting(self) -> Wait:
+        return functools.partial(self.tail.put, 1)
+
+    def waiting_async(self) -> Callable[[], Any]:
+        return functools.partial(self.tail.aput, 1)
+
+
+class Join(Pair):
+    wakes = "all"
+
+    def begin(self) -> None:
+        self.tail.put(1)
+        self.queue.get()
+
+    def waiting(self) -> Wait:
+        return self.queue.join
+
+    def waiting_async(self) -> Callable[[], Any]:
+        return self.queue.ajoin
+
+    def wake(self) -> None:
+        self.queue.task_done()
+
+
+class JoinClear(Join):
+    def begin(self) -> None:
+        self.tail.put(1)
+
+    def wake(self) -> None:
+        self.tail.clear()
+
+
+class JoinRemove(Join):
+    def begin(self) -> None:
+        self.queue.add("going").put(1)
+
+    def wake(self) -> None:
+        self.queue.remove("going")
+
+
+PAIRS = {
+    "get/put": Get, "get_with_key/put": GetWithKey, "get_many/put_many": GetManyPutMany, "get/put_front": GetPutFront, "get/enable": GetEnable,
+    "get/add+put": GetAddPut, "put/get": Put, "put_front/get": PutFront, "put_many/get_many": PutManyGetMany, "put/clear": PutClear,
+    "put/discard": PutDiscard, "put/maxsize": PutMaxsize, "put/remove": PutRemove, "get/shutdown": GetShutdown, "put/shutdown": PutShutdown,
+    "join/task_done": Join, "join/clear": JoinClear, "join/remove": JoinRemove,
+}
