@@ -24,8 +24,6 @@
 #define MT_AT_CAS(p, e, v, mo, fmo) \
     (p)->compare_exchange_strong(*(e), (v), std::memory_order_##mo, std::memory_order_##fmo)
 #define MT_AT_ADD(p, v, mo) (p)->fetch_add((v), std::memory_order_##mo)
-#define MT_AT_OR(p, v, mo) (p)->fetch_or((v), std::memory_order_##mo)
-#define MT_AT_AND(p, v, mo) (p)->fetch_and((v), std::memory_order_##mo)
 #else
 #include <stdatomic.h>
 #define MT_ATOMIC(T) _Atomic(T)
@@ -35,8 +33,6 @@
 #define MT_AT_CAS(p, e, v, mo, fmo) \
     atomic_compare_exchange_strong_explicit((p), (e), (v), memory_order_##mo, memory_order_##fmo)
 #define MT_AT_ADD(p, v, mo) atomic_fetch_add_explicit((p), (v), memory_order_##mo)
-#define MT_AT_OR(p, v, mo) atomic_fetch_or_explicit((p), (v), memory_order_##mo)
-#define MT_AT_AND(p, v, mo) atomic_fetch_and_explicit((p), (v), memory_order_##mo)
 #endif
 
 #if !defined(MT_MODEL)
@@ -57,9 +53,7 @@ typedef MT_ATOMIC(uintptr_t) mt_atomic_uptr;
     static inline int mt_cas_release_##S(A *p, T *e, T v) { return MT_AT_CAS(p, e, v, release, relaxed); } \
     static inline int mt_cas_acq_rel_##S(A *p, T *e, T v) { return MT_AT_CAS(p, e, v, acq_rel, acquire); } \
     static inline T mt_fetch_add_relaxed_##S(A *p, T v) { return MT_AT_ADD(p, v, relaxed); }               \
-    static inline T mt_fetch_add_acq_rel_##S(A *p, T v) { return MT_AT_ADD(p, v, acq_rel); }               \
-    static inline T mt_fetch_or_acq_rel_##S(A *p, T v) { return MT_AT_OR(p, v, acq_rel); }                 \
-    static inline T mt_fetch_and_acq_rel_##S(A *p, T v) { return MT_AT_AND(p, v, acq_rel); }
+    static inline T mt_fetch_add_acq_rel_##S(A *p, T v) { return MT_AT_ADD(p, v, acq_rel); }
 
 MT_DEFINE_ATOMIC(i64, int64_t, mt_atomic_i64)
 MT_DEFINE_ATOMIC(u32, uint32_t, mt_atomic_u32)

@@ -1,20 +1,14 @@
-/* A one-word mutual exclusion lock with a parked-waiter list and an alert bit.
+/* A one-word mutual exclusion lock with a list of parked waiters.
  *
- *      63                                   2       1        0
- *     +--------------------------------------+-------+--------+
- *     | newest parked thread (mt_lock_node*) | ALERT | LOCKED |
- *     +--------------------------------------+-------+--------+
+ *      63                                            1        0
+ *     +----------------------------------------------+--------+
+ *     | newest parked thread (mt_lock_node*)         | LOCKED |
+ *     +----------------------------------------------+--------+
  *
  * Algorithm: the "word lock" known from parking-lot implementations: an uncontended lock or unlock is one
  * compare-and-swap; who finds it taken pushes a node that lives on its own stack onto a list whose head is the word
  * itself, and parks. Unlock takes the OLDEST node off and hands it back to the caller, which wakes it. Newcomers may
  * overtake a woken thread (barging): on few cores that is worth more than strict order among lock waiters.
- *
- * What is ours is the ALERT bit. "The holder's last write, then a look at a flag that the other side sets" is the
- * store-load pattern that needs a full fence. Here the flag is a bit of the lock word, so the look IS the unlocking
- * compare-and-swap: either mt_alert_set() comes first in the modification order of the word, then the unlock sees the
- * bit, or the unlock comes first, then mt_alert_set() acquires everything that the holder wrote. No fence, no extra
- * read on the fast path, and nothing beyond release/acquire on one variable to reason about.
  *
  * Progress: blocking. Parking and waking are the caller's (mt_lock_node.sem is its semaphore), so that this file
  * knows no thread library and a model checker can run it.
@@ -31,8 +25,6 @@
 #include "atomics.h"
 
 #define MT_LOCKED ((uintptr_t)1)
-#define MT_ALERT ((uintptr_t)2)
-#define MT_LOCK_BITS (MT_LOCKED | MT_ALERT)
 
 typedef struct mt_lock_node {
     struct mt_lock_node *next; /* older waiter; written before the push, later only by the lock's holder */
@@ -64,19 +56,19 @@ static inline int mt_lock_enqueue(mt_lock *l, mt_lock_node *n) {
             if (mt_cas_acquire_uptr(&l->word, &w, w | MT_LOCKED)) return 1;
             continue;
         }
-        n->next = (mt_lock_node *)(w & ~MT_LOCK_BITS);
+        n->next = (mt_lock_node *)(w & ~MT_LOCKED);
         /* pairs with: mt_load_acquire in mt_unlock_slow (publishes n->next, n->sem) */
-        if (mt_cas_release_uptr(&l->word, &w, (uintptr_t)n | (w & MT_LOCK_BITS))) return 0;
+        if (mt_cas_release_uptr(&l->word, &w, (uintptr_t)n | MT_LOCKED)) return 0;
     }
 }
 
-/* The list is not empty or ALERT is set. Clears LOCKED, sets *alert, returns the node to wake or NULL. */
-static MT_NOINLINE mt_lock_node *mt_unlock_slow(mt_lock *l, int *alert) {
+/* Somebody waits. Clears LOCKED and returns the node to wake, or NULL if there is none after all. */
+static MT_NOINLINE mt_lock_node *mt_unlock_slow(mt_lock *l) {
     mt_lock_node *victim = NULL, *before;
     /* pairs with: mt_cas_release in mt_lock_enqueue */
     uintptr_t w = mt_load_acquire_uptr(&l->word), rest;
     for (;;) {
-        mt_lock_node *top = (mt_lock_node *)(w & ~MT_LOCK_BITS);
+        mt_lock_node *top = (mt_lock_node *)(w & ~MT_LOCKED);
         if (victim == NULL && top != NULL && top->next != NULL) {
             /* Only the holder takes nodes off (I1), so everything below the top is ours to edit. */
             for (before = top; before->next->next != NULL; before = before->next) {
@@ -84,58 +76,25 @@ static MT_NOINLINE mt_lock_node *mt_unlock_slow(mt_lock *l, int *alert) {
             victim = before->next;
             before->next = NULL;
         }
-        rest = w & ~MT_LOCKED;
-        if (victim == NULL && top != NULL) rest &= MT_LOCK_BITS; /* the only node: its removal is this very swap */
-        /* pairs with: mt_cas_acquire in mt_lock_try, mt_lock_enqueue; mt_fetch_or in mt_alert_set. Acquire on
-         * success and failure, because a node pushed meanwhile is read in the next round. */
-        if (mt_cas_acq_rel_uptr(&l->word, &w, rest)) {
-            *alert = (w & MT_ALERT) != 0;
-            return victim != NULL ? victim : top;
-        }
+        rest = victim != NULL ? w & ~MT_LOCKED : 0; /* the only node: its removal is this very swap */
+        /* pairs with: mt_cas_acquire in mt_lock_try, mt_lock_enqueue. Acquire too, because a node pushed meanwhile is
+         * read in the next round, and a list that stays is handed on. */
+        if (mt_cas_acq_rel_uptr(&l->word, &w, rest)) return victim != NULL ? victim : top;
     }
 }
 
-/* Release. Returns a node whose semaphore the caller must post, or NULL. *alert: ALERT was set at that instant. */
-static inline mt_lock_node *mt_unlock(mt_lock *l, int *alert) {
+/* Release. Returns a node whose semaphore the caller must post, or NULL. */
+static inline mt_lock_node *mt_unlock(mt_lock *l) {
     uintptr_t w = MT_LOCKED;
-    /* pairs with: mt_cas_acquire in mt_lock_try, mt_lock_enqueue; mt_fetch_or in mt_alert_set */
-    if (MT_LIKELY(mt_cas_release_uptr(&l->word, &w, 0))) {
-        *alert = 0;
-        return NULL;
-    }
-    return mt_unlock_slow(l, alert);
+    /* pairs with: mt_cas_acquire in mt_lock_try, mt_lock_enqueue */
+    if (MT_LIKELY(mt_cas_release_uptr(&l->word, &w, 0))) return NULL;
+    return mt_unlock_slow(l);
 }
 
-/* From now on each unlock reports an alert; what earlier holders wrote is visible to the caller. */
-static inline void mt_alert_set(mt_lock *l) {
-    /* pairs with: mt_cas_release in mt_unlock, mt_unlock_slow */
-    mt_fetch_or_acq_rel_uptr(&l->word, MT_ALERT);
-}
-
-static inline void mt_alert_clear(mt_lock *l) {
-    /* pairs with: mt_fetch_or in mt_alert_set (a later set must not be reordered before this) */
-    mt_fetch_and_acq_rel_uptr(&l->word, ~MT_ALERT);
-}
-
-/* The same two where the GIL orders everything: no read-modify-write needed. */
-static inline void mt_alert_set_serial(mt_lock *l) {
-    /* relaxed because: the GIL is the lock */
-    mt_store_relaxed_uptr(&l->word, MT_ALERT);
-}
-static inline void mt_alert_clear_serial(mt_lock *l) {
-    /* relaxed because: the GIL is the lock */
-    mt_store_relaxed_uptr(&l->word, 0);
-}
-
-static inline int mt_alert_is_set(mt_lock *l) {
-    /* relaxed because: asked by the only setter, or where the GIL orders everything */
-    return (mt_load_relaxed_uptr(&l->word) & MT_ALERT) != 0;
-}
-
-/* In the child after fork: nobody holds the lock and nobody waits for it any more; ALERT is the structure's state. */
+/* In the child after fork: nobody holds the lock and nobody waits for it any more. */
 static inline void mt_lock_reset(mt_lock *l) {
     /* relaxed because: the child has one thread */
-    mt_store_relaxed_uptr(&l->word, mt_load_relaxed_uptr(&l->word) & MT_ALERT);
+    mt_store_relaxed_uptr(&l->word, 0);
 }
 
 #endif

@@ -7,15 +7,16 @@
  * Source: LinkedBlockingMultiQueue (M. Barrios), itself after Doug Lea's two-lock LinkedBlockingQueue: one put lock per
  * tail, one take lock for all. What we changed: nodes hold several items (chunk.h); ready rings instead of a walk
  * (ready.h); no count that both sides write: a putter publishes `tail_seq`, a getter publishes `out`, each caches the
- * other's and looks again only when its copy runs out; the news "this tail is no longer empty" travels in the unlock of
- * the put lock (lock.h's alert) instead of a shared total.
+ * other's and looks again only when its copy runs out. A put takes the take lock only if its tail was unknown to the
+ * head, where the original takes it whenever the whole queue was empty.
  *
- * Lock order: take lock, then put lock. Nothing of Python's runs under either.
+ * Lock order: take lock, then put locks. Nothing of Python's runs under either.
  *
- * Who knows that a tail has something: ALERT set in its put lock means "the head does not know this tail": not listed,
- * so whoever puts must announce it. ALERT clear means it is listed in its ring, or kept out of it on purpose (disabled,
- * detached). One empty tail may stay listed: the only member of the only ready level, so that a queue that goes
- * empty and non-empty all the time pays nothing for it.
+ * Who knows that a tail has something: `unknown` is set while a tail is empty and not listed in its ring; the put that
+ * finds it set appends and lists under both locks, so that the item is there for the head as soon as it is there for
+ * the tail. While it is clear the tail is listed, or kept out of the ring on purpose (disabled, detached, stopped), and a
+ * put needs the put lock only. One empty tail may stay listed: the only member of the only ready level, so that a
+ * queue that goes empty and non-empty all the time pays nothing for it.
  *
  * Serial queues (`serial` = 1): a queue of Python objects on a build with the GIL. The GIL is the lock: every operation
  * happens attached and runs no Python code half way, so both locks are left alone.
@@ -60,7 +61,10 @@ typedef struct mt_subqueue {
     int64_t out_seen;         /* putters' copy of `out` */
     mt_atomic_i64 maxsize;    /* <= 0: no bound; written under both locks */
     struct mt_multiqueue *mq; /* constant; counted */
-    char pad0[8];
+    mt_atomic_u32 unknown;    /* written under both locks, so steady under either; peeked at without */
+    uint8_t serial;           /* constant: mq->serial, whose line getters write */
+    uint8_t stamped;          /* constant: selection "oldest", items get a put time */
+    uint8_t pad0[2];
     /* -- getters' line: written under the take lock ---------------------------------------------------------------- */
     mt_chunk *head; /* NULL until the first item: written by the putter that makes the first chunk, before tail_seq */
     uint16_t head_idx;   /* oldest slot of head; at head->cap the next chunk follows */
@@ -92,6 +96,7 @@ typedef struct mt_multiqueue {
     int64_t got;        /* items handed to getters */
     uint32_t serial;    /* constant: the GIL is the lock */
     uint32_t selection; /* constant */
+    uint32_t attached;  /* whether the holder of the take lock has a thread state: if it must wait for a put lock */
     /* -- seldom written -------------------------------------------------------------------------------------------- */
     mt_waitlist getters; /* take lock */
     mt_waitlist joiners; /* take lock */

@@ -9,12 +9,7 @@ cdef extern from "manytail/lock.h" nogil:
         pass
     bint mt_lock_try(mt_lock *l)
     bint mt_lock_enqueue(mt_lock *l, mt_lock_node *n)
-    mt_lock_node *mt_unlock(mt_lock *l, int *alert)
-    void mt_alert_set(mt_lock *l)
-    void mt_alert_clear(mt_lock *l)
-    void mt_alert_set_serial(mt_lock *l)
-    void mt_alert_clear_serial(mt_lock *l)
-    bint mt_alert_is_set(mt_lock *l)
+    mt_lock_node *mt_unlock(mt_lock *l)
     void mt_lock_reset(mt_lock *l)
 
 

@@ -17,8 +17,7 @@ cdef void lock_registry(bint attached) noexcept nogil:
 
 
 cdef void unlock_registry() noexcept nogil:
-    cdef int alert
-    cdef mt_lock_node *n = mt_unlock(&registry_lock, &alert)
+    cdef mt_lock_node *n = mt_unlock(&registry_lock)
     if n != NULL:
         post_lock_node(n)
 
@@ -58,8 +57,7 @@ cdef void lock_bulk() noexcept nogil:
 
 
 cdef void unlock_bulk() noexcept nogil:
-    cdef int alert
-    cdef mt_lock_node *n = mt_unlock(&bulk_lock, &alert)
+    cdef mt_lock_node *n = mt_unlock(&bulk_lock)
     if n != NULL:
         post_lock_node(n)
 
@@ -160,6 +158,8 @@ cdef subqueue *new_tail(queue *q, int64_t priority, int64_t maxsize, uint32_t we
     if s == NULL:
         return NULL
     s.mq = q
+    s.serial = <uint8_t>q.serial
+    s.stamped = q.selection == MT_OLDEST
     mt_fetch_add_relaxed_u32(&q.refs, 1)                    # relaxed because: the caller holds a reference already
     mt_store_relaxed_i64(&s.maxsize, maxsize)               # relaxed because: nobody else has it yet
     s.bounded = maxsize > 0
@@ -181,8 +181,7 @@ cdef int attach_tail(queue *q, subqueue *s, bint attached) noexcept nogil:
             r = MT_NOMEM
         else:
             taken_link(q, s)
-            if s.enabled:
-                set_alert(q, s)
+            set_unknown(s, s.enabled)       # no putter has it yet
     unlock_take(q)
     return r
 
@@ -226,7 +225,7 @@ cdef bint detach_tail(queue *q, subqueue *s, bint attached) noexcept nogil:
     s.gate |= MT_GATE_DETACHED
     putting_notify_all(s, &wake)
     taken_hide(q, s)
-    unlock_put_keeping_alert(q, s)
+    unlock_put(q, s)
     count = taken_count(s)
     taken_count_away(q, count)
     q.gone_put += taken_ever_put(s)
@@ -261,17 +260,14 @@ cdef void enable_tail(queue *q, subqueue *s, bint enabled, bint attached) noexce
         if s.attached:
             q.nenabled += 1 if enabled else -1
             if not enabled:
+                lock_put(q, s, attached)
                 taken_hide(q, s)
-            elif not q.shut or not taken_stopped(q, s):
+                unlock_put(q, s)
+            elif not s.gate & MT_GATE_STOPPED:
                 taken_show(q, s, &wake)
     unlock_take(q)
     if wake != NULL:
         post_chain(wake)
-
-
-cdef inline bint taken_stopped(queue *q, subqueue *s) noexcept nogil:
-    """An immediate shutdown took everything: nothing is listed any more."""
-    return (s.gate & MT_GATE_STOPPED) != 0
 
 
 cdef int set_priority(queue *q, subqueue *s, int64_t priority, bint attached) noexcept nogil:
@@ -291,23 +287,12 @@ cdef int set_priority(queue *q, subqueue *s, int64_t priority, bint attached) no
             s.turn = 0
             mt_ready_leave_level(&q.ready, s.ready.level)
             s.ready.level = level
-            if listed:
-                taken_relist(q, s)
+            if listed and not taken_forget(q, s):
+                taken_list(q, s)
     if r == MT_OK:
         s.priority = priority
     unlock_take(q)
     return r
-
-
-cdef void taken_relist(queue *q, subqueue *s) noexcept nogil:
-    """It was listed (its alert is clear) and belongs somewhere else now."""
-    if taken_count(s) > 0:
-        taken_list(q, s)
-        return
-    set_alert(q, s)
-    if not q.serial and taken_count(s) > 0:
-        clear_alert(q, s)
-        taken_list(q, s)
 
 
 cdef void set_weight(queue *q, subqueue *s, uint32_t weight, bint attached) noexcept nogil:
@@ -323,15 +308,16 @@ cdef void set_maxsize(queue *q, subqueue *s, int64_t maxsize, bint attached) noe
     mt_store_relaxed_i64(&s.maxsize, maxsize)       # relaxed because: both locks are held
     s.bounded = maxsize > 0
     putting_notify_all(s, &wake)                    # all of them: they wait again if that was too many
-    unlock_put_keeping_alert(q, s)
+    unlock_put(q, s)
     unlock_take(q)
     if wake != NULL:
         post_chain(wake)
 
 
 # ------------------------------------------------------------------------------------------------------ taking items away
-cdef mt_chunk *taken_cut(queue *q, subqueue *s, uint32_t *first, uint32_t *last, mt_waiter **wake, bint attached) noexcept nogil:
-    """Both ends of the chain of a tail that becomes empty now. Each chunk is retired and pinned by the caller, linked by
+cdef mt_chunk *taken_cut(queue *q, subqueue *s, uint32_t *first, uint32_t *last, bint forget, mt_waiter **wake,
+                         bint attached) noexcept nogil:
+    """The chain of a tail that becomes empty now; forget: and unknown to the head. Each chunk is retired and pinned by the caller, linked by
     `base`; live are the slots from `first` (of the first chunk) up to `last` (of the last one)."""
     cdef mt_chunk *c
     cdef mt_chunk *chain
@@ -355,8 +341,10 @@ cdef mt_chunk *taken_cut(queue *q, subqueue *s, uint32_t *first, uint32_t *last,
     s.out_seen = mt_load_relaxed_i64(&s.tail_seq)   # relaxed because: both locks are held
     s.tail_seen = s.out_seen
     mt_store_release_i64(&s.out, s.out_seen)        # pairs with: mt_load_seq_cst in putting_room
+    if forget:
+        set_unknown(s, True)
     putting_notify_all(s, wake)
-    unlock_put_keeping_alert(q, s)
+    unlock_put(q, s)
     return chain
 
 
@@ -377,17 +365,17 @@ cdef int64_t clear_tail(queue *q, subqueue *s, mt_chunk **chain, uint32_t *first
 
 cdef int64_t taken_clear(queue *q, subqueue *s, mt_chunk **chain, uint32_t *first, uint32_t *last, mt_waiter **wake,
                          bint attached) noexcept nogil:
+    cdef bint listed = s.ready.listed
     cdef int64_t n
     chain[0] = NULL
     if taken_count(s) == 0:
         return 0
-    if s.ready.listed:
+    if listed:
         mt_ready_remove(&q.ready, &s.ready)
         s.turn = 0
-        set_alert(q, s)
     # A put between the count and the cut is cut as well: count by what `out` moves.
     n = mt_load_relaxed_i64(&s.out)                 # relaxed because: written under the take lock
-    chain[0] = taken_cut(q, s, first, last, wake, attached)
+    chain[0] = taken_cut(q, s, first, last, listed, wake, attached)
     return mt_load_relaxed_i64(&s.out) - n          # relaxed because: written under the take lock
 
 
@@ -526,18 +514,25 @@ cdef void shut_queue(queue *q, bint stop, bint attached) noexcept nogil:
     q.shut = 1
     s = q.all_first
     while s != NULL:
-        lock_put(q, s, attached)
-        s.gate |= MT_GATE_SHUTDOWN
-        putting_notify_all(s, &wake)
-        if stop:
-            s.gate |= MT_GATE_STOPPED
-            taken_hide(q, s)
-        unlock_put_keeping_alert(q, s)
+        lock_put(q, s, attached)        # all of them, before the first is shut
+        s = s.all_next
+    s = q.all_first
+    while s != NULL:
+        shut_tail(q, s, stop, &wake)
+        unlock_put(q, s)
         s = s.all_next
     mt_waitlist_notify_all(&q.getters, &wake)
     unlock_take(q)
     if wake != NULL:
         post_chain(wake)
+
+
+cdef void shut_tail(queue *q, subqueue *s, bint stop, mt_waiter **wake) noexcept nogil:
+    s.gate |= MT_GATE_SHUTDOWN
+    putting_notify_all(s, wake)
+    if stop:
+        s.gate |= MT_GATE_STOPPED
+        taken_hide(q, s)
 
 
 # ------------------------------------------------------------------------------------------------------------- iteration

@@ -15,48 +15,41 @@ cdef enum:
 
 # ---------------------------------------------------------------------------------------------------------------- locks
 cdef inline void lock_take(queue *q, bint attached) noexcept nogil:
-    if not q.serial and unlikely(not mt_lock_try(&q.take_lock)):
-        lock_slow(&q.take_lock, attached)
+    if not q.serial:
+        if unlikely(not mt_lock_try(&q.take_lock)):
+            lock_slow(&q.take_lock, attached)
+        q.attached = attached
 
 
 cdef inline void unlock_take(queue *q) noexcept nogil:
     cdef mt_lock_node *n
-    cdef int alert
     if not q.serial:
-        n = mt_unlock(&q.take_lock, &alert)
+        n = mt_unlock(&q.take_lock)
         if unlikely(n != NULL):
             post_lock_node(n)
 
 
 cdef inline void lock_put(queue *q, subqueue *s, bint attached) noexcept nogil:
-    if not q.serial and unlikely(not mt_lock_try(&s.put_lock)):
+    if not s.serial and unlikely(not mt_lock_try(&s.put_lock)):
         lock_slow(&s.put_lock, attached)
 
 
-cdef inline bint unlock_put(queue *q, subqueue *s) noexcept nogil:
-    """1: the head does not know that this tail has something; whoever put must announce it."""
+cdef inline void unlock_put(queue *q, subqueue *s) noexcept nogil:
     cdef mt_lock_node *n
-    cdef int alert
-    if q.serial:
-        return mt_alert_is_set(&s.put_lock)
-    n = mt_unlock(&s.put_lock, &alert)
-    if unlikely(n != NULL):
-        post_lock_node(n)
-    return alert
+    if not s.serial:
+        n = mt_unlock(&s.put_lock)
+        if unlikely(n != NULL):
+            post_lock_node(n)
 
 
-cdef inline void set_alert(queue *q, subqueue *s) noexcept nogil:
-    if q.serial:
-        mt_alert_set_serial(&s.put_lock)
-    else:
-        mt_alert_set(&s.put_lock)
+cdef inline bint is_unknown(subqueue *s) noexcept nogil:
+    # relaxed because: read under one of the locks that its writer holds both of; or a guess that is checked under one
+    return mt_load_relaxed_u32(&s.unknown) != 0
 
 
-cdef inline void clear_alert(queue *q, subqueue *s) noexcept nogil:
-    if q.serial:
-        mt_alert_clear_serial(&s.put_lock)
-    else:
-        mt_alert_clear(&s.put_lock)
+cdef inline void set_unknown(subqueue *s, bint unknown) noexcept nogil:
+    # relaxed because: written under both locks
+    mt_store_relaxed_u32(&s.unknown, unknown)
 
 
 # --------------------------------------------------------------------------------------------------------------- chunks
@@ -138,7 +131,7 @@ cdef inline int putting_one(queue *q, subqueue *s, uintptr_t item) noexcept nogi
             return MT_NOMEM
         c = s.tail
     mt_chunk_items(c)[s.tail_idx] = item
-    if q.selection == MT_OLDEST:
+    if s.stamped:
         # relaxed because: only the order of the numbers counts
         mt_chunk_stamps(c)[s.tail_idx] = mt_fetch_add_relaxed_i64(&q.clock, 1)
     s.tail_idx += 1
@@ -169,7 +162,7 @@ cdef int putting_run(queue *q, subqueue *s, const uintptr_t *items, int64_t n, b
             c = s.tail
         k = min(n - put, <int64_t>(c.cap - s.tail_idx))
         memcpy(mt_chunk_items(c) + s.tail_idx, items + put, k * sizeof(uintptr_t))
-        if q.selection == MT_OLDEST:
+        if s.stamped:
             for i in range(k):
                 # relaxed because: only the order of the numbers counts
                 mt_chunk_stamps(c)[s.tail_idx + i] = mt_fetch_add_relaxed_i64(&q.clock, 1)
@@ -207,7 +200,7 @@ cdef int taken_put_front(queue *q, subqueue *s, uintptr_t item) noexcept nogil:
     s.head_idx -= 1
     mt_chunk_revive(c, s.head_idx)
     mt_chunk_items(c)[s.head_idx] = item
-    if q.selection == MT_OLDEST:
+    if s.stamped:
         # relaxed because: only the order of the numbers counts
         mt_chunk_stamps(c)[s.head_idx] = mt_fetch_add_relaxed_i64(&q.clock, 1)
     s.nfront += 1
@@ -284,52 +277,45 @@ cdef void taken_unlist(queue *q, subqueue *s) noexcept nogil:
 
 
 cdef void taken_unlisted(queue *q, subqueue *s) noexcept nogil:
-    """It has left the ring because it was empty: ask putters to announce themselves. If one slipped in, it joins again."""
+    """It has left the ring because it was empty. If a put slipped in, it joins again."""
     s.turn = 0
     mt_point()
-    set_alert(q, s)
-    mt_point()
-    if not q.serial and taken_count(s) > 0:
-        clear_alert(q, s)
+    if not taken_forget(q, s):
         taken_list(q, s)
 
 
-cdef void taken_show(queue *q, subqueue *s, mt_waiter **wake) noexcept nogil:
-    """An enabled, attached, unlisted tail whose alert is set or owed: list it if it has something."""
-    if taken_count(s) > 0:
-        clear_alert(q, s)
+cdef bint taken_forget(queue *q, subqueue *s) noexcept nogil:
+    """The head does not know this tail any more, and the next put has to say so. 0: it is not empty."""
+    cdef bint empty
+    lock_put(q, s, q.attached)
+    empty = taken_count(s) == 0
+    set_unknown(s, empty)
+    unlock_put(q, s)
+    return empty
+
+
+cdef inline void taken_learn(queue *q, subqueue *s, mt_waiter **wake) noexcept nogil:
+    """Something was put, under both locks: if the tail was unknown, the head learns of it and a getter is woken."""
+    if is_unknown(s):
+        set_unknown(s, False)
         taken_list(q, s)
-        mt_waitlist_notify(&q.getters, wake)
-    else:
-        set_alert(q, s)
-        if not q.serial and taken_count(s) > 0:
-            clear_alert(q, s)
-            taken_list(q, s)
+        if unlikely(q.getters.n != 0):
             mt_waitlist_notify(&q.getters, wake)
 
 
+cdef void taken_show(queue *q, subqueue *s, mt_waiter **wake) noexcept nogil:
+    """A tail that was hidden: it is listed, or unknown."""
+    if not taken_forget(q, s):
+        taken_list(q, s)
+        mt_waitlist_notify(&q.getters, wake)
+
+
 cdef void taken_hide(queue *q, subqueue *s) noexcept nogil:
-    """Take it out of the ring whatever it holds, and let putters go unannounced."""
+    """Both locks are held. Out of the ring whatever it holds, and puts need not tell the head."""
     if s.ready.listed:
         mt_ready_remove(&q.ready, &s.ready)
     s.turn = 0
-    clear_alert(q, s)
-
-
-cdef void announce(queue *q, subqueue *s, bint attached) noexcept nogil:
-    """A putter found the alert: tell the head that this tail is not empty any more, and wake a getter."""
-    cdef mt_waiter *wake = NULL
-    mt_point()
-    lock_take(q, attached)
-    # Still set: attached, enabled, not listed. Not set any more: somebody else announced it, or it may stay unknown.
-    if mt_alert_is_set(&s.put_lock) and taken_count(s) > 0:
-        clear_alert(q, s)
-        taken_list(q, s)
-        if unlikely(q.getters.n != 0):
-            mt_waitlist_notify(&q.getters, &wake)
-    unlock_take(q)
-    if unlikely(wake != NULL):
-        post_chain(wake)
+    set_unknown(s, False)
 
 
 # ------------------------------------------------------------------------------------------------------------------ get
@@ -352,18 +338,13 @@ cdef inline void left(queue *q, subqueue *s, int64_t n, bint attached, mt_waiter
     if unlikely(mt_load_seq_cst_u32(&s.putters_waiting) != 0):
         lock_put(q, s, attached)
         putting_notify(s, wake)
-        unlock_put_keeping_alert(q, s)
+        unlock_put(q, s)
 
 
 cdef inline void putting_notify(subqueue *s, mt_waiter **wake) noexcept nogil:
     mt_waitlist_notify(&s.putters, wake)
     # pairs with: mt_load_seq_cst in left
     mt_xchg_seq_cst_u32(&s.putters_waiting, <uint32_t>s.putters.n)
-
-
-cdef inline void unlock_put_keeping_alert(queue *q, subqueue *s) noexcept nogil:
-    """For those who put nothing: the alert stays set for the putter whom it concerns."""
-    unlock_put(q, s)
 
 
 cdef inline uintptr_t taken_pop(queue *q, subqueue *s) noexcept nogil:
@@ -595,9 +576,9 @@ cdef int wait_for_room(queue *q, subqueue *s, int64_t deadline, bint attached) n
         mt_point()
         if putting_room(s, mt_load_relaxed_i64(&s.tail_seq)) > 0:     # relaxed because: put lock
             putting_leave(s, &w)
-            unlock_put_keeping_alert(q, s)
+            unlock_put(q, s)
         else:
-            unlock_put_keeping_alert(q, s)
+            unlock_put(q, s)
             mt_point()
             r = waiter_park(&w, deadline, attached)
             mt_point()
@@ -605,7 +586,7 @@ cdef int wait_for_room(queue *q, subqueue *s, int64_t deadline, bint attached) n
                 r = stop_waiting_for_room(q, s, &w, r, attached)
         waiter_close(&w)
         return r
-    unlock_put_keeping_alert(q, s)
+    unlock_put(q, s)
     return r
 
 
@@ -620,7 +601,7 @@ cdef int stop_waiting_for_room(queue *q, subqueue *s, mt_waiter *w, int why, bin
     cdef bint notified
     lock_put(q, s, attached)
     notified = putting_leave(s, w)
-    unlock_put_keeping_alert(q, s)
+    unlock_put(q, s)
     if notified:
         if why == MT_INTERRUPTED:
             pass_on_to_putter(q, s, attached)
@@ -636,7 +617,7 @@ cdef void pass_on_to_putter(queue *q, subqueue *s, bint attached) noexcept nogil
     lock_put(q, s, attached)
     if s.putters.n and putting_room(s, mt_load_relaxed_i64(&s.tail_seq)) > 0:     # relaxed because: put lock
         putting_notify(s, &wake)
-    unlock_put_keeping_alert(q, s)
+    unlock_put(q, s)
     if wake != NULL:
         post_chain(wake)
 
@@ -645,30 +626,70 @@ cdef void pass_on_to_putter(queue *q, subqueue *s, bint attached) noexcept nogil
 cdef inline int put_once(queue *q, subqueue *s, uintptr_t item, bint attached) noexcept nogil:
     cdef int r
     cdef bint more_waiting
+    if unlikely(is_unknown(s)):
+        return put_unknown(q, s, item, attached)
     lock_put(q, s, attached)
+    if unlikely(is_unknown(s)):
+        unlock_put(q, s)
+        return put_unknown(q, s, item, attached)
     r = putting_one(q, s, item)
-    # relaxed because: maxsize is written under the put lock; asked first, because it shares the line that is in use
-    more_waiting = mt_load_relaxed_i64(&s.maxsize) > 0 and s.putters.n != 0
-    if unlikely(unlock_put(q, s)) and r == MT_OK:
-        announce(q, s, attached)
+    more_waiting = putting_crowded(s)
+    unlock_put(q, s)
     if unlikely(more_waiting) and r == MT_OK:
         pass_on_to_putter(q, s, attached)       # the cascade: one place may have become several
     return r
 
 
+cdef inline bint putting_crowded(subqueue *s) noexcept nogil:
+    # relaxed because: maxsize is written under the put lock; asked first, because it shares the line that is in use
+    return mt_load_relaxed_i64(&s.maxsize) > 0 and s.putters.n != 0
+
+
+cdef int put_unknown(queue *q, subqueue *s, uintptr_t item, bint attached) noexcept nogil:
+    """A put that the head has to learn of."""
+    cdef mt_waiter *wake = NULL
+    cdef bint more_waiting
+    cdef int r
+    lock_take(q, attached)
+    mt_point()
+    lock_put(q, s, attached)
+    r = putting_one(q, s, item)
+    if r == MT_OK:
+        taken_learn(q, s, &wake)
+    more_waiting = putting_crowded(s)
+    unlock_put(q, s)
+    unlock_take(q)
+    if unlikely(wake != NULL):
+        post_chain(wake)
+    if unlikely(more_waiting) and r == MT_OK:
+        pass_on_to_putter(q, s, attached)
+    return r
+
+
 cdef int put_run_once(queue *q, subqueue *s, const uintptr_t *items, int64_t n, bint count_refs, int64_t *done,
                       bint attached) noexcept nogil:
+    cdef mt_waiter *wake = NULL
+    cdef bint more_waiting, unknown = is_unknown(s)
     cdef int r
-    cdef bint alert, more_waiting
-    lock_put(q, s, attached)
+    if not unknown:
+        lock_put(q, s, attached)
+        unknown = is_unknown(s)
+        if unknown:
+            unlock_put(q, s)
+    if unknown:
+        lock_take(q, attached)
+        lock_put(q, s, attached)
     r = putting_run(q, s, items, n, count_refs, done)
-    more_waiting = s.putters.n != 0
-    alert = unlock_put(q, s)
-    if done[0]:
-        if alert:
-            announce(q, s, attached)
-        if more_waiting:
-            pass_on_to_putter(q, s, attached)
+    if unknown and done[0]:
+        taken_learn(q, s, &wake)
+    more_waiting = putting_crowded(s)
+    unlock_put(q, s)
+    if unknown:
+        unlock_take(q)
+    if wake != NULL:
+        post_chain(wake)
+    if more_waiting and done[0]:
+        pass_on_to_putter(q, s, attached)
     return r
 
 
@@ -678,9 +699,9 @@ cdef int put_front_once(queue *q, subqueue *s, uintptr_t item, bint attached) no
     lock_take(q, attached)
     lock_put(q, s, attached)
     r = taken_put_front(q, s, item)
-    unlock_put_keeping_alert(q, s)
-    if r == MT_OK and mt_alert_is_set(&s.put_lock):
-        taken_show(q, s, &wake)
+    if r == MT_OK:
+        taken_learn(q, s, &wake)
+    unlock_put(q, s)
     unlock_take(q)
     if wake != NULL:
         post_chain(wake)

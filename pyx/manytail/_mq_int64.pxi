@@ -21,6 +21,7 @@ cdef int put_raw(SubQueue sub, const uintptr_t *items, int64_t n, int64_t deadli
         if n - count[0] >= DETACH_FROM and enter_bulk():
             with nogil:
                 r = put_run_once(s.mq, s, items + count[0], n - count[0], False, &done, False)
+                mt_let_go_of_gil_first()
             leave_bulk()
         else:
             r = put_run_once(s.mq, s, items + count[0], n - count[0], False, &done, True)
@@ -38,6 +39,7 @@ cdef int64_t take_raw(queue *q, uintptr_t *items, int64_t n) noexcept:
     if n >= DETACH_FROM and enter_bulk():
         with nogil:
             got = take_raw_now(q, items, n, False)
+            mt_let_go_of_gil_first()
         leave_bulk()
         return got
     return take_raw_now(q, items, n, True)
@@ -303,7 +305,12 @@ cdef class IndexMultiQueue(MultiQueue):
         open_int64(out, &view, True)
         try:
             while got < n:
-                k = self.take_run(<uintptr_t *>view.buf + got, n - got, &key)
+                try:
+                    k = self.take_run(<uintptr_t *>view.buf + got, n - got, &key)
+                except BaseException:
+                    if got == 0:
+                        raise
+                    break           # the selection raised after items were taken: they are returned, it will raise again
                 if k == 0:
                     break
                 if key == last:

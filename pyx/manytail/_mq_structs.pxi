@@ -14,6 +14,7 @@ cdef extern from "manytail/atomics.h" nogil:
     int64_t mt_xchg_seq_cst_i64(mt_atomic_i64 *, int64_t)
     int64_t mt_fetch_add_relaxed_i64(mt_atomic_i64 *, int64_t)
     uint32_t mt_load_relaxed_u32(mt_atomic_u32 *)
+    void mt_store_relaxed_u32(mt_atomic_u32 *, uint32_t)
     uint32_t mt_load_seq_cst_u32(mt_atomic_u32 *)
     uint32_t mt_xchg_seq_cst_u32(mt_atomic_u32 *, uint32_t)
     uint32_t mt_fetch_add_relaxed_u32(mt_atomic_u32 *, uint32_t)
@@ -95,6 +96,9 @@ cdef extern from "manytail/multiqueue.h" nogil:
         int64_t out_seen
         mt_atomic_i64 maxsize
         queue *mq
+        mt_atomic_u32 unknown
+        uint8_t serial
+        uint8_t stamped
         mt_chunk *head
         uint16_t head_idx
         uint8_t has_dead
@@ -118,6 +122,7 @@ cdef extern from "manytail/multiqueue.h" nogil:
         int64_t got
         uint32_t serial
         uint32_t selection
+        uint32_t attached
         mt_waitlist getters
         mt_waitlist joiners
         subqueue *all_first
@@ -151,3 +156,4 @@ cdef extern from "manytail/pygc.h":
     uintptr_t *mt_list_slots(PyObject *) nogil
     void mt_list_filled(PyObject *, Py_ssize_t) nogil
     const bint MT_FREE_THREADED
+    void mt_let_go_of_gil_first() nogil

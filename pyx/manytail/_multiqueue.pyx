@@ -24,8 +24,7 @@ from libc.string cimport memcpy
 from manytail._wait cimport (
     MT_BADARG, MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
     MT_WAITER_NOTIFIED, MT_WAITER_QUEUED, NEVER, ONCE,
-    LoopWaiter, deadline_from, lock_slow, mt_alert_clear, mt_alert_clear_serial, mt_alert_is_set, mt_alert_set,
-    mt_alert_set_serial, mt_lock, mt_lock_node, mt_lock_reset, mt_lock_try, mt_now_ns, mt_unlock, mt_waiter, mt_waitlist,
+    LoopWaiter, deadline_from, lock_slow, mt_lock, mt_lock_node, mt_lock_reset, mt_lock_try, mt_now_ns, mt_unlock, mt_waiter, mt_waitlist,
     mt_waitlist_keep_thread, mt_waitlist_leave, mt_waitlist_notify, mt_waitlist_notify_all, mt_waitlist_push,
     post_chain, post_lock_node, this_thread, waiter_await_post, waiter_close, waiter_open, waiter_park,
 )
@@ -937,7 +936,7 @@ cdef class SubQueue:
                 Py_INCREF(waiter)
             else:
                 putting_leave(s, &waiter.w)
-        unlock_put_keeping_alert(s.mq, s)
+        unlock_put(s.mq, s)
         return wait
 
     def _withdraw(self, LoopWaiter waiter not None):
@@ -946,7 +945,7 @@ cdef class SubQueue:
         lock_put(s.mq, s, True)
         was = mt_waitlist_leave(&s.putters, &waiter.w)
         mt_xchg_seq_cst_u32(&s.putters_waiting, <uint32_t>s.putters.n)          # pairs with: mt_load_seq_cst in left
-        unlock_put_keeping_alert(s.mq, s)
+        unlock_put(s.mq, s)
         if was == MT_WAITER_QUEUED:
             Py_DECREF(waiter)
         elif was == MT_WAITER_NOTIFIED:

@@ -530,11 +530,12 @@ def progress_during(call):
 def test_bulk_calls_release_the_gil():
     queue = IndexMultiQueue()
     tail = queue.add("a")
-    source = array("q", bytes(8 * 1_000_000))
+    source = array("q", bytes(8 * 300_000))
     with switching_often():
         assert not progress_during(functools.partial(list, range(1_000_000))), "this way of looking sees nothing"
         assert progress_during(functools.partial(tail.put_many, source))
-        tail.put_many(source)
+        for _ in range(20):         # enough for each time that progress_during may call
+            tail.put_many(source)
         assert progress_during(functools.partial(queue.get_many_into, source))
 
 
