@@ -3,11 +3,12 @@
 One machine per selection and class. After each step the figures are compared; at the end what is left comes out in the model's order.
 """
 from queue import Empty, Full
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 from support.model import Model
 from support.queues import as_list
 
@@ -16,10 +17,14 @@ from manytail import ShutDown
 KEYS = ["a", "b", "c", "d"]
 keys = st.sampled_from(KEYS)
 items = st.integers(0, 9)  # few, so that discard finds some
-batches = st.lists(items, max_size=70) | st.integers(50, 140).map(lambda n: [3] * n)
-sizes = st.integers(-1, 6)
-priorities = st.integers(-1, 1)
-weights = st.integers(1, 3)
+# Long stories from single numbers: what hypothesis has to draw per example is limited.
+batches = st.sampled_from([0, 1, 2, 3, 5, 8, 70, 140]).map(lambda n: [item * 7 % 10 for item in range(n)])
+seeds = st.integers(0, 2**32 - 1)
+# Mostly several tails of one priority, enabled and with room: only then is there a turn to take.
+sizes = st.sampled_from([0, 0, 0, 6, 3, 1, -1])
+priorities = st.sampled_from([0, 0, 0, 1, -1])
+switches = st.sampled_from([True, True, True, False])
+weights = st.integers(1, 4)
 counts = st.integers(-1, 8) | st.just(1000)
 
 SELECTIONS = {
@@ -47,7 +52,12 @@ class Machine(RuleBasedStateMachine):
         return self.queue[key], self.model.tails[key]
 
     # ---------------------------------------------------------------- tails
-    @rule(key=keys, priority=priorities, maxsize=sizes, weight=weights, enabled=st.booleans())
+    @initialize(tails=st.lists(st.tuples(priorities, sizes, weights, switches), min_size=2, max_size=4))
+    def begin(self, tails):
+        for key, (priority, maxsize, weight, enabled) in zip(KEYS, tails, strict=False):
+            self.add(key, priority=priority, maxsize=maxsize, weight=weight, enabled=enabled)
+
+    @rule(key=keys, priority=priorities, maxsize=sizes, weight=weights, enabled=switches)
     def add(self, key, **options):
         if self.down:
             with pytest.raises((ShutDown, ValueError) if key in self.model.tails else ShutDown):
@@ -63,7 +73,7 @@ class Machine(RuleBasedStateMachine):
     def known(self):
         return bool(self.model.tails)
 
-    @precondition(known)
+    @precondition(lambda self: len(self.model.tails) > 2 or self.down)
     @rule(data=st.data())
     def remove(self, data):
         key = self.draw_key(data)
@@ -97,7 +107,7 @@ class Machine(RuleBasedStateMachine):
         mine.maxsize = theirs.maxsize = value
 
     @precondition(known)
-    @rule(data=st.data(), value=st.booleans())
+    @rule(data=st.data(), value=switches)
     def set_enabled(self, data, value):
         mine, theirs = self.pair(self.draw_key(data))
         mine.enabled = value
@@ -158,6 +168,19 @@ class Machine(RuleBasedStateMachine):
         expected = [self.model.take()[1] for _ in range(min(n, self.model.qsize()))]
         assert as_list(self.queue.get_many(n, block=False)) == expected
 
+    @precondition(lambda self: self.known() and not self.down)
+    @rule(seed=seeds)
+    def put_and_get_for_a_while(self, seed):
+        """Turns are long stories: many puts and gets in one step, so that a run of the machine tells enough of them."""
+        chance = Random(seed)
+        for _ in range(chance.randrange(10, 60)):
+            mine, theirs = self.pair(chance.choice(sorted(self.model.tails)))
+            for item in range(int(min(chance.randrange(4), theirs.room()))):
+                mine.put(item, block=False)
+                self.model.put(theirs, item)
+            for _ in range(min(chance.randrange(4), self.model.qsize())):
+                assert self.queue.get_with_key(block=False) == self.model.take()
+
     @rule()
     def peek(self):
         if not self.model.rings:
@@ -208,7 +231,7 @@ class Machine(RuleBasedStateMachine):
             self.queue.task_done()
             self.model.unfinished -= 1
 
-    @precondition(lambda self: self.model.put_count > 200)
+    @precondition(lambda self: self.model.put_count > 500)
     @rule(immediate=st.booleans())
     def shutdown(self, immediate):
         self.queue.shutdown(immediate)
@@ -252,6 +275,6 @@ def test_any_sequence_of_calls_answers_as_the_model_does(new_bulk, selection):
     # staticmethod: a function in a class body would become a method
     chosen = selection if isinstance(selection, str) else staticmethod(selection)
     machine = type("Machine", (Machine,), {"new": new_bulk, "selection": chosen})
-    limits = settings(max_examples=60, stateful_step_count=60, deadline=None, database=None,
+    limits = settings(max_examples=100, stateful_step_count=50, deadline=None, database=None,
                       suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
     run_state_machine_as_test(machine, settings=limits)

@@ -173,10 +173,18 @@ def test_weighted_serves_weight_items_per_turn(new):
 
 
 def test_a_weighted_tail_that_runs_empty_loses_the_rest_of_its_turn(new):
-    queue = filled(new, "weighted", {"a": 3, "b": 2}, a=[1], b=range(6))
-    assert queue.get_with_key()[0] == "a"
+    queue = filled(new, "weighted", {"a": 3, "b": 2}, a=[1, 2], b=range(6))
+    assert [queue.get_with_key()[0] for _ in range(2)] == ["a", "a"]
     queue["a"].put_many(range(4))
     assert keys(queue) == "bbaaabbabb"
+
+
+def test_a_lone_weighted_tail_that_runs_empty_loses_the_rest_of_its_turn_too(new):
+    queue = filled(new, "weighted", {"a": 3}, a=[1, 2])
+    assert [queue.get(), queue.get()] == [1, 2]
+    queue["a"].put_many(range(5))
+    queue.add("b").put_many(range(2))
+    assert keys(queue) == "aaabaab"
 
 
 def test_a_higher_priority_does_not_end_a_weighted_turn(new):
@@ -185,6 +193,12 @@ def test_a_higher_priority_does_not_end_a_weighted_turn(new):
     assert queue.get_with_key()[0] == "a"
     urgent.put(1)
     assert keys(queue) == "uaabab"
+
+
+def test_a_lower_priority_that_is_ready_does_not_end_a_weighted_turn(new):
+    queue = filled(new, "weighted", {"a": 3}, a=range(6), b=range(3))
+    queue.add("low", priority=1, weight=2).put_many([1, 2])
+    assert [queue.get_with_key()[0] for _ in range(11)] == [*"aaabaaabb", "low", "low"]
 
 
 def test_a_new_weight_counts_from_the_next_turn(new):
