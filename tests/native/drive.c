@@ -1,0 +1,644 @@
+/* Native threads drive the MultiQueue: what `make tsan` and `make asan` run.
+ *
+ *     drive [-s SEED] [-r ROUNDS] [-d DEADLINE_SECONDS] [SCENARIO...]
+ *
+ * Every scenario is a set of threads that must come to an end by the queue's promises alone: a wake-up that is lost shows as
+ * a wait that outlasts the deadline (which is there only to end a hang), an item that is lost, doubled or out of order as a
+ * failed check. Items are pointers to cells that the putter fills and the getter marks without any synchronisation of
+ * their own, so the sanitizer sees whether the queue hands over memory properly. The threads' own counters are relaxed
+ * for the same reason: they order nothing.
+ */
+#include "platform.h"
+
+#include "kernels.c"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#define K(name) __pyx_f_7kernels_##name
+#define FOREVER ((int64_t)-1)
+
+enum { MAX_THREADS = 8, MAX_TAILS = 256, SLOTS = 4, BATCH = 24 };
+
+static int64_t deadline_us = 60000000;
+static uint64_t seed = 1;
+static const char *scenario = "";
+
+static void fail(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    fprintf(stderr, "drive: %s (seed %llu): ", scenario, (unsigned long long)seed);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+    abort();
+}
+
+#define CHECK(what, ...)                \
+    do {                                \
+        if (!(what)) fail(__VA_ARGS__); \
+    } while (0)
+
+/* --------------------------------------------------------------------------------------------------------- threads */
+typedef struct {
+    pthread_t id;
+    uint64_t random;
+    uint32_t interrupts;
+    int index;
+    void (*run)(int index);
+} thread;
+
+static thread threads[MAX_THREADS];
+static int nthreads;
+
+static void *thread_main(void *arg) {
+    thread *t = (thread *)arg;
+    native_self.random = t->random;
+    native_self.interrupts = t->interrupts;
+    t->run(t->index);
+    return NULL;
+}
+
+static void start(void (*run)(int), int index, uint32_t interrupts) {
+    thread *t = &threads[nthreads++];
+    t->random = native_random(UINT64_MAX) | 1;
+    t->interrupts = interrupts;
+    t->index = index;
+    t->run = run;
+    CHECK(pthread_create(&t->id, NULL, thread_main, t) == 0, "cannot start a thread");
+}
+
+/* Join the threads from number `from` on. */
+static void join_from(int from) {
+    while (nthreads > from) {
+        struct timespec until = native_time_in(deadline_us * 1000);
+        CHECK(pthread_timedjoin_np(threads[--nthreads].id, NULL, &until) == 0, "a thread does not end");
+    }
+}
+
+static void wait_for(sem_t *s, const char *what) { CHECK(native_wait(s, deadline_us), "waited too long for %s", what); }
+
+static void pause_a_while(void) {
+    uint64_t i;
+    switch (native_random(4)) {
+    case 0:
+        sched_yield();
+        break;
+    case 1:
+        for (i = native_random(400); i; i--) mt_cpu_pause();
+        break;
+    default:
+        break;
+    }
+}
+
+/* A timeout of the public API: for ever, none, or so short that it often ends before anything comes. */
+static int64_t some_timeout(void) {
+    switch (native_random(3)) {
+    case 0:
+        return 0;
+    case 1:
+        return 1 + (int64_t)native_random(60000);
+    default:
+        return FOREVER;
+    }
+}
+
+/* ----------------------------------------------------------------------------------------------------------- items */
+typedef struct {
+    int putter, tail, front;
+    int64_t seq;
+    int64_t seen; /* how often it came out */
+} cell;
+
+static struct {
+    mt_multiqueue *q;
+    mt_subqueue *tails[MAX_TAILS];
+    _Atomic int ntails;
+    _Atomic int slots[SLOTS]; /* which tails putters use now */
+    int per_putter, putters, getters;
+    cell *cells;
+    _Atomic int64_t settled, expected; /* items that came out; items that went in, once that is known */
+    _Atomic int putters_left;
+    sem_t all_settled;
+} m;
+
+static void settle(int64_t n) {
+    int64_t now = atomic_fetch_add_explicit(&m.settled, n, memory_order_relaxed) + n;
+    if (now == atomic_load_explicit(&m.expected, memory_order_relaxed)) sem_post(&m.all_settled);
+}
+
+static void drop_cell(uintptr_t item, void *arg) {
+    ((cell *)item)->seen++;
+    ++*(int64_t *)arg;
+}
+
+/* ------------------------------------------------------------------- scenario "mixed": everything at the same time */
+/* Put items from *made on, as this try turns out; 1: some went in. The tail may be removed under our hands. */
+static int put_some(int p, int *made, int *tail) {
+    cell *cells = m.cells + (size_t)p * m.per_putter;
+    uintptr_t items[BATCH];
+    int64_t n = 1, count = 0;
+    int left = m.per_putter - *made, i, r, kind = (int)native_random(8);
+    mt_subqueue *s = m.tails[*tail];
+    if (kind < 3) n = 1 + (int64_t)native_random(BATCH);
+    if (n > left) n = left;
+    for (i = 0; i < n; i++) {
+        cell *c = cells + *made + i;
+        c->putter = p;
+        c->tail = *tail;
+        c->seq = *made + i;
+        c->front = kind == 3;
+        items[i] = (uintptr_t)c;
+    }
+    if (kind < 3) {
+        r = K(mt_subqueue_put_many)(s, items, n, some_timeout(), &count);
+    } else {
+        r = kind == 3 ? K(put_front_once)(s->mq, s, items[0], 0) : K(mt_subqueue_put)(s, items[0], some_timeout());
+        count = r == MT_OK;
+    }
+    CHECK(r == MT_OK ? count == n : r == MT_FULL || r == MT_TIMEOUT || r == MT_SHUTDOWN, "put: %d, %d of %d", r,
+          (int)count, (int)n);
+    *made += (int)count;
+    return count > 0;
+}
+
+static void mixed_putter(int p) {
+    int made = 0, tail;
+    while (made < m.per_putter) {
+        /* acquire: the controller made the tail before it wrote the slot */
+        tail = atomic_load_explicit(&m.slots[native_random(SLOTS)], memory_order_acquire);
+        if (!put_some(p, &made, &tail)) sched_yield();
+        pause_a_while();
+    }
+    atomic_fetch_sub_explicit(&m.putters_left, 1, memory_order_relaxed);
+}
+
+static void mixed_getter(int unused) {
+    int64_t *last = (int64_t *)calloc(MAX_THREADS * MAX_TAILS, sizeof(int64_t)), count, i, *seq;
+    uintptr_t items[BATCH];
+    int r, many;
+    (void)unused;
+    for (;;) {
+        many = native_random(3) == 0;
+        count = 0;
+        if (many) {
+            r = K(mt_multiqueue_get_many)(m.q, items, 1 + (int64_t)native_random(BATCH), some_timeout(), &count);
+        } else {
+            r = K(mt_multiqueue_get)(m.q, items, NULL, some_timeout());
+            count = r == MT_OK;
+        }
+        for (i = 0; i < count; i++) {
+            cell *c = (cell *)items[i];
+            c->seen++;
+            seq = &last[c->putter * MAX_TAILS + c->tail];
+            CHECK(c->front || c->seq + 1 > *seq, "item %d of putter %d overtook %d", (int)*seq - 1, c->putter,
+                  (int)c->seq);
+            if (!c->front) *seq = c->seq + 1;
+            K(task_done)(m.q, 0);
+        }
+        settle(count);
+        if (r == MT_SHUTDOWN) break;
+        CHECK(r == MT_OK || r == MT_EMPTY || r == MT_TIMEOUT, "get: %d", r);
+        pause_a_while();
+    }
+    free(last);
+}
+
+static int add_tail(void) {
+    int n = atomic_load_explicit(&m.ntails, memory_order_relaxed);
+    int64_t maxsize = native_random(2) ? 1 + (int64_t)native_random(40) : 0;
+    CHECK(n < MAX_TAILS, "too many tails");
+    m.tails[n] = K(mt_multiqueue_add)(m.q, (int)native_random(2), maxsize, 1 + (int)native_random(4));
+    CHECK(m.tails[n] != NULL, "no tail");
+    atomic_store_explicit(&m.ntails, n + 1, memory_order_relaxed);
+    return n;
+}
+
+static void replace_tail(int slot) {
+    int old = atomic_load_explicit(&m.slots[slot], memory_order_relaxed);
+    int64_t dropped = 0;
+    if (atomic_load_explicit(&m.ntails, memory_order_relaxed) == MAX_TAILS) return;
+    /* release: pairs with the putters' look at the slot */
+    atomic_store_explicit(&m.slots[slot], add_tail(), memory_order_release);
+    CHECK(K(mt_multiqueue_remove)(m.q, m.tails[old], drop_cell, &dropped) == MT_OK, "remove");
+    CHECK(K(mt_multiqueue_remove)(m.q, m.tails[old], drop_cell, &dropped) == MT_BADARG, "remove twice");
+    settle(dropped);
+}
+
+static void walk_and_discard(mt_subqueue *s) {
+    struct __pyx_t_7kernels_cursor k;
+    int64_t discarded = 0;
+    uint32_t i;
+    K(cursor_open)(&k);
+    do {
+        K(cursor_step)(m.q, s, &k, 0);
+        for (i = 0; i < k.n; i++) {
+            if (native_random(4) == 0 && K(discard_at)(m.q, s, k.chunk, k.slots[i], k.items[i], 0)) {
+                ((cell *)k.items[i])->seen++;
+                discarded++;
+            }
+        }
+    } while (k.n && native_random(8));
+    K(cursor_close)(m.q, &k);
+    settle(discarded);
+}
+
+static int64_t clear(mt_subqueue *s) {
+    mt_chunk *chain;
+    uint32_t first = 0, last = 0;
+    int64_t dropped = 0, n = K(clear_tail)(s->mq, s, &chain, &first, &last, 0);
+    K(drop_chain)(s->mq, chain, first, last, drop_cell, &dropped, 0);
+    CHECK(n == dropped, "cleared %d items, counted %d", (int)dropped, (int)n);
+    return n;
+}
+
+static void change_something(void) {
+    int slot = (int)native_random(SLOTS);
+    mt_subqueue *s = m.tails[atomic_load_explicit(&m.slots[slot], memory_order_relaxed)];
+    switch (native_random(12)) {
+    case 0:
+    case 1:
+    case 2:
+        K(mt_subqueue_enable)(s, (int)native_random(2));
+        break;
+    case 3:
+        K(set_priority)(m.q, s, (int64_t)native_random(3), 0);
+        break;
+    case 4:
+        K(set_weight)(m.q, s, 1 + (uint32_t)native_random(4), 0);
+        break;
+    case 5:
+        K(set_maxsize)(m.q, s, (int64_t)native_random(20), 0);
+        break;
+    case 6:
+        settle(clear(s));
+        break;
+    case 7:
+        walk_and_discard(s);
+        break;
+    case 8:
+        CHECK(K(mt_multiqueue_qsize)(m.q) >= 0, "qsize");
+        break;
+    case 9:
+        if (native_random(4) == 0) replace_tail(slot);
+        break;
+    default:
+        K(mt_subqueue_enable)(s, 1);
+        break;
+    }
+}
+
+static void mixed_begin(void) {
+    int i;
+    memset(&m, 0, sizeof m);
+    m.q = K(mt_multiqueue_new)();
+    CHECK(m.q != NULL, "no queue");
+    m.q->selection = (uint32_t)native_random(3);
+    m.q->ready.oldest = m.q->selection == MT_OLDEST;
+    m.putters = 1 + (int)native_random(3);
+    m.getters = 1 + (int)native_random(3);
+    m.per_putter = 300 + (int)native_random(900);
+    m.cells = (cell *)calloc((size_t)m.putters * m.per_putter, sizeof(cell));
+    m.expected = -1;
+    m.putters_left = m.putters;
+    sem_init(&m.all_settled, 0, 0);
+    for (i = 0; i < SLOTS; i++) m.slots[i] = add_tail();
+}
+
+static void mixed_end(void) {
+    int64_t left = 0;
+    int i;
+    CHECK(K(taken_put_total)(m.q) == m.expected, "put %d, counted %d", (int)m.expected, (int)K(taken_put_total)(m.q));
+    CHECK(m.q->got + m.q->taken_away == m.expected, "got %d, taken away %d of %d", (int)m.q->got, (int)m.q->taken_away,
+          (int)m.expected);
+    CHECK(K(wait_joined)(m.q, 0, 0) == MT_OK, "unfinished: %d", (int)K(taken_unfinished)(m.q));
+    for (i = 0; i < m.putters * m.per_putter; i++)
+        CHECK(m.cells[i].seen == 1, "item %d came out %d times", i, (int)m.cells[i].seen);
+    K(mt_multiqueue_destroy)(m.q, drop_cell, &left);
+    CHECK(left == 0, "%d items left", (int)left);
+    sem_destroy(&m.all_settled);
+    free(m.cells);
+}
+
+static void mixed(void) {
+    int i;
+    mixed_begin();
+    for (i = 0; i < m.getters; i++) start(mixed_getter, i, 0);
+    for (i = 0; i < m.putters; i++) start(mixed_putter, i, 0);
+    while (atomic_load_explicit(&m.putters_left, memory_order_relaxed)) {
+        change_something();
+        pause_a_while();
+    }
+    join_from(m.getters);
+    for (i = 0; i < SLOTS; i++) K(mt_subqueue_enable)(m.tails[m.slots[i]], 1);
+    atomic_exchange(&m.expected, m.putters * m.per_putter);
+    /* No getter may sleep while something is there: they take the rest without being told. */
+    if (atomic_load(&m.settled) != m.expected && !native_wait(&m.all_settled, deadline_us))
+        CHECK(atomic_load(&m.settled) == m.expected, "%d of %d items came out", (int)m.settled, (int)m.expected);
+    K(mt_multiqueue_shutdown)(m.q, 0);
+    join_from(0);
+    mixed_end();
+}
+
+/* ------------------------------------------- scenarios that wake: each step needs every wake-up that it is promised */
+enum { PARTIES = 3, STEPS = 60 };
+
+static struct {
+    mt_multiqueue *q;
+    mt_subqueue *s;
+    sem_t go[PARTIES], arrived;
+    cell cells[PARTIES];
+} w;
+
+static void wake_begin(int64_t maxsize) {
+    int i;
+    memset(&w, 0, sizeof w);
+    w.q = K(mt_multiqueue_new)();
+    w.s = K(mt_multiqueue_add)(w.q, 0, maxsize, 1);
+    sem_init(&w.arrived, 0, 0);
+    for (i = 0; i < PARTIES; i++) sem_init(&w.go[i], 0, 0);
+}
+
+static void wake_end(void) {
+    int64_t left = 0;
+    int i;
+    K(mt_multiqueue_destroy)(w.q, drop_cell, &left);
+    CHECK(left == 0, "%d items left", (int)left);
+    sem_destroy(&w.arrived);
+    for (i = 0; i < PARTIES; i++) sem_destroy(&w.go[i]);
+}
+
+static void release(int from) {
+    for (; from < PARTIES; from++) sem_post(&w.go[from]);
+}
+
+static void arrive(int n) {
+    while (n--) wait_for(&w.arrived, "a thread that should have been woken");
+}
+
+static void one_each(int i) {
+    uintptr_t item;
+    int step;
+    for (step = 0; step < STEPS; step++) {
+        CHECK(K(mt_multiqueue_get)(w.q, &item, NULL, FOREVER) == MT_OK, "get");
+        ((cell *)item)->seen++;
+        sem_post(&w.arrived);
+        wait_for(&w.go[i], "the next step");
+    }
+}
+
+/* PARTIES getters, as many items in one put, or in one put_many, or hidden and then shown: each getter gets one. */
+static void items_for_all(void) {
+    uintptr_t items[PARTIES];
+    int step, i;
+    wake_begin(0);
+    for (i = 0; i < PARTIES; i++) start(one_each, i, 0);
+    for (step = 0; step < STEPS; step++) {
+        for (i = 0; i < PARTIES; i++) items[i] = (uintptr_t)&w.cells[i];
+        if (step % 4) usleep((useconds_t)native_random(300)); /* lets them fall asleep, most of the time */
+        if (step % 3 == 2) K(mt_subqueue_enable)(w.s, 0);
+        if (step % 3 == 0) {
+            for (i = 0; i < PARTIES; i++) CHECK(K(mt_subqueue_put)(w.s, items[i], 0) == MT_OK, "put");
+        } else {
+            CHECK(K(mt_subqueue_put_many)(w.s, items, PARTIES, 0, NULL) == MT_OK, "put_many");
+        }
+        if (step % 3 == 2) K(mt_subqueue_enable)(w.s, 1);
+        arrive(PARTIES);
+        for (i = 0; i < PARTIES; i++)
+            CHECK(w.cells[i].seen == step + 1, "item %d came out %d times", i, (int)w.cells[i].seen);
+        release(0);
+    }
+    join_from(0);
+    wake_end();
+}
+
+static void one_place_each(int i) {
+    int step;
+    for (step = 0; step < STEPS; step++) {
+        CHECK(K(mt_subqueue_put)(w.s, (uintptr_t)&w.cells[i], FOREVER) == MT_OK, "put");
+        sem_post(&w.arrived);
+        wait_for(&w.go[i], "the next step");
+    }
+}
+
+/* A full tail, PARTIES putters: all its places come free at once, by get_many, clear or a new bound: each putter gets one. */
+static void room_for_all(void) {
+    uintptr_t items[PARTIES];
+    int64_t count;
+    int step, i;
+    wake_begin(PARTIES);
+    for (i = 0; i < PARTIES; i++) start(one_place_each, i, 0);
+    for (step = 0; step < STEPS; step++) {
+        arrive(PARTIES);
+        release(0); /* now it is full, and they come again */
+        if (step == STEPS - 1) break;
+        if (step % 4) usleep((useconds_t)native_random(300));
+        if (step % 3 == 0) {
+            K(mt_subqueue_enable)(w.s, 0);
+            K(set_maxsize)(w.q, w.s, 2 * PARTIES, 0);
+            arrive(PARTIES);
+            K(set_maxsize)(w.q, w.s, PARTIES, 0);
+            for (i = 0; i < PARTIES; i++) sem_post(&w.arrived);
+            K(mt_subqueue_enable)(w.s, 1);
+            CHECK(K(mt_multiqueue_get_many)(w.q, items, PARTIES, 0, &count) == MT_OK && count == PARTIES, "%d of them",
+                  (int)count);
+        } else if (step % 3 == 1) {
+            CHECK(K(mt_multiqueue_get_many)(w.q, items, PARTIES, 0, &count) == MT_OK && count == PARTIES, "%d of them",
+                  (int)count);
+        } else {
+            CHECK(clear(w.s) == PARTIES, "clear");
+        }
+    }
+    join_from(0);
+    CHECK(K(mt_multiqueue_get_many)(w.q, items, PARTIES, 0, &count) == MT_OK && count == PARTIES, "%d are left",
+          (int)count);
+    wake_end();
+}
+
+/* Somebody who waits until told to stop, beside others who wait for a short while, or are interrupted, and then stay away
+ * until the step is over: of two that wait for one thing, the second gets it when the first has given up. */
+static int64_t soon(void) { return mt_now_ns() + 1 + (int64_t)native_random(60000); }
+
+static void impatient_getter(int i) {
+    uintptr_t item;
+    int step;
+    for (step = 0; step < STEPS; step++) {
+        if (K(wait_ready)(w.q, soon(), 1) == MT_OK && K(mt_multiqueue_get)(w.q, &item, NULL, 0) == MT_OK) {
+            ((cell *)item)->seen++;
+            sem_post(&w.arrived);
+        }
+        wait_for(&w.go[i], "the next step");
+    }
+}
+
+static void patient_getter(int unused) {
+    uintptr_t item;
+    int r;
+    (void)unused;
+    while ((r = K(mt_multiqueue_get)(w.q, &item, NULL, FOREVER)) == MT_OK) {
+        ((cell *)item)->seen++;
+        sem_post(&w.arrived);
+    }
+    CHECK(r == MT_SHUTDOWN, "get: %d", r);
+}
+
+static void impatient_getters(void) {
+    int step, i;
+    wake_begin(0);
+    start(patient_getter, 0, 0);
+    for (i = 1; i < PARTIES; i++) start(impatient_getter, i, 3);
+    for (step = 0; step < STEPS; step++) {
+        if (step % 4) usleep((useconds_t)native_random(60));
+        CHECK(K(mt_subqueue_put)(w.s, (uintptr_t)&w.cells[0], 0) == MT_OK, "put");
+        arrive(1);
+        CHECK(w.cells[0].seen == step + 1, "it came out %d times", (int)w.cells[0].seen);
+        release(1);
+    }
+    K(mt_multiqueue_shutdown)(w.q, 0);
+    join_from(0);
+    wake_end();
+}
+
+static void impatient_putter(int i) {
+    int step;
+    for (step = 0; step < STEPS; step++) {
+        if (K(wait_for_room)(w.q, w.s, soon(), 1) == MT_OK &&
+            K(mt_subqueue_put)(w.s, (uintptr_t)&w.cells[i], 0) == MT_OK)
+            sem_post(&w.arrived);
+        wait_for(&w.go[i], "the next step");
+    }
+}
+
+static void patient_putter(int i) {
+    int r;
+    while ((r = K(mt_subqueue_put)(w.s, (uintptr_t)&w.cells[i], FOREVER)) == MT_OK) sem_post(&w.arrived);
+    CHECK(r == MT_SHUTDOWN, "put: %d", r);
+}
+
+static void impatient_putters(void) {
+    uintptr_t item;
+    int step, i;
+    wake_begin(1);
+    start(patient_putter, 0, 0);
+    arrive(1);
+    for (i = 1; i < PARTIES; i++) start(impatient_putter, i, 3);
+    for (step = 0; step < STEPS; step++) {
+        if (step % 4) usleep((useconds_t)native_random(60));
+        CHECK(K(mt_multiqueue_get)(w.q, &item, NULL, 0) == MT_OK, "get");
+        arrive(1);
+        release(1);
+    }
+    if (native_random(2)) {
+        K(mt_multiqueue_shutdown)(w.q, 0);
+        join_from(0);
+        CHECK(K(mt_multiqueue_get)(w.q, &item, NULL, 0) == MT_OK, "get");
+        CHECK(K(mt_multiqueue_get)(w.q, &item, NULL, FOREVER) == MT_SHUTDOWN, "get from a drained queue");
+    } else {
+        int64_t dropped = 0;
+        CHECK(K(mt_multiqueue_remove)(w.q, w.s, drop_cell, &dropped) == MT_OK && dropped == 1, "remove");
+        join_from(0);
+    }
+    wake_end();
+}
+
+/* Each putter has a tail of its own and waits for each item to be got: every single announcement counts. */
+static mt_subqueue *own[PARTIES];
+static sem_t answered[PARTIES];
+
+static void pinger(int i) {
+    int step;
+    for (step = 0; step < STEPS; step++) {
+        w.cells[i].seen++;
+        CHECK(K(mt_subqueue_put)(own[i], (uintptr_t)i, 0) == MT_OK, "put");
+        wait_for(&answered[i], "somebody to get the item");
+        pause_a_while();
+    }
+}
+
+static void answerer(int unused) {
+    uintptr_t i;
+    int r;
+    (void)unused;
+    while ((r = K(mt_multiqueue_get)(w.q, &i, NULL, FOREVER)) == MT_OK) {
+        w.cells[i].seen++;
+        K(task_done)(w.q, 0);
+        sem_post(&answered[i]);
+    }
+    CHECK(r == MT_SHUTDOWN, "get: %d", r);
+}
+
+static void joiner(int unused) {
+    int step, r;
+    (void)unused;
+    for (step = 0; step < STEPS; step++) {
+        r = K(wait_joined)(w.q, native_random(2) ? FOREVER : soon(), 1);
+        CHECK(r == MT_OK || r == MT_TIMEOUT || r == MT_INTERRUPTED, "join: %d", r);
+        pause_a_while();
+    }
+}
+
+static void ping(void) {
+    int i, priorities = 1 + (int)native_random(2);
+    wake_begin(0);
+    for (i = 0; i < PARTIES; i++) {
+        own[i] = K(mt_multiqueue_add)(w.q, i % priorities, native_random(2) ? 1 : 0, 1);
+        sem_init(&answered[i], 0, 0);
+    }
+    start(joiner, 0, 5);
+    for (i = 1; i < PARTIES; i++) start(answerer, i, 0);
+    for (i = 0; i < PARTIES; i++) start(pinger, i, 0);
+    join_from(PARTIES);
+    K(mt_multiqueue_shutdown)(w.q, 0);
+    join_from(0);
+    for (i = 0; i < PARTIES; i++) {
+        CHECK(w.cells[i].seen == 2 * STEPS, "%d pings and answers", (int)w.cells[i].seen);
+        sem_destroy(&answered[i]);
+    }
+    wake_end();
+}
+
+/* ------------------------------------------------------------------------------------------------------------- main */
+static const struct {
+    const char *name;
+    void (*run)(void);
+} scenarios[] = {
+    {"mixed", mixed},
+    {"items_for_all", items_for_all},
+    {"room_for_all", room_for_all},
+    {"impatient_getters", impatient_getters},
+    {"impatient_putters", impatient_putters},
+    {"ping", ping},
+};
+
+static int wanted(const char *name, char **names) {
+    if (*names == NULL) return 1;
+    for (; *names; names++)
+        if (strcmp(*names, name) == 0) return 1;
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    uint64_t first = 1, rounds = 100, i;
+    size_t k;
+    int option;
+    while ((option = getopt(argc, argv, "s:r:d:")) != -1) {
+        uint64_t value = strtoull(optarg ? optarg : "0", NULL, 10);
+        if (option == 's') first = value;
+        if (option == 'r') rounds = value;
+        if (option == 'd') deadline_us = (int64_t)value * 1000000;
+        if (option == '?') return 2;
+    }
+    for (i = 0; i < rounds; i++) {
+        seed = first + i;
+        for (k = 0; k < sizeof scenarios / sizeof *scenarios; k++) {
+            if (!wanted(scenarios[k].name, argv + optind)) continue;
+            scenario = scenarios[k].name;
+            native_self.random = seed * UINT64_C(0x9E3779B97F4A7C15) + k + 1;
+            scenarios[k].run();
+        }
+    }
+    printf("drive: %llu rounds from seed %llu, no violation\n", (unsigned long long)rounds, (unsigned long long)first);
+    return 0;
+}

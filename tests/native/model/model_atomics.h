@@ -1,0 +1,35 @@
+/* atomics.h's back end for the model checker: every atomic operation of the kernels becomes one of relacy's.
+ *
+ * The kernels zero and copy the memory of their structs, so an atomic here is a pointer that may be zeroed: relacy's own
+ * variable, with its modification order and the views of all threads, is made at the first access.
+ */
+#ifndef MODEL_ATOMICS_H
+#define MODEL_ATOMICS_H
+
+#include <stdint.h>
+
+#include "platform.h"
+
+template <typename T> struct model_atomic {
+    typedef rl::generic_atomic<T, true> checked; /* true: begins as 0 */
+    checked *variable;                           /* NULL: 0, never touched */
+
+    checked *operator->() {
+        if (variable == NULL) variable = model_variable<checked>();
+        RL_ASSERT(!model_is_freed(variable)); /* else: access to freed memory */
+        return variable;
+    }
+};
+
+typedef model_atomic<int64_t> mt_atomic_i64;
+typedef model_atomic<uint32_t> mt_atomic_u32;
+typedef model_atomic<uintptr_t> mt_atomic_uptr;
+
+#define MT_ATOMIC(T) model_atomic<T>
+#define MT_AT_LOAD(p, mo) (*(p))->load(rl::mo_##mo, $)
+#define MT_AT_STORE(p, v, mo) (*(p))->store((v), rl::mo_##mo, $)
+#define MT_AT_XCHG(p, v, mo) (*(p))->exchange((v), rl::mo_##mo, $)
+#define MT_AT_CAS(p, e, v, mo, fmo) (*(p))->compare_exchange_strong(*(e), (v), rl::mo_##mo, $, rl::mo_##fmo, $)
+#define MT_AT_ADD(p, v, mo) (*(p))->fetch_add((v), rl::mo_##mo, $)
+
+#endif

@@ -1,0 +1,180 @@
+/* The world of the kernels inside the model checker: semaphores, time, interrupts and memory.
+ *
+ * A semaphore is relacy's, so that the checker explores every order of waits and posts, and
+ * reports a deadlock when nobody can go on. Time stands still but for waits that time out. Freed memory is
+ * filled with a pattern and kept until the run of one schedule ends, so that an atomic in it is recognised when it is
+ * used again. Spinning is left out: it is optional for every caller, and would only multiply the schedules.
+ */
+#ifndef MODEL_PLATFORM_H
+#define MODEL_PLATFORM_H
+
+#include <Python.h>
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <new>
+
+#include <relacy/relacy.hpp>
+
+/* relacy takes over names that its users write; ours call it by its own. */
+#undef new
+#undef delete
+#undef malloc
+#undef calloc
+#undef realloc
+#undef free
+#undef errno
+#undef assert
+#include <assert.h>
+#undef memory_order_relaxed
+#undef memory_order_consume
+#undef memory_order_acquire
+#undef memory_order_release
+#undef memory_order_acq_rel
+#undef memory_order_seq_cst
+#undef VAR
+#undef VAR_T
+#undef TLS_T
+
+/* ---------------------------------------------------------------------------------------------------------- memory */
+enum { MODEL_FREED = 0xDD };
+
+struct model_block {
+    void *memory;
+    size_t size;
+    bool freed;
+    void (*destroy)(void *); /* of one of relacy's variables; NULL: memory of the kernels */
+};
+
+/* Of one schedule. Kept in plain memory: relacy watches what `new` gives. */
+static model_block model_blocks[1024];
+static int model_nblocks;
+
+static void *model_add_block(size_t size, void (*destroy)(void *)) {
+    model_block b = {::malloc(size), size, false, destroy};
+    RL_ASSERT(model_nblocks < 1024);
+    memset(b.memory, 0, size);
+    model_blocks[model_nblocks++] = b;
+    return b.memory;
+}
+
+template <typename T> static void model_destroy(void *p) { ((T *)p)->~T(); }
+
+/* A variable of relacy that lives as long as the schedule. */
+template <typename T> static T *model_variable() { return new (model_add_block(sizeof(T), &model_destroy<T>)) T(); }
+
+static bool model_is_freed(void *p) {
+    uintptr_t pattern;
+    memset(&pattern, MODEL_FREED, sizeof pattern);
+    return (uintptr_t)p == pattern;
+}
+
+static model_block *model_block_of(void *p) {
+    for (int i = 0; i < model_nblocks; i++)
+        if (model_blocks[i].memory == p && model_blocks[i].destroy == NULL) return &model_blocks[i];
+    RL_ASSERT(false); /* was never allocated */
+    return NULL;
+}
+
+static void *model_malloc(size_t size) { return model_add_block(size, NULL); }
+
+static void model_free(void *p) {
+    if (p == NULL) return;
+    model_block *b = model_block_of(p);
+    RL_ASSERT(!b->freed); /* else: freed twice */
+    b->freed = true;
+    memset(p, MODEL_FREED, b->size);
+}
+
+static void *model_realloc(void *p, size_t size) {
+    void *made = model_malloc(size);
+    if (p != NULL) {
+        model_block *b = model_block_of(p);
+        memcpy(made, p, size < b->size ? size : b->size);
+        model_free(p);
+    }
+    return made;
+}
+
+/* How many blocks were not freed; all of them are gone afterwards. */
+static int model_end_memory() {
+    int leaked = 0;
+    for (; model_nblocks; model_nblocks--) {
+        model_block *b = &model_blocks[model_nblocks - 1];
+        if (b->destroy != NULL) {
+            b->destroy(b->memory);
+        } else {
+            leaked += !b->freed;
+        }
+        ::free(b->memory);
+    }
+    return leaked;
+}
+
+#define malloc(size) model_malloc(size)
+#define calloc(n, size) model_malloc((n) * (size))
+#define realloc(p, size) model_realloc(p, size)
+#define free(p) model_free(p)
+
+/* ------------------------------------------------------------------------------------------------------------ time */
+#define MANYTAIL_CLOCK_H
+#define MANYTAIL_BACKOFF_H
+
+static int64_t model_now = 1;
+static inline int64_t mt_now_ns(void) { return model_now; }
+
+typedef struct {
+    uint32_t step, limit;
+} mt_backoff;
+static inline int mt_backoff_spin(mt_backoff *) { return 0; }
+static inline void mt_cpu_pause(void) {}
+static inline void mt_yield_cpu(void) { RL_ASSERT(false); /* memory never runs out here */ }
+
+/* ------------------------------------------------------------------------------------------------------ semaphores */
+struct model_tag;
+typedef rl::semaphore<model_tag> model_semaphore;
+
+static const int64_t MODEL_FOREVER_US = 1000000000; /* longer waits have no end here */
+
+PyThread_type_lock PyThread_allocate_lock(void) {
+    model_semaphore *s = model_variable<model_semaphore>();
+    s->init(false, 1, 1, $);
+    return s;
+}
+
+void PyThread_free_lock(PyThread_type_lock lock) { ((model_semaphore *)lock)->deinit($); }
+
+/* A wait with a deadline ends by it at any moment, or as if there were none: the checker tries both. */
+PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock lock, PY_TIMEOUT_T us, int) {
+    bool ends = us == 0 || (us > 0 && us < MODEL_FOREVER_US && rl::rand(2));
+    if (((model_semaphore *)lock)->wait(ends, false, $) == rl::sema_wakeup_reason_success) return PY_LOCK_ACQUIRED;
+    if (us > 0) model_now += us * 1000;
+    return PY_LOCK_FAILURE;
+}
+
+void PyThread_release_lock(PyThread_type_lock lock) {
+    unsigned before;
+    RL_ASSERT(((model_semaphore *)lock)->post(1, before, $)); /* else: it was free */
+}
+
+unsigned long PyThread_get_thread_ident(void) { return rl::ctx().threadx_->index_ + 1; }
+PyThreadState *PyEval_SaveThread(void) { return NULL; }
+void PyEval_RestoreThread(PyThreadState *) {}
+
+/* -------------------------------------------------------------------------------------------------- CPython's rest */
+static int model_interrupts; /* how many more waits of attached calls may be interrupted in this schedule */
+
+static inline int run_signal_handlers(void) {
+    if (model_interrupts == 0 || rl::rand(2) == 0) return 0;
+    model_interrupts--;
+    return -1;
+}
+
+static inline void post_loop_waiter(void *) { RL_ASSERT(false); }
+
+#endif

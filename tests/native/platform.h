@@ -1,0 +1,96 @@
+/* What the kernels ask of the platform, when they run without an interpreter: a stand-in for CPython's part.
+ *
+ * Semaphores are those that CPython itself uses on Linux (sem_t), called in the way that ThreadSanitizer understands.
+ * "Attached" threads exist in name only: detaching does nothing, but a wait of theirs may be interrupted, and then the
+ * "signal handler" raises: both by chance, as often as `interrupts` of the thread says.
+ */
+#ifndef NATIVE_PLATFORM_H
+#define NATIVE_PLATFORM_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE 1 /* pthread_timedjoin_np */
+#endif
+
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <Python.h>
+
+/* The state of one thread of the driver. */
+typedef struct {
+    uint64_t random;
+    uint32_t interrupts; /* a wait of an attached call is interrupted 1 time in so many; 0: never */
+} native_thread;
+
+static __thread native_thread native_self;
+
+static inline uint64_t native_random(uint64_t below) {
+    uint64_t x = native_self.random;
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    native_self.random = x;
+    return (x >> 11) % below;
+}
+
+static inline int native_interrupted(void) {
+    return native_self.interrupts && native_random(native_self.interrupts) == 0;
+}
+
+static inline int run_signal_handlers(void) { return native_interrupted() ? -1 : 0; }
+
+static inline void post_loop_waiter(void *owned) {
+    (void)owned; /* no event loops here */
+    abort();
+}
+
+static inline struct timespec native_time_in(int64_t ns) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    ns += t.tv_nsec;
+    t.tv_sec += (time_t)(ns / 1000000000);
+    t.tv_nsec = (long)(ns % 1000000000);
+    return t;
+}
+
+/* 1: taken; 0: the time is over. us < 0 waits for ever. */
+static inline int native_wait(sem_t *s, int64_t us) {
+    struct timespec until;
+    int r;
+    if (us > 0) until = native_time_in((us < 1000000000 ? us : 1000000000) * 1000);
+    do {
+        r = us < 0 ? sem_wait(s) : us == 0 ? sem_trywait(s) : sem_timedwait(s, &until);
+    } while (r != 0 && errno == EINTR);
+    return r == 0;
+}
+
+PyThread_type_lock PyThread_allocate_lock(void) {
+    sem_t *s = (sem_t *)malloc(sizeof(sem_t));
+    if (s != NULL) sem_init(s, 0, 1);
+    return s;
+}
+
+void PyThread_free_lock(PyThread_type_lock lock) {
+    sem_destroy((sem_t *)lock);
+    free(lock);
+}
+
+PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock lock, PY_TIMEOUT_T us, int interruptible) {
+    if (interruptible && us != 0 && native_interrupted()) return PY_LOCK_INTR;
+    return native_wait((sem_t *)lock, us) ? PY_LOCK_ACQUIRED : PY_LOCK_FAILURE;
+}
+
+void PyThread_release_lock(PyThread_type_lock lock) { sem_post((sem_t *)lock); }
+
+unsigned long PyThread_get_thread_ident(void) { return (unsigned long)pthread_self(); }
+
+PyThreadState *PyEval_SaveThread(void) { return NULL; }
+
+void PyEval_RestoreThread(PyThreadState *state) { (void)state; }
+
+#endif

@@ -1,0 +1,167 @@
+"""Builds and runs what tests/native has: `make tsan`, `make asan` and `make model` are this script.
+
+    native.py tsan      threads of the driver under ThreadSanitizer
+    native.py asan      the driver under AddressSanitizer, LeakSanitizer and UBSan; then tests/core in an instrumented build
+    native.py model     the kernels in the model checker (relacy)
+
+The programs have no interpreter: Cython makes one C or C++ file of the kernels that ship, and what little of CPython that file names where it is
+never run is replaced by stubs that end the program. All that is made lies in build/native; --root takes another copy of the tree (tools/mutants.py).
+Exit status: 0 nothing was found, 1 something was, 2 it could not be built or started.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+SANITIZERS = {"tsan": "-fsanitize=thread", "asan": "-fsanitize=address,undefined"}
+OPTIONS = {
+    # history_size: races are found that lie many accesses apart
+    "TSAN_OPTIONS": "halt_on_error=1 history_size=4 second_deadlock_stack=1",
+    "ASAN_OPTIONS": "detect_leaks=1 halt_on_error=1 detect_stack_use_after_return=1",
+    "UBSAN_OPTIONS": "halt_on_error=1 print_stacktrace=1",
+}
+ROUNDS = {"tsan": 300, "asan": 300}  # about 20 seconds each on two idle cores
+
+
+class BuildError(Exception):
+    """The output of a compiler that failed."""
+
+
+def quietly(command, **options):
+    """What a command prints, or BuildError."""
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False, **options)
+    if done.returncode:
+        raise BuildError(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def older(target, sources):
+    return not target.exists() or any(source.stat().st_mtime > target.stat().st_mtime for source in sources)
+
+
+class Tree:
+    """One copy of the sources and its build/native."""
+
+    def __init__(self, root):
+        self.root = root
+        self.build = root / "build" / "native"
+        self.build.mkdir(parents=True, exist_ok=True)
+        self.sources = [
+            path
+            for folder, pattern in [("include", "*.h"), ("pyx/manytail", "*.p*"), ("python/manytail", "*.pxd"), ("tests/native", "*.[chp]*")]
+            for path in (root / folder).rglob(pattern)
+        ]
+
+    def kernels(self, cplus):
+        """The C or C++ of tests/native/kernels.pyx."""
+        made = self.build / ("kernels.cpp" if cplus else "kernels.c")
+        sources = [path for path in self.sources if path.suffix in (".pyx", ".pxi", ".pxd")]
+        if older(made, sources):
+            include = ["-I", self.root / "python", "-I", self.root / "pyx" / "manytail"]
+            language = ["--cplus"] if cplus else []
+            module = ["--module-name", "kernels", "-o", made, self.root / "tests" / "native" / "kernels.pyx"]
+            quietly([sys.executable, "-m", "cython", "-3", *language, *include, *module], cwd=self.root)
+        return made
+
+    def program(self, name, compiler, source, flags):
+        """Compile and link one program."""
+        made = self.build / name
+        kernels = self.kernels(cplus=compiler == "g++")
+        if not older(made, [kernels, *self.sources]):
+            return made
+        folders = [self.build, self.root / "include", source.parent, sysconfig.get_paths()["include"]]
+        compiled = self.build / f"{name}.o"
+        common = [*flags, "-g", "-ffunction-sections", "-fdata-sections", "-fno-strict-aliasing", "-Wno-unused-function", "-no-pie", "-fno-pie"]
+        quietly([compiler, *common, *(f"-I{folder}" for folder in folders), "-c", source, "-o", compiled])
+        link = [compiler, *common, "-Wl,--gc-sections", compiled]
+        stubs = self.stubs(made, [*link, "-Wl,--unresolved-symbols=ignore-all", "-o", made])
+        quietly([*link, stubs, "-o", made, "-lpthread"])
+        return made
+
+    def stubs(self, made, trial):
+        """Names of CPython that the program mentions and never reaches: as data, which cannot be run."""
+        quietly(trial)
+        names = [line.split()[-1] for line in quietly(["nm", "-u", made]).splitlines()]
+        wanted = [name for name in names if name.startswith(("Py", "_Py"))]
+        stubs = made.with_suffix(".stubs.s")
+        stubs.write_text('.data\n.section .note.GNU-stack,"",@progbits\n.data\n' + "".join(f".globl {name}\n{name}: .zero 256\n" for name in wanted))
+        return stubs
+
+    def model(self, relacy):
+        flags = ["-std=gnu++14", "-O2", "-DMT_MODEL=1", "-w", f"-isystem{relacy}"]
+        return self.program("model", "g++", self.root / "tests" / "native" / "model" / "model.cpp", flags)
+
+    def driver(self, sanitizer):
+        flags = ["-std=gnu11", "-O1", "-fno-omit-frame-pointer", "-DMT_DELAYS=1", SANITIZERS[sanitizer]]
+        return self.program(f"drive-{sanitizer}", "gcc", self.root / "tests" / "native" / "drive.c", flags)
+
+
+def run(command, seconds=None, extra=None, **options):
+    """Run a program with the sanitizers' options; its output is shown. 1: it found something or outlasted its time."""
+    environment = os.environ | {name: os.environ.get(name, value) for name, value in OPTIONS.items()} | (extra or {})
+    try:
+        return int(subprocess.run([str(part) for part in command], env=environment, timeout=seconds, check=False, **options).returncode != 0)
+    except subprocess.TimeoutExpired:
+        print(f"{command[0]}: not done after {seconds} s", file=sys.stderr)
+        return 1
+
+
+def drive(tree, sanitizer, arguments):
+    return run([tree.driver(sanitizer), *(arguments or ["-r", str(ROUNDS[sanitizer])])])
+
+
+def suite_under_asan(tree):
+    """tests/core with extension modules that are instrumented, in a build of their own; the interpreter is not, so its leaks are none of ours."""
+    base = tree.root / "build" / "asan"
+    places = ["--build-base", base, "--build-lib", base / "lib", "--build-temp", base / "temp"]
+    quietly([sys.executable, "setup.py", "-q", "build", *places], cwd=tree.root, env=os.environ | {"MANYTAIL_SANITIZE": "address"})
+    libraries = [quietly(["gcc", f"-print-file-name={name}"]).strip() for name in ("libasan.so", "libubsan.so")]
+    # The stack of a generator or a longjmp is none that ASan knows, so its fake stacks stay off under the interpreter.
+    options = {"ASAN_OPTIONS": "detect_leaks=0 halt_on_error=1 allocator_may_return_null=1", "PYTHONMALLOC": "malloc"}
+    suite = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tree.root / "tests" / "core"]
+    return run(suite, cwd=tree.root, extra=options | {"LD_PRELOAD": " ".join(libraries), "PYTHONPATH": str(base / "lib")})
+
+
+def asan(tree, arguments):
+    found = drive(tree, "asan", arguments)
+    return found if arguments else found or suite_under_asan(tree)
+
+
+def relacy():
+    """Where the headers of relacy lie; fetched once."""
+    script = Path(__file__).with_name("fetch_relacy.sh")
+    done = subprocess.run([str(script)], stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise BuildError(f"{script.name} found no relacy")
+    return done.stdout.strip()
+
+
+TARGETS = {
+    "tsan": lambda tree, arguments: drive(tree, "tsan", arguments),
+    "asan": asan,
+    "model": lambda tree, arguments: run([tree.model(relacy()), *arguments]),
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("target", choices=TARGETS)
+    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[1], help="the tree to test")
+    parser.add_argument("arguments", nargs="*", help="passed on to the program, after --")
+    options = parser.parse_args()
+    began = time.monotonic()
+    try:
+        found = TARGETS[options.target](Tree(options.root.resolve()), options.arguments)
+    except (BuildError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(f"{options.target}: {'FOUND SOMETHING' if found else 'nothing found'}, {time.monotonic() - began:.0f} s")
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
