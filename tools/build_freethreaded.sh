@@ -8,6 +8,9 @@
 # Standard output carries the path alone. Exit status 3: it cannot be had here; the last line on standard error says why.
 set -euo pipefail
 
+# Flags of a make that runs this script are not meant for CPython's: it needs the built-in rules that ours turns off.
+unset MAKEFLAGS MFLAGS MAKELEVEL
+
 readonly CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/manytail
 readonly PREFIX=$CACHE/cpython-3.13t
 readonly SUITE=trixie
@@ -78,7 +81,7 @@ build() {
     fetch_source
     cd source
     say "building CPython 3.13 without the GIL into $PREFIX (about two minutes; log: $CACHE/build.log)"
-    # The last step of `make install` bootstraps pip from wheels that Debian leaves out of the source; the interpreter is in place by then.
+    # Without ensurepip: Debian leaves the wheels that it unpacks out of the source.
     { ./configure -q --disable-gil --with-ensurepip=no --prefix="$PREFIX" CFLAGS=-O3 && make -j"$(nproc)" && make install; } >"$CACHE/build.log" 2>&1 ||
         unavailable "its build failed, see $CACHE/build.log"
     is_freethreaded "$PREFIX/bin/python3.13t" || unavailable "what was built has a GIL, see $CACHE/build.log"
