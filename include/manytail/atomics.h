@@ -75,4 +75,16 @@ MT_DEFINE_ATOMIC(uptr, uintptr_t, mt_atomic_uptr)
 #endif
 #define MT_CACHE_LINE 64
 
+/* Claim a cache line that will be written soon, while other work goes on. On x86-64 by hand: __builtin_prefetch(p, 1) is a
+ * read prefetch there, after which the store still has to take the line from the core that read it last. */
+static inline void mt_prefetch_write(void *p) {
+#if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" : : "m"(*(volatile char *)p));
+#elif defined(__GNUC__) || defined(__clang__)
+    __builtin_prefetch(p, 1);
+#else
+    (void)p;
+#endif
+}
+
 #endif

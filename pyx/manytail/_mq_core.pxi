@@ -7,10 +7,10 @@
 # waiters to be posted after unlocking.
 
 cdef enum:
-    # A getter without the GIL pauses 32, 64, 128, 256 times before it parks, some 5-20 us in all: about what parking and being
+    # A getter without the GIL pauses 64, 128, 256 times before it parks, some 5-20 us in all: about what parking and being
     # woken would cost. The first pause is long on purpose: a getter that looks after each item makes the putters' cache
     # line travel per item, one that lets the putter run ahead takes several for one look.
-    GETTER_SPIN_FIRST = 5
+    GETTER_SPIN_FIRST = 6
     GETTER_SPIN_LIMIT = 9
 
 # ---------------------------------------------------------------------------------------------------------------- locks
@@ -100,6 +100,8 @@ cdef bint putting_grow(queue *q, subqueue *s, int64_t tail_seq, int64_t n) noexc
         mt_chunk_link(s.tail, c)
     s.tail = c
     s.tail_idx = 0
+    putting_claim_lines(s, 8)
+    putting_claim_lines(s, AHEAD)
     s.size_class = size_class
     return True
 
@@ -117,6 +119,16 @@ cdef inline int64_t putting_room(subqueue *s, int64_t tail_seq) noexcept nogil:
     return maxsize - (tail_seq - s.out_seen)
 
 
+cdef enum:
+    AHEAD = 16      # slots: two cache lines
+
+
+cdef inline void putting_claim_lines(subqueue *s, uint32_t slot) noexcept nogil:
+    """A getter on another core read that memory last, and claiming a line back takes longer than eight puts."""
+    if not s.serial:
+        mt_prefetch_write(mt_chunk_items(s.tail) + slot)
+
+
 cdef inline int putting_one(queue *q, subqueue *s, uintptr_t item) noexcept nogil:
     # relaxed because: tail_seq is written under the put lock
     cdef int64_t tail_seq = mt_load_relaxed_i64(&s.tail_seq)
@@ -131,6 +143,7 @@ cdef inline int putting_one(queue *q, subqueue *s, uintptr_t item) noexcept nogi
             return MT_NOMEM
         c = s.tail
     mt_chunk_items(c)[s.tail_idx] = item
+    putting_claim_lines(s, s.tail_idx + AHEAD)
     if s.stamped:
         # relaxed because: only the order of the numbers counts
         mt_chunk_stamps(c)[s.tail_idx] = mt_fetch_add_relaxed_i64(&q.clock, 1)
@@ -403,8 +416,7 @@ cdef inline int taken_get(queue *q, uintptr_t *item, subqueue **tail, bint attac
     item[0] = taken_pop(q, s)
     tail[0] = s
     q.got += 1
-    left(q, s, 1, attached, wake)
-    taken_served(q, s)
+    taken_left_and_served(q, s, 1, attached, wake)
     taken_cascade(q, wake)
     return MT_OK
 
@@ -445,6 +457,20 @@ cdef void taken_served_run(queue *q, subqueue *s, int64_t n) noexcept nogil:
     taken_served(q, s)
 
 
+cdef inline void taken_left_and_served(queue *q, subqueue *s, int64_t n, bint attached, mt_waiter **wake) noexcept nogil:
+    """n items were popped: make room for putters, then go on with the turn."""
+    # A putter may use the room before the turn is looked at; a tail that ran empty loses the rest of its turn all the same.
+    cdef bint ran_empty = q.selection == MT_WEIGHTED and s.bounded and taken_count(s) == n
+    left(q, s, n, attached, wake)
+    if ran_empty:
+        s.turn = 1
+        n = 1
+    if n == 1:
+        taken_served(q, s)
+    else:
+        taken_served_run(q, s, n)
+
+
 cdef int64_t taken_get_many(queue *q, uintptr_t *items, int64_t n, bint attached, mt_waiter **wake) noexcept nogil:
     """What n gets would return, as far as there is something."""
     cdef int64_t got = 0, k
@@ -455,8 +481,7 @@ cdef int64_t taken_get_many(queue *q, uintptr_t *items, int64_t n, bint attached
             break
         k = taken_pop_run(q, s, items + got, run_length(q, s, n - got))
         got += k
-        left(q, s, k, attached, wake)
-        taken_served_run(q, s, k)
+        taken_left_and_served(q, s, k, attached, wake)
     q.got += got
     if got:
         taken_cascade(q, wake)

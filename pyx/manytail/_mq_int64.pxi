@@ -340,8 +340,7 @@ cdef class IndexMultiQueue(MultiQueue):
             key[0] = <PyObject *>s.key
             Py_INCREF_raw(key[0])
             self.q.got += k
-            left(self.q, s, k, True, &wake)
-            taken_served_run(self.q, s, k)
+            taken_left_and_served(self.q, s, k, True, &wake)
             taken_cascade(self.q, &wake)
         unlock_take(self.q)
         post_chain(wake)

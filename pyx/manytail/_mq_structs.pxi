@@ -20,6 +20,7 @@ cdef extern from "manytail/atomics.h" nogil:
     uint32_t mt_fetch_add_relaxed_u32(mt_atomic_u32 *, uint32_t)
     uint32_t mt_fetch_add_acq_rel_u32(mt_atomic_u32 *, uint32_t)
     uintptr_t mt_xchg_acq_rel_uptr(mt_atomic_uptr *, uintptr_t)
+    void mt_prefetch_write(void *)
     bint likely "MT_LIKELY" (bint)
     bint unlikely "MT_UNLIKELY" (bint)
 

@@ -877,16 +877,16 @@ cdef class SubQueue:
         cdef object whole = items
         cdef int64_t n
         cdef int r
-        if not self.s.mq.serial and isinstance(items, list):
-            whole = tuple(items)            # without the GIL another thread may change the list meanwhile
+        if isinstance(items, list) and (not self.s.serial or self.s.bounded):
+            # Another thread, or the code of an event loop that is woken, may change the list before all of it is in. Only
+            # with the GIL and without a bound it goes in at one try.
+            whole = tuple(items)
         n = len(whole)
         while True:
             r = self.put_part(whole, n, count)
             if r == MT_OK:
                 return 0
             if r == MT_FULL:
-                if isinstance(whole, list):
-                    whole = tuple(whole)    # from here on other threads run, and may change the list
                 r = wait_for_room(self.s.mq, self.s, deadline, True)
             if r != MT_OK:
                 refuse(r, self.s)

@@ -35,6 +35,8 @@ cdef extern from *:
 
 cdef enum:
     SLICE_US = 50000
+    FIRST_SLICE_US = 1000
+    LAST_SLICE_US = 100000
     LOCK_SPINS = 6                  # 63 pauses, a few hundred ns to 3 us: longer than any critical section of ours
 
 
@@ -117,8 +119,8 @@ cdef int park_once(mt_waiter *w, long long us, bint attached) noexcept nogil:
 
 cdef int waiter_park(mt_waiter *w, int64_t deadline, bint attached) noexcept nogil:
     """Sleep until posted: MT_OK. MT_TIMEOUT, or MT_INTERRUPTED with a Python exception set: not posted yet."""
-    cdef bint slices = attached and semaphores_miss_signals and PyThread_get_thread_ident() == main_thread
-    cdef long long us
+    cdef bint slices = attached and PyThread_get_thread_ident() == main_thread
+    cdef long long us, slice_us = FIRST_SLICE_US
     cdef int got
     if attached and run_signal_handlers() < 0:      # one that came before the sleep would not end it
         return MT_INTERRUPTED
@@ -127,13 +129,21 @@ cdef int waiter_park(mt_waiter *w, int64_t deadline, bint attached) noexcept nog
         if us < 0:
             # A post that came meanwhile is found by the caller, under the list's lock.
             return MT_TIMEOUT
-        if slices and us > SLICE_US:
-            us = SLICE_US
+        if slices and us > slice_us:
+            us = slice_us
         got = park_once(w, us, attached)
         if got == PY_LOCK_ACQUIRED:
             return MT_OK
         if attached and (got == PY_LOCK_INTR or slices) and run_signal_handlers() < 0:
             return MT_INTERRUPTED
+        # A signal that comes between giving up the interpreter and falling asleep does not end the sleep, so the main
+        # thread looks again after 1, 10 and 100 ms, and only then sleeps as long as it may (Windows: in slices for good).
+        if semaphores_miss_signals:
+            slice_us = SLICE_US
+        elif slice_us < LAST_SLICE_US:
+            slice_us *= 10
+        else:
+            slices = False
 
 
 cdef void waiter_await_post(mt_waiter *w, bint attached) noexcept nogil:
