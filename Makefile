@@ -20,7 +20,7 @@ C_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.h' '*.
 # pytest arguments of your own: make test ARGS='tests/core -k fairness'
 ARGS ?=
 
-.PHONY: help demo test bench lint typecheck test-freethreaded stress wakeups soak dist clean
+.PHONY: help demo test bench lint typecheck test-freethreaded stress wakeups soak tsan asan model mutants dist clean
 
 help: ## print this
 	@echo "make TARGET, where TARGET is one of"
@@ -68,6 +68,22 @@ SOAK_PYTHONS ?= $(BIN)/python
 MINUTES ?= 10
 soak: $(MADE)/bench ## random mixed loads for MINUTES=10, invariants checked, memory watched and plotted
 	$(BIN)/python bench/soak.py --minutes $(MINUTES) $(SOAK_PYTHONS) $(ARGS)
+
+tsan: $(MADE)/venv ## native threads drive the queues under ThreadSanitizer
+	@echo "--> native threads under ThreadSanitizer"
+	$(BIN)/python tools/native.py tsan $(ARGS)
+
+asan: $(MADE)/dev ## the same threads, then tests/core, under AddressSanitizer and UBSan
+	@echo "--> native threads and tests/core under AddressSanitizer and UBSan"
+	$(BIN)/python tools/native.py asan $(ARGS)
+
+model: $(MADE)/venv ## the kernels in a model checker: every schedule of a few threads within a bound
+	@echo "--> the kernels in the model checker"
+	$(BIN)/python tools/native.py model $(ARGS)
+
+mutants: $(MADE)/venv ## weaken and break the kernels in every way of tests/mutants.toml, and see what catches it
+	@echo "--> mutants"
+	$(BIN)/python tools/mutants.py $(ARGS)
 
 dist: $(MADE)/dev ## build the sdist, and a wheel from it, into dist/
 	@echo "--> building the sdist and a wheel from it"

@@ -1,0 +1,102 @@
+"""Breaks the kernels on purpose, one mutant of tests/mutants.toml at a time, in a copy of the tree, and says which check notices.
+
+    mutants.py [--checks tsan] [NAME_PART...]
+
+`make mutants` runs all of them. A mutant that no check catches, one that is said to be equivalent and is caught, and a pattern that no longer fits
+the source are failures: then a check does not bite, or the list is out of date.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+from native import BuildError, Tree, relacy
+
+ROOT = Path(__file__).resolve().parents[1]
+COPY = ROOT / "build" / "mutants"
+COPIED = ["include", "pyx", "tests/native"]
+DRIVE = ["-r", "100", "-d", "5"]  # a wake-up that is lost shows as a wait of 5 s
+SECONDS = 120  # for one check; outlasting it counts as caught: the mutant hangs
+
+
+def copy_tree():
+    shutil.rmtree(COPY, ignore_errors=True)
+    for folder in COPIED:
+        shutil.copytree(ROOT / folder, COPY / folder)
+    declared = COPY / "python" / "manytail"
+    declared.mkdir(parents=True)
+    for path in [*(ROOT / "python" / "manytail").glob("*.pxd"), ROOT / "python" / "manytail" / "__init__.py"]:
+        shutil.copy2(path, declared)
+
+
+def mutate(mutant):
+    """The mutant's file and what it was before."""
+    path = COPY / mutant["file"]
+    text = path.read_text()
+    times = text.count(mutant["old"])
+    if times != mutant.get("times", 1):
+        raise SystemExit(f"{mutant['name']}: its pattern stands {times} times in {mutant['file']}, expected {mutant.get('times', 1)}")
+    path.write_text(text.replace(mutant["old"], mutant["new"]))
+    return path, text
+
+
+def command(check):
+    """The program of a check, built from the mutated tree, with its arguments."""
+    tree = Tree(COPY)
+    if check == "tsan":
+        return [tree.driver("tsan"), *DRIVE]
+    suite, bound = check.removeprefix("model:").split()
+    return [tree.model(relacy()), "-b", bound, suite]
+
+
+def catches(check):
+    program = [str(part) for part in command(check)]
+    try:
+        return subprocess.run(program, capture_output=True, timeout=SECONDS, check=False).returncode != 0
+    except subprocess.TimeoutExpired:
+        return True
+
+
+def caught_by(mutant, allowed):
+    """The first of its checks that notices, or None."""
+    path, before = mutate(mutant)
+    try:
+        return next((check for check in mutant["checks"] if check.startswith(allowed) and catches(check)), None)
+    finally:
+        path.write_text(before)
+
+
+def verdict(mutant, check):
+    """(good, what to say)."""
+    if "equivalent" in mutant:
+        return check is None, f"equivalent: {mutant['equivalent']}" if check is None else f"SAID TO BE EQUIVALENT, caught by {check}"
+    return check is not None, f"caught by {check}" if check else "SURVIVED"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--checks", default="", help="only checks that begin so")
+    parser.add_argument("names", nargs="*", help="only mutants whose name contains one of these")
+    options = parser.parse_args()
+    mutants = tomllib.loads((ROOT / "tests" / "mutants.toml").read_text())["mutant"]
+    mutants = [mutant for mutant in mutants if not options.names or any(name in mutant["name"] for name in options.names)]
+    copy_tree()
+    bad = 0
+    for mutant in mutants:
+        began = time.monotonic()
+        try:
+            good, said = verdict(mutant, caught_by(mutant, options.checks))
+        except BuildError as error:
+            good, said = False, f"DOES NOT COMPILE\n{error}"
+        bad += not good
+        print(f"{time.monotonic() - began:4.0f} s  {mutant['name']}: {said}", flush=True)
+    print(f"mutants: {len(mutants)} run, {bad} amiss")
+    return int(bad != 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
