@@ -1,15 +1,17 @@
 """Long runs of the real multi-queues with unique values: none of the bad patterns, nothing left, nothing lost.
 
-MANYTAIL_ITEMS says how many items each putter puts (default 2,000).
+MANYTAIL_ITEMS says how many items each putter puts (default 1,000).
 """
 import functools
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from queue import Empty
 from typing import Any
 
 import pytest
-from support.threads import switching_often
 
 from linear.history import Call, Planned, Raised, record
 from linear.patterns import Got, Nothing, Put, bad_patterns
@@ -17,7 +19,7 @@ from linear.plans import PUTTING, TAKING
 from linear.toys import Forgetful, NewestFirst, StaleEmpty, Toy, Twice
 from manytail import IndexMultiQueue, MultiQueue
 
-ITEMS = int(os.environ.get("MANYTAIL_ITEMS", "2000"))
+ITEMS = int(os.environ.get("MANYTAIL_ITEMS", "1000"))
 
 pytestmark = pytest.mark.thread_unsafe(reason="changes the switch interval and starts threads")
 
@@ -34,7 +36,7 @@ def run(new: Any, items: int, tails: int, putters: int, getters: int, maxsize: i
     share = putters * items // getters
     waits = {"timeout": 30} if maxsize else {"block": False}
     taking = Planned("get", (), functools.partial(queue.get_with_key, **waits), TAKING)
-    with switching_often():
+    with switching():
         takers = [[taking] * share for _ in range(getters)]
         calls = record(lists + takers) if beside else numbered(record(lists), record(takers))
     puts = [Put(call.args[1], call.args[0], call.start, call.end, priority[call.args[0]]) for call in calls if call.name == "put"]
@@ -43,6 +45,17 @@ def run(new: Any, items: int, tails: int, putters: int, getters: int, maxsize: i
     nothings = [Nothing(call.start, call.end) for call in gets if isinstance(call.result, Raised)]
     left, nothing = rest(queue, max(call.end for call in calls))
     return bad_patterns(puts, gots + left, [*nothings, nothing])
+
+
+@contextmanager
+def switching() -> Iterator[None]:
+    """Often, but not as often as can be: with many threads that run all the time the GIL would do nothing but change hands."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(5e-5)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def numbered(first: list[Call], second: list[Call]) -> list[Call]:
