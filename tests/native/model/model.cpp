@@ -256,7 +256,6 @@ struct interrupted_getter : giving_up<interrupted_getter> {
 /* ------------------------------------------------------------------------------------------------------ bounded tails */
 /* A full tail, two putters that wait, a getter that takes one by one: who frees a place sees who waits for it. */
 struct room : queue_suite<room, 2> {
-    static const unsigned bound = 3;
     void before() {
         begin(1);
         put(a, 0);
