@@ -38,12 +38,10 @@ class Plan:
         keys = "abc"[:rng.randint(1, 3)]
         bounded = rng.random() < 0.6
         tails = [Tail(key, rng.choice([0, 0, 1]), rng.choice([0, 1, 2]) if bounded else 0, rng.randint(1, 3), rng.random() < 0.8) for key in keys]
-        # Where a get and a put of one bounded tail meet, "it runs empty and loses the rest of its turn" has no one instant.
-        self.spec = MultiQueueSpec(tails, "round_robin" if bounded else rng.choice(["round_robin", "weighted"]), bounded)
+        self.spec = MultiQueueSpec(tails, rng.choice(["round_robin", "weighted"]), bounded)
         weights = ITEMS | CHANGES if self.changes else ITEMS
-        # A task that is done before it is got, and taken away where a put waits for its room: what counts as done has no one instant.
-        left_out = "task_done" if bounded else "maxsize"
-        weights = {name: weight for name, weight in weights.items() if name != left_out}
+        if not bounded:
+            weights = {name: weight for name, weight in weights.items() if name != "maxsize"}
         numbers = iter(range(1, 1_000_000))
         self.lists = [[self._call(rng, weights, keys, numbers) for _ in range(self.calls)] for _ in range(self.threads)]
         # Who shuts down must get there: none of its calls waits for ever.
