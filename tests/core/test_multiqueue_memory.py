@@ -303,8 +303,9 @@ def test_collecting_while_threads_put_and_get():
 
     with Threads() as threads:
         getters = [threads.start(get_all) for _ in range(3)]
-        putters = [threads.start(put_all, tail) for tail in tails]
-        while any(putter.is_alive() for putter in putters):
+        for tail in tails:
+            threads.start(put_all, tail)
+        for _ in range(30):         # not without an end: without the GIL each one stops the threads, and they would crawl
             gc.collect()
         assert sum(getter.result() for getter in getters) == 3 * sum(range(total))
 
