@@ -4,6 +4,8 @@ import sys
 import pytest
 from support.process import run_script
 
+pytestmark = pytest.mark.thread_unsafe(reason="processes of their own; four of each at a time show nothing more")
+
 needs_fork = pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="no os.fork here")
 
 # A child reports with its exit status: 0 if its function returned, 1 with a traceback if it raised. `alarm` kills a child that hangs.
