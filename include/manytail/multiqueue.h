@@ -84,7 +84,7 @@ typedef struct mt_subqueue {
     int64_t priority;                        /* take lock; kept for a detached handle */
     mt_waitlist putters;                     /* put lock */
     mt_atomic_u32 putters_waiting;           /* putters.n, for getters to look at without the put lock */
-    struct mt_subqueue *all_next, *all_prev; /* every attached tail of mq, in the order they were added; take lock */
+    struct mt_subqueue *all_next, *all_prev; /* among mq's attached tails in the order they were added, or its gone ones */
     void *owner;                             /* the Python SubQueue (borrowed: it outlives this), or NULL */
     void *key;                               /* its key (borrowed from the owner), or NULL */
 } mt_subqueue;
@@ -107,7 +107,7 @@ typedef struct mt_multiqueue {
     int64_t done;            /* task_done calls */
     uint32_t shut;           /* no more puts; take lock */
     mt_atomic_u32 refs;      /* handles that keep this memory */
-    mt_subqueue *graveyard;  /* nogil API: removed tails, freed with the queue (all_next links them) */
+    mt_subqueue *gone;       /* detached tails that are not freed yet, linked by all_next; take lock */
     struct mt_multiqueue *reg_next, *reg_prev; /* every queue of the process, for fork; under the registry's lock */
     /* -- written by putters of any tail ---------------------------------------------------------------------------- */
     char pad1[MT_CACHE_LINE];

@@ -38,9 +38,8 @@ cdef void mt_multiqueue_destroy(mt_multiqueue *mq, mt_drop drop, void *arg) noex
         return
     while q.all_first != NULL:
         mt_multiqueue_remove(mq, <mt_subqueue *>q.all_first, drop, arg)
-    while q.graveyard != NULL:
-        s = q.graveyard
-        q.graveyard = s.all_next
+    while q.gone != NULL:
+        s = q.gone
         drop_left_chunks(q, s)
         free_tail(s, False)
     drop_queue(q, False)
@@ -77,12 +76,7 @@ cdef int mt_multiqueue_remove(mt_multiqueue *mq, mt_subqueue *tail, mt_drop drop
     if s == NULL or s.mq != q or not detach_tail(q, s, False):
         return MT_BADARG
     drop_items(q, s, drop, arg)
-    # Putters may still be on their way out of the structure, so it stays until the queue goes.
-    lock_take(q, False)
-    s.all_next = q.graveyard
-    q.graveyard = s
-    unlock_take(q)
-    return MT_OK
+    return MT_OK        # putters may still be on their way out of the structure, so it stays until the queue goes
 
 
 cdef inline int64_t deadline_in(int64_t timeout_ns) noexcept nogil:

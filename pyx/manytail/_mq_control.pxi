@@ -3,10 +3,13 @@
 
 # ------------------------------------------------------------------------------------------------ the registry, for fork
 # Every queue of the process is linked here. When os.fork() is called no attached thread is half way through an operation:
-# with the GIL because the forking thread has it, without because CPython stops the world first, and nothing of ours
-# detaches with a structure half changed. Detached bulk operations are counted: fork waits until none is inside, and
-# while it is pending new ones stay attached. So the child starts with whole structures; it forgets locks and waiters of
-# threads that it does not have. Threads that are unknown to the interpreter (nogil API) cannot be waited for.
+# with the GIL because the forking thread has it, without because CPython stops the world first. Detached threads are one of
+# three things. In a bulk operation: those are counted, fork waits until none is inside, and while it is pending new ones
+# stay attached. Parked as waiters: nothing is half done. Or they wait for a put lock with the take lock held: what they left
+# undone there is at most that a tail's place in its ring does not say yet what `unknown`, enabled and the items say, because
+# whatever else an operation changes it changes before or after that wait as a whole; the child's mend_tail() finishes it.
+# So the child has whole structures, and forgets the locks and waiters of threads that it does not have.
+# Threads that are unknown to the interpreter (nogil API) cannot be waited for.
 cdef mt_lock registry_lock
 cdef queue *registry_first = NULL
 
@@ -112,6 +115,22 @@ cdef void release_bulks() noexcept nogil:
     unlock_bulk()
 
 
+cdef void reset_tails(subqueue *s, unsigned long me) noexcept nogil:
+    while s != NULL:
+        mt_lock_reset(&s.put_lock)
+        mt_waitlist_keep_thread(&s.putters, me)
+        mt_xchg_seq_cst_u32(&s.putters_waiting, <uint32_t>s.putters.n)  # pairs with: mt_load_seq_cst in left
+        s = s.all_next
+
+
+cdef void mend_tail(queue *q, subqueue *s) noexcept nogil:
+    """Bring its place in the ring in line with what else is known of it."""
+    if not s.enabled or s.gate & MT_GATE_STOPPED:
+        taken_hide(q, s)
+    elif not s.ready.listed:
+        taken_unlisted(q, s)
+
+
 cdef void forget_other_threads(unsigned long me) noexcept nogil:
     """In the child: locks are free, nobody waits but event loops of the one thread that is left."""
     cdef queue *q = registry_first
@@ -120,11 +139,11 @@ cdef void forget_other_threads(unsigned long me) noexcept nogil:
         mt_lock_reset(&q.take_lock)
         mt_waitlist_keep_thread(&q.getters, me)
         mt_waitlist_keep_thread(&q.joiners, me)
+        reset_tails(q.all_first, me)
+        reset_tails(q.gone, me)
         s = q.all_first
-        while s != NULL:
-            mt_lock_reset(&s.put_lock)
-            mt_waitlist_keep_thread(&s.putters, me)
-            mt_xchg_seq_cst_u32(&s.putters_waiting, <uint32_t>s.putters.n)  # pairs with: mt_load_seq_cst in left
+        while s != NULL and not q.serial:
+            mend_tail(q, s)
             s = s.all_next
         q = q.reg_next
     mt_lock_reset(&registry_lock)
@@ -200,6 +219,7 @@ cdef void taken_link(queue *q, subqueue *s) noexcept nogil:
 
 
 cdef void taken_unlink(queue *q, subqueue *s) noexcept nogil:
+    """From the attached tails to the gone ones."""
     s.attached = 0
     if s.all_prev != NULL:
         s.all_prev.all_next = s.all_next
@@ -211,6 +231,20 @@ cdef void taken_unlink(queue *q, subqueue *s) noexcept nogil:
         q.all_last = s.all_prev
     q.nsubs -= 1
     q.nenabled -= s.enabled
+    s.all_prev = NULL
+    s.all_next = q.gone
+    if q.gone != NULL:
+        q.gone.all_prev = s
+    q.gone = s
+
+
+cdef void taken_unlink_gone(queue *q, subqueue *s) noexcept nogil:
+    if s.all_prev != NULL:
+        s.all_prev.all_next = s.all_next
+    else:
+        q.gone = s.all_next
+    if s.all_next != NULL:
+        s.all_next.all_prev = s.all_prev
 
 
 cdef bint detach_tail(queue *q, subqueue *s, bint attached) noexcept nogil:
@@ -247,6 +281,10 @@ cdef inline void putting_notify_all(subqueue *s, mt_waiter **wake) noexcept nogi
 cdef void free_tail(subqueue *s, bint attached) noexcept nogil:
     """The last handle of a detached, emptied tail."""
     cdef queue *q = s.mq
+    if s.gate & MT_GATE_DETACHED:       # else it never was attached
+        lock_take(q, attached)
+        taken_unlink_gone(q, s)
+        unlock_take(q)
     mt_free_aligned(s)
     drop_queue(q, attached)
 
@@ -287,9 +325,10 @@ cdef int set_priority(queue *q, subqueue *s, int64_t priority, bint attached) no
             s.turn = 0
             mt_ready_leave_level(&q.ready, s.ready.level)
             s.ready.level = level
+            s.priority = priority
             if listed and not taken_forget(q, s):
                 taken_list(q, s)
-    if r == MT_OK:
+    elif not s.attached:
         s.priority = priority
     unlock_take(q)
     return r
@@ -389,6 +428,8 @@ cdef bint discard_at(queue *q, subqueue *s, mt_chunk *c, uint32_t i, uintptr_t i
         mt_chunk_kill(c, i)
         s.ndead += 1
         s.has_dead = 1
+        if s.attached:
+            taken_count_away(q, 1)
         left(q, s, 1, attached, &wake)
         if s.ready.listed:
             if taken_empty(s):
@@ -397,7 +438,6 @@ cdef bint discard_at(queue *q, subqueue *s, mt_chunk *c, uint32_t i, uintptr_t i
                 taken_rekey(q, s)
         taken_drop_dead_chunk(q, s, c)
         if s.attached:
-            taken_count_away(q, 1)
             taken_finish(q, &wake)
     unlock_take(q)
     if wake != NULL:
@@ -511,11 +551,11 @@ cdef void shut_queue(queue *q, bint stop, bint attached) noexcept nogil:
     cdef mt_waiter *wake = NULL
     cdef subqueue *s
     lock_take(q, attached)
-    q.shut = 1
     s = q.all_first
     while s != NULL:
         lock_put(q, s, attached)        # all of them, before the first is shut
         s = s.all_next
+    q.shut = 1
     s = q.all_first
     while s != NULL:
         shut_tail(q, s, stop, &wake)

@@ -481,8 +481,8 @@ cdef int64_t taken_get_many(queue *q, uintptr_t *items, int64_t n, bint attached
             break
         k = taken_pop_run(q, s, items + got, run_length(q, s, n - got))
         got += k
+        q.got += k
         taken_left_and_served(q, s, k, attached, wake)
-    q.got += got
     if got:
         taken_cascade(q, wake)
     return got

@@ -131,7 +131,7 @@ cdef extern from "manytail/multiqueue.h" nogil:
         int64_t nsubs, nenabled, gone_put, taken_away, done
         uint32_t shut
         mt_atomic_u32 refs
-        subqueue *graveyard
+        subqueue *gone
         queue *reg_next
         queue *reg_prev
         mt_atomic_i64 clock

@@ -148,9 +148,6 @@ assert not queue.is_shutdown
 """)
 
 
-# KNOWN DEFECT: without the GIL about one run in three ends with a child that hangs; whether it is ours or CPython 3.13t's is open.
-@pytest.mark.xfail(not getattr(sys, "_is_gil_enabled", lambda: True)(), run=False, strict=False,
-                   reason="a child hangs now and then without the GIL: open")
 @needs_fork
 def test_forking_again_and_again_while_others_put_and_get():
     fork("""
