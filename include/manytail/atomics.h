@@ -74,6 +74,11 @@ MT_DEFINE_ATOMIC(uptr, uintptr_t, mt_atomic_uptr)
 #define MT_INLINE static __forceinline
 #endif
 #define MT_CACHE_LINE 64
+#if defined(_MSC_VER)
+#define MT_THREAD_LOCAL __declspec(thread)
+#else
+#define MT_THREAD_LOCAL __thread
+#endif
 
 /* Claim a cache line that will be written soon, while other work goes on. On x86-64 by hand: __builtin_prefetch(p, 1) is a
  * read prefetch there, after which the store still has to take the line from the core that read it last. */

@@ -10,13 +10,8 @@
 
 #include <stdint.h>
 
+#include "atomics.h"
 #include "backoff.h"
-
-#if defined(_MSC_VER)
-#define MT_THREAD_LOCAL __declspec(thread)
-#else
-#define MT_THREAD_LOCAL __thread
-#endif
 
 static MT_THREAD_LOCAL uint64_t mt_delay_state;
 
