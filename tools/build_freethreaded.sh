@@ -11,13 +11,12 @@ set -euo pipefail
 # Flags of a make that runs this script are not meant for CPython's: it needs the built-in rules that ours turns off.
 unset MAKEFLAGS MFLAGS MAKELEVEL
 
-readonly CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/manytail
+readonly WHAT="free-threaded CPython"
+source "$(dirname "${BASH_SOURCE[0]}")/debian.sh"
+
 readonly PREFIX=$CACHE/cpython-3.13t
-readonly SUITE=trixie
 readonly HEADERS=(libssl-dev zlib1g-dev libffi-dev libsqlite3-dev libbz2-dev liblzma-dev dpkg-dev)
 
-say() { printf '%s\n' "$*" >&2; }
-unavailable() { say "no free-threaded CPython: $*"; exit 3; }
 is_freethreaded() { "$1" -c 'import sys, sysconfig; sys.exit(not sysconfig.get_config_var("Py_GIL_DISABLED"))' 2>/dev/null; }
 
 find_existing() {
@@ -51,24 +50,9 @@ install_headers() {
         unavailable "apt-get could not install ${missing[*]}"
 }
 
-# The mirror of the machine's own Debian entry.
-debian_mirror() {
-    apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | awk '/\/debian\/?$/ { print; exit }'
-}
-
 fetch_source() { # into the working directory
-    local uri keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-    uri=$(debian_mirror)
-    [[ -n $uri ]] || unavailable "apt knows no Debian mirror to take the source from"
-    mkdir -p apt/state/lists/partial apt/cache/archives/partial
-    {
-        printf 'Types: deb-src\nURIs: %s\nSuites: %s\nComponents: main\n' "$uri" "$SUITE"
-        if [[ -e $keyring ]]; then printf 'Signed-By: %s\n' "$keyring"; fi
-    } >apt/debian.sources
-    local own=(-o "Dir::State=$PWD/apt/state" -o "Dir::Cache=$PWD/apt/cache" -o "Dir::Etc::SourceList=$PWD/apt/debian.sources"
-        -o Dir::Etc::SourceParts=/dev/null -o Dir::Etc::Preferences=/dev/null -o Dir::Etc::PreferencesParts=/dev/null -o "APT::Sandbox::User=$(id -un)")
-    apt-get "${own[@]}" update >&2 || unavailable "the index of Debian $SUITE cannot be read"
-    apt-get "${own[@]}" source --download-only python3.13 >&2 || unavailable "Debian $SUITE gives no source of python3.13"
+    debian_apt_open deb-src
+    debian_apt source --download-only python3.13 >&2 || unavailable "Debian $SUITE gives no source of python3.13"
     # apt has checked the sums against the signed index; dpkg-source would ask for the maintainer's own key.
     dpkg-source --no-check -x python3.13_*.dsc source >&2
 }

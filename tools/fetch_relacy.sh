@@ -6,32 +6,14 @@
 # Exit status 3: it cannot be had here; the last line on standard error says why.
 set -euo pipefail
 
-readonly CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/manytail
+readonly WHAT=relacy
+source "$(dirname "${BASH_SOURCE[0]}")/debian.sh"
+
 readonly FOUND=$CACHE/relacy/usr/include
-readonly SUITE=trixie
-
-say() { printf '%s\n' "$*" >&2; }
-unavailable() { say "no relacy: $*"; exit 3; }
-
-# The mirror of the machine's own Debian entry.
-debian_mirror() {
-    apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | awk '/\/debian\/?$/ { print; exit }'
-}
 
 fetch() { # into the working directory
-    local uri keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-    uri=$(debian_mirror)
-    [[ -n $uri ]] || unavailable "apt knows no Debian mirror to take it from"
-    mkdir -p apt/state/lists/partial apt/cache/archives/partial
-    {
-        printf 'Types: deb\nURIs: %s\nSuites: %s\nComponents: main\n' "$uri" "$SUITE"
-        if [[ -e $keyring ]]; then printf 'Signed-By: %s\n' "$keyring"; fi
-    } >apt/debian.sources
-    local own=(-o "Dir::State=$PWD/apt/state" -o "Dir::State::status=/var/lib/dpkg/status" -o "Dir::Cache=$PWD/apt/cache"
-        -o "Dir::Etc::SourceList=$PWD/apt/debian.sources" -o Dir::Etc::SourceParts=/dev/null -o Dir::Etc::Preferences=/dev/null
-        -o Dir::Etc::PreferencesParts=/dev/null -o "APT::Sandbox::User=$(id -un)")
-    apt-get "${own[@]}" update >&2 || unavailable "the index of Debian $SUITE cannot be read"
-    apt-get "${own[@]}" download relacy-dev >&2 || unavailable "Debian $SUITE gives no relacy-dev"
+    debian_apt_open deb
+    debian_apt download relacy-dev >&2 || unavailable "Debian $SUITE gives no relacy-dev"
     dpkg-deb -x relacy-dev_*.deb unpacked
 }
 

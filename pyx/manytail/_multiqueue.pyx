@@ -35,6 +35,7 @@ from operator import index
 from types import GenericAlias
 from typing import NamedTuple
 
+from manytail._wait import until_posted
 from manytail.errors import Empty, Full, ShutDown
 
 include "_mq_structs.pxi"
@@ -489,14 +490,7 @@ cdef class MultiQueue:
                 await self._until_ready()
 
     async def _until_ready(self):
-        waiter = LoopWaiter(running_loop(), self._pass_on)
-        if not self._enrol(waiter):
-            return
-        try:
-            await waiter.future
-        except BaseException:
-            self._withdraw(waiter)
-            raise
+        await until_posted(LoopWaiter(running_loop(), self._pass_on), self._enrol, self._withdraw)
 
     def _pass_on(self):
         pass_on_to_getter(self.q, True)
@@ -565,14 +559,7 @@ cdef class MultiQueue:
 
     async def ajoin(self):
         """join for coroutines."""
-        waiter = LoopWaiter(running_loop(), nothing_to_pass_on)
-        if not self._enrol_joiner(waiter):
-            return
-        try:
-            await waiter.future
-        except BaseException:
-            self._withdraw_joiner(waiter)
-            raise
+        await until_posted(LoopWaiter(running_loop(), nothing_to_pass_on), self._enrol_joiner, self._withdraw_joiner)
 
     def _enrol_joiner(self, LoopWaiter waiter not None):
         cdef bint unfinished
@@ -911,14 +898,7 @@ cdef class SubQueue:
                 await self._until_room()
 
     async def _until_room(self):
-        waiter = LoopWaiter(running_loop(), self._pass_on)
-        if not self._enrol(waiter):
-            return
-        try:
-            await waiter.future
-        except BaseException:
-            self._withdraw(waiter)
-            raise
+        await until_posted(LoopWaiter(running_loop(), self._pass_on), self._enrol, self._withdraw)
 
     def _pass_on(self):
         pass_on_to_putter(self.s.mq, self.s, True)

@@ -92,6 +92,18 @@ cdef class LoopWaiter:
             self.on_lost()
 
 
+async def until_posted(LoopWaiter waiter not None, enrol, withdraw):
+    """Wait in the waiter's loop. enrol(waiter) queues it, or returns False if there is nothing to wait for; withdraw(waiter) takes it off
+    again when the wait is cancelled, and passes on a wake-up that came meanwhile."""
+    if not enrol(waiter):
+        return
+    try:
+        await waiter.future
+    except BaseException:
+        withdraw(waiter)
+        raise
+
+
 def set_done(future):
     if not future.done():
         future.set_result(None)
