@@ -1,0 +1,531 @@
+"""Selectors: the SQL-92 subset of JMS, over the headers of an entry, compiled once into closures.
+
+    condition := condition OR condition | condition AND condition | NOT condition | (condition) | header
+               | value (= | <> | < | <= | > | >=) value
+               | value [NOT] BETWEEN value AND value
+               | header [NOT] IN (literal, ...)
+               | header [NOT] LIKE 'pattern' [ESCAPE 'character']
+               | header IS [NOT] NULL
+    value     := value (+ | - | * | /) value | (+ | -) value | (value) | literal | header
+    literal   := 'it''s' | 57 | 0x39 | 071 | 7.5 | 7E3 | TRUE | FALSE
+    header    := a Java identifier, case-sensitive, or any name in double quotes: "content-type"
+
+Keywords may be written in any case. A header that is missing or None is NULL. `JMSPriority` is the entry's priority unless a
+header has that name.
+
+Semantics are those of JMS 2.0, section 3.8.1:
+- AND, OR and NOT are three-valued. What compares or computes with NULL is unknown; only a selector that is true selects.
+- Numbers compare with numbers, exact with approximate ones too; strings with strings and booleans with booleans by = and <> only.
+  Any other pair compares false, also by <>. A literal that cannot fit where it stands is refused when the selector is compiled.
+- A header that stands as a condition is compared with TRUE.
+- Exact division truncates toward zero, as in Java. Exact numbers do not overflow.
+JMS leaves open: division by zero and arithmetic with what is no number give NULL. A header that is neither number, string nor
+boolean is not NULL and compares false with everything.
+
+Progress: evaluation takes no lock, allocates only what arithmetic allocates, and may run in any number of threads at once.
+"""
+from __future__ import annotations
+
+import functools
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from lark import Lark, Token
+    from lark.exceptions import UnexpectedInput
+
+Headers = Mapping[str, Any]
+Evaluate = Callable[[Headers], Any]  # a condition gives True, False or None; a value what `_plain` may give
+
+MAX_DEPTH = 100  # of closures that call closures: far from the interpreter's limit, wherever a get comes from
+
+
+class Selectable(Protocol):
+    """What a selector looks at of an entry."""
+
+    @property
+    def headers(self) -> Headers: ...
+    @property
+    def priority(self) -> int: ...
+
+
+def compile_selector(text: str) -> Callable[[Selectable], bool]:
+    """A function of an entry that says whether the selector `text` is true for it.
+
+    TypeError if text is not a str, ValueError with the place if it is not a selector, ImportError if lark is not installed."""
+    if not isinstance(text, str):
+        raise TypeError(f"selector: {text!r} (expected: a str)")
+    parser = _parser()
+    from lark.exceptions import UnexpectedInput
+
+    try:
+        condition = _as_condition(parser.parse(text))  # type: ignore[arg-type]  # the builder makes operands, not trees
+    except UnexpectedInput as error:
+        place, what = _syntax_error(text, error)
+    except _Refused as error:
+        place, what = error.place, error.what
+    else:
+        return _selector(condition, uses_priority="JMSPriority" in condition.names)
+    raise ValueError(_message(text, place, what))
+
+
+def _selector(condition: _Operand, *, uses_priority: bool) -> Callable[[Selectable], bool]:
+    evaluate = condition.evaluate
+
+    def selects(entry: Selectable) -> bool:
+        return evaluate(entry.headers) is True
+
+    def selects_with_priority(entry: Selectable) -> bool:
+        return evaluate({"JMSPriority": entry.priority, **entry.headers}) is True
+
+    return selects_with_priority if uses_priority else selects
+
+
+# ------------------------------------------------------------------------------------------------ grammar
+GRAMMAR = r"""
+?start: either
+?either: both (OR both)*
+?both: inverse (AND inverse)*
+?inverse: NOT inverse -> negation
+        | predicate
+?predicate: sum
+    | sum (EQUAL | ORDER) sum -> comparison
+    | sum [NOT] BETWEEN sum AND sum -> between
+    | sum [NOT] IN "(" literal ("," literal)* ")" -> among
+    | sum [NOT] LIKE STRING [ESCAPE STRING] -> like
+    | sum IS [NOT] NULL -> is_null
+?sum: term (SIGN term)*
+?term: factor (SCALE factor)*
+?factor: SIGN factor -> signed
+       | primary
+?primary: constant
+        | NAME -> header
+        | QUOTED_NAME -> header
+        | "(" either ")"
+?constant: number
+         | STRING -> string
+         | TRUE -> boolean
+         | FALSE -> boolean
+?number: FLOAT -> approximate
+       | INTEGER -> exact
+?literal: constant
+        | SIGN number -> signed
+
+EQUAL.2: "=" | "<>"
+ORDER: "<=" | ">=" | "<" | ">"
+SIGN: "+" | "-"
+SCALE: "*" | "/"
+FLOAT.2: /(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?|[0-9]+[eE][+-]?[0-9]+[fFdD]?|[0-9]+[fFdD]/
+INTEGER: /0[xX][0-9a-fA-F]+[lL]?|[0-9]+[lL]?/
+STRING: /'(?:[^']|'')*'/
+QUOTED_NAME: /"(?:[^"]|"")+"/
+NAME: /(?:[^\W\d]|\$)[\w$]*/
+%declare AND OR NOT BETWEEN IN LIKE ESCAPE IS NULL TRUE FALSE
+%ignore /\s+/
+"""
+KEYWORDS = frozenset(["AND", "OR", "NOT", "BETWEEN", "IN", "LIKE", "ESCAPE", "IS", "NULL", "TRUE", "FALSE"])
+
+
+@functools.cache
+def _parser() -> Lark:
+    """Made with the first selector; a parse keeps all its state in itself, so that threads may share it."""
+    try:
+        from lark import Lark
+    except ImportError as error:
+        raise ImportError("a selector that is a string needs lark: pip install 'manytail[selectors]'; a callable needs nothing") from error
+
+    def keyword(name: Token) -> Token:
+        word = name.upper()
+        return name.update(type=word) if word in KEYWORDS else name
+
+    return Lark(GRAMMAR, parser="lalr", lexer="basic", transformer=_Rules(), lexer_callbacks={"NAME": keyword}, maybe_placeholders=True)
+
+
+class _Rules:
+    """What the parser calls for each rule with the list of its parts: the builder's method of that name, with the parts as arguments."""
+
+    def __getattr__(self, rule: str) -> Callable[[list[Any]], _Operand]:
+        build = getattr(_Builder(), rule)
+        return lambda parts: build(*parts)
+
+
+# ------------------------------------------------------------------------------------------------ operands
+NUMBER, STRING, BOOLEAN, ANY = "a number", "a string", "a condition", "a header"  # kinds, as errors call them
+
+
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """A part of a selector: how to evaluate it, what it can be, and where it begins."""
+
+    kind: str
+    evaluate: Evaluate
+    place: int
+    depth: int = 1
+    names: frozenset[str] = frozenset()
+    constant: Any = None  # of a literal
+    name: str | None = None  # of a header
+
+
+class _Refused(Exception):
+    """The text parses but means nothing. Leaves this file as a ValueError."""
+
+    def __init__(self, place: int, what: str) -> None:
+        super().__init__(what)
+        self.place, self.what = place, what
+
+
+def _plain(value: Any) -> Any:
+    """The value as None, bool, int, float or str; what is none of these is returned as it came and compares false with everything."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, Integral):  # bool is one of the types that do not come here
+        return int(value)
+    if isinstance(value, Real | Decimal):
+        return float(value)
+    return value
+
+
+PLAIN = frozenset([type(None), bool, int, float, str])
+KINDS = {bool: BOOLEAN, int: NUMBER, float: NUMBER, str: STRING}
+
+
+def _header(name: str) -> Evaluate:
+    def header(headers: Headers) -> Any:
+        value = headers.get(name)
+        return value if type(value) in PLAIN else _plain(value)
+
+    return header
+
+
+def _always(value: Any) -> Evaluate:
+    return lambda headers: value
+
+
+def _made(kind: str, evaluate: Evaluate, parts: Sequence[_Operand], place: int) -> _Operand:
+    depth = 1 + max(part.depth for part in parts)
+    if depth > MAX_DEPTH:
+        raise _Refused(place, f"more than {MAX_DEPTH} levels deep")
+    return _Operand(kind, evaluate, place, depth, frozenset().union(*(part.names for part in parts)))
+
+
+def _folded(made: _Operand, parts: Sequence[_Operand]) -> _Operand:
+    """Arithmetic on literals alone is done once."""
+    if any(part.constant is None for part in parts):
+        return made
+    value = made.evaluate({})
+    return _Operand(NUMBER, _always(value), made.place, constant=value)
+
+
+def _as_condition(operand: _Operand) -> _Operand:
+    if operand.kind == ANY:
+        return _made(BOOLEAN, _compared("=", operand, _Operand(BOOLEAN, _always(True), operand.place, constant=True)), [operand], operand.place)
+    return _expect(operand, BOOLEAN)
+
+
+def _expect(operand: _Operand, kind: str) -> _Operand:
+    if operand.kind not in (kind, ANY):
+        raise _Refused(operand.place, f"{operand.kind} (expected: {kind})")
+    return operand
+
+
+def _expect_header(operand: _Operand, before: str) -> str:
+    if operand.name is None:
+        raise _Refused(operand.place, f"{operand.kind} (expected: a header before {before})")
+    return operand.name
+
+
+class _Builder:
+    """The grammar's rules, called by the parser bottom-up with tokens and operands: no syntax tree is ever there."""
+
+    def header(self, token: Token) -> _Operand:
+        name = str(token) if token.type == "NAME" else token[1:-1].replace('""', '"')
+        return _Operand(ANY, _header(name), _start(token), names=frozenset([name]), name=name)
+
+    def string(self, token: Token) -> _Operand:
+        return _literal(STRING, _unquoted(token), token)
+
+    def exact(self, token: Token) -> _Operand:
+        digits = token.rstrip("lL").lower()
+        base = 16 if digits.startswith("0x") else 8 if digits.startswith("0") else 10
+        try:
+            return _literal(NUMBER, int(digits, base), token)
+        except ValueError:
+            raise _Refused(_start(token), f"{token} (expected: an octal number after the leading 0, at most 4300 digits)") from None
+
+    def approximate(self, token: Token) -> _Operand:
+        return _literal(NUMBER, float(token.rstrip("fFdD")), token)
+
+    def boolean(self, token: Token) -> _Operand:
+        return _literal(BOOLEAN, token.type == "TRUE", token)
+
+    # ---------------------------------------------------------------- conditions
+    def either(self, first: _Operand, *rest: Any) -> _Operand:
+        return self._joined(_any_of, first, rest)
+
+    def both(self, first: _Operand, *rest: Any) -> _Operand:
+        return self._joined(_all_of, first, rest)
+
+    def _joined(self, join: Callable[[Sequence[Evaluate]], Evaluate], first: _Operand, rest: Sequence[Any]) -> _Operand:
+        parts = [_as_condition(part) for part in (first, *rest[1::2])]
+        return _made(BOOLEAN, join([part.evaluate for part in parts]), parts, first.place)
+
+    def negation(self, word: Token, operand: _Operand) -> _Operand:
+        operand = _as_condition(operand)
+        return _made(BOOLEAN, _not(operand.evaluate), [operand], _start(word))
+
+    def comparison(self, left: _Operand, sign: Token, right: _Operand) -> _Operand:
+        if sign.type == "ORDER":
+            _expect(left, NUMBER)
+            _expect(right, NUMBER)
+        return _made(BOOLEAN, _compared(str(sign), left, right), [left, right], left.place)
+
+    def between(self, value: _Operand, inverted: Token | None, _b: Token, low: _Operand, _a: Token, high: _Operand) -> _Operand:
+        parts = [_expect(part, NUMBER) for part in (value, low, high)]
+        inside = _all_of([_compared(">=", value, low), _compared("<=", value, high)])
+        return _made(BOOLEAN, _not(inside) if inverted else inside, parts, value.place)
+
+    def among(self, header: _Operand, inverted: Token | None, _in: Token, *literals: _Operand) -> _Operand:
+        _expect_header(header, "IN")
+        found = _among(header.evaluate, [literal.constant for literal in literals])
+        return _made(BOOLEAN, _not(found) if inverted else found, [header], header.place)
+
+    def like(self, header: _Operand, inverted: Token | None, _like: Token, pattern: Token, _esc: Token | None, escape: Token | None) -> _Operand:
+        matched = _matching(_expect_header(header, "LIKE"), _pattern(pattern, escape))
+        return _made(BOOLEAN, _not(matched) if inverted else matched, [header], header.place)
+
+    def is_null(self, header: _Operand, _is: Token, inverted: Token | None, _null: Token) -> _Operand:
+        name, wanted = _expect_header(header, "IS"), inverted is None
+        return _made(BOOLEAN, lambda headers: (headers.get(name) is None) is wanted, [header], header.place)
+
+    # ---------------------------------------------------------------- values
+    def sum(self, first: _Operand, *rest: Any) -> _Operand:
+        parts = [_expect(part, NUMBER) for part in (first, *rest[1::2])]
+        made = _made(NUMBER, _computed(first.evaluate, [(ARITHMETIC[sign], part.evaluate) for sign, part in _pairs(rest)]), parts, first.place)
+        return _folded(made, parts)
+
+    term = sum
+
+    def signed(self, sign: Token, operand: _Operand) -> _Operand:
+        _expect(operand, NUMBER)
+        zero_plus_or_minus = _computed(_always(0), [(ARITHMETIC[sign], operand.evaluate)])
+        return _folded(_made(NUMBER, zero_plus_or_minus, [operand], _start(sign)), [operand])
+
+
+def _pairs(rest: Sequence[Any]) -> list[tuple[str, _Operand]]:
+    return list(zip(rest[::2], rest[1::2], strict=True))
+
+
+def _start(token: Token) -> int:
+    return token.start_pos or 0
+
+
+def _literal(kind: str, value: Any, token: Token) -> _Operand:
+    return _Operand(kind, _always(value), _start(token), constant=value)
+
+
+def _unquoted(token: Token) -> str:
+    return token[1:-1].replace("''", "'")
+
+
+# ------------------------------------------------------------------------------------------------ conditions
+def _not(operand: Evaluate) -> Evaluate:
+    def inverse(headers: Headers) -> Any:
+        value = operand(headers)
+        return None if value is None else not value
+
+    return inverse
+
+
+def _all_of(operands: Sequence[Evaluate]) -> Evaluate:
+    def both(headers: Headers) -> Any:
+        result: bool | None = True
+        for operand in operands:
+            value = operand(headers)
+            if value is False:
+                return False
+            if value is None:
+                result = None
+        return result
+
+    return both
+
+
+def _any_of(operands: Sequence[Evaluate]) -> Evaluate:
+    def either(headers: Headers) -> Any:
+        result: bool | None = False
+        for operand in operands:
+            value = operand(headers)
+            if value is True:
+                return True
+            if value is None:
+                result = None
+        return result
+
+    return either
+
+
+COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq, "<>": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+
+
+def _compared(sign: str, left: _Operand, right: _Operand) -> Evaluate:
+    compare, comparable = COMPARISONS[sign], (NUMBER, STRING, BOOLEAN) if sign in ("=", "<>") else (NUMBER,)
+    left_value, right_value = left.evaluate, right.evaluate
+
+    def comparison(headers: Headers) -> Any:
+        a, b = left_value(headers), right_value(headers)
+        if a is None or b is None:
+            return None
+        kind = KINDS.get(type(a))
+        return kind in comparable and kind is KINDS.get(type(b)) and compare(a, b)
+
+    if left.name is not None and right.constant is not None:
+        return _compared_with(left.name, compare, right.constant, comparison)
+    return comparison
+
+
+def _compared_with(name: str, compare: Callable[[Any, Any], bool], constant: Any, otherwise: Evaluate) -> Evaluate:
+    """Most selectors compare a header with a literal, and most headers are what they are meant to be."""
+    usual, also = (int, float) if KINDS[type(constant)] is NUMBER else (type(constant), type(constant))
+
+    def comparison(headers: Headers) -> Any:
+        value = headers.get(name)
+        kind = type(value)
+        return compare(value, constant) if kind is usual or kind is also else otherwise(headers)
+
+    return comparison
+
+
+def _among(header: Evaluate, constants: Sequence[Any]) -> Evaluate:
+    """Equal numbers hash alike, exact or not; the kind beside them keeps TRUE apart from 1."""
+    wanted = frozenset((KINDS[type(constant)], constant) for constant in constants)
+
+    def among(headers: Headers) -> Any:
+        value = header(headers)
+        if value is None:
+            return None
+        kind = KINDS.get(type(value))
+        return kind is not None and (kind, value) in wanted
+
+    return among
+
+
+def _matching(name: str, matches: Callable[[str], Any]) -> Evaluate:
+    def like(headers: Headers) -> Any:
+        value = headers.get(name)
+        if isinstance(value, str):
+            return matches(value) is not None
+        return None if value is None else False
+
+    return like
+
+
+def _pattern(pattern: Token, escape: Token | None) -> Callable[[str], Any]:
+    """A LIKE pattern as a regular expression. Each part between two % is looked for from the left and never again, in an atomic
+    group: so a match takes at most length of the text x length of the pattern."""
+    parts = _like_parts(_unquoted(pattern), _start(pattern), _escape_character(escape))
+    first, *middle = parts
+    if not middle:
+        return re.compile(first, re.DOTALL).fullmatch
+    *middle, last = middle
+    return re.compile(first + "".join(f"(?>.*?{part})" for part in middle if part) + f".*{last}", re.DOTALL).fullmatch
+
+
+def _escape_character(escape: Token | None) -> str | None:
+    if escape is None:
+        return None
+    character = _unquoted(escape)
+    if len(character) != 1:
+        raise _Refused(_start(escape), f"ESCAPE {escape} (expected: one character)")
+    return character
+
+
+def _like_parts(text: str, place: int, escape: str | None) -> list[str]:
+    """The regular expressions between the % of a pattern; one that begins or ends with % has an empty first or last one."""
+    parts, characters = [""], iter(text)
+    for character in characters:
+        if character == escape:
+            escaped = next(characters, None)
+            if escaped is None:
+                raise _Refused(place, f"a pattern that ends in its escape character {escape}")
+            parts[-1] += re.escape(escaped)
+        elif character == "%":
+            parts.append("")
+        else:
+            parts[-1] += "." if character == "_" else re.escape(character)
+    return parts
+
+
+# ------------------------------------------------------------------------------------------------ arithmetic
+def _divided(a: Any, b: Any) -> Any:
+    if b == 0:
+        return None
+    if type(a) is type(b) is int:
+        quotient = abs(a) // abs(b)
+        return quotient if (a < 0) == (b < 0) else -quotient
+    return a / b
+
+
+ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": _divided}
+
+
+def _computed(first: Evaluate, steps: Sequence[tuple[Callable[[Any, Any], Any], Evaluate]]) -> Evaluate:
+    """From left to right, as + and - or * and / are read."""
+
+    def value(headers: Headers) -> Any:
+        result = first(headers)
+        for operation, operand in steps:
+            other = operand(headers)
+            if KINDS.get(type(result)) is not NUMBER or KINDS.get(type(other)) is not NUMBER:
+                return None
+            result = operation(result, other)
+        return result
+
+    return value
+
+
+# ------------------------------------------------------------------------------------------------ errors
+def _syntax_error(text: str, error: UnexpectedInput) -> tuple[int, str]:
+    from lark.exceptions import UnexpectedCharacters, UnexpectedToken
+
+    if isinstance(error, UnexpectedCharacters):
+        place = error.pos_in_stream or 0
+        unended = {"'": "a string without its closing '", '"': 'a name without its closing "'}
+        return place, unended.get(text[place], f"{text[place]!r} has no meaning in a selector")
+    if not isinstance(error, UnexpectedToken):
+        return len(text), "the end"
+    if error.token.type == "$END":
+        what = "the end" if text.strip() else "nothing at all"
+        return len(text), f"{what} (expected: {_expectations(error.expected)})"
+    return _start(error.token), f"{str(error.token)!r} (expected: {_expectations(error.expected)})"
+
+
+VALUES = frozenset(["FLOAT", "INTEGER", "STRING", "NAME", "QUOTED_NAME", "TRUE", "FALSE", "SIGN", "LPAR", "NOT"])
+SPELLINGS = {
+    "EQUAL": "= <>", "ORDER": "< <= > >=", "SIGN": "+ -", "SCALE": "* /", "LPAR": "(", "RPAR": ")", "COMMA": ",", "$END": "the end",
+    "STRING": "a string", "FLOAT": "a number", "INTEGER": "a number", "NAME": "a header", "QUOTED_NAME": "a header",
+}  # fmt: skip
+
+
+def _expectations(expected: Any) -> str:
+    names = set(expected or ())
+    words = []
+    if VALUES - {"NOT"} <= names:
+        names -= VALUES
+        words = ["a header, a literal, NOT or ("]
+    return ", ".join(words + sorted({SPELLINGS.get(name, name) for name in names}))
+
+
+def _message(text: str, place: int, what: str) -> str:
+    """The error and, below it, the line with a caret under the place."""
+    before = text[:place]
+    line, column = before.count("\n") + 1, place - (before.rfind("\n") + 1)
+    start = max(0, column - 60)
+    snippet = text.split("\n")[line - 1][start : column + 20].replace("\t", " ")
+    return f"selector, line {line}, column {column + 1}: {what}\n  {snippet}\n  {' ' * (column - start)}^"
