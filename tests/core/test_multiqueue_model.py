@@ -73,7 +73,7 @@ class Machine(RuleBasedStateMachine):
     def known(self):
         return bool(self.model.tails)
 
-    @precondition(lambda self: len(self.model.tails) > 2 or self.down)
+    @precondition(lambda self: len(self.model.tails) > 2 or (self.down and self.known()))
     @rule(data=st.data())
     def remove(self, data):
         key = self.draw_key(data)
