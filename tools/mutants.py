@@ -19,7 +19,7 @@ from native import BuildError, Tree, relacy
 ROOT = Path(__file__).resolve().parents[1]
 COPY = ROOT / "build" / "mutants"
 COPIED = ["include", "pyx", "tests/native"]
-DRIVE = ["-r", "100", "-d", "5"]  # a wake-up that is lost shows as a wait of 5 s
+DRIVE = {"drive": ["-r", "100", "-d", "5"]}  # a wake-up that is lost shows as a wait of 5 s
 SECONDS = 120  # for one check; outlasting it counts as caught: the mutant hangs
 
 
@@ -47,8 +47,9 @@ def mutate(mutant):
 def command(check):
     """The program of a check, built from the mutated tree, with its arguments."""
     tree = Tree(COPY)
-    if check == "tsan":
-        return [tree.driver("tsan"), *DRIVE]
+    if check.startswith("tsan"):
+        driver, *scenarios = check.removeprefix("tsan").removeprefix(":").split() or ["drive"]
+        return [tree.driver(driver, "tsan"), *DRIVE[driver], *scenarios]
     suite, bound = check.removeprefix("model:").split()
     return [tree.model(relacy()), "-b", bound, suite]
 

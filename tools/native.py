@@ -1,12 +1,14 @@
 """Builds and runs what tests/native has: `make tsan`, `make asan` and `make model` are this script.
 
-    native.py tsan      threads of the driver under ThreadSanitizer
-    native.py asan      the driver under AddressSanitizer, LeakSanitizer and UBSan; then tests/core in an instrumented build
-    native.py model     the kernels in the model checker (relacy)
+    native.py tsan      the drivers, tests/native/drive*.c, under ThreadSanitizer
+    native.py asan      the drivers under AddressSanitizer, LeakSanitizer and UBSan; then tests/core in an instrumented build
+    native.py model     the kernels in the model checker (relacy), as many suites at once as there are cores
+
+    native.py tsan -- -r 1000 mixed         arguments for the programs: only these run then
 
 The programs have no interpreter: Cython makes one C or C++ file of the kernels that ship, and what little of CPython that file names where it is
 never run is replaced by stubs that end the program. All that is made lies in build/native; --root takes another copy of the tree (tools/mutants.py).
-Exit status: 0 nothing was found, 1 something was, 2 it could not be built or started.
+Exit status: 0 nothing was found, 1 something was, 2 it could not be built or started, 3 a tool is missing that cannot be had here.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 SANITIZERS = {"tsan": "-fsanitize=thread", "asan": "-fsanitize=address,undefined"}
@@ -24,11 +27,14 @@ OPTIONS = {
     "ASAN_OPTIONS": "detect_leaks=1 halt_on_error=1 detect_stack_use_after_return=1",
     "UBSAN_OPTIONS": "halt_on_error=1 print_stacktrace=1",
 }
-ROUNDS = {"tsan": 300, "asan": 300}  # about 20 seconds each on two idle cores
 
 
 class BuildError(Exception):
     """The output of a compiler that failed."""
+
+
+class NotHere(Exception):
+    """Something that the checks need and that cannot be had on this machine."""
 
 
 def quietly(command, **options):
@@ -95,9 +101,12 @@ class Tree:
         flags = ["-std=gnu++14", "-O2", "-DMT_MODEL=1", "-w", f"-isystem{relacy}"]
         return self.program("model", "g++", self.root / "tests" / "native" / "model" / "model.cpp", flags)
 
-    def driver(self, sanitizer):
+    def drivers(self):
+        return sorted(path.stem for path in (self.root / "tests" / "native").glob("drive*.c"))
+
+    def driver(self, name, sanitizer):
         flags = ["-std=gnu11", "-O1", "-fno-omit-frame-pointer", "-DMT_DELAYS=1", SANITIZERS[sanitizer]]
-        return self.program(f"drive-{sanitizer}", "gcc", self.root / "tests" / "native" / "drive.c", flags)
+        return self.program(f"{name}-{sanitizer}", "gcc", self.root / "tests" / "native" / f"{name}.c", flags)
 
 
 def run(command, seconds=None, extra=None, **options):
@@ -110,25 +119,32 @@ def run(command, seconds=None, extra=None, **options):
         return 1
 
 
-def drive(tree, sanitizer, arguments):
-    return run([tree.driver(sanitizer), *(arguments or ["-r", str(ROUNDS[sanitizer])])])
+def drive(tree, sanitizer, options):
+    return max(run([tree.driver(name, sanitizer), *options.arguments]) for name in options.driver or tree.drivers())
 
 
 def suite_under_asan(tree):
-    """tests/core with extension modules that are instrumented, in a build of their own; the interpreter is not, so its leaks are none of ours."""
+    """tests/core with extension modules that are instrumented, in a build of their own; the interpreter is not, so its leaks are none of ours.
+
+    Left out: tests of resident memory, which holds what ASan keeps back of freed memory.
+    """
     base = tree.root / "build" / "asan"
     places = ["--build-base", base, "--build-lib", base / "lib", "--build-temp", base / "temp"]
     quietly([sys.executable, "setup.py", "-q", "build", *places], cwd=tree.root, env=os.environ | {"MANYTAIL_SANITIZE": "address"})
     libraries = [quietly(["gcc", f"-print-file-name={name}"]).strip() for name in ("libasan.so", "libubsan.so")]
     # The stack of a generator or a longjmp is none that ASan knows, so its fake stacks stay off under the interpreter.
     options = {"ASAN_OPTIONS": "detect_leaks=0 halt_on_error=1 allocator_may_return_null=1", "PYTHONMALLOC": "malloc"}
-    suite = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tree.root / "tests" / "core"]
+    suite = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not rss", tree.root / "tests" / "core"]
     return run(suite, cwd=tree.root, extra=options | {"LD_PRELOAD": " ".join(libraries), "PYTHONPATH": str(base / "lib")})
 
 
-def asan(tree, arguments):
-    found = drive(tree, "asan", arguments)
-    return found if arguments else found or suite_under_asan(tree)
+def tsan(tree, options):
+    return drive(tree, "tsan", options)
+
+
+def asan(tree, options):
+    found = drive(tree, "asan", options)
+    return found if options.arguments or options.driver else found or suite_under_asan(tree)
 
 
 def relacy():
@@ -136,26 +152,35 @@ def relacy():
     script = Path(__file__).with_name("fetch_relacy.sh")
     done = subprocess.run([str(script)], stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
-        raise BuildError(f"{script.name} found no relacy")
+        raise NotHere(f"{script.name} found no relacy")
     return done.stdout.strip()
 
 
-TARGETS = {
-    "tsan": lambda tree, arguments: drive(tree, "tsan", arguments),
-    "asan": asan,
-    "model": lambda tree, arguments: run([tree.model(relacy()), *arguments]),
-}
+def model(tree, options):
+    program = tree.model(relacy())
+    if options.arguments:
+        return run([program, *options.arguments])
+    suites = quietly([program, "-l"]).split()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return max(pool.map(lambda suite: run([program, suite]), suites))
+
+
+TARGETS = {"tsan": tsan, "asan": asan, "model": model}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("target", choices=TARGETS)
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[1], help="the tree to test")
-    parser.add_argument("arguments", nargs="*", help="passed on to the program, after --")
+    parser.add_argument("--driver", action="append", metavar="NAME", help="tests/native/NAME.c alone; may be given again")
+    parser.add_argument("arguments", nargs="*", help="passed on to the programs, after --")
     options = parser.parse_args()
     began = time.monotonic()
     try:
-        found = TARGETS[options.target](Tree(options.root.resolve()), options.arguments)
+        found = TARGETS[options.target](Tree(options.root.resolve()), options)
+    except NotHere as error:
+        print(error, file=sys.stderr)
+        return 3
     except (BuildError, OSError) as error:
         print(error, file=sys.stderr)
         return 2

@@ -636,11 +636,13 @@ print("done")
 """
 
 
+@pytest.mark.rss
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/statm")
 def test_the_process_does_not_grow():
     assert run_script(RSS) == "done\n"
 
 
+@pytest.mark.rss
 def test_one_queue_in_long_use_does_not_grow():
     script = RSS[: RSS.index("def use")] + """
 queue = MultiQueue()

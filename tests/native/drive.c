@@ -628,7 +628,7 @@ static void out_of_time(int unused) {
 }
 
 int main(int argc, char **argv) {
-    uint64_t first = 1, rounds = 100, i;
+    uint64_t first = 1, rounds = 300, i;
     size_t k;
     int option;
     while ((option = getopt(argc, argv, "s:r:d:")) != -1) {

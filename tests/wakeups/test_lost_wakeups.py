@@ -1,8 +1,10 @@
 """No wake-up is lost: each pair of pairs.py, with a patient waiter of each kind and a restless one of each kind.
 
-MANYTAIL_ROUNDS says how many rounds each (default 60, for a second or so; the long run is MANYTAIL_ROUNDS=100000, `make wakeups`).
+MANYTAIL_ROUNDS says how many rounds of each pair, shared out evenly among its kinds of waiters (default 360, for a few seconds; the
+long run is MANYTAIL_ROUNDS=100000, `make wakeups`).
 A build with MANYTAIL_DELAYS=1 stretches the steps between which a wake-up could be lost (`make stress`).
 """
+import itertools
 import os
 import signal
 
@@ -14,7 +16,7 @@ from .duel import duel
 from .pairs import PAIRS, Get
 from .toys import LosesWakeUps
 
-ROUNDS = int(os.environ.get("MANYTAIL_ROUNDS", "60"))
+ROUNDS = int(os.environ.get("MANYTAIL_ROUNDS", "360"))
 
 pytestmark = pytest.mark.thread_unsafe(reason="signals, the switch interval, threads")
 
@@ -25,20 +27,26 @@ def often():
         yield
 
 
-def kinds():
+def waiters(pair):
+    """The kinds of a patient and a restless waiter that the pair has calls for."""
+    patient = ["thread", "coroutine"] if pair.has_async else ["thread"]
+    restless = ["time-outs", "cancellations", "signals"] if pair.has_async else ["time-outs", "signals"]
+    return list(itertools.product(patient, restless))
+
+
+def fights():
     for name, pair in PAIRS.items():
-        for patient in ("thread", "coroutine"):
-            for restless in ("time-outs", "cancellations", "signals"):
-                if pair.has_async or (patient, restless) in [("thread", "time-outs"), ("thread", "signals")]:
-                    yield pytest.param(pair, patient, restless, id=f"{name}: {patient}, {restless}")
+        for patient, restless in waiters(pair):
+            rounds = -(-ROUNDS // len(waiters(pair)))
+            yield pytest.param(pair, patient, restless, rounds, id=f"{name}: {patient}, {restless}")
 
 
-@pytest.mark.parametrize(("pair", "patient", "restless"), list(kinds()))
-def test_no_wake_up_is_lost(pair, patient, restless):
+@pytest.mark.parametrize(("pair", "patient", "restless", "rounds"), list(fights()))
+def test_no_wake_up_is_lost(pair, patient, restless, rounds):
     if restless == "signals" and not hasattr(signal, "setitimer"):
         pytest.skip("no interval timers on this platform")
-    fight = duel(pair(), ROUNDS, patient, restless)
-    assert sum(fight.woken.values()) >= ROUNDS
+    fight = duel(pair(), rounds, patient, restless)
+    assert sum(fight.woken.values()) >= rounds
 
 
 def test_a_lost_wake_up_is_seen(monkeypatch):

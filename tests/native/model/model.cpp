@@ -1,6 +1,7 @@
 /* The kernels in the model checker: every schedule of a few threads within a bound, under the C11 memory model.
  *
  *     model [-v] [-b BOUND] [NAME...]
+ *     model -l                           the names
  *
  * Each suite says what must hold; the checker adds: no deadlock (a wake-up that is lost is one), no data race on the items'
  * contents and the counters, no access to freed memory, no leak. "Bound" is how often a thread is preempted that could have
@@ -419,7 +420,7 @@ struct removed : queue_suite<removed, 3> {
 };
 
 /* --------------------------------------------------------------------------------------------------------------- main */
-static bool verbose;
+static bool verbose, listing;
 static unsigned bound; /* 0: each suite's own */
 static char **names;
 static int bad;
@@ -440,6 +441,10 @@ template <typename suite> static void explore(const char *name) {
     std::ostream silence(&nothing);
     rl::test_params params;
     if (!wanted(name)) return;
+    if (listing) {
+        puts(name);
+        return;
+    }
     params.search_type = rl::sched_bound;
     params.context_bound = bound ? bound : suite::bound;
     params.iteration_count = 1000000000;
@@ -457,7 +462,8 @@ template <typename suite> static void explore(const char *name) {
 
 int main(int argc, char **argv) {
     int option;
-    while ((option = getopt(argc, argv, "vb:")) != -1) {
+    while ((option = getopt(argc, argv, "lvb:")) != -1) {
+        if (option == 'l') listing = true;
         if (option == 'v') verbose = true;
         if (option == 'b') bound = (unsigned)atoi(optarg);
         if (option == '?') return 2;
