@@ -55,35 +55,48 @@ test-freethreaded: $(MADE)/venv ## run the suite without the GIL, then again wit
 	if [ $$status = 3 ]; then echo "--> SKIPPED test-freethreaded: see the line above"; exit 0; fi; \
 	[ $$status = 0 ] && $(MAKE) --no-print-directory freethreaded-suite FT_PYTHON=$$python
 
-stress: $(MADE)/dev ## histories and lost wake-ups on a build with delays planted between the steps of the algorithms
+# Both interpreters, once test-freethreaded has made the second.
+BOTH = $(BIN)/python $(wildcard .venv-ft/bin/python)
+# A shell loop over both, and an interpreter with a GIL refuses to start without it.
+EACH = for python in $(BOTH); do case $$python in *-ft*) export PYTHON_GIL=0;; esac;
+DELAYED = PYTHONPATH=$(CURDIR)/build/delays/lib
+
+.PHONY: delays
+delays: $(MADE)/dev
 	@echo "--> building manytail with planted delays"
-	MANYTAIL_DELAYS=1 $(BIN)/python setup.py --quiet build --build-base build/delays --build-lib build/delays/lib
-	PYTHONPATH=$(CURDIR)/build/delays/lib $(BIN)/python -m pytest tests/linear tests/wakeups $(ARGS)
+	$(EACH) MANYTAIL_DELAYS=1 $$python setup.py --quiet build --build-base build/delays --build-lib build/delays/lib || exit; done
 
-wakeups: $(MADE)/dev ## look for lost wake-ups, 100,000 rounds of each pair of calls (hours)
-	MANYTAIL_ROUNDS=100000 $(BIN)/python -m pytest tests/wakeups $(ARGS)
+stress: delays ## histories and lost wake-ups on a build with delays planted between the steps of the algorithms
+	$(EACH) $(DELAYED) $$python -m pytest tests/linear tests/wakeups $(ARGS) || exit; done
 
-# The interpreters, each with manytail: SOAK_PYTHONS='.venv/bin/python .venv-ft/bin/python'
-SOAK_PYTHONS ?= $(BIN)/python
+ROUNDS ?= 100000
+wakeups: delays ## look for lost wake-ups in the same build, ROUNDS=100000 of each pair of calls (half an hour per interpreter)
+	$(EACH) $(DELAYED) MANYTAIL_ROUNDS=$(ROUNDS) $$python -m pytest -o faulthandler_timeout=0 tests/wakeups $(ARGS) || exit; done
+
+# The interpreters, each with manytail
+SOAK_PYTHONS ?= $(BOTH)
 MINUTES ?= 10
 soak: $(MADE)/bench ## random mixed loads for MINUTES=10, invariants checked, memory watched and plotted
 	$(BIN)/python bench/soak.py --minutes $(MINUTES) $(SOAK_PYTHONS) $(ARGS)
 
+# What a machine lacks that is needed for a check (status 3) is no fault of ours, but it is said.
+CHECKED = status=$$?; if [ $$status = 3 ]; then echo "--> SKIPPED $@: see the line above"; else exit $$status; fi
+
 tsan: $(MADE)/venv ## native threads drive the queues under ThreadSanitizer
 	@echo "--> native threads under ThreadSanitizer"
-	$(BIN)/python tools/native.py tsan $(ARGS)
+	@$(BIN)/python tools/native.py tsan $(ARGS); $(CHECKED)
 
 asan: $(MADE)/dev ## the same threads, then tests/core, under AddressSanitizer and UBSan
 	@echo "--> native threads and tests/core under AddressSanitizer and UBSan"
-	$(BIN)/python tools/native.py asan $(ARGS)
+	@$(BIN)/python tools/native.py asan $(ARGS); $(CHECKED)
 
 model: $(MADE)/venv ## the kernels in a model checker: every schedule of a few threads within a bound
 	@echo "--> the kernels in the model checker"
-	$(BIN)/python tools/native.py model $(ARGS)
+	@$(BIN)/python tools/native.py model $(ARGS); $(CHECKED)
 
 mutants: $(MADE)/venv ## weaken and break the kernels in every way of tests/mutants.toml, and see what catches it
 	@echo "--> mutants"
-	$(BIN)/python tools/mutants.py $(ARGS)
+	@$(BIN)/python tools/mutants.py $(ARGS); $(CHECKED)
 
 dist: $(MADE)/dev ## build the sdist, and a wheel from it, into dist/
 	@echo "--> building the sdist and a wheel from it"

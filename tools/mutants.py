@@ -14,7 +14,7 @@ import time
 import tomllib
 from pathlib import Path
 
-from native import BuildError, Tree, relacy
+from native import BuildError, NotHere, Tree, relacy
 
 ROOT = Path(__file__).resolve().parents[1]
 COPY = ROOT / "build" / "mutants"
@@ -100,4 +100,8 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except NotHere as missing:
+        print(missing, file=sys.stderr)
+        sys.exit(3)

@@ -13,6 +13,7 @@ Exit status: 0 nothing was found, 1 something was, 2 it could not be built or st
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -82,6 +83,8 @@ class Tree:
         folders = [self.build, self.root / "include", source.parent, sysconfig.get_paths()["include"]]
         compiled = self.build / f"{name}.o"
         common = [*flags, "-g", "-ffunction-sections", "-fdata-sections", "-fno-strict-aliasing", "-Wno-unused-function", "-no-pie", "-fno-pie"]
+        if shutil.which(compiler) is None:
+            raise NotHere(f"{compiler} is not on PATH")
         quietly([compiler, *common, *(f"-I{folder}" for folder in folders), "-c", source, "-o", compiled])
         link = [compiler, *common, "-Wl,--gc-sections", compiled]
         stubs = self.stubs(made, [*link, "-Wl,--unresolved-symbols=ignore-all", "-o", made])
