@@ -45,17 +45,6 @@ cdef void mt_multiqueue_destroy(mt_multiqueue *mq, mt_drop drop, void *arg) noex
     drop_queue(q, False)
 
 
-cdef void drop_left_chunks(queue *q, subqueue *s) noexcept nogil:
-    """Chunks of a tail that has no items any more, but kept its last one for the next put."""
-    cdef mt_chunk *c = s.head
-    cdef mt_chunk *following
-    while c != NULL:
-        following = mt_chunk_next(c)
-        mt_chunk_free(c)
-        c = following
-    s.head = s.tail = NULL
-
-
 cdef mt_subqueue *mt_multiqueue_add(mt_multiqueue *mq, int priority, int64_t maxsize, int weight) noexcept nogil:
     cdef queue *q = <queue *>mq
     cdef subqueue *s

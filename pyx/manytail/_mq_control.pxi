@@ -289,6 +289,17 @@ cdef void free_tail(subqueue *s, bint attached) noexcept nogil:
     drop_queue(q, attached)
 
 
+cdef void drop_left_chunks(queue *q, subqueue *s) noexcept nogil:
+    """Chunks of a tail that has no items any more, but kept its last one for the next put."""
+    cdef mt_chunk *c = s.head
+    cdef mt_chunk *following
+    while c != NULL:
+        following = mt_chunk_next(c)
+        mt_chunk_free(c)
+        c = following
+    s.head = s.tail = NULL
+
+
 # ---------------------------------------------------------------------------------------------------- changes while used
 cdef void enable_tail(queue *q, subqueue *s, bint enabled, bint attached) noexcept nogil:
     cdef mt_waiter *wake = NULL

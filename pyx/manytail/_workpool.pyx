@@ -1,0 +1,822 @@
+"""The work pool: keys whose work is done in turn, each in its own order, by threads that serve all of them.
+
+What it is, its source and its invariants: _wp_core.pxi. This file has its two faces.
+- WorkPool and Lane serve manytail.executor: threads of its own take one item at a time (the weight of a lane says how many
+  per turn), an item is a call with its Future, lanes have bounds.
+- Dispatcher and Channel serve whoever has to run callbacks one at a time and in order on somebody else's executor (the
+  broker): a lane that becomes ready costs one executor task, which serves the next ready lane for a block of items.
+
+Rules of this layer are those of _multiqueue.pyx: references are counted before an item is published and given up after it
+was taken, with no lock held; no Python code runs under a lock.
+"""
+cimport cython
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint16_t, uint32_t, uintptr_t
+from libc.string cimport memcpy
+
+from manytail._wait cimport (
+    MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
+    MT_WAITER_NOTIFIED, NEVER, ONCE,
+    deadline_from, lock_slow, mt_lock, mt_lock_node, mt_lock_reset, mt_lock_try, mt_unlock, mt_waiter, mt_waitlist,
+    mt_waitlist_keep_thread, mt_waitlist_leave, mt_waitlist_notify, mt_waitlist_notify_all, mt_waitlist_push,
+    post_chain, post_lock_node, this_thread, waiter_await_post, waiter_close, waiter_open, waiter_park,
+)
+
+import logging
+import os
+import threading
+import weakref
+from concurrent.futures import Future
+from operator import index
+
+include "_mq_structs.pxi"
+
+cdef extern from *:
+    """
+    /* The MultiQueue is included whole, and not all of it is needed here. */
+    #if defined(__GNUC__)
+    #pragma GCC diagnostic ignored "-Wunused-function"
+    #endif
+    """
+
+cdef extern from "Python.h":
+    void Py_INCREF_raw "Py_INCREF" (PyObject *) nogil
+    void Py_DECREF_raw "Py_DECREF" (PyObject *) nogil      # attached callers only
+    void PyErr_WriteUnraisable(object)
+    void PyErr_Restore (PyObject *, PyObject *, PyObject *)
+
+include "_mq_core.pxi"
+include "_mq_control.pxi"
+include "_wp_core.pxi"
+
+cdef class Lane
+cdef class Channel
+
+cdef object LOGGER = logging.getLogger("concurrent.futures")    # where the standard library's executors report
+cdef object here = threading.local()                            # .pool: whose worker this thread is; .channels: inside whose blocks
+cdef dict pools = {}                # id -> weak reference, for fork
+
+
+# ------------------------------------------------------------------------------------------------------------- arguments
+cdef int64_t int_argument(str name, object value, str expected) except? -7:
+    """A 64-bit integer; floats and strings are refused by name."""
+    try:
+        value = index(value)
+    except TypeError:
+        raise TypeError(f"{name}={value!r}: expected {expected}, not {type(value).__name__}") from None
+    if not -(1 << 63) <= value < 1 << 63:
+        raise OverflowError(f"{name}={value!r}: expected {expected} of at most 64 bits")
+    return value
+
+
+cdef int64_t priority_argument(object value) except? -7:
+    return int_argument("priority", value, "an int (smaller goes first)")
+
+
+cdef uint32_t weight_argument(object value) except 0:
+    cdef int64_t weight = int_argument("weight", value, "an int >= 1")
+    if weight < 1:
+        raise ValueError(f"weight={value!r}: expected an int >= 1 (calls per turn)")
+    if weight > 0xFFFFFFFF:
+        raise OverflowError(f"weight={value!r}: expected at most 2**32 - 1 (calls per turn)")
+    return <uint32_t>weight
+
+
+cdef int64_t bound_argument(str name, object value) except? -7:
+    return int_argument(name, value, "an int (0 or less: no limit)")
+
+
+# ------------------------------------------------------------------------------------------------------------------ pools
+@cython.no_gc_clear     # a pool in a dead cycle stays usable for the finalizers of what is in it
+cdef class WorkPool:
+    """Lanes, and the threads that serve them.
+
+    start is called, without arguments, when one more thread is to call work(), at most max_workers times more than threads
+    have left it. If it raises, that thread is not counted.
+    Progress: blocking (one short lock); no lock is held while Python code runs."""
+    cdef pool p
+    cdef object start
+    cdef object __weakref__
+
+    def __cinit__(self, *args, **options):
+        self.p.q = new_queue(not MT_FREE_THREADED, True)
+        if self.p.q == NULL:
+            raise MemoryError
+        self.p.q.selection = MT_WEIGHTED
+
+    def __init__(self, start, max_workers, max_pending=0):
+        self.start = start
+        self.p.max_workers = int_argument("max_workers", max_workers, "an int >= 0")
+        self.p.max_pending = bound_argument("max_pending", max_pending)
+        pools[id(self)] = weakref.ref(self, forget_pool(id(self)))
+
+    def __dealloc__(self):
+        if self.p.q != NULL:
+            drop_queue(self.p.q, True)
+
+    @property
+    def pending(self):
+        """Items in all lanes that wait."""
+        return self.p.pending
+
+    @property
+    def workers(self):
+        """Threads that serve it, those about to start included."""
+        return self.p.workers
+
+    @property
+    def idle_workers(self):
+        """Of these, those that wait for work."""
+        return self.p.q.getters.n
+
+    @property
+    def submitters_waiting(self):
+        """Threads that wait for a place."""
+        cdef int64_t n = 0
+        cdef lane *ln
+        lock_take(self.p.q, True)
+        ln = self.p.room_ring
+        while ln != NULL:
+            n += ln.room.n
+            ln = ln.ring_next
+            if ln == self.p.room_ring:
+                break
+        unlock_take(self.p.q)
+        return n
+
+    @property
+    def ended(self):
+        """Whether end() was called."""
+        return bool(self.p.q.shut)
+
+    cdef int start_workers(self, int64_t n) except -1:
+        """Start so many threads. If one cannot be, the others do its work; without any others, that is raised."""
+        while n > 0:
+            n -= 1
+            try:
+                self.start()
+            except BaseException:
+                lock_take(self.p.q, True)
+                self.p.workers -= 1 + n
+                n = self.p.workers
+                unlock_take(self.p.q)
+                if n == 0:
+                    raise
+                return 0
+        return 0
+
+    def work(self):
+        """Run calls until the pool has ended and nothing is left that could be taken."""
+        cdef Call call
+        here.pool = self
+        try:
+            while True:
+                call = self.take()
+                if call is None:
+                    return
+                call.run()
+                call = None
+        finally:
+            here.pool = None
+            lock_take(self.p.q, True)
+            self.p.workers -= self.p.workers > 0
+            unlock_take(self.p.q)
+
+    def serves(self):
+        """Whether the calling thread is in work()."""
+        return getattr(here, "pool", None) is self
+
+    cdef Call take(self):
+        """The next call, waiting for one if need be; None: the pool has ended."""
+        cdef uintptr_t item = 0
+        cdef int64_t era = 0
+        cdef lane *ln
+        cdef int r
+        cdef Call call
+        while True:
+            ln = take_item(&self.p, &item, &era)
+            if ln != NULL:
+                call = mt_owned_item(item)
+                call.era = era
+                mt_owned_item(<uintptr_t>ln.object)          # call.lane is the same object: the running item's reference
+                return call
+            r = wait_ready(self.p.q, NEVER, True)
+            if r == MT_SHUTDOWN:
+                return None
+            if r == MT_NOMEM:
+                raise MemoryError
+            if r == MT_INTERRUPTED:
+                raise_pending()
+
+    def end(self):
+        """No more puts: they raise RuntimeError, also those that wait. Paused lanes resume; what is in the lanes still runs."""
+        self.start_workers(end_pool(&self.p))
+
+    cdef list busy_lanes(self):
+        """The lanes that have items or run any."""
+        cdef list out
+        cdef subqueue *s
+        cdef int64_t n
+        cdef Py_ssize_t i = 0
+        cdef PyObject *refs
+        while True:
+            n = self.p.q.nsubs
+            out = mt_list_reserve(n)
+            lock_take(self.p.q, True)
+            if self.p.q.nsubs <= n:
+                s = self.p.q.all_first
+                while s != NULL:
+                    refs = <PyObject *>(<lane *>s.owner).object
+                    if (<lane *>s.owner).kept:              # the others may be on their way out
+                        Py_INCREF_raw(refs)
+                        mt_list_slots(<PyObject *>out)[i] = <uintptr_t>refs
+                        i += 1
+                    s = s.all_next
+                mt_list_filled(<PyObject *>out, i)
+                unlock_take(self.p.q)
+                return out
+            unlock_take(self.p.q)
+
+    def drop(self):
+        """Take all items out of all lanes and return them; they are not run."""
+        cdef list dropped = []
+        cdef Lane busy
+        for busy in self.busy_lanes():
+            busy.take_all_away(dropped)
+        return dropped
+
+    def _forget(self):
+        """In the child of a fork."""
+        forget_in_child(&self.p, this_thread())
+        cdef Lane busy
+        for busy in self.busy_lanes():
+            busy.drop()
+            if rest_lane(busy.ln.p, &busy.ln):
+                Py_DECREF(busy)
+
+
+cdef object forget_pool(object key):
+    def gone(reference):
+        pools.pop(key, None)
+    return gone
+
+
+cdef int write_unraisable(error, item) except -1:
+    kind, trace = type(error), error.__traceback__
+    Py_INCREF(kind)
+    Py_INCREF(error)
+    if trace is not None:
+        Py_INCREF(trace)
+    PyErr_Restore(<PyObject *>kind, <PyObject *>error, NULL if trace is None else <PyObject *>trace)     # takes the references
+    PyErr_WriteUnraisable(item)
+    return 0
+
+
+cdef int raise_pending() except -1:
+    """The exception that a signal handler left set."""
+    return -1
+
+
+# ------------------------------------------------------------------------------------------------------------------ lanes
+@cython.no_gc_clear     # lane_clear() below breaks cycles and leaves the lane usable
+cdef class Lane:
+    """A key of a pool: its own queue, its turn among the others. Another lane of the same key shares nothing with it."""
+    cdef lane ln
+    cdef WorkPool pool
+    cdef object __weakref__
+
+    def __cinit__(self, *args, **options):
+        cdef WorkPool owner
+        if not args or not isinstance(args[0], WorkPool):
+            raise TypeError(f"{type(self).__name__} cannot be made by itself: its executor or dispatcher makes it")
+        owner = args[0]
+        self.pool = owner
+        self.ln.p = &owner.p
+        self.ln.object = <void *>self
+        self.ln.s = new_tail(owner.p.q, 0, 0, 1, True)
+        if self.ln.s == NULL:
+            raise MemoryError
+        self.ln.s.owner = <void *>&self.ln
+        self.ln.s.key = <void *>self
+        if attach_tail(owner.p.q, self.ln.s, True) != MT_OK:
+            self.ln.s.gate |= MT_GATE_SHUTDOWN       # of a pool that has ended: every put is refused
+
+    def __dealloc__(self):
+        cdef uintptr_t item
+        cdef bint let_go
+        if self.ln.s != NULL:
+            while take_away(self.ln.p, &self.ln, &item, &let_go):
+                Py_DECREF_raw(<PyObject *>item)
+            detach_tail(self.ln.p.q, self.ln.s, True)
+            drop_left_chunks(self.ln.p.q, self.ln.s)
+            free_tail(self.ln.s, True)
+
+    # ------------------------------------------------------------------------------------------------------------ options
+    @property
+    def priority(self):
+        """Smaller goes first. A new one moves the lane to the end of that turn."""
+        cdef int64_t priority
+        lock_take(self.ln.p.q, True)
+        priority = self.ln.s.priority
+        unlock_take(self.ln.p.q)
+        return priority
+
+    @priority.setter
+    def priority(self, value):
+        if set_priority(self.ln.p.q, self.ln.s, priority_argument(value), True) == MT_NOMEM:
+            raise MemoryError
+
+    @property
+    def weight(self):
+        """Calls per turn. A new one counts from the lane's next turn."""
+        cdef uint32_t weight
+        lock_take(self.ln.p.q, True)
+        weight = self.ln.s.weight
+        unlock_take(self.ln.p.q)
+        return weight
+
+    @weight.setter
+    def weight(self, value):
+        set_weight(self.ln.p.q, self.ln.s, weight_argument(value), True)
+
+    @property
+    def max_pending(self):
+        """Calls that may wait in this lane; 0 or less: no bound."""
+        return self.ln.max_pending
+
+    @max_pending.setter
+    def max_pending(self, value):
+        self.pool.start_workers(limit_lane(self.ln.p, &self.ln, bound_argument("max_pending", value), self.ln.max_running))
+
+    @property
+    def max_running(self):
+        """Calls of this lane that may run at a time; 0 or less: no limit."""
+        return self.ln.max_running
+
+    @max_running.setter
+    def max_running(self, value):
+        self.pool.start_workers(limit_lane(self.ln.p, &self.ln, self.ln.max_pending, bound_argument("max_running", value)))
+
+    @property
+    def pending(self):
+        """How many wait."""
+        cdef int64_t n
+        lock_take(self.ln.p.q, True)
+        n = taken_count(self.ln.s)
+        unlock_take(self.ln.p.q)
+        return n
+
+    @property
+    def running(self):
+        """How many run."""
+        return self.ln.running
+
+    @property
+    def state(self):
+        """"dormant", "ready", "in progress" (as many run as may), "paused" or "stopped" (closed, its items dropped)."""
+        cdef bint listed, paused, enabled, closed
+        lock_take(self.ln.p.q, True)
+        listed, paused, enabled, closed = self.ln.s.ready.listed, self.ln.paused, self.ln.s.enabled, self.ln.s.gate != 0
+        unlock_take(self.ln.p.q)
+        if paused:
+            return "stopped" if closed else "paused"
+        if listed:
+            return "ready"
+        return "dormant" if enabled else "in progress"
+
+    @property
+    def closed(self):
+        """Whether it takes nothing more."""
+        return self.ln.s.gate != 0
+
+    # ------------------------------------------------------------------------------------------------------------- calls
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
+    def submit(self, fn, /, *args, **kwargs):
+        """Schedule fn(*args, **kwargs) behind the calls of this lane and return its Future. If the lane or the executor is full it
+        waits for a place, except in a worker of the executor, which goes over the bound instead.
+        RuntimeError: lane or executor were shut down, also while waiting; nothing was scheduled then."""
+        cdef Call call = CALL()
+        cdef bint start = False
+        cdef int r
+        call.lane = self
+        call.fn = fn
+        call.args = args
+        call.kwargs = kwargs
+        Py_INCREF(call)
+        r = put_in_lane(self.ln.p, &self.ln, <uintptr_t><PyObject *>call, False, &call.position, &start)
+        if unlikely(r != MT_OK):
+            Py_DECREF(call)
+            start = self.submit_slow(call, r)
+        if unlikely(start):
+            self.start_for(call)
+        return call
+
+    cdef bint submit_slow(self, Call call, int r) except -1:
+        cdef bint start = False
+        cdef bint over = self.pool.serves()
+        while r != MT_OK:
+            if r == MT_FULL:
+                r = MT_OK if over else wait_for_place(self.ln.p, &self.ln)
+            if r == MT_SHUTDOWN:
+                raise RuntimeError("cannot schedule new futures after shutdown")
+            if r == MT_NOMEM:
+                raise MemoryError
+            if r == MT_INTERRUPTED:
+                raise_pending()
+            Py_INCREF(call)
+            r = put_in_lane(self.ln.p, &self.ln, <uintptr_t><PyObject *>call, over, &call.position, &start)
+            if r != MT_OK:
+                Py_DECREF(call)
+        return start
+
+    cdef int start_for(self, Call call) except -1:
+        try:
+            self.pool.start_workers(1)
+        except BaseException:
+            if call.withdraw():     # nobody is there to run it, and nobody will be told of it
+                raise
+        return 0
+
+    def pause(self):
+        """Calls wait until resume(); those that run go on. RuntimeError: it was shut down."""
+        if pause_lane(self.ln.p, &self.ln, True) < 0:
+            raise RuntimeError("cannot pause after shutdown")
+
+    def resume(self):
+        """Calls run again."""
+        self.pool.start_workers(pause_lane(self.ln.p, &self.ln, False))
+
+    def end(self):
+        """Nothing more may be submitted to this lane; it resumes, and what is in it still runs."""
+        self.pool.start_workers(shut_lane(self.ln.p, &self.ln))
+
+    def drop(self):
+        """Take all items out and return them; they are not run."""
+        cdef list dropped = []
+        self.take_all_away(dropped)
+        return dropped
+
+    cdef int take_all_away(self, list dropped) except -1:
+        cdef uintptr_t item = 0
+        cdef bint let_go = False
+        while take_away(self.ln.p, &self.ln, &item, &let_go):
+            if let_go:
+                Py_DECREF(self)     # the caller has a reference of its own
+            dropped.append(mt_owned_item(item))
+        return 0
+
+    def wait_idle(self, timeout=None):
+        """Wait until nothing is left in it and nothing runs: True. False: not within `timeout` seconds."""
+        cdef int r = wait_until_idle(self.ln.p, &self.ln, deadline_from(True, timeout))
+        if r == MT_INTERRUPTED:
+            raise_pending()
+        if r == MT_NOMEM:
+            raise MemoryError
+        return r == MT_OK
+
+    cdef int finish(self, int64_t era) except -1:
+        if finish_item(self.ln.p, &self.ln, era):
+            Py_DECREF(self)
+        return 0
+
+
+cdef class Call:
+    """The part of a submitted call's Future that the pool knows; KeyedFuture is the whole."""
+    cdef Lane lane              # while it waits
+    cdef object fn
+    cdef tuple args
+    cdef dict kwargs
+    cdef int64_t position, era
+
+    cdef bint withdraw(self) except -1:
+        """Out of its lane, if it is still there."""
+        cdef Lane lane
+        cdef bint let_go = False
+        with cython.critical_section(self):
+            lane = self.lane
+        if lane is None or not withdraw_item(lane.ln.p, &lane.ln, self.position, <uintptr_t><PyObject *>self, &let_go):
+            return False
+        if let_go:
+            Py_DECREF(lane)
+        self.lane = None
+        self.fn = self.args = self.kwargs = None
+        Py_DECREF(self)             # the lane's reference; the caller has one
+        return True
+
+    def cancel(self):
+        """Cancel the call if it has not begun: True. Its place is free before anybody is told; who waits for the result gets
+        CancelledError. False: it runs or has run."""
+        with self._condition:
+            state = self._state
+            if state in ("CANCELLED", "CANCELLED_AND_NOTIFIED"):
+                return True
+            if state != "PENDING":
+                return False
+            self._state = "CANCELLED"
+            self._condition.notify_all()
+        if self.withdraw():
+            self.set_running_or_notify_cancel()     # no worker will come to tell wait() and as_completed()
+        self._invoke_callbacks()
+        return True
+
+    cdef int run(self) except -1:
+        """In a worker: the call, its result, and the end of its turn in the lane."""
+        cdef Lane lane
+        cdef object fn
+        cdef tuple args
+        cdef dict kwargs
+        with cython.critical_section(self):         # cancel() may be looking
+            lane, fn, args, kwargs = self.lane, self.fn, self.args, self.kwargs
+            self.lane = self.fn = self.args = self.kwargs = None
+        try:
+            if not self.set_running_or_notify_cancel():
+                return 0
+            try:
+                result = fn(*args, **kwargs)
+            except BaseException as error:
+                fn = args = kwargs = None
+                lane = self.leave_early(lane)
+                self.set_exception(error)
+            else:
+                fn = args = kwargs = None
+                lane = self.leave_early(lane)
+                self.set_result(result)
+        except BaseException:
+            LOGGER.critical("Exception in worker", exc_info=True)      # of the Future itself; the worker goes on
+        finally:
+            if lane is not None:
+                lane.finish(self.era)
+        return 0
+
+    cdef Lane leave_early(self, Lane lane):
+        """A lane without a limit has nobody waiting for the end of this call: it is let go before the result is out, so that who has
+        seen the result finds the lane idle. With a limit, the next call begins after this Future is done."""
+        if lane.ln.max_running > 0:
+            return lane
+        lane.finish(self.era)
+        return None
+
+
+class KeyedFuture(Call, Future):
+    """The Future of a call submitted to a KeyedExecutor: a concurrent.futures.Future whose cancel() frees the place at once."""
+
+
+cdef object CALL = KeyedFuture
+
+
+# --------------------------------------------------------------------------------------------------- lanes on any executor
+@cython.no_gc_clear
+cdef class Dispatcher(WorkPool):
+    """Lanes whose items run one at a time and in order, on the threads of an executor that has submit().
+
+    As many tasks are submitted as lanes are ready. A task is not tied to a lane: it serves the next ready one for up to `block`
+    items, then makes way. If the executor refuses a task, add() raises what it raised and takes its item back, unless that has
+    run by then; other items stay where they are, and the next add() tries for them too. A task that has served a block, and
+    cannot be submitted again because the executor was shut down, serves what is left in its own thread.
+
+    on_error(item, error) is called when an item raises; by default sys.unraisablehook. No other item is lost by that."""
+    cdef object executor
+    cdef object on_error
+    cdef int64_t block
+
+    def __init__(self, executor, *, block=256, on_error=None):
+        if not callable(getattr(executor, "submit", None)):
+            raise TypeError(f"executor={executor!r}: expected an object with submit()")
+        WorkPool.__init__(self, None, 0)
+        self.executor = executor
+        self.on_error = on_error
+        self.block = int_argument("block", block, "an int >= 1")
+        if self.block < 1:
+            raise ValueError(f"block={block!r}: expected an int >= 1 (items per task)")
+
+    def channel(self, handler=None, *, max_pending=0):
+        """A new lane. Its items are passed to handler, or are called if there is none. max_pending > 0: add() waits while it is
+        full, except inside a block of this dispatcher."""
+        return Channel(self, handler, max_pending)
+
+    @property
+    def inside(self):
+        """Whether the calling thread runs an item of one of its lanes."""
+        return any([(<Channel>running).pool is self for running in getattr(here, "channels", ())])
+
+    cdef int schedule(self) except -1:
+        """Submit the tasks that are missing; what the executor raises is raised."""
+        cdef int64_t n = missing_tasks(&self.p)
+        while n > 0:
+            try:
+                future = self.executor.submit(self._serve)
+            except BaseException:
+                refused_tasks(&self.p, n)
+                raise
+            n -= 1
+            if hasattr(future, "add_done_callback"):
+                future.add_done_callback(self._task_done)
+        return 0
+
+    def _task_done(self, future):
+        """A task that was cancelled serves nobody: another one is tried."""
+        if future.cancelled():
+            refused_tasks(&self.p, 1)
+            try:
+                self.schedule()
+            except RuntimeError:
+                pass        # the executor was shut down: items wait for add(), or for close() to give them back
+
+    def _serve(self):
+        """An executor task: a block of the next ready lane."""
+        cdef bint of_task = True
+        while self.serve_block(of_task):
+            of_task = False
+            try:
+                self.schedule()
+                return
+            except Exception:
+                pass        # refused: this thread serves what is left
+
+    cdef bint serve_block(self, bint of_task) except -1:
+        """False: no lane is ready."""
+        cdef int64_t era = 0
+        cdef lane *ln = begin_block(&self.p, self.block, of_task, &era)
+        cdef Channel channel
+        if ln == NULL:
+            return False
+        channel = mt_owned_item(<uintptr_t>ln.object)
+        if getattr(here, "channels", None) is None:
+            here.channels = []
+        here.channels.append(channel)
+        try:
+            while channel.run_one(era):
+                pass
+        finally:
+            here.channels.pop()
+            channel.finish(era)
+        return True
+
+    cdef int report(self, item, error) except -1:
+        try:
+            if self.on_error is not None:
+                self.on_error(item, error)
+                return 0
+        except BaseException as failure:
+            error = failure
+        write_unraisable(error, item)
+        return 0
+
+
+@cython.no_gc_clear
+cdef class Channel(Lane):
+    """A lane of a Dispatcher: its items run one at a time, in the order of add(), on whichever threads the executor has."""
+    cdef object handler
+
+    def __init__(self, dispatcher, handler, max_pending):
+        self.handler = handler
+        self.ln.max_running = 1
+        self.ln.max_pending = bound_argument("max_pending", max_pending)
+
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
+    def add(self, item):
+        """Append an item: True. False: the lane was closed, the item was not taken. Safe from any thread, finalizers and signal
+        handlers included; never waits unless the lane has a bound. Raises what the executor's submit raised, if that was
+        for this item; the item was not taken then."""
+        cdef Dispatcher dispatcher = self.pool
+        cdef int64_t position = 0
+        cdef bint let_go = False, start = False, over = False
+        cdef int r
+        while True:
+            Py_INCREF(item)
+            r = put_in_lane(self.ln.p, &self.ln, <uintptr_t><PyObject *>item, over, &position, &start)
+            if r == MT_OK:
+                break
+            Py_DECREF(item)
+            if r == MT_FULL:
+                over = dispatcher.inside
+                r = MT_OK if over else wait_for_place(self.ln.p, &self.ln)
+            if r == MT_SHUTDOWN:
+                return False
+            if r == MT_NOMEM:
+                raise MemoryError
+            if r == MT_INTERRUPTED:
+                raise_pending()
+        try:
+            dispatcher.schedule()
+        except BaseException:
+            if withdraw_item(self.ln.p, &self.ln, position, <uintptr_t><PyObject *>item, &let_go):
+                if let_go:
+                    Py_DECREF(self)
+                Py_DECREF(item)
+                raise
+        return True
+
+    cdef bint run_one(self, int64_t era) except -1:
+        """In a block: the next item. False: the block is over."""
+        cdef uintptr_t raw = 0
+        if not take_of_block(self.ln.p, &self.ln, era, &raw):
+            return False
+        item = mt_owned_item(raw)
+        try:
+            if self.handler is None:
+                item()
+            else:
+                self.handler(item)
+        except BaseException as error:
+            (<Dispatcher>self.pool).report(item, error)
+        return True
+
+    @property
+    def inside(self):
+        """Whether the calling thread runs an item of this lane."""
+        return any([running is self for running in getattr(here, "channels", ())])
+
+    def close(self, drop=True):
+        """Take no more items: add() returns False. drop=True: the items that have not begun are returned and do not run.
+        drop=False: they still run, and [] is returned. Does not wait: see wait()."""
+        if not drop:
+            self.end()
+            return []
+        stop_lane(self.ln.p, &self.ln)
+        return self.drop()
+
+    def wait(self, timeout=None):
+        """Wait until no item is left and none runs: True. Inside this lane that would never be: False at once. False also if
+        it was not within `timeout` seconds."""
+        return not self.inside and self.wait_idle(timeout)
+
+
+# ------------------------------------------------------------------------------------------------------ garbage collection
+# Items are in C memory: lanes show theirs to the collector, pools show the lanes that they keep.
+cdef traverseproc base_lane_traverse, base_channel_traverse, base_pool_traverse, base_dispatcher_traverse
+
+
+cdef int visit_kept(queue *q, visitproc visit, void *arg) noexcept:
+    """The lanes that a pool owns a reference to."""
+    cdef subqueue *s = q.all_first if q != NULL else NULL
+    cdef lane *ln
+    cdef int r = 0
+    while s != NULL and r == 0:
+        ln = <lane *>s.owner
+        if ln.kept:
+            r = visit(<PyObject *>ln.object, arg)
+        s = s.all_next
+    return r
+
+
+cdef int lane_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
+    cdef subqueue *s = (<Lane>self).ln.s
+    cdef int r = base_lane_traverse(self, visit, arg)
+    if r == 0 and s != NULL:
+        r = mt_visit_items(s, visit, arg)
+    return r
+
+
+cdef int lane_clear(PyObject *self) noexcept:
+    cdef uintptr_t item = 0
+    cdef bint let_go = False
+    if (<Lane>self).ln.s != NULL:
+        while take_away((<Lane>self).ln.p, &(<Lane>self).ln, &item, &let_go):
+            if let_go:
+                Py_DECREF_raw(self)     # the collector has a reference of its own
+            Py_DECREF_raw(<PyObject *>item)
+    return 0
+
+
+cdef int pool_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
+    cdef int r = base_pool_traverse(self, visit, arg)
+    return r if r else visit_kept((<WorkPool>self).p.q, visit, arg)
+
+
+cdef int channel_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
+    cdef subqueue *s = (<Lane>self).ln.s
+    cdef int r = base_channel_traverse(self, visit, arg)
+    if r == 0 and s != NULL:
+        r = mt_visit_items(s, visit, arg)
+    return r
+
+
+cdef int dispatcher_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
+    cdef int r = base_dispatcher_traverse(self, visit, arg)
+    return r if r else visit_kept((<WorkPool>self).p.q, visit, arg)
+
+
+base_lane_traverse = mt_traverse_of(<PyTypeObject *>Lane)
+mt_patch_gc(<PyTypeObject *>Lane, lane_traverse, lane_clear)
+base_channel_traverse = mt_traverse_of(<PyTypeObject *>Channel)
+mt_patch_gc(<PyTypeObject *>Channel, channel_traverse, lane_clear)
+base_pool_traverse = mt_traverse_of(<PyTypeObject *>WorkPool)
+mt_patch_gc(<PyTypeObject *>WorkPool, pool_traverse, mt_clear_of(<PyTypeObject *>WorkPool))
+base_dispatcher_traverse = mt_traverse_of(<PyTypeObject *>Dispatcher)
+mt_patch_gc(<PyTypeObject *>Dispatcher, dispatcher_traverse, mt_clear_of(<PyTypeObject *>Dispatcher))
+
+
+# -------------------------------------------------------------------------------------------------------------------- fork
+def _after_fork_in_child():
+    forget_other_threads(this_thread())
+    for reference in pools.copy().values():
+        owner = reference()
+        if owner is not None:
+            owner._forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
