@@ -52,8 +52,10 @@ typedef MT_ATOMIC(uintptr_t) mt_atomic_uptr;
     static inline int mt_cas_acquire_##S(A *p, T *e, T v) { return MT_AT_CAS(p, e, v, acquire, relaxed); } \
     static inline int mt_cas_release_##S(A *p, T *e, T v) { return MT_AT_CAS(p, e, v, release, relaxed); } \
     static inline int mt_cas_acq_rel_##S(A *p, T *e, T v) { return MT_AT_CAS(p, e, v, acq_rel, acquire); } \
+    static inline int mt_cas_seq_cst_##S(A *p, T *e, T v) { return MT_AT_CAS(p, e, v, seq_cst, relaxed); } \
     static inline T mt_fetch_add_relaxed_##S(A *p, T v) { return MT_AT_ADD(p, v, relaxed); }               \
-    static inline T mt_fetch_add_acq_rel_##S(A *p, T v) { return MT_AT_ADD(p, v, acq_rel); }
+    static inline T mt_fetch_add_acq_rel_##S(A *p, T v) { return MT_AT_ADD(p, v, acq_rel); }               \
+    static inline T mt_fetch_add_seq_cst_##S(A *p, T v) { return MT_AT_ADD(p, v, seq_cst); }
 
 MT_DEFINE_ATOMIC(i64, int64_t, mt_atomic_i64)
 MT_DEFINE_ATOMIC(u32, uint32_t, mt_atomic_u32)

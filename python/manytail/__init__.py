@@ -3,6 +3,7 @@
 The map of the package
     MultiQueue, SubQueue            many tails, one head: block on several queues at once, with priorities and fairness
     IndexMultiQueue                 the same for 64-bit integers, moved in bulk without the GIL
+    PubSubQueue, Subscriber         every message once to every subscriber, each at its own pace
     manytail.spark                  map_concurrent and concurrent_udf; the only part that needs pyspark
     python -m manytail demo         the flights job on real data
     cimport manytail, get_include() the structures themselves, without Python objects, for Cython and C
@@ -17,8 +18,9 @@ from manytail import (
     _multiqueue,
 )
 from manytail._multiqueue import IndexMultiQueue, MultiQueue, MultiQueueStats, SubQueue
+from manytail._pubsub import PubSubQueue, PubSubStats, Subscriber
 from manytail._version import __version__
-from manytail.errors import ClosedError, Empty, ExclusiveError, Full, ManytailError, ShutDown
+from manytail.errors import ClosedError, Empty, ExclusiveError, Full, Lagged, ManytailError, ShutDown
 
 __all__ = [
     "ClosedError",
@@ -26,11 +28,15 @@ __all__ = [
     "ExclusiveError",
     "Full",
     "IndexMultiQueue",
+    "Lagged",
     "ManytailError",
     "MultiQueue",
     "MultiQueueStats",
+    "PubSubQueue",
+    "PubSubStats",
     "ShutDown",
     "SubQueue",
+    "Subscriber",
     "__version__",
     "get_include",
 ]

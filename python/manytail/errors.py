@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from queue import Empty, Full
 
-__all__ = ["ClosedError", "Empty", "ExclusiveError", "Full", "ManytailError", "ShutDown"]
+__all__ = ["ClosedError", "Empty", "ExclusiveError", "Full", "Lagged", "ManytailError", "ShutDown"]
 
 if sys.version_info >= (3, 13):
     from queue import ShutDown
@@ -25,3 +25,14 @@ class ExclusiveError(ManytailError):
 
 class ClosedError(ManytailError, RuntimeError):
     """Use of a closed subscription, channel, connection or executor."""
+
+
+class Lagged(ManytailError):
+    """A slow subscriber missed messages: `missed` were dropped since it was last told. Its next get goes on behind them."""
+
+    def __init__(self, missed: int) -> None:
+        super().__init__(missed)
+        self.missed = missed
+
+    def __str__(self) -> str:
+        return f"{self.missed} messages were dropped before this subscriber took them"

@@ -1,0 +1,437 @@
+# What surrounds the list of include/manytail/pubsub.h: giving up references, waiting and waking, the slow policies, fork. All on
+# the C structs, called attached; nothing of Python's runs while a lock is held.
+#
+# `wake` collects waiters to be posted after unlocking. No thread waits for a lock while it holds another one or a pin, or is
+# inside a trim, so a fork meets every structure whole.
+
+cdef enum:
+    SPIN_FIRST = 6          # without the GIL a getter pauses 64, 128, 256 times before it parks: 5-20 us, what parking costs
+    SPIN_LIMIT = 9
+
+
+# ---------------------------------------------------------------------------------------------------------------- locks
+cdef inline void lock_subscriber(mt_pubsub *q, mt_subscriber *s) noexcept nogil:
+    if not q.serial and unlikely(not mt_lock_try(&s.lock)):
+        lock_slow(&s.lock, True)
+
+
+cdef inline void unlock_subscriber(mt_pubsub *q, mt_subscriber *s) noexcept nogil:
+    cdef mt_lock_node *n
+    if not q.serial:
+        n = mt_unlock(&s.lock)
+        if unlikely(n != NULL):
+            post_lock_node(n)
+
+
+cdef void lock_room(mt_pubsub *q) noexcept nogil:
+    if not q.serial and not mt_lock_try(&q.room_lock):
+        lock_slow(&q.room_lock, True)
+
+
+cdef void unlock_room(mt_pubsub *q) noexcept nogil:
+    cdef mt_lock_node *n
+    if not q.serial:
+        n = mt_unlock(&q.room_lock)
+        if n != NULL:
+            post_lock_node(n)
+
+
+# ------------------------------------------------------------------------------------------------------------- trimming
+cdef void trim(mt_pubsub *q) noexcept:
+    """Let go of what nobody expects any more, and give up its references with nothing held."""
+    cdef mt_drops d
+    cdef uint32_t i
+    while True:
+        mt_pubsub_trim(q, &d)
+        if d.moved:
+            room_made(q)
+        mt_retired_free(d.chunks)
+        for i in range(d.n):
+            Py_DECREF_raw(<PyObject *>d.items[i])
+        if not d.more:
+            return
+
+
+cdef int64_t position_of(mt_pubsub *q) noexcept nogil:
+    """After the newest message."""
+    cdef mt_retired *freeable
+    cdef int64_t position = mt_pubsub_position(q, &freeable)
+    mt_retired_free(freeable)
+    return position
+
+
+# ------------------------------------------------------------------------------------------------------- waking getters
+cdef void locked_count_waiting(mt_pubsub *q, mt_subscriber *s) noexcept nogil:
+    """The list of waiting getters has changed: let publishers know."""
+    cdef uint32_t now = <uint32_t>s.getters.n
+    # pairs with: mt_load_seq_cst in wake_waiting_getters; before the slot is looked at (mt_pchunk_get)
+    cdef uint32_t before = mt_xchg_seq_cst_u32(&s.waiting, now)
+    if now != before:
+        mt_fetch_add_seq_cst_u32(&q.nwaiting, now - before)     # pairs with: mt_load_seq_cst in wake_getters
+
+
+cdef inline void locked_cascade(mt_pubsub *q, mt_subscriber *s, mt_waiter **wake) noexcept nogil:
+    """More is there and somebody waits: the wake-up goes on."""
+    if unlikely(s.getters.n != 0) and mt_subscriber_ready(q, s) == MT_OK:
+        mt_waitlist_notify(&s.getters, wake)
+        locked_count_waiting(q, s)
+
+
+cdef void locked_wake_all(mt_pubsub *q, mt_subscriber *s, mt_waiter **wake) noexcept nogil:
+    mt_waitlist_notify_all(&s.getters, wake)
+    locked_count_waiting(q, s)
+
+
+cdef inline void wake_getters(mt_pubsub *q) noexcept nogil:
+    """Something was published: every subscriber that waits has a message now."""
+    mt_point()
+    # pairs with: mt_fetch_add_seq_cst in locked_count_waiting, after the slot was written (mt_pubsub_claim, mt_pubsub_link)
+    if unlikely(mt_load_seq_cst_u32(&q.nwaiting) != 0):
+        wake_waiting_getters(q)
+
+
+cdef void wake_waiting_getters(mt_pubsub *q) noexcept nogil:
+    cdef mt_waiter *wake = NULL
+    cdef mt_subscriber *s = mt_pubsub_records(q)
+    while s != NULL:
+        # pairs with: mt_xchg_seq_cst in locked_count_waiting
+        if mt_load_seq_cst_u32(&s.waiting) != 0:
+            lock_subscriber(q, s)
+            locked_cascade(q, s, &wake)
+            unlock_subscriber(q, s)
+        s = s.next
+    if wake != NULL:
+        post_chain(wake)
+
+
+cdef void pass_on_to_getter(mt_pubsub *q, mt_subscriber *s) noexcept nogil:
+    """Somebody who was woken for a message will not take it."""
+    cdef mt_waiter *wake = NULL
+    lock_subscriber(q, s)
+    locked_cascade(q, s, &wake)
+    unlock_subscriber(q, s)
+    if wake != NULL:
+        post_chain(wake)
+
+
+# ------------------------------------------------------------------------------------------------- waiting for a message
+cdef int wait_for_message(mt_pubsub *q, mt_subscriber *s, int64_t deadline) noexcept nogil:
+    """After a take found nothing: until another is worth trying, MT_OK. Else MT_SHUTDOWN, MT_CLOSED, MT_TIMEOUT (ONCE: MT_EMPTY),
+    MT_INTERRUPTED or MT_NOMEM."""
+    cdef mt_waiter w
+    cdef mt_backoff spin
+    cdef int r
+    spin.step = SPIN_FIRST
+    spin.limit = SPIN_LIMIT
+    while True:
+        lock_subscriber(q, s)
+        r = mt_subscriber_ready(q, s)
+        if r != MT_EMPTY or deadline == ONCE:
+            unlock_subscriber(q, s)
+            return r
+        if not MT_FREE_THREADED or not mt_backoff_spin_unlocked(q, s, &spin):
+            break
+    if waiter_open(&w) != MT_OK:
+        unlock_subscriber(q, s)
+        return MT_NOMEM
+    mt_waitlist_push(&s.getters, &w)
+    locked_count_waiting(q, s)
+    mt_point()
+    r = mt_subscriber_ready(q, s)           # once more: from now on publishers see that somebody waits
+    if r != MT_EMPTY:
+        mt_waitlist_leave(&s.getters, &w)
+        locked_count_waiting(q, s)
+        unlock_subscriber(q, s)
+    else:
+        unlock_subscriber(q, s)
+        mt_point()
+        r = waiter_park(&w, deadline, True)
+        mt_point()
+        if r != MT_OK:
+            r = stop_waiting_for_message(q, s, &w, r)
+    waiter_close(&w)
+    return r
+
+
+cdef bint mt_backoff_spin_unlocked(mt_pubsub *q, mt_subscriber *s, mt_backoff *spin) noexcept nogil:
+    """Pause without the lock: 1, and it is not held any more. 0: no more pauses are allowed; it is still held."""
+    if spin.step >= spin.limit:
+        return False
+    unlock_subscriber(q, s)
+    mt_backoff_spin(spin)
+    return True
+
+
+cdef int stop_waiting_for_message(mt_pubsub *q, mt_subscriber *s, mt_waiter *w, int why) noexcept nogil:
+    """Leave the list. A wake-up that had come is used (time out: the caller tries once more) or passed on."""
+    cdef mt_waiter *wake = NULL
+    cdef bint notified
+    lock_subscriber(q, s)
+    notified = mt_waitlist_leave(&s.getters, w) == MT_WAITER_NOTIFIED
+    locked_count_waiting(q, s)
+    if notified and why == MT_INTERRUPTED:
+        locked_cascade(q, s, &wake)
+    unlock_subscriber(q, s)
+    if wake != NULL:
+        post_chain(wake)
+    if notified:
+        waiter_await_post(w, True)
+        if why == MT_TIMEOUT:
+            return MT_OK
+    return why
+
+
+# ----------------------------------------------------------------------------------------------------- waiting for room
+cdef inline bint has_room(mt_pubsub *q) noexcept nogil:
+    return mt_pubsub_room(q, position_of(q)) > 0
+
+
+cdef void room_locked_count(mt_pubsub *q) noexcept nogil:
+    # pairs with: mt_load_seq_cst in room_made; before has_room() is asked again
+    mt_xchg_seq_cst_u32(&q.room_waiting, <uint32_t>q.putters.n)
+
+
+cdef void wake_putters(mt_pubsub *q, bint all_of_them) noexcept nogil:
+    cdef mt_waiter *wake = NULL
+    lock_room(q)
+    if all_of_them:
+        mt_waitlist_notify_all(&q.putters, &wake)
+    else:
+        mt_waitlist_notify(&q.putters, &wake)
+    room_locked_count(q)
+    unlock_room(q)
+    if wake != NULL:
+        post_chain(wake)
+
+
+cdef void room_made(mt_pubsub *q) noexcept nogil:
+    """`trimmed` moved: one publisher may go on, and sends the next."""
+    mt_point()
+    # pairs with: mt_xchg_seq_cst in room_locked_count, after `trimmed` was written (mt_pubsub_announce)
+    if unlikely(mt_load_seq_cst_u32(&q.room_waiting) != 0):
+        wake_putters(q, False)
+
+
+cdef void pass_on_to_putter(mt_pubsub *q) noexcept nogil:
+    """There may be room for one more."""
+    # pairs with: mt_xchg_seq_cst in room_locked_count
+    if unlikely(mt_load_seq_cst_u32(&q.room_waiting) != 0) and has_room(q):
+        wake_putters(q, False)
+
+
+cdef inline int room_status(mt_pubsub *q) noexcept nogil:
+    if mt_pubsub_is_shut(q):
+        return MT_SHUTDOWN
+    return MT_OK if has_room(q) else MT_FULL
+
+
+cdef int wait_for_room(mt_pubsub *q, int64_t deadline) noexcept nogil:
+    """Until a publish is worth trying: MT_OK. Else MT_SHUTDOWN, MT_TIMEOUT (ONCE: MT_FULL), MT_INTERRUPTED or MT_NOMEM."""
+    cdef mt_waiter w
+    cdef int r = room_status(q)
+    if r != MT_FULL or deadline == ONCE:
+        return r
+    if waiter_open(&w) != MT_OK:
+        return MT_NOMEM
+    lock_room(q)
+    mt_waitlist_push(&q.putters, &w)
+    mt_point()
+    room_locked_count(q)
+    unlock_room(q)
+    mt_point()
+    r = room_status(q)                      # once more: from now on who makes room sees that somebody waits
+    if r != MT_FULL:
+        r = stop_waiting_for_room(q, &w, r)
+    else:
+        r = waiter_park(&w, deadline, True)
+        mt_point()
+        if r != MT_OK:
+            r = stop_waiting_for_room(q, &w, r)
+    waiter_close(&w)
+    return r
+
+
+cdef int stop_waiting_for_room(mt_pubsub *q, mt_waiter *w, int why) noexcept nogil:
+    cdef bint notified
+    lock_room(q)
+    notified = mt_waitlist_leave(&q.putters, w) == MT_WAITER_NOTIFIED
+    room_locked_count(q)
+    unlock_room(q)
+    if notified:
+        if why == MT_INTERRUPTED:
+            pass_on_to_putter(q)
+        waiter_await_post(w, True)
+        if why == MT_TIMEOUT:
+            return MT_OK
+    return why
+
+
+# ------------------------------------------------------------------------------------------------------------ publishing
+cdef inline int publish_once(mt_pubsub *q, PyObject *item, int64_t *position) noexcept:
+    """One try. Counts the reference that the list keeps."""
+    cdef mt_retired *freeable = NULL
+    cdef int r
+    if q.serial:
+        r = mt_pubsub_publish_serial(q, <uintptr_t>item, position)
+        if r == MT_UNRETAINED:
+            return MT_OK
+        if likely(r == MT_OK):
+            Py_INCREF_raw(item)
+            wake_getters(q)
+    else:
+        Py_INCREF_raw(item)
+        r = mt_pubsub_publish_parallel(q, <uintptr_t>item, position, &freeable)
+        if unlikely(freeable != NULL):
+            mt_retired_free(freeable)
+        if likely(r == MT_OK):
+            wake_getters(q)
+            if unlikely(mt_pubsub_nobody(q)):
+                trim(q)
+        else:
+            Py_DECREF_raw(item)
+    if likely(r == MT_OK) and mt_load_relaxed_i64(&q.maxsize) > 0:     # relaxed because: only whether anybody can be waiting
+        pass_on_to_putter(q)            # the cascade: one place may have become several
+    return r
+
+
+cdef int publish_run_once(mt_pubsub *q, PyObject **items, int64_t n, int64_t *done) noexcept:
+    """Up to n items in one run; MT_FULL: *done of them went in."""
+    cdef mt_retired *freeable = NULL
+    cdef int64_t held = 0, i
+    cdef int r
+    if q.serial:
+        r = mt_pubsub_publish_run_serial(q, <uintptr_t *>items, n, done)
+    else:
+        r = mt_pubsub_publish_run_parallel(q, <uintptr_t *>items, n, done, &held, &freeable)
+        for i in range(done[0], held):
+            Py_DECREF_raw(items[i])     # the caller has one, too: nothing is freed here
+        mt_retired_free(freeable)
+    if done[0]:
+        wake_getters(q)
+        if not q.serial and mt_pubsub_nobody(q):
+            trim(q)
+        pass_on_to_putter(q)
+    return r
+
+
+cdef void drop_for(mt_pubsub *q, int64_t n) noexcept:
+    """Make room for n messages, at most `maxsize`: move the slowest past the oldest, and let them know what they missed."""
+    cdef int64_t maxsize = mt_load_relaxed_i64(&q.maxsize)     # relaxed because: a new bound holds for calls that begin later
+    cdef int64_t end = position_of(q), to = end + n - maxsize, at
+    cdef mt_subscriber *s = mt_pubsub_records(q)
+    to = min(to, end)
+    while s != NULL:
+        if mt_pubsub_cursor(s) < to:
+            lock_subscriber(q, s)
+            at = mt_subscriber_at(s)
+            if not s.closed and at < to:
+                s.missed += to - at
+                mt_fetch_add_relaxed_i64(&q.dropped, to - at)  # relaxed because: a figure
+                mt_subscriber_skip(q, s, to)
+            unlock_subscriber(q, s)
+        s = s.next
+    trim(q)
+
+
+# ---------------------------------------------------------------------------------------------------- leaving, shutdown
+cdef void close_subscriber(mt_pubsub *q, mt_subscriber *s) noexcept:
+    cdef mt_waiter *wake = NULL
+    cdef bint left
+    lock_subscriber(q, s)
+    left = mt_subscriber_leave(q, s)
+    locked_wake_all(q, s, &wake)
+    unlock_subscriber(q, s)
+    post_chain(wake)
+    if left:
+        trim(q)
+
+
+cdef void give_up_all(mt_pubsub *q) noexcept:
+    """Every subscriber's rest is given up."""
+    cdef mt_subscriber *s = mt_pubsub_records(q)
+    cdef int64_t end = position_of(q)
+    while s != NULL:
+        lock_subscriber(q, s)
+        if not s.closed and mt_subscriber_at(s) < end:
+            mt_subscriber_skip(q, s, end)
+        unlock_subscriber(q, s)
+        s = s.next
+    trim(q)
+
+
+cdef void shut_down(mt_pubsub *q, bint immediate) noexcept:
+    cdef mt_subscriber *s = mt_pubsub_records(q)
+    cdef mt_retired *freeable
+    cdef mt_waiter *wake
+    mt_pubsub_shut(q, &freeable)
+    mt_retired_free(freeable)
+    if immediate:
+        give_up_all(q)
+    while s != NULL:
+        wake = NULL
+        lock_subscriber(q, s)
+        locked_wake_all(q, s, &wake)
+        unlock_subscriber(q, s)
+        post_chain(wake)
+        s = s.next
+    wake_putters(q, True)
+
+
+# ------------------------------------------------------------------------------------------------------------------ fork
+# Every queue of the process is linked here. At os.fork() no attached thread is half way through an operation: with the GIL
+# because the forking thread has it, without because CPython stops the world first, and nothing of ours detaches half way.
+cdef mt_lock registry_lock
+cdef mt_pubsub *registry_first = NULL
+
+
+cdef void lock_registry() noexcept nogil:
+    if not mt_lock_try(&registry_lock):
+        lock_slow(&registry_lock, True)
+
+
+cdef void unlock_registry() noexcept nogil:
+    cdef mt_lock_node *n = mt_unlock(&registry_lock)
+    if n != NULL:
+        post_lock_node(n)
+
+
+cdef void register(mt_pubsub *q) noexcept nogil:
+    global registry_first
+    lock_registry()
+    q.reg_prev = NULL
+    q.reg_next = registry_first
+    if registry_first != NULL:
+        registry_first.reg_prev = q
+    registry_first = q
+    unlock_registry()
+
+
+cdef void unregister(mt_pubsub *q) noexcept nogil:
+    global registry_first
+    lock_registry()
+    if q.reg_prev != NULL:
+        q.reg_prev.reg_next = q.reg_next
+    else:
+        registry_first = q.reg_next
+    if q.reg_next != NULL:
+        q.reg_next.reg_prev = q.reg_prev
+    unlock_registry()
+
+
+cdef void forget_other_threads(unsigned long me) noexcept nogil:
+    """In the child: locks are free, nobody waits but event loops of the one thread that is left."""
+    cdef mt_pubsub *q = registry_first
+    cdef mt_subscriber *s
+    while q != NULL:
+        mt_lock_reset(&q.room_lock)
+        mt_waitlist_keep_thread(&q.putters, me)
+        room_locked_count(q)
+        s = mt_pubsub_records(q)
+        while s != NULL:
+            mt_lock_reset(&s.lock)
+            mt_waitlist_keep_thread(&s.getters, me)
+            locked_count_waiting(q, s)
+            s = s.next
+        mt_epoch_after_fork(&q.epoch, 1)
+        q = q.reg_next
+    mt_lock_reset(&registry_lock)
