@@ -774,8 +774,10 @@ static inline mt_subscriber *mt_pubsub_new_record(mt_pubsub *q) {
     uint32_t free_one;
     for (s = (mt_subscriber *)first; s != NULL; s = s->next) {
         free_one = 0;
-        /* pairs with: mt_store_release in mt_pubsub_free_record. The load spares the line of a record that is in use. */
-        if (mt_load_relaxed_u32(&s->taken) == 0 && mt_cas_acq_rel_u32(&s->taken, &free_one, 1)) return s;
+        /* relaxed because: a guess that spares the line of a record in use */
+        if (mt_load_relaxed_u32(&s->taken)) continue;
+        /* pairs with: mt_store_release in mt_pubsub_free_record */
+        if (mt_cas_acq_rel_u32(&s->taken, &free_one, 1)) return s;
     }
     s = (mt_subscriber *)mt_alloc_aligned(sizeof(mt_subscriber));
     if (s == NULL) return NULL;
