@@ -4,6 +4,7 @@ The map of the package
     MultiQueue, SubQueue            many tails, one head: block on several queues at once, with priorities and fairness
     IndexMultiQueue                 the same for 64-bit integers, moved in bulk without the GIL
     PubSubQueue, Subscriber         every message once to every subscriber, each at its own pace
+    manytail.executor               KeyedExecutor: concurrent.futures with lanes for keys, fair, ordered, bounded, pausable
     manytail.spark                  map_concurrent and concurrent_udf; the only part that needs pyspark
     python -m manytail demo         the flights job on real data
     cimport manytail, get_include() the structures themselves, without Python objects, for Cython and C

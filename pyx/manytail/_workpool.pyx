@@ -53,7 +53,8 @@ cdef class Lane
 cdef class Channel
 
 cdef object LOGGER = logging.getLogger("concurrent.futures")    # where the standard library's executors report
-cdef object here = threading.local()                            # .pool: whose worker this thread is; .channels: inside whose blocks
+cdef object here = threading.local()            # .worker: this thread's Worker, if it is one; .channels: inside whose blocks it is
+UNSET = object()                                # an option that was not passed
 cdef dict pools = {}                # id -> weak reference, for fork
 
 
@@ -92,10 +93,10 @@ cdef class WorkPool:
     """Lanes, and the threads that serve them.
 
     start is called, without arguments, when one more thread is to call work(), at most max_workers times more than threads
-    have left it. If it raises, that thread is not counted.
+    have left it. If it raises, that thread is not counted. refusal() makes the exception that a refused submit raises.
     Progress: blocking (one short lock); no lock is held while Python code runs."""
     cdef pool p
-    cdef object start
+    cdef object start, refusal
     cdef object __weakref__
 
     def __cinit__(self, *args, **options):
@@ -104,8 +105,9 @@ cdef class WorkPool:
             raise MemoryError
         self.p.q.selection = MT_WEIGHTED
 
-    def __init__(self, start, max_workers, max_pending=0):
+    def __init__(self, start, max_workers, max_pending=0, refusal=None):
         self.start = start
+        self.refusal = refusal
         self.p.max_workers = int_argument("max_workers", max_workers, "an int >= 0")
         self.p.max_pending = bound_argument("max_pending", max_pending)
         pools[id(self)] = weakref.ref(self, forget_pool(id(self)))
@@ -168,23 +170,26 @@ cdef class WorkPool:
     def work(self):
         """Run calls until the pool has ended and nothing is left that could be taken."""
         cdef Call call
-        here.pool = self
+        cdef Worker worker = Worker.__new__(Worker)
+        worker.pool = self
+        here.worker = worker
         try:
             while True:
                 call = self.take()
                 if call is None:
                     return
-                call.run()
+                call.run(worker)
                 call = None
         finally:
-            here.pool = None
+            here.worker = None
             lock_take(self.p.q, True)
             self.p.workers -= self.p.workers > 0
             unlock_take(self.p.q)
 
     def serves(self):
         """Whether the calling thread is in work()."""
-        return getattr(here, "pool", None) is self
+        worker = getattr(here, "worker", None)
+        return worker is not None and (<Worker>worker).pool is self
 
     cdef Call take(self):
         """The next call, waiting for one if need be; None: the pool has ended."""
@@ -208,9 +213,9 @@ cdef class WorkPool:
             if r == MT_INTERRUPTED:
                 raise_pending()
 
-    def end(self):
-        """No more puts: they raise RuntimeError, also those that wait. Paused lanes resume; what is in the lanes still runs."""
-        self.start_workers(end_pool(&self.p))
+    def end(self, resume=True):
+        """No more calls are taken, also from those who wait for a place. What is in the lanes still runs, also, with resume, in paused ones."""
+        self.start_workers(end_pool(&self.p, bool(resume)))
 
     cdef list busy_lanes(self):
         """The lanes that have items or run any."""
@@ -253,6 +258,13 @@ cdef class WorkPool:
             busy.drop()
             if rest_lane(busy.ln.p, &busy.ln):
                 Py_DECREF(busy)
+
+
+@cython.final
+cdef class Worker:
+    """A thread in work()."""
+    cdef WorkPool pool
+    cdef Lane lane              # whose call it runs
 
 
 cdef object forget_pool(object key):
@@ -312,6 +324,18 @@ cdef class Lane:
             free_tail(self.ln.s, True)
 
     # ------------------------------------------------------------------------------------------------------------ options
+    def configure(self, *, priority=UNSET, weight=UNSET, max_pending=UNSET, max_running=UNSET):
+        """Set the options that are passed: all of them, or none if one is refused."""
+        cdef int64_t first = self.priority if priority is UNSET else priority_argument(priority)
+        cdef uint32_t share = self.weight if weight is UNSET else weight_argument(weight)
+        cdef int64_t pending = self.ln.max_pending if max_pending is UNSET else bound_argument("max_pending", max_pending)
+        cdef int64_t running = self.ln.max_running if max_running is UNSET else bound_argument("max_running", max_running)
+        if set_priority(self.ln.p.q, self.ln.s, first, True) == MT_NOMEM:
+            raise MemoryError
+        set_weight(self.ln.p.q, self.ln.s, share, True)
+        if max_pending is not UNSET or max_running is not UNSET:
+            self.pool.start_workers(limit_lane(self.ln.p, &self.ln, pending, running))
+
     @property
     def priority(self):
         """Smaller goes first. A new one moves the lane to the end of that turn."""
@@ -419,7 +443,7 @@ cdef class Lane:
             if r == MT_FULL:
                 r = MT_OK if over else wait_for_place(self.ln.p, &self.ln)
             if r == MT_SHUTDOWN:
-                raise RuntimeError("cannot schedule new futures after shutdown")
+                raise self.refused()
             if r == MT_NOMEM:
                 raise MemoryError
             if r == MT_INTERRUPTED:
@@ -429,6 +453,13 @@ cdef class Lane:
             if r != MT_OK:
                 Py_DECREF(call)
         return start
+
+    cdef object refused(self):
+        if not self.pool.p.q.shut:
+            return RuntimeError("cannot schedule new futures after shutdown of this key")
+        if self.pool.refusal is None:
+            return RuntimeError("cannot schedule new futures after shutdown")
+        return self.pool.refusal()
 
     cdef int start_for(self, Call call) except -1:
         try:
@@ -447,9 +478,9 @@ cdef class Lane:
         """Calls run again."""
         self.pool.start_workers(pause_lane(self.ln.p, &self.ln, False))
 
-    def end(self):
-        """Nothing more may be submitted to this lane; it resumes, and what is in it still runs."""
-        self.pool.start_workers(shut_lane(self.ln.p, &self.ln))
+    def end(self, resume=True):
+        """Nothing more may be submitted to this lane. What is in it still runs; with resume also if it is paused."""
+        self.pool.start_workers(shut_lane(self.ln.p, &self.ln, bool(resume)))
 
     def drop(self):
         """Take all items out and return them; they are not run."""
@@ -465,6 +496,12 @@ cdef class Lane:
                 Py_DECREF(self)     # the caller has a reference of its own
             dropped.append(mt_owned_item(item))
         return 0
+
+    @property
+    def called_from(self):
+        """Whether the calling thread is a worker that runs a call of this lane."""
+        worker = getattr(here, "worker", None)
+        return worker is not None and (<Worker>worker).lane is self
 
     def wait_idle(self, timeout=None):
         """Wait until nothing is left in it and nothing runs: True. False: not within `timeout` seconds."""
@@ -520,7 +557,12 @@ cdef class Call:
         self._invoke_callbacks()
         return True
 
-    cdef int run(self) except -1:
+    def drop_out(self):
+        """Cancel a call that was taken out of its lane by drop()."""
+        self.cancel()
+        self.set_running_or_notify_cancel()
+
+    cdef int run(self, Worker worker) except -1:
         """In a worker: the call, its result, and the end of its turn in the lane."""
         cdef Lane lane
         cdef object fn
@@ -532,28 +574,31 @@ cdef class Call:
         try:
             if not self.set_running_or_notify_cancel():
                 return 0
+            worker.lane = lane
             try:
                 result = fn(*args, **kwargs)
             except BaseException as error:
                 fn = args = kwargs = None
-                lane = self.leave_early(lane)
+                lane = self.leave_early(lane, worker)
                 self.set_exception(error)
             else:
                 fn = args = kwargs = None
-                lane = self.leave_early(lane)
+                lane = self.leave_early(lane, worker)
                 self.set_result(result)
         except BaseException:
             LOGGER.critical("Exception in worker", exc_info=True)      # of the Future itself; the worker goes on
         finally:
+            worker.lane = None
             if lane is not None:
                 lane.finish(self.era)
         return 0
 
-    cdef Lane leave_early(self, Lane lane):
+    cdef Lane leave_early(self, Lane lane, Worker worker):
         """A lane without a limit has nobody waiting for the end of this call: it is let go before the result is out, so that who has
         seen the result finds the lane idle. With a limit, the next call begins after this Future is done."""
         if lane.ln.max_running > 0:
             return lane
+        worker.lane = None
         lane.finish(self.era)
         return None
 

@@ -448,22 +448,22 @@ cdef int64_t limit_lane(pool *p, lane *ln, int64_t max_pending, int64_t max_runn
     return start
 
 
-cdef int64_t taken_shut_lane(pool *p, lane *ln, mt_waiter **wake) noexcept nogil:
+cdef int64_t taken_shut_lane(pool *p, lane *ln, bint resume, mt_waiter **wake) noexcept nogil:
     ln.s.gate |= MT_GATE_SHUTDOWN
     taken_admit_all(p, ln, wake)
-    if not ln.paused:
+    if not ln.paused or not resume:
         return 0
     ln.paused = False
     taken_settle(p, ln)
     return taken_call_workers(p, ln, wake)
 
 
-cdef int64_t shut_lane(pool *p, lane *ln) noexcept nogil:
-    """It takes nothing more; what is in it still runs. How many workers the caller is to start."""
+cdef int64_t shut_lane(pool *p, lane *ln, bint resume) noexcept nogil:
+    """It takes nothing more; resume: what is in it still runs. How many workers the caller is to start."""
     cdef mt_waiter *wake = NULL
     cdef int64_t start
     lock_take(p.q, True)
-    start = taken_shut_lane(p, ln, &wake)
+    start = taken_shut_lane(p, ln, resume, &wake)
     unlock_take(p.q)
     if wake != NULL:
         post_chain(wake)
@@ -484,7 +484,7 @@ cdef void stop_lane(pool *p, lane *ln) noexcept nogil:
         post_chain(wake)
 
 
-cdef int64_t end_pool(pool *p) noexcept nogil:
+cdef int64_t end_pool(pool *p, bint resume) noexcept nogil:
     """As shut_lane() for all lanes, and workers end when nothing is left to take."""
     cdef mt_waiter *wake = NULL
     cdef int64_t start = 0
@@ -493,7 +493,7 @@ cdef int64_t end_pool(pool *p) noexcept nogil:
     lock_take(p.q, True)
     s = p.q.all_first
     while s != NULL:
-        start += taken_shut_lane(p, <lane *>s.owner, &wake)
+        start += taken_shut_lane(p, <lane *>s.owner, resume, &wake)
         s = s.all_next
     unlock_take(p.q)
     if wake != NULL:

@@ -1,0 +1,420 @@
+"""KeyedExecutor: a concurrent.futures executor whose work queue is a MultiQueue.
+
+For what ThreadPoolExecutor lacks: fairness between keys, order inside a key, priorities, bounds with back-pressure, pausing a key.
+Algorithm: the work pool (docs/design/workpool.md), which does the queueing, the turns and the waiting; here are the threads, their
+beginning and their end. As the standard library's pool, it starts a thread when a call comes and no thread is idle, and its threads end with
+the executor (shutdown, or nobody refers to it any more) or with the interpreter, having run what was submitted.
+
+Invariants
+- Worker threads refer to the staff and its pool, never to the executor; so an executor that nobody refers to ends. Lanes of keys
+  refer to it, so it lives while one of them is in use or has work.
+- A lane is in `_lanes` as long as anybody refers to it; the pool does while it has work. That is how an idle one is forgotten.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from concurrent.futures import Executor, Future
+from concurrent.futures.thread import BrokenThreadPool
+from queue import Empty, SimpleQueue
+from typing import Any, ParamSpec, TypeVar
+
+from manytail._workpool import UNSET, Lane, WorkPool
+
+__all__ = ["KeyExecutor", "KeyedExecutor"]
+
+_T = TypeVar("_T")
+_P = ParamSpec("_P")
+
+_LOGGER = logging.getLogger("concurrent.futures")  # where the standard library's executors report
+_executor_number = itertools.count()
+
+
+class KeyedExecutor(Executor):
+    """Runs calls in up to max_workers threads, the lanes of its keys in turn.
+
+    max_workers: as of ThreadPoolExecutor (None: the processors + 4, at most 32). max_pending: how many calls may wait in all lanes
+    together; then `submit` waits for a place, except in a worker of this executor (0: no bound). thread_name_prefix, initializer,
+    initargs: as of ThreadPoolExecutor; if the initializer raises, pending and later calls get BrokenThreadPool.
+
+    Fair: of the lanes of one priority each has `weight` calls started per turn, whatever the backlog of the others. Futures are
+    those of concurrent.futures; cancel() frees the place at once. After fork the child has an idle executor: what was pending or
+    running is the parent's. Progress: blocking. ValueError, TypeError: an argument is out of range, or of another type.
+
+    >>> with KeyedExecutor(4) as executor:
+    ...     orders = executor.key("customer 7", max_running=1)      # one at a time, in order
+    ...     [orders.submit(pow, 2, n).result() for n in range(4)]
+    [1, 2, 4, 8]
+    """
+
+    def __init__(
+        self,
+        max_workers: int | None = None,
+        *,
+        max_pending: int = 0,
+        thread_name_prefix: str = "",
+        initializer: Callable[..., object] | None = None,
+        initargs: tuple[Any, ...] = (),
+    ) -> None:
+        if max_workers is None:
+            max_workers = min(32, _processors() + 4)
+        if max_workers <= 0:
+            raise ValueError(f"max_workers must be greater than 0, not {max_workers!r}")
+        if initializer is not None and not callable(initializer):
+            raise TypeError(f"initializer={initializer!r}: initializer must be a callable")
+        prefix = thread_name_prefix or f"KeyedExecutor-{next(_executor_number)}"
+        self._staff = _Staff(max_workers, max_pending, prefix, initializer, initargs)
+        self._max_workers = max_workers
+        self._no_key = Lane(self._staff.pool)
+        self._lanes: weakref.WeakValueDictionary[Hashable, KeyExecutor] = weakref.WeakValueDictionary()
+
+    def __del__(self) -> None:
+        staff = getattr(self, "_staff", None)
+        if staff is not None:  # __init__ may have raised
+            staff.end()
+
+    def __repr__(self) -> str:
+        pool = self._staff.pool
+        state = "shut down" if pool.ended else f"{pool.pending} pending"
+        return f"<{type(self).__name__} of {self._max_workers} workers, {state}>"
+
+    def key(self, key: Hashable, *, priority: int = UNSET, weight: int = UNSET, max_pending: int = UNSET, max_running: int = UNSET) -> KeyExecutor:
+        """The lane of that key, made on first use (priority 0, weight 1, no limits); options passed explicitly are set on the lane, all
+        of them or none.
+
+        priority: lower first. weight: calls per turn. max_running: how many of its calls may run at a time (0: no limit); with 1 they
+        run one at a time, in submission order. max_pending: how many may wait (0: no bound); a full lane makes `submit` wait, except
+        from a worker of this executor, which never waits. An idle lane that nobody refers to is forgotten, with its options.
+        ValueError: weight < 1. TypeError: an option is no int, or the key cannot be hashed."""
+        lane = self._lanes.get(key)
+        if lane is None or lane.closed:
+            lane = self._make_lane(key)
+        lane.configure(priority=priority, weight=weight, max_pending=max_pending, max_running=max_running)
+        return lane
+
+    def _make_lane(self, key: Hashable) -> KeyExecutor:
+        with self._staff.lock:
+            lane = self._lanes.get(key)
+            if lane is None or lane.closed:
+                lane = self._lanes[key] = KeyExecutor(self._staff.pool, self, key)
+            return lane
+
+    def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
+        """Schedule fn(*args, **kwargs) in the lane of no key. Waits and raises as KeyExecutor.submit does."""
+        return self._no_key.submit(fn, *args, **kwargs)
+
+    def map(
+        self,
+        fn: Callable[..., _T],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+        ordered: bool = True,
+        buffersize: int | None = None,
+    ) -> Iterator[_T]:
+        """An iterator over fn(*items) for the items of the iterables, as far as the shortest goes.
+
+        Submits at once up to buffersize calls (None: 4 x max_workers); later items are pulled, one for each, as results are taken.
+        ordered=False: results come as calls end. timeout: seconds from the call of map, for all; TimeoutError after that. What a
+        call raises is raised by the iterator, which then, as when it is closed, cancels what it had submitted. An exception
+        of an iterable comes behind the results of what was pulled before it. chunksize is ignored."""
+        return _map(self, self._max_workers, fn, iterables, timeout, ordered, buffersize)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more calls: submit raises RuntimeError, also where it waits. Paused lanes resume, and what is pending runs, unless
+        cancel_futures cancels it. wait: until all calls and threads have ended. RuntimeError: wait in one of these threads."""
+        self._staff.end(cancel_futures)
+        if wait:
+            self._staff.join()
+
+    # What CPython's own tests of thread pools look at.
+    @property
+    def _threads(self) -> set[threading.Thread]:
+        return self._staff.threads
+
+    @property
+    def _broken(self) -> str | bool:
+        return self._staff.broken
+
+
+class KeyExecutor(Lane, Executor):
+    """The lane of a key of a KeyedExecutor, and itself an executor. KeyedExecutor.key() makes them.
+
+    priority and weight may be assigned at any time; a new priority moves the lane to the end of that turn."""
+
+    def __init__(self, pool: WorkPool, executor: KeyedExecutor, key: Hashable) -> None:
+        self._executor = executor
+        self._key = key
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._key!r}, {self.pending} pending, {self.running} running, {self.state}>"
+
+    def map(
+        self,
+        fn: Callable[..., _T],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+        ordered: bool = True,
+        buffersize: int | None = None,
+    ) -> Iterator[_T]:
+        """As KeyedExecutor.map, in this lane."""
+        return _map(self, self._executor._max_workers, fn, iterables, timeout, ordered, buffersize)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End this lane only: submit to it raises RuntimeError, and the key may be made again, as another lane. If it is paused it
+        resumes. wait: until its calls have run. RuntimeError: wait in a call of this lane."""
+        self.end(resume=not cancel_futures)
+        if cancel_futures:
+            for call in self.drop():
+                call.drop_out()
+            self.end()
+        if wait:
+            if self.called_from:
+                raise RuntimeError("cannot wait for a lane in one of its own calls; shutdown(wait=False) does not wait")
+            self.wait_idle()
+
+
+def _processors() -> int:
+    """Those this process may use, where Python can tell."""
+    count: Callable[[], int | None] = getattr(os, "process_cpu_count", os.cpu_count)
+    return count() or 1
+
+
+# -------------------------------------------------------------------------------------------------------------- threads
+class _Staff:
+    """The threads of an executor."""
+
+    def __init__(
+        self, max_workers: int, max_pending: int, prefix: str, initializer: Callable[..., object] | None, initargs: tuple[Any, ...]
+    ) -> None:
+        self.pool = WorkPool(self.start, max_workers, max_pending, self.refusal)
+        self.threads: set[threading.Thread] = set()
+        self.lock = threading.RLock()  # re-entrant: a signal handler or a finalizer may submit while this thread starts one
+        self.broken: str | bool = False
+        self._names = map(f"{prefix}_{{}}".format, itertools.count())
+        self._initializer = initializer
+        self._initargs = initargs
+        _staffs[id(self)] = weakref.ref(self, lambda _, number=id(self): _staffs.pop(number, None))  # type: ignore[misc]
+        if _exiting:
+            self.end()
+
+    def start(self) -> None:
+        """One more thread. RuntimeError: the system, or an interpreter that ends, has none."""
+        if self.broken:
+            raise self.refusal()
+        with self.lock:
+            thread = threading.Thread(target=self._work, name=next(self._names))
+            thread.start()
+            self.threads.add(thread)
+
+    def _work(self) -> None:
+        try:
+            if self._initializer is not None:
+                self._initializer(*self._initargs)
+        except BaseException:
+            _LOGGER.critical("Exception in initializer:", exc_info=True)
+            self._break("A thread initializer failed, the thread pool is not usable anymore")
+            return
+        try:
+            self.pool.work()
+        except BaseException:
+            _LOGGER.critical("Exception in worker", exc_info=True)
+
+    def _break(self, reason: str) -> None:
+        self.broken = reason
+        self.pool.end()
+        for call in self.pool.drop():
+            if call.set_running_or_notify_cancel():
+                call.set_exception(self.refusal())
+
+    def refusal(self) -> RuntimeError:
+        """What submit raises at the end."""
+        if self.broken:
+            return BrokenThreadPool(self.broken)
+        return RuntimeError(f"cannot schedule new futures after {'interpreter ' if _exiting else ''}shutdown")
+
+    def end(self, cancel_futures: bool = False) -> None:
+        """Take no more calls, and let the threads end when none is left."""
+        if cancel_futures:
+            self.pool.end(resume=False)
+            for call in self.pool.drop():
+                call.drop_out()
+        try:
+            self.pool.end()
+        except RuntimeError:
+            # Paused lanes have calls, there is no thread, and none can be started any more: this one is as good.
+            self.pool.work()
+
+    def join(self) -> None:
+        with self.lock:
+            threads = list(self.threads)
+        for thread in threads:
+            thread.join()
+
+    def forget_threads(self) -> None:
+        """In the child of a fork."""
+        self.threads = set()
+        self.lock = threading.RLock()
+
+
+_staffs: dict[int, weakref.ref[_Staff]] = {}
+_exiting = False
+
+
+def _living_staffs() -> list[_Staff]:
+    return [staff for reference in _staffs.copy().values() if (staff := reference()) is not None]
+
+
+def _end_with_interpreter() -> None:
+    """Before threads are waited for at exit: what was submitted runs to its end, and idle threads end."""
+    global _exiting
+    _exiting = True
+    staffs = _living_staffs()
+    for staff in staffs:
+        staff.end()
+    for staff in staffs:
+        staff.join()
+
+
+def _after_fork_in_child() -> None:
+    for staff in _living_staffs():
+        staff.forget_threads()
+
+
+# Not atexit: that comes after the wait for threads, which our idle ones would never end. The standard library's pool does the same.
+threading._register_atexit(_end_with_interpreter)  # type: ignore[attr-defined]
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+# ------------------------------------------------------------------------------------------------------------------ map
+class _Supply:
+    """The calls of a map, one for each time that it is asked. Refers to the executor only while items are left, so that a map
+    whose items are all submitted keeps no executor alive."""
+
+    def __init__(self, executor: Executor, fn: Callable[..., Any], iterables: tuple[Iterable[Any], ...]) -> None:
+        self._executor: Executor | None = executor
+        self._fn = fn
+        self._items = zip(*iterables, strict=False)
+        self.failure: Exception | None = None
+
+    def next(self) -> Future[Any] | None:
+        """The Future of the next item; None: there is none, or `failure` says why it could not be had."""
+        if self._executor is None:
+            return None
+        try:
+            for args in self._items:
+                return self._executor.submit(self._fn, *args)
+        except Exception as error:
+            self.failure = error
+        self._executor = None
+        return None
+
+
+def _map(
+    executor: Executor,
+    max_workers: int,
+    fn: Callable[..., _T],
+    iterables: tuple[Iterable[Any], ...],
+    timeout: float | None,
+    ordered: bool,
+    buffersize: int | None,
+) -> Iterator[_T]:
+    if buffersize is None:
+        buffersize = 4 * max_workers
+    elif not isinstance(buffersize, int):
+        raise TypeError(f"buffersize={buffersize!r}: expected an int >= 1 or None, not {type(buffersize).__name__}")
+    elif buffersize < 1:
+        raise ValueError(f"buffersize={buffersize!r}: expected an int >= 1, or None for 4 x max_workers")
+    deadline = None if timeout is None else time.monotonic() + timeout
+    supply = _Supply(executor, fn, iterables)
+    window = _InOrder() if ordered else _AsTheyEnd()
+    for _ in range(buffersize):
+        future = supply.next()
+        if future is None:
+            break
+        window.add(future)
+    if supply.failure is not None:
+        window.cancel()
+        raise supply.failure
+    return _results(supply, window, deadline)
+
+
+def _results(supply: _Supply, window: _InOrder | _AsTheyEnd, deadline: float | None) -> Iterator[Any]:
+    try:
+        while window:
+            # In a list, from which it is taken as it is yielded: a suspended generator must not keep the result alive.
+            result = [window.take(None if deadline is None else deadline - time.monotonic())]
+            future = supply.next()
+            if future is not None:
+                window.add(future)
+            del future
+            yield result.pop()
+        if supply.failure is not None:
+            raise supply.failure
+    finally:
+        window.cancel()
+
+
+class _InOrder:
+    """Calls of a map whose results are taken in the order of submission."""
+
+    def __init__(self) -> None:
+        self._futures: deque[Future[Any]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._futures)
+
+    def add(self, future: Future[Any]) -> None:
+        self._futures.append(future)
+
+    def take(self, timeout: float | None) -> Any:
+        future = self._futures[0]
+        try:
+            result = future.result(timeout)
+            self._futures.popleft()  # else it is cancelled with the others
+            return result
+        finally:
+            del future
+
+    def cancel(self) -> None:
+        for future in self._futures:
+            future.cancel()
+
+
+class _AsTheyEnd:
+    """Calls of a map whose results are taken as they come."""
+
+    def __init__(self) -> None:
+        self._futures: set[Future[Any]] = set()
+        self._done: SimpleQueue[Future[Any]] = SimpleQueue()
+
+    def __len__(self) -> int:
+        return len(self._futures)
+
+    def add(self, future: Future[Any]) -> None:
+        self._futures.add(future)
+        future.add_done_callback(self._done.put)
+
+    def take(self, timeout: float | None) -> Any:
+        try:
+            future = self._done.get(timeout=None if timeout is None else max(0.0, timeout))
+        except Empty:
+            raise TimeoutError(f"{len(self._futures)} calls did not end in time") from None
+        try:
+            self._futures.discard(future)
+            return future.result()
+        finally:
+            del future
+
+    def cancel(self) -> None:
+        for future in self._futures:
+            future.cancel()
