@@ -282,7 +282,12 @@ static inline void mt_pubsub_fill(mt_pchunk *c, uint32_t i, uintptr_t item) {
     mt_store_release_uptr(&mt_pchunk_slots(c)[i], item);
 }
 
-/* Nobody is subscribed: n messages pass by. */
+/* Serial: nobody is subscribed, and all that was retained is let go (a finalizer may publish while somebody is at it). */
+static inline int mt_pubsub_unheard(mt_pubsub *q) {
+    return mt_load_relaxed_u32(&q->nsubs) == 0 && q->released == q->end; /* relaxed because: the GIL orders it */
+}
+
+/* Then n messages pass by. */
 static inline void mt_pubsub_pass_by(mt_pubsub *q, int64_t n) {
     q->end += n;
     /* relaxed because: the GIL orders it */
@@ -295,7 +300,7 @@ static inline int mt_pubsub_publish_serial(mt_pubsub *q, uintptr_t item, int64_t
     mt_pchunk *c = (mt_pchunk *)mt_load_relaxed_uptr(&q->tail);
     if (MT_UNLIKELY(mt_load_relaxed_u32(&q->shut))) return MT_SHUTDOWN; /* relaxed because: as above */
     *position = q->end;
-    if (mt_load_relaxed_u32(&q->nsubs) == 0) { /* relaxed because: as above */
+    if (mt_pubsub_unheard(q)) {
         mt_pubsub_pass_by(q, 1);
         return MT_UNRETAINED;
     }
@@ -317,7 +322,7 @@ static inline int mt_pubsub_publish_run_serial(mt_pubsub *q, const uintptr_t *it
     int r = MT_OK;
     *done = 0;
     if (mt_load_relaxed_u32(&q->shut)) return MT_SHUTDOWN; /* relaxed because: the GIL orders it */
-    if (mt_load_relaxed_u32(&q->nsubs) == 0) {             /* relaxed because: as above */
+    if (mt_pubsub_unheard(q)) {
         mt_pubsub_pass_by(q, n);
         *done = n;
         return MT_OK;
@@ -460,7 +465,7 @@ static inline int mt_pubsub_publish_run_parallel(mt_pubsub *q, const uintptr_t *
     return r;
 }
 
-/* After a parallel publish: nobody may expect the message, the publisher trims. */
+/* After a publish: nobody may expect the message, the publisher trims. */
 static inline int mt_pubsub_nobody(mt_pubsub *q) {
     /* pairs with: mt_fetch_add_seq_cst in mt_subscriber_leave: who leaves sees the message, or this sees that it left */
     return mt_load_seq_cst_u32(&q->nsubs) == 0;

@@ -37,19 +37,77 @@ cdef void unlock_room(mt_pubsub *q) noexcept nogil:
 
 
 # ------------------------------------------------------------------------------------------------------------- trimming
+# What a message is the last to hold may be a subscriber with messages, and so on: trims nest. Beyond a depth references are put aside, for the
+# outermost trim of the thread, so that deep nests do not overflow the stack (the interpreter's own trashcan allows 10,000 levels).
+cdef extern from *:
+    """
+    typedef struct mt_aside {
+        struct mt_aside *next;
+        uint32_t n;
+        uintptr_t items[MT_DROPS];
+    } mt_aside;
+    static MT_THREAD_LOCAL mt_aside *mt_put_aside;
+    static MT_THREAD_LOCAL int mt_trims_inside;
+    """
+    ctypedef struct mt_aside:
+        mt_aside *next
+        uint32_t n
+        uintptr_t *items
+    mt_aside *mt_put_aside
+    int mt_trims_inside
+
+cdef enum:
+    NESTED_TRIMS = 30
+
+
 cdef void trim(mt_pubsub *q) noexcept:
     """Let go of what nobody expects any more, and give up its references with nothing held."""
+    global mt_trims_inside
     cdef mt_drops d
-    cdef uint32_t i
-    while True:
+    d.more = True
+    while d.more:
         mt_pubsub_trim(q, &d)
         if d.moved:
             room_made(q)
         mt_retired_free(d.chunks)
-        for i in range(d.n):
-            Py_DECREF_raw(<PyObject *>d.items[i])
-        if not d.more:
-            return
+        if d.n == 0 or (mt_trims_inside >= NESTED_TRIMS and put_aside(&d)):
+            continue
+        mt_trims_inside += 1
+        give_up(d.items, d.n)
+        mt_trims_inside -= 1
+    if mt_trims_inside == 0 and unlikely(mt_put_aside != NULL):
+        give_up_aside()
+
+
+cdef void give_up(uintptr_t *items, uint32_t n) noexcept:
+    cdef uint32_t i
+    for i in range(n):
+        Py_DECREF_raw(<PyObject *>items[i])
+
+
+cdef bint put_aside(mt_drops *d) noexcept:
+    """0: no memory, they are given up here and now."""
+    global mt_put_aside
+    cdef mt_aside *aside = <mt_aside *>malloc(sizeof(mt_aside))
+    if aside == NULL:
+        return False
+    aside.n = d.n
+    memcpy(aside.items, d.items, d.n * sizeof(uintptr_t))
+    aside.next = mt_put_aside
+    mt_put_aside = aside
+    return True
+
+
+cdef void give_up_aside() noexcept:
+    global mt_put_aside, mt_trims_inside
+    cdef mt_aside *aside
+    mt_trims_inside += 1
+    while mt_put_aside != NULL:
+        aside = mt_put_aside
+        mt_put_aside = aside.next
+        give_up(aside.items, aside.n)
+        free(aside)
+    mt_trims_inside -= 1
 
 
 cdef int64_t position_of(mt_pubsub *q) noexcept nogil:
@@ -278,6 +336,8 @@ cdef inline int publish_once(mt_pubsub *q, PyObject *item, int64_t *position) no
         if likely(r == MT_OK):
             Py_INCREF_raw(item)
             wake_getters(q)
+            if unlikely(mt_pubsub_nobody(q)):
+                trim(q)
     else:
         Py_INCREF_raw(item)
         r = mt_pubsub_publish_parallel(q, <uintptr_t>item, position, &freeable)
@@ -308,7 +368,7 @@ cdef int publish_run_once(mt_pubsub *q, PyObject **items, int64_t n, int64_t *do
         mt_retired_free(freeable)
     if done[0]:
         wake_getters(q)
-        if not q.serial and mt_pubsub_nobody(q):
+        if mt_pubsub_nobody(q):
             trim(q)
         pass_on_to_putter(q)
     return r

@@ -13,6 +13,8 @@ Rules of this layer
 cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport int64_t, uint32_t, uintptr_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
 
 from manytail._wait cimport (
     MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
@@ -344,6 +346,7 @@ cdef class PubSubQueue:
 
 # -------------------------------------------------------------------------------------------------------------- Subscriber
 @cython.final
+@cython.trashcan(True)      # it may be a message itself
 @cython.no_gc_clear         # its queue is cleared instead; it stays usable for finalizers
 cdef class Subscriber:
     """One reader of a PubSubQueue. Made by PubSubQueue.subscribe only.
@@ -377,15 +380,16 @@ cdef class Subscriber:
         if r != MT_OK:
             raise ValueError(f"start={asked!r}: expected a retained message or the next one, {mt_pubsub_trimmed(q)} to {position_of(q)}")
 
-    def __del__(self):
-        if self.s != NULL and not self.closed:
-            warnings.warn(f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=self)
-            self.close()
-
     def __dealloc__(self):
-        if self.s != NULL:
-            close_subscriber(self.queue.q, self.s)
-            mt_pubsub_free_record(self.s)
+        cdef mt_pubsub *q
+        if self.s == NULL:
+            return
+        if not self.s.closed:       # not in __del__, which would recurse where subscribers are nested in messages
+            q = self.queue.q
+            behind = position_of(q) - mt_subscriber_at(self.s)
+            warnings.warn(f"unclosed <Subscriber at {mt_subscriber_at(self.s)}, {behind} behind>", ResourceWarning)
+        close_subscriber(self.queue.q, self.s)
+        mt_pubsub_free_record(self.s)
 
     __class_getitem__ = classmethod(GenericAlias)
 
