@@ -1,0 +1,239 @@
+# The C side of the entry queues as Cython sees it: include/manytail/{entry_state,link}.h say what each field means. Then the structs
+# that have no kernel of their own: a queue, a subscription, the lists of the consumer manager.
+cdef extern from "manytail/atomics.h" nogil:
+    ctypedef struct mt_atomic_i64:
+        pass
+    ctypedef struct mt_atomic_u32:
+        pass
+    int64_t mt_load_relaxed_i64(mt_atomic_i64 *)
+    int64_t mt_load_seq_cst_i64(mt_atomic_i64 *)
+    void mt_store_relaxed_i64(mt_atomic_i64 *, int64_t)
+    int64_t mt_fetch_add_acq_rel_i64(mt_atomic_i64 *, int64_t)
+    uint32_t mt_load_relaxed_u32(mt_atomic_u32 *)
+    bint likely "MT_LIKELY" (bint)
+    bint unlikely "MT_UNLIKELY" (bint)
+
+cdef extern from "manytail/delays.h" nogil:
+    void mt_point()
+
+cdef extern from "manytail/waitlist.h" nogil:
+    enum: MT_WAITER_THREAD, MT_WAITER_LOOP
+
+cdef extern from "manytail/entry_state.h" nogil:
+    enum: MT_ENTRY_AVAILABLE, MT_ENTRY_HELD, MT_ENTRY_ACQUIRED, MT_ENTRY_DEQUEUED, MT_ENTRY_DELETED
+    int mt_word_state(int64_t)
+    bint mt_word_locked(int64_t)
+    bint mt_word_redelivered(int64_t)
+    uint32_t mt_word_delivery(int64_t)
+    bint mt_word_held_by(int64_t, uint32_t)
+    int64_t mt_entry_word(mt_atomic_i64 *)
+    uint32_t mt_entry_acquire(mt_atomic_i64 *, uint32_t owner)
+    bint mt_entry_release(mt_atomic_i64 *, uint32_t delivery, int64_t to)
+    bint mt_entry_dequeue(mt_atomic_i64 *, uint32_t delivery)
+    bint mt_entry_unlock(mt_atomic_i64 *, uint32_t delivery)
+    bint mt_entry_lock(mt_atomic_i64 *, uint32_t delivery)
+    bint mt_entry_steal(mt_atomic_i64 *)
+    bint mt_entry_withdraw(mt_atomic_i64 *)
+    bint mt_entry_unhold(mt_atomic_i64 *)
+    void mt_entry_delete(mt_atomic_i64 *)
+
+cdef extern from "manytail/link.h" nogil:
+    ctypedef struct mt_pos:
+        pass
+    ctypedef struct more "mt_entry_more":
+        int64_t expires, due, timer
+        void *group
+        void *slot
+        void *leaf
+        void *key
+        const void *origin
+        entry *older
+        entry *newer
+        entry *group_next
+        entry *group_prev
+    ctypedef struct entry "mt_entry":
+        mt_atomic_i64 word
+        mt_atomic_u32 refs
+        uint16_t level
+        uint16_t flags
+        int64_t seq
+        uint64_t order
+        entry *next
+        entry *prev
+        entry *held_next
+        entry *held_prev
+        void *owner
+        void *item
+        void *extra
+        int64_t born
+        more *more
+        int32_t priority
+        uint32_t reason
+    ctypedef struct mt_list:
+        entry *first
+        entry *last
+    ctypedef struct mt_again_item:
+        uint64_t order
+        entry *e
+    ctypedef struct mt_again:
+        mt_again_item *items
+        int64_t n, room
+    ctypedef struct mt_timer:
+        int64_t when
+        entry *e
+    ctypedef struct mt_timers:
+        mt_timer *items
+        int64_t n
+    entry *mt_entry_new()
+    void mt_entry_keep(entry *)
+    void mt_entry_drop(entry *)
+    bint mt_entry_linked(entry *)
+    entry *mt_pos_at(mt_pos *)
+    bint mt_pos_open(mt_list *, mt_pos *, entry *at)
+    void mt_pos_close(mt_list *, mt_pos *)
+    void mt_pos_move(mt_list *, mt_pos *, entry *to)
+    void mt_list_append(mt_list *, entry *)
+    void mt_list_insert(mt_list *, entry *, entry *at)
+    void mt_list_unlink(mt_list *, entry *)
+    bint mt_again_push(mt_again *, entry *)
+    void mt_again_pop(mt_again *)
+    void mt_again_shrink(mt_again *)
+    void mt_again_free(mt_again *)
+    bint mt_timers_reserve(mt_timers *, int64_t)
+    void mt_timers_set(mt_timers *, entry *, int64_t when)
+    void mt_timers_remove(mt_timers *, entry *)
+
+cdef extern from *:
+    """
+    #ifdef Py_GIL_DISABLED
+    #define MT_EN_LOCKS 1
+    #else
+    #define MT_EN_LOCKS 0
+    #endif
+    """
+    const bint LOCKS "MT_EN_LOCKS"          # without the GIL; with it, the GIL is the order lock
+
+
+# A key that entries have in common: a group, or the key of a last-value queue. Found by hash and `==`, which run without the lock;
+# counted by the entries that have it.
+cdef struct keyrec:
+    keyrec *next                # in its bucket; of a removed one: to be released
+    Py_hash_t hash
+    void *key                   # a counted Python reference
+    int64_t refs
+    sub *owner                  # group: whose it is, or NULL
+    int64_t unacked             # group: entries of it that are acquired
+    entry *latest               # last value: the entry put last, if it is still there
+
+cdef struct keytab:
+    keyrec **buckets
+    int64_t nbuckets            # a power of two, or 0
+    int64_t n
+
+# A subscription's pointer: everything before the positions has been passed, but for what is in `again`.
+cdef struct cursor:
+    mt_pos one                  # of the only level
+    mt_pos *pos                 # one per level
+    mt_again again
+
+# Credit that several subscriptions share (those of one Consumer); its numbers are atomic, its waiters are under its lock, which is
+# taken after an order lock, never before.
+cdef struct pool:
+    mt_lock lock
+    mt_atomic_i64 used
+    mt_atomic_i64 limit
+    mt_atomic_i64 suspended
+    mt_waitlist waiters
+
+cdef struct chain:
+    sub *first
+    sub *last
+
+# The consumer manager's lists for subscriptions of one priority that acquire. Each subscription is in `all` and in one of the others.
+cdef struct level:
+    int64_t priority
+    level *next                 # less urgent
+    int64_t n                   # in `all`
+    chain all
+    chain interested            # could take, and nobody waits in a get of it
+    chain waiting               # somebody waits, and any entry will do: one of them is notified per arrival
+    chain choosy                # somebody waits, with a selector, an origin, a start or groups: all are notified that might want it
+    chain notified              # all its waiters were woken and are not back yet
+
+cdef struct sub:
+    core *q
+    uint32_t id
+    bint browse, exclusive, suspended, closed
+    bint own                    # has a cursor of its own: what it wants differs from what others want
+    void *selector              # borrowed from the Subscription, or NULL
+    const void *origin          # identity only
+    int64_t start               # arrivals before this number are not for it
+    int64_t limit               # credit: entries it may hold, <= 0: any number
+    int64_t nheld
+    entry *held_first           # in the order in which it got them
+    entry *held_last
+    cursor *cur
+    cursor mine
+    pool *pool                  # or NULL: its credit is its own
+    mt_waitlist waiters
+    int64_t notified            # waiters that were woken and are not back
+    level *lvl
+    chain *place                # the list it is in
+    sub *next
+    sub *prev
+    sub *all_next
+    sub *all_prev
+    sub *own_next
+    sub *own_prev
+
+cdef struct running:            # on the stack of a thread that runs the dead letter callable
+    unsigned long thread
+    running *next
+    running *prev
+
+# What is to be done after unlocking, because it runs Python code: wake waiters, release items, deliver dead letters.
+cdef struct debts:
+    mt_waiter *wake
+    entry *dead                 # by held_next
+    keyrec *keys                # keys that no entry has any more
+
+cdef struct core:
+    mt_lock lock                # the order lock: everything below, and all but `word` and `refs` of the entries
+    mt_list one
+    mt_list *lists
+    uint32_t nlevels
+    uint32_t next_sub
+    uint64_t *ready             # bit set of the levels that are not empty, most urgent first
+    uint64_t one_ready
+    int64_t mapping             # level number = clamp(priority - mapping, 0, nlevels - 1)
+    running *running            # threads inside the dead letter callable
+    int64_t nseq
+    cursor shared               # of all subscriptions that take any entry
+    int64_t available, acquired, held
+    int64_t enqueued, delivered, acked, released, expired, rejected, dropped, purged, dead_lettered, selector_errors, high_water
+    int64_t events              # counts whatever may make an entry takable for somebody
+    int64_t maxsize, resume_mark
+    int overflow
+    bint stopped                # "block": puts wait until depth <= resume_mark
+    bint shut, shut_now
+    bint letters                # has a dead letter
+    mt_waitlist putters
+    mt_timers timers
+    int64_t max_deliveries
+    int groups
+    keytab group_keys
+    keytab slot_keys
+    bint arrivals               # keeps the order of arrival beside the order
+    entry *oldest
+    entry *newest
+    level *levels
+    int64_t nlvls
+    int64_t nwaiting            # subscriptions in waiting, choosy and browsers_waiting lists
+    int64_t nsubs
+    bint exclusive
+    chain browsers              # non-acquiring
+    chain browsers_waiting
+    chain idle                  # not interested
+    sub *owners                 # all with a cursor of their own
+    core *reg_next
+    core *reg_prev

@@ -1,0 +1,1167 @@
+"""EntryQueue and its family: strictly ordered queues whose entries are acquired, acknowledged, released and redelivered in place.
+
+Algorithm: the strictly ordered queue of Qpid (entry states, one list per order, a pointer per subscription) and its consumer manager.
+include/manytail/entry_state.h has the state word, link.h the order and the positions on it, _en_core.pxi what happens to an entry,
+_en_keys.pxi groups and last values, _en_sorted.pxi the sorted order, _en_time.pxi the shared timer; this file is the Python face.
+docs/design/entryqueue.md tells the whole story.
+
+What is lock-free, what is not
+- Who wins an entry is decided by one compare-and-swap on its state word: ack, release, reject, lock and unlock against expiry, purge,
+  overflow and a closing subscription. A handle whose time is over loses without taking any lock.
+- The order itself, the pointers and the counters are under one short lock per queue (the order lock; with the GIL, the GIL is that lock):
+  "the first AVAILABLE entry that it may take", "never both delivered and returned" and counters that add up are statements about the whole
+  queue, and exactness is worth more here than progress under a stopped thread. Every step under it is O(1), or O(log n) where said.
+
+Rules of this layer
+- No Python code runs and nothing is allocated or released by Python under the order lock. What is left to do is collected in `debts`
+  and settled after unlocking: wake-ups, dead letters, released items.
+- Selectors, keys, `==` and `<` of user objects run on pinned entries without the lock; what they were asked about is looked at again
+  before it is acted on.
+- An entry is linked in its final place by its put and stays there until it is dead.
+"""
+cimport cython
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport calloc, free, realloc
+
+from manytail._wait cimport (
+    MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
+    MT_WAITER_NOTIFIED, MT_WAITER_QUEUED, NEVER, ONCE,
+    LoopWaiter, deadline_from, lock_slow, mt_lock, mt_lock_node, mt_lock_reset, mt_lock_try, mt_now_ns, mt_unlock, mt_waiter, mt_waitlist,
+    mt_waitlist_keep_thread, mt_waitlist_leave, mt_waitlist_notify, mt_waitlist_notify_all, mt_waitlist_push,
+    post_chain, post_lock_node, this_thread, waiter_await_post, waiter_close, waiter_open, waiter_park,
+)
+
+import enum
+import math
+import os
+import sys
+from collections.abc import Mapping
+from operator import index
+from types import GenericAlias, MappingProxyType
+from typing import NamedTuple
+
+from manytail.errors import ClosedError, Empty, ExclusiveError, Full, ShutDown
+
+include "_en_structs.pxi"
+
+cdef extern from "Python.h":
+    void Py_INCREF_raw "Py_INCREF" (PyObject *) nogil
+    void Py_DECREF_raw "Py_DECREF" (PyObject *) nogil      # attached callers only
+    void PyErr_SetInterrupt()
+    int PyErr_ResourceWarning(object source, Py_ssize_t stack_level, const char *format, ...) except -1
+    ctypedef int (*visitproc)(PyObject *, void *) noexcept
+    ctypedef int (*traverseproc)(PyObject *, visitproc, void *) noexcept
+    ctypedef int (*inquiry)(PyObject *) noexcept
+    ctypedef struct PyTypeObject:
+        pass
+
+cdef extern from "manytail/pygc.h":
+    object mt_owned(PyObject *)
+    int mt_visit_waiters(mt_waitlist *, visitproc, void *) noexcept
+    void mt_patch_gc(PyTypeObject *, traverseproc, inquiry)
+    traverseproc mt_traverse_of(PyTypeObject *)
+    inquiry mt_clear_of(PyTypeObject *)
+
+cdef extern from "manytail/clock.h" nogil:
+    int64_t mt_now_coarse_ns()
+
+cdef extern from *:
+    """
+    /* For types that only this module makes: Cython calls its own constructor directly, users come through this slot. */
+    static PyObject *mt_no_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+        (void)args;
+        (void)kwargs;
+        return PyErr_Format(PyExc_TypeError, "cannot make a %s: queues, subscribe() and get() make them", type->tp_name);
+    }
+    static void mt_patch_new(PyTypeObject *type) { type->tp_new = mt_no_new; }
+    """
+    void mt_patch_new(PyTypeObject *)
+
+cdef extern from * nogil:
+    int __builtin_ctzll(unsigned long long)
+
+include "_en_core.pxi"
+include "_en_keys.pxi"
+include "_en_control.pxi"
+
+
+class EntryState(enum.IntEnum):
+    """Where an entry is in its life. HELD: not before its time."""
+
+    AVAILABLE = 0
+    HELD = 1
+    ACQUIRED = 2
+    DEQUEUED = 3
+    DELETED = 4
+
+
+class DeadReason(enum.StrEnum):
+    """Why an entry went to the dead letter."""
+
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    MAX_DELIVERIES = "max_deliveries"
+    OVERFLOW = "overflow"
+    DELETED = "deleted"
+
+
+class QueueStats(NamedTuple):
+    """What EntryQueue.stats() returns: one consistent look, taken under the order lock.
+
+    enqueued = acked + rejected + expired + dropped + purged + depth. dropped: overflow, replaced, max_deliveries, shutdown. dead_lettered
+    counts across these. high_water is of depth. oldest_age: seconds since the put of the oldest entry, None if there is none."""
+
+    available: int
+    acquired: int
+    held: int
+    depth: int
+    enqueued: int
+    delivered: int
+    acked: int
+    released: int
+    expired: int
+    rejected: int
+    dropped: int
+    purged: int
+    dead_lettered: int
+    selector_errors: int
+    high_water: int
+    subscriptions: int
+    oldest_age: float | None
+
+
+cdef tuple STATES = tuple(EntryState)
+cdef dict REASONS = {
+    REJECTED: DeadReason.REJECTED, EXPIRED: DeadReason.EXPIRED, EXHAUSTED: DeadReason.MAX_DELIVERIES,
+    OVERFLOWN: DeadReason.OVERFLOW, SHUT: DeadReason.DELETED,
+}
+cdef dict OVERFLOWS = {"block": OVERFLOW_BLOCK, "reject": OVERFLOW_REJECT, "drop_oldest": OVERFLOW_DROP}
+cdef dict GROUPS = {None: GROUPS_NONE, "shared": GROUPS_SHARED, "assigned": GROUPS_ASSIGNED}
+cdef object NO_HEADERS = MappingProxyType({})
+
+cdef class EntryQueue
+cdef class Subscription
+cdef class Entry
+
+
+# --------------------------------------------------------------------------------------------------------------- arguments
+cdef int64_t int_argument(str name, object value, str expected) except? -7:
+    try:
+        value = index(value)
+    except TypeError:
+        raise TypeError(f"{name}={value!r}: expected {expected}, not {type(value).__name__}") from None
+    if not -(1 << 62) <= value < 1 << 62:
+        raise OverflowError(f"{name}={value!r}: expected {expected} of at most 62 bits")
+    return value
+
+
+cdef int64_t span_argument(str name, object value, bint zero) except -1:
+    """Nanoseconds from seconds; 0 for "none"."""
+    cdef double seconds
+    try:
+        seconds = value
+    except TypeError:
+        raise TypeError(f"{name}={value!r}: expected a number of seconds, not {type(value).__name__}") from None
+    if math.isnan(seconds) or seconds < 0 or (seconds == 0 and not zero):
+        raise ValueError(f"{name}={value!r}: expected a number of seconds {'>=' if zero else '>'} 0")
+    if seconds > 9e9:               # 285 years: past what 64-bit nanoseconds hold
+        return 0 if name == "ttl" else 9000000000 * 1000000000
+    return <int64_t>(seconds * 1e9) or (seconds > 0)
+
+
+cdef int32_t priority_argument(object value) except? -7:
+    cdef int64_t p = int_argument("priority", value, "an int (bigger is more urgent)")
+    return <int32_t>max(min(p, <int64_t>0x7FFFFFFF), -<int64_t>0x7FFFFFFF)
+
+
+cdef object unpicklable(object it):
+    return TypeError(f"cannot pickle {type(it).__name__!r} object: it lives in one process; make it inside the process or task that uses it, "
+                     "and send the items instead")
+
+
+# ------------------------------------------------------------------------------------------------------------------- Entry
+@cython.final
+@cython.freelist(256)
+cdef class Extra:
+    """What only some entries have: shared by the entry and its handles, never changed."""
+    cdef object headers
+    cdef object group
+    cdef object origin
+
+
+cdef struct taken:
+    entry *e                    # each of these with a reference for the handle
+    void *item
+    void *extra
+    uint32_t delivery           # 0: not a delivery
+
+
+cdef inline void ordered_note(taken *t, entry *e, uint32_t delivery) noexcept nogil:
+    t.e = e
+    t.item = e.item
+    t.extra = e.extra
+    t.delivery = delivery
+
+
+cdef inline void forget_taken(taken *t) noexcept:
+    mt_entry_drop(t.e)
+    Py_DECREF_raw(<PyObject *>t.item)
+    if t.extra != NULL:
+        Py_DECREF_raw(<PyObject *>t.extra)
+
+
+@cython.final
+@cython.freelist(256)
+cdef class Entry:
+    """A handle of one place in the strict order.
+
+    get returns a handle for that one delivery: ack, release, reject, lock and unlock act only for it, by one atomic compare-and-swap, and
+    return False and change nothing once it is over (acked, released, stolen, subscription closed), even if another holds the entry by
+    then. Handles from put() and browse() always get False from them. Handles of one place are equal and hash alike. A handle may be
+    read for ever and keeps no other entry alive."""
+    cdef EntryQueue q
+    cdef object thing
+    cdef Extra extra
+    cdef entry *e
+    cdef uint32_t delivery
+    cdef object __weakref__
+
+    def __dealloc__(self):
+        if self.e != NULL:
+            mt_entry_drop(self.e)
+
+    __class_getitem__ = classmethod(GenericAlias)
+
+    def __reduce__(self):
+        raise unpicklable(self)
+
+    def __repr__(self):
+        return f"<Entry {self.seq} {self.state.name} of {self.q.name_!r}: {self.thing!r}>"
+
+    def __eq__(self, other):
+        if not isinstance(other, Entry):
+            return NotImplemented
+        return self.e == (<Entry>other).e
+
+    def __hash__(self):
+        return <Py_hash_t>((<uintptr_t>self.e) >> 4)
+
+    @property
+    def queue(self):
+        """The queue it was put into."""
+        return self.q
+
+    @property
+    def item(self):
+        """What was put."""
+        return self.thing
+
+    @property
+    def headers(self):
+        """Read-only mapping; empty if it was put without."""
+        return NO_HEADERS if self.extra is None or self.extra.headers is None else self.extra.headers
+
+    @property
+    def seq(self):
+        """Arrival number, unique in its queue."""
+        return self.e.seq
+
+    @property
+    def state(self):
+        """EntryState of the place, now."""
+        return STATES[state_of(self.e)]
+
+    @property
+    def priority(self):
+        """As given to put."""
+        return self.e.priority
+
+    @property
+    def group(self):
+        """The message group, or None."""
+        return None if self.extra is None else self.extra.group
+
+    @property
+    def deliveries(self):
+        """How often it was handed to an acquiring subscription."""
+        return mt_word_delivery(mt_entry_word(&self.e.word))
+
+    @property
+    def redelivered(self):
+        """True from the first release on."""
+        return bool(mt_word_redelivered(mt_entry_word(&self.e.word)))
+
+    @property
+    def expires_at(self):
+        """time.monotonic() of its end, or None."""
+        if self.e.more == NULL or self.e.more.expires == 0:
+            return None
+        return self.e.more.expires / 1e9
+
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
+    def ack(self):
+        """ACQUIRED -> DEQUEUED -> DELETED. False: this delivery is over, nothing changed."""
+        return self.finish(ACKED)
+
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
+    def reject(self):
+        """ACQUIRED -> to the dead letter if there is one, else gone. False: this delivery is over, nothing changed."""
+        return self.finish(REJECTED)
+
+    cdef inline object finish(self, uint32_t reason):
+        cdef debts d
+        cdef core *q = self.q.q
+        if self.delivery == 0 or not mt_entry_dequeue(&self.e.word, self.delivery):
+            return False
+        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        mt_point()
+        lock_order(q)
+        ordered_let_go(q, self.e, &d)
+        q.acquired -= 1
+        ordered_bury(q, self.e, reason, &d)
+        unlock_order(q)
+        self.q.settle(&d)
+        return True
+
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
+    def release(self, *, delay=0.0):
+        """ACQUIRED -> AVAILABLE (or HELD for `delay` seconds), at its old place in the order. False: this delivery is over, nothing
+        changed. A release with deliveries >= max_deliveries goes to the dead letter. ValueError: delay is negative or NaN."""
+        cdef int64_t span = span_argument("delay", delay, True)
+        cdef debts d
+        cdef core *q = self.q.q
+        cdef bint done = False
+        if self.delivery == 0 or not mt_word_held_by(mt_entry_word(&self.e.word), self.delivery):
+            return False
+        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        lock_order(q)
+        if span and not ordered_reserve_timer(q, self.e):
+            unlock_order(q)
+            raise MemoryError
+        done = ordered_release(q, self.e, self.delivery, mt_now_ns() + span if span else 0, &d)
+        unlock_order(q)
+        self.q.settle(&d)
+        if unlikely(q.timers.n != 0):
+            self.q.watch()
+        return bool(done)
+
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
+    def unlock(self):
+        """From now on expiry, purge and drop_oldest may steal it. False: this delivery is over, or it is not locked."""
+        cdef debts d
+        cdef core *q = self.q.q
+        if self.delivery == 0 or not mt_entry_unlock(&self.e.word, self.delivery):
+            return False
+        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        lock_order(q)
+        ordered_unlocked(q, self.e, &d)
+        unlock_order(q)
+        self.q.settle(&d)
+        return True
+
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
+    def lock(self):
+        """Nobody may steal it. True while still held, also if it was locked already."""
+        return self.delivery != 0 and bool(mt_entry_lock(&self.e.word, self.delivery))
+
+
+cdef inline Entry handle_of(EntryQueue queue, taken *t):
+    """The handle of what was taken; it takes over the references."""
+    cdef Entry h
+    try:
+        h = Entry.__new__(Entry)
+    except BaseException:
+        if t.delivery:
+            queue.give_back(t)
+        forget_taken(t)
+        raise
+    h.q = queue
+    h.e = t.e
+    h.delivery = t.delivery
+    h.thing = mt_owned(<PyObject *>t.item)
+    if unlikely(t.extra != NULL):
+        h.extra = mt_owned(<PyObject *>t.extra)
+    return h
+
+
+# -------------------------------------------------------------------------------------------------------------- EntryQueue
+@cython.trashcan(True)      # queues nested 200,000 deep are freed without recursion
+@cython.no_gc_clear         # queue_clear() below breaks cycles and leaves the queue usable
+cdef class EntryQueue:
+    """Strict FIFO of entries, kept through acquire and release. Competing, browsing, selecting, exclusive, prioritised subscriptions;
+    credit; time to live; delivery limit; dead letters; message groups; overflow policies.
+
+    maxsize <= 0 is no bound, else it bounds depth(). overflow: what a put into a full queue does. "block": once a put finds
+    depth() >= maxsize every put waits (or raises Full) until depth() <= floor(resume_at * maxsize). "reject": Full at once. "drop_oldest":
+    drops AVAILABLE, HELD or unlocked entries, least urgent level first, oldest arrival inside it; if none can go the queue grows.
+    ttl: seconds from put; the shorter of the queue's and the entry's wins. max_deliveries=N: a release with deliveries >= N goes to
+    the dead letter. dead_letter: another EntryQueue, or a callable of (entry, reason) that runs in the acting thread.
+    groups: "shared": a group belongs to a subscription while it holds unacked entries of it; "assigned": from its first entry until that
+    subscription closes.
+    ValueError, TypeError: an argument is not one of these.
+
+    Progress: blocking (one short lock per queue without the GIL), see the head of this module; who wins an entry is lock-free.
+    Source: the strictly ordered queue of Qpid.
+
+    >>> q = EntryQueue("jobs")
+    >>> q.put("first").seq, q.put("second").seq
+    (0, 1)
+    >>> with q.subscribe() as sub:
+    ...     entry = sub.get()
+    ...     entry.item, entry.release(), sub.get().item
+    ('first', True, 'first')
+    """
+    cdef core *q
+    cdef object name_
+    cdef object overflow_
+    cdef object letter          # dead_letter, or None
+    cdef int64_t ttl            # nanoseconds, 0: none
+    cdef double resume_at
+    cdef bint plain             # prepare() and place() have nothing to add
+    cdef bint in_use
+    cdef public int64_t _watched
+    cdef dict letters_running   # thread -> how deep it is inside our dead_letter callable
+    cdef object __weakref__
+
+    def __cinit__(self, *args, **options):
+        self.q = new_core()
+        if self.q == NULL:
+            raise MemoryError
+        self.plain = True
+        self.letters_running = {}
+
+    def __init__(self, name="", *, maxsize=0, overflow="block", resume_at=0.8, ttl=None, max_deliveries=0, dead_letter=None, groups=None):
+        if self.in_use or self.q.nsubs or self.q.nseq:
+            raise RuntimeError(f"{type(self).__name__}.__init__ was called on a queue that is in use")
+        if not isinstance(name, str):
+            raise TypeError(f"name={name!r}: expected a str, not {type(name).__name__}")
+        if not isinstance(overflow, str) or overflow not in OVERFLOWS:
+            raise ValueError(f"overflow={overflow!r}: expected 'block', 'reject' or 'drop_oldest'")
+        try:
+            self.resume_at = resume_at
+        except TypeError:
+            raise TypeError(f"resume_at={resume_at!r}: expected a number from 0 to 1, not {type(resume_at).__name__}") from None
+        if not 0 <= self.resume_at <= 1:
+            raise ValueError(f"resume_at={resume_at!r}: expected a number from 0 to 1")
+        if not (groups is None or isinstance(groups, str)) or groups not in GROUPS:
+            raise ValueError(f"groups={groups!r}: expected 'shared', 'assigned' or None")
+        if not (dead_letter is None or isinstance(dead_letter, EntryQueue) or callable(dead_letter)):
+            raise TypeError(f"dead_letter={dead_letter!r}: expected an EntryQueue, a callable of (entry, reason) or None")
+        self.q.max_deliveries = int_argument("max_deliveries", max_deliveries, "an int >= 0 (0: no limit)")
+        if self.q.max_deliveries < 0:
+            raise ValueError(f"max_deliveries={max_deliveries!r}: expected an int >= 0 (0: no limit)")
+        self.ttl = 0 if ttl is None else span_argument("ttl", ttl, False)
+        self.q.overflow = OVERFLOWS[overflow]
+        self.q.groups = GROUPS[groups]
+        self.q.letters = dead_letter is not None
+        self.letter = dead_letter
+        self.name_ = name
+        self.overflow_ = overflow
+        self.set_maxsize(int_argument("maxsize", maxsize, "an int (0 or less: no bound)"))
+        self.in_use = True
+
+    def __dealloc__(self):
+        if self.q != NULL:
+            free_entries(self.q)
+            free_core(self.q)
+
+    __class_getitem__ = classmethod(GenericAlias)
+
+    def __reduce__(self):
+        raise unpicklable(self)
+
+    def __repr__(self):
+        return f"<{type(self).__name__} {self.name_!r}: {self.qsize()} available of {self.depth()}{', shut down' if self.is_shutdown else ''}>"
+
+    @property
+    def name(self):
+        """As given."""
+        return self.name_
+
+    @property
+    def overflow(self):
+        """As given."""
+        return self.overflow_
+
+    @property
+    def maxsize(self):
+        """Bound of depth(), <= 0: none. May be assigned; raising it wakes putters."""
+        return self.q.maxsize
+
+    @maxsize.setter
+    def maxsize(self, value):
+        self.set_maxsize(int_argument("maxsize", value, "an int (0 or less: no bound)"))
+
+    cdef int set_maxsize(self, int64_t maxsize) except -1:
+        cdef debts d
+        cdef core *q = self.q
+        cdef int64_t mark = min(<int64_t>math.floor(self.resume_at * maxsize), maxsize - 1) if maxsize > 0 else 0
+        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        lock_order(q)
+        if maxsize > q.maxsize or maxsize <= 0:
+            q.stopped = False
+        q.maxsize = maxsize
+        q.resume_mark = mark
+        if maxsize > 0 and depth_of(q) < maxsize and depth_of(q) <= mark:
+            q.stopped = False
+        mt_waitlist_notify_all(&q.putters, &d.wake)
+        unlock_order(q)
+        self.settle(&d)
+        return 0
+
+    # --------------------------------------------------------------------------------------------------------------- put
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
+    def put(self, item, block=True, timeout=None, *, headers=None, priority=4, ttl=None, delay=0.0, group=None, origin=None, immediate=False):
+        """Append an item and return a handle of its place.
+
+        headers: a mapping for selectors, copied. priority: bigger is more urgent, for a PriorityEntryQueue. ttl, delay: seconds from now.
+        group: the message group, any hashable. origin: subscriptions with the same origin (`is`) do not get it.
+        immediate: hand it to a subscription that waits for it in this moment, or withdraw it and return None.
+        block, timeout: for a full queue with overflow="block".
+        Full: no room (in time). ShutDown: the queue was shut down. ValueError: ttl <= 0, delay or timeout negative or NaN, delay
+        with immediate."""
+        cdef entry *e
+        cdef int64_t deadline
+        if immediate:
+            return self.put_immediate(item, block, timeout, headers, priority, ttl, delay, group, origin)
+        deadline = NEVER if timeout is None and block else deadline_from(block, timeout)
+        e = self.make(item, headers, priority, ttl, delay, group, origin)
+        return self.admit(e, deadline, True)
+
+    cdef entry *make(self, item, headers, priority, ttl, delay, group, origin) except NULL:
+        """An entry that nobody has seen yet, with a reference of its own to all it names."""
+        cdef entry *e = mt_entry_new()
+        if e == NULL:
+            raise MemoryError
+        Py_INCREF(item)
+        e.item = <void *>item
+        e.born = mt_now_coarse_ns()
+        e.priority = 4
+        try:
+            if priority is not FOUR:
+                e.priority = priority_argument(priority)
+            if self.q.nlevels > 1:
+                e.level = level_of(self.q, e.priority)
+            if headers is not None or group is not None or origin is not None:
+                self.add_extra(e, headers, group, origin)
+            if ttl is not None or delay is not ZERO or self.ttl:
+                self.add_times(e, ttl, delay)
+            if not self.plain:
+                self.prepare(e, item)
+        except BaseException:
+            self.discard(e)
+            raise
+        return e
+
+    cdef int add_extra(self, entry *e, headers, group, origin) except -1:
+        cdef Extra x = Extra.__new__(Extra)
+        if headers is not None:
+            if not isinstance(headers, Mapping):
+                raise TypeError(f"headers={headers!r}: expected a mapping of str to values, not {type(headers).__name__}")
+            x.headers = MappingProxyType(dict(headers))
+        x.group = group
+        x.origin = origin
+        Py_INCREF(x)
+        e.extra = <void *>x
+        if origin is not None:
+            need_more(e).origin = <void *>origin
+        if group is not None:
+            if self.q.groups != GROUPS_NONE:
+                need_more(e).group = self.find_key(&self.q.group_keys, group)
+            else:
+                hash(group)
+        return 0
+
+    cdef int add_times(self, entry *e, ttl, delay) except -1:
+        cdef int64_t span = self.ttl, own = 0, now
+        if ttl is not None:
+            own = span_argument("ttl", ttl, False)
+            span = own if span == 0 or (own and own < span) else span
+        own = span_argument("delay", delay, True)
+        if span or own:
+            now = mt_now_ns()
+            need_more(e)
+            e.more.expires = now + span if span else 0
+            e.more.due = now + own if own else 0
+        return 0
+
+    cdef int prepare(self, entry *e, object item) except -1:
+        """For an order of its own: whatever needs Python code, before anything is linked."""
+        return 0
+
+    cdef int place(self, entry *e, debts *d) noexcept nogil:
+        """For an order of its own: link e, under the order lock. MT_OK; MT_EMPTY: what prepare() found out is out of date, prepare again."""
+        ordered_link(self.q, e)
+        return MT_OK
+
+    cdef int discard(self, entry *e) except -1:
+        """Release an entry that was not admitted."""
+        cdef debts d
+        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        if e.more != NULL and (e.more.group != NULL or e.more.slot != NULL):
+            lock_order(self.q)
+            if e.more.group != NULL:
+                ordered_unpin(&self.q.group_keys, <keyrec *>e.more.group, &d)
+            if e.more.slot != NULL:
+                ordered_unpin(&self.q.slot_keys, <keyrec *>e.more.slot, &d)
+            unlock_order(self.q)
+        e.reason = CLEARED
+        e.held_next = NULL
+        d.dead = e
+        self.settle(&d)
+        return 0
+
+    cdef object admit(self, entry *e, int64_t deadline, bint want_handle):
+        """Link it, waiting for room. The handle, or None."""
+        cdef debts d
+        cdef taken t
+        cdef int r
+        cdef core *q = self.q
+        if want_handle:
+            mt_entry_keep(e)
+            ordered_note(&t, e, 0)
+            Py_INCREF_raw(<PyObject *>t.item)
+            if t.extra != NULL:
+                Py_INCREF_raw(<PyObject *>t.extra)
+        while True:
+            d.wake, d.dead, d.keys = NULL, NULL, NULL
+            lock_order(q)
+            ordered_look_at_clock(q, &d)
+            r = self.ordered_admit(e, &d, False)
+            unlock_order(q)
+            if unlikely(d.wake != NULL or d.dead != NULL):
+                self.settle(&d)
+            if likely(r == MT_OK):
+                break
+            try:
+                if r == MT_EMPTY:
+                    self.prepare(e, <object>e.item)
+                    continue
+                if r == MT_FULL and deadline != ONCE and q.overflow == OVERFLOW_BLOCK:
+                    r = self.wait_for_room(deadline)
+                    if r == MT_OK:
+                        continue
+                self.refuse_put(r)
+            except BaseException:
+                self.discard(e)
+                if want_handle:
+                    forget_taken(&t)
+                raise
+        if unlikely(q.timers.n != 0):
+            self.watch()
+        if not want_handle:
+            return None
+        return handle_of(self, &t)
+
+    cdef inline int ordered_admit(self, entry *e, debts *d, bint forced) noexcept nogil:
+        """One attempt, under the order lock: MT_OK, MT_FULL, MT_SHUTDOWN, MT_NOMEM, or what place() says."""
+        cdef core *q = self.q
+        cdef int r
+        if unlikely(q.shut):
+            return MT_SHUTDOWN
+        if unlikely(ordered_full(q)) and not forced and not slot_replaces(e) and not self.ordered_in_letter():
+            return MT_FULL
+        if unlikely(e.more != NULL and (e.more.due or e.more.expires)) and not mt_timers_reserve(&q.timers, q.timers.n + 1):
+            return MT_NOMEM
+        if self.plain:
+            ordered_link(q, e)
+        else:
+            r = self.place(e, d)
+            if r != MT_OK:
+                return r
+        ordered_join(q, e, d)
+        if unlikely(q.overflow == OVERFLOW_DROP and q.maxsize > 0 and depth_of(q) > q.maxsize) and not self.ordered_in_letter():
+            ordered_make_room(q, e, d)
+        return MT_OK
+
+    cdef inline bint ordered_in_letter(self) noexcept nogil:
+        """Whether this thread is inside our dead_letter callable: what it puts does not overflow again."""
+        return self.q.running != NULL and self.in_letter_slow()
+
+    cdef bint in_letter_slow(self) noexcept nogil:
+        cdef running *r = self.q.running
+        cdef unsigned long me = this_thread()
+        while r != NULL:
+            if r.thread == me:
+                return True
+            r = r.next
+        return False
+
+    cdef int refuse_put(self, int r) except -1:
+        if r == MT_INTERRUPTED:
+            return -1               # the handler's exception is set
+        if r == MT_SHUTDOWN:
+            raise ShutDown(f"queue {self.name_!r} was shut down and takes no more items")
+        if r == MT_NOMEM:
+            raise MemoryError
+        raise Full
+
+    cdef int wait_for_room(self, int64_t deadline) except? -1:
+        cdef mt_waiter w
+        cdef core *q = self.q
+        cdef int r
+        cdef debts d
+        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        r = waiter_open(&w)
+        if r != MT_OK:
+            return r
+        lock_order(q)
+        if q.shut or not ordered_full(q):
+            unlock_order(q)
+            waiter_close(&w)
+            return MT_OK
+        mt_waitlist_push(&q.putters, &w)
+        unlock_order(q)
+        r = waiter_park(&w, deadline, True)
+        if r != MT_OK:
+            lock_order(q)
+            if mt_waitlist_leave(&q.putters, &w) == MT_WAITER_NOTIFIED:
+                if r == MT_INTERRUPTED:
+                    ordered_room(q, &d)
+                unlock_order(q)
+                waiter_await_post(&w, True)
+                r = MT_OK if r == MT_TIMEOUT else r
+            else:
+                unlock_order(q)
+        waiter_close(&w)
+        if d.wake != NULL:
+            post_chain(d.wake)
+        return r
+
+    cdef object put_immediate(self, item, block, timeout, headers, priority, ttl, delay, group, origin):
+        raise NotImplementedError
+
+    def put_many(self, items, block=True, timeout=None, **options):
+        """Put each item of an iterable, with the same options; how many. On Full, ShutDown or KeyboardInterrupt `.count` of the exception says
+        how many went in; those stay in."""
+        cdef int64_t deadline = deadline_from(block, timeout), n = 0
+        headers, priority, ttl, delay, group, origin = many_options(options)
+        if not isinstance(items, (list, tuple)):
+            items = iter(items)
+        for item in items:
+            try:
+                self.admit(self.make(item, headers, priority, ttl, delay, group, origin), deadline, False)
+            except (Full, ShutDown, KeyboardInterrupt) as stopped:
+                stopped.count = n
+                raise
+            n += 1
+        return n
+
+    async def aput(self, item, **options):
+        """put for coroutines: waits for room without blocking the loop."""
+        while True:
+            try:
+                return self.put(item, False, **options)
+            except Full:
+                if self.q.overflow != OVERFLOW_BLOCK:
+                    raise
+            await self._until_room()
+
+    async def _until_room(self):
+        waiter = LoopWaiter(running_loop(), self._pass_room_on)
+        if not self._enrol(waiter):
+            return
+        try:
+            await waiter.future
+        except BaseException:
+            self._withdraw(waiter)
+            raise
+
+    def _enrol(self, LoopWaiter waiter not None):
+        cdef core *q = self.q
+        cdef bint full
+        lock_order(q)
+        full = not q.shut and ordered_full(q)
+        if full:
+            Py_INCREF(waiter)
+            mt_waitlist_push(&q.putters, &waiter.w)
+        unlock_order(q)
+        return full
+
+    def _withdraw(self, LoopWaiter waiter not None):
+        cdef uint32_t was
+        lock_order(self.q)
+        was = mt_waitlist_leave(&self.q.putters, &waiter.w)
+        unlock_order(self.q)
+        if was == MT_WAITER_QUEUED:
+            Py_DECREF(waiter)
+        elif was == MT_WAITER_NOTIFIED:
+            self._pass_room_on()
+
+    def _pass_room_on(self):
+        cdef debts d
+        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        lock_order(self.q)
+        ordered_room(self.q, &d)
+        unlock_order(self.q)
+        self.settle(&d)
+
+    # ------------------------------------------------------------------------------------------------------------ settle
+    cdef inline void settle(self, debts *d) noexcept:
+        """What had to wait until the order lock was free: wake, deliver dead letters, release items."""
+        cdef entry *e = d.dead
+        if d.wake != NULL:
+            post_chain(d.wake)
+        if e != NULL:
+            if likely(e.held_next == NULL and not (self.q.letters and is_letter(e.reason))):
+                release_entry(e)
+            else:
+                self.bury_all(e)
+        if unlikely(d.keys != NULL):
+            release_keys(d.keys)
+
+    cdef void bury_all(self, entry *chain) noexcept:
+        """In the order in which they died."""
+        cdef entry *e = NULL
+        cdef entry *following
+        while chain != NULL:
+            following = chain.held_next
+            chain.held_next = e
+            e = chain
+            chain = following
+        while e != NULL:
+            following = e.held_next
+            e.held_next = NULL
+            if self.q.letters and is_letter(e.reason):
+                self.deliver_dead(e)
+            release_entry(e)
+            e = following
+
+    cdef void deliver_dead(self, entry *e) noexcept:
+        cdef taken t
+        cdef running here
+        cdef object handle
+        cdef Extra x
+        try:
+            if isinstance(self.letter, EntryQueue):
+                x = None if e.extra == NULL else <Extra>e.extra
+                (<EntryQueue>self.letter).put_dead(<object>e.item, None if x is None else x.headers, e.priority, None if x is None else x.group)
+                return
+            mt_entry_keep(e)
+            ordered_note(&t, e, 0)
+            Py_INCREF_raw(<PyObject *>t.item)
+            if t.extra != NULL:
+                Py_INCREF_raw(<PyObject *>t.extra)
+            handle = handle_of(self, &t)
+            enter_letter(self.q, &here)
+            try:
+                self.letter(handle, REASONS[e.reason])
+            finally:
+                leave_letter(self.q, &here)
+        except BaseException as problem:
+            unraisable(problem, self.letter, f"dead_letter of {self.name_!r}")
+
+    cdef int put_dead(self, item, headers, priority, group) except -1:
+        """A put that never waits and has no ttl or delay."""
+        cdef debts d
+        cdef entry *e = mt_entry_new()
+        cdef int r = MT_EMPTY
+        if e == NULL:
+            raise MemoryError
+        Py_INCREF(item)
+        e.item = <void *>item
+        e.born = mt_now_coarse_ns()
+        try:
+            e.priority = priority_argument(priority)
+            e.level = level_of(self.q, e.priority)
+            if headers is not None or group is not None:
+                self.add_extra(e, headers, group, None)
+            while r == MT_EMPTY:
+                if not self.plain:
+                    self.prepare(e, item)
+                d.wake, d.dead, d.keys = NULL, NULL, NULL
+                lock_order(self.q)
+                r = self.ordered_admit(e, &d, True)
+                unlock_order(self.q)
+                self.settle(&d)
+            if r != MT_OK:
+                self.refuse_put(r)
+        except BaseException:
+            self.discard(e)
+            raise
+        return 0
+
+    cdef int give_back(self, taken *t) except -1:
+        """Release a delivery that nobody will get."""
+        cdef debts d
+        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        lock_order(self.q)
+        ordered_release(self.q, t.e, t.delivery, 0, &d)
+        unlock_order(self.q)
+        self.settle(&d)
+        return 0
+
+    cdef keyrec *find_key(self, keytab *t, object key) except NULL:
+        """The record of a key that is equal to this one, pinned for one entry. `==` runs without the lock."""
+        cdef Py_hash_t h = hash(key)
+        cdef keyrec *fresh = <keyrec *>calloc(1, sizeof(keyrec))
+        cdef keyrec *k = NULL
+        cdef keyrec **tried = NULL      # pinned records that are not equal
+        cdef keyrec **longer
+        cdef int64_t ntried = 0, i
+        cdef debts d
+        if fresh == NULL:
+            raise MemoryError
+        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        fresh.hash = h
+        fresh.refs = 1
+        try:
+            while True:
+                lock_order(self.q)
+                k = candidate(t, h, <void *>key, tried, ntried)
+                if k == NULL:
+                    if not keytab_grow(t):
+                        unlock_order(self.q)
+                        raise MemoryError
+                    Py_INCREF(key)
+                    fresh.key = <void *>key
+                    fresh.next = bucket_of(t, h)[0]
+                    bucket_of(t, h)[0] = fresh
+                    t.n += 1
+                    k = fresh
+                    fresh = NULL
+                    unlock_order(self.q)
+                    return k
+                if <void *>key == k.key:
+                    k.refs += 1
+                    unlock_order(self.q)
+                    return k
+                longer = <keyrec **>realloc(tried, (ntried + 1) * sizeof(keyrec *))
+                if longer == NULL:
+                    unlock_order(self.q)
+                    raise MemoryError
+                tried = longer
+                tried[ntried] = k               # pinned before user code runs, unpinned whatever that does
+                ntried += 1
+                k.refs += 1
+                unlock_order(self.q)
+                if <object>k.key == key:
+                    ntried -= 1
+                    return k
+        finally:
+            free(fresh)
+            lock_order(self.q)
+            for i in range(ntried):
+                ordered_unpin(t, tried[i], &d)
+            unlock_order(self.q)
+            free(tried)
+            self.settle(&d)
+
+    # ----------------------------------------------------------------------------------------------------- subscriptions
+    def subscribe(self, *, prefetch=0, selector=None, browse=False, exclusive=False, priority=0, start="oldest", origin=None):
+        """A new subscription: a pointer into this queue's order.
+
+        prefetch: entries it may hold unacked, 0 = no limit. selector: a callable of an entry, or an SQL-92 subset over headers as in JMS.
+        exclusive: no other subscription may be open. priority: bigger first: while a higher one is interested and wants an entry, lower
+        ones do not get it. start="newest": only what is put later. origin: entries put with the same origin are not delivered to it.
+        browse: sees each AVAILABLE entry at most once and takes none.
+        ExclusiveError: another one is, or wants to be, exclusive. ValueError: a bad selector, with the position; prefetch < 0."""
+        return self.new_subscription(int_argument("prefetch", prefetch, "an int >= 0 (0: no limit)"), selector, bool(browse), bool(exclusive),
+                                     int_argument("priority", priority, "an int (bigger goes first)"), start, origin, None)
+
+    cdef Subscription new_subscription(self, int64_t prefetch, selector, bint browse, bint exclusive, int64_t priority, start, origin, consumer):
+        cdef Subscription it = Subscription.__new__(Subscription)
+        cdef sub *s = &it.s
+        cdef int r
+        if prefetch < 0:
+            raise ValueError(f"prefetch={prefetch!r}: expected an int >= 0 (0: no limit)")
+        if start not in ("oldest", "newest"):
+            raise ValueError(f"start={start!r}: expected 'oldest' or 'newest'")
+        if isinstance(selector, str):
+            from manytail._selectors import compile_selector    # here: most queues need no parser
+            selector = compile_selector(selector)
+        elif selector is not None and not callable(selector):
+            raise TypeError(f"selector={selector!r}: expected a callable, a str or None")
+        it.queue_ = self
+        it.selector = selector
+        it.origin = origin
+        s.q = self.q
+        s.browse = browse
+        s.exclusive = exclusive
+        s.limit = prefetch
+        s.selector = <void *>selector if selector is not None else NULL
+        s.origin = <void *>origin if origin is not None else NULL
+        s.own = browse or selector is not None or origin is not None or start == "newest" or self.q.groups != GROUPS_NONE
+        lock_order(self.q)
+        r = ordered_subscribe(self.q, s, priority, start == "newest")
+        unlock_order(self.q)
+        if r == MT_NOMEM:
+            raise MemoryError
+        if r != MT_OK:
+            raise ExclusiveError(f"queue {self.name_!r} has an exclusive subscription" if self.q.exclusive else
+                                 f"queue {self.name_!r} has {self.q.nsubs} open subscriptions: an exclusive one would not be alone")
+        it.open = True
+        return it
+
+    def browse(self):
+        """Iterate over the AVAILABLE, HELD and ACQUIRED entries in order. Weakly consistent: it never fails, sees each entry at most
+        once, and entries that come and go meanwhile may be seen or not."""
+        cdef Browser it = Browser.__new__(Browser)
+        it.queue_ = self
+        self.tend()
+        lock_order(self.q)
+        it.open = cursor_open(self.q, &it.c, False)
+        unlock_order(self.q)
+        if not it.open:
+            raise MemoryError
+        return it
+
+    # -------------------------------------------------------------------------------------------------------------- state
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
+    def qsize(self):
+        """AVAILABLE entries. Exact when nothing runs beside it."""
+        return self.q.available
+
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
+    def depth(self):
+        """AVAILABLE, HELD and ACQUIRED entries."""
+        cdef int64_t n
+        lock_order(self.q)
+        n = depth_of(self.q)
+        unlock_order(self.q)
+        return n
+
+    def purge(self):
+        """Remove AVAILABLE, HELD and unlocked entries, which go to no dead letter; how many."""
+        cdef debts d
+        cdef int64_t n
+        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        lock_order(self.q)
+        n = ordered_kill_all(self.q, PURGED, True, &d)
+        unlock_order(self.q)
+        self.settle(&d)
+        return n
+
+    cdef int tend(self) except -1:
+        cdef debts d
+        if self.q.timers.n == 0:
+            return 0
+        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        lock_order(self.q)
+        ordered_tend(self.q, mt_now_ns(), &d)
+        unlock_order(self.q)
+        self.settle(&d)
+        return 0
+
+    def maintain(self):
+        """Expire and un-hold what is due. A shared timer calls it while entries with a ttl or delay exist."""
+        self.tend()
+        if self.q.timers.n:
+            self.watch()
+
+    cdef int watch(self) except -1:
+        """Have the shared timer look at the next due time."""
+        return 0
+
+    def shutdown(self, immediate=False):
+        """put raises ShutDown from now on; get goes on while something is left that it may take, then raises ShutDown. ack, release and
+        reject still work and a released entry can be got. immediate: AVAILABLE and HELD entries, and whatever is released
+        later, go to the dead letter (DELETED) or are dropped. Wakes everybody."""
+        cdef debts d
+        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        lock_order(self.q)
+        ordered_shutdown(self.q, bool(immediate), &d)
+        unlock_order(self.q)
+        self.settle(&d)
+
+    @property
+    def is_shutdown(self):
+        """True from the first shutdown() on."""
+        return bool(self.q.shut)
+
+    def stats(self):
+        """QueueStats: one consistent look at the counters."""
+        cdef core *q = self.q
+        cdef core now
+        cdef int64_t born
+        lock_order(q)
+        now = q[0]
+        born = ordered_oldest(q)
+        unlock_order(q)
+        age = None if born == 0 else max(0.0, (mt_now_ns() - born) / 1e9)
+        return QueueStats(now.available, now.acquired, now.held, depth_of(&now), now.enqueued, now.delivered, now.acked, now.released,
+                          now.expired, now.rejected, now.dropped, now.purged, now.dead_lettered, now.selector_errors, now.high_water, now.nsubs, age)
+
+
+cdef object ZERO = 0.0         # the very objects that are put()'s defaults: equal constants of a module are one
+cdef object FOUR = 4
+
+
+cdef tuple many_options(dict options):
+    cdef dict left = dict(options)
+    given = (left.pop("headers", None), left.pop("priority", 4), left.pop("ttl", None), left.pop("delay", 0.0), left.pop("group", None),
+             left.pop("origin", None))
+    if left:
+        raise TypeError(f"put_many() got unexpected options {', '.join(sorted(left))}: expected headers, priority, ttl, delay, group, origin")
+    return given
+
+
+cdef object running_loop():
+    from asyncio import get_running_loop    # here, so that users without event loops do not pay for the import
+    return get_running_loop()
+
+
+cdef void unraisable(object problem, object where, str what) noexcept:
+    """Show an exception that has no caller to go to. An interrupt is for the thread's next instruction."""
+    try:
+        if isinstance(problem, KeyboardInterrupt):
+            PyErr_SetInterrupt()
+            return
+        report(problem, where, what)
+    except BaseException:
+        return
+
+
+cdef int report(object problem, object where, str what) except -1:
+    sys.unraisablehook(Unraisable(type(problem), problem, problem.__traceback__, f"Exception ignored in {what}", where))
+    return 0
+
+
+class Unraisable(NamedTuple):
+    """What sys.unraisablehook is given."""
+
+    exc_type: type
+    exc_value: BaseException
+    exc_traceback: object
+    err_msg: str
+    object: object
+
+
+cdef more *need_more(entry *e) except NULL:
+    """Room for what only some entries have; e is not linked yet."""
+    if e.more == NULL:
+        e.more = <more *>calloc(1, sizeof(more))
+        if e.more == NULL:
+            raise MemoryError
+    return e.more
+
+
+cdef inline void release_entry(entry *e) noexcept:
+    """Give up what a dead entry had, and the list's reference to it."""
+    cdef PyObject *item = <PyObject *>e.item
+    cdef PyObject *extra = <PyObject *>e.extra
+    mt_entry_drop(e)
+    Py_DECREF_raw(item)
+    if extra != NULL:
+        Py_DECREF_raw(extra)
+
+
+cdef void release_keys(keyrec *k) noexcept:
+    cdef keyrec *following
+    while k != NULL:
+        following = k.next
+        Py_DECREF_raw(<PyObject *>k.key)
+        free(k)
+        k = following
+
+
+include "_en_subscriptions.pxi"
