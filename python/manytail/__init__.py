@@ -3,6 +3,7 @@
 The map of the package
     MultiQueue, SubQueue            many tails, one head: block on several queues at once, with priorities and fairness
     IndexMultiQueue                 the same for 64-bit integers, moved in bulk without the GIL
+    EntryQueue, Subscription        strict order kept through acquire, release and redelivery; PriorityEntryQueue
     PubSubQueue, Subscriber         every message once to every subscriber, each at its own pace
     manytail.executor               KeyedExecutor: concurrent.futures with lanes for keys, fair, ordered, bounded, pausable
     manytail.spark                  map_concurrent and concurrent_udf; the only part that needs pyspark
@@ -18,6 +19,7 @@ from manytail import (
     _interpreter,  # noqa: F401 - refuses subinterpreters, so it comes first
     _multiqueue,
 )
+from manytail._entries import DeadReason, Entry, EntryQueue, EntryState, PriorityEntryQueue, QueueStats, Subscription
 from manytail._multiqueue import IndexMultiQueue, MultiQueue, MultiQueueStats, SubQueue
 from manytail._pubsub import PubSubQueue, PubSubStats, Subscriber
 from manytail._version import __version__
@@ -25,7 +27,11 @@ from manytail.errors import ClosedError, Empty, ExclusiveError, Full, Lagged, Ma
 
 __all__ = [
     "ClosedError",
+    "DeadReason",
     "Empty",
+    "Entry",
+    "EntryQueue",
+    "EntryState",
     "ExclusiveError",
     "Full",
     "IndexMultiQueue",
@@ -33,11 +39,14 @@ __all__ = [
     "ManytailError",
     "MultiQueue",
     "MultiQueueStats",
+    "PriorityEntryQueue",
     "PubSubQueue",
     "PubSubStats",
+    "QueueStats",
     "ShutDown",
     "SubQueue",
     "Subscriber",
+    "Subscription",
     "__version__",
     "get_include",
 ]

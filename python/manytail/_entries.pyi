@@ -3,9 +3,9 @@
 import enum
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping
 from types import GenericAlias, TracebackType
-from typing import Any, Generic, Literal, NamedTuple, NoReturn, TypeAlias, TypeVar, final, overload
+from typing import Any, Generic, Literal, NamedTuple, NoReturn, Self, TypeAlias, TypeVar, final, overload
 
-from typing_extensions import Self, disjoint_base
+from typing_extensions import disjoint_base
 
 _T = TypeVar("_T")
 
