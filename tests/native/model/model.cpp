@@ -11,6 +11,8 @@
 
 #include "kernels.cpp"
 
+#include "epoch_suites.h"
+
 #define K(name) __pyx_f_7kernels_##name
 
 enum { DETACHED = 0, ATTACHED = 1 };
@@ -486,5 +488,10 @@ int main(int argc, char **argv) {
     EXPLORE(cleared);
     EXPLORE(shut);
     EXPLORE(removed);
+    EXPLORE(epoch_reader);
+    EXPLORE(epoch_advance);
+    EXPLORE(epoch_writers);
+    EXPLORE(epoch_reuse);
+    EXPLORE(epoch_growth);
     return bad != 0;
 }

@@ -1,0 +1,179 @@
+/* epoch.h in the model checker. Readers follow links to nodes that writers replace, retire and free.
+ *
+ * A node's contents are a variable that nothing but the protocol guards: its destructor overwrites it, so a free that is not ordered after
+ * every read of a pinned reader is a data race in each schedule, not only in those where it really comes too early.
+ */
+#ifndef EPOCH_SUITES_H
+#define EPOCH_SUITES_H
+
+#define MT_EPOCH_FIRST 2
+#include "manytail/epoch.h"
+
+struct epoch_node {
+    mt_retired retired;
+    mt_atomic_uptr next;
+    rl::var<int> *content;
+    int *freed;
+};
+
+static void free_epoch_node(mt_retired *retired) {
+    epoch_node *n = (epoch_node *)retired;
+    (*n->content)($) = -1;
+    ++*n->freed;
+    free(n);
+}
+
+template <typename suite, unsigned threads> struct epoch_suite : rl::test_suite<suite, threads> {
+    static const unsigned bound = 2;
+    static const int nnodes = 6;
+    struct contents {
+        rl::var<int> of[nnodes];
+    };
+    mt_epoch domain;
+    mt_atomic_uptr link, link2;
+    contents *content;
+    int freed[nnodes], made;
+
+    void begin(int64_t every) {
+        mt_epoch_init(&domain, every);
+        content = model_variable<contents>();
+        made = 0;
+        memset((void *)&link, 0, sizeof link);
+        memset((void *)&link2, 0, sizeof link2);
+        mt_load_relaxed_i64(&domain.epoch);
+        mt_load_relaxed_uptr(&domain.blocks[0]);
+        for (int i = 0; i < MT_EPOCH_FIRST; i++) mt_load_relaxed_i64(&domain.first[i].word);
+        mt_store_relaxed_uptr(&link, (uintptr_t)node());
+        mt_store_relaxed_uptr(&link2, (uintptr_t)node());
+    }
+
+    epoch_node *node() {
+        int i = made++;
+        epoch_node *n = (epoch_node *)malloc(sizeof *n);
+        n->content = &content->of[i];
+        n->freed = &freed[i];
+        freed[i] = 0;
+        (*n->content)($) = i + 1;
+        mt_store_relaxed_uptr(&n->next, 0);
+        return n;
+    }
+
+    /* Twice, as one who stands on a node and looks again. */
+    void read(mt_atomic_uptr *from) {
+        epoch_node *n = (epoch_node *)mt_load_acquire_uptr(from);
+        if (n == NULL) return;
+        RL_ASSERT((*n->content)($) > 0);
+        mt_load_acquire_uptr(&n->next);
+        RL_ASSERT((*n->content)($) > 0);
+    }
+
+    void pinned_read(mt_atomic_uptr *from) {
+        mt_pin *p = mt_epoch_pin(&domain);
+        read(from);
+        mt_retired_free(mt_epoch_unpin(&domain, p));
+    }
+
+    /* The unlink is a plain release store: the protocol must not need more. */
+    void replace(mt_pin *p, mt_atomic_uptr *from, epoch_node *by) {
+        epoch_node *old = (epoch_node *)mt_load_acquire_uptr(from);
+        mt_store_release_uptr(from, (uintptr_t)by);
+        mt_epoch_retire(p, &old->retired, free_epoch_node);
+    }
+
+    void pinned_replace(mt_atomic_uptr *from, epoch_node *by) {
+        mt_pin *p = mt_epoch_pin(&domain);
+        replace(p, from, by);
+        mt_retired_free(mt_epoch_unpin(&domain, p));
+    }
+
+    /* All is freed once, in the end. */
+    void end() {
+        pinned_replace(&link, NULL);
+        pinned_replace(&link2, NULL);
+        mt_retired_free(mt_epoch_drain(&domain)); /* nobody is pinned: this must do */
+        for (int i = 0; i < made; i++) RL_ASSERT(freed[i] == 1);
+        RL_ASSERT(mt_epoch_destroy(&domain) == NULL);
+        RL_ASSERT(model_end_memory() == 0);
+    }
+};
+
+/* A reader that pins while another unlinks, retires, advances as far as it gets, and frees; twice, so that stale epochs occur. */
+struct epoch_reader : epoch_suite<epoch_reader, 2> {
+    static const unsigned bound = 4;
+    void before() { begin(1); }
+    void thread(unsigned index) {
+        if (index == 0) {
+            pinned_read(&link);
+            pinned_read(&link2);
+        } else {
+            pinned_replace(&link, node());
+            pinned_replace(&link2, node());
+        }
+    }
+    void after() { end(); }
+};
+
+/* As above, and a third thread advances at any moment. */
+struct epoch_advance : epoch_suite<epoch_advance, 3> {
+    void before() { begin(1); }
+    void thread(unsigned index) {
+        if (index == 0) {
+            pinned_read(&link);
+        } else if (index == 1) {
+            pinned_replace(&link, node());
+        } else {
+            mt_retired_free(mt_epoch_drain(&domain));
+        }
+    }
+    void after() { end(); }
+};
+
+/* Two writers, each frees what the other may be reading, and finds the other's records and garbage. */
+struct epoch_writers : epoch_suite<epoch_writers, 2> {
+    static const unsigned bound = 3;
+    void before() { begin(1); }
+    void thread(unsigned index) {
+        mt_pin *p = mt_epoch_pin(&domain);
+        read(index ? &link : &link2);
+        replace(p, index ? &link2 : &link, node());
+        read(index ? &link : &link2);
+        mt_retired_free(mt_epoch_unpin(&domain, p));
+    }
+    void after() { end(); }
+};
+
+/* Garbage is left in records whose owners have gone; others take over records and garbage while it is collected. */
+struct epoch_reuse : epoch_suite<epoch_reuse, 3> {
+    void before() { begin(100); }
+    void thread(unsigned index) {
+        if (index == 0) {
+            pinned_replace(&link, node());
+            mt_retired_free(mt_epoch_drain(&domain));
+        } else if (index == 1) {
+            pinned_replace(&link2, node());
+        } else {
+            pinned_read(&link);
+        }
+    }
+    void after() { end(); }
+};
+
+/* More pins than records: a block is added, by two threads at once or while a scan is under way. */
+struct epoch_growth : epoch_suite<epoch_growth, 3> {
+    void before() { begin(1); }
+    void thread(unsigned index) {
+        mt_pin *p = mt_epoch_pin(&domain), *inner;
+        if (index < 2) {
+            inner = mt_epoch_pin(&domain);
+            mt_retired_free(mt_epoch_unpin(&domain, p)); /* the other one goes on */
+            read(&link);
+            p = inner;
+        } else {
+            replace(p, &link, node());
+        }
+        mt_retired_free(mt_epoch_unpin(&domain, p));
+    }
+    void after() { end(); }
+};
+
+#endif
