@@ -157,7 +157,7 @@ static inline int mt_pin_claim(mt_epoch *e, mt_pin *p) {
     epoch = mt_load_acquire_i64(&e->epoch);
     mt_point();
     /* pairs with: mt_store_release in mt_pin_end (the lists); mt_fetch_add_acq_rel in mt_epoch_look (what is unlinked) */
-    return mt_cas_acq_rel_i64(&p->word, &word, (epoch << MT_PIN_SHIFT) | MT_PIN_HELD);
+    return mt_cas_acquire_i64(&p->word, &word, (epoch << MT_PIN_SHIFT) | MT_PIN_HELD);
 }
 
 /* Where this thread found a free record last: each thread keeps to one of its own while there are enough. */
@@ -251,7 +251,7 @@ static inline int mt_pin_has_garbage(const mt_pin *p) {
 static inline void mt_pin_end(mt_pin *p) {
     int64_t word = mt_pin_has_garbage(p) ? MT_PIN_GARBAGE : 0;
     mt_point();
-    /* pairs with: mt_cas_acq_rel in mt_pin_claim, mt_fetch_add_acq_rel in mt_epoch_look (all that was read under the pin) */
+    /* pairs with: mt_cas_acquire in mt_pin_claim, mt_fetch_add_acq_rel in mt_epoch_look (all that was read under the pin) */
     mt_store_release_i64(&p->word, word);
 }
 
@@ -260,7 +260,7 @@ enum { MT_OTHERS_PINNED = 1, MT_OTHERS_BEHIND = 2 };
 
 /* Is this record in the way of an advance from `epoch`? If nobody holds it, take its garbage over. */
 static inline int mt_epoch_look(mt_epoch *e, mt_pin *own, mt_pin *p, int64_t epoch, mt_limbo *ready) {
-    /* pairs with: mt_cas_acq_rel in mt_pin_claim, mt_store_release in mt_pin_end. A read-modify-write, so that a claim which it
+    /* pairs with: mt_cas_acquire in mt_pin_claim, mt_store_release in mt_pin_end. A read-modify-write, so that a claim which it
      * does not see sees it. */
     int64_t word = mt_fetch_add_acq_rel_i64(&p->word, 0), held;
     mt_point();

@@ -1,6 +1,6 @@
 /* Native threads drive epoch.h: part of `make tsan` and `make asan`, and of the test suite.
  *
- *     drive_epoch [-s SEED] [-r ROUNDS] [-d DEADLINE_SECONDS] [-t THREADS] [SCENARIO...]
+ *     drive_epoch [-s SEED] [-r ROUNDS] [-d DEADLINE_SECONDS] [SCENARIO...]
  *
  * What is reclaimed are the nodes of a stack, whose pop follows the pointer of a node that another thread may have popped: without
  * reclamation it reads freed memory, and mistakes a node that came back for the one it was. A destructor poisons its node
@@ -272,7 +272,7 @@ static void stall(void) {
     end();
 }
 
-static int churned = 10000;
+enum { CHURNED = 10000 };
 
 static void *visitor(void *unused) {
     int i;
@@ -299,8 +299,8 @@ static void churn(void) {
     for (i = 0; i < MAX_THREADS; i++) pins[i] = mt_epoch_pin(&domain);
     for (i = 0; i < MAX_THREADS; i++) unpin(pins[i]);
     records = mt_epoch_records(&domain);
-    visits(churned);
-    CHECK(made >= 3 * churned, "%d nodes were made", (int)made);
+    visits(CHURNED);
+    CHECK(made >= 3 * CHURNED, "%d nodes were made", (int)made);
     CHECK(mt_epoch_records(&domain) == records, "%d records, %d before", (int)mt_epoch_records(&domain), (int)records);
     CHECK(kept() < 3 * 64 * records, "%d nodes are kept", (int)kept());
     end();
@@ -407,12 +407,11 @@ int main(int argc, char **argv) {
     uint64_t first = 1, rounds = 20, i;
     size_t k;
     int option;
-    while ((option = getopt(argc, argv, "s:r:d:t:")) != -1) {
+    while ((option = getopt(argc, argv, "s:r:d:")) != -1) {
         uint64_t value = strtoull(optarg ? optarg : "0", NULL, 10);
         if (option == 's') first = value;
         if (option == 'r') rounds = value;
         if (option == 'd') deadline_s = (int64_t)value;
-        if (option == 't') churned = (int)value;
         if (option == '?') return 2;
     }
     for (i = 0; i < rounds; i++) {

@@ -128,6 +128,31 @@ struct epoch_advance : epoch_suite<epoch_advance, 3> {
     void after() { end(); }
 };
 
+/* The rest of a collection whose scan lies back makes the first of the two advances: only the epoch itself can tell a reader what was
+ * unlinked meanwhile. */
+struct epoch_late_advance : epoch_suite<epoch_late_advance, 3> {
+    static const unsigned bound = 3;
+    mt_pin *late;
+    void before() {
+        begin(1);
+        late = mt_epoch_pin(&domain);
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            pinned_read(&link);
+        } else if (index == 1) {
+            pinned_replace(&link, node());
+            mt_retired_free(mt_epoch_drain(&domain));
+        } else {
+            mt_limbo ready = {NULL, NULL};
+            int64_t epoch = 0;
+            mt_epoch_advance(&domain, late, &epoch, &ready);
+            mt_pin_end(late);
+        }
+    }
+    void after() { end(); }
+};
+
 /* Two writers, each frees what the other may be reading, and finds the other's records and garbage. */
 struct epoch_writers : epoch_suite<epoch_writers, 2> {
     static const unsigned bound = 3;

@@ -490,6 +490,7 @@ int main(int argc, char **argv) {
     EXPLORE(removed);
     EXPLORE(epoch_reader);
     EXPLORE(epoch_advance);
+    EXPLORE(epoch_late_advance);
     EXPLORE(epoch_writers);
     EXPLORE(epoch_reuse);
     EXPLORE(epoch_growth);
