@@ -19,7 +19,7 @@ from native import BuildError, NotHere, Tree, relacy
 ROOT = Path(__file__).resolve().parents[1]
 COPY = ROOT / "build" / "mutants"
 COPIED = ["include", "pyx", "tests/native"]
-DRIVE = {"drive": ["-r", "100", "-d", "5"]}  # a wake-up that is lost shows as a wait of 5 s
+DRIVE = {"drive": ["-r", "100", "-d", "5"], "drive_epoch": ["-r", "5", "-d", "5"]}  # a wake-up that is lost shows as a wait of 5 s
 SECONDS = 120  # for one check; outlasting it counts as caught: the mutant hangs
 
 

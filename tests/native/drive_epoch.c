@@ -404,7 +404,7 @@ static int wanted(const char *name, char **names) {
 }
 
 int main(int argc, char **argv) {
-    uint64_t first = 1, rounds = 20, i;
+    uint64_t first = 1, rounds = 40, i;
     size_t k;
     int option;
     while ((option = getopt(argc, argv, "s:r:d:")) != -1) {
