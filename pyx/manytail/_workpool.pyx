@@ -660,13 +660,10 @@ cdef class Dispatcher(WorkPool):
         return 0
 
     def _task_done(self, future):
-        """A task that was cancelled serves nobody: another one is tried."""
+        """A task that was cancelled serves nobody. The next add() asks for another one; here that could deadlock, because the standard
+        library's pool cancels futures under a lock that its submit() takes."""
         if future.cancelled():
             refused_tasks(&self.p, 1)
-            try:
-                self.schedule()
-            except RuntimeError:
-                pass        # the executor was shut down: items wait for add(), or for close() to give them back
 
     def _serve(self):
         """An executor task: a block of the next ready lane."""
@@ -774,11 +771,17 @@ cdef class Channel(Lane):
         """Whether the calling thread runs an item of this lane."""
         return any([running is self for running in getattr(here, "channels", ())])
 
+    def resume(self):
+        """Items are served again. Raises what the executor's submit raised; the next add() tries again then."""
+        Lane.resume(self)
+        (<Dispatcher>self.pool).schedule()
+
     def close(self, drop=True):
         """Take no more items: add() returns False. drop=True: the items that have not begun are returned and do not run.
         drop=False: they still run, and [] is returned. Does not wait: see wait()."""
         if not drop:
             self.end()
+            (<Dispatcher>self.pool).schedule()
             return []
         stop_lane(self.ln.p, &self.ln)
         return self.drop()

@@ -1,0 +1,544 @@
+"""The work pool on somebody else's executor: the behaviours 1 to 8 of RabbitMQ's WorkPoolTests in our terms, and what that pool gets wrong.
+
+The executor of most tests keeps the tasks it is given until the test runs them, so that each state can be looked at.
+"""
+import gc
+import random
+import sys
+import threading
+import weakref
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+
+import pytest
+from support.threads import DEADLINE, Threads, run_all, switching_often, wait_until
+
+from manytail._workpool import Dispatcher, Lane
+from manytail.executor import KeyedExecutor
+
+
+class Manual:
+    """An executor whose tasks run when the test says so."""
+
+    def __init__(self):
+        self.tasks = []
+        self.refuses = None
+
+    def submit(self, task):
+        if self.refuses is not None:
+            raise self.refuses
+        self.tasks.append(task)
+
+    def run(self):
+        """The oldest task."""
+        self.tasks.pop(0)()
+
+    def run_all(self):
+        while self.tasks:
+            self.run()
+
+
+class Inline:
+    """An executor that runs a task in submit()."""
+
+    def submit(self, task):
+        task()
+
+
+@pytest.fixture
+def manual():
+    return Manual()
+
+
+@pytest.fixture
+def seen():
+    return []
+
+
+@pytest.fixture
+def errors():
+    return []
+
+
+@pytest.fixture
+def dispatcher(manual, errors):
+    return Dispatcher(manual, block=256, on_error=lambda item, error: errors.append((item, error)))
+
+
+# ------------------------------------------------------------------------------------------------- behaviours 1 to 8
+def test_1_a_closed_key_takes_nothing(dispatcher, manual, seen):
+    channel = dispatcher.channel(seen.append)
+    channel.close()
+    assert channel.add(1) is False
+    assert manual.tasks == []
+
+
+def test_2_the_first_add_asks_for_a_task_and_the_second_does_not(dispatcher, manual, seen):
+    channel = dispatcher.channel(seen.append)
+    assert channel.state == "dormant"
+    assert channel.add(1) and len(manual.tasks) == 1
+    assert channel.state == "ready"
+    assert channel.add(2) and len(manual.tasks) == 1
+
+
+def test_3_a_block_of_one_leaves_the_rest_and_asks_again(manual, seen):
+    channel = Dispatcher(manual, block=1).channel(seen.append)
+    channel.add(1)
+    channel.add(2)
+    manual.run()
+    assert (seen, channel.state, len(manual.tasks)) == ([1], "ready", 1)
+
+
+def test_4_after_the_last_item_the_key_is_dormant_and_nothing_is_ready(dispatcher, manual, seen):
+    channel = dispatcher.channel(seen.append)
+    channel.add(1)
+    task = manual.tasks[0]
+    manual.run()
+    assert (seen, channel.state, manual.tasks) == ([1], "dormant", [])
+    task()  # one too many finds nothing
+    assert (seen, manual.tasks) == ([1], [])
+
+
+def test_5_an_add_in_progress_asks_for_nothing_and_is_served_after_the_block(manual, seen):
+    dispatcher = Dispatcher(manual, block=1)
+
+    def handler(item):
+        seen.append((item, channel.state))
+        if item == 1:
+            channel.add(2)
+            assert manual.tasks == []
+
+    channel = dispatcher.channel(handler)
+    channel.add(1)
+    manual.run()
+    assert len(manual.tasks) == 1
+    manual.run()
+    assert seen == [(1, "in progress"), (2, "in progress")]
+
+
+def test_6_keys_are_served_in_the_order_they_became_ready_each_up_to_a_block(manual, seen):
+    dispatcher = Dispatcher(manual, block=3)
+    b, a = dispatcher.channel(seen.append), dispatcher.channel(seen.append)
+    a.add("a1")
+    b.add("b1")
+    for n in range(2, 6):
+        a.add(f"a{n}")
+    manual.run()
+    assert seen == ["a1", "a2", "a3"]
+    manual.run()
+    assert seen == ["a1", "a2", "a3", "b1"]
+    manual.run()
+    assert seen == ["a1", "a2", "a3", "b1", "a4", "a5"]
+    assert manual.tasks == []
+
+
+def test_7_closing_a_key_takes_its_items_and_no_other_keys(dispatcher, manual, seen):
+    a, b = dispatcher.channel(seen.append), dispatcher.channel(seen.append)
+    for n in range(3):
+        a.add(("a", n))
+        b.add(("b", n))
+    assert a.close() == [("a", 0), ("a", 1), ("a", 2)]
+    manual.run_all()
+    assert seen == [("b", 0), ("b", 1), ("b", 2)]
+
+
+def test_8_after_closing_all_keys_nothing_is_ready(dispatcher, manual, seen):
+    channels = [dispatcher.channel(seen.append) for _ in range(5)]
+    for channel in channels:
+        channel.add(1)
+    for channel in channels:
+        channel.close()
+    manual.run_all()
+    assert (seen, dispatcher.pending, manual.tasks) == ([], 0, [])
+
+
+# ------------------------------------------------------------------------------------------------- what the original gets wrong
+def test_a_key_made_again_while_its_old_block_runs_shares_nothing_with_it(dispatcher, manual, seen):
+    """Each generation has one block at a time, and the end of the old one says nothing about the new one."""
+    def old_handler(item):
+        seen.append(("old", item))
+        if item == 1:
+            assert old.close() == [2]
+            new.add(3)
+            assert new.state == "ready"
+            manual.run()                       # the new generation is served while the old block is still under way
+            new.add(4)
+            assert new.state == "ready"
+
+    old = dispatcher.channel(old_handler)
+    new = dispatcher.channel(lambda item: seen.append(("new", item)))
+    old.add(1)
+    old.add(2)
+    manual.run()
+    assert new.state == "ready"                # not touched by the end of the old block
+    manual.run_all()
+    assert seen == [("old", 1), ("new", 3), ("new", 4)]
+
+
+def test_an_executor_that_refuses_strands_no_key(dispatcher, manual, seen):
+    channel = dispatcher.channel(seen.append)
+    manual.refuses = RuntimeError("cannot schedule new futures after shutdown")
+    with pytest.raises(RuntimeError, match="cannot schedule"):
+        channel.add(1)
+    assert (channel.pending, channel.state) == (0, "dormant")
+    manual.refuses = None
+    assert channel.add(2) and len(manual.tasks) == 1
+    manual.run()
+    assert seen == [2]
+
+
+def test_what_others_added_before_the_refusal_was_known_is_served_later(dispatcher, manual, seen):
+    class Late(Manual):
+        """Somebody adds between the state change and the refusal, and is not told."""
+        def submit(self, task):
+            if self.refuses is not None and not seen:
+                seen.append("refused")
+                assert channel.add("other") in (True, False)
+            super().submit(task)
+
+    late = Late()
+    dispatcher = Dispatcher(late)
+    channel = dispatcher.channel(seen.append)
+    late.refuses = RuntimeError("full")
+    with pytest.raises(RuntimeError):
+        channel.add("mine")
+    late.refuses = None
+    other = dispatcher.channel(seen.append)
+    other.add("next")                          # any add tries for all that is ready
+    late.run_all()
+    assert "mine" not in seen
+    assert seen[0] == "refused" and seen[-1] == "next"
+    assert channel.pending == 0
+
+
+def test_a_task_that_cannot_be_submitted_again_serves_what_is_left(manual, seen):
+    dispatcher = Dispatcher(manual, block=2)
+    channels = [dispatcher.channel(seen.append) for _ in range(2)]
+    for n in range(5):
+        for channel in channels:
+            channel.add(n)
+    assert len(manual.tasks) == 2
+    manual.refuses = RuntimeError("cannot schedule new futures after shutdown")     # but what it has it runs, as executors do
+    manual.run_all()
+    assert sorted(seen) == sorted(2 * list(range(5)))
+
+
+def test_for_a_task_that_the_executor_cancels_the_next_add_asks_again(seen):
+    futures = []
+
+    class Cancels(Manual):
+        def submit(self, task):
+            super().submit(task)
+            futures.append(Future())
+            return futures[-1]
+
+    executor = Cancels()
+    channel = Dispatcher(executor).channel(seen.append)
+    channel.add(1)
+    executor.tasks.clear()
+    futures[0].cancel()
+    channel.add(2)
+    executor.run_all()
+    assert seen == [1, 2]
+
+
+def test_a_pool_shut_down_with_its_tasks_cancelled_gives_items_back(seen):
+    release = threading.Event()
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(release.wait, DEADLINE)
+        channel = Dispatcher(executor).channel(seen.append)
+        channel.add(1)
+        executor.shutdown(wait=False, cancel_futures=True)
+        release.set()
+    assert channel.close() == [1]
+    assert channel.wait(DEADLINE) and seen == []
+
+
+def test_an_item_that_raises_loses_no_other(dispatcher, manual, seen, errors):
+    def handler(item):
+        if item % 2:
+            raise ValueError(item)
+        seen.append(item)
+
+    channel = dispatcher.channel(handler)
+    for n in range(6):
+        channel.add(n)
+    manual.run_all()
+    assert seen == [0, 2, 4]
+    assert [(item, str(error)) for item, error in errors] == [(1, "1"), (3, "3"), (5, "5")]
+    assert channel.state == "dormant"
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+def test_not_even_one_that_raises_what_ends_threads(dispatcher, manual, seen, errors, kind):
+    def handler(item):
+        seen.append(item)
+        if item == 1:
+            raise kind
+
+    channel = dispatcher.channel(handler)
+    channel.add(1)
+    channel.add(2)
+    manual.run_all()
+    assert seen == [1, 2] and [type(error) for _, error in errors] == [kind]
+
+
+@pytest.mark.thread_unsafe(reason="sys.unraisablehook")
+@pytest.mark.parametrize("broken_hook", [False, True])
+def test_without_a_listener_the_error_goes_to_unraisablehook(manual, monkeypatch, broken_hook):
+    caught = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda args: caught.append((args.exc_type, str(args.exc_value), args.exc_traceback is not None)))
+
+    def on_error(item, error):
+        raise TypeError("of the listener")
+
+    channel = Dispatcher(manual, on_error=on_error if broken_hook else None).channel()
+
+    def item():
+        raise ValueError("of the item")
+
+    channel.add(item)
+    manual.run_all()
+    assert caught == [(TypeError, "of the listener", True) if broken_hook else (ValueError, "of the item", True)]
+
+
+# ------------------------------------------------------------------------------------------------- channels
+def test_items_are_called_where_there_is_no_handler(dispatcher, manual, seen):
+    channel = dispatcher.channel()
+    channel.add(partial(seen.append, 1))
+    manual.run()
+    assert seen == [1]
+
+
+def test_close_from_inside_drops_the_rest_of_the_block(dispatcher, manual, seen):
+    def handler(item):
+        seen.append(item)
+        assert channel.inside and dispatcher.inside
+        assert channel.wait() is False          # it does not wait for itself
+        dropped.extend(channel.close())
+
+    dropped = []
+    channel = dispatcher.channel(handler)
+    for n in range(4):
+        channel.add(n)
+    manual.run_all()
+    assert (seen, dropped, channel.add(9)) == ([0], [1, 2, 3], False)
+    assert not channel.inside and not dispatcher.inside
+    assert channel.wait(DEADLINE)
+
+
+def test_close_without_drop_runs_what_is_in_it(dispatcher, manual, seen):
+    channel = dispatcher.channel(seen.append)
+    channel.add(1)
+    channel.pause()
+    assert channel.close(drop=False) == [] and channel.add(2) is False
+    manual.run_all()
+    assert seen == [1] and channel.wait(DEADLINE) and channel.closed
+
+
+def test_wait_comes_back_when_nothing_is_left_and_nothing_runs(seen):
+    go_on = threading.Event()
+    with ThreadPoolExecutor(2) as executor:
+        channel = Dispatcher(executor).channel(lambda item: (go_on.wait(DEADLINE), seen.append(item)))
+        channel.add(1)
+        channel.add(2)
+        assert channel.wait(0) is False
+        assert channel.wait(0.01) is False
+        with Threads() as threads:
+            waiting = threads.start(channel.wait)
+            go_on.set()
+            assert waiting.result() is True
+        assert seen == [1, 2]
+
+
+def test_inside_knows_which_lane_and_nests(seen):
+    dispatcher = Dispatcher(Inline())
+    inner = dispatcher.channel(lambda item: seen.append((inner.inside, outer.inside, other.inside)))
+    outer = dispatcher.channel(lambda item: (inner.add(item), seen.append((inner.inside, outer.inside, other.inside))))
+    other = dispatcher.channel()
+    outer.add(1)
+    assert seen == [(True, True, False), (False, True, False)]
+
+
+def test_an_executor_that_runs_tasks_at_once_keeps_order(seen):
+    channel = Dispatcher(Inline(), block=2).channel(lambda item: (seen.append(item), item < 9 and channel.add(item + 1)))
+    channel.add(0)
+    assert seen == list(range(10))
+
+
+def test_pause_holds_items_and_resume_serves_them(dispatcher, manual, seen):
+    channel = dispatcher.channel(seen.append)
+    channel.pause()
+    channel.add(1)
+    assert channel.state == "paused" and manual.tasks == []
+    channel.resume()
+    manual.run_all()
+    assert seen == [1]
+
+
+def test_a_bounded_lane_makes_add_wait_except_inside(seen):
+    go_on, begun = threading.Event(), threading.Event()
+
+    def handler(item):
+        begun.set()
+        go_on.wait(DEADLINE)
+        seen.append(item)
+        if item == 1:
+            assert channel.add("over the bound")
+
+    with ThreadPoolExecutor(1) as executor, Threads() as threads:
+        dispatcher = Dispatcher(executor)
+        channel = dispatcher.channel(handler, max_pending=1)
+        channel.add(1)
+        assert begun.wait(DEADLINE)
+        channel.add(2)
+        waiting = threads.start(channel.add, 3)
+        wait_until(lambda: dispatcher.submitters_waiting == 1)
+        go_on.set()
+        assert waiting.result() is True
+        assert channel.close(drop=False) == [] and channel.wait(DEADLINE)
+    assert seen[0] == 1 and sorted(map(str, seen)) == ["1", "2", "3", "over the bound"]
+
+
+def test_close_lets_a_waiting_add_go(dispatcher):
+    channel = dispatcher.channel(max_pending=1)
+    channel.add(1)
+    with Threads() as threads:
+        waiting = threads.start(channel.add, 2)
+        wait_until(lambda: dispatcher.submitters_waiting == 1)
+        assert channel.close() == [1]
+        assert waiting.result() is False
+
+
+# ------------------------------------------------------------------------------------------------- arguments, memory
+def test_arguments_are_checked():
+    with pytest.raises(TypeError, match="submit"):
+        Dispatcher(object())
+    with pytest.raises(TypeError, match="block='x'"):
+        Dispatcher(Manual(), block="x")
+    with pytest.raises(ValueError, match="block=0"):
+        Dispatcher(Manual(), block=0)
+    with pytest.raises(TypeError, match="max_pending"):
+        Dispatcher(Manual()).channel(max_pending=1.5)
+    with pytest.raises(TypeError, match="cannot be made by itself"):
+        Lane()
+
+
+class Thing:
+    """Something that a weak reference can follow."""
+
+
+def test_an_item_is_let_go_after_it_ran_and_when_it_is_dropped(dispatcher, manual):
+    channel = dispatcher.channel(lambda item: None)
+    things = [Thing(), Thing()]
+    gone = [weakref.ref(thing) for thing in things]
+    channel.add(things.pop())
+    manual.run_all()
+    channel.add(things.pop())
+    channel.close()
+    gc.collect()
+    assert [reference() for reference in gone] == [None, None]
+
+
+def test_cycles_through_items_handlers_and_lanes_are_collected():
+    class Forgetful(Manual):
+        """Refers to no task, so nothing but the cycle keeps the lanes."""
+        def submit(self, task):
+            pass
+
+    gone = []
+    for busy in (False, True):
+        dispatcher = Dispatcher(Forgetful())
+        thing = Thing()
+        thing.channel = dispatcher.channel(lambda item, thing=thing: None)
+        if busy:
+            thing.channel.add(thing)
+        gone.append(weakref.ref(thing))
+        del dispatcher, thing
+    gc.collect()
+    gc.collect()
+    assert [reference() for reference in gone] == [None, None]
+
+
+def test_a_busy_lane_lives_though_nobody_refers_to_it(dispatcher, manual, seen):
+    dispatcher.channel(seen.append).add(1)
+    gc.collect()
+    manual.run_all()
+    assert seen == [1]
+
+
+def test_add_in_a_finalizer_run_by_an_item_that_is_dropped(dispatcher, manual, seen):
+    class Adds:
+        def __del__(self):
+            channel.add("from the finalizer")
+
+    channel, other = dispatcher.channel(seen.append), dispatcher.channel()
+    other.add(Adds())
+    other.close()
+    gc.collect()
+    manual.run_all()
+    assert seen == ["from the finalizer"]
+
+
+# ------------------------------------------------------------------------------------------------- stress
+class Book:
+    """Notes what a lane runs: in order, and never two at once."""
+
+    def __init__(self):
+        self.items = []
+        self.busy = threading.Lock()
+
+    def __call__(self, item):
+        if not self.busy.acquire(blocking=False):
+            raise AssertionError("two items of one lane at once")
+        self.items.append(item)
+        self.busy.release()
+
+
+@pytest.mark.thread_unsafe(reason="many threads, the switch interval")
+@pytest.mark.parametrize("make", [partial(ThreadPoolExecutor, 4), partial(KeyedExecutor, 4)], ids=["ThreadPoolExecutor", "KeyedExecutor"])
+@pytest.mark.parametrize("block", [1, 7, 256])
+def test_each_lane_in_order_and_never_two_at_once(make, block):
+    errors = []
+    with switching_often(), make() as executor:
+        dispatcher = Dispatcher(executor, block=block, on_error=lambda item, error: errors.append(error))
+        books = [Book() for _ in range(8)]
+        channels = [dispatcher.channel(book) for book in books]
+
+        def produce(producer):
+            order = list(range(len(channels)))
+            for n in range(200):
+                random.shuffle(order)
+                for index in order:
+                    channels[index].add((producer, n))
+
+        run_all(*[partial(produce, producer) for producer in range(3)])
+        for channel in channels:
+            channel.close(drop=False)
+            assert channel.wait(DEADLINE)
+    assert errors == []
+    for book in books:
+        for producer in range(3):
+            assert [n for who, n in book.items if who == producer] == list(range(200))
+
+
+@pytest.mark.thread_unsafe(reason="many threads, the switch interval")
+def test_closing_in_the_middle_runs_or_returns_each_item_once():
+    with switching_often(), ThreadPoolExecutor(4) as executor:
+        dispatcher = Dispatcher(executor, block=5)
+        for _ in range(40):
+            ran, accepted = [], []
+            channel = dispatcher.channel(ran.append)
+
+            def produce(start, channel=channel, accepted=accepted):
+                for n in range(start, 100, 2):
+                    if channel.add(n):
+                        accepted.append(n)
+
+            def close(channel=channel):
+                dropped = channel.close()
+                assert channel.wait(DEADLINE)
+                return dropped
+
+            *_, dropped = run_all(partial(produce, 0), partial(produce, 1), close)
+            assert sorted(ran + dropped) == sorted(accepted)
