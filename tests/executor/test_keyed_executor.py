@@ -20,12 +20,15 @@ def appenders(log, *names):
 # ------------------------------------------------------------------------------------------------- lanes
 def test_both_are_executors():
     with KeyedExecutor(1) as executor:
-        assert isinstance(executor, Executor) and isinstance(executor.key("a"), Executor) and isinstance(executor.key("a"), KeyExecutor)
+        assert isinstance(executor, Executor)
+        assert isinstance(executor.key("a"), Executor)
+        assert isinstance(executor.key("a"), KeyExecutor)
 
 
 def test_a_lane_is_made_on_first_use_and_found_again(executor):
     a = executor.key("a")
-    assert executor.key("a") is a and executor.key("b") is not a
+    assert executor.key("a") is a
+    assert executor.key("b") is not a
     assert (a.priority, a.weight, a.max_pending, a.max_running) == (0, 1, 0, 0)
 
 
@@ -247,7 +250,8 @@ def test_the_place_is_free_before_the_callbacks_of_the_cancelled_call_run(held):
     pending = lane.submit(int)
     again = []
     pending.add_done_callback(lambda future: again.append(lane.submit(int)))
-    assert pending.cancel() and len(again) == 1
+    assert pending.cancel()
+    assert len(again) == 1
 
 
 def test_cancelling_from_the_middle_of_a_long_backlog(held, gate):
@@ -305,7 +309,8 @@ def test_pause_holds_calls_and_resume_runs_them(executor, gate):
     assert executor.submit(int).result(DEADLINE) == 0
     gate.open()
     assert running.result(DEADLINE) == 1            # what runs goes on
-    assert (lane.pending, lane.state) == (5, "paused") and not any(call.done() for call in waiting)
+    assert (lane.pending, lane.state) == (5, "paused")
+    assert not any(call.done() for call in waiting)
     lane.pause()                                    # again: nothing
     lane.resume()
     lane.resume()
@@ -340,7 +345,8 @@ def test_shutdown_that_cancels_runs_nothing_of_a_paused_lane(executor):
     lane.pause()
     calls = [lane.submit(log.append, n) for n in range(5)]
     executor.shutdown(cancel_futures=True)
-    assert log == [] and all(call.cancelled() for call in calls)
+    assert log == []
+    assert all(call.cancelled() for call in calls)
 
 
 # ------------------------------------------------------------------------------------------------- shutdown
@@ -352,7 +358,8 @@ def test_a_waiting_submit_raises_when_the_executor_is_shut_down(held, gate, wait
         wait_submitters(held, 1)
         held.shutdown(wait=False)
         error = waiting.outcome()
-    assert isinstance(error, RuntimeError) and "after shutdown" in str(error)
+    assert isinstance(error, RuntimeError)
+    assert "after shutdown" in str(error)
     gate.open()
 
 
@@ -365,7 +372,8 @@ def test_shutdown_of_a_lane_ends_that_lane_only(executor):
         lane.submit(int)
     assert other.submit(int).result(DEADLINE) == executor.submit(int).result(DEADLINE) == 0
     again = executor.key("a")                       # the key may be made again
-    assert again is not lane and again.priority == 0
+    assert again is not lane
+    assert again.priority == 0
     assert again.submit(pow, 2, 2).result(DEADLINE) == 4
     lane.shutdown()                                 # a second time says nothing about the new one
     assert executor.key("a") is again
@@ -409,7 +417,8 @@ def test_a_lane_cannot_wait_for_itself(executor):
 def test_a_lane_is_a_context_manager(executor):
     with executor.key("a") as lane:
         calls = [lane.submit(pow, 2, n) for n in range(10)]
-    assert all(call.done() for call in calls) and lane.closed
+    assert all(call.done() for call in calls)
+    assert lane.closed
 
 
 def test_after_shutdown_a_key_has_a_lane_that_refuses(executor):
@@ -435,7 +444,8 @@ def test_a_lane_with_calls_is_kept(held, gate):
     held.key("c", priority=8).pause()
     lane = weakref.ref(held.key("b"))
     gc.collect()
-    assert lane() is not None and held.key("b").priority == 7
+    assert lane() is not None
+    assert held.key("b").priority == 7
     gate.open()
     wait_until(lambda: gc.collect() is not None and lane() is None)
 

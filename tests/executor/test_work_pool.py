@@ -76,9 +76,11 @@ def test_1_a_closed_key_takes_nothing(dispatcher, manual, seen):
 def test_2_the_first_add_asks_for_a_task_and_the_second_does_not(dispatcher, manual, seen):
     channel = dispatcher.channel(seen.append)
     assert channel.state == "dormant"
-    assert channel.add(1) and len(manual.tasks) == 1
+    assert channel.add(1)
+    assert len(manual.tasks) == 1
     assert channel.state == "ready"
-    assert channel.add(2) and len(manual.tasks) == 1
+    assert channel.add(2)
+    assert len(manual.tasks) == 1
 
 
 def test_3_a_block_of_one_leaves_the_rest_and_asks_again(manual, seen):
@@ -182,7 +184,8 @@ def test_an_executor_that_refuses_strands_no_key(dispatcher, manual, seen):
         channel.add(1)
     assert (channel.pending, channel.state) == (0, "dormant")
     manual.refuses = None
-    assert channel.add(2) and len(manual.tasks) == 1
+    assert channel.add(2)
+    assert len(manual.tasks) == 1
     manual.run()
     assert seen == [2]
 
@@ -207,7 +210,8 @@ def test_what_others_added_before_the_refusal_was_known_is_served_later(dispatch
     other.add("next")                          # any add tries for all that is ready
     late.run_all()
     assert "mine" not in seen
-    assert seen[0] == "refused" and seen[-1] == "next"
+    assert seen[0] == "refused"
+    assert seen[-1] == "next"
     assert channel.pending == 0
 
 
@@ -251,7 +255,8 @@ def test_a_pool_shut_down_with_its_tasks_cancelled_gives_items_back(seen):
         executor.shutdown(wait=False, cancel_futures=True)
         release.set()
     assert channel.close() == [1]
-    assert channel.wait(DEADLINE) and seen == []
+    assert channel.wait(DEADLINE)
+    assert seen == []
 
 
 def test_an_item_that_raises_loses_no_other(dispatcher, manual, seen, errors):
@@ -280,7 +285,8 @@ def test_not_even_one_that_raises_what_ends_threads(dispatcher, manual, seen, er
     channel.add(1)
     channel.add(2)
     manual.run_all()
-    assert seen == [1, 2] and [type(error) for _, error in errors] == [kind]
+    assert seen == [1, 2]
+    assert [type(error) for _, error in errors] == [kind]
 
 
 @pytest.mark.thread_unsafe(reason="sys.unraisablehook")
@@ -313,7 +319,8 @@ def test_items_are_called_where_there_is_no_handler(dispatcher, manual, seen):
 def test_close_from_inside_drops_the_rest_of_the_block(dispatcher, manual, seen):
     def handler(item):
         seen.append(item)
-        assert channel.inside and dispatcher.inside
+        assert channel.inside
+        assert dispatcher.inside
         assert channel.wait() is False          # it does not wait for itself
         dropped.extend(channel.close())
 
@@ -323,7 +330,8 @@ def test_close_from_inside_drops_the_rest_of_the_block(dispatcher, manual, seen)
         channel.add(n)
     manual.run_all()
     assert (seen, dropped, channel.add(9)) == ([0], [1, 2, 3], False)
-    assert not channel.inside and not dispatcher.inside
+    assert not channel.inside
+    assert not dispatcher.inside
     assert channel.wait(DEADLINE)
 
 
@@ -331,9 +339,12 @@ def test_close_without_drop_runs_what_is_in_it(dispatcher, manual, seen):
     channel = dispatcher.channel(seen.append)
     channel.add(1)
     channel.pause()
-    assert channel.close(drop=False) == [] and channel.add(2) is False
+    assert channel.close(drop=False) == []
+    assert channel.add(2) is False
     manual.run_all()
-    assert seen == [1] and channel.wait(DEADLINE) and channel.closed
+    assert seen == [1]
+    assert channel.wait(DEADLINE)
+    assert channel.closed
 
 
 def test_wait_comes_back_when_nothing_is_left_and_nothing_runs(seen):
@@ -370,7 +381,8 @@ def test_pause_holds_items_and_resume_serves_them(dispatcher, manual, seen):
     channel = dispatcher.channel(seen.append)
     channel.pause()
     channel.add(1)
-    assert channel.state == "paused" and manual.tasks == []
+    assert channel.state == "paused"
+    assert manual.tasks == []
     channel.resume()
     manual.run_all()
     assert seen == [1]
@@ -396,8 +408,10 @@ def test_a_bounded_lane_makes_add_wait_except_inside(seen):
         wait_until(lambda: dispatcher.submitters_waiting == 1)
         go_on.set()
         assert waiting.result() is True
-        assert channel.close(drop=False) == [] and channel.wait(DEADLINE)
-    assert seen[0] == 1 and sorted(map(str, seen)) == ["1", "2", "3", "over the bound"]
+        assert channel.close(drop=False) == []
+        assert channel.wait(DEADLINE)
+    assert seen[0] == 1
+    assert sorted(map(str, seen)) == ["1", "2", "3", "over the bound"]
 
 
 def test_close_lets_a_waiting_add_go(dispatcher):

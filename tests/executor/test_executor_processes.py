@@ -1,0 +1,206 @@
+"""What needs an interpreter of its own: its end, fork, Ctrl-C, executors that nobody refers to."""
+import os
+import sys
+
+import pytest
+from support.process import run_script
+
+SETUP = """
+import gc, os, signal, sys, threading, time
+from manytail.executor import KeyedExecutor
+from support.threads import DEADLINE, Threads, ctrl_c, wait_until
+"""
+
+
+def script(text, *options):
+    return run_script(SETUP + text, *options).split()
+
+
+def test_idle_workers_end_with_the_interpreter():
+    assert script("""
+executor = KeyedExecutor(3)
+print(sum(executor.map(abs, range(10))))
+""") == ["45"]
+
+
+def test_what_was_submitted_runs_before_the_interpreter_ends():
+    assert script("""
+executor = KeyedExecutor(2)
+for n in range(20):
+    executor.key(n % 3, max_running=1).submit(lambda n=n: (time.sleep(0.001), print(n, flush=True)))
+print("main", flush=True)
+""")[-1] != "main"
+
+
+def test_paused_lanes_resume_at_exit():
+    """Whether or not the executor has a thread by then."""
+    assert sorted(script("""
+executor, busy = KeyedExecutor(1), KeyedExecutor(1)
+busy.submit(int)
+for each in (executor, busy):
+    lane = each.key("a")
+    lane.pause()
+    lane.submit(print, "ran")
+    lane.submit(print, "too")
+""")) == ["ran", "ran", "too", "too"]
+
+
+def test_after_the_end_of_threads_submit_raises():
+    assert script("""
+import atexit
+executor = KeyedExecutor(1)
+@atexit.register
+def late():
+    for submit in (executor.submit, KeyedExecutor(1).submit, executor.key("a").submit):
+        try:
+            submit(int)
+        except RuntimeError as error:
+            print(str(error).replace(" ", "_"))
+executor.submit(int)
+""") == ["cannot_schedule_new_futures_after_interpreter_shutdown"] * 3
+
+
+def test_a_submit_that_waits_at_exit_is_let_go():
+    """In another thread; the interpreter waits for that one too."""
+    assert script("""
+executor = KeyedExecutor(1)
+lane = executor.key("a", max_pending=1)
+lane.pause()
+lane.submit(print, "ran")
+def waits():
+    try:
+        lane.submit(int)
+    except RuntimeError:
+        print("refused")
+threading.Thread(target=waits, daemon=True).start()
+wait_until(lambda: executor._staff.pool.submitters_waiting == 1)
+""")[0:1] in (["ran"], ["refused"])
+
+
+def test_an_executor_that_nobody_refers_to_ends_when_its_calls_are_done():
+    assert script("""
+executor = KeyedExecutor(2)
+calls = [executor.submit(pow, 2, n) for n in range(5)]
+calls.append(executor.key("a").submit(pow, 2, 5))
+threads = executor._threads
+assert threads
+del executor
+gc.collect()
+for thread in list(threads):
+    thread.join(DEADLINE)
+    assert not thread.is_alive()
+print(*[call.result(0) for call in calls])
+""") == ["1", "2", "4", "8", "16", "32"]
+
+
+def test_a_lane_keeps_its_executor_alive():
+    assert script("""
+lane = KeyedExecutor(1).key("a")
+gc.collect()
+print(lane.submit(pow, 2, 3).result(DEADLINE))
+""") == ["8"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
+@pytest.mark.parametrize("busy", [False, True])
+def test_the_child_of_a_fork_has_an_idle_executor(busy):
+    """Workers of the parent are not there; what was pending or running, full or paused, is the parent's."""
+    assert script(f"""
+import warnings
+warnings.simplefilter("ignore", DeprecationWarning)     # that threads and fork do not mix is what is tested
+go_on = threading.Event()
+executor = KeyedExecutor(2, max_pending=3)
+lane = executor.key("a", max_running=1, max_pending=1)
+executor.submit(int).result(DEADLINE)
+ran = []
+if {busy}:
+    running = [lane.submit(go_on.wait), executor.submit(go_on.wait)]
+    wait_until(lambda: all(call.running() for call in running))
+    pending = [lane.submit(ran.append, 1), executor.submit(ran.append, 2)]
+child = os.fork()
+if child == 0:
+    try:
+        assert executor._threads == set() and executor._staff.pool.pending == 0
+        assert lane.submit(pow, 2, 3).result(DEADLINE) == 8
+        assert [call.result(DEADLINE) for call in [executor.submit(pow, 2, n) for n in range(3)]] == [1, 2, 4]
+        executor.shutdown()
+        assert ran == []
+        os._exit(7)
+    finally:
+        os._exit(1)
+_, status = os.waitpid(child, 0)
+go_on.set()
+executor.shutdown()
+print(os.waitstatus_to_exitcode(status), sorted(ran) == ([1, 2] if {busy} else []))
+""") == ["7", "True"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
+def test_a_fork_inside_a_call():
+    """The forking thread is the child's main thread; it may even come back to its worker's loop."""
+    assert script("""
+import warnings
+warnings.simplefilter("ignore", DeprecationWarning)
+executor = KeyedExecutor(2)
+lane = executor.key("a", max_running=1)
+def forks():
+    child = os.fork()
+    if child == 0:
+        try:
+            assert lane.submit(pow, 2, 3).result(DEADLINE) == 8
+            os._exit(7)
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print(lane.submit(forks).result(DEADLINE))
+executor.shutdown()
+""") == ["7"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+def test_ctrl_c_ends_a_waiting_submit_and_loses_nothing():
+    assert script("""
+executor = KeyedExecutor(1)
+go_on = threading.Event()
+lane = executor.key("a", max_pending=1)
+executor.submit(go_on.wait)
+ran = []
+lane.submit(ran.append, "pending")
+with Threads() as threads:
+    def interrupt():
+        wait_until(lambda: executor._staff.pool.submitters_waiting == 1)
+        ctrl_c()
+    threads.start(interrupt)
+    try:
+        lane.submit(ran.append, "interrupted")
+    except KeyboardInterrupt:
+        print("KeyboardInterrupt")
+assert executor._staff.pool.submitters_waiting == 0
+go_on.set()
+lane.submit(ran.append, "after")
+executor.shutdown()
+print(*ran)
+""") == ["KeyboardInterrupt", "pending", "after"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+def test_a_signal_handler_may_submit_and_cancel_at_any_time():
+    assert script("""
+executor = KeyedExecutor(2)
+lane = executor.key("a", max_running=1)
+ran, handled = [], []
+def handler(number, frame):
+    handled.append(lane.submit(ran.append, "handler"))
+    executor.submit(int).cancel()
+    executor.key("of the handler").submit(int)
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+calls = []
+deadline = time.monotonic() + DEADLINE
+while len(handled) < 50 and time.monotonic() < deadline:
+    calls.append(lane.submit(ran.append, "main"))
+    executor.submit(int).cancel()
+signal.setitimer(signal.ITIMER_REAL, 0)
+executor.shutdown()
+print(len(handled) >= 50, ran.count("main") == len(calls), ran.count("handler") == len(handled))
+""") == ["True", "True", "True"]

@@ -1,0 +1,217 @@
+"""Futures of a KeyedExecutor behave as those of concurrent.futures: the same calls on ThreadPoolExecutor have the same outcome."""
+import asyncio
+import gc
+import threading
+import weakref
+from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION, CancelledError, Future, ThreadPoolExecutor, as_completed, wait
+from concurrent.futures.thread import BrokenThreadPool
+
+import pytest
+from support.threads import DEADLINE, Threads, wait_until
+
+from manytail.executor import KeyedExecutor
+
+
+@pytest.fixture(params=[ThreadPoolExecutor, KeyedExecutor, lambda workers: KeyedExecutor(workers).key("a")], ids=["stdlib", "executor", "lane"])
+def one(request, gate):
+    """An executor with one worker, held by a call that waits for gate.open()."""
+    executor = request.param(1)
+    executor.submit(gate)
+    gate.wait_begun()
+    yield executor
+    gate.open()
+    executor.shutdown()
+
+
+def test_it_is_a_future(one):
+    assert isinstance(one.submit(int), Future)
+
+
+def test_result_and_exception(one, gate):
+    good, bad = one.submit(pow, 2, 8), one.submit(divmod, 1, 0)
+    gate.open()
+    assert (good.result(DEADLINE), good.exception(DEADLINE)) == (256, None)
+    assert isinstance(bad.exception(DEADLINE), ZeroDivisionError)
+    with pytest.raises(ZeroDivisionError):
+        bad.result(DEADLINE)
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_an_exception_that_ends_threads_ends_no_worker(one, gate, kind):
+    def call():
+        raise kind("in a call")
+
+    bad, good = one.submit(call), one.submit(int)
+    gate.open()
+    assert isinstance(bad.exception(DEADLINE), kind)
+    assert good.result(DEADLINE) == 0
+
+
+def test_keyword_arguments_pass_whatever_their_names(one, gate):
+    call = one.submit(lambda **named: named, self=1, fn=2, args=3, call=4)
+    gate.open()
+    assert call.result(DEADLINE) == {"self": 1, "fn": 2, "args": 3, "call": 4}
+    with pytest.raises(TypeError):
+        one.submit()
+    with pytest.raises(TypeError):
+        one.submit(fn=int)
+
+
+def test_a_pending_call_can_be_cancelled_once_and_for_all(one, gate):
+    told = []
+    call = one.submit(told.append, "ran")
+    call.add_done_callback(lambda future: told.append(future.cancelled()))
+    assert not call.done()
+    assert not call.running()
+    assert call.cancel()
+    assert call.cancel()
+    assert call.cancelled()
+    assert call.done()
+    assert not call.running()
+    assert told == [True]
+    with pytest.raises(CancelledError):
+        call.result(0)
+    with pytest.raises(CancelledError):
+        call.exception(0)
+    gate.open()
+    one.shutdown()
+    assert told == [True]
+    assert call.cancelled()
+
+
+def test_a_running_and_a_finished_call_cannot_be_cancelled(one, gate):
+    done = one.submit(int)
+    gate.open()
+    done.result(DEADLINE)
+    assert not done.cancel()
+    assert done.result(0) == 0
+
+
+def test_cancel_of_a_running_call(gate):
+    with KeyedExecutor(1) as executor:
+        call = executor.submit(gate, 5)
+        gate.wait_begun()
+        assert call.running()
+        assert not call.cancel()
+        gate.open()
+        assert call.result(DEADLINE) == 5
+
+
+def test_wait_and_as_completed_see_results_errors_and_cancellations(one, gate):
+    calls = [one.submit(pow, 2, 3), one.submit(divmod, 1, 0), one.submit(int)]
+    calls[2].cancel()
+    gate.open()
+    done, rest = wait(calls, DEADLINE, ALL_COMPLETED)
+    assert (done, rest) == (set(calls), set())
+    assert set(as_completed(calls, DEADLINE)) == set(calls)
+    done, _ = wait(calls, DEADLINE, FIRST_EXCEPTION)
+    assert calls[1] in done
+
+
+def test_who_waits_learns_of_a_cancellation(held):
+    """On ThreadPoolExecutor he would learn of it when a worker comes to the call; here no worker ever will."""
+    call = held.key("a").submit(int)
+    with Threads() as threads:
+        waiting = threads.start(wait, [call], DEADLINE, FIRST_COMPLETED)
+        wait_until(lambda: call._waiters)
+        assert call.cancel()
+        assert waiting.result().done == {call}
+
+
+@pytest.mark.parametrize("cancel_all", ["executor", "lane"])
+def test_who_waits_learns_of_a_shutdown_that_cancels(held, gate, cancel_all):
+    calls = [held.key("a").submit(int) for _ in range(3)]
+    with Threads() as threads:
+        waiting = threads.start(wait, calls, DEADLINE)
+        wait_until(lambda: all(call._waiters for call in calls))
+        (held if cancel_all == "executor" else held.key("a")).shutdown(wait=False, cancel_futures=True)
+        assert waiting.result().done == set(calls)
+
+
+def test_callbacks_run_and_what_they_raise_is_logged(one, gate, caplog):
+    told = []
+    call = one.submit(int)
+    call.add_done_callback(lambda future: 1 // 0)
+    call.add_done_callback(lambda future: told.append(future.result()))
+    gate.open()
+    one.shutdown()
+    assert told == [0]
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_arguments_and_function_are_let_go_after_the_call_and_after_cancel(one, gate):
+    class Thing:
+        def method(self, other):
+            return None
+
+    things = [Thing() for _ in range(4)]
+    gone = [weakref.ref(thing) for thing in things]
+    ran, cancelled = one.submit(things[0].method, things[1]), one.submit(things[2].method, things[3])
+    del things
+    cancelled.cancel()
+    gate.open()
+    ran.result(DEADLINE)
+    wait_until(lambda: gc.collect() is not None and all(reference() is None for reference in gone))
+    assert ran.done()
+    assert cancelled.cancelled()
+
+
+def test_futures_work_with_asyncio():
+    async def main(executor):
+        loop = asyncio.get_running_loop()
+        return await asyncio.gather(loop.run_in_executor(executor, pow, 2, 5), asyncio.wrap_future(executor.key("a").submit(pow, 2, 6)))
+
+    with KeyedExecutor(2) as executor:
+        assert asyncio.run(main(executor)) == [32, 64]
+
+
+def test_a_user_who_sets_the_result_himself_hurts_only_himself(held, gate, caplog):
+    """As an executor may not be trusted with: the worker says so in the log, and goes on."""
+    call, other = held.submit(int), held.submit(pow, 2, 3)
+    call.set_running_or_notify_cancel()
+    call.set_result("mine")
+    gate.open()
+    assert (call.result(DEADLINE), other.result(DEADLINE)) == ("mine", 8)
+    held.shutdown()
+    assert "Exception in worker" in caplog.text
+
+
+def test_a_failing_initializer_breaks_the_executor(caplog):
+    begun = threading.Event()
+
+    def initialize():
+        begun.wait(DEADLINE)
+        raise LookupError("no database")
+
+    with KeyedExecutor(2, initializer=initialize) as executor:
+        lane = executor.key("a")
+        lane.pause()
+        calls = [executor.submit(int), lane.submit(int)]
+        cancelled = executor.submit(int)
+        cancelled.cancel()
+        begun.set()
+        for call in calls:
+            assert isinstance(call.exception(DEADLINE), BrokenThreadPool)
+        with pytest.raises(BrokenThreadPool, match="initializer failed"):
+            executor.submit(int)
+        with pytest.raises(BrokenThreadPool, match="initializer failed"):
+            lane.submit(int)
+        assert cancelled.cancelled()
+    assert "no database" in caplog.text
+
+
+@pytest.mark.thread_unsafe(reason="no thread can be started meanwhile")
+def test_when_no_thread_can_be_started_submit_says_so_and_keeps_nothing(monkeypatch):
+    def start(thread):
+        raise RuntimeError("can't start new thread")
+
+    with KeyedExecutor(2) as executor:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", start)
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                executor.submit(int)
+        assert executor._staff.pool.pending == 0
+        assert executor.submit(int).result(DEADLINE) == 0
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", start)
+            assert executor.submit(pow, 2, 3).result(DEADLINE) == 8      # the thread that there is does it
