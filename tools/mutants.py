@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 COPY = ROOT / "build" / "mutants"
 COPIED = ["include", "pyx", "tests/native"]
 DRIVE = {"drive": ["-r", "100", "-d", "5"], "drive_epoch": ["-r", "5", "-d", "5"]}  # a wake-up that is lost shows as a wait of 5 s
-SECONDS = 120  # for one check; outlasting it counts as caught: the mutant hangs
+SECONDS = 900  # for one check; the programs end hangs themselves, so outlasting this says nothing but that the machine is busy
 
 
 def copy_tree():
@@ -51,15 +51,12 @@ def command(check):
         driver, *scenarios = check.removeprefix("tsan").removeprefix(":").split() or ["drive"]
         return [tree.driver(driver, "tsan"), *DRIVE[driver], *scenarios]
     suite, bound = check.removeprefix("model:").split()
-    return [tree.model(relacy()), "-b", bound, suite]
+    return [tree.model(relacy(), optimise="-O0"), "-b", bound, suite]  # most are caught in a second, compiling -O2 takes half a minute
 
 
 def catches(check):
     program = [str(part) for part in command(check)]
-    try:
-        return subprocess.run(program, capture_output=True, timeout=SECONDS, check=False).returncode != 0
-    except subprocess.TimeoutExpired:
-        return True
+    return subprocess.run(program, capture_output=True, timeout=SECONDS, check=False).returncode != 0
 
 
 def caught_by(mutant, allowed):
@@ -93,6 +90,8 @@ def main():
             good, said = verdict(mutant, caught_by(mutant, options.checks))
         except BuildError as error:
             good, said = False, f"DOES NOT COMPILE\n{error}"
+        except subprocess.TimeoutExpired:
+            good, said = False, f"NO VERDICT after {SECONDS} s"
         bad += not good
         print(f"{time.monotonic() - began:4.0f} s  {mutant['name']}: {said}", flush=True)
     print(f"mutants: {len(mutants)} run, {bad} amiss")

@@ -100,8 +100,8 @@ class Tree:
         stubs.write_text('.data\n.section .note.GNU-stack,"",@progbits\n.data\n' + "".join(f".globl {name}\n{name}: .zero 256\n" for name in wanted))
         return stubs
 
-    def model(self, relacy):
-        flags = ["-std=gnu++14", "-O2", "-DMT_MODEL=1", "-w", f"-isystem{relacy}"]
+    def model(self, relacy, optimise="-O2"):
+        flags = ["-std=gnu++14", optimise, "-DMT_MODEL=1", "-w", f"-isystem{relacy}"]
         return self.program("model", "g++", self.root / "tests" / "native" / "model" / "model.cpp", flags)
 
     def drivers(self):

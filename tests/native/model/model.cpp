@@ -34,7 +34,7 @@ template <typename suite, unsigned threads> struct queue_suite : rl::test_suite<
         cell cells[ncells];
     };
 
-    void begin(int64_t maxsize_a, int64_t maxsize_b = 0, int priority_b = 0) {
+    void begin(int64_t maxsize_a, int64_t maxsize_b = 0, int priority_b = 0, uint32_t selection = MT_ROUND_ROBIN) {
         model_now = 1;
         model_interrupts = 0;
         memset(&__pyx_v_7kernels_registry_lock, 0, sizeof __pyx_v_7kernels_registry_lock);
@@ -42,6 +42,8 @@ template <typename suite, unsigned threads> struct queue_suite : rl::test_suite<
         cells = model_variable<cell_block>()->cells;
         for (int i = 0; i < ncells; i++) cells[i].seen = 0;
         q = K(mt_multiqueue_new)();
+        q->selection = selection;
+        q->ready.oldest = selection == MT_OLDEST;
         a = K(mt_multiqueue_add)(q, 0, maxsize_a, 1);
         b = K(mt_multiqueue_add)(q, priority_b, maxsize_b, 1);
         touch(a);
@@ -421,6 +423,8 @@ struct removed : queue_suite<removed, 3> {
     void after() { end(1 + accepted); }
 };
 
+#include "ready_suites.h"
+
 /* --------------------------------------------------------------------------------------------------------------- main */
 static bool verbose, listing;
 static unsigned bound; /* 0: each suite's own */
@@ -494,5 +498,11 @@ int main(int argc, char **argv) {
     EXPLORE(epoch_writers);
     EXPLORE(epoch_reuse);
     EXPLORE(epoch_growth);
+    EXPLORE(ready_rings);
+    EXPLORE(ready_oldest);
+    EXPLORE(turns_go_round);
+    EXPLORE(oldest_first);
+    EXPLORE(moved);
+    EXPLORE(hidden);
     return bad != 0;
 }

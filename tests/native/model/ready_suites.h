@@ -1,0 +1,240 @@
+/* ready.h in the model checker: the rings themselves under a lock, and the turns that a MultiQueue makes of them while puts meet gets. */
+#ifndef READY_SUITES_H
+#define READY_SUITES_H
+
+/* ------------------------------------------------------------------------------------------------------- rings alone */
+/* Two threads list, unlist, serve and move three members, any three steps each, one at a time under a lock. After each step rings,
+ * heaps and index must be what a plain array of members, in the order of their turns, says. */
+template <typename suite, unsigned oldest> struct ready_suite : rl::test_suite<suite, 2> {
+    static const unsigned bound = 2;
+    enum { MEMBERS = 3, STEPS = 3 };
+    mt_lock lock;
+    mt_ready ready;
+    mt_ready_node members[MEMBERS];
+    rl::var<int> guarded;       /* stands for the rings, which are plain memory, when the checker looks for races */
+    int turns[MEMBERS], nturns; /* who is listed, in the order of their turns; by stamp for "oldest" */
+    int64_t stamps[MEMBERS], clock;
+
+    void before() {
+        memset((void *)&lock, 0, sizeof lock);
+        memset(&ready, 0, sizeof ready);
+        memset(members, 0, sizeof members);
+        mt_load_relaxed_uptr(&lock.word);
+        guarded($) = 0;
+        ready.oldest = oldest;
+        nturns = 0;
+        clock = 0;
+        for (int i = 0; i < MEMBERS; i++) members[i].level = mt_ready_join_level(&ready, i == 2);
+        list(0);
+        list(1);
+    }
+
+    void thread(unsigned index) {
+        for (int step = 0; step < STEPS; step++) {
+            if (!mt_lock_try(&lock)) K(lock_slow)(&lock, DETACHED);
+            guarded($) = guarded($) + 1;
+            switch (rl::rand(3)) {
+            case 0:
+                members[index].listed ? unlist(index) : list(index);
+                break;
+            case 1:
+                if (ready.top != NULL) serve();
+                break;
+            default:
+                move(2 * index); /* 0, or 2, which is alone in its level as long as nobody joins it */
+            }
+            check();
+            mt_lock_node *n = mt_unlock(&lock);
+            if (n != NULL) K(post_lock_node)(n);
+        }
+    }
+
+    void after() {
+        for (int i = 0; i < MEMBERS; i++) {
+            if (members[i].listed) unlist(i);
+            mt_ready_leave_level(&ready, members[i].level);
+        }
+        RL_ASSERT(ready.nlevels == 0 && ready.best.n == 0 && ready.top == NULL);
+        mt_ready_free(&ready);
+        RL_ASSERT(model_end_memory() == 0);
+    }
+
+    void list(int i) {
+        stamps[i] = clock++;
+        mt_ready_append(&ready, &members[i], stamps[i]);
+        turns[nturns++] = i;
+    }
+
+    void unlist(int i) {
+        int at = 0;
+        mt_ready_remove(&ready, &members[i]);
+        while (turns[at] != i) at++;
+        for (nturns--; at < nturns; at++) turns[at] = turns[at + 1];
+    }
+
+    /* What a get does to the one whose turn it is: it goes to the end, or another takes the place of the last one that is listed. */
+    void serve() {
+        mt_level *level = ready.top;
+        mt_ready_node *n = mt_ready_front(&ready, level);
+        int i = (int)(n - members), other = unlisted(level), at = 0;
+        RL_ASSERT(i == first_of(level));
+        while (turns[at] != i) at++;
+        if (level->nready == 1 && other >= 0) {
+            mt_ready_replace(&ready, n, &members[other], stamps[other] = clock++);
+            RL_ASSERT(!n->listed);
+            turns[at] = other;
+            return;
+        }
+        if (oldest) {
+            mt_heap_rekey(&level->by_time, n->slot, stamps[i] = clock++);
+        } else {
+            level->front = n->next;
+        }
+        for (; at < nturns - 1; at++) turns[at] = turns[at + 1];
+        turns[at] = i;
+    }
+
+    int unlisted(mt_level *level) {
+        for (int i = 0; i < MEMBERS; i++)
+            if (members[i].level == level && !members[i].listed) return i;
+        return -1;
+    }
+
+    void move(int i) {
+        bool listed = members[i].listed;
+        mt_level *to = mt_ready_join_level(&ready, 1 - members[i].level->priority);
+        RL_ASSERT(to != NULL);
+        if (listed) unlist(i);
+        mt_ready_leave_level(&ready, members[i].level);
+        members[i].level = to;
+        if (listed) list(i);
+    }
+
+    int first_of(mt_level *level) {
+        for (int at = 0; at < nturns; at++)
+            if (members[turns[at]].level == level) return turns[at];
+        RL_ASSERT(false); /* it has nobody */
+        return -1;
+    }
+
+    void check() {
+        mt_level *best = NULL;
+        uint32_t levels = 0;
+        for (uint32_t k = 0; k < ready.nlevels; k++) {
+            mt_level *level = ready.levels[k];
+            RL_ASSERT(k == 0 || ready.levels[k - 1]->priority < level->priority);
+            check_level(level);
+            if (level->nready == 0) continue;
+            levels++;
+            if (best == NULL) best = level;
+            RL_ASSERT(ready.best.items[level->slot].obj == level);
+        }
+        RL_ASSERT(ready.top == best && ready.best.n == levels);
+    }
+
+    void check_level(mt_level *level) {
+        mt_ready_node *n = level->front;
+        uint32_t listed = 0;
+        for (int at = 0; at < nturns; at++) {
+            mt_ready_node *member = &members[turns[at]];
+            if (member->level != level) continue;
+            listed++;
+            RL_ASSERT(member->listed);
+            if (oldest) {
+                mt_heap_item it = level->by_time.items[member->slot];
+                RL_ASSERT(it.obj == member && it.key == stamps[turns[at]]);
+                RL_ASSERT(member->slot == 0 || level->by_time.items[(member->slot - 1) / 2].key < it.key);
+            } else {
+                RL_ASSERT(n == member && n->next->prev == n);
+                n = n->next;
+            }
+        }
+        RL_ASSERT(level->nready == listed && (oldest || n == level->front));
+    }
+};
+
+struct ready_rings : ready_suite<ready_rings, 0> {};
+struct ready_oldest : ready_suite<ready_oldest, 1> {};
+
+/* ---------------------------------------------------------------------------------------------- turns of a MultiQueue */
+/* Round robin, a: 0 1, b: 2, and one more is put to b: it may find b listed, being unlisted, or unknown, and b's next turn
+ * comes after a's in each case. */
+struct turns_go_round : queue_suite<turns_go_round, 2> {
+    static const unsigned bound = 3;
+    void before() {
+        begin(0);
+        put(a, 0);
+        put(a, 1);
+        put(b, 2);
+    }
+    void thread(unsigned index) {
+        static const int expected[] = {0, 2, 1, 3};
+        if (index == 0) {
+            RL_ASSERT(put(b, 3) == MT_OK);
+        } else {
+            for (int i = 0; i < 4; i++) RL_ASSERT(get() == expected[i]);
+        }
+    }
+    void after() { end(4); }
+};
+
+/* "oldest": what was put first comes first, whatever tail it was put to. */
+struct oldest_first : queue_suite<oldest_first, 2> {
+    void before() { begin(0, 0, 0, MT_OLDEST); }
+    void thread(unsigned index) {
+        if (index == 0) {
+            for (int i = 0; i < 4; i++) RL_ASSERT(put(i % 2 ? b : a, i) == MT_OK);
+        } else {
+            for (int i = 0; i < 4; i++) RL_ASSERT(get() == i);
+        }
+    }
+    void after() { end(4); }
+};
+
+/* A listed tail goes to another priority and back while a put and a getter meet it: it is in one ring, and none loses it. */
+struct moved : queue_suite<moved, 3> {
+    static const unsigned bound = 1;
+    void before() {
+        begin(0);
+        put(a, 0);
+        put(b, 1);
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            RL_ASSERT(put(a, 2) == MT_OK);
+        } else if (index == 1) {
+            RL_ASSERT(K(set_priority)(q, a, 1, DETACHED) == MT_OK);
+            RL_ASSERT(K(set_priority)(q, a, 0, DETACHED) == MT_OK);
+        } else {
+            int a_seen = 0;
+            for (int i = 0; i < 3; i++) {
+                int got = get();
+                RL_ASSERT(got >= 0 && (got != 2 || a_seen));
+                a_seen |= got == 0;
+            }
+        }
+    }
+    void after() { end(3); }
+};
+
+/* Hidden and shown again while it is listed, is being unlisted, or unknown. */
+struct hidden : queue_suite<hidden, 3> {
+    void before() {
+        begin(0);
+        put(a, 0);
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            RL_ASSERT(put(a, 1) == MT_OK);
+        } else if (index == 1) {
+            K(mt_subqueue_enable)(a, 0);
+            K(mt_subqueue_enable)(a, 1);
+        } else {
+            RL_ASSERT(get() == 0);
+            RL_ASSERT(get() == 1);
+        }
+    }
+    void after() { end(2); }
+};
+
+#endif
