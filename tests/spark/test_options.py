@@ -144,7 +144,7 @@ def test_options_of_a_later_version_may_have_their_defaults(spark: Any) -> None:
     assert call(spark, options).columns == ["id", "list", "text", "x"]
 
 
-@pytest.mark.parametrize(("name", "arguments"), [("fan_out", (None, {})), ("per_task", (5, None)), ("bootstrap", (None,)), ("progress", (None,))])
+@pytest.mark.parametrize(("name", "arguments"), [("per_task", (5, None)), ("bootstrap", (None,)), ("progress", (None,))])
 def test_functions_of_a_later_version_are_refused_by_name(name: str, arguments: Any) -> None:
     with pytest.raises(NotImplementedError, match=rf"manytail\.spark\.{name}"):
         getattr(manytail_spark, name)(*arguments)

@@ -1,10 +1,12 @@
 """Concurrent, ordered, fair and loss-free work inside PySpark partitions.
 
-`map_concurrent` is for `df.transform`, `concurrent_udf` makes a column function. Both need PySpark with pyarrow: `pip install 'manytail[spark]'`.
+`map_concurrent` is for `df.transform`, `concurrent_udf` makes a column function, `fan_out` feeds several sinks in one pass over the rows. All need
+PySpark with pyarrow: `pip install 'manytail[spark]'`.
 """
 
 from ._call import Delivery
-from ._later import bootstrap, fan_out, per_task, progress
+from ._fan_out import fan_out
+from ._later import bootstrap, per_task, progress
 from ._results import ResultError
 from ._rows import RowView
 from ._transform import map_concurrent

@@ -9,11 +9,6 @@ def _refuse(name: str) -> NoReturn:
     raise NotImplementedError(f"manytail.spark.{name} is not in this version")
 
 
-def fan_out(df: Any, sinks: Any, *, schema: Any = None, max_lag: int = 16, errors: str = "column") -> NoReturn:
-    """One pass over the rows for several sinks. Not in this version."""
-    _refuse("fan_out")
-
-
 def per_task(limit: int, df: Any, *, tasks: int | None = None) -> NoReturn:
     """Split a cluster-wide limit over the tasks. Not in this version."""
     _refuse("per_task")

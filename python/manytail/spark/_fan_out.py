@@ -1,0 +1,241 @@
+"""`fan_out`: one pass over the rows for several sinks, each in its own thread and at its own pace.
+
+The reader publishes Spark's Arrow batches to a PubSubQueue, every sink has a Subscriber of it: batches are shared, not copied, and `max_lag` is the
+queue's bound. A sink that ends, well or badly, closes its subscriber, so the reader waits for it no longer.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from manytail import PubSubQueue, ShutDown, Subscriber
+
+from . import _options as options
+from ._call import describe
+from ._results import Results, arrow_type
+from ._rows import session_zone
+from ._task import TIME_ZONE
+from ._transform import result_schema
+
+Sink = Callable[[Iterator[pa.RecordBatch]], Any]
+
+
+def fan_out(
+    df: DataFrame,
+    sinks: Mapping[str, Sink],
+    *,
+    schema: str | T.StructType | None = None,
+    max_lag: int = 16,
+    errors: Literal["column", "raise"] = "column",
+) -> DataFrame:
+    """Read the rows once, and give all of them to every sink.
+
+    Each task runs every sink in a thread of its own, once, with an iterator over the task's rows as Arrow record batches. A sink that fails stops
+    only itself; the input is always read to its end. Lazy: run it with `collect()` or a write. `show()` and `limit()` run only some partitions.
+
+    Parameters
+    ----------
+    df : DataFrame
+        Batch or streaming, classic or Connect.
+    sinks : mapping
+        Names and functions `sink(batches)`. One that returns early is unsubscribed, which is no error.
+    schema : str or StructType
+        The columns of what a sink returns, by the rules of `map_concurrent`. None: what it returns is dropped.
+    max_lag : int
+        The reader waits for a running sink that is this many batches behind.
+    errors : {"column", "raise"}
+        Whether a sink's exception is told in its row, or fails the task once the input is read and all sinks have ended.
+
+    Returns
+    -------
+    DataFrame
+        One row per task and sink: `partition` int, `sink` string, `rows` long (of the batches that it took), `error` string ("type: message", null
+        if it went well), and with `schema` also `result` struct<schema>, null on error.
+
+    Examples
+    --------
+    >>> def count(batches):
+    ...     return sum(batch.num_rows for batch in batches)
+    >>> fan_out(flights, {"count": count, "write": write}, schema="n long").collect()  # doctest: +SKIP
+    """
+    if not isinstance(df, DataFrame):
+        raise options.bad_type("df", df, "a DataFrame")
+    options.whole("max_lag", max_lag, 1)
+    options.choice("errors", errors, ("column", "raise"))
+    zone = df.sparkSession.conf.get(TIME_ZONE) or "UTC"
+    result = None if schema is None else options.result_types("schema", result_schema(schema), zone)
+    work = FanOut(sinks=_sinks(sinks), result=result, max_lag=max_lag, raises=errors == "raise", time_zone=zone)
+    df.schema  # noqa: B018 - an AnalysisException of the input itself is raised here, on Connect too
+
+    def feed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return work.run(batches)
+
+    return df.mapInArrow(feed, work.schema)
+
+
+def _sinks(sinks: Any) -> dict[str, Sink]:
+    if not isinstance(sinks, Mapping):
+        raise options.bad_type("sinks", sinks, "a mapping from names to callables")
+    if not sinks:
+        raise options.bad_value("sinks", sinks, "at least one sink")
+    for name, sink in sinks.items():
+        if not isinstance(name, str):
+            raise options.bad_type("sinks", name, "a name, which is a string")
+        options.function(f"sinks[{name!r}]", sink)
+        if options.is_async(sink) or inspect.isgeneratorfunction(sink):
+            raise options.bad_type(f"sinks[{name!r}]", sink, "a plain function: nothing would run the coroutine or generator that it returns")
+    return dict(sinks)
+
+
+@dataclass(frozen=True)
+class FanOut:
+    """One `fan_out`, as it is sent to the tasks."""
+
+    sinks: Mapping[str, Sink]
+    result: T.StructType | None
+    max_lag: int
+    raises: bool
+    time_zone: str
+
+    @property
+    def schema(self) -> T.StructType:
+        fields = [
+            T.StructField("partition", T.IntegerType(), False),
+            T.StructField("sink", T.StringType(), False),
+            T.StructField("rows", T.LongType(), False),
+            T.StructField("error", T.StringType()),
+        ]
+        if self.result is not None:
+            fields.append(T.StructField("result", self.result))
+        return T.StructType(fields)
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The body of mapInArrow."""
+        context = TaskContext.get()
+        zone = context.getLocalProperty(TIME_ZONE) if context is not None else None
+        results = None if self.result is None else Results(self.result, session_zone(zone or self.time_zone))
+        ran = self.feed(batches, results)
+        if self.raises:
+            _raise_first(ran)
+        yield self._rows(ran, results, context.partitionId() if context is not None else 0)
+
+    def feed(self, batches: Iterator[pa.RecordBatch], results: Results | None = None) -> list[Running]:
+        """Read the input to its end; the sinks, when all of them have ended."""
+        queue: PubSubQueue[pa.RecordBatch] = PubSubQueue(maxsize=self.max_lag)
+        failures: list[Running] = []
+        running = [Running(name, sink, queue.subscribe(), results, failures) for name, sink in self.sinks.items()]
+        try:
+            for one in running:
+                one.start()
+            for batch in batches:
+                queue.publish(batch)
+                del batch  # not kept while the next one is waited for
+        except BaseException as error:
+            for one in running:
+                one.broken = error  # the input has no end that a sink may take for the end of the rows
+            raise
+        finally:
+            queue.shutdown()
+            for one in running:
+                one.join()
+        return running
+
+    def _rows(self, ran: list[Running], results: Results | None, partition: int) -> pa.RecordBatch:
+        arrays = [
+            pa.array([partition] * len(ran), pa.int32()),
+            pa.array([one.name for one in ran], pa.string()),
+            pa.array([one.rows for one in ran], pa.int64()),
+            pa.array([one.message for one in ran], pa.string()),
+        ]
+        if results is not None and self.result is not None:
+            columns = results.columns([one.value for one in ran])
+            fields = [pa.field(field.name, column.type) for field, column in zip(self.result.fields, columns, strict=True)]
+            failed = pa.array([one.error is not None for one in ran], pa.bool_())
+            arrays.append(pa.StructArray.from_arrays(columns, fields=fields, mask=failed).cast(arrow_type(self.result)))
+        return pa.RecordBatch.from_arrays(arrays, names=self.schema.names)
+
+
+class Running:
+    """One sink of one task: its thread, its place in the input, and what became of it."""
+
+    def __init__(self, name: str, sink: Sink, subscriber: Subscriber[pa.RecordBatch], results: Results | None, failures: list[Running]) -> None:
+        self.name = name
+        self.rows = 0
+        self.value: Any = None
+        self.error: BaseException | None = None
+        self.broken: BaseException | None = None
+        self.failures = failures  # of the task, in the order in which they came
+        self._sink = sink
+        self._subscriber = subscriber
+        self._results = results
+        self._thread = threading.Thread(target=self._run, name=f"manytail-sink-{name}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def join(self) -> None:
+        """Wait until it has ended; one that never started has."""
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._subscriber.close()
+
+    def _run(self) -> None:
+        try:
+            with self._subscriber:
+                value = self._sink(self)
+            self.value = self._checked(value)
+        except BaseException as error:
+            self.error = error
+            self.failures.append(self)
+
+    def _checked(self, value: Any) -> Any:
+        if inspect.isawaitable(value) or inspect.isgenerator(value):
+            if inspect.iscoroutine(value):
+                value.close()
+            raise TypeError(f"the sink returned a {type(value).__name__}, which nothing runs")
+        return None if self._results is None else self._results.check(value, self.name)
+
+    # The iterator that the sink gets.
+    def __iter__(self) -> Running:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        try:
+            batch = self._subscriber.get()
+        except ShutDown:
+            if self.broken is not None:
+                raise RuntimeError("the input of fan_out failed before its end") from self.broken
+            raise StopIteration from None
+        self.rows += batch.num_rows
+        return batch
+
+    @property
+    def message(self) -> str | None:
+        if self.error is None:
+            return None
+        failure = describe(self.error, 1)
+        return f"{failure.type}: {failure.message}"
+
+
+def _raise_first(ran: list[Running]) -> None:
+    """The exception of the sink that failed first, with a note that names it; what is no Exception comes wrapped in a RuntimeError."""
+    failures = ran[0].failures
+    if not failures:
+        return
+    first = failures[0]
+    error = first.error
+    assert error is not None
+    if not isinstance(error, Exception):
+        error = RuntimeError(first.message)
+        error.__cause__ = first.error
+    error.add_note(f"manytail: raised by the sink {first.name!r} of fan_out")
+    raise error

@@ -1,0 +1,425 @@
+"""`fan_out`: the sentences of its docstring. The first half runs one task without Spark, where the test holds the sinks and the input; the second
+half is real Spark."""
+
+import sys
+import threading
+from collections.abc import Iterator
+from queue import SimpleQueue
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.cloudpickle import register_pickle_by_value
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from support.notes import Notes
+from support.threads import DEADLINE, LONG, Threads
+
+from manytail.spark import fan_out
+from manytail.spark._fan_out import FanOut, Running
+
+register_pickle_by_value(sys.modules[__name__])  # workers cannot import it
+
+
+def batch(*values: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"x": list(values)})
+
+
+def values(batches: Iterator[pa.RecordBatch]) -> list[int]:
+    return [value for one in batches for value in one.column(0).to_pylist()]
+
+
+def work(sinks: dict[str, Any], max_lag: int = 16, raises: bool = False) -> FanOut:
+    return FanOut(sinks=sinks, result=None, max_lag=max_lag, raises=raises, time_zone="UTC")
+
+
+class Kept:
+    """A sink that keeps what it got."""
+
+    def __init__(self) -> None:
+        self.values: list[int] = []
+        self.calls = 0
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self.calls += 1
+        self.values += values(batches)
+
+
+class Held:
+    """A sink that takes a batch when the test says so."""
+
+    def __init__(self) -> None:
+        self.go: SimpleQueue[bool] = SimpleQueue()
+        self.took: SimpleQueue[int] = SimpleQueue()
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        while self.go.get(timeout=LONG):
+            one = next(batches, None)
+            if one is None:
+                return
+            self.took.put(one.num_rows)
+
+
+class Source:
+    """Batches of one row; says which were asked for."""
+
+    def __init__(self, n: int) -> None:
+        self.n, self.asked = n, 0
+        self.changed = threading.Condition()
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for number in range(self.n):
+            with self.changed:
+                self.asked += 1
+                self.changed.notify_all()
+            yield batch(number)
+
+    def wait_asked(self, n: int) -> None:
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.asked >= n, DEADLINE), self.asked
+
+
+# ---------------------------------------------------------------------------------------------------- one task
+def test_every_sink_gets_all_rows_in_order() -> None:
+    sinks = {name: Kept() for name in "abc"}
+    ran = work(sinks).feed(iter([batch(1, 2), batch(3), batch(4, 5, 6)]))
+    assert all(sink.values == [1, 2, 3, 4, 5, 6] for sink in sinks.values())
+    assert [(one.name, one.rows, one.message) for one in ran] == [("a", 6, None), ("b", 6, None), ("c", 6, None)]
+
+
+def test_batches_are_shared_not_copied() -> None:
+    sent = [batch(1), batch(2)]
+    got: dict[str, list[pa.RecordBatch]] = {}
+    work({name: (lambda batches, name=name: got.update({name: list(batches)})) for name in "ab"}).feed(iter(sent))
+    assert all(one is other for name in "ab" for one, other in zip(got[name], sent, strict=True))
+
+
+def test_a_sink_runs_once_in_a_thread_of_its_own() -> None:
+    threads: dict[str, threading.Thread] = {}
+
+    def sink(name: str) -> Any:
+        def run(batches: Any) -> None:
+            assert name not in threads
+            threads[name] = threading.current_thread()
+            values(batches)
+
+        return run
+
+    work({"a": sink("a"), "b": sink("b")}).feed(iter([batch(1)]))
+    assert len({threads["a"], threads["b"], threading.current_thread()}) == 3
+    assert not any(thread.is_alive() for thread in threads.values())
+
+
+def test_a_slow_sink_does_not_hold_up_a_fast_one_before_max_lag() -> None:
+    slow, fast = Held(), Held()
+    source = Source(10)
+    with Threads() as threads:
+        ran = threads.start(work({"slow": slow, "fast": fast}, max_lag=4).feed, iter(source))
+        for _ in range(4):
+            fast.go.put(True)
+        assert [fast.took.get(timeout=DEADLINE) for _ in range(4)] == [1] * 4
+        assert slow.took.empty()
+        for held in (slow, fast):
+            for _ in range(11):
+                held.go.put(True)
+        assert [one.rows for one in ran.result()] == [10, 10]
+
+
+def test_the_reader_waits_for_a_running_sink_that_is_max_lag_batches_behind() -> None:
+    slow, fast = Held(), Kept()
+    source = Source(20)
+    with Threads() as threads:
+        ran = threads.start(work({"slow": slow, "fast": fast}, max_lag=3).feed, iter(source))
+        source.wait_asked(4)  # three are published, the fourth waits in the reader's hand
+        for number in range(4, 12):
+            assert source.asked == number
+            slow.go.put(True)
+            assert slow.took.get(timeout=DEADLINE) == 1
+            source.wait_asked(number + 1)
+        slow.go.put(False)
+        assert [one.rows for one in ran.result()] == [8, 20]
+    assert source.asked == 20
+    assert fast.values == list(range(20))
+
+
+def test_a_sink_that_returns_early_is_unsubscribed_and_the_input_is_read_to_its_end() -> None:
+    source = Source(100)
+    kept = Kept()
+    first, none, rest = work({"first": lambda batches: next(batches), "none": lambda batches: None, "all": kept}, max_lag=1).feed(iter(source))
+    assert (first.rows, none.rows, rest.rows) == (1, 0, 100)
+    assert first.message is none.message is rest.message is None
+    assert source.asked == 100
+
+
+def test_the_input_is_read_to_its_end_when_no_sink_is_left() -> None:
+    source = Source(100)
+
+    def fails(batches: Any) -> None:
+        raise ValueError("at once")
+
+    ran = work({"a": fails, "b": lambda batches: None}, max_lag=1).feed(iter(source))
+    assert source.asked == 100
+    assert [one.message for one in ran] == ["ValueError: at once", None]
+
+
+@pytest.mark.parametrize("error", [KeyError("lost"), SystemExit(3), KeyboardInterrupt()])
+def test_a_failing_sink_stops_only_itself(error: BaseException) -> None:
+    def fails(batches: Iterator[pa.RecordBatch]) -> None:
+        next(batches)
+        next(batches)
+        raise error
+
+    kept = Kept()
+    failed, fine = work({"fails": fails, "fine": kept}, max_lag=1).feed(iter(Source(50)))
+    assert failed.rows == 2
+    assert failed.message is not None
+    assert failed.message.startswith(f"{type(error).__name__}: ")
+    assert fine.message is None
+    assert kept.values == list(range(50))
+
+
+class Failure(Exception):
+    pass
+
+
+def test_type_and_message_of_an_error() -> None:
+    def fails(batches: Any) -> None:
+        raise Failure("x" * 5000)
+
+    message = work({"a": fails}).feed(iter([]))[0].message
+    assert message == f"{__name__}.Failure: " + "x" * 4000
+
+
+@pytest.mark.parametrize("raises", [ValueError, GeneratorExit])
+def test_no_sink_takes_a_failed_input_for_the_end(raises: type[BaseException]) -> None:
+    ended: list[Any] = []
+
+    def source() -> Iterator[pa.RecordBatch]:
+        yield batch(1)
+        raise raises("the input")
+
+    def sink(batches: Iterator[pa.RecordBatch]) -> None:
+        try:
+            ended.append(values(batches))
+        except RuntimeError as error:
+            ended.append(error)
+
+    with pytest.raises(raises, match="the input"):
+        work({"a": sink, "b": sink}).feed(source())
+    assert [str(error) for error in ended] == ["the input of fan_out failed before its end"] * 2
+    assert all(isinstance(error.__cause__, raises) for error in ended)
+
+
+def test_raise_fails_with_the_first_sinks_exception_once_all_have_ended() -> None:
+    source, kept = Source(30), Kept()
+
+    def fails(batches: Iterator[pa.RecordBatch]) -> None:
+        next(batches)
+        raise Failure("no")
+
+    with pytest.raises(Failure, match="no") as caught:
+        list(work({"bad": fails, "good": kept}, raises=True).run(iter(source)))
+    assert caught.value.__notes__ == ["manytail: raised by the sink 'bad' of fan_out"]
+    assert source.asked == 30
+    assert kept.values == list(range(30))
+
+
+def test_raise_wraps_what_is_no_exception() -> None:
+    def fails(batches: Any) -> None:
+        raise SystemExit(2)
+
+    with pytest.raises(RuntimeError, match="SystemExit: 2"):
+        list(work({"bad": fails}, raises=True).run(iter([])))
+
+
+def test_a_returned_generator_or_awaitable_is_an_error_of_the_sink() -> None:
+    async def coroutine() -> None: ...
+
+    ran = work({"generator": lambda batches: (one for one in batches), "awaitable": lambda batches: coroutine()}).feed(iter([batch(1)]))
+    assert [one.message for one in ran] == [
+        "TypeError: the sink returned a generator, which nothing runs",
+        "TypeError: the sink returned a coroutine, which nothing runs",
+    ]
+
+
+def test_the_iterator_is_an_iterator() -> None:
+    seen: list[Any] = []
+
+    def sink(batches: Running) -> None:
+        assert iter(batches) is batches
+        seen.extend(values(batches))
+        with pytest.raises(StopIteration):
+            next(batches)
+
+    assert work({"a": sink}).feed(iter([batch(1)]))[0].message is None
+    assert seen == [1]
+
+
+# ---------------------------------------------------------------------------------------------------- in Spark
+def rows(batches: Iterator[pa.RecordBatch]) -> int:
+    return sum(one.num_rows for one in batches)
+
+
+def total(batches: Iterator[pa.RecordBatch]) -> int:
+    return sum(sum(one.column("id").to_pylist()) for one in batches)
+
+
+def test_one_row_per_task_and_sink(spark: Any) -> None:
+    df = spark.range(0, 100, 1, 4)
+    done = fan_out(df, {"rows": rows, "total": total}, schema="n long")
+    assert done.schema == T.StructType([
+        T.StructField("partition", T.IntegerType(), False),
+        T.StructField("sink", T.StringType(), False),
+        T.StructField("rows", T.LongType(), False),
+        T.StructField("error", T.StringType()),
+        T.StructField("result", T.StructType([T.StructField("n", T.LongType())])),
+    ])
+    found = {(row.partition, row.sink): row for row in done.collect()}
+    assert sorted(found) == [(partition, sink) for partition in range(4) for sink in ("rows", "total")]
+    assert all(row.rows == 25 and row.error is None for row in found.values())
+    assert [found[partition, "rows"].result.n for partition in range(4)] == [25] * 4
+    assert sum(found[partition, "total"].result.n for partition in range(4)) == 4950
+
+
+def test_a_task_without_rows_has_its_rows_too(spark: Any) -> None:
+    done = fan_out(spark.range(0, 1, 1, 3), {"a": rows, "b": rows}, schema="n long").collect()
+    assert sorted((row.partition, row.sink) for row in done) == [(partition, sink) for partition in range(3) for sink in "ab"]
+    assert sum(row.result.n for row in done if row.sink == "a") == 1
+
+
+def test_without_a_schema_there_is_no_result(spark: Any) -> None:
+    done = fan_out(spark.range(0, 10, 1, 1), {"a": rows})
+    assert done.columns == ["partition", "sink", "rows", "error"]
+    assert [tuple(row) for row in done.collect()] == [(0, "a", 10, None)]
+
+
+def test_batches_have_the_inputs_columns(spark: Any) -> None:
+    df = spark.range(0, 3, 1, 1).select("id", F.lit("x").alias("a b"), F.array("id").alias("list"))
+
+    def names(batches: Iterator[pa.RecordBatch]) -> str:
+        return str({tuple(one.schema.names) for one in batches})
+
+    assert fan_out(df, {"names": names}, schema="names string").first().result.names == "{('id', 'a b', 'list')}"
+
+
+def test_the_rows_are_read_once(spark: Any, notes: Notes) -> None:
+    def note(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for one in batches:
+            for value in one.column(0).to_pylist():
+                notes.add(value)
+            yield one
+
+    df = spark.range(0, 60, 1, 2).mapInArrow(note, "id long")
+    done = fan_out(df, dict.fromkeys("abc", rows)).collect()
+    assert sum(row.rows for row in done) == 180
+    assert len(notes.read()) == 60
+
+
+def test_result_is_null_on_error_and_its_columns_are_null_for_none(spark: Any) -> None:
+    def fails(batches: Any) -> None:
+        next(batches)
+        raise ValueError("not today")
+
+    def misfit(batches: Any) -> tuple[int, float]:
+        return 1, 1.5
+
+    sinks = {"fails": fails, "misfit": misfit, "none": lambda batches: None, "two": lambda batches: {"b": 2}}
+    done = {row.sink: row for row in fan_out(spark.range(0, 5, 1, 1), sinks, schema="a int, b int").collect()}
+    assert done["fails"].error == "ValueError: not today"
+    assert done["fails"].result is None
+    assert done["misfit"].result is None
+    assert done["misfit"].error.startswith("manytail.spark.ResultError: column b: 1.5")
+    assert tuple(done["none"].result) == (None, None)
+    assert tuple(done["two"].result) == (None, 2)
+
+
+def test_errors_raise_fails_the_job(spark: Any) -> None:
+    def fails(batches: Any) -> None:
+        raise ValueError("not today")
+
+    done = fan_out(spark.range(0, 5, 1, 1), {"bad": fails, "good": rows}, errors="raise")
+    with pytest.raises(Exception, match=r"(?s)not today.*raised by the sink 'bad' of fan_out"):
+        done.collect()
+    assert len(fan_out(spark.range(0, 5, 1, 1), {"good": rows}, errors="raise").collect()) == 1
+
+
+def test_it_is_lazy(spark: Any, notes: Notes) -> None:
+    done = fan_out(spark.range(0, 5, 1, 1), {"a": lambda batches: notes.add("ran")})
+    assert notes.read() == []
+    done.collect()
+    assert notes.read() == ["ran"]
+
+
+def test_run_it_with_a_write(spark: Any, tmp_path: Any) -> None:
+    fan_out(spark.range(0, 100, 1, 4), {"a": rows}).write.parquet(str(tmp_path / "done"))
+    assert spark.read.parquet(str(tmp_path / "done")).agg(F.sum("rows")).first()[0] == 100
+
+
+def test_show_and_limit_run_only_some_partitions(spark: Any, notes: Notes) -> None:
+    fan_out(spark.range(0, 100, 1, 4), {"a": lambda batches: notes.add(rows(batches))}).limit(1).collect()
+    assert 1 <= len(notes.read()) < 4
+
+
+def test_nested_results_and_timestamps(spark: Any) -> None:
+    def sink(batches: Any) -> dict[str, Any]:
+        return {"m": {"x": rows(batches)}, "s": {"l": [1, 2]}}
+
+    row = fan_out(spark.range(0, 7, 1, 1), {"a": sink}, schema="m map<string,long>, s struct<l: array<int>>").first()
+    assert row.result.m == {"x": 7}
+    assert row.result.s.l == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"sinks": {}}, "sinks"),
+        ({"max_lag": 0}, "max_lag"),
+        ({"max_lag": -1}, "max_lag"),
+        ({"errors": "drop"}, "errors"),
+        ({"schema": "int"}, "schema"),
+        ({"schema": "a nonsense"}, "schema"),
+        ({"schema": T.StructType([])}, "schema"),
+    ],
+)
+def test_bad_values_of_fan_out(spark: Any, arguments: dict[str, Any], named: str) -> None:
+    with pytest.raises(ValueError, match=f"^{named}: "):
+        fan_out(spark.range(1), **{"sinks": {"a": rows}, **arguments})
+
+
+async def asynchronous(batches: Any) -> None: ...
+
+
+def generator(batches: Any) -> Any:
+    yield 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"sinks": [rows]}, "sinks"),
+        ({"sinks": {1: rows}}, "sinks"),
+        ({"sinks": {"a": 5}}, "sinks"),
+        ({"sinks": {"a": asynchronous}}, "sinks"),
+        ({"sinks": {"a": generator}}, "sinks"),
+        ({"max_lag": 1.5}, "max_lag"),
+        ({"max_lag": True}, "max_lag"),
+        ({"schema": 5}, "schema"),
+    ],
+)
+def test_bad_types_of_fan_out(spark: Any, arguments: dict[str, Any], named: str) -> None:
+    with pytest.raises(TypeError, match=rf"^{named}"):
+        fan_out(spark.range(1), **{"sinks": {"a": rows}, **arguments})
+
+
+def test_only_a_dataframe_is_fanned_out() -> None:
+    with pytest.raises(TypeError, match=r"^df: "):
+        fan_out([1, 2], {"a": rows})  # type: ignore[arg-type]
+
+
+def test_fan_out_on_a_stream(spark: Any, tmp_path: Any) -> None:
+    spark.range(0, 50, 1, 1).write.parquet(str(tmp_path / "in"))
+    stream = spark.readStream.schema("id long").parquet(str(tmp_path / "in"))
+    done = fan_out(stream, {"rows": rows, "total": total}, schema="n long")
+    query = done.writeStream.format("memory").queryName("fanned").trigger(availableNow=True).start()
+    query.awaitTermination(DEADLINE)
+    assert {row.sink: row.result.n for row in spark.table("fanned").collect()} == {"rows": 50, "total": 1225}
