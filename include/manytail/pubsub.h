@@ -870,7 +870,7 @@ static inline int mt_pubsub_join(mt_pubsub *q, mt_subscriber *s, int64_t start, 
     mt_point();
     if (r == MT_OK) {
         mt_fetch_add_seq_cst_u32(&q->nsubs, 1); /* pairs with: mt_load_seq_cst in mt_pubsub_nobody */
-        if (position < q->others && q->serial) q->others = position;
+        if (q->serial && position < q->others) q->others = position;
     } else {
         position = MT_NOBODY;
         s->closed = 1;
