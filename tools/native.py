@@ -1,6 +1,6 @@
 """Builds and runs what tests/native has: `make tsan`, `make asan` and `make model` are this script.
 
-    native.py tsan      the drivers, tests/native/drive*.c, under ThreadSanitizer
+    native.py tsan      the drivers, tests/native/drive*.c, under ThreadSanitizer; then the extension modules in a free-threaded CPython (smoke.py)
     native.py asan      the drivers under AddressSanitizer, LeakSanitizer and UBSan; then tests/core in an instrumented build
     native.py model     the kernels in the model checker (relacy), as many suites at once as there are cores
 
@@ -13,6 +13,7 @@ Exit status: 0 nothing was found, 1 something was, 2 it could not be built or st
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -126,23 +127,70 @@ def drive(tree, sanitizer, options):
     return max(run([tree.driver(name, sanitizer), *options.arguments]) for name in options.driver or tree.drivers())
 
 
+def instrumented(tree, python, kind):
+    """The extension modules for that interpreter, built with a sanitizer into a place of their own, which is returned."""
+    base = tree.root / "build" / kind
+    places = ["--build-base", base, "--build-lib", base / "lib"]
+    quietly([python, "setup.py", "-q", "build", *places], cwd=tree.root, env=os.environ | {"MANYTAIL_SANITIZE": kind})
+    return base / "lib"
+
+
+def runtime(*names):
+    return [quietly(["gcc", f"-print-file-name={name}"]).strip() for name in names]
+
+
 def suite_under_asan(tree):
-    """tests/core with extension modules that are instrumented, in a build of their own; the interpreter is not, so its leaks are none of ours.
+    """tests/core with extension modules that are instrumented; the interpreter is not, so its leaks are none of ours.
 
     Left out: tests of resident memory, which holds what ASan keeps back of freed memory.
     """
-    base = tree.root / "build" / "asan"
-    places = ["--build-base", base, "--build-lib", base / "lib", "--build-temp", base / "temp"]
-    quietly([sys.executable, "setup.py", "-q", "build", *places], cwd=tree.root, env=os.environ | {"MANYTAIL_SANITIZE": "address"})
-    libraries = [quietly(["gcc", f"-print-file-name={name}"]).strip() for name in ("libasan.so", "libubsan.so")]
+    modules = instrumented(tree, sys.executable, "address")
     # The stack of a generator or a longjmp is none that ASan knows, so its fake stacks stay off under the interpreter.
     options = {"ASAN_OPTIONS": "detect_leaks=0 halt_on_error=1 allocator_may_return_null=1", "PYTHONMALLOC": "malloc"}
+    options |= {"LD_PRELOAD": " ".join(runtime("libasan.so", "libubsan.so")), "PYTHONPATH": str(modules)}
     suite = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not rss", tree.root / "tests" / "core"]
-    return run(suite, cwd=tree.root, extra=options | {"LD_PRELOAD": " ".join(libraries), "PYTHONPATH": str(base / "lib")})
+    return run(suite, cwd=tree.root, extra=options)
+
+
+def smoke_under_tsan(tree, python):
+    """tests/native/smoke.py with instrumented modules in an interpreter that is not.
+
+    TSan does not see what such an interpreter orders by itself, and accuses it of races that are none. A report counts if both sides were in
+    our code; one whose stack is lost counts as ours if the other was. Nothing of ours is suppressed.
+    """
+    modules = instrumented(tree, python, "thread")
+    clockwait = tree.build / "tsan_clockwait.so"
+    quietly(["gcc", "-shared", "-fPIC", "-O1", tree.root / "tests" / "native" / "tsan_clockwait.c", "-o", clockwait])
+    options = {"TSAN_OPTIONS": "halt_on_error=0 history_size=7 exitcode=0", "PYTHON_GIL": "0", "PYTHONPATH": str(modules)}
+    options["LD_PRELOAD"] = " ".join([*runtime("libtsan.so"), str(clockwait)])
+    done = subprocess.run([python, tree.root / "tests" / "native" / "smoke.py"], capture_output=True, text=True, env=os.environ | options, check=False)
+    reports = done.stderr.split("=" * 18 + "\n")
+    races = [report for report in reports if report.startswith("WARNING: ThreadSanitizer")]
+    ours = [report for report in races if in_our_code(report)]
+    print(*ours, sep="\n", end="")
+    if done.returncode:
+        print(*(report for report in reports if report not in races), sep="", file=sys.stderr)
+    print(f"smoke: exit {done.returncode}, {len(ours)} reports in our code, {len(races) - len(ours)} in the interpreter, which is not instrumented")
+    return int(bool(ours) or done.returncode != 0)
+
+
+def in_our_code(report):
+    """Whether both accesses of a race were made by our modules: the innermost frames that are not the sanitizer's own."""
+    sides = re.split(r"\n\n", report)[:2]
+    frames = [re.findall(r"^ +#\d+ .*\((\S+)\+0x[0-9a-f]+\)$", side, re.MULTILINE) for side in sides]
+    callers = [[module for module in modules if not module.startswith(("libtsan", "tsan_"))] for modules in frames]
+    known = [modules[0] for modules in callers if modules]
+    return bool(known) and all(re.match(r"_\w+\.cpython-.*\.so$", module) for module in known)
 
 
 def tsan(tree, options):
-    return drive(tree, "tsan", options)
+    found = drive(tree, "tsan", options)
+    if options.arguments or options.driver:
+        return found
+    if options.freethreaded:
+        return found or smoke_under_tsan(tree, options.freethreaded)
+    print("tsan: SKIPPED the extension modules: no free-threaded CPython; make test-freethreaded makes one")
+    return found
 
 
 def asan(tree, options):
@@ -175,6 +223,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("target", choices=TARGETS)
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[1], help="the tree to test")
+    parser.add_argument("--freethreaded", type=Path, help="a free-threaded CPython that has Cython and setuptools, for tsan")
     parser.add_argument("--driver", action="append", metavar="NAME", help="tests/native/NAME.c alone; may be given again")
     parser.add_argument("arguments", nargs="*", help="passed on to the programs, after --")
     options = parser.parse_args()

@@ -1,0 +1,149 @@
+"""A load for the extension modules under ThreadSanitizer, on an interpreter that is not instrumented: `make tsan` runs it and reads the reports.
+
+What such an interpreter orders with locks and counts of its own is hidden from TSan, so here everything is handed over by our structures and by
+nothing else: threads are started after all is made, share no Python object that they write, and nothing is freed before the process ends. The
+garbage collector stops the other threads in a way that TSan does not see either, and stays out.
+"""
+import gc
+import os
+import sys
+import threading
+from collections.abc import Callable
+from queue import Empty, Full
+
+from manytail import EntryQueue, IndexMultiQueue, MultiQueue, PubSubQueue, ShutDown
+from manytail.executor import KeyedExecutor
+
+ITEMS = 2000
+made: list[object] = []  # until the end of the process
+wrong: list[str] = []
+
+
+def threads(*functions: Callable[[], None]) -> list[threading.Thread]:
+    started = [threading.Thread(target=checked, args=(function,)) for function in functions]
+    made.append(started)
+    for thread in started:
+        thread.start()
+    return started
+
+
+def checked(function: Callable[[], None]) -> None:
+    try:
+        function()
+    except BaseException as error:
+        wrong.append(repr(error))
+
+
+def join(started: list[threading.Thread]) -> None:
+    for thread in started:
+        thread.join()
+
+
+def multi_queue(new: type, selection: str) -> None:
+    queue = new(selection=selection)
+    tails = [queue.add(key, maxsize=20 * (key % 2), priority=key % 2) for key in range(3)]
+    made.append((queue, tails))
+
+    def put(tail):
+        for item in range(ITEMS):
+            while True:
+                try:
+                    tail.put(item, timeout=0.0001 * (item % 5))
+                    break
+                except Full:
+                    tail.enabled = True
+
+    def get():
+        while True:
+            try:
+                queue.get(timeout=0.0001)
+                queue.task_done()
+            except Empty:
+                continue
+            except ShutDown:
+                return
+
+    getters = threads(get, get, get)
+    join(threads(*[lambda tail=tail: put(tail) for tail in tails]))
+    queue.shutdown()
+    join(getters)
+
+
+def pub_sub() -> None:
+    queue = PubSubQueue(maxsize=100)
+    subscribers = [queue.subscribe() for _ in range(2)]
+    made.append((queue, subscribers))
+
+    def publish():
+        for item in range(ITEMS):
+            queue.publish(item)
+
+    def read(subscriber):
+        for _ in subscriber:
+            pass
+
+    def come_and_go():
+        for _ in range(200):
+            with queue.subscribe():
+                pass
+
+    readers = threads(*[lambda subscriber=subscriber: read(subscriber) for subscriber in [*subscribers, subscribers[0]]])
+    join(threads(publish, publish, come_and_go))
+    queue.shutdown()
+    join(readers)
+
+
+def entry_queue() -> None:
+    queue = EntryQueue("smoke")
+    subscriptions = [queue.subscribe() for _ in range(3)]
+    made.append((queue, subscriptions))
+
+    def put():
+        for item in range(ITEMS):
+            queue.put(item)
+
+    def take(subscription):
+        try:
+            while True:
+                entry = subscription.get()
+                if entry.deliveries > 1 or entry.seq % 5:
+                    entry.ack()
+                else:
+                    entry.release()
+        except ShutDown:
+            return
+
+    takers = threads(*[lambda subscription=subscription: take(subscription) for subscription in subscriptions])
+    join(threads(put, put))
+    queue.shutdown()
+    join(takers)
+
+
+def executor() -> None:
+    with KeyedExecutor(max_workers=3) as pool:
+        lanes = [pool.key(key) for key in range(3)]
+        made.append((pool, lanes))
+
+        def submit():
+            made.append([lanes[item % 3].submit(abs, item) for item in range(ITEMS)])
+
+        join(threads(submit, submit))
+
+
+def main() -> None:
+    assert not sys._is_gil_enabled()
+    gc.disable()
+    for new in (MultiQueue, IndexMultiQueue):
+        for selection in ("round_robin", "weighted", "oldest"):
+            multi_queue(new, selection)
+    pub_sub()
+    entry_queue()
+    executor()
+    for words in wrong:
+        print("smoke:", words, file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(int(bool(wrong)))  # without taking things down
+
+
+main()
