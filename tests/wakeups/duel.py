@@ -22,7 +22,7 @@ from typing import Any
 
 from support.threads import DEADLINE, Hang, Threads
 
-from manytail import ShutDown
+from manytail import ClosedError, ShutDown
 
 from .pairs import Pair
 
@@ -60,10 +60,10 @@ class Side:
 
 
 def once(call: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
-    """What a call that waits comes to. The shutdown or removal that it waited for lets it go too."""
+    """What a call that waits comes to. The shutdown, removal or close that it waited for lets it go too."""
     try:
         result = call(*args, **kwargs)
-    except ShutDown:
+    except (ShutDown, ClosedError):
         return WOKEN
     except (Empty, Full):
         return GAVE_UP
@@ -93,7 +93,7 @@ def cancelled(pair: Pair, run: Run) -> str:
         timer = asyncio.get_running_loop().call_later(random.random() * QUICKLY, task.cancel)
         try:
             await task
-        except ShutDown:
+        except (ShutDown, ClosedError):
             return WOKEN
         except asyncio.CancelledError:
             return GAVE_UP
@@ -113,7 +113,7 @@ def interrupted(pair: Pair, run: Run) -> str:
         signal.setitimer(signal.ITIMER_REAL, random.random() * QUICKLY + 1e-6)
         try:
             results.extend(map(operator.call, (waiting,)))
-        except ShutDown:
+        except (ShutDown, ClosedError):
             results.append(ShutDown)
         signal.setitimer(signal.ITIMER_REAL, 0)
     except Interrupted:

@@ -39,6 +39,9 @@ class Pair:
     def end(self) -> None:
         """Whoever was to go has gone."""
 
+    def close(self) -> None:
+        """After the last round: nothing is used any more."""
+
 
 # ------------------------------------------------------------------------------------------------ who waits for an item
 class Get(Pair):

@@ -14,6 +14,7 @@ from support.threads import Hang, switching_often
 from . import duel as duels
 from .duel import duel
 from .pairs import PAIRS, Get
+from .pubsub_pairs import PUBSUB_PAIRS
 from .toys import LosesWakeUps
 
 ROUNDS = int(os.environ.get("MANYTAIL_ROUNDS", "360"))
@@ -35,7 +36,7 @@ def waiters(pair):
 
 
 def fights():
-    for name, pair in PAIRS.items():
+    for name, pair in {**PAIRS, **PUBSUB_PAIRS}.items():
         for patient, restless in waiters(pair):
             rounds = -(-ROUNDS // len(waiters(pair)))
             yield pytest.param(pair, patient, restless, rounds, id=f"{name}: {patient}, {restless}")
@@ -45,7 +46,9 @@ def fights():
 def test_no_wake_up_is_lost(pair, patient, restless, rounds):
     if restless == "signals" and not hasattr(signal, "setitimer"):
         pytest.skip("no interval timers on this platform")
-    fight = duel(pair(), rounds, patient, restless)
+    one = pair()
+    fight = duel(one, rounds, patient, restless)
+    one.close()
     assert sum(fight.woken.values()) >= rounds
 
 

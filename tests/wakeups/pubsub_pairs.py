@@ -1,0 +1,142 @@
+"""The pairs of a PubSubQueue: who waits for a message, and who waits at the bound.
+
+A second subscriber, where there is one, stands where it must so that one event lets exactly one waiter go.
+"""
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from manytail import PubSubQueue
+
+from .pairs import Pair, Wait
+
+
+class GetPublish(Pair):
+    def __init__(self) -> None:
+        self.queue: Any = PubSubQueue()
+        self.subscriber: Any = self.queue.subscribe()
+
+    def waiting(self) -> Wait:
+        return self.subscriber.get
+
+    def waiting_async(self) -> Callable[[], Any]:
+        return self.subscriber.aget
+
+    def wake(self) -> None:
+        self.queue.publish(1)
+
+    def close(self) -> None:
+        self.subscriber.close()
+
+
+class GetManyPublishMany(GetPublish):
+    has_async = False
+
+    def waiting(self) -> Wait:
+        return functools.partial(self.subscriber.get_many, 5)
+
+    def wake(self) -> None:
+        self.queue.publish_many([1])
+
+
+class GetClose(GetPublish):
+    wakes = "all"
+
+    def begin(self) -> None:
+        self.subscriber.close()
+        self.subscriber = self.queue.subscribe()
+
+    def wake(self) -> None:
+        self.subscriber.close()
+
+
+class GetShutdown(GetPublish):
+    wakes = "all"
+    rounds = 0
+
+    def begin(self) -> None:
+        self.subscriber.close()
+        GetPublish.__init__(self)
+        self.rounds += 1
+
+    def wake(self) -> None:
+        self.queue.shutdown(immediate=self.rounds % 2 == 0)
+
+
+# ------------------------------------------------------------------------------------------------ who waits for room
+class PublishGet(Pair):
+    """The queue of one place is full whenever a round begins."""
+
+    def __init__(self) -> None:
+        self.queue = PubSubQueue(maxsize=1)
+        self.subscriber: Any = self.queue.subscribe()
+        self.queue.publish(1)
+
+    def waiting(self) -> Wait:
+        return functools.partial(self.queue.publish, 1)
+
+    def waiting_async(self) -> Callable[[], Any]:
+        return functools.partial(self.queue.apublish, 1)
+
+    def wake(self) -> None:
+        self.subscriber.get()
+
+    def close(self) -> None:
+        self.subscriber.close()
+
+
+class PublishManyGetMany(PublishGet):
+    has_async = False
+
+    def waiting(self) -> Wait:
+        return functools.partial(self.queue.publish_many, [1])
+
+    def wake(self) -> None:
+        self.subscriber.get_many(5)
+
+
+class PublishClose(PublishGet):
+    """The slowest leaves, and the one before it has the next message waiting."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slow = self.queue.subscribe(start="oldest")
+        self.subscriber.get()
+
+    def wake(self) -> None:
+        self.slow.close()
+
+    def end(self) -> None:
+        self.slow = self.queue.subscribe(start="oldest")
+        self.subscriber.get()
+
+    def close(self) -> None:
+        super().close()
+        self.slow.close()
+
+
+class PublishMaxsize(PublishGet):
+    def wake(self) -> None:
+        self.queue.maxsize = 2
+
+    def end(self) -> None:
+        self.queue.maxsize = 1
+        self.subscriber.get()
+
+
+class PublishShutdown(PublishGet):
+    wakes = "all"
+
+    def begin(self) -> None:
+        self.subscriber.close()
+        PublishGet.__init__(self)
+
+    def wake(self) -> None:
+        self.queue.shutdown()
+
+
+PUBSUB_PAIRS = {
+    "get/publish": GetPublish, "get_many/publish_many": GetManyPublishMany, "get/close": GetClose, "get/pubsub shutdown": GetShutdown,
+    "publish/get": PublishGet, "publish_many/get_many": PublishManyGetMany, "publish/close": PublishClose, "publish/maxsize": PublishMaxsize,
+    "publish/shutdown": PublishShutdown,
+}
