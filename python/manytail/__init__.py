@@ -6,6 +6,7 @@ The map of the package
     EntryQueue, Subscription        strict order kept through acquire, release and redelivery; PriorityEntryQueue
     PubSubQueue, Subscriber         every message once to every subscriber, each at its own pace
     manytail.executor               KeyedExecutor: concurrent.futures with lanes for keys, fair, ordered, bounded, pausable
+    manytail.broker                 RabbitMQ's exchanges, queues and channels in this process, by pika's names
     manytail.spark                  map_concurrent and concurrent_udf; the only part that needs pyspark
     python -m manytail demo         the flights job on real data
     cimport manytail, get_include() the structures themselves, without Python objects, for Cython and C
