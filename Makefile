@@ -20,7 +20,7 @@ C_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.h' '*.
 # pytest arguments of your own: make test ARGS='tests/core -k fairness'
 ARGS ?=
 
-.PHONY: help demo test bench lint typecheck test-freethreaded stress wakeups soak tsan asan model mutants dist clean
+.PHONY: help demo test bench lint typecheck test-freethreaded test-rabbitmq stress wakeups soak tsan asan model mutants dist clean
 
 help: ## print this
 	@echo "make TARGET, where TARGET is one of"
@@ -70,6 +70,9 @@ stress: delays ## histories and lost wake-ups on a build with delays planted bet
 	$(EACH) $(DELAYED) $$python -m pytest tests/linear tests/wakeups $(ARGS) || exit; done
 
 ROUNDS ?= 100000
+test-rabbitmq: $(MADE)/dev ## the broker's tests, on manytail.broker and through pika on a RabbitMQ server of its own
+	@$(BIN)/python tools/rabbitmq.py $(BIN)/python -m pytest tests/broker $(ARGS); $(CHECKED)
+
 wakeups: delays ## look for lost wake-ups in the same build, ROUNDS=100000 of each pair of calls (half an hour per interpreter)
 	$(EACH) $(DELAYED) MANYTAIL_ROUNDS=$(ROUNDS) $$python -m pytest -o faulthandler_timeout=0 tests/wakeups $(ARGS) || exit; done
 
@@ -82,9 +85,9 @@ soak: $(MADE)/bench ## random mixed loads for MINUTES=10, invariants checked, me
 # What a machine lacks that is needed for a check (status 3) is no fault of ours, but it is said.
 CHECKED = status=$$?; if [ $$status = 3 ]; then echo "--> SKIPPED $@: see the line above"; else exit $$status; fi
 
-tsan: $(MADE)/venv ## native threads drive the queues under ThreadSanitizer, then threads of a free-threaded CPython
+tsan: $(MADE)/venv ## native threads drive the queues under ThreadSanitizer
 	@echo "--> native threads under ThreadSanitizer"
-	@$(BIN)/python tools/native.py tsan $(addprefix --freethreaded=,$(wildcard .venv-ft/bin/python)) $(ARGS); $(CHECKED)
+	@$(BIN)/python tools/native.py tsan $(ARGS); $(CHECKED)
 
 asan: $(MADE)/dev ## the same threads, then tests/core, under AddressSanitizer and UBSan
 	@echo "--> native threads and tests/core under AddressSanitizer and UBSan"

@@ -1,0 +1,31 @@
+"""Runs each script on manytail.broker, and on a server where there is one.
+
+`behaviour` names what a test is about: numbers of docs/design/broker.md, and the server versions that it holds for.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from broker import sides
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "side" in metafunc.fixturenames:
+        names = ["manytail", pytest.param("server", marks=pytest.mark.rabbitmq)] if sides.SERVER else ["manytail"]
+        metafunc.parametrize("side", names, indirect=True)
+
+
+@pytest.fixture
+def side(request: pytest.FixtureRequest) -> Iterator[sides.Side]:
+    with sides.side(request.param) as made:
+        since, until = getattr(request.function, "server_versions", ((0,), (999,)))
+        if request.param == "server" and not since <= server_version(made) < until:
+            pytest.skip(f"not what RabbitMQ {server_version(made)} does: {since} to {until}")
+        yield made
+
+
+def server_version(made: sides.Side) -> tuple[int, ...]:
+    text: str = made.connect()._impl.server_properties["version"]
+    made.connections.pop().close()
+    return tuple(int(part) for part in text.split("-")[0].split("."))

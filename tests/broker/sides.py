@@ -1,0 +1,308 @@
+"""One script, two brokers: the sides that tests/broker runs against.
+
+A test is a script of channel calls and what has to come of it. It runs on manytail.broker, and with a server at MANYTAIL_RABBITMQ=host:port
+(make test-rabbitmq) through pika on that. A server is asynchronous: what a call does to a queue is certain only after a synchronous call has
+followed it through the same processes, so `settle` sends such calls until nothing moves any more.
+"""
+
+import gc
+import itertools
+import os
+import threading
+import uuid
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+from manytail import broker as manytail_broker
+
+DEADLINE = 60.0
+SERVER = os.environ.get("MANYTAIL_RABBITMQ", "")
+
+
+class CountingExecutor(ThreadPoolExecutor):
+    """Threads that say when they have nothing to do."""
+
+    def __init__(self, max_workers: int = 4) -> None:
+        super().__init__(max_workers)
+        self._busy = 0
+        self._changed = threading.Condition()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        with self._changed:
+            self._busy += 1
+        return super().submit(self._counted, fn, *args, **kwargs)
+
+    def _counted(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            with self._changed:
+                self._busy -= 1
+                self._changed.notify_all()
+
+    def wait_idle(self) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._busy == 0, DEADLINE), "callbacks did not come to an end"
+
+
+class Recorder:
+    """A consumer that writes down what it gets, and does what `then` says with it."""
+
+    def __init__(self, then: Callable[..., object] | None = None) -> None:
+        self.deliveries: list[tuple[Any, Any, Any]] = []
+        self.tag = ""
+        self._then = then
+
+    def __call__(self, channel: Any, method: Any, properties: Any, body: Any) -> None:
+        self.deliveries.append((method, properties, body))
+        if self._then is not None:
+            self._then(channel, method, properties, body)
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [body for _, _, body in self.deliveries]
+
+    @property
+    def tags(self) -> list[int]:
+        return [method.delivery_tag for method, _, _ in self.deliveries]
+
+    @property
+    def redelivered(self) -> list[bool]:
+        return [method.redelivered for method, _, _ in self.deliveries]
+
+
+def ack(channel: Any, method: Any, properties: Any, body: Any) -> None:
+    channel.basic_ack(method.delivery_tag)
+
+
+class Side:
+    """What both sides have. Names are unique to a test, so that a server can be shared."""
+
+    name = ""
+    version: tuple[int, ...] = (99,)
+    exceptions: Any
+    Properties: Any
+
+    def __init__(self) -> None:
+        self.connections: list[Any] = []
+        self._channels: list[Any] = []
+        self._queues: list[str] = []
+        self._exchanges: list[str] = []
+        self._unique = uuid.uuid4().hex[:8]
+        self._numbers = itertools.count(1)
+
+    # ------------------------------------------------------------------ what the sides do differently
+    def connect(self) -> Any:
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """Return when everything that the calls so far have caused has happened, callbacks included."""
+        raise NotImplementedError
+
+    def wait(self, seconds: float) -> None:
+        """Let callbacks run for so long."""
+        raise NotImplementedError
+
+    def _end(self) -> None:
+        raise NotImplementedError
+
+    def fence(self, channel: Any) -> None:
+        """A synchronous call: what the channel was sent before has reached it."""
+        channel.exchange_declare("amq.direct", "direct", passive=True)
+
+    # ------------------------------------------------------------------ short words for scripts
+    def unique(self, kind: str = "q") -> str:
+        return f"{kind}{next(self._numbers)}-{self._unique}"
+
+    def channel(self, connection: Any = None) -> Any:
+        if connection is None:
+            connection = self.connections[0] if self.connections else self.connect()
+        channel = connection.channel()
+        self._channels.append(channel)
+        return channel
+
+    def queue(self, channel: Any, name: str | None = None, **options: Any) -> str:
+        name = self.unique() if name is None else name
+        channel.queue_declare(name, **options)
+        self._queues.append(name)
+        return name
+
+    def exchange(self, channel: Any, kind: str = "direct", name: str | None = None, **options: Any) -> str:
+        name = self.unique("x") if name is None else name
+        channel.exchange_declare(name, kind, **options)
+        self._exchanges.append(name)
+        return name
+
+    def publish(self, channel: Any, queue: str, *bodies: Any, exchange: str = "", mandatory: bool = False, **properties: Any) -> None:
+        for body in bodies:
+            body = body if isinstance(body, bytes) else str(body).encode()
+            channel.basic_publish(exchange, queue, body, self.Properties(**properties) if properties else None, mandatory)
+        self.fence(channel)
+
+    def consume(self, channel: Any, queue: str, then: Callable[..., object] | None = None, **options: Any) -> Recorder:
+        recorder = Recorder(then)
+        recorder.tag = channel.basic_consume(queue, recorder, **options)
+        return recorder
+
+    def get(self, channel: Any, queue: str, auto_ack: bool = True) -> Any:
+        return channel.basic_get(queue, auto_ack)
+
+    def drain(self, channel: Any, queue: str) -> list[bytes]:
+        """All that is ready, acknowledged."""
+        self.settle()
+        bodies = []
+        while (got := channel.basic_get(queue, True))[0] is not None:
+            bodies.append(got[2])
+        return bodies
+
+    def count(self, channel: Any, queue: str) -> int:
+        self.settle()
+        count: int = channel.queue_declare(queue, passive=True).method.message_count
+        return count
+
+    def consumers(self, channel: Any, queue: str) -> int:
+        self.settle()
+        count: int = channel.queue_declare(queue, passive=True).method.consumer_count
+        return count
+
+    def exists(self, queue: str) -> bool:
+        """Asked on a channel of its own, which a no costs."""
+        return self.code(lambda channel: channel.queue_declare(queue, passive=True)) != 404
+
+    def code(self, call: Callable[[Any], object], channel: Any = None) -> int | None:
+        """The reply code that a call closes its channel or connection with; None: it does not."""
+        channel = self.channel() if channel is None else channel
+        try:
+            call(channel)
+            self.fence(channel)
+        except Exception as error:
+            code: int | None = getattr(error, "reply_code", None)
+            if code is None:
+                raise
+            return code
+        return None
+
+    def eventually(self, condition: Callable[[], object], what: str) -> None:
+        """For what a clock of the broker brings about."""
+        for _ in range(int(DEADLINE / 0.05)):
+            if condition():
+                return
+            self.wait(0.05)
+        raise AssertionError(f"not within {DEADLINE} s: {what}")
+
+    def end(self) -> None:
+        self._end()
+
+
+class Manytail(Side):
+    name = "manytail"
+    exceptions = manytail_broker.exceptions
+    Properties = manytail_broker.BasicProperties
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.broker = manytail_broker.Broker()
+        self.executor = CountingExecutor()
+
+    def connect(self) -> Any:
+        connection = self.broker.connect(executor=self.executor)
+        self.connections.append(connection)
+        return connection
+
+    def settle(self) -> None:
+        self.executor.wait_idle()
+
+    def wait(self, seconds: float) -> None:
+        threading.Event().wait(seconds)
+
+    def _end(self) -> None:
+        self.broker.close()
+        self.executor.shutdown()
+
+
+class Server(Side):
+    name = "server"
+
+    def __init__(self) -> None:
+        import pika
+
+        super().__init__()
+        self.exceptions = pika.exceptions
+        self.Properties = pika.BasicProperties
+        self._fences: dict[Any, Any] = {}
+
+    def connect(self) -> Any:
+        import pika
+
+        host, port = SERVER.rsplit(":", 1)
+        connection = pika.BlockingConnection(pika.ConnectionParameters(host, int(port), heartbeat=0))
+        self.connections.append(connection)
+        return connection
+
+    def settle(self) -> None:
+        """Rounds of calls through every queue and every channel, until two rounds in a row have brought nothing; three at least, for dead letters."""
+        before, quiet, rounds = -1, 0, 0
+        while quiet < 2 or rounds < 4:
+            for connection in [connection for connection in self.connections if connection.is_open]:
+                self._through_queues(connection)
+            for channel in [channel for channel in self._channels if channel.is_open]:
+                self.fence(channel)
+            for connection in [connection for connection in self.connections if connection.is_open]:
+                connection.process_data_events(0)
+            seen = sum(self._delivered(channel) for channel in self._channels)
+            quiet = quiet + 1 if seen == before else 0
+            before, rounds = seen, rounds + 1
+
+    def _delivered(self, channel: Any) -> int:
+        return sum(len(callback.deliveries) for callback in getattr(channel, "recorders", ()))
+
+    def _through_queues(self, connection: Any) -> None:
+        """A passive declaration is answered by the queue itself."""
+        for queue in list(self._queues):
+            channel = self._fences.get(connection)
+            if channel is None or channel.is_closed:
+                channel = self._fences[connection] = connection.channel()
+            try:
+                channel.queue_declare(queue, passive=True)
+            except self.exceptions.ChannelClosedByBroker as error:
+                if error.reply_code == 404:
+                    self._queues.remove(queue)
+
+    def consume(self, channel: Any, queue: str, then: Callable[..., object] | None = None, **options: Any) -> Recorder:
+        recorder = super().consume(channel, queue, then, **options)
+        if not hasattr(channel, "recorders"):
+            channel.recorders = []
+        channel.recorders.append(recorder)
+        return recorder
+
+    def wait(self, seconds: float) -> None:
+        for connection in self.connections:
+            if connection.is_open:
+                connection.sleep(seconds / len(self.connections))
+
+    def _end(self) -> None:
+        open_ones = [connection for connection in self.connections if connection.is_open]
+        last = self.connect()
+        for connection in open_ones:
+            connection.close()
+        for queue in self._queues:
+            last.channel().queue_delete(queue)
+        for exchange in self._exchanges:
+            last.channel().exchange_delete(exchange)
+        last.close()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # pika leaves the sockets of a connection that the server closed to the collector
+            self._fences.clear()
+            gc.collect()
+
+
+@contextmanager
+def side(name: str) -> Iterator[Side]:
+    made: Side = Manytail() if name == "manytail" else Server()
+    try:
+        yield made
+    finally:
+        made.end()

@@ -1,0 +1,267 @@
+"""Dead letters: reasons, routes, x-death, cycles."""
+
+import itertools
+from typing import Any
+
+import pytest
+
+from broker.behaviours import behaviour
+from broker.sides import Side
+
+
+def letters(side: Side, **arguments: Any) -> tuple[Any, str, str, str]:
+    """A channel, a queue whose dead go to a fanout exchange, the queue behind that, and the exchange."""
+    channel = side.channel()
+    exchange = side.exchange(channel, "fanout")
+    dead = side.queue(channel)
+    channel.queue_bind(dead, exchange, "")
+    more = {name.replace("_", "-"): value for name, value in arguments.items()}
+    queue = side.queue(channel, arguments={"x-dead-letter-exchange": exchange} | more)
+    return channel, queue, dead, exchange
+
+
+def kill(side: Side, channel: Any, queue: str) -> None:
+    side.settle()
+    method, _, _ = channel.basic_get(queue)
+    channel.basic_reject(method.delivery_tag, requeue=False)
+    side.settle()
+
+
+def deaths(properties: Any) -> list[dict[str, Any]]:
+    """x-death without times."""
+    return [{name: value for name, value in death.items() if name != "time"} for death in properties.headers["x-death"]]
+
+
+@behaviour(124)
+def test_the_exchange_may_come_later(side: Side) -> None:
+    channel = side.channel()
+    arguments = {"x-dead-letter-exchange": side.unique("x")}
+    queue = side.queue(channel, arguments=arguments)
+    channel.queue_declare(queue, arguments=arguments)
+    side.publish(channel, queue, 1)
+    kill(side, channel, queue)
+    assert side.drain(channel, queue) == []
+    for other in ({"x-dead-letter-exchange": "another"}, {}, arguments | {"x-dead-letter-routing-key": "key"}):
+        assert side.code(lambda ch, other=other: ch.queue_declare(queue, arguments=other)) == 406
+
+
+@behaviour(124)
+@pytest.mark.parametrize(
+    "arguments",
+    [{"x-dead-letter-exchange": 5}, {"x-dead-letter-routing-key": "key"}, {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": 5}],
+    ids=str,
+)
+def test_arguments_that_are_wrong(side: Side, arguments: dict[str, Any]) -> None:
+    assert side.code(lambda channel: channel.queue_declare(side.unique(), arguments=arguments)) == 406
+
+
+@pytest.mark.parametrize("ttl", [0, 20])
+@behaviour(125)
+def test_expired(side: Side, ttl: int) -> None:
+    channel, queue, dead, _ = letters(side, x_message_ttl=ttl)
+    side.publish(channel, queue, 1)
+    side.eventually(lambda: side.count(channel, dead) == 1, "the dead letter")
+    method, properties, body = channel.basic_get(dead, True)
+    assert (body, method.routing_key) == (b"1", queue)
+    assert deaths(properties) == [{"count": 1, "reason": "expired", "queue": queue, "exchange": "", "routing-keys": [queue]}]
+    first = {name: value for name, value in properties.headers.items() if name.startswith("x-first-death")}
+    assert first == {"x-first-death-reason": "expired", "x-first-death-queue": queue, "x-first-death-exchange": ""}
+
+
+@behaviour(126)
+def test_expired_in_time_also_after_a_requeue(side: Side) -> None:
+    channel, queue, dead, _ = letters(side, x_message_ttl=300)
+    side.publish(channel, queue, 1, 2)
+    side.settle()
+    method, _, _ = channel.basic_get(queue)
+    channel.basic_nack(method.delivery_tag)
+    assert side.count(channel, dead) == 0
+    side.eventually(lambda: side.count(channel, dead) == 2, "both")
+    assert side.drain(channel, dead) == [b"1", b"2"]
+
+
+@behaviour(127)
+def test_the_exchange_goes_and_comes_back(side: Side) -> None:
+    channel, queue, dead, exchange = letters(side)
+    side.publish(channel, queue, 1, 2, 3)
+    kill(side, channel, queue)
+    assert side.drain(channel, dead) == [b"1"]
+    channel.exchange_delete(exchange)
+    kill(side, channel, queue)
+    side.exchange(channel, "fanout", exchange)
+    channel.queue_bind(dead, exchange, "")
+    kill(side, channel, queue)
+    assert side.drain(channel, dead) == [b"3"]
+
+
+@behaviour(128)
+def test_the_expiration_is_taken_off(side: Side) -> None:
+    channel, queue, dead, _ = letters(side)
+    side.publish(channel, queue, 1, expiration="20")
+    side.eventually(lambda: side.count(channel, dead) == 1, "the dead letter")
+    side.wait(0.1)
+    _, properties, body = channel.basic_get(dead, True)
+    assert (body, properties.expiration) == (b"1", None)
+    assert properties.headers["x-death"][0]["original-expiration"] == "20"
+
+
+@pytest.mark.parametrize("method", ["nack", "reject"])
+@behaviour(129)
+def test_rejected(side: Side, method: str) -> None:
+    channel, queue, dead, _ = letters(side)
+    side.publish(channel, queue, 1, headers={"mine": 1}, message_id="7")
+    side.settle()
+    getattr(channel, f"basic_{method}")(channel.basic_get(queue)[0].delivery_tag, requeue=False)
+    side.settle()
+    got, properties, body = channel.basic_get(dead, True)
+    assert (body, properties.message_id, properties.headers["mine"]) == (b"1", "7", 1)
+    assert got.redelivered is False
+    assert deaths(properties) == [{"count": 1, "reason": "rejected", "queue": queue, "exchange": "", "routing-keys": [queue]}]
+
+
+@behaviour(130)
+def test_nowhere_for_the_dead_to_go(side: Side) -> None:
+    channel = side.channel()
+    queue = side.queue(channel, arguments={"x-dead-letter-exchange": side.exchange(channel)})
+    side.publish(channel, queue, 1)
+    kill(side, channel, queue)
+    assert side.drain(channel, queue) == []
+
+
+@behaviour(131)
+def test_several_queues_for_the_dead(side: Side) -> None:
+    channel, queue, dead, exchange = letters(side)
+    other = side.queue(channel)
+    channel.queue_bind(other, exchange, "")
+    side.publish(channel, queue, 1)
+    kill(side, channel, queue)
+    assert (side.drain(channel, dead), side.drain(channel, other)) == ([b"1"], [b"1"])
+
+
+@behaviour(132)
+def test_dying_twice(side: Side) -> None:
+    channel = side.channel()
+    last = side.queue(channel)
+    middle = side.queue(channel, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": last})
+    first = side.queue(channel, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": middle, "x-message-ttl": 0})
+    side.publish(channel, first, 1)
+    side.eventually(lambda: side.count(channel, middle) == 1, "the first death")
+    kill(side, channel, middle)
+    _, properties, _ = channel.basic_get(last, True)
+    assert [(death["queue"], death["reason"], death["count"]) for death in deaths(properties)] == [(middle, "rejected", 1), (first, "expired", 1)]
+    assert (properties.headers["x-first-death-queue"], properties.headers["x-first-death-reason"]) == (first, "expired")
+
+
+@behaviour(133)
+def test_a_queue_of_its_own_dead_drops_them(side: Side) -> None:
+    channel = side.channel()
+    queue, witness = side.unique(), side.queue(channel)
+    exchange = side.exchange(channel, "fanout")
+    side.queue(channel, queue, arguments={"x-dead-letter-exchange": exchange, "x-message-ttl": 1})
+    for name in (queue, witness):
+        channel.queue_bind(name, exchange, "")
+    channel.basic_publish("", queue, b"1")
+    side.eventually(lambda: side.count(channel, witness) == 1, "the death")
+    side.wait(0.1)
+    assert (side.drain(channel, queue), side.count(channel, witness)) == ([], 1)
+
+
+@behaviour(134)
+def test_a_cycle_with_a_rejection_goes_on(side: Side) -> None:
+    channel = side.channel()
+    queue = side.unique()
+    side.queue(channel, queue, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": queue})
+    side.publish(channel, queue, 1)
+    for count in range(10):
+        side.settle()
+        method, properties, _ = channel.basic_get(queue)
+        assert count == 0 or properties.headers["x-death"][0]["count"] == count
+        channel.basic_reject(method.delivery_tag, requeue=False)
+    assert side.count(channel, queue) == 1
+
+
+@behaviour(135)
+def test_a_new_key_takes_the_place_of_all(side: Side) -> None:
+    channel = side.channel()
+    dead, copy = side.queue(channel), side.queue(channel)
+    queue = side.queue(channel, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead, "x-message-ttl": 0})
+    side.publish(channel, queue, 1, headers={"CC": [copy], "BCC": ["secret"]})
+    side.eventually(lambda: side.count(channel, dead) == 1, "the dead letter")
+    method, properties, _ = channel.basic_get(dead, True)
+    assert (method.routing_key, method.exchange) == (dead, "")
+    assert "CC" not in properties.headers
+    assert "BCC" not in properties.headers
+    assert deaths(properties)[0]["routing-keys"] == [queue, copy]
+    assert side.drain(channel, copy) == [b"1"]
+
+
+@behaviour(135)
+def test_without_a_new_key_all_old_ones_are_used(side: Side) -> None:
+    channel = side.channel()
+    exchange = side.exchange(channel)
+    queue = side.queue(channel, arguments={"x-dead-letter-exchange": exchange, "x-message-ttl": 0})
+    dead = {name: side.queue(channel) for name in ("own", "cc", "bcc")}
+    channel.queue_bind(dead["own"], exchange, queue)
+    channel.queue_bind(dead["cc"], exchange, "cc")
+    channel.queue_bind(dead["bcc"], exchange, "bcc")
+    side.publish(channel, queue, 1, headers={"CC": ["cc"], "BCC": ["bcc"]})
+    side.eventually(lambda: side.count(channel, dead["own"]) == 1, "the dead letter")
+    assert [side.drain(channel, name) for name in dead.values()] == [[b"1"]] * 3
+
+
+@behaviour(136, since="3.13")
+def test_x_death_does_not_grow(side: Side) -> None:
+    """Three queues in a ring by expiry, broken by a rejection every other time round: entries are counted, not added.
+
+    Before 3.13 they changed places with every death, so that this cycle was taken for one without rejections."""
+    channel = side.channel()
+    names = [side.unique() for _ in range(3)]
+    for name, following in itertools.pairwise(names):
+        side.queue(channel, name, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": following, "x-message-ttl": 0})
+    side.queue(channel, names[2], arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": names[0]})
+    side.publish(channel, names[0], 1)
+    for _ in range(9):
+        side.eventually(lambda: side.count(channel, names[2]) == 1, "the message")
+        kill(side, channel, names[2])
+    side.eventually(lambda: side.count(channel, names[2]) == 1, "the message")
+    _, properties, _ = channel.basic_get(names[2], True)
+    counted = {(death["queue"], death["reason"]): death["count"] for death in deaths(properties)}
+    assert counted == {(names[0], "expired"): 10, (names[1], "expired"): 10, (names[2], "rejected"): 9}
+
+
+@behaviour(147)
+def test_maxlen(side: Side) -> None:
+    channel, queue, dead, _ = letters(side, x_max_length=1)
+    side.publish(channel, queue, 1, 2)
+    side.settle()
+    _, properties, body = channel.basic_get(dead, True)
+    assert (body, deaths(properties)[0]["reason"]) == (b"1", "maxlen")
+    assert side.drain(channel, queue) == [b"2"]
+
+
+@behaviour()
+def test_a_refused_publish_can_become_a_dead_letter(side: Side) -> None:
+    channel, queue, dead, _ = letters(side, x_max_length=1, x_overflow="reject-publish-dlx")
+    side.publish(channel, queue, 1, 2)
+    assert (side.drain(channel, queue), side.drain(channel, dead)) == ([b"1"], [b"2"])
+
+
+@behaviour()
+def test_a_delivery_limit(side: Side) -> None:
+    """A limit of N allows N redeliveries. Their order is not compared."""
+    channel = side.channel()
+    dead = side.queue(channel)
+    arguments = {"x-queue-type": "quorum", "x-delivery-limit": 2, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+    queue = side.queue(channel, durable=True, arguments=arguments)
+    side.publish(channel, queue, 1)
+    counts = []
+    for _ in range(3):
+        side.settle()
+        side.eventually(lambda: side.count(channel, queue) == 1, "it is back")
+        method, properties, _ = channel.basic_get(queue)
+        counts.append(((properties.headers or {}).get("x-delivery-count", 0), method.redelivered))
+        channel.basic_nack(method.delivery_tag)
+    assert counts == [(0, False), (1, True), (2, True)]
+    side.eventually(lambda: side.count(channel, dead) == 1, "the dead letter")
+    _, properties, _ = channel.basic_get(dead, True)
+    assert deaths(properties)[0]["reason"] == "delivery_limit"

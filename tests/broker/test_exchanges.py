@@ -1,0 +1,167 @@
+"""Exchanges bound to exchanges, internal ones, alternates, carbon copies, equivalence."""
+
+import itertools
+from typing import Any
+
+import pytest
+
+from broker.behaviours import behaviour
+from broker.sides import Side
+
+
+def bodies(side: Side, channel: Any, *queues: str) -> list[list[bytes]]:
+    return [side.drain(channel, queue) for queue in queues]
+
+
+@behaviour(107)
+def test_chains(side: Side) -> None:
+    channel = side.channel()
+    exchanges = [side.exchange(channel, "fanout") for _ in range(4)]
+    queue = side.queue(channel)
+    for source, destination in itertools.pairwise(exchanges):
+        channel.exchange_bind(destination, source)
+    channel.queue_bind(queue, exchanges[-1], "")
+    side.publish(channel, "key", 1, exchange=exchanges[0])
+    assert side.drain(channel, queue) == [b"1"]
+    channel.exchange_unbind(exchanges[2], exchanges[1])
+    side.publish(channel, "key", 2, exchange=exchanges[0])
+    assert side.drain(channel, queue) == []
+
+
+@behaviour(108, 109)
+def test_two_ways_and_loops_bring_one_copy(side: Side) -> None:
+    channel = side.channel()
+    first, second, third = (side.exchange(channel, "fanout") for _ in range(3))
+    queues = [side.queue(channel) for _ in range(3)]
+    for exchange, queue in zip((first, second, third), queues, strict=True):
+        channel.queue_bind(queue, exchange, "")
+    for source, destination in ((first, second), (second, third), (third, first), (first, third)):
+        channel.exchange_bind(destination, source)
+    for number, exchange in enumerate((first, second, third)):
+        side.publish(channel, "", number, exchange=exchange)
+    assert bodies(side, channel, *queues) == [[b"0", b"1", b"2"]] * 3
+
+
+@behaviour(110)
+def test_topic_to_direct_to_fanout(side: Side) -> None:
+    channel = side.channel()
+    topic, direct, fanout = (side.exchange(channel, kind) for kind in ("topic", "direct", "fanout"))
+    queue = side.queue(channel)
+    for _ in range(2):
+        channel.exchange_bind(direct, topic, "#.warn")
+        channel.exchange_bind(fanout, direct, "disk.warn")
+        channel.queue_bind(queue, fanout, "")
+    for key in ("disk.warn", "disk.info", "net.warn"):
+        side.publish(channel, key, key, exchange=topic)
+    assert side.drain(channel, queue) == [b"disk.warn"]
+    for _ in range(2):
+        channel.exchange_unbind(fanout, direct, "disk.warn")
+    side.publish(channel, "disk.warn", 2, exchange=topic)
+    assert side.drain(channel, queue) == []
+
+
+@behaviour(111)
+def test_automatic_exchanges_end_one_another_in_a_loop(side: Side) -> None:
+    channel = side.channel()
+    first, second = (side.exchange(channel, "fanout", auto_delete=True) for _ in range(2))
+    queue = side.queue(channel)
+    channel.exchange_bind(second, first)
+    channel.exchange_bind(first, second)
+    channel.queue_bind(queue, second, "")
+    channel.queue_unbind(queue, second, "")
+    channel.exchange_unbind(first, second)
+    assert side.code(lambda ch: ch.exchange_declare(second, "fanout", passive=True)) == 404
+    assert side.code(lambda ch: ch.exchange_declare(first, "fanout", passive=True)) == 404
+
+
+@behaviour(112)
+def test_internal_exchanges_take_messages_only_through_bindings(side: Side) -> None:
+    channel = side.channel()
+    outer, inner = side.exchange(channel, "fanout"), side.exchange(channel, "fanout", internal=True)
+    queue = side.queue(channel)
+    channel.exchange_bind(inner, outer)
+    channel.queue_bind(queue, inner, "")
+    side.publish(channel, "", 1, exchange=outer)
+    assert side.drain(channel, queue) == [b"1"]
+    assert side.code(lambda ch: ch.basic_publish(inner, "", b"2"), channel) == 403
+
+
+@behaviour(113)
+def test_alternates(side: Side) -> None:
+    channel = side.channel()
+    last = side.exchange(channel, "fanout")
+    middle = side.exchange(channel, "direct", arguments={"alternate-exchange": last})
+    first = side.exchange(channel, "direct", arguments={"alternate-exchange": middle})
+    lost = side.exchange(channel, "direct", arguments={"alternate-exchange": side.unique("x")})
+    queues = [side.queue(channel) for _ in range(3)]
+    for queue, exchange in zip(queues, (first, middle, last), strict=True):
+        channel.queue_bind(queue, exchange, exchange)
+    returned: list[bytes] = []
+    channel.add_on_return_callback(lambda ch, method, properties, body: returned.append(body))
+    for number, key in enumerate((first, middle, "none")):
+        side.publish(channel, key, number, exchange=first, mandatory=True)
+    side.publish(channel, "none", "lost", exchange=lost, mandatory=True)
+    assert bodies(side, channel, *queues) == [[b"0"], [b"1"], [b"2"]]
+    assert returned == [b"lost"]
+
+
+@behaviour(114)
+def test_a_cycle_of_alternates_ends(side: Side) -> None:
+    channel = side.channel()
+    first, second = side.unique("x"), side.unique("x")
+    side.exchange(channel, "direct", first, arguments={"alternate-exchange": second})
+    side.exchange(channel, "direct", second, arguments={"alternate-exchange": first})
+    queue = side.queue(channel)
+    channel.queue_bind(queue, second, "second")
+    returned: list[bytes] = []
+    channel.add_on_return_callback(lambda ch, method, properties, body: returned.append(body))
+    side.publish(channel, "second", 1, exchange=first, mandatory=True)
+    side.publish(channel, "nowhere", 2, exchange=first, mandatory=True)
+    assert side.drain(channel, queue) == [b"1"]
+    assert returned == [b"2"]
+
+
+@behaviour(113)
+def test_a_binding_that_leads_nowhere_is_one(side: Side) -> None:
+    channel = side.channel()
+    alternate, empty = side.exchange(channel, "fanout"), side.exchange(channel, "direct")
+    exchange = side.exchange(channel, "direct", arguments={"alternate-exchange": alternate})
+    queue = side.queue(channel)
+    channel.queue_bind(queue, alternate, "")
+    channel.exchange_bind(empty, exchange, "key")
+    side.publish(channel, "key", 1, exchange=exchange)
+    side.publish(channel, "other", 2, exchange=exchange)
+    assert side.drain(channel, queue) == [b"2"]
+
+
+@behaviour(115)
+def test_carbon_copies(side: Side) -> None:
+    channel = side.channel()
+    queues = [side.queue(channel) for _ in range(3)]
+    headers = {"CC": [queues[1], queues[0], side.unique()], "BCC": [queues[2]]}
+    side.publish(channel, queues[0], 1, headers=headers)
+    side.settle()
+    for queue in queues:
+        _, properties, body = channel.basic_get(queue, True)
+        assert body == b"1"
+        assert "BCC" not in properties.headers
+        assert properties.headers["CC"] == headers["CC"]
+        assert channel.basic_get(queue, True)[0] is None
+
+
+@behaviour(115)
+@pytest.mark.parametrize("header", ["CC", "BCC"])
+def test_carbon_copies_are_lists(side: Side, header: str) -> None:
+    channel = side.channel()
+    assert side.code(lambda ch: ch.basic_publish("", "key", b"1", side.Properties(headers={header: "key"})), channel) == 406
+
+
+@behaviour(153)
+@pytest.mark.parametrize(
+    "change", [{"exchange_type": "fanout"}, {"durable": True}, {"auto_delete": True}, {"arguments": {"alternate-exchange": "x"}}], ids=str
+)
+def test_redeclaring_an_exchange_otherwise(side: Side, change: dict[str, Any]) -> None:
+    channel = side.channel()
+    exchange = side.exchange(channel)
+    channel.exchange_declare(exchange, "direct")
+    assert side.code(lambda ch: ch.exchange_declare(**({"exchange": exchange, "exchange_type": "direct"} | change)), channel) == 406

@@ -1,0 +1,128 @@
+"""Queues that end: leases, exclusive and automatic ones; what a redeclaration may say."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.behaviours import behaviour
+from broker.sides import Side, ack
+
+
+@behaviour(151)
+def test_unused_queues_expire(side: Side) -> None:
+    channel = side.channel()
+    queue = side.queue(channel, arguments={"x-expires": 50})
+    side.wait(0.2)
+    side.eventually(lambda: not side.exists(queue), "its end")
+
+
+@behaviour(151)
+def test_use_keeps_a_queue(side: Side) -> None:
+    channel = side.channel()
+    arguments = {"x-expires": 600}
+    queues = [side.queue(channel, arguments=arguments) for _ in range(3)]
+    recorder = side.consume(channel, queues[2])
+    for _ in range(8):
+        side.wait(0.15)
+        channel.queue_declare(queues[0], arguments=arguments)
+        channel.queue_declare(queues[1], passive=True)
+    channel.queue_declare(queues[2], passive=True)
+    channel.basic_cancel(recorder.tag)
+    side.wait(1.2)
+    for queue in queues:
+        side.eventually(lambda queue=queue: not side.exists(queue), "its end")
+
+
+@behaviour(151)
+@pytest.mark.parametrize("expires", [0, -1, "10"])
+def test_leases_that_are_none(side: Side, expires: object) -> None:
+    assert side.code(lambda channel: channel.queue_declare(side.unique(), arguments={"x-expires": expires})) == 406
+
+
+EIGHT: dict[str, Callable[[Any, str], object]] = {
+    "declare": lambda channel, queue: channel.queue_declare(queue, exclusive=True),
+    "passive": lambda channel, queue: channel.queue_declare(queue, passive=True),
+    "consume": lambda channel, queue: channel.basic_consume(queue, ack),
+    "get": lambda channel, queue: channel.basic_get(queue),
+    "purge": lambda channel, queue: channel.queue_purge(queue),
+    "delete": lambda channel, queue: channel.queue_delete(queue),
+    "bind": lambda channel, queue: channel.queue_bind(queue, "amq.direct", "key"),
+    "unbind": lambda channel, queue: channel.queue_unbind(queue, "amq.direct", "key"),
+}
+
+
+@pytest.mark.parametrize("operation", EIGHT)
+@behaviour(152)
+def test_another_connections_exclusive_queue(side: Side, operation: str) -> None:
+    mine, other = side.connect(), side.connect()
+    queue = side.unique()
+    channel = side.channel(mine)
+    channel.queue_declare(queue, exclusive=True)
+    EIGHT[operation](channel, queue)
+    if operation != "delete":
+        assert side.code(lambda ch: EIGHT[operation](ch, queue), side.channel(other)) == 405
+
+
+@behaviour(152, 153)
+def test_exclusive_queues_end_with_their_connection(side: Side) -> None:
+    mine = side.connect()
+    queue = side.unique()
+    channel = side.channel(mine)
+    channel.queue_declare(queue, exclusive=True)
+    recorder = side.consume(channel, queue)
+    channel.basic_cancel(recorder.tag)
+    assert channel.queue_declare(queue, passive=True).method.queue == queue  # not automatic
+    channel.close()
+    other = side.connect()
+    assert side.code(lambda ch: ch.queue_declare(queue, passive=True), side.channel(other)) == 405
+    mine.close()
+    side.eventually(lambda: side.code(lambda ch: ch.queue_declare(queue, passive=True), side.channel(other)) == 404, "its end")
+
+
+@pytest.mark.parametrize("change", [{"durable": True}, {"auto_delete": True}, {"exclusive": True}, {"arguments": {"x-max-length": 5}}], ids=str)
+@behaviour(153)
+def test_redeclaring_a_queue_otherwise(side: Side, change: dict[str, Any]) -> None:
+    channel = side.channel()
+    queue = side.queue(channel)
+    channel.queue_declare(queue)
+    code = side.code(lambda ch: ch.queue_declare(queue, **change), channel)
+    assert code == (405 if "exclusive" in change else 406)
+
+
+@behaviour(153)
+@pytest.mark.parametrize("how", ["cancel", "close"])
+def test_automatic_queues_end_with_their_last_consumer(side: Side, how: str) -> None:
+    channel, other = side.channel(), side.channel()
+    queue = side.queue(channel, auto_delete=True)
+    side.publish(channel, queue, 1)
+    assert side.count(channel, queue) == 1  # it never had one
+    first, second = side.consume(channel, queue), side.consume(channel, queue)
+    channel.basic_cancel(first.tag)
+    assert side.consumers(other, queue) == 1
+    if how == "cancel":
+        channel.basic_cancel(second.tag)
+    else:
+        channel.close()
+    assert not side.exists(queue)
+
+
+@behaviour(153)
+def test_names(side: Side) -> None:
+    channel = side.channel()
+    with pytest.raises(side.exceptions.ShortStringTooLong):
+        channel.queue_declare("q" * 256)
+    name = side.unique()
+    side._queues.append(name)
+    assert side.channel().queue_declare("\r\n" + name, auto_delete=True).method.queue in (name, "\r\n" + name)
+    generated = channel.queue_declare("", exclusive=True).method.queue
+    assert generated.startswith("amq.gen-")
+    assert channel.queue_declare("", passive=True).method.queue == generated
+
+
+@behaviour()
+def test_quorum_queues_have_to_be_durable(side: Side) -> None:
+    arguments = {"x-queue-type": "quorum"}
+    assert side.code(lambda channel: channel.queue_declare(side.unique(), arguments=arguments)) == 406
+    assert side.code(lambda channel: channel.queue_declare(side.unique(), durable=True, exclusive=True, arguments=arguments)) == 406
+    assert side.code(lambda channel: channel.queue_declare(side.unique(), durable=True, arguments=arguments | {"x-max-priority": 2})) == 406

@@ -1,0 +1,112 @@
+"""Times to live, of queues and of messages."""
+
+from typing import Any
+
+import pytest
+
+from broker.behaviours import behaviour
+from broker.sides import Side
+
+LONG = 3_600_000
+
+
+def with_ttl(side: Side, ttl: int, **options: Any) -> tuple[Any, str]:
+    channel = side.channel()
+    return channel, side.queue(channel, arguments={"x-message-ttl": ttl}, **options)
+
+
+@behaviour(137)
+@pytest.mark.parametrize("ttl", ["foobar", -1, "10"])
+def test_a_ttl_is_a_whole_number(side: Side, ttl: object) -> None:
+    assert side.code(lambda channel: channel.queue_declare(side.unique(), arguments={"x-message-ttl": ttl})) == 406
+
+
+@behaviour(137)
+@pytest.mark.parametrize("expiration", ["foobar", "10000foobar", "-1", ""])
+def test_an_expiration_is_a_decimal_string(side: Side, expiration: str) -> None:
+    channel = side.channel()
+    queue = side.queue(channel)
+    assert side.code(lambda ch: ch.basic_publish("", queue, b"1", side.Properties(expiration=expiration)), channel) == 406
+
+
+@behaviour(137, 144)
+def test_ttls_that_are_fine(side: Side) -> None:
+    channel, queue = with_ttl(side, 10)
+    channel.queue_declare(queue, arguments={"x-message-ttl": 10})
+    side.queue(channel, arguments={"x-message-ttl": 0})
+    assert side.code(lambda ch: ch.queue_declare(queue, arguments={"x-message-ttl": 11})) == 406
+    assert side.code(lambda ch: ch.queue_declare(queue)) == 406
+
+
+@behaviour(138)
+def test_what_is_expired_is_not_got(side: Side) -> None:
+    channel, queue = with_ttl(side, LONG)
+    side.publish(channel, queue, 1, expiration="20")
+    side.publish(channel, queue, 2)
+    side.publish(channel, queue, 3, expiration="1000000")
+    side.eventually(lambda: side.count(channel, queue) == 2, "the first one's end")
+    assert side.drain(channel, queue) == [b"2", b"3"]
+
+
+@behaviour(138)
+def test_whole_queues_expire(side: Side) -> None:
+    channel, queue = with_ttl(side, 50)
+    side.publish(channel, queue, *range(5))
+    side.eventually(lambda: side.count(channel, queue) == 0, "their end")
+
+
+@behaviour(139)
+def test_in_a_transaction_the_clock_starts_at_the_commit(side: Side) -> None:
+    channel, queue = with_ttl(side, 400)
+    channel.tx_select()
+    side.publish(channel, queue, 1)
+    side.wait(0.6)
+    channel.tx_commit()
+    assert side.drain(side.channel(), queue) == [b"1"]
+
+
+@behaviour(140)
+def test_a_requeue_keeps_the_clock(side: Side) -> None:
+    channel, queue = with_ttl(side, 100)
+    side.publish(channel, queue, 1)
+    side.settle()
+    method, _, _ = channel.basic_get(queue)
+    side.wait(0.2)
+    channel.basic_nack(method.delivery_tag)
+    assert side.drain(channel, queue) == []
+
+
+@behaviour(141)
+def test_a_ttl_of_zero_is_for_consumers_that_are_there(side: Side) -> None:
+    channel, queue = with_ttl(side, 0)
+    side.publish(channel, queue, "nobody there")
+    assert side.count(channel, queue) == 0
+    recorder = side.consume(channel, queue)
+    side.publish(channel, queue, "somebody there")
+    side.settle()
+    assert recorder.bodies == [b"somebody there"]
+    channel.basic_nack(recorder.tags[0])
+    side.settle()
+    assert recorder.bodies == [b"somebody there"]
+    assert side.count(channel, queue) == 0
+
+
+@behaviour(142)
+def test_an_expired_message_behind_a_live_one(side: Side) -> None:
+    channel, queue = with_ttl(side, LONG)
+    side.publish(channel, queue, "live")
+    side.publish(channel, queue, "short", expiration="10")
+    side.wait(0.2)
+    assert side.count(channel, queue) == 2  # it stays, and counts
+    recorder = side.consume(channel, queue)
+    side.settle()
+    assert recorder.bodies == [b"live"]
+    assert side.count(channel, queue) == 0
+
+
+@pytest.mark.parametrize(("queue_ttl", "message_ttl"), [(20, LONG), (LONG, 20)])
+@behaviour(143)
+def test_the_shorter_one_holds(side: Side, queue_ttl: int, message_ttl: int) -> None:
+    channel, queue = with_ttl(side, queue_ttl)
+    side.publish(channel, queue, 1, expiration=str(message_ttl))
+    side.eventually(lambda: side.count(channel, queue) == 0, "its end")
