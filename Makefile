@@ -85,9 +85,9 @@ soak: $(MADE)/bench ## random mixed loads for MINUTES=10, invariants checked, me
 # What a machine lacks that is needed for a check (status 3) is no fault of ours, but it is said.
 CHECKED = status=$$?; if [ $$status = 3 ]; then echo "--> SKIPPED $@: see the line above"; else exit $$status; fi
 
-tsan: $(MADE)/venv ## native threads drive the queues under ThreadSanitizer
+tsan: $(MADE)/venv ## native threads drive the queues under ThreadSanitizer, then threads of a free-threaded CPython
 	@echo "--> native threads under ThreadSanitizer"
-	@$(BIN)/python tools/native.py tsan $(ARGS); $(CHECKED)
+	@$(BIN)/python tools/native.py tsan $(addprefix --freethreaded=,$(wildcard .venv-ft/bin/python)) $(ARGS); $(CHECKED)
 
 asan: $(MADE)/dev ## the same threads, then tests/core, under AddressSanitizer and UBSan
 	@echo "--> native threads and tests/core under AddressSanitizer and UBSan"
