@@ -9,6 +9,9 @@ SETUP = """
 import gc, os, signal, sys, threading, time
 from manytail.executor import KeyedExecutor
 from support.threads import DEADLINE, Threads, ctrl_c, wait_until
+def say(word):
+    sys.stdout.write(word + "\\n")      # in one piece, whoever else speaks
+    sys.stdout.flush()
 """
 
 
@@ -27,8 +30,8 @@ def test_what_was_submitted_runs_before_the_interpreter_ends():
     assert script("""
 executor = KeyedExecutor(2)
 for n in range(20):
-    executor.key(n % 3, max_running=1).submit(lambda n=n: (time.sleep(0.001), print(n, flush=True)))
-print("main", flush=True)
+    executor.key(n % 3, max_running=1).submit(lambda n=n: (time.sleep(0.001), say(str(n))))
+say("main")
 """)[-1] != "main"
 
 
@@ -40,8 +43,8 @@ busy.submit(int)
 for each in (executor, busy):
     lane = each.key("a")
     lane.pause()
-    lane.submit(print, "ran")
-    lane.submit(print, "too")
+    lane.submit(say, "ran")
+    lane.submit(say, "too")
 """)) == ["ran", "ran", "too", "too"]
 
 
@@ -66,12 +69,12 @@ def test_a_submit_that_waits_at_exit_is_let_go():
 executor = KeyedExecutor(1)
 lane = executor.key("a", max_pending=1)
 lane.pause()
-lane.submit(print, "ran")
+lane.submit(say, "ran")
 def waits():
     try:
         lane.submit(int)
     except RuntimeError:
-        print("refused")
+        say("refused")
 threading.Thread(target=waits, daemon=True).start()
 wait_until(lambda: executor._staff.pool.submitters_waiting == 1)
 """)[0:1] in (["ran"], ["refused"])

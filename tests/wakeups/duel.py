@@ -27,6 +27,7 @@ from manytail import ClosedError, ShutDown
 from .pairs import Pair
 
 WOKEN, GAVE_UP = "woken", "gave up"
+OVER = (ShutDown, ClosedError, RuntimeError)  # what a wait that shutdown or close ends raises; the last is the executors' word for it
 QUICKLY = 0.0002  # seconds within which a restless waiter gives up
 STOP = None
 Run = Callable[[Coroutine[Any, Any, Any]], Any]  # a coroutine in the event loop of the side's thread
@@ -63,7 +64,7 @@ def once(call: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     """What a call that waits comes to. The shutdown, removal or close that it waited for lets it go too."""
     try:
         result = call(*args, **kwargs)
-    except (ShutDown, ClosedError):
+    except OVER:
         return WOKEN
     except (Empty, Full):
         return GAVE_UP
@@ -93,7 +94,7 @@ def cancelled(pair: Pair, run: Run) -> str:
         timer = asyncio.get_running_loop().call_later(random.random() * QUICKLY, task.cancel)
         try:
             await task
-        except (ShutDown, ClosedError):
+        except OVER:
             return WOKEN
         except asyncio.CancelledError:
             return GAVE_UP
@@ -113,7 +114,7 @@ def interrupted(pair: Pair, run: Run) -> str:
         signal.setitimer(signal.ITIMER_REAL, random.random() * QUICKLY + 1e-6)
         try:
             results.extend(map(operator.call, (waiting,)))
-        except (ShutDown, ClosedError):
+        except OVER:
             results.append(ShutDown)
         signal.setitimer(signal.ITIMER_REAL, 0)
     except Interrupted:
@@ -204,8 +205,10 @@ def raising_alarms() -> Any:
     assert threading.current_thread() is threading.main_thread()
 
     def handler(number: int, frame: Any) -> None:
-        if frame is not None and frame.f_code is interrupted.__code__:
-            raise Interrupted
+        while frame is not None:  # submit() makes a Future in Python code, before it does anything
+            if frame.f_code is interrupted.__code__:
+                raise Interrupted
+            frame = frame.f_back
 
     before = signal.signal(signal.SIGALRM, handler)
     try:

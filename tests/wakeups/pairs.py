@@ -4,10 +4,15 @@ A pair of kind `one` lets exactly one waiter go per round; a pair of kind `all` 
 that what it returned is known even if a signal handler raises right after it (duel.py).
 """
 import functools
+import threading
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any
 
+from support.threads import DEADLINE
+
 from manytail import MultiQueue
+from manytail.executor import KeyedExecutor
 
 Wait = Callable[..., Any]
 
@@ -17,6 +22,7 @@ class Pair:
 
     wakes = "one"
     has_async = True  # waiting_async() is there
+    has_timeout = True  # what waiting() returns takes `timeout`
 
     def __init__(self) -> None:
         self.queue: Any = MultiQueue()
@@ -237,9 +243,94 @@ class JoinRemove(Join):
         self.queue.remove("going")
 
 
+# ------------------------------------------------------------------------------------------------ who waits for a place in a lane
+class Submit(Pair):
+    """A full lane whose calls each wait for a word; at every word one ends, the next begins, and its place is free."""
+
+    has_async = False
+    has_timeout = False
+
+    def __init__(self) -> None:
+        self.words: SimpleQueue[None] = SimpleQueue()
+        self.executor = KeyedExecutor(1)
+        self.lane = self.executor.key("a", max_pending=1)
+        self.fill()
+
+    def fill(self) -> None:
+        began = threading.Event()
+        self.lane.submit(lambda: (began.set(), self.words.get()))
+        assert began.wait(DEADLINE)
+        self.lane.submit(self.words.get)
+
+    def waiting(self) -> Wait:
+        return functools.partial(self.lane.submit, self.words.get)
+
+    def wake(self) -> None:
+        self.words.put(None)
+
+    def close(self) -> None:
+        self.executor.shutdown(wait=False, cancel_futures=True)
+        self.words.put(None)
+        self.executor.shutdown()
+
+
+class SubmitCancel(Submit):
+    """Nothing runs; what is taken out of the lane is cancelled."""
+
+    def fill(self) -> None:
+        self.lane.pause()
+        self.lane.submit(int)
+
+    def waiting(self) -> Wait:
+        return functools.partial(self.lane.submit, int)
+
+    def wake(self) -> None:
+        for call in self.lane.drop():
+            call.drop_out()
+
+    def close(self) -> None:
+        self.executor.shutdown()
+
+
+class SubmitOfAnotherLane(SubmitCancel):
+    """The executor is full, the lane is not: the place comes free in another lane every time."""
+
+    def fill(self) -> None:
+        self.executor.shutdown()
+        self.executor = KeyedExecutor(1, max_pending=1)
+        self.lane, self.other = self.executor.key("a"), self.executor.key("b")
+        self.lane.pause()
+        self.other.pause()
+        self.lane.submit(int)
+
+    def wake(self) -> None:
+        for call in self.executor._staff.pool.drop():
+            call.drop_out()
+
+    def begin(self) -> None:
+        self.lane, self.other = self.other, self.lane
+
+
+class SubmitShutdown(SubmitCancel):
+    wakes = "all"
+    rounds = 0
+
+    def begin(self) -> None:
+        self.rounds += 1
+        self.executor.shutdown()
+        self.old = [*getattr(self, "old", []), (self.executor, self.lane)]  # not freed in a waiter: a signal would come into that
+        self.executor = KeyedExecutor(1)
+        self.lane = self.executor.key("a", max_pending=1)
+        self.fill()
+
+    def wake(self) -> None:
+        (self.lane if self.rounds % 2 else self.executor).shutdown(wait=False)
+
+
 PAIRS = {
     "get/put": Get, "get_with_key/put": GetWithKey, "get_many/put_many": GetManyPutMany, "get/put_front": GetPutFront, "get/enable": GetEnable,
     "get/add+put": GetAddPut, "put/get": Put, "put_front/get": PutFront, "put_many/get_many": PutManyGetMany, "put/clear": PutClear,
     "put/discard": PutDiscard, "put/maxsize": PutMaxsize, "put/remove": PutRemove, "get/shutdown": GetShutdown, "put/shutdown": PutShutdown,
     "join/task_done": Join, "join/clear": JoinClear, "join/remove": JoinRemove,
+    "submit/call ends": Submit, "submit/cancel": SubmitCancel, "submit/place elsewhere": SubmitOfAnotherLane, "submit/shutdown": SubmitShutdown,
 }

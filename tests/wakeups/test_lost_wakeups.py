@@ -6,13 +6,18 @@ A build with MANYTAIL_DELAYS=1 stretches the steps between which a wake-up could
 """
 import itertools
 import os
+import random
 import signal
+import time
+from concurrent.futures import wait
 
 import pytest
-from support.threads import Hang, switching_often
+from support.threads import DEADLINE, Hang, switching_often
+
+from manytail.executor import KeyedExecutor
 
 from . import duel as duels
-from .duel import duel
+from .duel import QUICKLY, duel
 from .pairs import PAIRS, Get
 from .pubsub_pairs import PUBSUB_PAIRS
 from .toys import LosesWakeUps
@@ -31,7 +36,7 @@ def often():
 def waiters(pair):
     """The kinds of a patient and a restless waiter that the pair has calls for."""
     patient = ["thread", "coroutine"] if pair.has_async else ["thread"]
-    restless = ["time-outs", "cancellations", "signals"] if pair.has_async else ["time-outs", "signals"]
+    restless = ["time-outs", "cancellations", "signals"] if pair.has_async else ["time-outs", "signals"] if pair.has_timeout else ["signals"]
     return list(itertools.product(patient, restless))
 
 
@@ -50,6 +55,31 @@ def test_no_wake_up_is_lost(pair, patient, restless, rounds):
     fight = duel(one, rounds, patient, restless)
     one.close()
     assert sum(fight.woken.values()) >= rounds
+
+
+@pytest.mark.parametrize("what_frees_it", ["submit", "resume", "limit", "finish"])
+def test_no_call_is_left_lying_while_workers_sleep(what_frees_it):
+    """The other blocking pair of an executor: workers that wait for work. Each call becomes ready in one way, when the workers have just
+    gone to sleep, are about to, or have not yet."""
+    with KeyedExecutor(2) as executor:
+        lane = executor.key("a", max_running=1)
+        for _ in range(ROUNDS // 2):
+            if what_frees_it == "submit":
+                calls = [lane.submit(int)]
+            elif what_frees_it == "resume":
+                lane.pause()
+                calls = [lane.submit(int), lane.submit(int)]
+                lane.resume()
+            elif what_frees_it == "limit":
+                executor.key("a", max_running=1)
+                calls = [lane.submit(time.sleep, random.random() * QUICKLY), lane.submit(int)]
+                executor.key("a", max_running=2)
+            else:
+                calls = [lane.submit(int) for _ in range(3)] + [executor.submit(int)]
+            done, _ = wait(calls, DEADLINE)
+            assert len(done) == len(calls), "a call was left lying"
+            if random.random() < 0.5:
+                time.sleep(random.random() * QUICKLY)      # not to wait for anything: so that workers are seen in every state
 
 
 def test_a_lost_wake_up_is_seen(monkeypatch):
