@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
+import executors
 import harness
 import index
 import lbmq
@@ -29,7 +30,7 @@ import single
 import sparkrows
 from harness import Progress, Result, Row, Unavailable
 
-HERE = [*single.ROWS, *pairs.GIL_ROWS, *lbmq.ROWS, *index.ROWS, *memory.ROWS]
+HERE = [*single.ROWS, *pairs.GIL_ROWS, *lbmq.ROWS, *index.ROWS, *memory.ROWS, *executors.ROWS]
 FREE_THREADED = pairs.FREE_THREADED_ROWS
 SPARK = sparkrows.NAMES
 NAMES = [*(row.name for row in HERE), *(row.name for row in FREE_THREADED), *SPARK]
