@@ -163,7 +163,8 @@ def smoke_under_tsan(tree, python):
     quietly(["gcc", "-shared", "-fPIC", "-O1", tree.root / "tests" / "native" / "tsan_clockwait.c", "-o", clockwait])
     options = {"TSAN_OPTIONS": "halt_on_error=0 history_size=7 exitcode=0", "PYTHON_GIL": "0", "PYTHONPATH": str(modules)}
     options["LD_PRELOAD"] = " ".join([*runtime("libtsan.so"), str(clockwait)])
-    done = subprocess.run([python, tree.root / "tests" / "native" / "smoke.py"], capture_output=True, text=True, env=os.environ | options, check=False)
+    load = [python, tree.root / "tests" / "native" / "smoke.py"]
+    done = subprocess.run(load, capture_output=True, text=True, env=os.environ | options, check=False)
     reports = done.stderr.split("=" * 18 + "\n")
     races = [report for report in reports if report.startswith("WARNING: ThreadSanitizer")]
     ours = [report for report in races if in_our_code(report)]
