@@ -424,6 +424,8 @@ struct removed : queue_suite<removed, 3> {
 };
 
 #include "ready_suites.h"
+#include "entry_suites.h"
+#include "pubsub_suites.h"
 
 /* --------------------------------------------------------------------------------------------------------------- main */
 static bool verbose, listing;
@@ -504,5 +506,15 @@ int main(int argc, char **argv) {
     EXPLORE(oldest_first);
     EXPLORE(moved);
     EXPLORE(hidden);
+    EXPLORE(entry_states);
+    EXPLORE(entry_theft);
+    EXPLORE(entry_held);
+    EXPLORE(pubsub_join);
+    EXPLORE(pubsub_chunks);
+    EXPLORE(pubsub_publishers);
+    EXPLORE(pubsub_trims);
+    EXPLORE(pubsub_last);
+    EXPLORE(pubsub_last_chunk);
+    EXPLORE(pubsub_shut);
     return bad != 0;
 }

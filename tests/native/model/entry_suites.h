@@ -1,0 +1,106 @@
+/* entry_state.h in the model checker: who may touch an entry, and who ends it, is settled by swaps on its state word alone. */
+#ifndef ENTRY_SUITES_H
+#define ENTRY_SUITES_H
+
+#include "manytail/entry_state.h"
+
+template <typename suite, unsigned threads> struct entry_suite : rl::test_suite<suite, threads> {
+    static const unsigned bound = 3;
+    mt_atomic_i64 word;
+    rl::var<int> payload; /* only the state word orders those who write it */
+    int acquired, ended;
+
+    void before() {
+        memset((void *)&word, 0, sizeof word);
+        mt_load_relaxed_i64(&word);
+        payload($) = 0;
+        acquired = ended = 0;
+    }
+
+    uint32_t acquire(uint32_t owner) {
+        uint32_t delivery = mt_entry_acquire(&word, owner);
+        if (delivery == 0) return 0;
+        acquired++;
+        payload($) = payload($) + 1;
+        RL_ASSERT(payload($) == (int)delivery); /* each hand-over is seen by the next */
+        return delivery;
+    }
+
+    /* Whoever dequeued it ends it. */
+    void end() {
+        RL_ASSERT(payload($) == acquired);
+        ended++;
+        mt_entry_delete(&word);
+    }
+
+    void after() {
+        int64_t w = mt_entry_word(&word);
+        RL_ASSERT(ended <= 1);
+        RL_ASSERT((mt_word_state(w) == MT_ENTRY_DELETED) == (ended == 1));
+        RL_ASSERT((int)mt_word_delivery(w) == acquired);
+        RL_ASSERT(payload($) == acquired);
+        model_end_memory();
+    }
+};
+
+/* Two subscriptions and somebody who withdraws: one gives back and is stale from then on, one ends what it got. */
+struct entry_states : entry_suite<entry_states, 3> {
+    void thread(unsigned index) {
+        if (index == 0) {
+            uint32_t delivery = acquire(1);
+            if (delivery == 0) return;
+            RL_ASSERT(mt_entry_release(&word, delivery, MT_ENTRY_AVAILABLE));
+            RL_ASSERT(!mt_entry_dequeue(&word, delivery));
+            RL_ASSERT(!mt_entry_release(&word, delivery, MT_ENTRY_HELD));
+            RL_ASSERT(!mt_entry_lock(&word, delivery));
+        } else if (index == 1) {
+            uint32_t delivery = acquire(2);
+            if (delivery == 0) return;
+            RL_ASSERT(mt_entry_dequeue(&word, delivery));
+            end();
+        } else {
+            RL_ASSERT(!mt_entry_steal(&word)); /* nobody unlocks */
+            if (mt_entry_withdraw(&word)) end();
+        }
+    }
+};
+
+/* A holder that unlocks and takes its lock back races with a thief: what was locked again is safe. */
+struct entry_theft : entry_suite<entry_theft, 2> {
+    static const unsigned bound = 4;
+    void thread(unsigned index) {
+        if (index == 0) {
+            uint32_t delivery = acquire(1);
+            RL_ASSERT(delivery == 1 && mt_entry_unlock(&word, delivery));
+            if (mt_entry_lock(&word, delivery)) {
+                RL_ASSERT(payload($) == 1);
+                RL_ASSERT(mt_entry_unlock(&word, delivery));
+            }
+            if (mt_entry_dequeue(&word, delivery)) end();
+        } else if (mt_entry_steal(&word)) {
+            end();
+        }
+    }
+};
+
+/* Given back for later; its time comes while it is withdrawn, and somebody waits to acquire it. */
+struct entry_held : entry_suite<entry_held, 3> {
+    void before() {
+        entry_suite::before();
+        uint32_t delivery = acquire(1);
+        mt_entry_release(&word, delivery, MT_ENTRY_HELD);
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            mt_entry_unhold(&word);
+        } else if (index == 1) {
+            uint32_t delivery = acquire(2);
+            RL_ASSERT(delivery == 0 || mt_word_redelivered(mt_entry_word(&word)));
+            if (delivery && mt_entry_dequeue(&word, delivery)) end();
+        } else if (mt_entry_withdraw(&word)) {
+            end();
+        }
+    }
+};
+
+#endif
