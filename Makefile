@@ -50,10 +50,16 @@ typecheck: $(MADE)/dev ## mypy --strict on python/, and the stubs against the mo
 	$(BIN)/python -m mypy --strict python
 	$(BIN)/python -m mypy.stubtest $(STUBBED) --ignore-missing-stub --allowlist tools/stubtest_allowlist.txt
 
+# What a machine lacks that is needed for a check (status 3) is no fault of ours, but it is said.
+CHECKED = status=$$?; if [ $$status = 3 ]; then echo "--> SKIPPED $@: see the line above"; else exit $$status; fi
+
 test-freethreaded: $(MADE)/venv ## run the suite without the GIL, then again with every test in four threads at once
 	@python=$$(tools/build_freethreaded.sh); status=$$?; \
 	if [ $$status = 3 ]; then echo "--> SKIPPED test-freethreaded: see the line above"; exit 0; fi; \
 	[ $$status = 0 ] && $(MAKE) --no-print-directory freethreaded-suite FT_PYTHON=$$python
+
+test-rabbitmq: $(MADE)/dev ## the broker's tests, on manytail.broker and through pika on a RabbitMQ server of its own
+	@$(BIN)/python tools/rabbitmq.py $(BIN)/python -m pytest tests/broker $(ARGS); $(CHECKED)
 
 # Both interpreters, once test-freethreaded has made the second.
 BOTH = $(BIN)/python $(wildcard .venv-ft/bin/python)
@@ -70,9 +76,6 @@ stress: delays ## histories and lost wake-ups on a build with delays planted bet
 	$(EACH) $(DELAYED) $$python -m pytest tests/linear tests/wakeups $(ARGS) || exit; done
 
 ROUNDS ?= 100000
-test-rabbitmq: $(MADE)/dev ## the broker's tests, on manytail.broker and through pika on a RabbitMQ server of its own
-	@$(BIN)/python tools/rabbitmq.py $(BIN)/python -m pytest tests/broker $(ARGS); $(CHECKED)
-
 wakeups: delays ## look for lost wake-ups in the same build, ROUNDS=100000 of each pair of calls (half an hour per interpreter)
 	$(EACH) $(DELAYED) MANYTAIL_ROUNDS=$(ROUNDS) $$python -m pytest -o faulthandler_timeout=0 tests/wakeups $(ARGS) || exit; done
 
@@ -81,9 +84,6 @@ SOAK_PYTHONS ?= $(BOTH)
 MINUTES ?= 10
 soak: $(MADE)/bench ## random mixed loads for MINUTES=10, invariants checked, memory watched and plotted
 	$(BIN)/python bench/soak.py --minutes $(MINUTES) $(SOAK_PYTHONS) $(ARGS)
-
-# What a machine lacks that is needed for a check (status 3) is no fault of ours, but it is said.
-CHECKED = status=$$?; if [ $$status = 3 ]; then echo "--> SKIPPED $@: see the line above"; else exit $$status; fi
 
 tsan: $(MADE)/venv ## native threads drive the queues under ThreadSanitizer, then threads of a free-threaded CPython
 	@echo "--> native threads under ThreadSanitizer"
