@@ -21,7 +21,7 @@ BENCH = ROOT / "bench"
 DEADLINE = 600.0
 ALWAYS = [
     "pair", "five", "five-of-1k", "five-of-100k", "ready", "ready-of-1k", "ready-of-100k", "spread", "spread-filled", "bulk",
-    "gil-1+1", "gil-2+2", "index", "index-threads", "memory",
+    "gil-1+1", "gil-2+2", "index", "index-threads", "memory", "executor-1-key", "executor-10000-keys", "executor-fairness",
 ]
 WHERE_POSSIBLE = ["original", "original-bulk", "ft-pair", "ft-1+1", "ft-2+2", "ft-2+2-tails", "spark-sleep", "spark-constant"]
 
