@@ -3,7 +3,8 @@
 The map of the package
     MultiQueue, SubQueue            many tails, one head: block on several queues at once, with priorities and fairness
     IndexMultiQueue                 the same for 64-bit integers, moved in bulk without the GIL
-    EntryQueue, Subscription        strict order kept through acquire, release and redelivery; PriorityEntryQueue
+    EntryQueue, Subscription        strict order kept through acquire, release and redelivery; Consumer: over several of them
+    PriorityEntryQueue, SortedEntryQueue, LastValueQueue    the same in other orders
     PubSubQueue, Subscriber         every message once to every subscriber, each at its own pace
     manytail.executor               KeyedExecutor: concurrent.futures with lanes for keys, fair, ordered, bounded, pausable
     manytail.broker                 RabbitMQ's exchanges, queues and channels in this process, by pika's names
@@ -20,7 +21,18 @@ from manytail import (
     _interpreter,  # noqa: F401 - refuses subinterpreters, so it comes first
     _multiqueue,
 )
-from manytail._entries import DeadReason, Entry, EntryQueue, EntryState, PriorityEntryQueue, QueueStats, Subscription
+from manytail._entries import (
+    Consumer,
+    DeadReason,
+    Entry,
+    EntryQueue,
+    EntryState,
+    LastValueQueue,
+    PriorityEntryQueue,
+    QueueStats,
+    SortedEntryQueue,
+    Subscription,
+)
 from manytail._multiqueue import IndexMultiQueue, MultiQueue, MultiQueueStats, SubQueue
 from manytail._pubsub import PubSubQueue, PubSubStats, Subscriber
 from manytail._version import __version__
@@ -28,6 +40,7 @@ from manytail.errors import ClosedError, Empty, ExclusiveError, Full, Lagged, Ma
 
 __all__ = [
     "ClosedError",
+    "Consumer",
     "DeadReason",
     "Empty",
     "Entry",
@@ -37,6 +50,7 @@ __all__ = [
     "Full",
     "IndexMultiQueue",
     "Lagged",
+    "LastValueQueue",
     "ManytailError",
     "MultiQueue",
     "MultiQueueStats",
@@ -45,6 +59,7 @@ __all__ = [
     "PubSubStats",
     "QueueStats",
     "ShutDown",
+    "SortedEntryQueue",
     "SubQueue",
     "Subscriber",
     "Subscription",

@@ -84,6 +84,7 @@ cdef void free_core(core *q) noexcept nogil:
     if q.shared.pos != NULL:
         cursor_close(q, &q.shared)
     free(q.timers.items)
+    free(q.leaves)
     free(q.group_keys.buckets)
     free(q.slot_keys.buckets)
     free_levels(q)
@@ -271,12 +272,12 @@ cdef inline void ordered_join(core *q, entry *e, debts *d) noexcept nogil:
         q.held += 1
     else:
         q.available += 1
-    ordered_count_in(q, e)
     if unlikely(e.more != NULL):
         if e.more.due or e.more.expires:
             ordered_set_timer(q, e)
         if e.more.slot != NULL:
             slot_joined(q, e, d)
+    ordered_count_in(q, e)
     if likely(e.more == NULL or e.more.due == 0):
         ordered_wake(q, e, True, d)
 
@@ -360,7 +361,7 @@ cdef void free_entries(core *q) noexcept:
     cdef debts d
     cdef entry *e
     cdef uint32_t i
-    d.wake, d.dead, d.keys = NULL, NULL, NULL
+    clear_debts(&d)
     for i in range(q.nlevels):
         while q.lists[i].first != NULL:
             e = q.lists[i].first

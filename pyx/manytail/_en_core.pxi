@@ -418,34 +418,44 @@ cdef inline void ordered_let_go(core *q, entry *e, debts *d) noexcept nogil:
             ordered_notify(q, s, d)
 
 
+cdef inline void lock_pool(pool *p) noexcept nogil:
+    if LOCKS and not mt_lock_try(&p.lock):
+        lock_slow(&p.lock, True)
+
+
+cdef inline void unlock_pool(pool *p) noexcept nogil:
+    cdef mt_lock_node *n
+    if LOCKS:
+        n = mt_unlock(&p.lock)
+        if n != NULL:
+            post_lock_node(n)
+
+
 cdef void pool_back(pool *p, int64_t n, debts *d) noexcept nogil:
     """Credit of a Consumer comes back: whoever waits in it, for whichever queue, looks again."""
-    cdef mt_lock_node *node
     # pairs with: mt_fetch_add_acq_rel in ordered_hand
     mt_fetch_add_acq_rel_i64(&p.used, -n)
-    pool_notify(p, d)
+    # relaxed because: whoever changes it calls pool_notify afterwards
+    if mt_load_relaxed_i64(&p.limit) > 0:
+        pool_notify(p, d)
 
 
 cdef void pool_notify(pool *p, debts *d) noexcept nogil:
-    cdef mt_lock_node *node
-    if LOCKS and not mt_lock_try(&p.lock):
-        lock_slow(&p.lock, True)
+    lock_pool(p)
+    p.version += 1
     mt_waitlist_notify_all(&p.waiters, &d.wake)
-    if LOCKS:
-        node = mt_unlock(&p.lock)
-        if node != NULL:
-            post_lock_node(node)
+    unlock_pool(p)
 
 
 cdef inline void ordered_bury(core *q, entry *e, uint32_t reason, debts *d) noexcept nogil:
     """DEQUEUED -> DELETED: unlink it. The list's reference goes to the debts, which release the item. The caller has taken it off
     its state's count."""
     cdef mt_list *place = &q.lists[e.level]
+    if unlikely(e.more != NULL):
+        ordered_bury_more(q, e, d)
     mt_list_unlink(place, e)
     if place.first == NULL and q.nlevels > 1:
         q.ready[e.level >> 6] &= ~(<uint64_t>1 << (e.level & 63))
-    if unlikely(e.more != NULL):
-        ordered_bury_more(q, e, d)
     e.reason = reason
     count_death(q, reason)
     mt_entry_delete(&e.word)
@@ -459,6 +469,8 @@ cdef void ordered_bury_more(core *q, entry *e, debts *d) noexcept nogil:
     cdef more *m = e.more
     if m.timer:
         mt_timers_remove(&q.timers, e)
+        if q.timers.n == 0 and q.watched > mt_now_coarse_ns() + 1000000000:
+            d.quiet = True
     if q.arrivals:
         if m.older != NULL:
             m.older.more.newer = m.newer
@@ -473,6 +485,8 @@ cdef void ordered_bury_more(core *q, entry *e, debts *d) noexcept nogil:
     if m.group != NULL:
         ordered_unpin(&q.group_keys, <keyrec *>m.group, d)
         m.group = NULL
+    if m.leaf != NULL:
+        leaf_remove(q, e)
 
 
 cdef inline void count_death(core *q, uint32_t reason) noexcept nogil:
@@ -526,6 +540,8 @@ cdef void ordered_released(core *q, entry *e, int64_t due, debts *d) noexcept no
         ordered_set_timer(q, e)
         return
     q.available += 1
+    if unlikely(q.putters.n and q.slot_keys.n):
+        mt_waitlist_notify_all(&q.putters, &d.wake)     # one that replaces this entry needs no room
     ordered_offer(q, e, False, d)
 
 
@@ -689,3 +705,59 @@ cdef inline void ordered_after_get(core *q, sub *s, debts *d) noexcept nogil:
         ordered_wake_many(q, q.available, d)
     if unlikely(q.groups != GROUPS_NONE and s.waiters.n):
         ordered_notify(q, s, d)         # the group is its own now: what else is in it may be for who waits beside
+
+
+# ------------------------------------------------------------------------------------------------- put(immediate=True)
+cdef int known_verdict(verdicts *v, uint32_t id) noexcept nogil:
+    """1, 0, or -1: not asked."""
+    cdef int64_t i
+    for i in range(v.n):
+        if v.items[i].id == id:
+            return v.items[i].wants
+    return -1
+
+
+cdef int ordered_find_waiting(core *q, entry *e, verdicts *v, sub **found) noexcept nogil:
+    """Who waits for such an entry, and has the first claim to it: MT_OK. ST_DENIED: nobody. ST_SLOW: not all selectors were asked."""
+    cdef level *lvl = q.levels
+    cdef sub *s
+    cdef bint claimed = False
+    cdef int wants
+    while lvl != NULL and found[0] == NULL and not claimed:
+        s = lvl.all.first
+        while s != NULL:
+            if is_interested(s) and may_take(q, s, e):
+                wants = 1 if s.selector == NULL else known_verdict(v, s.id)
+                if wants < 0:
+                    return ST_SLOW
+                if wants and s.waiters.n and found[0] == NULL:
+                    found[0] = s
+                claimed = claimed or wants
+            s = s.all_next
+        lvl = lvl.next
+    return MT_OK if found[0] != NULL else ST_DENIED
+
+
+cdef bint ordered_unasked(core *q, entry *e, verdicts *v) noexcept nogil:
+    """Note the selectors that are to be asked. False: no memory."""
+    cdef level *lvl = q.levels
+    cdef sub *s
+    cdef verdict *longer
+    while lvl != NULL:
+        s = lvl.all.first
+        while s != NULL:
+            if s.selector != NULL and is_interested(s) and may_take(q, s, e) and known_verdict(v, s.id) < 0:
+                if v.n == v.room:
+                    longer = <verdict *>realloc(v.items, (v.room * 2 + 4) * sizeof(verdict))
+                    if longer == NULL:
+                        return False
+                    v.items = longer
+                    v.room = v.room * 2 + 4
+                v.items[v.n].id = s.id
+                v.items[v.n].wants = False
+                v.items[v.n].selector = <PyObject *>s.selector
+                Py_INCREF_raw(<PyObject *>s.selector)
+                v.n += 1
+            s = s.all_next
+        lvl = lvl.next
+    return True

@@ -10,6 +10,7 @@ cdef extern from "manytail/atomics.h" nogil:
     void mt_store_relaxed_i64(mt_atomic_i64 *, int64_t)
     int64_t mt_fetch_add_acq_rel_i64(mt_atomic_i64 *, int64_t)
     uint32_t mt_load_relaxed_u32(mt_atomic_u32 *)
+    uint32_t mt_xchg_seq_cst_u32(mt_atomic_u32 *, uint32_t)
     bint likely "MT_LIKELY" (bint)
     bint unlikely "MT_UNLIKELY" (bint)
 
@@ -130,6 +131,27 @@ cdef struct keytab:
     int64_t nbuckets            # a power of two, or 0
     int64_t n
 
+cdef enum:
+    LEAF = 256
+
+cdef struct leaf:               # a run of a sorted queue's entries
+    uint32_t n
+    entry *at[256]
+    PyObject *keys[256]         # borrowed from the entries
+
+cdef struct shelf:              # a leaf with what a search asks of it, side by side in one array
+    leaf *it
+    uint64_t order              # of its first entry
+    PyObject *key               # of its first entry
+
+cdef struct search_range:
+    uint64_t lo, hi             # the place is between these orders
+    uint64_t epoch
+    uint64_t version            # of the index: the bounds below are right if it is still that
+    int64_t from_leaf, to_leaf  # all entries between lo and hi are in leaves from <= .. < to
+    int64_t from_slot, to_slot  # once to - from is 1: in these slots; to_slot < 0: not narrowed yet
+    uint64_t probed             # order of the entry that was compared last
+
 # A subscription's pointer: everything before the positions has been passed, but for what is in `again`.
 cdef struct cursor:
     mt_pos one                  # of the only level
@@ -143,6 +165,7 @@ cdef struct pool:
     mt_atomic_i64 used
     mt_atomic_i64 limit
     mt_atomic_i64 suspended
+    int64_t version             # counts whatever may make a waiter's next try worth it
     mt_waitlist waiters
 
 cdef struct chain:
@@ -196,6 +219,24 @@ cdef struct debts:
     mt_waiter *wake
     entry *dead                 # by held_next
     keyrec *keys                # keys that no entry has any more
+    bint quiet                  # nothing is due any more: the shared timer may want to know
+
+
+cdef inline void clear_debts(debts *d) noexcept nogil:
+    d.wake = NULL
+    d.dead = NULL
+    d.keys = NULL
+    d.quiet = False
+
+
+cdef struct verdict:            # what a selector said about an entry that is to be handed over
+    uint32_t id                 # of the subscription
+    bint wants
+    PyObject *selector          # counted: not asked yet
+
+cdef struct verdicts:
+    verdict *items
+    int64_t n, room
 
 cdef struct core:
     mt_lock lock                # the order lock: everything below, and all but `word` and `refs` of the entries
@@ -219,6 +260,7 @@ cdef struct core:
     bint letters                # has a dead letter
     mt_waitlist putters
     mt_timers timers
+    int64_t watched             # when the shared timer looks next, 0: never
     int64_t max_deliveries
     int groups
     keytab group_keys
@@ -226,6 +268,10 @@ cdef struct core:
     bint arrivals               # keeps the order of arrival beside the order
     entry *oldest
     entry *newest
+    shelf *leaves               # the index of a sorted queue
+    int64_t nleaves, leaves_room
+    uint64_t sort_version       # of the index
+    uint64_t sort_epoch         # of the orders
     level *levels
     int64_t nlvls
     int64_t nwaiting            # subscriptions in waiting, choosy and browsers_waiting lists

@@ -1,16 +1,56 @@
 # Subscriptions: a pointer each, credit, waiting, selectors; and browse() iterators.
 
-@cython.final
-cdef class EntryWaiter(LoopWaiter):
-    """A coroutine's place in a subscription's wait list. put(immediate=True) may leave an entry in it."""
-    cdef taken given
-    cdef bint has_given
-
-
-cdef struct thread_waiter:      # a thread's; `w` comes first
+cdef struct place_in_line:      # a waiter of a subscription; `w` comes first
     mt_waiter w
-    taken given
+    taken given                 # put(immediate=True) may leave an entry in it
     bint has_given
+
+
+cdef class EntryWaiter(LoopWaiter):
+    """A place in a subscription's wait list that is no thread's: a coroutine's, or a Consumer's."""
+    cdef place_in_line line
+    cdef Subscription sub
+
+    def __cinit__(self, object loop, object on_lost):
+        self.line.w.sem = NULL
+        self.line.w.callback = <void *>self
+        self.line.w.thread = this_thread()
+
+    cdef void post(self) noexcept:
+        try:
+            self.loop.call_soon_threadsafe(_set_done, self.future)
+        except RuntimeError:            # the loop is closed: nobody will ever run this waiter
+            self.sub.lost(self)
+        except KeyboardInterrupt:       # belongs to the caller's next instruction, not into the middle of its put
+            PyErr_SetInterrupt()
+            self.sub.lost(self)
+
+
+def _set_done(future):
+    if not future.done():
+        future.set_result(None)
+
+
+cdef extern from *:
+    """
+    static inline mt_waiter *mt_first_waiter(mt_waitlist *l, int kind) { return l->first[kind]; }
+    """
+    mt_waiter *mt_first_waiter(mt_waitlist *, int kind) nogil
+    void mt_waitlist_notify_first(mt_waitlist *, int kind, mt_waiter **wake) nogil
+
+
+cdef void ordered_give(core *q, sub *s, entry *e, uint32_t delivery, debts *d) noexcept nogil:
+    """Leave an entry, acquired for s, with a waiter of it, and wake that one."""
+    cdef int kind = MT_WAITER_THREAD
+    cdef mt_waiter *w = mt_first_waiter(&s.waiters, kind)
+    if w == NULL:
+        kind = MT_WAITER_LOOP
+        w = mt_first_waiter(&s.waiters, kind)
+    ordered_note(&(<place_in_line *>w).given, e, delivery)
+    (<place_in_line *>w).has_given = True
+    mt_waitlist_notify_first(&s.waiters, kind, &d.wake)
+    s.notified += 1
+    ordered_relist(q, s)
 
 
 @cython.final
@@ -66,6 +106,8 @@ cdef class Subscription:
     cdef object get_slow(self, int64_t deadline, int r, int64_t ticket):
         cdef taken t
         cdef bint woken = False
+        if self.credit is not None:
+            return get_from(self.credit, [self], None, deadline)
         while True:
             if r == -1:
                 r = self.take(&t, &ticket)
@@ -102,7 +144,7 @@ cdef class Subscription:
         cdef uint32_t delivery = 0
         cdef core *q = self.s.q
         cdef int r
-        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        clear_debts(&d)
         lock_order(q)
         ordered_look_at_clock(q, &d)
         r = ordered_take_plain(q, &self.s, &e, &delivery)
@@ -162,7 +204,7 @@ cdef class Subscription:
         cdef bint wanted = False
         cdef uint32_t delivery
         cdef int r
-        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        clear_debts(&d)
         lock_order(q)
         while True:
             r = ordered_usable(s)
@@ -256,7 +298,7 @@ cdef class Subscription:
 
     cdef int wait(self, int64_t deadline, int64_t ticket, taken *t, bint *woken) except -2:
         """Until another try is worth it: MT_OK, woken says whether by a wake-up. ST_GIVEN: t was handed over."""
-        cdef thread_waiter w
+        cdef place_in_line w
         cdef core *q = self.s.q
         cdef sub *s = &self.s
         cdef debts d
@@ -264,7 +306,7 @@ cdef class Subscription:
         cdef int r = waiter_open(&w.w)
         if r != MT_OK:
             return r
-        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        clear_debts(&d)
         w.has_given = False
         woken[0] = False
         lock_order(q)
@@ -313,7 +355,7 @@ cdef class Subscription:
     cdef int pass_on(self) except -1:
         """A wake-up that is of no use here goes to somebody else."""
         cdef debts d
-        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        clear_debts(&d)
         lock_order(self.s.q)
         ordered_wake_many(self.s.q, 1, &d)
         unlock_order(self.s.q)
@@ -336,11 +378,13 @@ cdef class Subscription:
     async def aget(self):
         """get for coroutines, on any event loop. Cancelling it loses no entry and passes its wake-up on."""
         woken = False
+        if self.credit is not None:
+            return await _aget_from(self.credit, [self], None)
         while True:
             found, ticket = self._try(woken)
             if found is not None:
                 return found
-            waiter = EntryWaiter(running_loop(), self._lost)
+            waiter = self._waiter(running_loop())
             if not self._enrol(waiter, ticket):
                 woken = False
                 continue
@@ -374,7 +418,7 @@ cdef class Subscription:
         quiet = q.events == ticket and not self.s.closed
         if quiet:
             Py_INCREF(waiter)
-            mt_waitlist_push(&self.s.waiters, &waiter.w)
+            mt_waitlist_push(&self.s.waiters, &waiter.line.w)
             ordered_relist(q, &self.s)
         unlock_order(q)
         return quiet
@@ -383,10 +427,10 @@ cdef class Subscription:
         """A coroutine that was woken runs again: the entry that was handed over, or None."""
         cdef taken t
         self.count_back()
-        if not waiter.has_given:
+        if not waiter.line.has_given:
             return None
-        waiter.has_given = False
-        if self.accept(&waiter.given, &t) == ST_CLOSED:
+        waiter.line.has_given = False
+        if self.accept(&waiter.line.given, &t) == ST_CLOSED:
             self.refuse(ST_CLOSED)
         return handle_of(self.queue_, &t)
 
@@ -402,29 +446,49 @@ cdef class Subscription:
         cdef core *q = self.s.q
         cdef debts d
         cdef uint32_t was
-        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        clear_debts(&d)
         lock_order(q)
-        was = mt_waitlist_leave(&self.s.waiters, &waiter.w)
+        was = mt_waitlist_leave(&self.s.waiters, &waiter.line.w)
         if was == MT_WAITER_NOTIFIED:
             if self.s.notified > 0:
                 self.s.notified -= 1
-            if waiter.has_given:
-                ordered_release(q, waiter.given.e, waiter.given.delivery, 0, &d)
+            if waiter.line.has_given:
+                ordered_release(q, waiter.line.given.e, waiter.line.given.delivery, 0, &d)
             else:
                 ordered_wake_many(q, 1, &d)
         ordered_relist(q, &self.s)
         unlock_order(q)
-        if waiter.has_given:
-            waiter.has_given = False
-            forget_taken(&waiter.given)
+        if waiter.line.has_given:
+            waiter.line.has_given = False
+            forget_taken(&waiter.line.given)
         self.queue_.settle(&d)
         if was == MT_WAITER_QUEUED:
             Py_DECREF(waiter)
 
-    def _lost(self):
+    def _waiter(self, loop):
+        cdef EntryWaiter w = EntryWaiter(loop, None)
+        w.sub = self
+        return w
+
+    cdef void lost(self, EntryWaiter waiter) noexcept:
         """The loop of a waiter that was woken is closed."""
-        self.count_back()
-        self.pass_on()
+        cdef core *q = self.s.q
+        cdef debts d
+        cdef bint given = waiter.line.has_given
+        clear_debts(&d)
+        waiter.line.has_given = False
+        lock_order(q)
+        if self.s.notified > 0:
+            self.s.notified -= 1
+        ordered_relist(q, &self.s)
+        if given:
+            ordered_release(q, waiter.line.given.e, waiter.line.given.delivery, 0, &d)
+        else:
+            ordered_wake_many(q, 1, &d)
+        unlock_order(q)
+        if given:
+            forget_taken(&waiter.line.given)
+        self.queue_.settle(&d)
 
     # --------------------------------------------------------------------------------------------------------- iteration
     def __iter__(self):
@@ -463,7 +527,7 @@ cdef class Subscription:
         cdef entry *e
         cdef bint last = False
         cdef int64_t n = 0
-        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        clear_debts(&d)
         lock_order(q)
         if h.e.owner == s and h.delivery and mt_word_held_by(mt_entry_word(&h.e.word), h.delivery):
             while not last:
@@ -483,7 +547,7 @@ cdef class Subscription:
     @property
     def prefetch(self):
         """Entries it may hold unacked, 0 = no limit. May be assigned."""
-        return self.s.limit if self.credit is None else self.credit.limit()
+        return self.s.limit if self.credit is None else self.credit.get_limit()
 
     @prefetch.setter
     def prefetch(self, value):
@@ -493,7 +557,7 @@ cdef class Subscription:
             raise ValueError(f"prefetch={value!r}: expected an int >= 0 (0: no limit)")
         if self.credit is not None:
             raise ValueError("prefetch of a Consumer's subscription: the Consumer has one credit for all")
-        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        clear_debts(&d)
         lock_order(self.s.q)
         ordered_set_limit(self.s.q, &self.s, limit, &d)
         unlock_order(self.s.q)
@@ -506,7 +570,7 @@ cdef class Subscription:
 
     cdef int set_suspended(self, bint suspended) except -1:
         cdef debts d
-        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        clear_debts(&d)
         lock_order(self.s.q)
         ordered_set_suspended(self.s.q, &self.s, suspended, &d)
         unlock_order(self.s.q)
@@ -549,7 +613,7 @@ cdef class Subscription:
         cdef debts d
         if not self.open:
             return
-        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        clear_debts(&d)
         lock_order(self.s.q)
         ordered_unsubscribe(self.s.q, &self.s, &d)
         unlock_order(self.s.q)
@@ -597,16 +661,6 @@ cdef inline bint ordered_nothing_left(core *q, sub *s) noexcept nogil:
 
 
 @cython.final
-cdef class Credit:
-    """What the subscriptions of one Consumer share."""
-    cdef pool p
-
-    cdef int64_t limit(self) noexcept:
-        # relaxed because: a figure
-        return mt_load_relaxed_i64(&self.p.limit)
-
-
-@cython.final
 cdef class Browser:
     """What EntryQueue.browse() returns."""
     cdef EntryQueue queue_
@@ -648,41 +702,3 @@ cdef class Browser:
             self.stop()
             raise StopIteration
         return handle_of(self.queue_, &t)
-
-
-for closed_type in (Entry, Extra, Subscription, Credit, Browser):
-    mt_patch_new(<PyTypeObject *>closed_type)
-del closed_type
-
-
-# ------------------------------------------------------------------------------------------------------------------ fork
-def _after_fork_in_child():
-    forget_other_threads(this_thread())
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-# ------------------------------------------------------------------------------------------------------------ priorities
-cdef class PriorityEntryQueue(EntryQueue):
-    """As many strict FIFOs as `levels`, highest first.
-
-    Priorities map to levels as AMQP 0-10 and JMS say: bigger is more urgent, fewer levels fold the middle ones first. An arrival ahead of a
-    subscription's pointer moves that pointer back. mapping="direct": level = min(max(p, 0), levels - 1).
-    ValueError: levels < 1, an unknown mapping."""
-    def __init__(self, name="", *, levels=10, mapping="jms", **options):
-        cdef int64_t n = int_argument("levels", levels, "an int from 1 to 65535")
-        if not 1 <= n <= 65535:
-            raise ValueError(f"levels={levels!r}: expected an int from 1 to 65535")
-        if mapping not in ("jms", "direct"):
-            raise ValueError(f"mapping={mapping!r}: expected 'jms' or 'direct'")
-        EntryQueue.__init__(self, name, **options)
-        self.q.mapping = 5 - (n + 1) // 2 if mapping == "jms" else 0
-        if not make_levels(self.q, <uint32_t>n):
-            raise MemoryError
-
-    @property
-    def levels(self):
-        """How many strict FIFOs."""
-        return self.q.nlevels

@@ -22,7 +22,8 @@ Rules of this layer
 cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t, uint64_t, uintptr_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy, memmove
 
 from manytail._wait cimport (
     MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
@@ -33,11 +34,16 @@ from manytail._wait cimport (
 )
 
 import enum
+import heapq
+import itertools
 import math
 import os
 import sys
+import threading
+import weakref
 from collections.abc import Mapping
 from operator import index
+from queue import SimpleQueue
 from types import GenericAlias, MappingProxyType
 from typing import NamedTuple
 
@@ -143,6 +149,8 @@ cdef object NO_HEADERS = MappingProxyType({})
 cdef class EntryQueue
 cdef class Subscription
 cdef class Entry
+cdef class Credit
+cdef class Consumer
 
 
 # --------------------------------------------------------------------------------------------------------------- arguments
@@ -316,7 +324,7 @@ cdef class Entry:
         cdef core *q = self.q.q
         if self.delivery == 0 or not mt_entry_dequeue(&self.e.word, self.delivery):
             return False
-        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        clear_debts(&d)
         mt_point()
         lock_order(q)
         ordered_let_go(q, self.e, &d)
@@ -337,7 +345,7 @@ cdef class Entry:
         cdef bint done = False
         if self.delivery == 0 or not mt_word_held_by(mt_entry_word(&self.e.word), self.delivery):
             return False
-        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        clear_debts(&d)
         lock_order(q)
         if span and not ordered_reserve_timer(q, self.e):
             unlock_order(q)
@@ -357,11 +365,13 @@ cdef class Entry:
         cdef core *q = self.q.q
         if self.delivery == 0 or not mt_entry_unlock(&self.e.word, self.delivery):
             return False
-        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        clear_debts(&d)
         lock_order(q)
         ordered_unlocked(q, self.e, &d)
         unlock_order(q)
         self.q.settle(&d)
+        if unlikely(q.timers.n != 0):
+            self.q.watch()
         return True
 
     @cython.binding(False)
@@ -425,8 +435,7 @@ cdef class EntryQueue:
     cdef double resume_at
     cdef bint plain             # prepare() and place() have nothing to add
     cdef bint in_use
-    cdef public int64_t _watched
-    cdef dict letters_running   # thread -> how deep it is inside our dead_letter callable
+    cdef object key             # of a sorted or last-value queue
     cdef object __weakref__
 
     def __cinit__(self, *args, **options):
@@ -434,7 +443,6 @@ cdef class EntryQueue:
         if self.q == NULL:
             raise MemoryError
         self.plain = True
-        self.letters_running = {}
 
     def __init__(self, name="", *, maxsize=0, overflow="block", resume_at=0.8, ttl=None, max_deliveries=0, dead_letter=None, groups=None):
         if self.in_use or self.q.nsubs or self.q.nseq:
@@ -502,7 +510,7 @@ cdef class EntryQueue:
         cdef debts d
         cdef core *q = self.q
         cdef int64_t mark = min(<int64_t>math.floor(self.resume_at * maxsize), maxsize - 1) if maxsize > 0 else 0
-        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        clear_debts(&d)
         lock_order(q)
         if maxsize > q.maxsize or maxsize <= 0:
             q.stopped = False
@@ -604,7 +612,7 @@ cdef class EntryQueue:
     cdef int discard(self, entry *e) except -1:
         """Release an entry that was not admitted."""
         cdef debts d
-        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        clear_debts(&d)
         if e.more != NULL and (e.more.group != NULL or e.more.slot != NULL):
             lock_order(self.q)
             if e.more.group != NULL:
@@ -625,13 +633,10 @@ cdef class EntryQueue:
         cdef int r
         cdef core *q = self.q
         if want_handle:
-            mt_entry_keep(e)
+            keep_for_handle(e)
             ordered_note(&t, e, 0)
-            Py_INCREF_raw(<PyObject *>t.item)
-            if t.extra != NULL:
-                Py_INCREF_raw(<PyObject *>t.extra)
         while True:
-            d.wake, d.dead, d.keys = NULL, NULL, NULL
+            clear_debts(&d)
             lock_order(q)
             ordered_look_at_clock(q, &d)
             r = self.ordered_admit(e, &d, False)
@@ -645,7 +650,7 @@ cdef class EntryQueue:
                     self.prepare(e, <object>e.item)
                     continue
                 if r == MT_FULL and deadline != ONCE and q.overflow == OVERFLOW_BLOCK:
-                    r = self.wait_for_room(deadline)
+                    r = self.wait_for_room(e, deadline)
                     if r == MT_OK:
                         continue
                 self.refuse_put(r)
@@ -703,17 +708,17 @@ cdef class EntryQueue:
             raise MemoryError
         raise Full
 
-    cdef int wait_for_room(self, int64_t deadline) except? -1:
+    cdef int wait_for_room(self, entry *e, int64_t deadline) except? -1:
         cdef mt_waiter w
         cdef core *q = self.q
         cdef int r
         cdef debts d
-        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        clear_debts(&d)
         r = waiter_open(&w)
         if r != MT_OK:
             return r
         lock_order(q)
-        if q.shut or not ordered_full(q):
+        if q.shut or not ordered_full(q) or slot_replaces(e):
             unlock_order(q)
             waiter_close(&w)
             return MT_OK
@@ -736,7 +741,103 @@ cdef class EntryQueue:
         return r
 
     cdef object put_immediate(self, item, block, timeout, headers, priority, ttl, delay, group, origin):
-        raise NotImplementedError
+        cdef int64_t deadline = deadline_from(block, timeout)
+        cdef entry *e
+        cdef verdicts v
+        if span_argument("delay", delay, True):
+            raise ValueError(f"delay={delay!r}: an entry that is to be handed over now (immediate=True) cannot be held")
+        e = self.make(item, headers, priority, ttl, ZERO, group, origin)
+        v.n, v.room, v.items = 0, 0, NULL
+        try:
+            return self.hand_over(e, deadline, &v)
+        finally:
+            free(v.items)
+
+    cdef object hand_over(self, entry *e, int64_t deadline, verdicts *v):
+        """e goes to a waiter, or nowhere. It is not linked before it is certain who gets it, so nobody else can see it."""
+        cdef core *q = self.q
+        cdef debts d
+        cdef taken t
+        cdef int r
+        keep_for_handle(e)
+        ordered_note(&t, e, 0)
+        try:
+            while True:
+                clear_debts(&d)
+                lock_order(q)
+                ordered_look_at_clock(q, &d)
+                r = self.ordered_hand_over(e, v, &d)
+                unlock_order(q)
+                self.settle(&d)
+                if r == MT_OK:
+                    break
+                if r == ST_DENIED:
+                    self.discard(e)
+                    forget_taken(&t)
+                    return None
+                if r == ST_SLOW:
+                    self.ask_waiting(e, v)
+                elif r == MT_EMPTY:
+                    self.prepare(e, <object>e.item)
+                elif r == MT_FULL and deadline != ONCE and q.overflow == OVERFLOW_BLOCK and self.wait_for_room(e, deadline) == MT_OK:
+                    continue
+                else:
+                    self.refuse_put(r)
+        except BaseException:
+            self.discard(e)
+            forget_taken(&t)
+            raise
+        return handle_of(self, &t)
+
+    cdef int ordered_hand_over(self, entry *e, verdicts *v, debts *d) noexcept nogil:
+        """MT_OK; ST_DENIED: nobody waits for it; ST_SLOW: a selector has to be asked first; or as ordered_admit."""
+        cdef core *q = self.q
+        cdef sub *s = NULL
+        cdef uint32_t delivery
+        cdef int r
+        if q.shut:
+            return MT_SHUTDOWN
+        if ordered_full(q) and not slot_replaces(e) and not self.ordered_in_letter():
+            return MT_FULL
+        r = ordered_find_waiting(q, e, v, &s)
+        if r != MT_OK:
+            return r
+        if e.more != NULL and not mt_timers_reserve(&q.timers, q.timers.n + 1):
+            return MT_NOMEM
+        r = self.place(e, d)
+        if r != MT_OK:
+            return r
+        q.available += 1                # for no moment that anybody could see: the lock is held
+        if e.more != NULL and e.more.slot != NULL:
+            slot_joined(q, e, d)
+        ordered_count_in(q, e)
+        delivery = ordered_acquire(q, s, e)
+        ordered_give(q, s, e, delivery, d)
+        ordered_after_get(q, s, d)
+        if q.overflow == OVERFLOW_DROP and q.maxsize > 0 and depth_of(q) > q.maxsize and not self.ordered_in_letter():
+            ordered_make_room(q, e, d)
+        return MT_OK
+
+    cdef int ask_waiting(self, entry *e, verdicts *v) except -1:
+        """Ask the selectors of the subscriptions that e may suit, without the lock."""
+        cdef taken t
+        cdef Entry h
+        cdef int64_t i
+        cdef bint ok
+        keep_for_handle(e)
+        ordered_note(&t, e, 0)
+        h = handle_of(self, &t)
+        lock_order(self.q)
+        ok = ordered_unasked(self.q, e, v)
+        unlock_order(self.q)
+        if not ok:
+            raise MemoryError
+        for i in range(v.n):
+            if v.items[i].selector != NULL:
+                selector = mt_owned(v.items[i].selector)
+                v.items[i].selector = NULL
+                v.items[i].wants = judge(self, selector, h)
+        return 0
 
     def put_many(self, items, block=True, timeout=None, **options):
         """Put each item of an iterable, with the same options; how many. On Full, ShutDown or KeyboardInterrupt `.count` of the exception says
@@ -797,7 +898,7 @@ cdef class EntryQueue:
 
     def _pass_room_on(self):
         cdef debts d
-        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        clear_debts(&d)
         lock_order(self.q)
         ordered_room(self.q, &d)
         unlock_order(self.q)
@@ -816,6 +917,14 @@ cdef class EntryQueue:
                 self.bury_all(e)
         if unlikely(d.keys != NULL):
             release_keys(d.keys)
+        if unlikely(d.quiet):
+            self.settle_timer()
+
+    cdef void settle_timer(self) noexcept:
+        try:
+            self.watch()
+        except BaseException as problem:
+            unraisable(problem, self, "the shared timer")
 
     cdef void bury_all(self, entry *chain) noexcept:
         """In the order in which they died."""
@@ -844,11 +953,8 @@ cdef class EntryQueue:
                 x = None if e.extra == NULL else <Extra>e.extra
                 (<EntryQueue>self.letter).put_dead(<object>e.item, None if x is None else x.headers, e.priority, None if x is None else x.group)
                 return
-            mt_entry_keep(e)
+            keep_for_handle(e)
             ordered_note(&t, e, 0)
-            Py_INCREF_raw(<PyObject *>t.item)
-            if t.extra != NULL:
-                Py_INCREF_raw(<PyObject *>t.extra)
             handle = handle_of(self, &t)
             enter_letter(self.q, &here)
             try:
@@ -876,7 +982,7 @@ cdef class EntryQueue:
             while r == MT_EMPTY:
                 if not self.plain:
                     self.prepare(e, item)
-                d.wake, d.dead, d.keys = NULL, NULL, NULL
+                clear_debts(&d)
                 lock_order(self.q)
                 r = self.ordered_admit(e, &d, True)
                 unlock_order(self.q)
@@ -891,7 +997,7 @@ cdef class EntryQueue:
     cdef int give_back(self, taken *t) except -1:
         """Release a delivery that nobody will get."""
         cdef debts d
-        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        clear_debts(&d)
         lock_order(self.q)
         ordered_release(self.q, t.e, t.delivery, 0, &d)
         unlock_order(self.q)
@@ -909,7 +1015,7 @@ cdef class EntryQueue:
         cdef debts d
         if fresh == NULL:
             raise MemoryError
-        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        clear_debts(&d)
         fresh.hash = h
         fresh.refs = 1
         try:
@@ -954,6 +1060,20 @@ cdef class EntryQueue:
             free(tried)
             self.settle(&d)
 
+    cdef void drop_all(self) noexcept:
+        """For the garbage collector: no entry is left, no dead letter gets them."""
+        cdef debts d
+        cdef uint32_t i
+        clear_debts(&d)
+        lock_order(self.q)
+        self.q.letters = False
+        for i in range(self.q.nlevels):
+            while self.q.lists[i].first != NULL:
+                clear_entry(self.q, self.q.lists[i].first, &d)
+        unlock_order(self.q)
+        self.settle(&d)
+        self.letter = None
+
     # ----------------------------------------------------------------------------------------------------- subscriptions
     def subscribe(self, *, prefetch=0, selector=None, browse=False, exclusive=False, priority=0, start="oldest", origin=None):
         """A new subscription: a pointer into this queue's order.
@@ -966,7 +1086,7 @@ cdef class EntryQueue:
         return self.new_subscription(int_argument("prefetch", prefetch, "an int >= 0 (0: no limit)"), selector, bool(browse), bool(exclusive),
                                      int_argument("priority", priority, "an int (bigger goes first)"), start, origin, None)
 
-    cdef Subscription new_subscription(self, int64_t prefetch, selector, bint browse, bint exclusive, int64_t priority, start, origin, consumer):
+    cdef Subscription new_subscription(self, int64_t prefetch, selector, bint browse, bint exclusive, int64_t priority, start, origin, Credit credit):
         cdef Subscription it = Subscription.__new__(Subscription)
         cdef sub *s = &it.s
         cdef int r
@@ -982,6 +1102,9 @@ cdef class EntryQueue:
         it.queue_ = self
         it.selector = selector
         it.origin = origin
+        if credit is not None:
+            it.credit = credit
+            s.pool = &credit.p
         s.q = self.q
         s.browse = browse
         s.exclusive = exclusive
@@ -1034,7 +1157,7 @@ cdef class EntryQueue:
         """Remove AVAILABLE, HELD and unlocked entries, which go to no dead letter; how many."""
         cdef debts d
         cdef int64_t n
-        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        clear_debts(&d)
         lock_order(self.q)
         n = ordered_kill_all(self.q, PURGED, True, &d)
         unlock_order(self.q)
@@ -1045,7 +1168,7 @@ cdef class EntryQueue:
         cdef debts d
         if self.q.timers.n == 0:
             return 0
-        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        clear_debts(&d)
         lock_order(self.q)
         ordered_tend(self.q, mt_now_ns(), &d)
         unlock_order(self.q)
@@ -1055,11 +1178,34 @@ cdef class EntryQueue:
     def maintain(self):
         """Expire and un-hold what is due. A shared timer calls it while entries with a ttl or delay exist."""
         self.tend()
-        if self.q.timers.n:
-            self.watch()
+        self.watch()
+
+    cdef int look_due(self) except -1:
+        """The shared timer: a time that it was asked to watch has come."""
+        lock_order(self.q)
+        self.q.watched = 0
+        unlock_order(self.q)
+        self.maintain()
+        return 0
 
     cdef int watch(self) except -1:
-        """Have the shared timer look at the next due time."""
+        """Have the shared timer look at the next due time, if it does not look before that anyhow. When nothing is due any more, but the
+        timer would wait long for it, have it look within a second, so that it may end."""
+        cdef core *q = self.q
+        cdef int64_t when, now
+        lock_order(q)
+        if q.timers.n:
+            when = q.timers.items[0].when
+        else:
+            now = mt_now_coarse_ns()
+            when = now + 1000000000 if q.watched > now + 1000000000 else 0
+        if when and (q.watched == 0 or when < q.watched):
+            q.watched = when
+        else:
+            when = 0
+        unlock_order(q)
+        if when:
+            watch_shielded(self, when)
         return 0
 
     def shutdown(self, immediate=False):
@@ -1067,7 +1213,7 @@ cdef class EntryQueue:
         reject still work and a released entry can be got. immediate: AVAILABLE and HELD entries, and whatever is released
         later, go to the dead letter (DELETED) or are dropped. Wakes everybody."""
         cdef debts d
-        d.wake, d.dead, d.keys = NULL, NULL, NULL
+        clear_debts(&d)
         lock_order(self.q)
         ordered_shutdown(self.q, bool(immediate), &d)
         unlock_order(self.q)
@@ -1096,6 +1242,16 @@ cdef object ZERO = 0.0         # the very objects that are put()'s defaults: equ
 cdef object FOUR = 4
 
 
+cdef int watch_shielded(EntryQueue it, int64_t when) except -1:
+    """An interrupt in here is for the caller's next instruction: what it has put is in."""
+    try:
+        timer.watch(when, it)
+    except KeyboardInterrupt:
+        PyErr_SetInterrupt()
+        timer.watch(when, it)
+    return 0
+
+
 cdef tuple many_options(dict options):
     cdef dict left = dict(options)
     given = (left.pop("headers", None), left.pop("priority", 4), left.pop("ttl", None), left.pop("delay", 0.0), left.pop("group", None),
@@ -1122,11 +1278,11 @@ cdef void unraisable(object problem, object where, str what) noexcept:
 
 
 cdef int report(object problem, object where, str what) except -1:
-    sys.unraisablehook(Unraisable(type(problem), problem, problem.__traceback__, f"Exception ignored in {what}", where))
+    sys.unraisablehook(_Unraisable(type(problem), problem, problem.__traceback__, f"Exception ignored in {what}", where))
     return 0
 
 
-class Unraisable(NamedTuple):
+class _Unraisable(NamedTuple):
     """What sys.unraisablehook is given."""
 
     exc_type: type
@@ -1149,7 +1305,13 @@ cdef inline void release_entry(entry *e) noexcept:
     """Give up what a dead entry had, and the list's reference to it."""
     cdef PyObject *item = <PyObject *>e.item
     cdef PyObject *extra = <PyObject *>e.extra
+    cdef PyObject *key = NULL
+    if e.more != NULL and e.more.key != NULL:
+        key = <PyObject *>e.more.key
+        e.more.key = NULL
     mt_entry_drop(e)
+    if key != NULL:
+        Py_DECREF_raw(key)
     Py_DECREF_raw(item)
     if extra != NULL:
         Py_DECREF_raw(extra)
@@ -1164,4 +1326,8 @@ cdef void release_keys(keyrec *k) noexcept:
         k = following
 
 
+include "_en_time.pxi"
 include "_en_subscriptions.pxi"
+include "_en_orders.pxi"
+include "_en_consumers.pxi"
+include "_en_gc.pxi"

@@ -1,0 +1,621 @@
+# Consumers: one consumer over several queues. It waits in the wait lists of all its subscriptions at once, and in that of its credit, with
+# one Tap in each; whichever is notified first opens the Gate that they share. Afterwards it leaves all lists and passes on the wake-ups
+# that it has no use for.
+
+@cython.final
+cdef class Credit:
+    """What the subscriptions of one Consumer share: how many entries they may hold together, and who waits."""
+    cdef pool p
+    cdef object nothing         # makes it a type that the garbage collector knows
+
+    cdef int64_t get_limit(self) noexcept:
+        return mt_load_relaxed_i64(&self.p.limit)       # relaxed because: a figure
+
+    cdef int64_t version(self) noexcept:
+        cdef int64_t now
+        lock_pool(&self.p)
+        now = self.p.version
+        unlock_pool(&self.p)
+        return now
+
+    cdef int notify(self) except -1:
+        cdef debts d
+        clear_debts(&d)
+        pool_notify(&self.p, &d)
+        post_chain(d.wake)
+        return 0
+
+
+class _NoLoop:
+    """For waiters that are no coroutine's."""
+
+    def create_future(self):
+        return None
+
+
+cdef object NO_LOOP = _NoLoop()
+
+
+cdef class Gate:
+    """Opens once, at the first wake-up of any of its taps."""
+    cdef mt_waiter w            # a thread's, to park on
+    cdef bint threaded
+    cdef mt_atomic_u32 opened
+    cdef object loop
+    cdef readonly object future
+    cdef object listener
+    cdef list taps
+    cdef Credit credit
+
+    def __dealloc__(self):
+        if self.threaded:
+            waiter_close(&self.w)
+
+    cdef void open(self) noexcept:
+        # pairs with: itself in other threads: only the first opens
+        if mt_xchg_seq_cst_u32(&self.opened, 1):
+            return
+        if self.threaded:
+            self.w.next = NULL
+            post_chain(&self.w)
+            return
+        try:
+            if self.listener is not None:
+                self.listener.submit()
+            else:
+                self.loop.call_soon_threadsafe(_set_done, self.future)
+        except RuntimeError:            # the loop is closed
+            leave_all(self, None, True)
+        except KeyboardInterrupt:       # belongs to the caller's next instruction
+            PyErr_SetInterrupt()
+            leave_all(self, None, True)
+
+
+@cython.final
+cdef class Tap(EntryWaiter):
+    """A Gate's place in one wait list; `sub` is None in that of the credit."""
+    cdef Gate gate
+
+    cdef void post(self) noexcept:
+        self.gate.open()
+
+
+cdef Gate new_gate(Credit credit, bint threaded, loop, listener):
+    cdef Gate g = Gate.__new__(Gate)
+    g.credit = credit
+    g.taps = []
+    g.loop = loop
+    g.listener = listener
+    if threaded:
+        if waiter_open(&g.w) != MT_OK:
+            raise MemoryError
+        g.threaded = True
+    elif loop is not None:
+        g.future = loop.create_future()
+    return g
+
+
+cdef bint enter_all(Gate g, list subs, list tickets, int64_t version) except -1:
+    """Into every list, unless something has happened there since it was looked at: then into none. Whether it waits now."""
+    cdef Subscription s
+    cdef Tap t
+    cdef Py_ssize_t i
+    cdef bint quiet
+    t = new_tap(g, None)
+    lock_pool(&g.credit.p)
+    quiet = g.credit.p.version == version
+    if quiet:
+        Py_INCREF(t)
+        mt_waitlist_push(&g.credit.p.waiters, &t.line.w)
+    unlock_pool(&g.credit.p)
+    if not quiet:
+        return False
+    g.taps.append(t)
+    for i in range(len(subs)):
+        s = subs[i]
+        t = new_tap(g, s)
+        if not s._enrol(t, tickets[i]):
+            leave_all(g, None, False)
+            return False
+        g.taps.append(t)
+    return True
+
+
+cdef Tap new_tap(Gate g, Subscription s):
+    cdef Tap t = Tap(NO_LOOP, None)
+    t.gate = g
+    t.sub = s
+    return t
+
+
+cdef void leave_all(Gate g, list useful, bint pass_on) noexcept:
+    """Out of every list. An entry that was handed over is appended to `useful` (None: it is released); a wake-up is passed on if it
+    is of no use here."""
+    cdef list taps = g.taps
+    cdef Tap t
+    g.taps = []
+    for t in taps:
+        if t.sub is None:
+            leave_pool(g.credit, t)
+        else:
+            leave_sub(t, useful, pass_on)
+
+
+cdef void leave_pool(Credit credit, Tap t) noexcept:
+    cdef uint32_t was
+    lock_pool(&credit.p)
+    was = mt_waitlist_leave(&credit.p.waiters, &t.line.w)
+    unlock_pool(&credit.p)
+    if was == MT_WAITER_QUEUED:
+        Py_DECREF(t)
+
+
+cdef void leave_sub(Tap t, list useful, bint pass_on) noexcept:
+    cdef Subscription s = t.sub
+    cdef core *q = s.s.q
+    cdef debts d
+    cdef uint32_t was
+    cdef bint given
+    clear_debts(&d)
+    lock_order(q)
+    was = mt_waitlist_leave(&s.s.waiters, &t.line.w)
+    given = t.line.has_given
+    t.line.has_given = False
+    if was == MT_WAITER_NOTIFIED:
+        if s.s.notified > 0:
+            s.s.notified -= 1
+        if given and useful is None:
+            ordered_release(q, t.line.given.e, t.line.given.delivery, 0, &d)
+        elif not given and pass_on:
+            ordered_wake_many(q, 1, &d)
+    ordered_relist(q, &s.s)
+    unlock_order(q)
+    s.queue_.settle(&d)
+    if was == MT_WAITER_QUEUED:
+        Py_DECREF(t)
+    if not given:
+        return
+    if useful is None:
+        forget_taken(&t.line.given)
+    else:
+        keep_given(s, &t.line.given, useful)
+
+
+cdef void keep_given(Subscription s, taken *t, list useful) noexcept:
+    try:
+        useful.append(handle_of(s.queue_, t))
+    except BaseException as problem:        # no memory
+        unraisable(problem, s, "a handed over entry")
+
+
+cdef object try_all(list subs, int64_t *turn, list tickets, Consumer owner):
+    """One entry, or None: then tickets are what the queues' counts of events were. ShutDown when all of them would raise it."""
+    cdef Subscription s
+    cdef taken t
+    cdef int64_t ticket = 0
+    cdef Py_ssize_t n = len(subs), k, i
+    cdef int r = MT_EMPTY, live = 0
+    tickets[:] = [None] * n
+    for k in range(n):
+        i = (turn[0] + k) % n
+        s = subs[i]
+        r = s.take(&t, &ticket)
+        if r == MT_OK:
+            turn[0] = i + 1
+            return handle_of(s.queue_, &t)
+        if r == ST_CLOSED and owner is None:
+            s.refuse(r)
+        tickets[i] = ticket
+        live += r != MT_SHUTDOWN
+    if n and not live:
+        (<Subscription>subs[0]).refuse(MT_SHUTDOWN)
+    return None
+
+
+cdef object get_from(Credit credit, list subs, Consumer owner, int64_t deadline):
+    """get of a Consumer, or of one of its subscriptions."""
+    cdef int64_t turn = 0, version
+    cdef list tickets = [], given = []
+    cdef Gate g
+    cdef int r
+    while True:
+        version = credit.version()
+        if owner is not None:
+            subs = owner.usable()
+            if owner.stash:
+                return owner.stash.pop(0)
+        found = try_all(subs, &turn if owner is None else &owner.turn, tickets, owner)
+        if found is not None:
+            return found
+        if deadline == ONCE:
+            raise Empty
+        g = new_gate(credit, True, None, None)
+        if not enter_all(g, subs, tickets, version):
+            continue
+        r = waiter_park(&g.w, deadline, True)
+        leave_all(g, None if r == MT_INTERRUPTED else given, r == MT_INTERRUPTED)
+        if r == MT_INTERRUPTED:
+            return raise_pending()
+        if given:
+            return first_given(owner, given)
+        found = try_all(subs, &turn if owner is None else &owner.turn, tickets, owner)
+        pass_on_all(subs)
+        if found is not None:
+            return found
+        if r == MT_TIMEOUT:
+            raise Empty
+
+
+cdef object first_given(Consumer owner, list given):
+    """Handed over entries: one is returned now, others by the next calls."""
+    if owner is not None and len(given) > 1:
+        owner.stash.extend(given[1:])
+        owner.credit.notify()
+    return given[0]
+
+
+cdef int pass_on_all(list subs) except -1:
+    """Wake-ups that came from several queues at once: whoever else waits there looks again."""
+    cdef Subscription s
+    for s in subs:
+        if s.s.q.available and s.s.q.nwaiting:
+            s.pass_on()
+    return 0
+
+
+async def _aget_from(credit, subs, owner):
+    """aget of a Consumer, or of one of its subscriptions."""
+    while True:
+        found, gate = _begin_aget(credit, subs, owner)
+        if gate is None:
+            if found is not None:
+                return found[0]
+            continue
+        try:
+            await gate.future
+        except BaseException:
+            leave_all(gate, None, True)
+            raise
+        found = _end_aget(gate, owner)
+        if found:
+            return found[0]
+
+
+def _begin_aget(Credit credit, list subs, Consumer owner):
+    cdef int64_t turn = 0, version = credit.version()
+    cdef list tickets = []
+    cdef Gate g
+    if owner is not None:
+        subs = owner.usable()
+        if owner.stash:
+            return [owner.stash.pop(0)], None
+    found = try_all(subs, &turn if owner is None else &owner.turn, tickets, owner)
+    if found is not None:
+        pass_on_all(subs)
+        return [found], None
+    g = new_gate(credit, False, running_loop(), None)
+    if not enter_all(g, subs, tickets, version):
+        return None, None
+    return None, g
+
+
+def _end_aget(Gate g, Consumer owner):
+    cdef list given = []
+    leave_all(g, given, False)
+    if given:
+        first_given(owner, given)
+    return given
+
+
+cdef object raise_pending():
+    """An exception of a signal handler is set."""
+    raise_it()
+
+
+cdef int raise_it() except -1:
+    return -1
+
+
+@cython.final
+cdef class Consumer:
+    """One consumer over several queues: blocks on all of them, takes one entry per queue and turn, has one credit for all.
+
+    prefetch: entries it may hold unacked over all its queues, 0 = no limit. priority: of all its subscriptions, bigger first.
+    A context manager and an iterator. Collected unclosed, it closes itself with a ResourceWarning.
+    ValueError: prefetch < 0. Source: the ConsumerTarget of Qpid's consumer-queue design.
+
+    >>> a, b = EntryQueue("a"), EntryQueue("b")
+    >>> with Consumer() as both:
+    ...     sub_a, sub_b = both.subscribe(a), both.subscribe(b)
+    ...     a.put(1), a.put(2), b.put(3)
+    ...     [both.get().item for _ in range(3)]
+    (<Entry ...>, <Entry ...>, <Entry ...>)
+    [1, 3, 2]
+    """
+    cdef Credit credit
+    cdef list subs
+    cdef list stash             # entries that were handed over while another one was returned
+    cdef int64_t priority
+    cdef int64_t turn
+    cdef bint closed_
+    cdef bint started
+    cdef object listener
+    cdef object __weakref__
+
+    def __cinit__(self, *args, **options):
+        self.credit = Credit.__new__(Credit)
+        self.subs = []
+        self.stash = []
+
+    def __init__(self, *, prefetch=0, priority=0):
+        cdef int64_t limit = int_argument("prefetch", prefetch, "an int >= 0 (0: no limit)")
+        if limit < 0:
+            raise ValueError(f"prefetch={prefetch!r}: expected an int >= 0 (0: no limit)")
+        self.priority = int_argument("priority", priority, "an int (bigger goes first)")
+        mt_store_relaxed_i64(&self.credit.p.limit, limit)       # relaxed because: nobody else has it yet
+        self.started = True
+
+    def __del__(self):
+        if self.started and not self.closed_:
+            try:
+                PyErr_ResourceWarning(self, 1, "unclosed Consumer of %zd queues: it releases the entries that it holds",
+                                      <Py_ssize_t>len(self.subs))
+            finally:
+                self.close()
+
+    __class_getitem__ = classmethod(GenericAlias)
+
+    def __reduce__(self):
+        raise unpicklable(self)
+
+    def __repr__(self):
+        return f"<Consumer of {len(self.subs)} queues, {self.unacked} unacked{', closed' if self.closed_ else ''}>"
+
+    cdef int check_open(self) except -1:
+        if self.closed_:
+            raise ClosedError("the consumer is closed")
+        return 0
+
+    cdef list usable(self):
+        """Its open subscriptions."""
+        cdef Subscription s
+        self.check_open()
+        if self.listener is not None:
+            raise ClosedError("the consumer listens: its entries go to the callback")
+        return self.open_subs()
+
+    cdef list open_subs(self):
+        cdef Subscription s
+        found = [s for s in self.subs if not s.s.closed]
+        if len(found) < len(self.subs):
+            self.subs[:] = found
+        return found
+
+    def subscribe(self, queue, **options):
+        """A subscription of this consumer to one more queue; options as EntryQueue.subscribe, but prefetch and priority, which are the
+        consumer's own."""
+        if not isinstance(queue, EntryQueue):
+            raise TypeError(f"queue={queue!r}: expected an EntryQueue, not {type(queue).__name__}")
+        self.check_open()
+        given = subscribe_options(options)
+        it = (<EntryQueue>queue).new_subscription(0, given[0], given[1], given[2], self.priority, given[3], given[4], self.credit)
+        self.subs.append(it)
+        if self.closed_:
+            it.close()
+            self.check_open()
+        self.credit.notify()
+        return it
+
+    def get(self, block=True, timeout=None):
+        """The next entry of its queues, in turn; waits for one if need be, also while it has no queue.
+
+        Empty: nothing came in time. ShutDown: all its queues are shut down and drained. ClosedError: closed, or it listens."""
+        return get_from(self.credit, None, self, deadline_from(block, timeout))
+
+    def get_many(self, max_items, block=True, timeout=None):
+        """Up to max_items entries: waits for the first as get does, then takes what is there. max_items <= 0: [] at once."""
+        cdef int64_t n = int_argument("max_items", max_items, "an int")
+        cdef list out
+        if n <= 0:
+            return []
+        out = [self.get(block, timeout)]
+        while len(out) < n:
+            try:
+                out.append(self.get(False))
+            except (Empty, ShutDown, ClosedError):
+                break
+        return out
+
+    async def aget(self):
+        """get for coroutines, on any event loop. Cancelling it loses no entry and passes its wake-up on."""
+        return await _aget_from(self.credit, None, self)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        try:
+            return self.get()
+        except (ShutDown, ClosedError):
+            raise StopIteration from None
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        try:
+            return await self.aget()
+        except (ShutDown, ClosedError):
+            raise StopAsyncIteration from None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.close()
+
+    def listen(self, callback, *, executor):
+        """Call callback(entry) for every entry, one call at a time, on the executor (it needs submit()). The callback acks; if it raises, the
+        entry is released if it is still held and sys.unraisablehook is called. get raises ClosedError from now on. Once all its
+        queues are shut down and drained, or close() was called, it ends.
+        TypeError: callback is not callable. ClosedError: closed, or it listens already."""
+        if not callable(callback):
+            raise TypeError(f"callback={callback!r}: expected a callable of an entry")
+        self.usable()
+        self.listener = _Listener(self, callback, executor)
+        self.credit.notify()            # whoever waits in a get finds out
+        self.listener.submit()
+
+    @property
+    def unacked(self):
+        """Entries that it holds, over all its queues."""
+        return mt_load_relaxed_i64(&self.credit.p.used)     # relaxed because: a figure
+
+    cdef int set_suspended(self, bint suspended) except -1:
+        cdef Subscription s
+        cdef debts d
+        # relaxed because: every queue's count of events goes up afterwards, under its order lock
+        mt_store_relaxed_i64(&self.credit.p.suspended, suspended)
+        for s in self.open_subs():
+            clear_debts(&d)
+            lock_order(s.s.q)
+            if not s.s.closed:
+                ordered_relist(s.s.q, &s.s)
+                if suspended:
+                    ordered_wake_many(s.s.q, s.s.q.available, &d)
+                else:
+                    s.s.q.events += 1
+            unlock_order(s.s.q)
+            s.queue_.settle(&d)
+        return self.credit.notify()
+
+    def suspend(self):
+        """get waits from now on, whatever is there."""
+        self.set_suspended(True)
+
+    def resume(self):
+        """The opposite of suspend()."""
+        self.set_suspended(False)
+
+    def close(self):
+        """Close all its subscriptions, which releases what they hold. Waiting and later gets raise ClosedError. Waits for a running
+        call of listen(), except from inside it. Idempotent."""
+        self.closed_ = True
+        if self.listener is not None:
+            self.listener.stop()
+        for s in list(self.subs):
+            s.close()
+        self.subs[:] = []
+        self.stash[:] = []
+        self.credit.notify()
+
+
+cdef tuple subscribe_options(dict options):
+    cdef dict left = dict(options)
+    given = (left.pop("selector", None), bool(left.pop("browse", False)), bool(left.pop("exclusive", False)), left.pop("start", "oldest"),
+             left.pop("origin", None))
+    if left:
+        raise TypeError(f"Consumer.subscribe() got unexpected options {', '.join(sorted(left))}: "
+                        "expected selector, browse, exclusive, start, origin")
+    return given
+
+
+class _Listener:
+    """The push side of a Consumer: a job on the executor per entry, never two at once. A job that finds nothing arms a gate whose opening
+    submits the next one."""
+
+    def __init__(self, consumer, callback, executor):
+        self.consumer = weakref.ref(consumer)
+        self.callback = callback
+        self.executor = executor
+        self.lock = threading.RLock()
+        self.idle = threading.Event()
+        self.idle.set()
+        self.stopped = False
+        self.thread = None
+        self.gate = None
+
+    def submit(self):
+        """Run a turn, on the executor."""
+        try:
+            if not self.stopped:
+                self.executor.submit(self.turn)
+        except BaseException as problem:
+            self.stopped = True
+            unraisable(problem, self.callback, "Consumer.listen")
+
+    def turn(self):
+        with self.lock:
+            if self.stopped or self.thread is not None:
+                return
+            self.thread = threading.get_ident()
+            self.idle.clear()
+        again = False
+        try:
+            again = self.work()
+        except ShutDown:
+            self.stopped = True
+        finally:
+            with self.lock:
+                self.thread = None
+                self.idle.set()
+        if again:
+            self.submit()
+
+    def work(self):
+        """Whether to run again at once."""
+        consumer = self.consumer()
+        if consumer is None:
+            return False
+        found = _listen_turn(consumer, self)
+        if found is None:
+            return False
+        for entry in found:
+            del consumer
+            try:
+                self.callback(entry)
+            except BaseException as problem:
+                entry.release()
+                unraisable(problem, self.callback, "the callback of Consumer.listen")
+            return True
+        return True
+
+    def stop(self):
+        with self.lock:
+            self.stopped = True
+            inside = self.thread == threading.get_ident()
+            gate, self.gate = self.gate, None
+        if gate is not None:
+            _leave_gate(gate)
+        if not inside:
+            self.idle.wait()
+
+
+def _leave_gate(Gate g not None):
+    leave_all(g, None, True)
+
+
+def _listen_turn(Consumer owner not None, listener):
+    """[entry]; [] to look again; None: a gate was armed that will submit the next turn."""
+    cdef int64_t version = owner.credit.version()
+    cdef list tickets = [], subs, given = []
+    cdef Gate g
+    if listener.gate is not None:
+        leave_all(<Gate>listener.gate, given, False)
+        listener.gate = None
+        owner.stash.extend(given)
+    if owner.closed_:
+        return None
+    if owner.stash:
+        return [owner.stash.pop(0)]
+    subs = owner.open_subs()
+    found = try_all(subs, &owner.turn, tickets, owner)
+    pass_on_all(subs)
+    if found is not None:
+        return [found]
+    g = new_gate(owner.credit, False, None, listener)
+    listener.gate = g
+    if not enter_all(g, subs, tickets, version):
+        listener.gate = None
+        return []
+    return None
