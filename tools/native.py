@@ -226,8 +226,9 @@ def main():
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[1], help="the tree to test")
     parser.add_argument("--freethreaded", type=Path, help="a free-threaded CPython that has Cython and setuptools, for tsan")
     parser.add_argument("--driver", action="append", metavar="NAME", help="tests/native/NAME.c alone; may be given again")
-    parser.add_argument("arguments", nargs="*", help="passed on to the programs, after --")
-    options = parser.parse_args()
+    given = sys.argv[1:]
+    end = given.index("--") if "--" in given else len(given)
+    options = parser.parse_args(given[:end], argparse.Namespace(arguments=given[end + 1 :]))
     began = time.monotonic()
     try:
         found = TARGETS[options.target](Tree(options.root.resolve()), options)
