@@ -18,7 +18,7 @@ class Raised(NamedTuple):
     """The result of a call that raised."""
 
     error: str
-    count: int | None = None  # what a put_many says went in
+    count: int | None = None  # what a put_many says went in, what a Lagged says was missed
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def timed(function: Callable[[], Any], expected: tuple[type[Exception], ...] = (
     try:
         taken.extend(map(operator.call, (perf_counter_ns, function, perf_counter_ns)))
     except expected as error:
-        return taken[0], perf_counter_ns(), Raised(type(error).__name__, getattr(error, "count", None))
+        return taken[0], perf_counter_ns(), Raised(type(error).__name__, getattr(error, "count", getattr(error, "missed", None)))
     return taken[0], taken[2], taken[1]
 
 

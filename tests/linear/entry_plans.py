@@ -1,0 +1,122 @@
+"""Random plans for an EntryQueue: two or three subscriptions that all threads share, and deliveries that any of them may end."""
+
+import functools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from queue import Empty, Full
+from typing import Any
+
+from manytail import ClosedError, EntryQueue, PriorityEntryQueue, ShutDown
+
+from .entry_spec import NO_HANDLE, EntrySpec, Subscriber
+from .history import Call, Planned, Raised, record
+
+PUTTING, TAKING = (Full, ShutDown), (Empty, ShutDown, ClosedError)
+SHORT = 0.0003
+
+ENDINGS = {"ack": 6, "release": 6, "reject": 1}
+ITEMS = {"put": 8, "get": 10, "get_many": 2} | ENDINGS
+CHANGES = {"unlock": 2, "lock": 1, "ack_up_to": 1, "close": 1, "purge": 1, "qsize": 1, "depth": 1, "unacked": 1}
+
+
+@dataclass
+class EntryPlan:
+    seed: int
+    threads: int = 3
+    calls: int = 5
+    changes: bool = True
+    waits: bool = True
+    spec: EntrySpec = field(init=False)
+    lists: list[list[tuple[str, tuple[Any, ...], float | None]]] = field(init=False)  # name, args, timeout (0: do not wait)
+
+    def __post_init__(self) -> None:
+        rng = random.Random(self.seed)
+        subscribers = [Subscriber(name, rng.choice([0, 0, 1, 2])) for name in "abc"[: rng.randint(1, 3)]]
+        self.spec = EntrySpec(subscribers, levels=rng.choice([1, 1, 3]), maxsize=rng.choice([0, 0, 0, 1, 2]),
+                              overflow=rng.choice(["block", "reject", "drop_oldest"]), groups=rng.choice([None, None, "shared"]))
+        self.numbers = iter(range(1, 1_000_000))
+        self.deliveries: list[Any] = []
+        self.weights = ITEMS | CHANGES if self.changes else ITEMS
+        self.lists = [[self._call(rng, subscribers, number) for _ in range(self.calls)] for number in range(self.threads)]
+        self.lists[0].append(("shutdown", (rng.random() < 0.3,), 0))  # ends every wait; thread 0 itself never waits for ever
+
+    def _call(self, rng: random.Random, subscribers: list[Subscriber], thread: int) -> tuple[str, tuple[Any, ...], float | None]:
+        (name,) = rng.choices(list(self.weights), list(self.weights.values()))
+        subscriber = rng.choice(subscribers)
+        timeout = rng.choice([0, 0, SHORT, None]) if self.waits else 0
+        if timeout is None and (thread == 0 or (subscriber.prefetch and name.startswith("get"))):
+            timeout = SHORT  # without credit a get waits on after a shutdown
+        delivery = f"d{len(self.deliveries)}"
+        known = rng.choice(self.deliveries[-4:]) if self.deliveries else (delivery, "never")
+        if name == "get":
+            self.deliveries.append(delivery)
+        elif name == "get_many":
+            self.deliveries.append((delivery, rng.randint(0, 1)))
+        arguments: dict[str, Callable[[], tuple[Any, ...]]] = {
+            "put": lambda: (next(self.numbers), rng.randrange(self.spec.levels), rng.choice([None, "g", "h"]) if self.spec.groups else None),
+            "get": lambda: (subscriber.name, delivery),
+            "get_many": lambda: (subscriber.name, rng.randint(1, 3), delivery),
+            "ack_up_to": lambda: (subscriber.name, known),
+            "close": lambda: (subscriber.name,),
+            "unacked": lambda: (subscriber.name,),
+        }
+        if name in ENDINGS or name in ("lock", "unlock"):
+            return name, (known,), 0
+        return name, arguments.get(name, tuple)(), timeout
+
+    def run(self, new: Callable[..., Any] | None = None) -> list[Call]:
+        """The history of the calls on a queue made here."""
+        spec = self.spec
+        options = {"maxsize": spec.maxsize, "overflow": spec.overflow, "groups": spec.groups}
+        if new is not None:
+            queue = new(spec)
+        elif spec.levels > 1:
+            queue = PriorityEntryQueue(levels=spec.levels, mapping="direct", **options)
+        else:
+            queue = EntryQueue(**options)
+        subscriptions = {each.name: queue.subscribe(prefetch=each.prefetch) for each in spec.initial.subscribers}
+        handles: dict[Any, Any] = {}
+        calls = record([[bind(queue, subscriptions, handles, *call) for call in calls] for calls in self.lists])
+        for subscription in subscriptions.values():
+            subscription.close()
+        return [replace(call, result=plain(call)) for call in calls]
+
+
+def plain(call: Call) -> Any:
+    if isinstance(call.result, Raised) or call.name not in ("put", "get", "get_many", "close", "shutdown"):
+        return call.result
+    if call.name == "get":
+        return call.result.item
+    return [entry.item for entry in call.result] if call.name == "get_many" else None
+
+
+def bind(queue: Any, subscriptions: dict[str, Any], handles: dict[Any, Any], name: str, args: tuple[Any, ...], timeout: float | None) -> Planned:
+    wait = {"block": False} if timeout == 0 else {"timeout": timeout}
+    partial = functools.partial
+    if name == "put":
+        return Planned(name, args, partial(queue.put, args[0], **wait, priority=args[1], group=args[2]), PUTTING)
+    if name in ("purge", "qsize", "depth", "shutdown"):
+        return Planned(name, args, partial(getattr(queue, name), *args))
+    if name in ("get", "get_many"):
+        subscription, keep = subscriptions[args[0]], partial(kept, handles, args[-1])
+        call = partial(getattr(subscription, name), *args[1:-1], **wait)
+        return Planned(name, args, lambda: keep(call()), TAKING)
+    if name == "close":
+        return Planned(name, args, subscriptions[args[0]].close)
+    if name == "unacked":
+        return Planned(name, args, lambda: subscriptions[args[0]].unacked)
+    if name == "ack_up_to":
+        return Planned(name, args, lambda: on_handle(handles, args[1], subscriptions[args[0]].ack_up_to))
+    return Planned(name, args, lambda: on_handle(handles, args[0], lambda entry: getattr(entry, name)()))
+
+
+def kept(handles: dict[Any, Any], delivery: Any, got: Any) -> Any:
+    """What a get returned, under the names of its deliveries."""
+    handles.update({(delivery, number): entry for number, entry in enumerate(got)} if isinstance(got, list) else {delivery: got})
+    return got
+
+
+def on_handle(handles: dict[Any, Any], delivery: Any, act: Callable[[Any], Any]) -> Any:
+    entry = handles.get(delivery)
+    return NO_HANDLE if entry is None else act(entry)

@@ -1,0 +1,209 @@
+"""The EntryQueue as a specification: a strict order of entries that are acquired, acknowledged, released and taken away at one instant each.
+
+Written from the contract, apart from the code. A place in the order is its level, then its number of arrival; it keeps it through acquire and
+release. Every delivery has a name, which the plan gives to the get that it comes from: ack, release, reject, lock and unlock act on that
+delivery or, once it is over, on nothing.
+
+Not at one instant: get_many (one step per entry; each is the first that its subscription may take then); ack and reject, which first win the
+entry and then give back its place, its credit and its group (sizes are exact only when nothing runs beside them).
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from .history import Call, Raised
+
+EMPTY, SHUT, CLOSED, FULL = Raised("Empty"), Raised("ShutDown"), Raised("ClosedError"), Raised("Full")
+WON = object()
+NO_HANDLE = "no handle"  # the get that it was to come from got nothing
+
+
+class Place(NamedTuple):
+    rank: tuple[int, int]  # (how far from the most urgent level, number of arrival)
+    item: Any
+    group: Any = None
+    delivery: Any = None  # None: AVAILABLE
+    taken: int = 0  # number of that delivery, in the order of all
+    owner: str | None = None
+    locked: bool = False
+
+    @property
+    def won(self) -> bool:
+        """Acknowledged or rejected, and not gone yet."""
+        return isinstance(self.delivery, tuple) and self.delivery[0] is WON
+
+
+class Subscriber(NamedTuple):
+    name: str
+    prefetch: int = 0
+    closed: bool = False
+
+
+class State(NamedTuple):
+    subscribers: tuple[Subscriber, ...]
+    places: tuple[Place, ...] = ()  # in order
+    arrivals: int = 0
+    deliveries: int = 0
+    shut: bool = False
+    stopped: bool = False
+
+    def subscriber(self, name: str) -> Subscriber:
+        return next(subscriber for subscriber in self.subscribers if subscriber.name == name)
+
+    def held(self, name: str) -> list[Place]:
+        return [place for place in self.places if place.owner == name]
+
+    def of(self, delivery: Any) -> Place | None:
+        return next((place for place in self.places if place.delivery == delivery), None)
+
+    def without(self, gone: Iterable[Place]) -> "State":
+        ranks = {place.rank for place in gone}
+        return self._replace(places=tuple(place for place in self.places if place.rank not in ranks))
+
+    def with_place(self, place: Place) -> "State":
+        return self._replace(places=tuple(sorted((*self.without([place]).places, place), key=lambda each: each.rank)))
+
+
+class EntrySpec:
+    def __init__(self, subscribers: Iterable[Subscriber], levels: int = 1, maxsize: int = 0, overflow: str = "block",
+                 groups: str | None = None) -> None:
+        """maxsize: so small that resume_at makes no difference, 0, 1 or 2."""
+        self.initial = State(tuple(subscribers))
+        self.levels, self.maxsize, self.overflow, self.groups = levels, maxsize, overflow, groups
+
+    def steps(self, call: Call) -> Sequence[Any]:
+        if call.result == NO_HANDLE:
+            return []
+        if call.name == "get_many" and not isinstance(call.result, Raised):
+            return list(enumerate(call.result))
+        if call.name in ("ack", "reject") and call.result is True:
+            return ["win", "settle"]
+        return [None]
+
+    def apply(self, state: State, call: Call, step: Any) -> Iterable[State]:
+        if call.name == "get_many" and step is not None:
+            number, item = step
+            following = self._get(state, item, call.args[0], (call.args[-1], number))
+        elif step in ("win", "settle"):
+            following = getattr(self, "_" + step)(state, *call.args)
+        else:
+            following = getattr(self, "_" + call.name)(state, call.result, *call.args)
+        return () if following is None else (following,)
+
+    # ---------------------------------------------------------------- putting
+    def _put(self, state: State, result: Any, item: Any, level: int = 0, group: Any = None) -> State | None:
+        if state.shut:
+            return state if result == SHUT else None
+        if 0 < self.maxsize <= len(state.places):
+            if self.overflow != "drop_oldest":
+                return state if result == FULL else None
+            state = self._dropped(state, 1)
+        if result is not None:
+            return None
+        place = Place((self.levels - 1 - level, state.arrivals), item, group)
+        return state._replace(arrivals=state.arrivals + 1).with_place(place)
+
+    def _dropped(self, state: State, needed: int = 0) -> State:
+        """drop_oldest: down to the bound and room for those needed, as far as it can be had; also once an entry can be dropped that could not before.
+        The least urgent level first, the oldest arrival inside it."""
+        if self.overflow != "drop_oldest" or self.maxsize <= 0:
+            return state
+        droppable = sorted((place for place in state.places if not place.locked), key=lambda place: (-place.rank[0], place.rank[1]))
+        return state.without(droppable[: max(0, len(state.places) + needed - self.maxsize)])
+
+    # ---------------------------------------------------------------- taking
+    def _first(self, state: State, name: str) -> Place | None:
+        for place in state.places:
+            if place.delivery is None and self._allowed(state, place, name):
+                return place
+        return None
+
+    def _allowed(self, state: State, place: Place, name: str) -> bool:
+        if self.groups is None or place.group is None:
+            return True
+        return all(other.owner in (None, name) for other in state.places if other.group == place.group)
+
+    def _get(self, state: State, result: Any, name: str, delivery: Any) -> State | None:
+        subscriber, first = state.subscriber(name), self._first(state, name)
+        if subscriber.closed:
+            return state if result == CLOSED else None
+        credit = subscriber.prefetch <= 0 or len(state.held(name)) < subscriber.prefetch
+        if first is None or not credit:
+            ended = state.shut and first is None
+            return state if result == (SHUT if ended else EMPTY) or (ended and not credit and result == EMPTY) else None
+        if result != first.item:
+            return None
+        number = state.deliveries + 1
+        taken = first._replace(delivery=delivery, taken=number, owner=name, locked=True)
+        return state._replace(deliveries=number).with_place(taken)
+
+    def _get_many(self, state: State, result: Any, name: str, limit: int, delivery: Any) -> State | None:
+        return self._get(state, result, name, delivery) if isinstance(result, Raised) else None
+
+    # ---------------------------------------------------------------- what ends a delivery
+    def _win(self, state: State, delivery: Any) -> State | None:
+        place = state.of(delivery)
+        return None if place is None else state.with_place(place._replace(delivery=(WON, delivery), locked=True))
+
+    def _settle(self, state: State, delivery: Any) -> State:
+        return state.without(place for place in state.places if place.delivery == (WON, delivery))
+
+    def _ack(self, state: State, result: Any, delivery: Any) -> State | None:
+        return state if result is False and state.of(delivery) is None else None
+
+    _reject = _ack
+
+    def _release(self, state: State, result: Any, delivery: Any) -> State | None:
+        place = state.of(delivery)
+        if result != (place is not None):
+            return None
+        return state if place is None else self._freed(state, place)
+
+    def _freed(self, state: State, place: Place) -> State:
+        if state.stopped:
+            return state.without([place])
+        return self._dropped(state.with_place(place._replace(delivery=None, owner=None, locked=False)))
+
+    def _unlock(self, state: State, result: Any, delivery: Any) -> State | None:
+        place = state.of(delivery)
+        if result != (place is not None and place.locked):
+            return None
+        return state if place is None else self._dropped(state.with_place(place._replace(locked=False)))
+
+    def _lock(self, state: State, result: Any, delivery: Any) -> State | None:
+        place = state.of(delivery)
+        if result != (place is not None):
+            return None
+        return state if place is None else state.with_place(place._replace(locked=True))
+
+    def _ack_up_to(self, state: State, result: Any, name: str, delivery: Any) -> State | None:
+        place = state.of(delivery)
+        mine = place is not None and place.owner == name
+        gone = [other for other in state.held(name) if other.taken <= place.taken and not other.won] if mine else []
+        return state.without(gone) if result == len(gone) else None
+
+    def _close(self, state: State, result: Any, name: str) -> State | None:
+        held = state.held(name)
+        for place in held:
+            state = state.with_place(place._replace(owner=None)) if place.won else self._freed(state, place)
+        closed = state.subscriber(name)._replace(closed=True)
+        return state._replace(subscribers=tuple(closed if old.name == name else old for old in state.subscribers))
+
+    # ---------------------------------------------------------------- taking away, figures, the end
+    def _purge(self, state: State, result: Any) -> State | None:
+        gone = [place for place in state.places if not place.locked]
+        return state.without(gone) if result == len(gone) else None
+
+    def _shutdown(self, state: State, result: Any, immediate: bool) -> State | None:
+        if immediate:
+            state = state.without(place for place in state.places if place.delivery is None)
+        return state._replace(shut=True, stopped=state.stopped or immediate)
+
+    def _qsize(self, state: State, result: Any) -> State | None:
+        return state if result == sum(place.delivery is None for place in state.places) else None
+
+    def _depth(self, state: State, result: Any) -> State | None:
+        return state if result == len(state.places) else None
+
+    def _unacked(self, state: State, result: Any, name: str) -> State | None:
+        return state if result == len(state.held(name)) else None
