@@ -59,9 +59,9 @@ def test_another_connections_exclusive_queue(side: Side, operation: str) -> None
     queue = side.unique()
     channel = side.channel(mine)
     channel.queue_declare(queue, exclusive=True)
+    channel.queue_bind(queue, "amq.direct", "key")
+    assert side.code(lambda ch: EIGHT[operation](ch, queue), side.channel(other)) == 405
     EIGHT[operation](channel, queue)
-    if operation != "delete":
-        assert side.code(lambda ch: EIGHT[operation](ch, queue), side.channel(other)) == 405
 
 
 @behaviour(152, 153)
@@ -112,12 +112,12 @@ def test_names(side: Side) -> None:
     channel = side.channel()
     with pytest.raises(side.exceptions.ShortStringTooLong):
         channel.queue_declare("q" * 256)
-    name = side.unique()
-    side._queues.append(name)
-    assert side.channel().queue_declare("\r\n" + name, auto_delete=True).method.queue in (name, "\r\n" + name)
+    if side.name == "manytail":  # the server takes line ends out too, but pika waits for an answer with them in
+        assert channel.queue_declare("line\r\nend").method.queue == "lineend"
     generated = channel.queue_declare("", exclusive=True).method.queue
     assert generated.startswith("amq.gen-")
-    assert channel.queue_declare("", passive=True).method.queue == generated
+    assert channel.queue_purge("").method.message_count == 0  # the last one
+    assert side.code(lambda ch: ch.queue_declare("", passive=True), channel) == 404
 
 
 @behaviour()

@@ -9,9 +9,10 @@ answer raises ReentrancyError.
 
 from __future__ import annotations
 
-import threading
+from _thread import allocate_lock, get_ident
 from collections import deque
 from collections.abc import Callable
+from threading import Condition
 from typing import Any
 
 from manytail.broker.exceptions import ReentrancyError
@@ -19,21 +20,76 @@ from manytail.broker.exceptions import ReentrancyError
 __all__ = ["Monitor"]
 
 
-class Monitor:
-    __slots__ = ("_after", "_last", "busy", "lock")
+class _Lock:
+    """A mutual exclusion lock that knows its owner and is never handed over: a waiter that is woken competes for it.
+
+    With a lock that is handed over, here any of `threading`, two threads under the GIL soon wait for one another at every single call: the one
+    that was given the lock has to wait for the GIL, the one that has the GIL for the lock. Here the thread that runs goes on running.
+
+    Taking it is one atomic step, dict.setdefault, whose answer says all there is to know: this very object of mine, it was free; an equal one,
+    this thread has it; another one, somebody else has it.
+    """
+
+    __slots__ = ("_sleepers", "_taken")
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self.busy = False  # a section is running; only its own thread can see that
+        self._taken: dict[None, int] = {}
+        self._sleepers: deque[Any] = deque()
+
+    def acquire(self, blocking: bool = True) -> bool:
+        """False: not `blocking` and somebody has it. ReentrancyError: this thread has it."""
+        me = get_ident()
+        while (owner := self._taken.setdefault(None, me)) is not me:
+            if owner == me:
+                raise ReentrancyError("this call interrupted another call of the same broker in the same thread (a signal handler or a finalizer)")
+            if not blocking:
+                return False
+            self._sleep(me)
+        return True
+
+    def release(self) -> None:
+        del self._taken[None]
+        if self._sleepers:
+            self._wake()
+
+    def mine(self) -> bool:
+        """Whether this thread has it."""
+        return self._taken.get(None) == get_ident()
+
+    _is_owned = mine  # threading.Condition asks
+
+    def _wake(self) -> None:
+        try:
+            self._sleepers.popleft().release()
+        except IndexError:
+            return  # it went by itself
+
+    def _sleep(self, me: int) -> None:
+        """Until a release, or not at all if one has happened since: who releases looks for sleepers afterwards."""
+        bed = allocate_lock()
+        bed.acquire()
+        self._sleepers.append(bed)
+        try:
+            if self._taken:
+                bed.acquire()
+        finally:
+            try:
+                self._sleepers.remove(bed)
+            except ValueError:  # somebody woke us; if we go on our way by an exception, the next one has to be
+                if not self._taken and self._sleepers:
+                    self._wake()
+
+
+class Monitor:
+    __slots__ = ("_after", "_last", "lock")
+
+    def __init__(self) -> None:
+        self.lock = _Lock()
         self._last: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._after: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
 
     def __enter__(self) -> None:
         self.lock.acquire()
-        if self.busy:
-            self.lock.release()
-            raise ReentrancyError("this call interrupted another call of the same broker in the same thread (a signal handler or a finalizer)")
-        self.busy = True
 
     def __exit__(self, *exc: object) -> None:
         while self._last:
@@ -42,7 +98,6 @@ class Monitor:
         after = self._after
         if after:
             self._after = []
-        self.busy = False
         self.lock.release()
         if after:
             for call, arguments in after:
@@ -57,27 +112,17 @@ class Monitor:
         self._after.append((call, arguments))
 
     def interrupted(self) -> bool:
-        """Whether this very thread is inside a section: the caller is a signal handler or a finalizer and has to put its change off with `after`.
+        """Whether this very thread is inside a section: the caller is a signal handler or a finalizer and has to put its change off with `after`."""
+        return self.lock.mine()
 
-        True only while the lock is this thread's, so the answer cannot change under the caller.
-        """
-        if not self.busy:
-            return False
-        mine = self.lock.acquire(blocking=False)
-        if not mine:
-            return False
-        busy = self.busy
-        self.lock.release()
-        return busy
-
-    def wait(self, condition: threading.Condition, ready: Callable[[], object], timeout: float | None = None) -> bool:
+    def wait(self, condition: Condition, ready: Callable[[], object], timeout: float | None = None) -> bool:
         """Inside a section: leave it until `ready()`, at most `timeout` seconds; true if it became so. The section goes on afterwards."""
         self._flush()
-        self.busy = False
-        try:
-            return bool(condition.wait_for(ready, timeout))
-        finally:
-            self.busy = True
+        return bool(condition.wait_for(ready, timeout))
+
+    def condition(self) -> Condition:
+        """To wait for in sections."""
+        return Condition(self.lock)  # type: ignore[arg-type]
 
     def _flush(self) -> None:
         """Do what was put off before waiting for what may depend on it."""
@@ -86,11 +131,9 @@ class Monitor:
             call(*arguments)
         while self._after:
             after, self._after = self._after, []
-            self.busy = False
             self.lock.release()
             try:
                 for call, arguments in after:
                     call(*arguments)
             finally:
                 self.lock.acquire()
-                self.busy = True

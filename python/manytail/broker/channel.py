@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import threading
 import uuid
 from collections.abc import Callable, Collection, Generator, Sequence
 from types import TracebackType
@@ -83,7 +82,7 @@ class Channel:
         self._number = channel_number
         self._host = connection._host
         self._monitor = connection._host.monitor
-        self._changed = threading.Condition(self._monitor.lock)
+        self._changed = self._monitor.condition()
         self._lane = Lane(connection._dispatch, self._run)
         self.ledger = Ledger(self, self._lane)
         self.consumers: dict[str, Consumer] = {}
@@ -246,7 +245,7 @@ class Channel:
         if properties is not None:
             properties = copied_from_anything(properties)
         monitor = self._monitor
-        if monitor.busy and monitor.interrupted():
+        if monitor.interrupted():
             monitor.after(_reporting, Channel.basic_publish, self, (exchange, routing_key, body, properties, mandatory), {})
             return
         error: Exception
@@ -310,15 +309,15 @@ class Channel:
     # ------------------------------------------------------------------ settling
     def basic_ack(self, delivery_tag: int = 0, multiple: bool = False) -> None:
         """Done with that delivery; with `multiple`, with all up to it, and (0, multiple) with all. Unknown tag: 406."""
-        monitor = self._monitor
-        if multiple or self._transaction is not None or monitor.busy:
-            self._settle(Ledger.ack, delivery_tag, multiple)
-            return
-        with monitor:
-            parcel = self.ledger.unacked.pop(delivery_tag, None)
-            if parcel is not None:
-                self.ledger.ack_one(parcel)
-                return
+        if not multiple and self._transaction is None:
+            try:
+                with self._monitor:
+                    parcel = self.ledger.unacked.pop(delivery_tag, None)
+                    if parcel is not None:
+                        self.ledger.ack_one(parcel)
+                        return
+            except exceptions.ReentrancyError:
+                LOGGER.debug("an ack that interrupts another call of its thread is put off")
         self._settle(Ledger.ack, delivery_tag, multiple)
 
     def basic_nack(self, delivery_tag: int = 0, multiple: bool = False, requeue: bool = True) -> None:
@@ -624,7 +623,7 @@ class Channel:
     @section
     def _queue_declare(self, name: str, passive: bool, durable: bool, exclusive: bool, auto_delete: bool, arguments: dict[str, Any]) -> Method:
         if passive:
-            queue = self._queue(name)
+            queue = self._host.queue(name, self._connection)
             queue.used()
         else:
             queue = self._host.declare_queue(name, self._connection, durable, exclusive, auto_delete, arguments)

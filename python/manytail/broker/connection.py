@@ -4,7 +4,6 @@ callbacks."""
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -44,7 +43,7 @@ class Connection:
         self._lane = Lane(self._dispatch, self._run_callback)
         self._channels: dict[int, Channel] = {}
         self._closing_reason: Exception | None = None
-        self._changed = threading.Condition(host.monitor.lock)
+        self._changed = host.monitor.condition()
         self._callbacks_run = 0
         self._timers: dict[int, Timer] = {}
         self._timer_numbers = itertools.count(1)

@@ -1,0 +1,118 @@
+"""pika's names and signatures, so that a program changes its imports and nothing else."""
+
+import inspect
+from typing import Any
+
+import pika
+import pytest
+from pika import exceptions as theirs
+from pika import spec
+from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
+
+import manytail
+from manytail.broker import BasicProperties, Broker, Channel, Connection, ExchangeType, ReturnedMessage, _methods, exceptions
+
+# Of a connection over a network; connections are made by Broker.connect.
+LEFT_OUT = {
+    "BlockingConnection": {"__init__"},
+    "BlockingChannel": {"__init__"},
+}
+
+
+def public(of: type) -> set[str]:
+    return {name for name in vars(of) if not name.startswith("_")} | {"__init__", "__enter__", "__exit__", "__int__"} & set(vars(of))
+
+
+def shape(call: Any) -> list[tuple[str, Any, Any]]:
+    """Names, kinds and defaults; annotations may differ, and an enum is as good as its value."""
+    parameters = inspect.signature(call).parameters.values()
+    return [(each.name, each.kind, getattr(each.default, "value", each.default)) for each in parameters]
+
+
+PAIRS = [
+    (theirs_, name, ours)
+    for theirs_, ours in ((BlockingChannel, Channel), (BlockingConnection, Connection))
+    for name in sorted(public(theirs_) - LEFT_OUT[theirs_.__name__])
+]
+
+
+@pytest.mark.parametrize(("pikas", "name", "ours"), PAIRS, ids=lambda value: getattr(value, "__name__", value))
+def test_everything_is_there_with_the_same_signature(pikas: type, name: str, ours: type) -> None:
+    wanted, have = inspect.getattr_static(pikas, name), inspect.getattr_static(ours, name)
+    if isinstance(wanted, property):
+        assert not callable(have)
+    else:
+        assert shape(have) == shape(wanted)
+
+
+def test_properties_take_the_fourteen_parameters() -> None:
+    assert shape(BasicProperties.__init__) == shape(pika.BasicProperties.__init__)
+    given = {name: f"{name} value" for name, _, _ in shape(BasicProperties.__init__)[1:]}
+    made = BasicProperties(**given)  # type: ignore[arg-type]
+    assert {name: getattr(made, name) for name in given} == given
+    assert made == BasicProperties(**given)  # type: ignore[arg-type]
+    assert made != BasicProperties()
+    assert BasicProperties(delivery_mode=pika.DeliveryMode.Persistent).delivery_mode == 2
+    assert BasicProperties().headers is None
+
+
+@pytest.mark.parametrize("name", exceptions.__all__)
+def test_exceptions_have_pikas_bases(name: str) -> None:
+    ours, pikas = getattr(exceptions, name), getattr(theirs, name)
+    lineage = [base.__name__ for base in pikas.__mro__]
+    assert [base.__name__ for base in ours.__mro__ if base.__name__ in lineage] == lineage
+
+
+def test_wrong_states_are_closed_errors_too() -> None:
+    assert issubclass(exceptions.ChannelWrongStateError, manytail.ClosedError)
+    assert issubclass(exceptions.ConnectionWrongStateError, manytail.ClosedError)
+
+
+def test_what_exceptions_carry() -> None:
+    for name in ("ChannelClosedByBroker", "ConnectionClosedByBroker", "ChannelClosedByClient", "ConnectionClosedByClient"):
+        error = getattr(exceptions, name)(404, "gone")
+        assert (error.reply_code, error.reply_text, error.args) == (404, "gone", (404, "gone"))
+        assert repr(error) == repr(getattr(theirs, name)(404, "gone"))
+    for name in ("UnroutableError", "NackError"):
+        assert getattr(exceptions, name)(["message"]).messages == ["message"]
+
+
+ANSWERS = [(group, name) for group in ("Basic", "Queue", "Exchange", "Tx") for name in vars(getattr(_methods, group)) if not name.startswith("_")]
+
+
+@pytest.mark.parametrize(("group", "name"), ANSWERS)
+def test_answers_have_pikas_fields(group: str, name: str) -> None:
+    ours = getattr(getattr(_methods, group), name)()
+    pikas = getattr(getattr(spec, group), name)()
+    assert set(ours.__slots__) == set(vars(pikas)) - {"ticket"}
+    assert ours.NAME == pikas.NAME
+    assert ours == type(ours)()
+    assert repr(ours)
+
+
+def test_exchange_types_of_both_are_taken() -> None:
+    with Broker() as broker, broker.connect(max_workers=1) as connection:
+        channel = connection.channel()
+        for kind in [*ExchangeType, *pika.exchange_type.ExchangeType]:
+            channel.exchange_declare(f"x-{type(kind).__module__}-{kind.value}", kind)
+        channel.queue_declare("q")
+        channel.basic_publish("", "q", b"1", pika.BasicProperties(headers={"a": 1}, priority=3))
+        _, properties, _ = channel.basic_get("q")
+        assert properties == BasicProperties(headers={"a": 1}, priority=3)
+
+
+def test_a_returned_message_has_pikas_fields() -> None:
+    from pika.adapters.blocking_connection import ReturnedMessage as Pikas
+
+    assert shape(ReturnedMessage.__init__) == shape(Pikas.__init__)
+    assert set(ReturnedMessage.__slots__) == set(Pikas.__slots__)
+
+
+def test_the_package_does_not_import_pika() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, manytail.broker; sys.exit('pika' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+

@@ -1,0 +1,551 @@
+"""What this broker adds to the server's rules: callbacks on an executor, calls from any thread."""
+
+import gc
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from broker.behaviours import behaviour
+from broker.sides import DEADLINE
+from manytail import ClosedError
+from manytail.broker import Broker, Channel, Connection, exceptions
+from manytail.executor import KeyedExecutor
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as made:
+        yield made
+
+
+@pytest.fixture
+def connection(broker: Broker) -> Connection:
+    return broker.connect(max_workers=4)
+
+
+def awaited(event: threading.Event) -> None:
+    assert event.wait(DEADLINE), "it did not happen"
+
+
+def test_a_callback_may_publish_to_a_queue_that_only_its_own_channel_drains(connection: Connection) -> None:
+    """More than any bound of any lane, with a prefetch of one: nobody waits for himself."""
+    channel = connection.channel()
+    channel.queue_declare("own", arguments={"x-max-length": 100_000})
+    channel.basic_qos(prefetch_count=1)
+    seen = 0
+
+    def callback(channel: Channel, method: Any, properties: Any, body: Any) -> None:
+        nonlocal seen
+        seen += 1
+        if body == b"first":
+            for number in range(3000):
+                channel.basic_publish("", "own", number)
+        channel.basic_ack(method.delivery_tag)
+        if seen == 3001:
+            channel.stop_consuming()
+
+    channel.basic_consume("own", callback)
+    channel.basic_publish("", "own", b"first")
+    channel.start_consuming()
+    assert seen == 3001
+
+
+def test_one_worker_is_enough_for_callbacks_that_publish_to_one_another(broker: Broker) -> None:
+    connection = broker.connect(max_workers=1)
+    channels = [connection.channel() for _ in range(2)]
+    for name in ("ping", "pong"):
+        channels[0].queue_declare(name)
+    done = threading.Event()
+
+    def hand_on(to: str) -> Any:
+        def callback(channel: Channel, method: Any, properties: Any, body: int) -> None:
+            channel.basic_ack(method.delivery_tag)
+            if body == 0:
+                done.set()
+            else:
+                channel.basic_publish("", to, body - 1)
+
+        return callback
+
+    channels[0].basic_consume("ping", hand_on("pong"))
+    channels[1].basic_consume("pong", hand_on("ping"))
+    channels[0].basic_publish("", "ping", 500)
+    awaited(done)
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_order_and_one_callback_at_a_time_per_channel(broker: Broker, workers: int) -> None:
+    """Several publishers, channels with two consumers each, acks and requeues: per channel the tags ascend, and never two callbacks at once."""
+    messages, publishers, count = 300, 3, 4
+    connection = broker.connect(max_workers=workers)
+    setup = connection.channel()
+    setup.exchange_declare("all", "fanout")
+    done = [threading.Event() for _ in range(count)]
+    tags: list[list[int]] = [[] for _ in range(count)]
+    bodies: list[list[tuple[int, int]]] = [[] for _ in range(count)]
+    inside = [0] * count
+    wrong: list[str] = []
+
+    def consumer(index: int) -> Any:
+        def callback(channel: Channel, method: Any, properties: Any, body: tuple[int, int]) -> None:
+            inside[index] += 1
+            if inside[index] != 1:
+                wrong.append(f"{inside[index]} callbacks at once on channel {index}")
+            tags[index].append(method.delivery_tag)
+            if not method.redelivered and body[1] % 7 == 0:
+                channel.basic_nack(method.delivery_tag)
+            else:
+                channel.basic_ack(method.delivery_tag)
+                bodies[index].append(body)
+                if len(bodies[index]) == messages * publishers:
+                    done[index].set()
+            inside[index] -= 1
+
+        return callback
+
+    for index in range(count):
+        channel = connection.channel()
+        channel.queue_declare(f"q{index}")
+        channel.queue_bind(f"q{index}", "all")
+        channel.basic_qos(prefetch_count=10)
+        for _ in range(2):
+            channel.basic_consume(f"q{index}", consumer(index))
+
+    def publish(publisher: int) -> None:
+        channel = connection.channel()
+        for number in range(messages):
+            channel.basic_publish("all", "", (publisher, number))
+
+    threads = [threading.Thread(target=publish, args=(publisher,)) for publisher in range(publishers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for event in done:
+        awaited(event)
+    assert wrong == []
+    for index in range(count):
+        assert tags[index] == sorted(set(tags[index]))
+        assert sorted(bodies[index]) == sorted((publisher, number) for publisher in range(publishers) for number in range(messages))
+
+
+def test_one_consumer_without_requeues_sees_each_publishers_order(connection: Connection) -> None:
+    channel = connection.channel()
+    channel.queue_declare("q")
+    seen: list[tuple[int, int]] = []
+    done = threading.Event()
+
+    def callback(channel: Channel, method: Any, properties: Any, body: tuple[int, int]) -> None:
+        seen.append(body)
+        if len(seen) == 2000:
+            done.set()
+
+    channel.basic_consume("q", callback, auto_ack=True)
+
+    def publish(publisher: int) -> None:
+        for number in range(500):
+            channel.basic_publish("", "q", (publisher, number))
+
+    threads = [threading.Thread(target=publish, args=(publisher,)) for publisher in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    awaited(done)
+    for publisher in range(4):
+        assert [number for who, number in seen if who == publisher] == list(range(500))
+
+
+def test_channels_run_in_parallel(connection: Connection) -> None:
+    meeting = threading.Barrier(3)
+    for index in range(2):
+        channel = connection.channel()
+        channel.queue_declare(f"q{index}")
+        channel.basic_consume(f"q{index}", lambda *_: meeting.wait(DEADLINE), auto_ack=True)
+        channel.basic_publish("", f"q{index}", b"")
+    meeting.wait(DEADLINE)
+
+
+def test_a_callback_that_raises_closes_its_channel_and_start_consuming_raises_that(connection: Connection) -> None:
+    channel, other = connection.channel(), connection.channel()
+    channel.queue_declare("q")
+    channel.basic_publish("", "q", b"1")
+    begun = threading.Event()
+
+    def callback(*_: Any) -> None:
+        awaited(begun)
+        raise LookupError("mine")
+
+    channel.basic_consume("q", callback)
+    timer = threading.Timer(0.05, begun.set)
+    timer.start()
+    with pytest.raises(LookupError, match="mine"):
+        channel.start_consuming()
+    timer.join()
+    assert channel.is_closed
+    method, _, body = other.basic_get("q")
+    assert (body, method.redelivered) == (b"1", True)
+
+
+def test_a_callback_that_raises_with_nobody_waiting(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    done = threading.Event()
+    monkeypatch.setattr(threading, "excepthook", lambda args: (told.append(args.exc_value), done.set()))
+    channel = connection.channel()
+    channel.queue_declare("q")
+    error = LookupError("mine")
+
+    def callback(*_: Any) -> None:
+        raise error
+
+    channel.basic_consume("q", callback)
+    channel.basic_publish("", "q", b"1")
+    awaited(done)
+    assert told == [error]
+    with pytest.raises(LookupError):  # start_consuming says what happened, however late it comes
+        channel.start_consuming()
+    with pytest.raises(exceptions.ChannelWrongStateError):
+        channel.basic_get("q")
+
+
+def test_the_brokers_refusal_in_a_callback_is_raised_by_start_consuming(connection: Connection) -> None:
+    channel = connection.channel()
+    channel.queue_declare("q")
+    channel.basic_publish("", "q", b"1")
+
+    def callback(channel: Channel, *_: Any) -> None:
+        with pytest.raises(exceptions.ChannelClosedByBroker):
+            channel.basic_ack(99)
+
+    channel.basic_consume("q", callback)
+    with pytest.raises((exceptions.ChannelClosedByBroker, exceptions.ChannelWrongStateError)):
+        channel.start_consuming()
+
+
+@behaviour(16)
+def test_a_given_executor_is_not_shut_down_ours_is(broker: Broker) -> None:
+    with ThreadPoolExecutor(1) as given:
+        connection = broker.connect(executor=given)
+        connection.close()
+        assert given.submit(int).result(DEADLINE) == 0
+    connection = broker.connect()
+    executor = connection._executor
+    assert isinstance(executor, KeyedExecutor)
+    connection.close()
+    with pytest.raises(RuntimeError):
+        executor.submit(int)
+
+
+def test_executors_that_are_none(broker: Broker) -> None:
+    with ThreadPoolExecutor(1) as pool, pytest.raises(ValueError, match="executor"):
+        broker.connect(executor=pool, max_workers=2)
+    with ProcessPoolExecutor(1) as processes, pytest.raises(TypeError, match="ProcessPoolExecutor"):
+        broker.connect(executor=processes)
+    broker.close()
+    with pytest.raises(ClosedError):
+        broker.connect()
+
+
+def test_an_executor_that_refuses_closes_the_connection(broker: Broker) -> None:
+    executor = ThreadPoolExecutor(1)
+    connection = broker.connect(executor=executor)
+    channel, other = connection.channel(), broker.connect(max_workers=1).channel()
+    channel.queue_declare("q")
+    channel.basic_consume("q", lambda *_: None)
+    executor.shutdown()
+    channel.basic_publish("", "q", b"1")
+    assert connection.is_closed
+    assert other.basic_get("q")[2] == b"1"
+    with pytest.raises(exceptions.ConnectionWrongStateError):
+        connection.channel()
+
+
+def test_start_consuming_from_a_callback_or_its_executor(broker: Broker) -> None:
+    with ThreadPoolExecutor(2) as executor:
+        connection = broker.connect(executor=executor)
+        channel = connection.channel()
+        channel.queue_declare("q")
+        raised: list[type[BaseException]] = []
+        done = threading.Event()
+
+        def callback(channel: Channel, *_: Any) -> None:
+            try:
+                channel.start_consuming()
+            except BaseException as error:
+                raised.append(type(error))
+            done.set()
+
+        channel.basic_consume("q", callback, auto_ack=True)
+        channel.basic_publish("", "q", b"")
+        awaited(done)
+        assert raised == [exceptions.ReentrancyError]
+        with pytest.raises(exceptions.ReentrancyError):
+            executor.submit(channel.start_consuming).result(DEADLINE)
+        connection.close()
+
+
+@pytest.mark.parametrize("how", ["close channel", "cancel", "stop", "close connection"])
+def test_a_callback_may_end_what_it_runs_in(connection: Connection, how: str) -> None:
+    channel = connection.channel()
+    channel.queue_declare("q")
+    calls = {
+        "close channel": channel.close,
+        "cancel": lambda: channel.basic_cancel("tag"),
+        "stop": channel.stop_consuming,
+        "close connection": connection.close,
+    }
+    done = threading.Event()
+
+    def callback(*_: Any) -> None:
+        calls[how]()
+        done.set()
+
+    channel.basic_consume("q", callback, consumer_tag="tag")
+    channel.basic_publish("", "q", b"")
+    awaited(done)
+
+
+@pytest.mark.parametrize("how", ["cancel", "close channel", "close connection"])
+def test_ending_from_outside_waits_for_the_callback(connection: Connection, how: str) -> None:
+    channel = connection.channel()
+    channel.queue_declare("q")
+    entered, leave, left = threading.Event(), threading.Event(), threading.Event()
+
+    def callback(*_: Any) -> None:
+        entered.set()
+        awaited(leave)
+        left.set()
+
+    channel.basic_consume("q", callback, consumer_tag="tag")
+    for _ in range(3):
+        channel.basic_publish("", "q", b"")
+    awaited(entered)
+    calls = {"cancel": lambda: channel.basic_cancel("tag"), "close channel": channel.close, "close connection": connection.close}
+    was_left: list[bool] = []
+
+    def end() -> None:
+        calls[how]()
+        was_left.append(left.is_set())
+
+    thread = threading.Thread(target=end)
+    thread.start()
+    timer = threading.Timer(0.1, leave.set)
+    timer.start()
+    thread.join(DEADLINE)
+    timer.join()
+    assert was_left == [True]
+    assert left.is_set()
+
+
+def test_after_cancel_no_callback_begins(connection: Connection) -> None:
+    channel = connection.channel()
+    channel.queue_declare("q")
+    for _ in range(20):
+        seen: list[int] = []
+        tag = channel.basic_consume("q", lambda ch, method, properties, body, seen=seen: seen.append(body))
+        for number in range(50):
+            channel.basic_publish("", "q", number)
+        channel.basic_cancel(tag)
+        count = len(seen)
+        held, ready = channel.queue_declare("q", passive=True).method.message_count, len(channel.ledger.unacked)
+        assert held + ready == 50
+        assert len(seen) == count
+        assert ready == count
+        channel.basic_ack(0, multiple=True)
+        channel.queue_purge("q")
+
+
+def test_start_consuming_waits_until_the_last_callback_has_ended(connection: Connection) -> None:
+    channel = connection.channel()
+    channel.queue_declare("q")
+    after: list[int] = []
+
+    def callback(channel: Channel, *_: Any) -> None:
+        channel.stop_consuming()
+        time.sleep(0.05)
+        after.append(1)
+
+    channel.basic_consume("q", callback)
+    channel.basic_publish("", "q", b"")
+    channel.start_consuming()
+    assert after == [1]
+
+
+def test_consume_yields_in_the_callers_thread(connection: Connection) -> None:
+    channel = connection.channel()
+    channel.queue_declare("q")
+    for number in range(5):
+        channel.basic_publish("", "q", number)
+    got = []
+    for method, _, body in channel.consume("q"):
+        got.append(body)
+        channel.basic_ack(method.delivery_tag)
+        if len(got) == 2:
+            break
+    assert channel.get_waiting_message_count() == 3
+    with pytest.raises(ValueError, match="consume"):
+        next(channel.consume("other"))
+    assert next(channel.consume("q"))[2] == 2
+    assert channel.cancel() == 0
+    assert channel.get_waiting_message_count() == 0
+    assert channel.queue_declare("q", passive=True).method.message_count == 2
+    assert got == [0, 1]
+
+
+def test_consume_ends_with_its_queue_and_tells_of_inactivity(connection: Connection) -> None:
+    channel = connection.channel()
+    channel.queue_declare("q")
+    messages = channel.consume("q", inactivity_timeout=0.01)
+    assert next(messages) == (None, None, None)
+    channel.basic_publish("", "q", b"1")
+    assert next(messages)[2] == b"1"
+    channel.queue_delete("q")
+    assert list(messages) == []
+
+
+def test_callbacks_of_the_connection(connection: Connection) -> None:
+    order: list[str] = []
+    done = threading.Event()
+    connection.add_callback_threadsafe(lambda: order.append("now"))
+    gone = connection.call_later(0.01, lambda: order.append("never"))
+    connection.remove_timeout(gone)
+    connection.call_later(0.05, lambda: (order.append("later"), done.set()))
+    awaited(done)
+    assert order == ["now", "later"]
+    connection.process_data_events(0)
+    connection.sleep(0.01)
+    connection.close()
+    for call in (lambda: connection.add_callback_threadsafe(int), lambda: connection.call_later(1, int), lambda: connection.process_data_events(0)):
+        with pytest.raises(exceptions.ConnectionWrongStateError):
+            call()
+
+
+def test_calls_that_interrupt_another_call_are_put_off(connection: Connection) -> None:
+    """A finalizer of a body runs inside the call that drops it."""
+    channel = connection.channel()
+    channel.queue_declare("q", arguments={"x-max-length": 1})
+    channel.queue_declare("log")
+    refused: list[type[BaseException]] = []
+
+    class Body:
+        def __del__(self) -> None:
+            channel.basic_publish("", "log", b"gone")
+            try:
+                channel.queue_declare("log", passive=True)
+            except exceptions.ReentrancyError as error:
+                refused.append(type(error))
+
+    channel.basic_publish("", "q", Body())
+    channel.basic_publish("", "q", b"next")
+    gc.collect()
+    assert channel.basic_get("log", True)[2] == b"gone"
+    assert refused in ([], [exceptions.ReentrancyError])
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs an interval timer")
+def test_a_signal_handler_may_publish(connection: Connection) -> None:
+    channel = connection.channel()
+    channel.queue_declare("q")
+    published: list[int] = []  # a handler may be interrupted by itself
+
+    def handler(*_: Any) -> None:
+        published.append(1)
+        channel.basic_publish("", "q", b"signal")
+
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    try:
+        deadline = time.monotonic() + DEADLINE
+        calls = 0
+        while len(published) < 100:
+            channel.basic_publish("", "q", b"main")
+            calls += 1
+            assert time.monotonic() < deadline
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert channel.queue_purge("q").method.message_count == calls + len(published)
+
+
+
+
+def test_properties_are_copied_at_publish_and_at_each_delivery(connection: Connection) -> None:
+    from manytail.broker import BasicProperties
+
+    channel = connection.channel()
+    channel.queue_declare("q")
+    headers: dict[str, Any] = {"list": [1], "table": {"a": 1}}
+    properties = BasicProperties(headers=headers, message_id="1")
+    channel.basic_publish("", "q", b"", properties)
+    headers["list"].append(2)
+    properties.message_id = "2"
+    _, first, _ = channel.basic_get("q")
+    assert (first.headers, first.message_id) == ({"list": [1], "table": {"a": 1}}, "1")
+    first.headers["table"]["a"] = 5
+    channel.basic_recover(requeue=True)
+    _, second, _ = channel.basic_get("q")
+    assert second.headers == {"list": [1], "table": {"a": 1}}
+    channel.basic_publish("", "q", "text")
+    _, nothing, body = channel.basic_get("q")
+    assert (nothing, body) == (BasicProperties(), b"text")
+
+
+def test_any_object_passes_as_it_is(connection: Connection) -> None:
+    channel = connection.channel()
+    channel.queue_declare("q")
+    body = {"a": [1]}
+    channel.basic_publish("", "q", body)
+    assert channel.basic_get("q")[2] is body
+
+
+def test_closing_twice(broker: Broker) -> None:
+    connection = broker.connect(max_workers=1)
+    channel = connection.channel()
+    channel.close()
+    with pytest.raises(exceptions.ChannelWrongStateError):
+        channel.close()
+    connection.close()
+    with pytest.raises(exceptions.ConnectionWrongStateError):
+        connection.close()
+    broker.close()
+    broker.close()
+
+
+def test_a_hard_error_closes_the_connection_and_its_channels(connection: Connection) -> None:
+    channel, other = connection.channel(), connection.channel()
+    with pytest.raises(exceptions.ConnectionClosedByBroker) as raised:
+        channel.basic_recover(requeue=False)
+    assert raised.value.reply_code == 540
+    assert (connection.is_closed, channel.is_closed, other.is_closed) == (True, True, True)
+    with pytest.raises(exceptions.ChannelWrongStateError):
+        other.queue_declare("q")
+
+
+def test_channel_numbers(connection: Connection) -> None:
+    assert [connection.channel().channel_number for _ in range(2)] == [1, 2]
+    assert int(connection.channel(7)) == 7
+    for number in (7, 0, 65536):
+        with pytest.raises(exceptions.InvalidChannelNumber):
+            connection.channel(number)
+
+
+def test_a_closed_broker_is_freed(broker: Broker) -> None:
+    import weakref
+
+    connection = broker.connect(max_workers=1)
+    channel = connection.channel()
+    channel.queue_declare("q")
+    channel.basic_publish("", "q", b"")
+    broker.close()
+    references = [weakref.ref(each) for each in (connection, channel)]
+    del connection, channel
+    for _ in range(10):
+        gc.collect()
+    assert [reference() for reference in references] == [None, None]
+
+
