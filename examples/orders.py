@@ -1,0 +1,110 @@
+"""Orders through exchanges: a program for RabbitMQ that runs in one process too.
+
+    python examples/orders.py                            in this process, on manytail.broker
+    MANYTAIL_RABBITMQ=127.0.0.1:5672 python examples/orders.py    through pika, on that server
+
+The two differ in the imports and in `connect`; everything below is the same code.
+"""
+
+import os
+import uuid
+
+if address := os.environ.get("MANYTAIL_RABBITMQ"):
+    import pika
+    from pika import BasicProperties, exceptions
+
+    def connect():
+        host, port = address.rsplit(":", 1)
+        return pika.BlockingConnection(pika.ConnectionParameters(host, int(port)))
+
+else:
+    from manytail.broker import BasicProperties, Broker, exceptions
+
+    broker = Broker()
+    connect = broker.connect
+
+RUN = uuid.uuid4().hex[:8]  # a server may have been here before
+ORDERS, WORK, FAILED, AUDIT = (f"{name}-{RUN}" for name in ("orders", "work", "failed", "audit"))
+
+
+def declare(channel):
+    """Orders by region, failures kept, everything audited."""
+    channel.exchange_declare(ORDERS, "topic")
+    channel.queue_declare(FAILED)
+    channel.queue_declare(WORK, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": FAILED})
+    channel.queue_declare(AUDIT)
+    channel.queue_bind(WORK, ORDERS, "order.*.eu")
+    channel.queue_bind(AUDIT, ORDERS, "#")
+
+
+def publish(channel):
+    """Confirmed and mandatory: what nobody would work on is known here."""
+    channel.confirm_delivery()
+    for number in range(10):
+        region = "eu" if number % 5 else "us"
+        properties = BasicProperties(message_id=str(number), headers={"retry": number % 4 == 3})
+        channel.basic_publish(ORDERS, f"order.{number}.{region}", f"{number} crates".encode(), properties, mandatory=True)
+    try:
+        channel.basic_publish("", f"nobody-{RUN}", b"lost", mandatory=True)
+    except exceptions.UnroutableError as error:
+        print("unroutable:", error.messages[0].body.decode())
+
+
+def work(channel):
+    """Eight orders are for Europe: one is tried twice, one is refused."""
+    done = []
+
+    def on_order(channel, method, properties, body):
+        if properties.headers["retry"] and not method.redelivered:
+            channel.basic_nack(method.delivery_tag, requeue=True)
+            return
+        if body == b"6 crates":
+            channel.basic_reject(method.delivery_tag, requeue=False)
+        else:
+            channel.basic_ack(method.delivery_tag)
+        done.append((properties.message_id, method.redelivered))
+        if len(done) == 8:
+            channel.stop_consuming()
+
+    channel.basic_qos(prefetch_count=1)
+    channel.basic_consume(WORK, on_order)
+    channel.start_consuming()
+    print("worked on:", *(f"{number}{' again' if again else ''}" for number, again in done))
+
+
+def look(channel):
+    """What is left, one by one."""
+    method, properties, body = channel.basic_get(FAILED, auto_ack=True)
+    death = properties.headers["x-death"][0]
+    print("failed:", body.decode(), death["reason"], death["count"], method.routing_key == FAILED)
+    audited = []
+    for method, _, _ in channel.consume(AUDIT, auto_ack=True, inactivity_timeout=30):
+        audited.append(method.routing_key)
+        if len(audited) == 10:
+            break
+    channel.cancel()
+    print("audited:", *audited)
+
+
+def refuse(connection):
+    """A channel is lost, the connection is not."""
+    try:
+        connection.channel().queue_declare(WORK, passive=False, durable=True)
+    except exceptions.ChannelClosedByBroker as error:
+        print("refused:", error.reply_code)
+
+
+def main():
+    with connect() as connection:
+        channel = connection.channel()
+        declare(channel)
+        publish(channel)
+        work(connection.channel())
+        look(channel)
+        refuse(connection)
+        for queue in (WORK, FAILED, AUDIT):
+            channel.queue_delete(queue)
+        channel.exchange_delete(ORDERS)
+
+
+main()

@@ -1,0 +1,228 @@
+"""Random operations on both sides at once: a machine that makes the same calls on manytail.broker and on a server, and compares all that can be
+seen.
+
+Compared are the answers of every call, the deliveries of every consumer in order, redelivered flags, counts, reply codes and dead letters. Every
+asynchronous call is settled before the next one. Which of several waiting queues or consumers of equal rank a server serves first, where more
+than one could take the same message, is its own business: a queue has one consumer here, and a channel one limit per consumer.
+
+Without a server the machine runs two brokers of ours against one another: one with a single worker, one with four.
+"""
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from broker import sides
+
+KEYS = ["a", "b", "a.b", "a.b.c", ""]
+PATTERNS = ["a", "b", "a.*", "#", "*.b", "a.#", ""]
+ARGUMENTS: list[dict[str, Any]] = [{}, {"x-max-length": 2}, {"x-max-length": 1, "x-overflow": "reject-publish"}, {"x-max-priority": 2}]
+
+
+class Half:
+    """One side's channel, queues and consumers, by number instead of by name."""
+
+    def __init__(self, side: sides.Side) -> None:
+        self.side = side
+        self.names: dict[str, str] = {}
+        self.consumers: dict[str, sides.Recorder] = {}
+        self.open()
+
+    def open(self) -> None:
+        self.channel = self.side.channel()
+        self.consumers = {}
+
+    def name(self, label: str) -> str:
+        return self.names.setdefault(label, self.side.unique(label[0]))
+
+    def label(self, name: str) -> str:
+        return next((label for label, known in self.names.items() if known == name), name)
+
+    def do(self, call: Any) -> Any:
+        """The answer, or the reply code. A channel that is lost is opened again; the consumers went with it."""
+        try:
+            answer = call(self)
+            self.side.settle()
+            self.side.fence(self.channel)
+        except Exception as error:
+            code = getattr(error, "reply_code", None)
+            if code is None:
+                raise
+            self.open()
+            self.side.settle()
+            return code
+        return answer
+
+    def seen(self) -> Any:
+        """Everything that consumers got."""
+        return {
+            queue: [(method.delivery_tag, method.redelivered, self.label(method.exchange), method.routing_key in KEYS, body, self.deaths(properties))
+                    for method, properties, body in recorder.deliveries]
+            for queue, recorder in self.consumers.items()
+        }  # fmt: skip
+
+    def deaths(self, properties: Any) -> Any:
+        listed = (properties.headers or {}).get("x-death") or []
+        return [(self.label(death["queue"]), death["reason"], int(death["count"]), self.label(death["exchange"])) for death in listed]
+
+
+class Comparison(RuleBasedStateMachine):
+    """Queues q0 to q2 of drawn arguments, whose dead go to queue d; exchanges of three types."""
+
+    make: Any = staticmethod(lambda: (sides.Manytail(), sides.Manytail()))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.halves = [Half(side) for side in type(self).make()]
+        self.tags = 0
+
+    def both(self, call: Any) -> Any:
+        first, second = (half.do(call) for half in self.halves)
+        assert first == second
+        return first
+
+    @initialize(kinds=st.lists(st.sampled_from(ARGUMENTS), min_size=3, max_size=3))
+    def declare(self, kinds: list[dict[str, Any]]) -> None:
+        def call(half: Half) -> None:
+            half.side.queue(half.channel, half.name("d"))
+            for index, arguments in enumerate(kinds):
+                dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": half.name("d")}
+                half.side.queue(half.channel, half.name(f"q{index}"), arguments=arguments | dead)
+            for kind in ("direct", "fanout", "topic"):
+                half.side.exchange(half.channel, kind, half.name(f"x{kind}"))
+
+        self.both(call)
+
+    queues = st.sampled_from(["q0", "q1", "q2"])
+    exchanges = st.sampled_from(["xdirect", "xfanout", "xtopic"])
+
+    @rule(queue=queues, exchange=exchanges, pattern=st.sampled_from(PATTERNS), bind=st.booleans())
+    def bind(self, queue: str, exchange: str, pattern: str, bind: bool) -> None:
+        def call(half: Half) -> None:
+            getattr(half.channel, "queue_bind" if bind else "queue_unbind")(half.name(queue), half.name(exchange), pattern)
+
+        self.both(call)
+
+    @rule(exchange=exchanges, key=st.sampled_from(KEYS), body=st.integers(0, 99), priority=st.sampled_from([None, 0, 1, 2, 9]))
+    def publish(self, exchange: str, key: str, body: int, priority: int | None) -> None:
+        self.both(lambda half: half.side.publish(half.channel, key, body, exchange=half.name(exchange), priority=priority))
+
+    @rule(queue=queues, body=st.integers(100, 199), expire=st.booleans())
+    def publish_to_queue(self, queue: str, body: int, expire: bool) -> None:
+        """An expiration of 0 is the one that both sides see at the same time."""
+        more = {"expiration": "0"} if expire else {}
+        self.both(lambda half: half.side.publish(half.channel, half.name(queue), body, message_id="1", **more))
+
+    @rule(queue=st.sampled_from(["q0", "q1", "q2", "d"]), auto_ack=st.booleans())
+    def get(self, queue: str, auto_ack: bool) -> None:
+        def call(half: Half) -> Any:
+            method, properties, body = half.channel.basic_get(half.name(queue), auto_ack)
+            return method and (method.delivery_tag, method.redelivered, method.message_count, body, half.deaths(properties))
+
+        got = self.both(call)
+        if isinstance(got, tuple):
+            self.tags = got[0]
+
+    @rule(queue=queues, auto_ack=st.booleans(), prefetch=st.integers(0, 3))
+    def consume(self, queue: str, auto_ack: bool, prefetch: int) -> None:
+        def call(half: Half) -> bool:
+            if queue in half.consumers:
+                return False
+            half.channel.basic_qos(prefetch_count=prefetch)
+            half.consumers[queue] = half.side.consume(half.channel, half.name(queue), auto_ack=auto_ack)
+            return True
+
+        self.both(call)
+
+    @rule(queue=queues)
+    def cancel(self, queue: str) -> None:
+        def call(half: Half) -> Any:
+            recorder = half.consumers.pop(queue, None)
+            return recorder and list(half.channel.basic_cancel(recorder.tag))
+
+        self.both(call)
+
+    @rule(
+        how=st.sampled_from(["ack", "nack", "drop", "reject"]),
+        back=st.integers(0, 4),
+        multiple=st.booleans(),
+    )
+    def settle(self, how: str, back: int, multiple: bool) -> None:
+        def call(half: Half) -> None:
+            tags = [self.tags, *(tag for recorder in half.consumers.values() for tag in recorder.tags)]
+            tag = max(0, max(tags) - back)
+            if how == "ack":
+                half.channel.basic_ack(tag, multiple)
+            elif how == "reject":
+                half.channel.basic_reject(tag, requeue=multiple)
+            else:
+                half.channel.basic_nack(tag, multiple, requeue=how == "nack")
+
+        if isinstance(self.both(call), int):
+            self.tags = 0
+
+    @rule()
+    def recover(self) -> None:
+        self.both(lambda half: half.channel.basic_recover(requeue=True))
+
+    @rule(queue=st.sampled_from(["q0", "q1", "q2", "d"]))
+    def purge(self, queue: str) -> None:
+        self.both(lambda half: half.channel.queue_purge(half.name(queue)).method.message_count)
+
+    @rule()
+    def reopen(self) -> None:
+        def call(half: Half) -> None:
+            half.channel.close()
+            half.open()
+
+        self.both(call)
+        self.tags = 0
+
+    @invariant()
+    def the_same_is_seen(self) -> None:
+        first, second = (half.seen() for half in self.halves)
+        assert first == second
+        if all("d" in half.names for half in self.halves):
+            first, second = (
+                [tuple(vars_of(half.channel.queue_declare(half.name(queue), passive=True).method)) for queue in ("q0", "q1", "q2", "d")]
+                for half in self.halves
+            )
+            assert first == second
+
+    def teardown(self) -> None:
+        for half in self.halves:
+            half.side.end()
+
+
+def vars_of(answer: Any) -> tuple[int, int]:
+    return answer.message_count, answer.consumer_count
+
+
+def run(make: Any, examples: int, steps: int) -> None:
+    machine = type("Machine", (Comparison,), {"make": staticmethod(make)})
+    checks = list(HealthCheck)
+    run_state_machine_as_test(
+        machine, settings=settings(max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=checks, database=None)
+    )
+
+
+def test_two_of_ours_agree() -> None:
+    """Whatever the threads do."""
+
+    def make() -> tuple[sides.Side, sides.Side]:
+        one, many = sides.Manytail(), sides.Manytail()
+        one.executor.shutdown()
+        one.executor = sides.CountingExecutor(1)
+        return one, many
+
+    run(make, examples=25, steps=30)
+
+
+if sides.SERVER:
+
+    @pytest.mark.rabbitmq
+    def test_a_server_agrees() -> None:
+        run(lambda: (sides.Manytail(), sides.Server()), examples=40, steps=25)
