@@ -26,7 +26,7 @@ from concurrent.futures.thread import BrokenThreadPool
 from queue import Empty, SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
-from manytail._workpool import UNSET, Lane, WorkPool
+from manytail._workpool import UNSET, CallLane, WorkPool
 
 __all__ = ["KeyExecutor", "KeyedExecutor"]
 
@@ -72,7 +72,7 @@ class KeyedExecutor(Executor):
         prefix = thread_name_prefix or f"KeyedExecutor-{next(_executor_number)}"
         self._staff = _Staff(max_workers, max_pending, prefix, initializer, initargs)
         self._max_workers = max_workers
-        self._no_key = Lane(self._staff.pool)
+        self._no_key = CallLane(self._staff.pool)
         self._lanes: weakref.WeakValueDictionary[Hashable, KeyExecutor] = weakref.WeakValueDictionary()
 
     def __del__(self) -> None:
@@ -96,7 +96,7 @@ class KeyedExecutor(Executor):
         lane = self._lanes.get(key)
         if lane is None or lane.closed:
             lane = self._make_lane(key)
-        lane.configure(priority=priority, weight=weight, max_pending=max_pending, max_running=max_running)
+        lane._configure(priority=priority, weight=weight, max_pending=max_pending, max_running=max_running)
         return lane
 
     def _make_lane(self, key: Hashable) -> KeyExecutor:
@@ -144,7 +144,7 @@ class KeyedExecutor(Executor):
         return self._staff.broken
 
 
-class KeyExecutor(Lane, Executor):
+class KeyExecutor(CallLane, Executor):
     """The lane of a key of a KeyedExecutor, and itself an executor. KeyedExecutor.key() makes them.
 
     priority and weight may be assigned at any time; a new priority moves the lane to the end of that turn."""
@@ -171,15 +171,15 @@ class KeyExecutor(Lane, Executor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End this lane only: submit to it raises RuntimeError, and the key may be made again, as another lane. If it is paused it
         resumes. wait: until its calls have run. RuntimeError: wait in a call of this lane."""
-        self.end(resume=not cancel_futures)
+        self._end(resume=not cancel_futures)
         if cancel_futures:
-            for call in self.drop():
-                call.drop_out()
-            self.end()
+            for call in self._drop():
+                call._drop_out()
+            self._end()
         if wait:
-            if self.called_from:
+            if self._called_from:
                 raise RuntimeError("cannot wait for a lane in one of its own calls; shutdown(wait=False) does not wait")
-            self.wait_idle()
+            self._wait_idle()
 
 
 def _processors() -> int:
@@ -206,14 +206,22 @@ class _Staff:
         if _exiting:
             self.end()
 
-    def start(self) -> None:
-        """One more thread. RuntimeError: the system, or an interpreter that ends, has none."""
+    def start(self) -> BaseException | None:
+        """One more thread. RuntimeError: the system, or an interpreter that ends, has none. Returned is what a signal handler raised when
+        there was one already."""
         if self.broken:
             raise self.refusal()
+        interruption = None
         with self.lock:
             thread = threading.Thread(target=self._work, name=next(self._names))
-            thread.start()
+            try:
+                thread.start()
+            except BaseException as error:
+                if thread.ident is None:
+                    raise
+                interruption = error
             self.threads.add(thread)
+        return interruption
 
     def _work(self) -> None:
         try:
@@ -246,7 +254,7 @@ class _Staff:
         if cancel_futures:
             self.pool.end(resume=False)
             for call in self.pool.drop():
-                call.drop_out()
+                call._drop_out()
         try:
             self.pool.end()
         except RuntimeError:

@@ -93,7 +93,8 @@ cdef class WorkPool:
     """Lanes, and the threads that serve them.
 
     start is called, without arguments, when one more thread is to call work(), at most max_workers times more than threads
-    have left it. If it raises, that thread is not counted. refusal() makes the exception that a refused submit raises.
+    have left it. If it raises, there is no thread; what was raised into it when there was one already, it returns. refusal()
+    makes the exception that a refused submit raises.
     Progress: blocking (one short lock); no lock is held while Python code runs."""
     cdef pool p
     cdef object start, refusal
@@ -153,18 +154,21 @@ cdef class WorkPool:
 
     cdef int start_workers(self, int64_t n) except -1:
         """Start so many threads. If one cannot be, the others do its work; without any others, that is raised."""
+        cdef object interruption = None
         while n > 0:
             n -= 1
             try:
-                self.start()
-            except BaseException:
+                interruption = self.start() or interruption
+            except BaseException as error:
                 lock_take(self.p.q, True)
                 self.p.workers -= 1 + n
                 n = self.p.workers
                 unlock_take(self.p.q)
-                if n == 0:
+                if n == 0 or not isinstance(error, Exception):
                     raise
-                return 0
+                break
+        if interruption is not None:
+            raise interruption
         return 0
 
     def work(self):
@@ -255,7 +259,7 @@ cdef class WorkPool:
         forget_in_child(&self.p, this_thread())
         cdef Lane busy
         for busy in self.busy_lanes():
-            busy.drop()
+            busy._drop()
             if rest_lane(busy.ln.p, &busy.ln):
                 Py_DECREF(busy)
 
@@ -324,7 +328,7 @@ cdef class Lane:
             free_tail(self.ln.s, True)
 
     # ------------------------------------------------------------------------------------------------------------ options
-    def configure(self, *, priority=UNSET, weight=UNSET, max_pending=UNSET, max_running=UNSET):
+    def _configure(self, *, priority=UNSET, weight=UNSET, max_pending=UNSET, max_running=UNSET):
         """Set the options that are passed: all of them, or none if one is refused."""
         cdef int64_t first = self.priority if priority is UNSET else priority_argument(priority)
         cdef uint32_t share = self.weight if weight is UNSET else weight_argument(weight)
@@ -413,7 +417,53 @@ cdef class Lane:
         """Whether it takes nothing more."""
         return self.ln.s.gate != 0
 
-    # ------------------------------------------------------------------------------------------------------------- calls
+    def pause(self):
+        """Calls wait until resume(); those that run go on. RuntimeError: it was shut down."""
+        if pause_lane(self.ln.p, &self.ln, True) < 0:
+            raise RuntimeError("cannot pause after shutdown")
+
+    def resume(self):
+        """Calls run again."""
+        self.pool.start_workers(pause_lane(self.ln.p, &self.ln, False))
+
+    def _end(self, resume=True):
+        """Nothing more may be submitted to this lane. What is in it still runs; with resume also if it is paused."""
+        self.pool.start_workers(shut_lane(self.ln.p, &self.ln, bool(resume)))
+
+    def _drop(self):
+        """Take all items out and return them; they are not run."""
+        cdef list dropped = []
+        self.take_all_away(dropped)
+        return dropped
+
+    cdef int take_all_away(self, list dropped) except -1:
+        cdef uintptr_t item = 0
+        cdef bint let_go = False
+        while take_away(self.ln.p, &self.ln, &item, &let_go):
+            if let_go:
+                Py_DECREF(self)     # the caller has a reference of its own
+            dropped.append(mt_owned_item(item))
+        return 0
+
+    def _wait_idle(self, timeout=None):
+        """Wait until nothing is left in it and nothing runs: True. False: not within `timeout` seconds."""
+        cdef int r = wait_until_idle(self.ln.p, &self.ln, deadline_from(True, timeout))
+        if r == MT_INTERRUPTED:
+            raise_pending()
+        if r == MT_NOMEM:
+            raise MemoryError
+        return r == MT_OK
+
+    cdef int finish(self, int64_t era) except -1:
+        if finish_item(self.ln.p, &self.ln, era):
+            Py_DECREF(self)
+        return 0
+
+
+@cython.no_gc_clear
+cdef class CallLane(Lane):
+    """A lane whose items are calls."""
+
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def submit(self, fn, /, *args, **kwargs):
@@ -443,8 +493,10 @@ cdef class Lane:
             if r == MT_FULL:
                 r = MT_OK if over else wait_for_place(self.ln.p, &self.ln)
             if r == MT_SHUTDOWN:
+                pass_on_place(self.ln.p, &self.ln)
                 raise self.refused()
             if r == MT_NOMEM:
+                pass_on_place(self.ln.p, &self.ln)
                 raise MemoryError
             if r == MT_INTERRUPTED:
                 raise_pending()
@@ -464,58 +516,17 @@ cdef class Lane:
     cdef int start_for(self, Call call) except -1:
         try:
             self.pool.start_workers(1)
-        except BaseException:
-            if call.withdraw():     # nobody is there to run it, and nobody will be told of it
+        except BaseException as error:
+            # Nobody is there to run it, and nobody will be told of it; or it runs by now, and only an interruption is news.
+            if call.withdraw() or not isinstance(error, Exception):
                 raise
         return 0
 
-    def pause(self):
-        """Calls wait until resume(); those that run go on. RuntimeError: it was shut down."""
-        if pause_lane(self.ln.p, &self.ln, True) < 0:
-            raise RuntimeError("cannot pause after shutdown")
-
-    def resume(self):
-        """Calls run again."""
-        self.pool.start_workers(pause_lane(self.ln.p, &self.ln, False))
-
-    def end(self, resume=True):
-        """Nothing more may be submitted to this lane. What is in it still runs; with resume also if it is paused."""
-        self.pool.start_workers(shut_lane(self.ln.p, &self.ln, bool(resume)))
-
-    def drop(self):
-        """Take all items out and return them; they are not run."""
-        cdef list dropped = []
-        self.take_all_away(dropped)
-        return dropped
-
-    cdef int take_all_away(self, list dropped) except -1:
-        cdef uintptr_t item = 0
-        cdef bint let_go = False
-        while take_away(self.ln.p, &self.ln, &item, &let_go):
-            if let_go:
-                Py_DECREF(self)     # the caller has a reference of its own
-            dropped.append(mt_owned_item(item))
-        return 0
-
     @property
-    def called_from(self):
+    def _called_from(self):
         """Whether the calling thread is a worker that runs a call of this lane."""
         worker = getattr(here, "worker", None)
         return worker is not None and (<Worker>worker).lane is self
-
-    def wait_idle(self, timeout=None):
-        """Wait until nothing is left in it and nothing runs: True. False: not within `timeout` seconds."""
-        cdef int r = wait_until_idle(self.ln.p, &self.ln, deadline_from(True, timeout))
-        if r == MT_INTERRUPTED:
-            raise_pending()
-        if r == MT_NOMEM:
-            raise MemoryError
-        return r == MT_OK
-
-    cdef int finish(self, int64_t era) except -1:
-        if finish_item(self.ln.p, &self.ln, era):
-            Py_DECREF(self)
-        return 0
 
 
 cdef class Call:
@@ -557,7 +568,7 @@ cdef class Call:
         self._invoke_callbacks()
         return True
 
-    def drop_out(self):
+    def _drop_out(self):
         """Cancel a call that was taken out of its lane by drop()."""
         self.cancel()
         self.set_running_or_notify_cancel()
@@ -651,12 +662,12 @@ cdef class Dispatcher(WorkPool):
         while n > 0:
             try:
                 future = self.executor.submit(self._serve)
+                n -= 1
+                if hasattr(future, "add_done_callback"):
+                    future.add_done_callback(self._task_done)
             except BaseException:
                 refused_tasks(&self.p, n)
                 raise
-            n -= 1
-            if hasattr(future, "add_done_callback"):
-                future.add_done_callback(self._task_done)
         return 0
 
     def _task_done(self, future):
@@ -736,8 +747,10 @@ cdef class Channel(Lane):
                 over = dispatcher.inside
                 r = MT_OK if over else wait_for_place(self.ln.p, &self.ln)
             if r == MT_SHUTDOWN:
+                pass_on_place(self.ln.p, &self.ln)
                 return False
             if r == MT_NOMEM:
+                pass_on_place(self.ln.p, &self.ln)
                 raise MemoryError
             if r == MT_INTERRUPTED:
                 raise_pending()
@@ -780,16 +793,16 @@ cdef class Channel(Lane):
         """Take no more items: add() returns False. drop=True: the items that have not begun are returned and do not run.
         drop=False: they still run, and [] is returned. Does not wait: see wait()."""
         if not drop:
-            self.end()
+            self._end()
             (<Dispatcher>self.pool).schedule()
             return []
         stop_lane(self.ln.p, &self.ln)
-        return self.drop()
+        return self._drop()
 
     def wait(self, timeout=None):
         """Wait until no item is left and none runs: True. Inside this lane that would never be: False at once. False also if
         it was not within `timeout` seconds."""
-        return not self.inside and self.wait_idle(timeout)
+        return not self.inside and self._wait_idle(timeout)
 
 
 # ------------------------------------------------------------------------------------------------------ garbage collection
@@ -849,6 +862,7 @@ cdef int dispatcher_traverse(PyObject *self, visitproc visit, void *arg) noexcep
 
 base_lane_traverse = mt_traverse_of(<PyTypeObject *>Lane)
 mt_patch_gc(<PyTypeObject *>Lane, lane_traverse, lane_clear)
+mt_patch_gc(<PyTypeObject *>CallLane, lane_traverse, lane_clear)
 base_channel_traverse = mt_traverse_of(<PyTypeObject *>Channel)
 mt_patch_gc(<PyTypeObject *>Channel, channel_traverse, lane_clear)
 base_pool_traverse = mt_traverse_of(<PyTypeObject *>WorkPool)

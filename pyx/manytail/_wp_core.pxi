@@ -262,6 +262,16 @@ cdef void stop_waiting_for_place(pool *p, lane *ln, mt_waiter *w) noexcept nogil
         waiter_await_post(w, True)
 
 
+cdef void pass_on_place(pool *p, lane *ln) noexcept nogil:
+    """Somebody who may have been woken for a place will not take it."""
+    cdef mt_waiter *wake = NULL
+    lock_take(p.q, True)
+    taken_admit(p, ln, &wake)
+    unlock_take(p.q)
+    if wake != NULL:
+        post_chain(wake)
+
+
 # ------------------------------------------------------------------------------------------------------------------- take
 cdef uintptr_t taken_remove_head(pool *p, lane *ln, mt_waiter **wake) noexcept nogil:
     """Its oldest item, out of the pool's books."""

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import _base
 from contextlib import contextmanager
 from queue import Empty, Full, SimpleQueue
 from typing import Any
@@ -28,6 +29,7 @@ from .pairs import Pair
 
 WOKEN, GAVE_UP = "woken", "gave up"
 OVER = (ShutDown, ClosedError, RuntimeError)  # what a wait that shutdown or close ends raises; the last is the executors' word for it
+STDLIB = {threading.__file__, _base.__file__}
 QUICKLY = 0.0002  # seconds within which a restless waiter gives up
 STOP = None
 Run = Callable[[Coroutine[Any, Any, Any]], Any]  # a coroutine in the event loop of the side's thread
@@ -205,9 +207,13 @@ def raising_alarms() -> Any:
     assert threading.current_thread() is threading.main_thread()
 
     def handler(number: int, frame: Any) -> None:
-        while frame is not None:  # submit() makes a Future in Python code, before it does anything
-            if frame.f_code is interrupted.__code__:
-                raise Interrupted
+        while frame is not None and frame.f_code.co_filename in STDLIB:  # submit() makes a Future in Python code, before it does anything
+            frame = frame.f_back
+        if frame is not None and frame.f_code is interrupted.__code__:
+            raise Interrupted
+        while frame is not None:
+            if frame.f_code is interrupted.__code__:  # it came into a finalizer that happens to run in there: once more
+                signal.setitimer(signal.ITIMER_REAL, QUICKLY)
             frame = frame.f_back
 
     before = signal.signal(signal.SIGALRM, handler)

@@ -285,8 +285,8 @@ class SubmitCancel(Submit):
         return functools.partial(self.lane.submit, int)
 
     def wake(self) -> None:
-        for call in self.lane.drop():
-            call.drop_out()
+        for call in self.lane._drop():
+            call._drop_out()
 
     def close(self) -> None:
         self.executor.shutdown()
@@ -305,7 +305,7 @@ class SubmitOfAnotherLane(SubmitCancel):
 
     def wake(self) -> None:
         for call in self.executor._staff.pool.drop():
-            call.drop_out()
+            call._drop_out()
 
     def begin(self) -> None:
         self.lane, self.other = self.other, self.lane
