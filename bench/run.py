@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
+import brokers
 import executors
 import harness
 import index
@@ -30,7 +31,7 @@ import single
 import sparkrows
 from harness import Progress, Result, Row, Unavailable
 
-HERE = [*single.ROWS, *pairs.GIL_ROWS, *lbmq.ROWS, *index.ROWS, *memory.ROWS, *executors.ROWS]
+HERE = [*single.ROWS, *pairs.GIL_ROWS, *lbmq.ROWS, *index.ROWS, *memory.ROWS, *executors.ROWS, *brokers.ROWS]
 FREE_THREADED = pairs.FREE_THREADED_ROWS
 SPARK = sparkrows.NAMES
 NAMES = [*(row.name for row in HERE), *(row.name for row in FREE_THREADED), *SPARK]

@@ -22,8 +22,9 @@ DEADLINE = 600.0
 ALWAYS = [
     "pair", "five", "five-of-1k", "five-of-100k", "ready", "ready-of-1k", "ready-of-100k", "spread", "spread-filled", "bulk",
     "gil-1+1", "gil-2+2", "index", "index-threads", "memory", "executor-1-key", "executor-10000-keys", "executor-fairness",
+    "broker", "broker-topic",
 ]
-WHERE_POSSIBLE = ["original", "original-bulk", "ft-pair", "ft-1+1", "ft-2+2", "ft-2+2-tails", "spark-sleep", "spark-constant"]
+WHERE_POSSIBLE = ["original", "original-bulk", "ft-pair", "ft-1+1", "ft-2+2", "ft-2+2-tails", "spark-sleep", "spark-constant", "broker-rabbitmq"]
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -62,9 +63,9 @@ def test_row(tmp_path: Path, name: str) -> None:
     assert_finite(row)
 
 
-@pytest.mark.parametrize("pattern", ["original*", "ft-*", pytest.param("spark-*", marks=pytest.mark.spark)])
+@pytest.mark.parametrize("pattern", ["original*", "ft-*", "broker-rabbitmq", pytest.param("spark-*", marks=pytest.mark.spark)])
 def test_row_that_needs_more_says_so(tmp_path: Path, pattern: str) -> None:
-    """Where Maven, the free-threaded interpreter or Spark is missing the row is left out, with a reason; elsewhere it is a row like others."""
+    """Where Maven, RabbitMQ, Spark or an interpreter without the GIL is missing it is left out, with a reason; elsewhere it is a row like others."""
     rows = smoke(tmp_path, pattern)
     assert rows
     for row in rows.values():

@@ -1,0 +1,131 @@
+"""Rows of manytail.broker: publish, callback and ack beside the same pika code on a local RabbitMQ; routing through a topic exchange."""
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from harness import ROOT, Factory, Measure, Row, Target, Unavailable
+
+RABBITMQ = "pika and RabbitMQ"
+BINDINGS, QUEUES, PATTERNS_OF_WORDS = 10_000, 100, 60
+PREFETCH = 200
+
+
+def messages(connection: Any, n: int) -> float:
+    """Messages per second: n published through a direct exchange, then n callbacks that acknowledge, all on one channel. The code is pika's."""
+    channel = connection.channel()
+    channel.exchange_declare("bench", "direct", auto_delete=True)
+    queue = channel.queue_declare("", exclusive=True).method.queue
+    channel.queue_bind(queue, "bench", "key")
+    channel.basic_qos(prefetch_count=PREFETCH)
+    left = n
+
+    def callback(channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        nonlocal left
+        channel.basic_ack(method.delivery_tag)
+        left -= 1
+        if left == 0:
+            channel.stop_consuming()
+
+    began = time.perf_counter()
+    for _ in range(n):
+        channel.basic_publish("bench", "key", b"x")
+    channel.basic_consume(queue, callback)
+    channel.start_consuming()
+    took = time.perf_counter() - began
+    channel.queue_delete(queue)
+    channel.close()
+    return n / took
+
+
+@contextmanager
+def ours() -> Iterator[Measure]:
+    from manytail.broker import Broker
+
+    with Broker() as broker, broker.connect() as connection:
+        yield lambda n: messages(connection, n)
+
+
+@contextmanager
+def theirs() -> Iterator[Measure]:
+    """On the server named by MANYTAIL_RABBITMQ, or on one of its own."""
+    try:
+        import pika
+    except ImportError as missing:
+        raise Unavailable("pika is not installed") from missing
+    with server() as address:
+        host, port = address.rsplit(":", 1)
+        with pika.BlockingConnection(pika.ConnectionParameters(host, int(port), heartbeat=0)) as connection:
+            yield lambda n: messages(connection, n)
+
+
+@contextmanager
+def server() -> Iterator[str]:
+    if address := os.environ.get("MANYTAIL_RABBITMQ"):
+        yield address
+        return
+    if shutil.which("rabbitmq-server") is None:
+        raise Unavailable("rabbitmq-server is not installed (make test-rabbitmq installs it)")
+    sys.path.insert(0, str(ROOT / "tools"))
+    import rabbitmq
+
+    with rabbitmq.running() as address:
+        yield address
+
+
+def patterns(wild: random.Random) -> tuple[list[str], list[str]]:
+    """Patterns of two to five words, one word in five a wildcard, and keys of the same words."""
+    words = ["".join(wild.choices("abcdefgh", k=3)) for _ in range(PATTERNS_OF_WORDS)]
+    made: dict[str, None] = {}
+    while len(made) < BINDINGS:
+        made[".".join(wild.choice("*#") if wild.random() < 0.2 else wild.choice(words) for _ in range(wild.randint(2, 5)))] = None
+    return list(made), [".".join(wild.choices(words, k=wild.randint(2, 5))) for _ in range(2000)]
+
+
+@contextmanager
+def topic() -> Iterator[Measure]:
+    """Microseconds from the exchange and the message to the set of queues."""
+    from manytail.broker import Broker
+    from manytail.broker._messages import Message
+
+    with Broker() as broker, broker.connect(max_workers=1) as connection:
+        channel = connection.channel()
+        channel.exchange_declare("topic", "topic")
+        for number in range(QUEUES):
+            channel.queue_declare(f"q{number}")
+        bound, keys = patterns(random.Random(1))
+        for number, pattern in enumerate(bound):
+            channel.queue_bind(f"q{number % QUEUES}", "topic", pattern)
+        route: Callable[..., Any] = broker._host.route
+        exchange = broker._host.exchanges["topic"]
+        published = [Message(b"", None, "topic", (key,)) for key in keys]
+
+        def measure(n: int) -> float:
+            rounds = max(1, n // len(published))
+            began = time.perf_counter()
+            for _ in range(rounds):
+                for message in published:
+                    route(exchange, message)
+            return (time.perf_counter() - began) / (rounds * len(published)) * 1e6
+
+        yield measure
+
+
+def row(name: str, what: str, contestants: dict[str, Factory], *targets: Target, unit: str = "messages/s", n: int = 60_000, **more: Any) -> Row:
+    return Row(name, what, unit, contestants, n=n, targets=targets, **more)
+
+
+ROWS = [
+    row("broker", "publish, callback, ack through a direct exchange, one channel", {"ours": ours}, Target(">=", 150_000), rounds=9),
+    row(
+        "broker-rabbitmq", "the same beside pika and a RabbitMQ on this machine", {"ours": ours, RABBITMQ: theirs}, Target(">=", 10, RABBITMQ),
+        rounds=5, tiny=400, slow={RABBITMQ: 15},
+    ),
+    row("broker-topic", f"routing through a topic exchange of {BINDINGS:,} bindings", {"ours": topic}, Target("<=", 20), unit="us", n=20_000),
+]
