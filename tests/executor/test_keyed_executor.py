@@ -2,6 +2,7 @@
 import gc
 import inspect
 import itertools
+import operator
 import threading
 import weakref
 from concurrent.futures import Executor
@@ -297,6 +298,25 @@ def test_raising_max_pending_lets_waiting_submits_go(held, wait_submitters):
         for task in waiting:
             task.result()
     assert lane.pending == 3
+
+
+def test_a_place_whose_taker_is_refused_goes_to_the_next(wait_submitters):
+    """Of two lanes of a full executor the first is woken for the place, and shut down before it can take it. With the GIL nobody runs
+    between the two calls of `map`."""
+    with KeyedExecutor(1, max_pending=1) as executor, Threads() as threads:
+        full, first, second = (executor.key(key) for key in range(3))
+        for lane in (full, first, second):
+            lane.pause()
+        full.submit(int)
+        refused = threads.start(first.submit, int)
+        wait_submitters(executor, 1)
+        waiting = threads.start(second.submit, pow, 2, 3)
+        wait_submitters(executor, 2)
+        list(map(operator.call, (full._drop, first._end)))
+        assert isinstance(refused.outcome(), RuntimeError)
+        call = waiting.result()
+        second.resume()
+        assert call.result(DEADLINE) == 8
 
 
 # ------------------------------------------------------------------------------------------------- pause

@@ -215,3 +215,21 @@ def test_when_no_thread_can_be_started_submit_says_so_and_keeps_nothing(monkeypa
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", start)
             assert executor.submit(pow, 2, 3).result(DEADLINE) == 8      # the thread that there is does it
+
+
+@pytest.mark.thread_unsafe(reason="each thread that starts interrupts")
+def test_ctrl_c_while_a_thread_starts_is_raised_and_the_thread_counts(monkeypatch):
+    start = threading.Thread.start
+
+    def interrupted(thread):
+        start(thread)
+        raise KeyboardInterrupt
+
+    with KeyedExecutor(1) as executor:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                executor.submit(int)
+        assert (executor._staff.pool.workers, len(executor._threads)) == (1, 1)
+        assert executor.submit(pow, 2, 3).result(DEADLINE) == 8
+        assert (executor._staff.pool.workers, len(executor._threads)) == (1, 1)
