@@ -56,6 +56,10 @@
 #define MT_PUBSUB_HOLD(item) ((void)(item))
 #endif
 
+#ifndef MT_PUBSUB_FIRST_CAP
+#define MT_PUBSUB_FIRST_CAP 10 /* slots of a small chunk: 120 bytes */
+#endif
+
 /* Results besides MT_OK ... of multiqueue.h. */
 enum { MT_LAGGED = 16, MT_CLOSED = 17, MT_UNRETAINED = 18 };
 
@@ -171,12 +175,12 @@ static inline uint32_t mt_pchunk_cap_for(mt_pubsub *q, mt_pchunk *before, int64_
     int64_t inside = position - mt_load_relaxed_i64(&q->trimmed);
     if (inside > 4096) return 1018;
     if (inside > 512) return 250;
-    return before != NULL && before->cap >= 10 ? 58 : 10;
+    return before != NULL && before->cap >= MT_PUBSUB_FIRST_CAP ? 58 : MT_PUBSUB_FIRST_CAP;
 }
 
 /* ------------------------------------------------------------------------------------------------- making and ending */
 static inline int mt_pubsub_init(mt_pubsub *q, int serial, int64_t maxsize, uint32_t slow) {
-    mt_pchunk *c = mt_pchunk_new(10, 0);
+    mt_pchunk *c = mt_pchunk_new(MT_PUBSUB_FIRST_CAP, 0);
     if (c == NULL) return MT_NOMEM;
     q->serial = (uint32_t)serial;
     q->slow = slow;
@@ -259,10 +263,40 @@ static inline int64_t mt_pubsub_position(mt_pubsub *q, mt_retired **freeable) {
     return end;
 }
 
+/* The first of all records. */
+static inline mt_subscriber *mt_pubsub_records(mt_pubsub *q) {
+    /* pairs with: mt_cas_acq_rel in mt_pubsub_new_record */
+    return (mt_subscriber *)mt_load_acquire_uptr(&q->records);
+}
+
+/* The smallest cursor but that of `except`, or `end` if nobody is subscribed. More up to date than `trimmed`, which waits for a trimmer that
+ * sleeps; who is joining does not count. */
+static inline int64_t mt_pubsub_oldest(mt_pubsub *q, mt_subscriber *except, int64_t end) {
+    mt_subscriber *s = mt_pubsub_records(q);
+    int64_t at;
+    if (q->serial) return mt_pubsub_trimmed(q);
+    for (; s != NULL; s = s->next) {
+        at = mt_pubsub_cursor(s);
+        if (s != except && at != MT_JOINING && at < end) end = at;
+    }
+    return end;
+}
+
+/* `trimmed` says that there is no room before `position`; do the cursors say so, too? The second look is for joiners: who is still joining in
+ * it shows its cursor later than all that the first look saw, and then moves up to what it finds (mt_pubsub_settle). */
+static MT_NOINLINE int64_t mt_pubsub_room_now(mt_pubsub *q, int64_t position, int64_t maxsize) {
+    int64_t oldest = mt_pubsub_oldest(q, NULL, position);
+    mt_point();
+    return maxsize - (position - mt_pubsub_oldest(q, NULL, oldest));
+}
+
+/* How many messages may still be published from `position` on. */
 static inline int64_t mt_pubsub_room(mt_pubsub *q, int64_t position) {
     /* relaxed because: a new bound holds for calls that begin after it was set */
-    int64_t maxsize = mt_load_relaxed_i64(&q->maxsize);
-    return maxsize <= 0 ? INT64_MAX : maxsize - (position - mt_pubsub_trimmed(q));
+    int64_t maxsize = mt_load_relaxed_i64(&q->maxsize), room;
+    if (maxsize <= 0) return INT64_MAX;
+    room = maxsize - (position - mt_pubsub_trimmed(q));
+    return MT_LIKELY(room > 0) || q->serial ? room : mt_pubsub_room_now(q, position, maxsize);
 }
 
 /* ----------------------------------------------------------------------------------------------------- publish, serial */
@@ -605,12 +639,6 @@ static inline int mt_pubsub_may_trim(mt_pubsub *q, mt_subscriber *s, int64_t fro
     return b == NULL || b == s || mt_pubsub_cursor(b) > from;
 }
 
-/* The first of all records. */
-static inline mt_subscriber *mt_pubsub_records(mt_pubsub *q) {
-    /* pairs with: mt_cas_acq_rel in mt_pubsub_new_record */
-    return (mt_subscriber *)mt_load_acquire_uptr(&q->records);
-}
-
 /* The smallest cursor, or MT_NOBODY; stops at one that is no greater than `enough`. */
 static inline int64_t mt_pubsub_smallest(mt_pubsub *q, int64_t enough) {
     mt_subscriber *first, *begin, *s, *least = NULL;
@@ -809,7 +837,7 @@ static inline int mt_pubsub_restart(mt_pubsub *q) {
     /* relaxed because: the GIL orders it, here and below */
     mt_pchunk *c = (mt_pchunk *)mt_load_relaxed_uptr(&q->tail), *fresh, *old, *next;
     if (c->base + q->tail_idx == q->end) return MT_OK;
-    fresh = mt_pchunk_new(10, q->end);
+    fresh = mt_pchunk_new(MT_PUBSUB_FIRST_CAP, q->end);
     if (fresh == NULL) return MT_NOMEM;
     old = (mt_pchunk *)mt_load_relaxed_uptr(&q->oldest); /* relaxed because: as above */
     for (; old != NULL; old = next) {
@@ -843,12 +871,42 @@ static inline int mt_pubsub_choose(mt_pubsub *q, mt_subscriber *s, int64_t start
         c = mt_pubsub_newest(q, &i);
         end = c->base + i;
     }
+    if (start != MT_START_NEXT) {
+        int64_t expected = mt_pubsub_oldest(q, s, end); /* what lies before is on its way out */
+        if (expected > oldest) oldest = expected;
+    }
     *position = start == MT_START_NEXT ? end : start == MT_START_OLDEST ? oldest : start;
     if (*position < oldest || *position > end) return MT_BADARG;
     /* pairs with: mt_store_release in mt_pubsub_unlink */
     if (*position < c->base) c = (mt_pchunk *)mt_load_acquire_uptr(&q->oldest);
     mt_subscriber_stand(s, c, *position);
     return MT_OK;
+}
+
+/* Under its lock: leave. 0: it had left before. The caller trims afterwards. */
+static inline int mt_subscriber_leave(mt_pubsub *q, mt_subscriber *s) {
+    if (s->closed) return 0;
+    s->closed = 1;
+    s->left_at = mt_subscriber_at(s);
+    /* pairs with: mt_load_seq_cst in mt_pubsub_nobody: before the last trim of who leaves looks for the newest message */
+    mt_fetch_add_seq_cst_u32(&q->nsubs, (uint32_t)-1);
+    mt_subscriber_move(q, s, MT_NOBODY);
+    return 1;
+}
+
+/* Parallel: its cursor is seen now. Publishers that did not see it may have gone by the others', which may be ahead by now; nobody but the
+ * joiner knows of what lies before them, and it has not returned yet: it moves up. 0: it asked for a message that is gone. */
+static inline int mt_pubsub_settle(mt_pubsub *q, mt_subscriber *s, int64_t start) {
+    uint32_t i;
+    mt_pchunk *newest = mt_pubsub_newest(q, &i);
+    int64_t expected = mt_pubsub_oldest(q, s, newest->base + i);
+    if (expected <= mt_subscriber_at(s)) return 1;
+    if (start >= 0) {
+        mt_subscriber_leave(q, s);
+        return 0;
+    }
+    mt_subscriber_skip(q, s, expected);
+    return 1;
 }
 
 /* Under the record's lock: subscribe from `start`, a position or MT_START_*. MT_OK, MT_BADARG or MT_NOMEM; the caller trims afterwards
@@ -871,24 +929,14 @@ static inline int mt_pubsub_join(mt_pubsub *q, mt_subscriber *s, int64_t start, 
     if (r == MT_OK) {
         mt_fetch_add_seq_cst_u32(&q->nsubs, 1); /* pairs with: mt_load_seq_cst in mt_pubsub_nobody */
         if (q->serial && position < q->others) q->others = position;
+        mt_subscriber_move(q, s, position);
+        if (!q->serial && !mt_pubsub_settle(q, s, start)) r = MT_BADARG;
     } else {
-        position = MT_NOBODY;
         s->closed = 1;
+        mt_subscriber_move(q, s, MT_NOBODY);
     }
-    mt_subscriber_move(q, s, position);
     if (pin != NULL) *freeable = mt_epoch_unpin(&q->epoch, pin);
     return r;
-}
-
-/* Under its lock: leave. 0: it had left before. The caller trims afterwards. */
-static inline int mt_subscriber_leave(mt_pubsub *q, mt_subscriber *s) {
-    if (s->closed) return 0;
-    s->closed = 1;
-    s->left_at = mt_subscriber_at(s);
-    /* pairs with: mt_load_seq_cst in mt_pubsub_nobody: before the last trim of who leaves looks for the newest message */
-    mt_fetch_add_seq_cst_u32(&q->nsubs, (uint32_t)-1);
-    mt_subscriber_move(q, s, MT_NOBODY);
-    return 1;
 }
 
 #endif

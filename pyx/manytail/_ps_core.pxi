@@ -118,6 +118,11 @@ cdef int64_t position_of(mt_pubsub *q) noexcept nogil:
     return position
 
 
+cdef int64_t retained(mt_pubsub *q, int64_t end) noexcept nogil:
+    """Messages before `end` that somebody still expects."""
+    return max(<int64_t>0, end - mt_pubsub_oldest(q, NULL, end))
+
+
 # ------------------------------------------------------------------------------------------------------- waking getters
 cdef void locked_count_waiting(mt_pubsub *q, mt_subscriber *s) noexcept nogil:
     """The list of waiting getters has changed: let publishers know."""

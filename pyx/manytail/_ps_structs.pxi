@@ -83,6 +83,7 @@ cdef extern from "manytail/pubsub.h" nogil:
     int64_t mt_pubsub_cursor(mt_subscriber *)
     int64_t mt_subscriber_at(mt_subscriber *)
     int64_t mt_pubsub_position(mt_pubsub *, mt_retired **)
+    int64_t mt_pubsub_oldest(mt_pubsub *, mt_subscriber *except_, int64_t end)
     int64_t mt_pubsub_room(mt_pubsub *, int64_t position)
     int mt_pubsub_publish_serial(mt_pubsub *, uintptr_t item, int64_t *position)
     int mt_pubsub_publish_run_serial(mt_pubsub *, const uintptr_t *items, int64_t n, int64_t *done)

@@ -323,8 +323,7 @@ cdef class PubSubQueue:
     @cython.embedsignature.format("clinic")
     def qsize(self):
         """Messages that somebody still expects. Exact when nothing runs beside it."""
-        cdef int64_t trimmed = mt_pubsub_trimmed(self.q)
-        return max(<int64_t>0, position_of(self.q) - trimmed)
+        return retained(self.q, position_of(self.q))
 
     def shutdown(self, immediate=False):
         """No more messages: publish raises ShutDown; subscribers drain, then get ShutDown. immediate=True gives up what they have not taken
@@ -338,10 +337,9 @@ cdef class PubSubQueue:
 
     def stats(self):
         """PubSubStats: what is retained, was published, who is subscribed, how far the slowest is behind, what was dropped."""
-        cdef int64_t trimmed = mt_pubsub_trimmed(self.q), end = position_of(self.q)
-        cdef int64_t retained = max(<int64_t>0, end - trimmed)
+        cdef int64_t end = position_of(self.q), kept = retained(self.q, end)
         dropped = mt_load_relaxed_i64(&self.q.dropped)  # relaxed because: a figure
-        return PubSubStats(retained, end, self.subscribers, retained, dropped)
+        return PubSubStats(kept, end, self.subscribers, kept, dropped)
 
 
 # -------------------------------------------------------------------------------------------------------------- Subscriber

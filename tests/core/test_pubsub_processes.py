@@ -193,7 +193,7 @@ def test_ctrl_c_ends_a_wait_and_leaves_the_queue_as_it_was(wait, timeout):
         empty.get_many(2)
         before = queue.stats()
         moment = time.monotonic() + 0.03    # mostly in the wait; right whenever it strikes
-        with acting_when(lambda: time.monotonic() > moment, ctrl_c), pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt), acting_when(lambda: time.monotonic() > moment, ctrl_c):
             WAITS[wait](queue, empty, timeout=timeout)
         assert queue.stats() == before
         assert slow.get_many(5) == [1, 2]
@@ -204,7 +204,7 @@ def test_ctrl_c_ends_a_wait_and_leaves_the_queue_as_it_was(wait, timeout):
 def test_an_interrupted_publish_many_says_how_many_went_in():
     queue = PubSubQueue(maxsize=2)
     with queue.subscribe() as slow:
-        with acting_when(lambda: queue.qsize() == 2, ctrl_c), pytest.raises(KeyboardInterrupt) as caught:
+        with pytest.raises(KeyboardInterrupt) as caught, acting_when(lambda: queue.qsize() == 2, ctrl_c):
             queue.publish_many(list(range(10)))
         assert getattr(caught.value, "count", 2) == 2
         assert slow.get_many(5) == [0, 1]
@@ -246,7 +246,7 @@ def test_a_waiting_worker_does_not_disturb_ctrl_c_in_the_main_thread():
         waiting = threading.Thread(target=lambda: list(subscriber), daemon=True)
         waiting.start()
         moment = time.monotonic() + 0.02
-        with acting_when(lambda: time.monotonic() > moment, ctrl_c), pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt), acting_when(lambda: time.monotonic() > moment, ctrl_c):
             mine.get(timeout=DEADLINE)
         queue.shutdown()
         waiting.join(DEADLINE)

@@ -426,6 +426,7 @@ struct removed : queue_suite<removed, 3> {
 #include "ready_suites.h"
 #include "entry_suites.h"
 #include "pubsub_suites.h"
+#include "pubsub_more_suites.h"
 
 /* --------------------------------------------------------------------------------------------------------------- main */
 static bool verbose, listing;
@@ -516,5 +517,8 @@ int main(int argc, char **argv) {
     EXPLORE(pubsub_last);
     EXPLORE(pubsub_last_chunk);
     EXPLORE(pubsub_shut);
+    EXPLORE(pubsub_oldest);
+    EXPLORE(pubsub_run);
+    EXPLORE(pubsub_bound);
     return bad != 0;
 }

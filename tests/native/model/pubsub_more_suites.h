@@ -1,0 +1,86 @@
+/* More of pubsub.h in the model checker: joining at the oldest message, runs, and the bound. Included after pubsub_suites.h. */
+#ifndef PUBSUB_MORE_SUITES_H
+#define PUBSUB_MORE_SUITES_H
+
+/* Somebody joins at the oldest while the oldest are taken and let go: it gets a run up to the end, whatever is left of it. */
+struct pubsub_oldest : pubsub_suite<pubsub_oldest, 2> {
+    void before() {
+        begin(8);
+        for (int i = 8; i < 11; i++) RL_ASSERT(publish(i) == i);
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            for (int i = 8; i < 11; i++) RL_ASSERT(take(first) == i);
+        } else {
+            mt_subscriber *s = mt_pubsub_new_record(&q);
+            int at = (int)join(s, MT_START_OLDEST), got;
+            RL_ASSERT(at >= 8 && at <= 11);
+            for (; (got = take(s)) >= 0; at++) RL_ASSERT(got == at);
+            RL_ASSERT(at == 11 && got == -1 - MT_EMPTY);
+            leave(s);
+        }
+    }
+    void after() { end(); }
+};
+
+/* A run meets single messages, where a chunk ends or before: its own follow one another. */
+struct pubsub_run : pubsub_suite<pubsub_run, 2> {
+    int64_t place[2];
+    void before() { begin(8); }
+    void thread(unsigned index) {
+        if (index == 0) {
+            uintptr_t items[3];
+            int64_t done, held;
+            mt_retired *freeable;
+            for (int i = 0; i < 3; i++) {
+                messages[8 + i].content($) = 8 + i;
+                items[i] = (uintptr_t)&messages[8 + i];
+            }
+            RL_ASSERT(mt_pubsub_publish_run_parallel(&q, items, 3, &done, &held, &freeable) == MT_OK && done == 3);
+            mt_retired_free(freeable);
+            published += 3;
+        } else {
+            for (int i = 0; i < 2; i++) place[i] = publish(11 + i);
+        }
+    }
+    void after() {
+        int began = -1;
+        for (int n = 8; n < 13; n++) {
+            int got = take(first);
+            if (got == 8) began = n;
+            if (got < 11) RL_ASSERT(began >= 0 && n - began == got - 8);
+            if (got >= 11) RL_ASSERT(place[got - 11] == n);
+        }
+        end();
+    }
+};
+
+/* Two come past the only message of a queue of one, and a third joins meanwhile: the later of the two may publish, whoever still trims. */
+struct pubsub_bound : pubsub_suite<pubsub_bound, 3> {
+    static const unsigned bound = 1;
+    mt_subscriber *second;
+    int went;
+    void before() {
+        begin(0, 1);
+        second = mt_pubsub_new_record(&q);
+        join(second);
+        RL_ASSERT(publish(0) == 0);
+        went = 0;
+    }
+    void thread(unsigned index) {
+        if (index == 2) {
+            mt_subscriber *s = mt_pubsub_new_record(&q);
+            join(s);
+            leave(s);
+            return;
+        }
+        RL_ASSERT(take(index ? second : first) == 0);
+        if (++went == 2) RL_ASSERT(publish(1) == 1);
+    }
+    void after() {
+        leave(second);
+        end();
+    }
+};
+
+#endif
