@@ -10,12 +10,29 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from functools import partial
 from typing import Any
 
 from manytail._workpool import Dispatcher
 from manytail.broker._monitor import Monitor
 
 __all__ = ["Dispatch", "Lane", "report"]
+
+
+class _Promise:
+    """What stands for the Future of a task that is submitted when the monitor is left. Broken, it is to the dispatcher a cancelled one: no task
+    will come, the next item asks for another. Else the lane would stay ready for ever."""
+
+    __slots__ = ("_callback",)
+
+    def add_done_callback(self, callback: Callable[[_Promise], object]) -> None:
+        self._callback = callback
+
+    def cancelled(self) -> bool:
+        return True
+
+    def broken(self) -> None:
+        self._callback(self)
 
 
 class Dispatch:
@@ -27,25 +44,33 @@ class Dispatch:
         self._refused = refused
         self.pool: Any = Dispatcher(self, on_error=lambda item, error: report(error))
 
-    def submit(self, task: Callable[[], object]) -> Future[Any] | None:
+    def submit(self, task: Callable[[], object]) -> Future[Any] | _Promise:
         """The dispatcher's executor is this object."""
         if not self._monitor.interrupted():
             return self.executor.submit(task)
-        self._monitor.after(self._submit, task)
-        return None
+        promised = _Promise()
+        self._monitor.after(self._submit, task, promised)
+        return promised
 
-    def _submit(self, task: Callable[[], object]) -> None:
+    def _submit(self, task: Callable[[], object], promised: _Promise) -> None:
         try:
             future = self.executor.submit(task)
-        except RuntimeError as error:
+        except BaseException as error:
+            promised.broken()
+            if not isinstance(error, RuntimeError):
+                raise
             self._refused(error)
         else:
             if hasattr(future, "add_done_callback"):
-                future.add_done_callback(self._done)
+                future.add_done_callback(partial(self._done, promised))
 
-    def _done(self, future: Future[Any]) -> None:
+    def _done(self, promised: _Promise, future: Future[Any]) -> None:
+        """A task that the executor cancelled. Pools cancel under the lock that their submit() takes, and the end of this connection may give
+        work to another one on the same pool: that is for another thread."""
         if future.cancelled():
-            self._refused(RuntimeError("the executor cancelled the task that was to run callbacks"))
+            promised.broken()
+            error = RuntimeError("the executor cancelled the task that was to run callbacks")
+            threading.Thread(target=self._refused, args=(error,), daemon=True).start()
 
     def inside(self) -> bool:
         """Whether the caller is a callback of this connection. Such a caller waits for no other callback: two could wait for one another."""

@@ -80,6 +80,18 @@ class _Lock:
                     self._wake()
 
 
+def _run_all(calls: list[tuple[Callable[..., object], tuple[Any, ...]]]) -> None:
+    """Each of them, whatever the others raise; the first exception is raised at the end."""
+    failure: BaseException | None = None
+    for call, arguments in calls:
+        try:
+            call(*arguments)
+        except BaseException as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
+
+
 class Monitor:
     __slots__ = ("_after", "_last", "lock")
 
@@ -92,16 +104,17 @@ class Monitor:
         self.lock.acquire()
 
     def __exit__(self, *exc: object) -> None:
-        while self._last:
-            call, arguments = self._last.popleft()
-            call(*arguments)
-        after = self._after
-        if after:
-            self._after = []
-        self.lock.release()
-        if after:
-            for call, arguments in after:
+        try:
+            while self._last:
+                call, arguments = self._last.popleft()
                 call(*arguments)
+        finally:
+            after = self._after
+            if after:
+                self._after = []
+            self.lock.release()
+            if after:
+                _run_all(after)
 
     def last(self, call: Callable[..., object], *arguments: Any) -> None:
         """Run this at the end of the current section, inside it."""
@@ -133,7 +146,6 @@ class Monitor:
             after, self._after = self._after, []
             self.lock.release()
             try:
-                for call, arguments in after:
-                    call(*arguments)
+                _run_all(after)
             finally:
                 self.lock.acquire()

@@ -1,0 +1,50 @@
+"""A connection's executor may refuse, be interrupted, or be shut down under it: no lane is stranded, nothing waits for itself."""
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from support.threads import DEADLINE, Threads, wait_until
+
+from manytail.broker import Broker
+
+
+def test_a_publish_that_is_interrupted_strands_no_lane():
+    """The task for the first message was about to be submitted; the second message asks for one again, and both come."""
+
+    class Interrupted(ThreadPoolExecutor):
+        now = False
+
+        def submit(self, *args, **kwargs):
+            if self.now:
+                self.now = False
+                raise KeyboardInterrupt
+            return super().submit(*args, **kwargs)
+
+    got = []
+    with Interrupted(1) as executor, Broker() as broker, broker.connect(executor=executor) as connection:
+        channel = connection.channel()
+        channel.queue_declare("q")
+        channel.basic_consume("q", lambda channel, method, properties, body: got.append(body), auto_ack=True)
+        executor.now = True
+        with pytest.raises(KeyboardInterrupt):
+            channel.basic_publish("", "q", b"1")
+        channel.basic_publish("", "q", b"2")
+        wait_until(lambda: got == [b"1", b"2"], f"{got}")
+
+
+def test_a_shared_pool_that_is_shut_down_and_cancels_waits_for_nobody():
+    """The end of the first connection gives its message to the second one, whose task would be submitted under the pool's own lock."""
+    go_on = threading.Event()
+    executor = ThreadPoolExecutor(1)
+    executor.submit(go_on.wait, DEADLINE)
+    with Broker() as broker, Threads() as threads:
+        first, second = broker.connect(executor=executor), broker.connect(executor=executor)
+        one, other = first.channel(), second.channel()
+        one.queue_declare("q")
+        one.basic_consume("q", lambda *delivery: None)
+        one.basic_publish("", "q", b"message")
+        other.basic_consume("q", lambda *delivery: None)
+        down = threads.start(executor.shutdown, cancel_futures=True)
+        wait_until(lambda: first.is_closed and second.is_closed, "both connections to end")
+        go_on.set()
+        down.result()
