@@ -85,16 +85,20 @@ struct entry_theft : entry_suite<entry_theft, 2> {
 
 /* Given back for later; its time comes while it is withdrawn, and somebody waits to acquire it. */
 struct entry_held : entry_suite<entry_held, 3> {
+    bool due; /* plain: what one schedule did before */
     void before() {
         entry_suite::before();
+        due = false;
         uint32_t delivery = acquire(1);
         mt_entry_release(&word, delivery, MT_ENTRY_HELD);
     }
     void thread(unsigned index) {
         if (index == 0) {
+            due = true;
             mt_entry_unhold(&word);
         } else if (index == 1) {
             uint32_t delivery = acquire(2);
+            RL_ASSERT(delivery == 0 || due);
             RL_ASSERT(delivery == 0 || mt_word_redelivered(mt_entry_word(&word)));
             if (delivery && mt_entry_dequeue(&word, delivery)) end();
         } else if (mt_entry_withdraw(&word)) {

@@ -174,6 +174,26 @@ struct empty_again : queue_suite<empty_again, 2> {
     void after() { end(4); }
 };
 
+/* The same with runs of items. */
+struct empty_again_many : queue_suite<empty_again_many, 2> {
+    static const unsigned bound = 3;
+    void before() {
+        begin(0);
+        put(a, 0);
+        put(b, 1);
+        get();
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            RL_ASSERT(put_many(a, 2, 2) == MT_OK);
+            RL_ASSERT(put_many(b, 4, 1) == MT_OK);
+        } else {
+            for (int i = 0; i < 4; i++) RL_ASSERT(get() >= 1);
+        }
+    }
+    void after() { end(5); }
+};
+
 /* Two getters asleep, two items in one put: the first who wakes sends the second. */
 struct cascade_of_getters : queue_suite<cascade_of_getters, 3> {
     void before() { begin(0); }
@@ -482,6 +502,7 @@ int main(int argc, char **argv) {
     EXPLORE(lock_three);
     EXPLORE(two_tails);
     EXPLORE(empty_again);
+    EXPLORE(empty_again_many);
     EXPLORE(cascade_of_getters);
     EXPLORE(shown);
     EXPLORE(empty_is_true);
@@ -516,6 +537,8 @@ int main(int argc, char **argv) {
     EXPLORE(pubsub_trims);
     EXPLORE(pubsub_last);
     EXPLORE(pubsub_last_chunk);
+    EXPLORE(pubsub_wait);
+    EXPLORE(pubsub_wait_chunk);
     EXPLORE(pubsub_shut);
     EXPLORE(pubsub_oldest);
     EXPLORE(pubsub_run);

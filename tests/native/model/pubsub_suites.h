@@ -234,6 +234,61 @@ template <typename suite, int old> struct pubsub_leaving : pubsub_suite<suite, 2
 struct pubsub_last : pubsub_leaving<pubsub_last, 0> {};
 struct pubsub_last_chunk : pubsub_leaving<pubsub_last_chunk, 10> {};
 
+/* A subscriber that waits for a message, as wait_for_message and wake_getters of pyx/manytail/_ps_core.pxi do it, whose file needs an
+ * interpreter: its orders rest on those of a slot and of a link. A wake-up that is lost is a deadlock. */
+template <typename suite, int old> struct pubsub_waiting : pubsub_suite<suite, 2> {
+    static const unsigned bound = 3;
+    void before() {
+        this->begin(old);
+        mt_load_relaxed_u32(&this->q.nwaiting);
+        mt_load_relaxed_u32(&this->first->waiting);
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            RL_ASSERT(this->publish(old) == old);
+            if (mt_load_seq_cst_u32(&this->q.nwaiting) != 0) wake(this->first);
+        } else {
+            wait(this->first);
+            RL_ASSERT(this->take(this->first) == old);
+        }
+    }
+    void count_waiting(mt_subscriber *s) {
+        uint32_t now = (uint32_t)s->getters.n, before = mt_xchg_seq_cst_u32(&s->waiting, now);
+        if (now != before) mt_fetch_add_seq_cst_u32(&this->q.nwaiting, now - before);
+    }
+    void wake(mt_subscriber *s) {
+        mt_waiter *woken = NULL;
+        if (mt_load_seq_cst_u32(&s->waiting) == 0) return;
+        this->lock(s);
+        if (s->getters.n != 0 && mt_subscriber_ready(&this->q, s) == MT_OK) {
+            mt_waitlist_notify(&s->getters, &woken);
+            count_waiting(s);
+        }
+        this->unlock(s);
+        K(post_chain)(woken);
+    }
+    void wait(mt_subscriber *s) {
+        mt_waiter w;
+        K(waiter_open)(&w);
+        this->lock(s);
+        mt_waitlist_push(&s->getters, &w);
+        count_waiting(s);
+        if (mt_subscriber_ready(&this->q, s) != MT_EMPTY) {
+            mt_waitlist_leave(&s->getters, &w);
+            count_waiting(s);
+            this->unlock(s);
+        } else {
+            this->unlock(s);
+            RL_ASSERT(K(waiter_park)(&w, FOREVER, DETACHED) == MT_OK);
+        }
+        K(waiter_close)(&w);
+    }
+    void after() { this->end(); }
+};
+
+struct pubsub_wait : pubsub_waiting<pubsub_wait, 0> {};
+struct pubsub_wait_chunk : pubsub_waiting<pubsub_wait_chunk, 10> {};
+
 /* Shutdown, publishers and a taker: a publish that was refused is never seen, one that was not is. */
 struct pubsub_shut : pubsub_suite<pubsub_shut, 3> {
     int64_t at;
