@@ -5,10 +5,14 @@ it gets next. Retained is what the slowest open subscriber has not taken. Subscr
 
 Not at one instant, and named step by step: publish_many into a bounded queue (one step per message); a publish with slow="drop_oldest"
 (each subscriber that is at the bound is moved, then the message goes in: a take in between may make room that was made already, another
-publisher may use it up, so that they are moved again, and a shutdown may come before the message); shutdown(immediate=True) (no more
-messages, then each subscriber's rest is given up). A get_many may return fewer messages than are there, never none.
+publisher may use it up, so that they are moved again, and a shutdown may come before the message); shutdown (publishers are told, then
+subscribers, then, immediate=True, each one's rest is given up). A get_many may return fewer messages than are there, never none.
+
+Without the GIL what all have taken is forgotten by one thread at a time, which may be slow: meanwhile a publisher is told Full, and a new subscriber
+begins with a message, because of ones that nobody expects any more. `lagging` allows that.
 """
 
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -28,7 +32,8 @@ class Reader(NamedTuple):
 class State(NamedTuple):
     readers: tuple[Reader, ...]  # open and closed ones
     log: tuple[Any, ...] = ()
-    shut: bool = False
+    shut: bool = False  # for publishers
+    ended: bool = False  # for subscribers
 
     def reader(self, name: str) -> Reader:
         return next(reader for reader in self.readers if reader.name == name)
@@ -51,14 +56,15 @@ class PubSubSpec:
         self.initial = State(tuple(Reader(name) for name in readers))
         self.names = (*readers, *later)
         self.maxsize, self.slow = maxsize, slow
+        self.lagging = not getattr(sys, "_is_gil_enabled", lambda: True)()
 
     def steps(self, call: Call) -> Sequence[Any]:
         if call.name == "publish":
             return self._publish_steps(1, [call.result])
         if call.name == "publish_many":
             return self._publish_many_steps(call)
-        if call.name == "shutdown" and call.args[0]:
-            return ["shut", *self.names]
+        if call.name == "shutdown":
+            return ["shut", "ended", *(self.names if call.args[0] else ())]
         return [None]
 
     def _publish_steps(self, n: int, results: Sequence[Any]) -> Sequence[Any]:
@@ -80,6 +86,8 @@ class PubSubSpec:
             return self._published(state, call, step)
         if call.name == "shutdown":
             return [self._shutdown(state, step)]
+        if call.name == "subscribe":
+            return self._subscribe(state, call.result, *call.args)
         following = getattr(self, "_" + call.name)(state, call.result, *call.args)
         return () if following is None else (following,)
 
@@ -92,6 +100,8 @@ class PubSubSpec:
             return () if state.shut or full else (state._replace(log=(*state.log, *step[1])),)
         if state.shut or full:
             return (state,) if step[1] == (SHUT if state.shut else FULL) else ()
+        if self.lagging and step[1] == FULL and 0 < self.maxsize <= state.end and state.readers:
+            return (state,)
         return (state._replace(log=(*state.log, call.args[0])),) if step[1] == state.end else ()
 
     def _moved(self, state: State, name: str, n: int) -> Iterable[State]:
@@ -112,7 +122,7 @@ class PubSubSpec:
             return Raised("Lagged", reader.missed)
         if reader.at < state.end:
             return None
-        return SHUT if state.shut else EMPTY
+        return SHUT if state.ended else EMPTY
 
     def _get(self, state: State, result: Any, name: str) -> State | None:
         return self._get_many(state, result if isinstance(result, Raised) else [result], name, 1)
@@ -126,18 +136,20 @@ class PubSubSpec:
         return state.with_reader(reader._replace(at=reader.at + len(result))) if result and result == there else None
 
     # ---------------------------------------------------------------- coming and going
-    def _subscribe(self, state: State, result: Any, name: str, start: Any) -> State | None:
-        at = {"next": state.end, "oldest": state.oldest}.get(start, start)
-        if not state.oldest <= at <= state.end:
-            return state if result == Raised("ValueError") else None
-        return state._replace(readers=(*state.readers, Reader(name, at))) if result is None else None
+    def _subscribe(self, state: State, result: Any, name: str, start: Any) -> Iterable[State]:
+        for oldest in range(0 if self.lagging else state.oldest, state.oldest + 1):
+            at = {"next": state.end, "oldest": oldest}.get(start, start)
+            if oldest <= at <= state.end and result is None:
+                yield state._replace(readers=(*state.readers, Reader(name, at)))
+            elif not oldest <= at <= state.end and result is not None:
+                yield state
 
     def _close(self, state: State, result: Any, name: str) -> State | None:
         return state.with_reader(state.reader(name)._replace(closed=True))
 
-    def _shutdown(self, state: State, step: Any) -> State:
-        if step is None or step == "shut":
-            return state._replace(shut=True)
+    def _shutdown(self, state: State, step: str) -> State:
+        if step in ("shut", "ended"):
+            return state._replace(**{step: True})
         reader = next((reader for reader in state.readers if reader.name == step), None)
         return state if reader is None or reader.closed else state.with_reader(reader._replace(at=state.end))
 

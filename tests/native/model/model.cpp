@@ -521,6 +521,7 @@ int main(int argc, char **argv) {
     EXPLORE(epoch_late_advance);
     EXPLORE(epoch_writers);
     EXPLORE(epoch_reuse);
+    EXPLORE(epoch_unseen_block);
     EXPLORE(epoch_growth);
     EXPLORE(ready_rings);
     EXPLORE(ready_oldest);
