@@ -534,6 +534,7 @@ class _Listener:
         self.stopped = False
         self.thread = None
         self.gate = None
+        self.found = None               # the entry of the next turn
 
     def submit(self):
         """Run a turn, on the executor."""
@@ -542,6 +543,8 @@ class _Listener:
                 self.executor.submit(self.turn)
         except BaseException as problem:
             self.stopped = True
+            if self.found is not None:
+                self.found.release()
             unraisable(problem, self.callback, "Consumer.listen")
 
     def turn(self):
@@ -550,35 +553,33 @@ class _Listener:
                 return
             self.thread = threading.get_ident()
             self.idle.clear()
-        again = False
         try:
-            again = self.work()
-        except ShutDown:
+            self.deliver()
+            self.look()
+        except (ShutDown, ClosedError):
             self.stopped = True
         finally:
             with self.lock:
                 self.thread = None
                 self.idle.set()
-        if again:
+        if self.found is not None:
             self.submit()
 
-    def work(self):
-        """Whether to run again at once."""
+    def deliver(self):
+        entry, self.found = self.found, None
+        if entry is None:
+            return
+        try:
+            self.callback(entry)
+        except BaseException as problem:
+            entry.release()
+            unraisable(problem, self.callback, "the callback of Consumer.listen")
+
+    def look(self):
+        """Have an entry for the next turn, or a gate armed that will submit it."""
         consumer = self.consumer()
-        if consumer is None:
-            return False
-        found = _listen_turn(consumer, self)
-        if found is None:
-            return False
-        for entry in found:
-            del consumer
-            try:
-                self.callback(entry)
-            except BaseException as problem:
-                entry.release()
-                unraisable(problem, self.callback, "the callback of Consumer.listen")
-            return True
-        return True
+        while consumer is not None and not self.stopped and not _listen_turn(consumer, self):
+            pass
 
     def stop(self):
         with self.lock:
@@ -596,7 +597,7 @@ def _leave_gate(Gate g not None):
 
 
 def _listen_turn(Consumer owner not None, listener):
-    """[entry]; [] to look again; None: a gate was armed that will submit the next turn."""
+    """Find the next entry, or arm a gate that submits a turn. False: look again."""
     cdef int64_t version = owner.credit.version()
     cdef list tickets = [], subs, given = []
     cdef Gate g
@@ -604,18 +605,18 @@ def _listen_turn(Consumer owner not None, listener):
         leave_all(<Gate>listener.gate, given, False)
         listener.gate = None
         owner.stash.extend(given)
-    if owner.closed_:
-        return None
+    owner.check_open()
     if owner.stash:
-        return [owner.stash.pop(0)]
+        listener.found = owner.stash.pop(0)
+        return True
     subs = owner.open_subs()
-    found = try_all(subs, &owner.turn, tickets, owner)
+    listener.found = try_all(subs, &owner.turn, tickets, owner)
     pass_on_all(subs)
-    if found is not None:
-        return [found]
+    if listener.found is not None:
+        return True
     g = new_gate(owner.credit, False, None, listener)
     listener.gate = g
-    if not enter_all(g, subs, tickets, version):
-        listener.gate = None
-        return []
-    return None
+    if enter_all(g, subs, tickets, version):
+        return True
+    listener.gate = None
+    return False

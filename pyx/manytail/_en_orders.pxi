@@ -68,7 +68,7 @@ cdef class SortedEntryQueue(EntryQueue):
         self.q.arrivals = True
 
     cdef int prepare(self, entry *e, object item) except -1:
-        """Find between which orders e belongs: e.seq and e.order until it is linked."""
+        """Find between which orders e belongs."""
         cdef core *q = self.q
         cdef more *m = need_more(e)
         cdef PyObject *probe
@@ -88,7 +88,7 @@ cdef class SortedEntryQueue(EntryQueue):
                 Py_DECREF_raw(probe)
             lock_order(q)
             sorted_narrow(q, &r, less)
-        e.seq = <int64_t>r.lo           # what was found out is kept where its own will be once it is linked
+        m.group_next = <entry *>r.lo    # what was found out is kept where other things will be once it is linked
         e.order = r.hi
         m.timer = <int64_t>r.epoch
         m.leaf = <void *>r.version
@@ -99,7 +99,7 @@ cdef class SortedEntryQueue(EntryQueue):
 
     cdef int place(self, entry *e, debts *d) noexcept nogil:
         cdef core *q = self.q
-        cdef uint64_t lo = <uint64_t>e.seq
+        cdef uint64_t lo = <uint64_t>e.more.group_next
         if <uint64_t>e.more.timer != q.sort_epoch:
             return MT_EMPTY
         if <uint64_t>e.more.leaf == q.sort_version:
@@ -233,6 +233,7 @@ cdef int sorted_link(core *q, entry *e, uint64_t lo, uint64_t hi, int64_t i, int
     if not index_insert(q, e, order, i, slot):
         return MT_NOMEM
     e.more.timer = 0
+    e.more.group_next = NULL
     e.seq = q.nseq
     q.nseq += 1
     e.order = order

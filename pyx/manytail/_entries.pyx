@@ -80,7 +80,10 @@ cdef extern from *:
         (void)kwargs;
         return PyErr_Format(PyExc_TypeError, "cannot make a %s: queues, subscribe() and get() make them", type->tp_name);
     }
-    static void mt_patch_new(PyTypeObject *type) { type->tp_new = mt_no_new; }
+    static void mt_patch_new(PyTypeObject *type) {
+        type->tp_new = mt_no_new;
+        type->tp_vectorcall = NULL;
+    }
     """
     void mt_patch_new(PyTypeObject *)
 
@@ -799,6 +802,7 @@ cdef class EntryQueue:
             return MT_SHUTDOWN
         if ordered_full(q) and not slot_replaces(e) and not self.ordered_in_letter():
             return MT_FULL
+        e.seq = q.nseq                  # what it would be, for subscriptions to what is put later
         r = ordered_find_waiting(q, e, v, &s)
         if r != MT_OK:
             return r
