@@ -27,12 +27,13 @@ import index
 import lbmq
 import memory
 import pairs
+import pubsub
 import single
 import sparkrows
 from harness import Progress, Result, Row, Unavailable
 
-HERE = [*single.ROWS, *pairs.GIL_ROWS, *lbmq.ROWS, *index.ROWS, *memory.ROWS, *executors.ROWS, *brokers.ROWS]
-FREE_THREADED = pairs.FREE_THREADED_ROWS
+HERE = [*single.ROWS, *pairs.GIL_ROWS, *lbmq.ROWS, *index.ROWS, *memory.ROWS, *executors.ROWS, *brokers.ROWS, *pubsub.ROWS]
+FREE_THREADED = [*pairs.FREE_THREADED_ROWS, *pubsub.FREE_THREADED_ROWS]
 SPARK = sparkrows.NAMES
 NAMES = [*(row.name for row in HERE), *(row.name for row in FREE_THREADED), *SPARK]
 

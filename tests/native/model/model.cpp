@@ -544,5 +544,6 @@ int main(int argc, char **argv) {
     EXPLORE(pubsub_oldest);
     EXPLORE(pubsub_run);
     EXPLORE(pubsub_bound);
+    EXPLORE(pubsub_late_joiner);
     return bad != 0;
 }

@@ -83,4 +83,35 @@ struct pubsub_bound : pubsub_suite<pubsub_bound, 3> {
     }
 };
 
+/* The same, and who joins at the oldest message is never left behind further than the bound says. */
+struct pubsub_late_joiner : pubsub_suite<pubsub_late_joiner, 3> {
+    static const unsigned bound = 1;
+    mt_subscriber *second;
+    int went;
+    void before() {
+        begin(0, 1);
+        second = mt_pubsub_new_record(&q);
+        join(second);
+        RL_ASSERT(publish(0) == 0);
+        went = 0;
+    }
+    void thread(unsigned index) {
+        if (index == 2) {
+            mt_retired *freeable;
+            mt_subscriber *s = mt_pubsub_new_record(&q);
+            int64_t at = join(s, MT_START_OLDEST);
+            RL_ASSERT(mt_pubsub_position(&q, &freeable) - at <= 1);
+            mt_retired_free(freeable);
+            leave(s);
+            return;
+        }
+        RL_ASSERT(take(index ? second : first) == 0);
+        if (++went == 2) publish(1);
+    }
+    void after() {
+        leave(second);
+        end();
+    }
+};
+
 #endif
