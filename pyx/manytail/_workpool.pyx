@@ -51,6 +51,7 @@ include "_wp_core.pxi"
 
 cdef class Lane
 cdef class Channel
+cdef class Call
 
 cdef object LOGGER = logging.getLogger("concurrent.futures")    # where the standard library's executors report
 cdef object here = threading.local()            # .worker: this thread's Worker, if it is one; .channels: inside whose blocks it is
@@ -442,7 +443,10 @@ cdef class Lane:
         while take_away(self.ln.p, &self.ln, &item, &let_go):
             if let_go:
                 Py_DECREF(self)     # the caller has a reference of its own
-            dropped.append(mt_owned_item(item))
+            taken = mt_owned_item(item)
+            if isinstance(taken, Call):
+                (<Call>taken).let_go()
+            dropped.append(taken)
         return 0
 
     def _wait_idle(self, timeout=None):
@@ -547,10 +551,17 @@ cdef class Call:
             return False
         if let_go:
             Py_DECREF(lane)
-        self.lane = None
-        self.fn = self.args = self.kwargs = None
+        self.let_go()
         Py_DECREF(self)             # the lane's reference; the caller has one
         return True
+
+    cdef int let_go(self) except -1:
+        """It is in no lane any more and will not run: it holds on to nothing."""
+        with cython.critical_section(self):
+            held = (self.lane, self.fn, self.args, self.kwargs)
+            self.lane = self.fn = self.args = self.kwargs = None
+        del held                    # outside the critical section
+        return 0
 
     def cancel(self):
         """Cancel the call if it has not begun: True. Its place is free before anybody is told; who waits for the result gets
@@ -590,28 +601,16 @@ cdef class Call:
                 result = fn(*args, **kwargs)
             except BaseException as error:
                 fn = args = kwargs = None
-                lane = self.leave_early(lane, worker)
                 self.set_exception(error)
             else:
                 fn = args = kwargs = None
-                lane = self.leave_early(lane, worker)
                 self.set_result(result)
         except BaseException:
             LOGGER.critical("Exception in worker", exc_info=True)      # of the Future itself; the worker goes on
         finally:
             worker.lane = None
-            if lane is not None:
-                lane.finish(self.era)
+            lane.finish(self.era)       # after the result is out: the next call of a lane with max_running=1 finds this one done
         return 0
-
-    cdef Lane leave_early(self, Lane lane, Worker worker):
-        """A lane without a limit has nobody waiting for the end of this call: it is let go before the result is out, so that who has
-        seen the result finds the lane idle. With a limit, the next call begins after this Future is done."""
-        if lane.ln.max_running > 0:
-            return lane
-        worker.lane = None
-        lane.finish(self.era)
-        return None
 
 
 class KeyedFuture(Call, Future):

@@ -3,6 +3,7 @@ import gc
 import inspect
 import itertools
 import operator
+import sys
 import threading
 import weakref
 from concurrent.futures import Executor
@@ -300,6 +301,7 @@ def test_raising_max_pending_lets_waiting_submits_go(held, wait_submitters):
     assert lane.pending == 3
 
 
+@pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="without the GIL the first may be faster")
 def test_a_place_whose_taker_is_refused_goes_to_the_next(wait_submitters):
     """Of two lanes of a full executor the first is woken for the place, and shut down before it can take it. With the GIL nobody runs
     between the two calls of `map`."""
@@ -452,7 +454,7 @@ def test_after_shutdown_a_key_has_a_lane_that_refuses(executor):
 # ------------------------------------------------------------------------------------------------- forgotten lanes
 def test_an_idle_lane_nobody_refers_to_is_forgotten(executor):
     assert executor.key("a", priority=7).submit(pow, 2, 3).result(DEADLINE) == 8
-    gc.collect()
+    wait_until(lambda: gc.collect() is not None and len(executor._lanes) == 0)
     assert executor.key("a").priority == 0
 
 

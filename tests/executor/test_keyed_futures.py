@@ -233,3 +233,20 @@ def test_ctrl_c_while_a_thread_starts_is_raised_and_the_thread_counts(monkeypatc
         assert (executor._staff.pool.workers, len(executor._threads)) == (1, 1)
         assert executor.submit(pow, 2, 3).result(DEADLINE) == 8
         assert (executor._staff.pool.workers, len(executor._threads)) == (1, 1)
+
+
+@pytest.mark.parametrize("how", ["executor", "lane"])
+def test_what_a_shutdown_cancels_holds_on_to_nothing(held, how):
+    class Thing:
+        pass
+
+    thing = Thing()
+    gone = weakref.ref(thing)
+    lane = held.key("a")
+    call = lane.submit(print, thing)
+    del thing
+    (held if how == "executor" else lane).shutdown(wait=False, cancel_futures=True)
+    of_lane = weakref.ref(lane)
+    del lane
+    wait_until(lambda: gc.collect() is not None and gone() is None and of_lane() is None)
+    assert call.cancelled()

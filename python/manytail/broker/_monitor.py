@@ -109,12 +109,16 @@ class Monitor:
                 call, arguments = self._last.popleft()
                 call(*arguments)
         finally:
-            after = self._after
-            if after:
-                self._after = []
+            # A signal handler may add to the list at any moment: what is run is what was swapped out, and nothing else.
+            after: list[tuple[Callable[..., object], tuple[Any, ...]]] | None = None
+            if self._after:
+                after, self._after = self._after, []
             self.lock.release()
-            if after:
+            if after is not None:
                 _run_all(after)
+            if self._after:  # it was added behind the look at it, or belongs to a section that has begun since
+                with self:
+                    pass
 
     def last(self, call: Callable[..., object], *arguments: Any) -> None:
         """Run this at the end of the current section, inside it."""
