@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "side" in metafunc.fixturenames:
         names = ["manytail", pytest.param("server", marks=pytest.mark.rabbitmq)] if sides.SERVER else ["manytail"]
         metafunc.parametrize("side", names, indirect=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "thread_unsafe: touches what the whole process shares")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A script owns its side: it waits until all callbacks of that have ended, counts what is in it, and has threads of its own."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.thread_unsafe(reason="scripts own their brokers, and have threads of their own"))
 
 
 @pytest.fixture

@@ -45,8 +45,8 @@ class Half:
         """The answer, or the reply code. A channel that is lost is opened again; the consumers went with it."""
         try:
             answer = call(self)
-            self.side.settle()
             self.side.fence(self.channel)
+            self.side.settle()
         except Exception as error:
             code = getattr(error, "reply_code", None)
             if code is None:
@@ -225,4 +225,4 @@ if sides.SERVER:
 
     @pytest.mark.rabbitmq
     def test_a_server_agrees() -> None:
-        run(lambda: (sides.Manytail(), sides.Server()), examples=40, steps=25)
+        run(lambda: (sides.Manytail(), sides.Server()), examples=15, steps=20)

@@ -171,7 +171,10 @@ def test_channels_run_in_parallel(connection: Connection) -> None:
     meeting.wait(DEADLINE)
 
 
-def test_a_callback_that_raises_closes_its_channel_and_start_consuming_raises_that(connection: Connection) -> None:
+def test_a_callback_that_raises_closes_its_channel_and_start_consuming_raises_that(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda args: None)  # told if start_consuming is not waiting yet
     channel, other = connection.channel(), connection.channel()
     channel.queue_declare("q")
     channel.basic_publish("", "q", b"1")
