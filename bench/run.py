@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import brokers
+import entries
 import executors
 import harness
 import index
@@ -32,8 +33,8 @@ import single
 import sparkrows
 from harness import Progress, Result, Row, Unavailable
 
-HERE = [*single.ROWS, *pairs.GIL_ROWS, *lbmq.ROWS, *index.ROWS, *memory.ROWS, *executors.ROWS, *brokers.ROWS, *pubsub.ROWS]
-FREE_THREADED = [*pairs.FREE_THREADED_ROWS, *pubsub.FREE_THREADED_ROWS]
+HERE = [*single.ROWS, *pairs.GIL_ROWS, *lbmq.ROWS, *index.ROWS, *memory.ROWS, *executors.ROWS, *brokers.ROWS, *pubsub.ROWS, *entries.ROWS]
+FREE_THREADED = [*pairs.FREE_THREADED_ROWS, *pubsub.FREE_THREADED_ROWS, *entries.FREE_THREADED_ROWS]
 SPARK = sparkrows.NAMES
 NAMES = [*(row.name for row in HERE), *(row.name for row in FREE_THREADED), *SPARK]
 

@@ -23,8 +23,11 @@ ALWAYS = [
     "pair", "five", "five-of-1k", "five-of-100k", "ready", "ready-of-1k", "ready-of-100k", "spread", "spread-filled", "bulk",
     "gil-1+1", "gil-2+2", "index", "index-threads", "memory", "executor-1-key", "executor-10000-keys", "executor-fairness",
     "broker", "broker-topic",
+    "entry", "entry-release-acquired", "entry-release-available", "entry-idle", "entry-priority", "entry-sorted", "entry-memory",
 ]
-WHERE_POSSIBLE = ["original", "original-bulk", "ft-pair", "ft-1+1", "ft-2+2", "ft-2+2-tails", "spark-sleep", "spark-constant", "broker-rabbitmq"]
+WHERE_POSSIBLE = [
+    "original", "original-bulk", "ft-pair", "ft-1+1", "ft-2+2", "ft-2+2-tails", "ft-entry-2+2", "spark-sleep", "spark-constant", "broker-rabbitmq",
+]
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:

@@ -129,6 +129,27 @@ def wait_putters(queue: Any, n: int) -> None:
     wait_until(lambda: queue.stats().putters_waiting == n, f"{n} waiting putters, {queue.stats()}")
 
 
+def wait_asleep(*tasks: Task) -> None:
+    """Return once these threads sleep, as far as the system shows it; so that a test meets a waiter and not a thread on its way. What
+    the test asserts must hold in either case: a thread that waits for the GIL looks the same."""
+    for task in tasks:
+        status = f"/proc/self/task/{task.native_id}/stat"
+        if os.path.exists(status):
+            wait_until(lambda task=task, status=status: not task.is_alive() or _sleeps(status), f"{task.name} to sleep")
+
+
+def _sleeps(status: str) -> bool:
+    for _ in range(3):
+        try:
+            with open(status, encoding="ascii") as file:
+                if file.read().rpartition(")")[2].split()[0] != "S":
+                    return False
+        except OSError:  # the thread has ended
+            return True
+        time.sleep(0.0005)  # lets it go on if it was waiting for the GIL
+    return True
+
+
 def ctrl_c() -> None:
     """What Ctrl-C does to a process: SIGINT, taken by the main thread."""
     if sys.platform == "win32":

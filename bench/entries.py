@@ -1,0 +1,331 @@
+"""Rows of the entry queues: put, get and ack; threads; release far back; idle subscriptions; the orders; bytes per entry.
+
+`python bench/entries.py N` is the process that the memory row starts: bytes per entry of a queue that holds N.
+"""
+from __future__ import annotations
+
+import gc
+import queue
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import repeat
+from typing import Any
+
+import loops
+from harness import Factory, Measure, Row, Target
+from single import SEED
+from threaded import race
+
+MILLION = 1_000_000
+WARM = 1_000
+QUEUE = "Queue"                                               # queue.Queue: put, get and task_done, what comes nearest to put, get and ack
+Between = Callable[[Any, int], Any]                           # puts so many entries that the subscription returned passes over
+
+
+# ------------------------------------------------------------------------------------------------ put, get, ack
+
+def acked(put: Callable[..., Any], get: Callable[[], Any], n: int) -> float:
+    """ns for put, get and ack of one entry at a time."""
+    turns = max(1, n // 5)
+    began = time.thread_time_ns()
+    for _ in repeat(None, turns):
+        put(None); get().ack(); put(None); get().ack(); put(None); get().ack(); put(None); get().ack(); put(None); get().ack()  # noqa: E702
+    return (time.thread_time_ns() - began) / (turns * 5)
+
+
+def done(put: Callable[..., Any], get: Callable[[], Any], task_done: Callable[[], Any], n: int) -> float:
+    """The same of queue.Queue."""
+    turns = max(1, n // 5)
+    began = time.thread_time_ns()
+    for _ in repeat(None, turns):
+        put(None); get(); task_done(); put(None); get(); task_done(); put(None); get(); task_done()  # noqa: E702
+        put(None); get(); task_done(); put(None); get(); task_done()                                 # noqa: E702
+    return (time.thread_time_ns() - began) / (turns * 5)
+
+
+@contextmanager
+def ours_acked() -> Iterator[Measure]:
+    from manytail import EntryQueue
+
+    entries: Any = EntryQueue()
+    with entries.subscribe() as subscription:
+        loop = loops.fresh(acked)
+        yield lambda n: loop(entries.put, subscription.get, n)
+
+
+@contextmanager
+def queue_done() -> Iterator[Measure]:
+    rival: queue.Queue[Any] = queue.Queue()
+    loop = loops.fresh(done)
+    yield lambda n: loop(rival.put, rival.get, rival.task_done, n)
+
+
+# ------------------------------------------------------------------------------------------------ threads
+
+def puts(put: Callable[..., Any], n: int) -> None:
+    for _ in repeat(None, n):
+        put(None)
+
+
+def acks(get: Callable[[], Any], n: int) -> None:
+    for _ in repeat(None, n):
+        get().ack()
+
+
+def gets_done(get: Callable[[], Any], task_done: Callable[[], Any], n: int) -> None:
+    for _ in repeat(None, n):
+        get()
+        task_done()
+
+
+@contextmanager
+def ours_crowd() -> Iterator[Measure]:
+    """Two putters and two subscriptions; ns per entry that went through, a new queue each time."""
+    from manytail import EntryQueue
+
+    put_loop, get_loop = loops.fresh(puts), loops.fresh(acks)
+
+    def measure(n: int) -> float:
+        share = max(1, n // 2)
+        entries: Any = EntryQueue()
+        with entries.subscribe() as one, entries.subscribe() as two:
+            # subscriptions share by need, not by half: who is done early leaves the rest to the other
+            bodies = [partial(put_loop, entries.put, share) for _ in range(2)]
+            bodies += [partial(get_loop, subscription.get, share) for subscription in (one, two)]
+            return max(race(bodies)) / (2 * share) * 1e9
+
+    yield measure
+
+
+@contextmanager
+def queue_crowd() -> Iterator[Measure]:
+    put_loop, get_loop = loops.fresh(puts), loops.fresh(gets_done)
+
+    def measure(n: int) -> float:
+        share = max(1, n // 2)
+        rival: queue.Queue[Any] = queue.Queue()
+        bodies = [partial(put_loop, rival.put, share) for _ in range(2)]
+        bodies += [partial(get_loop, rival.get, rival.task_done, share) for _ in range(2)]
+        return max(race(bodies)) / (2 * share) * 1e9
+
+    yield measure
+
+
+# ------------------------------------------------------------------------------------------------ release far back
+
+def releases(held: Any, get: Callable[[], Any], n: int) -> tuple[float, Any]:
+    """ns for a release, the get of that entry and the get of the one after it; and what is held now."""
+    began = time.thread_time_ns()
+    for _ in repeat(None, n):
+        held.release()
+        held = get()
+        get().ack()
+    return (time.thread_time_ns() - began) / n, held
+
+
+def acquired_between(entries: Any, between: int) -> Any:
+    """The first entry is ours, those between are another's."""
+    entries.put("ours")
+    subscription = entries.subscribe()
+    first = subscription.get()
+    holder = entries.subscribe()
+    entries.put_many([None] * between)
+    return subscription, first, (holder, holder.get_many(between))
+
+
+def available_between(entries: Any, between: int) -> Any:
+    """Those between are AVAILABLE; our selector does not want them."""
+    entries.put("ours")
+    subscription = entries.subscribe(selector=lambda entry: entry.item is not None)
+    first = subscription.get()
+    entries.put_many([None] * between)
+    return subscription, first, None
+
+
+def far_back(put_between: Between, between: int) -> Factory:
+    @contextmanager
+    def contestant() -> Iterator[Measure]:
+        from manytail import EntryQueue
+
+        entries: Any = EntryQueue()
+        subscription, held, others = put_between(entries, between)
+        entries.put("passed once")                            # the pointer goes over all that stand between, before the clock runs
+        subscription.get().ack()
+        loop = loops.fresh(releases)
+
+        def measure(n: int) -> float:
+            nonlocal held
+            entries.put_many(["after"] * n)
+            value, held = loop(held, subscription.get, n)
+            return value
+
+        yield measure
+        subscription.close()
+        if others is not None:
+            others[0].close()
+
+    return contestant
+
+
+# ------------------------------------------------------------------------------------------------ subscriptions, orders
+
+def only_puts(put: Callable[..., Any], n: int) -> float:
+    turns = max(1, n // 5)
+    began = time.thread_time_ns()
+    for _ in repeat(None, turns):
+        put(None); put(None); put(None); put(None); put(None)                                        # noqa: E702
+    return (time.thread_time_ns() - began) / (turns * 5)
+
+
+def idle(subscriptions: int) -> Factory:
+    @contextmanager
+    def contestant() -> Iterator[Measure]:
+        from manytail import EntryQueue
+
+        entries: Any = EntryQueue()
+        kept = [entries.subscribe() for _ in range(subscriptions)]
+        loop = loops.fresh(only_puts)
+
+        def measure(n: int) -> float:
+            value = loop(entries.put, n)
+            entries.purge()
+            return value
+
+        yield measure
+        for subscription in kept:
+            subscription.close()
+
+    return contestant
+
+
+def by_priority(put: Callable[..., Any], get: Callable[[], Any], n: int) -> float:
+    """ns for put, get and ack, ten entries of ten priorities at a time."""
+    turns = max(1, n // 10)
+    began = time.thread_time_ns()
+    for _ in repeat(None, turns):
+        for priority in (3, 8, 0, 5, 9, 1, 6, 2, 7, 4):
+            put(None, priority=priority)
+        for _ in repeat(None, 10):
+            get().ack()
+    return (time.thread_time_ns() - began) / (turns * 10)
+
+
+def levels(name: str) -> Factory:
+    @contextmanager
+    def contestant() -> Iterator[Measure]:
+        import manytail
+
+        entries: Any = getattr(manytail, name)()
+        with entries.subscribe() as subscription:
+            loop = loops.fresh(by_priority)
+            yield lambda n: loop(entries.put, subscription.get, n)
+
+    return contestant
+
+
+def put_each(put: Callable[..., Any], items: list[int]) -> float:
+    began = time.thread_time_ns()
+    for item in items:
+        put(item)
+    return (time.thread_time_ns() - began) / len(items)
+
+
+@contextmanager
+def sorted_puts() -> Iterator[Measure]:
+    """Random keys into a million random keys; the queue grows by n each round."""
+    from manytail import SortedEntryQueue
+
+    chance = random.Random(SEED)
+    entries: Any = SortedEntryQueue("", key=int)
+    size = 0
+
+    def measure(n: int) -> float:
+        nonlocal size
+        target = MILLION if n >= 5_000 else 10 * n            # a smoke run need not wait for a million
+        if size < target:
+            entries.put_many([chance.randrange(1 << 40) for _ in range(target - size)])
+            size = target
+        size += n
+        return loops.fresh(put_each)(entries.put, [chance.randrange(1 << 40) for _ in range(n)])
+
+    yield measure
+
+
+# ------------------------------------------------------------------------------------------------ memory
+
+def child(n: int) -> float:
+    """Bytes per entry of a queue that holds n."""
+    import psutil
+
+    from manytail import EntryQueue
+
+    entries: Any = EntryQueue()
+    with entries.subscribe() as subscription:
+        for _ in repeat(None, WARM):
+            entries.put(None)
+            subscription.get().ack()
+    gc.collect()
+    process = psutil.Process()
+    before = process.memory_info().rss
+    for _ in repeat(None, n):
+        entries.put(None)
+    return (process.memory_info().rss - before) / n
+
+
+@contextmanager
+def grown() -> Iterator[Measure]:
+    def measure(n: int) -> float:
+        ran = subprocess.run([sys.executable, __file__, str(n)], check=True, capture_output=True, text=True)
+        return float(ran.stdout)
+
+    yield measure
+
+
+def release_row(name: str, what: str, put_between: Between) -> Row:
+    return Row(
+        name, f"EntryQueue: release, get it and the one after it, 1 million {what} entries between", "ns",
+        {"ours": far_back(put_between, MILLION), "10 between": far_back(put_between, 10)},
+        n=20_000, rounds=15, targets=(Target("<=", 2.0, "10 between"),),
+    )
+
+
+ROWS = [
+    Row(
+        "entry", "EntryQueue: put + subscription.get + ack, one thread", "ns", {"ours": ours_acked, QUEUE: queue_done},
+        n=200_000, rounds=25, targets=(Target("<=", 400.0), Target("<=", 0.333, QUEUE)), slow={QUEUE: 5},
+    ),
+    release_row("entry-release-acquired", "ACQUIRED", acquired_between),
+    release_row("entry-release-available", "AVAILABLE", available_between),
+    Row(
+        "entry-idle", "EntryQueue: put, 1,000 idle subscriptions", "ns", {"ours": idle(1_000), "1 subscription": idle(1)},
+        n=50_000, rounds=15, targets=(Target("<=", 2.0, "1 subscription"),),
+    ),
+    Row(
+        "entry-priority", "PriorityEntryQueue, 10 levels: put + get + ack", "ns",
+        {"ours": levels("PriorityEntryQueue"), "EntryQueue": levels("EntryQueue")},
+        n=100_000, rounds=25, targets=(Target("<=", 1.3, "EntryQueue"),),
+    ),
+    Row(
+        "entry-sorted", "SortedEntryQueue: put into 1 million, int keys", "ns", {"ours": sorted_puts},
+        n=20_000, rounds=9, tiny=1_000, targets=(Target("<=", 4_000.0),),
+    ),
+    Row(
+        "entry-memory", "EntryQueue: bytes per entry, 1 million entries", "bytes", {"ours": grown},
+        n=MILLION, rounds=3, tiny=50_000, targets=(Target("<=", 160.0),),
+    ),
+]
+FREE_THREADED_ROWS = [
+    Row(
+        "ft-entry-2+2", "free-threaded: EntryQueue, 2 putters + 2 subscriptions", "ns/entry",
+        {"ours": ours_crowd, "one thread": ours_acked, QUEUE: queue_crowd},
+        n=200_000, rounds=15, targets=(Target("<=", round(1 / 0.7, 3), "one thread"), Target("<=", 0.333, QUEUE)), slow={QUEUE: 10},
+    ),
+]
+
+if __name__ == "__main__":
+    print(child(int(sys.argv[1])))

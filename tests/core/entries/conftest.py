@@ -1,0 +1,58 @@
+"""Fixtures of the tests of entry queues: the contract's tests run over every class, with integers as items."""
+import functools
+
+import pytest
+
+from manytail import EntryQueue, LastValueQueue, PriorityEntryQueue, SortedEntryQueue
+
+# In arrival order for rising items, whatever the class: tests that take `new` put rising integers at equal priority.
+MAKERS = {
+    "fifo": EntryQueue,
+    "priority": PriorityEntryQueue,
+    "sorted": functools.partial(SortedEntryQueue, key=lambda item: item),
+    "last value": functools.partial(LastValueQueue, key=lambda item: item),
+}
+
+
+@pytest.fixture(params=MAKERS)
+def new(request):
+    """Makes a queue of each class. Rising integers come out as they were put."""
+    return MAKERS[request.param]
+
+
+def pytest_configure(config):
+    """Most tests leave their subscriptions to the collector, which closes them with a warning; those of that warning expect it."""
+    config.addinivalue_line("filterwarnings", "ignore:unclosed <(Subscription|Consumer):ResourceWarning")
+
+
+@pytest.fixture
+def planted_pauses():
+    """A pause at a place of the test's own threads, seldom and short: it moves their steps against each other. The places inside the
+    algorithms are those of a build with MANYTAIL_DELAYS=1 (`make stress`)."""
+    import random
+    import time
+
+    chance = random.Random(20)
+
+    def pause():
+        kind = chance.random()
+        if kind < 0.05:
+            time.sleep(0.0005)
+        elif kind < 0.3:
+            time.sleep(0)
+
+    return pause
+
+
+@pytest.fixture
+def keep():
+    """Keeps a subscription until the test ends, for `keep(queue.subscribe()).get()`: one that nobody keeps closes and releases what it got."""
+    kept = []
+
+    def keep(subscription):
+        kept.append(subscription)
+        return subscription
+
+    yield keep
+    for subscription in kept:
+        subscription.close()

@@ -1,0 +1,512 @@
+"""Consumer: one consumer over several queues; one credit, turns, pull by get, push by listen."""
+import asyncio
+import gc
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from queue import Empty
+
+import pytest
+from support.threads import DEADLINE, LONG, Hang, Threads, wait_asleep, wait_until
+
+from manytail import ClosedError, Consumer, EntryQueue, EntryState, ExclusiveError, ShutDown
+
+
+def queues(n, each=0):
+    made = [EntryQueue(f"q{index}") for index in range(n)]
+    for index, queue in enumerate(made):
+        queue.put_many([f"{index}{item}" for item in range(each)])
+    return made
+
+
+def consumer_of(*of, **options):
+    consumer = Consumer(**options)
+    for queue in of:
+        consumer.subscribe(queue)
+    return consumer
+
+
+# ------------------------------------------------------------------------------------------------ turns
+def test_it_takes_one_entry_per_queue_and_turn():
+    with consumer_of(*queues(3, each=3)) as consumer:
+        assert [consumer.get(False).item for _ in range(9)] == ["00", "10", "20", "01", "11", "21", "02", "12", "22"]
+        with pytest.raises(Empty):
+            consumer.get(False)
+
+
+def test_an_empty_queue_does_not_use_up_a_turn():
+    a, b, c = queues(3)
+    a.put_many("abc")
+    c.put_many("xyz")
+    with consumer_of(a, b, c) as consumer:
+        assert [consumer.get(False).item for _ in range(6)] == ["a", "x", "b", "y", "c", "z"]
+
+
+def test_get_many_keeps_the_turns():
+    with consumer_of(*queues(2, each=3)) as consumer:
+        assert [entry.item for entry in consumer.get_many(5)] == ["00", "10", "01", "11", "02"]
+        assert consumer.get_many(0) == consumer.get_many(-1) == []
+        assert [entry.item for entry in consumer.get_many(5)] == ["12"]
+
+
+def test_a_queue_with_much_does_not_starve_one_with_little():
+    much, little = queues(2)
+    much.put_many(range(100))
+    with consumer_of(much, little) as consumer:
+        for n in range(20):
+            little.put(f"little {n}")
+            two = {consumer.get(False).item for _ in range(2)}
+            assert f"little {n}" in two
+
+
+# ------------------------------------------------------------------------------------------------ waiting
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_it_blocks_on_all_of_its_queues(which):
+    made = queues(3)
+    with consumer_of(*made) as consumer, Threads() as threads:
+        getter = threads.start(consumer.get)
+        wait_asleep(getter)
+        made[which].put("x")
+        entry = getter.result()
+        assert (entry.item, entry.queue) == ("x", made[which])
+        entry.ack()
+
+
+def test_it_waits_if_it_has_no_queue_and_wakes_with_the_first():
+    (queue,) = queues(1, each=1)
+    with Consumer() as consumer, Threads() as threads:
+        with pytest.raises(Empty):
+            consumer.get(timeout=0.001)
+        with pytest.raises(Empty):
+            consumer.get(False)
+        getter = threads.start(consumer.get)
+        wait_asleep(getter)
+        consumer.subscribe(queue)
+        assert getter.result().item == "00"
+
+
+def test_several_threads_share_a_consumer():
+    made = queues(3)
+    taken = []
+
+    def take():
+        while True:
+            try:
+                entry = consumer.get()
+            except ShutDown:
+                return
+            taken.append(entry.item)
+            assert entry.ack()
+
+    with consumer_of(*made) as consumer, Threads() as threads:
+        takers = [threads.start(take) for _ in range(4)]
+        for n in range(600):
+            made[n % 3].put(n)
+        for queue in made:
+            queue.shutdown()
+        for taker in takers:
+            taker.result()
+    assert sorted(taken) == list(range(600))
+
+
+def test_shutdown_when_all_its_queues_would():
+    a, b = queues(2)
+    with consumer_of(a, b) as consumer, Threads() as threads:
+        a.shutdown()
+        with pytest.raises(Empty):
+            consumer.get(False)
+        getter = threads.start(consumer.get)
+        wait_asleep(getter)
+        b.put(1)
+        b.shutdown()
+        assert getter.result().item == 1
+        for call in (lambda: consumer.get(), lambda: consumer.get(False), lambda: consumer.get_many(3)):
+            with pytest.raises(ShutDown):
+                call()
+
+
+def test_shutdown_of_the_last_queue_wakes_it():
+    a, b = queues(2)
+    with consumer_of(a, b) as consumer, Threads() as threads:
+        getter = threads.start(consumer.get)
+        wait_asleep(getter)
+        a.shutdown()
+        b.shutdown()
+        assert isinstance(getter.outcome(), ShutDown)
+
+
+def test_iteration_ends_at_shutdown_and_close():
+    a, b = queues(2, each=2)
+    with consumer_of(a, b) as consumer:
+        a.shutdown()
+        b.shutdown()
+        assert [entry.item for entry in consumer] == ["00", "10", "01", "11"]
+    assert list(consumer) == []
+
+
+def test_aget_and_async_iteration():
+    a, b = queues(2, each=2)
+
+    async def main(consumer):
+        first = await asyncio.wait_for(consumer.aget(), DEADLINE)
+        task = asyncio.create_task(collect(consumer))
+        await asyncio.sleep(0)
+        a.put("late")
+        a.shutdown()
+        b.shutdown()
+        return [first.item, *await asyncio.wait_for(task, DEADLINE)]
+
+    async def collect(consumer):
+        return [entry.item async for entry in consumer]
+
+    with consumer_of(a, b) as consumer:
+        assert sorted(asyncio.run(main(consumer))) == ["00", "01", "10", "11", "late"]
+
+
+# ------------------------------------------------------------------------------------------------ credit, priority, suspension
+def test_one_credit_for_all_queues():
+    with consumer_of(*queues(2, each=3), prefetch=3) as consumer:
+        got = consumer.get_many(10)
+        assert [entry.item for entry in got] == ["00", "10", "01"]
+        assert consumer.unacked == 3
+        with pytest.raises(Empty):
+            consumer.get(False)
+        got[1].ack()
+        assert consumer.get(False).item == "11"
+        assert consumer.unacked == 3
+
+
+def test_its_subscriptions_are_out_of_credit_together():
+    a, b = queues(2, each=2)
+    with Consumer(prefetch=1) as consumer:
+        one, two = consumer.subscribe(a), consumer.subscribe(b)
+        assert (one.interest, two.interest) == ("interested", "interested")
+        entry = consumer.get(False)
+        assert (one.interest, two.interest) == ("not_interested", "not_interested")
+        entry.ack()
+        assert (one.interest, two.interest) == ("interested", "interested")
+
+
+def test_an_ack_wakes_a_get_without_credit():
+    a, b = queues(2, each=1)
+    with consumer_of(a, b, prefetch=1) as consumer, Threads() as threads:
+        entry = consumer.get(False)
+        getter = threads.start(consumer.get)
+        wait_asleep(getter)
+        entry.ack()
+        assert getter.result().item == "10"
+
+
+def test_its_priority_is_that_of_its_subscriptions():
+    (queue,) = queues(1)
+    low = queue.subscribe(priority=1)
+    with consumer_of(queue, priority=2) as consumer:
+        queue.put("x")
+        with pytest.raises(Empty):
+            low.get(False)
+        assert consumer.get(False).item == "x"
+
+
+def test_prefetch_and_priority_are_the_consumers_own():
+    (queue,) = queues(1)
+    with Consumer() as consumer:
+        for option in ("prefetch", "priority"):
+            with pytest.raises(TypeError, match=option):
+                consumer.subscribe(queue, **{option: 1})
+        assert queue.stats().subscriptions == 0
+
+
+def test_subscribe_takes_the_other_options():
+    (queue,) = queues(1)
+    queue.put_many(range(4))
+    with Consumer() as consumer:
+        consumer.subscribe(queue, selector=lambda entry: entry.item > 1, exclusive=True)
+        with pytest.raises(ExclusiveError):
+            queue.subscribe()
+        assert [entry.item for entry in consumer.get_many(4)] == [2, 3]
+        with pytest.raises(TypeError):
+            consumer.subscribe("queue")
+
+
+def test_suspend_and_resume(keep):
+    a, b = queues(2, each=1)
+    with consumer_of(a, b) as consumer, Threads() as threads:
+        consumer.suspend()
+        with pytest.raises(Empty):
+            consumer.get(False)
+        getter = threads.start(consumer.get)
+        wait_asleep(getter)
+        assert keep(a.subscribe()).get(False).item == "00"
+        consumer.resume()
+        assert getter.result().item == "10"
+
+
+# ------------------------------------------------------------------------------------------------ closing
+def test_closing_closes_its_subscriptions_and_releases_what_it_holds():
+    a, b = queues(2, each=2)
+    consumer = Consumer()
+    one, two = consumer.subscribe(a), consumer.subscribe(b)
+    consumer.get_many(3)
+    consumer.close()
+    consumer.close()
+    assert (one.closed, two.closed, consumer.unacked) == (True, True, 0)
+    assert (a.qsize(), b.qsize()) == (2, 2)
+    for call in (lambda: consumer.get(), lambda: consumer.get(False), lambda: consumer.get_many(2), lambda: consumer.subscribe(a)):
+        with pytest.raises(ClosedError):
+            call()
+
+
+def test_closing_wakes_who_waits():
+    with Threads() as threads:
+        consumer = consumer_of(*queues(2))
+        getters = [threads.start(consumer.get) for _ in range(2)]
+        wait_asleep(*getters)
+        consumer.close()
+        assert [type(getter.outcome()) for getter in getters] == [ClosedError] * 2
+
+
+def test_closing_one_subscription_leaves_the_others_and_hands_over(keep):
+    a, b = queues(2, each=1)
+    with Consumer() as consumer, Threads() as threads:
+        one = consumer.subscribe(a)
+        consumer.subscribe(b)
+        assert consumer.get(False).item == "00"
+        other = threads.start(keep(a.subscribe()).get)
+        wait_asleep(other)
+        one.close()
+        assert other.result().item == "00"
+        assert consumer.get(False).item == "10"
+
+
+def test_closing_a_subscription_that_was_notified_wakes_another_consumer(keep):
+    """Of a multi-queue consumer that stays open: the wake-up that it had for the closed queue must go on."""
+    for _ in range(100):
+        a, b = queues(2)
+        consumer = Consumer()
+        one = consumer.subscribe(a)
+        consumer.subscribe(b)
+        with Threads() as threads:
+            first, second = threads.start(consumer.get), threads.start(keep(a.subscribe()).get)
+            a.put(1)
+            one.close()
+            wait_until(lambda first=first, second=second: not first.is_alive() or not second.is_alive())
+            if first.is_alive():
+                b.put(2)
+            else:
+                a.put(2)
+            assert first.result().item in (1, 2)
+            assert second.result().item in (1, 2)
+        consumer.close()
+
+
+def test_a_consumer_that_nobody_keeps_closes_itself():
+    (queue,) = queues(1, each=1)
+    kept = [consumer_of(queue)]
+    assert kept[0].get(False).item == "00"
+    with pytest.warns(ResourceWarning, match="Consumer"):
+        kept.clear()
+    assert queue.stats().subscriptions == 0
+    assert queue.qsize() == 1
+
+
+def test_a_subscription_of_a_consumer_that_the_user_drops_stays_open():
+    (queue,) = queues(1, each=1)
+    with Consumer() as consumer:
+        consumer.subscribe(queue)
+        gc.collect()
+        assert queue.stats().subscriptions == 1
+        assert consumer.get(False).item == "00"
+
+
+# ------------------------------------------------------------------------------------------------ listen
+@pytest.fixture
+def executor():
+    with ThreadPoolExecutor(4) as pool:
+        yield pool
+
+
+def test_listen_pushes_and_the_callback_acks(executor):
+    a, b = queues(2, each=5)
+    got = []
+
+    def callback(entry):
+        got.append(entry.item)
+        assert entry.ack()
+
+    with consumer_of(a, b) as consumer:
+        consumer.listen(callback, executor=executor)
+        wait_until(lambda: a.depth() + b.depth() == 0)
+        a.put("late")
+        wait_until(lambda: a.depth() == 0)
+    assert [item for item in got if item != "late"] == ["00", "10", "01", "11", "02", "12", "03", "13", "04", "14"]
+    assert got[-1] == "late"
+
+
+def test_one_call_at_a_time(executor):
+    a, b = queues(2)
+    running, peak, calls = 0, 0, 0
+    lock = threading.Lock()
+
+    def callback(entry):
+        nonlocal running, peak, calls
+        with lock:
+            running, calls = running + 1, calls + 1
+            peak = max(peak, running)
+        entry.ack()
+        with lock:
+            running -= 1
+
+    with consumer_of(a, b) as consumer:
+        consumer.listen(callback, executor=executor)
+        for n in range(300):
+            (a, b)[n % 2].put(n)
+        wait_until(lambda: a.depth() + b.depth() == 0)
+        wait_until(lambda: calls == 300)
+    assert peak == 1
+
+
+def test_a_callback_that_raises_releases_and_is_reported(executor, monkeypatch):
+    caught = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: caught.append(unraisable.exc_value))
+    (queue,) = queues(1, each=1)
+    deliveries = []
+
+    def callback(entry):
+        deliveries.append(entry.deliveries)
+        if entry.deliveries < 3:
+            raise KeyError(entry.deliveries)
+        entry.ack()
+
+    with consumer_of(queue) as consumer:
+        consumer.listen(callback, executor=executor)
+        wait_until(lambda: queue.depth() == 0)
+    assert deliveries == [1, 2, 3]
+    assert [error.args for error in caught] == [(1,), (2,)]
+
+
+def test_a_callback_that_raises_after_its_ack_releases_nothing(executor, monkeypatch):
+    caught = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: caught.append(unraisable.exc_value))
+    (queue,) = queues(1, each=1)
+
+    def callback(entry):
+        entry.ack()
+        raise KeyError
+
+    with consumer_of(queue) as consumer:
+        consumer.listen(callback, executor=executor)
+        wait_until(lambda: caught)
+    assert (queue.depth(), queue.stats().acked, queue.stats().released) == (0, 1, 0)
+
+
+def test_a_callback_that_does_not_end_its_entry_keeps_it(executor):
+    (queue,) = queues(1, each=2)
+    kept = []
+    with consumer_of(queue) as consumer:
+        consumer.listen(kept.append, executor=executor)
+        wait_until(lambda: len(kept) == 2)
+        assert consumer.unacked == 2
+        assert kept[0].state is EntryState.ACQUIRED
+        assert kept[0].unlock() is True
+        assert kept[1].ack()
+
+
+def test_get_meanwhile_raises(executor):
+    (queue,) = queues(1)
+    with consumer_of(queue) as consumer:
+        consumer.listen(lambda entry: entry.ack(), executor=executor)
+        for call in (lambda: consumer.get(), lambda: consumer.get(False), lambda: consumer.get_many(1), lambda: asyncio.run(consumer.aget())):
+            with pytest.raises(ClosedError):
+                call()
+
+
+def test_credit_bounds_what_is_pushed(executor):
+    (queue,) = queues(1, each=4)
+    kept = []
+    with consumer_of(queue, prefetch=2) as consumer:
+        consumer.listen(kept.append, executor=executor)
+        wait_until(lambda: len(kept) == 2)
+        assert queue.qsize() == 2
+        kept[0].ack()
+        wait_until(lambda: len(kept) == 3)
+
+
+def test_close_waits_for_the_running_call(executor):
+    (queue,) = queues(1, each=2)
+    started, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def callback(entry):
+        started.set()
+        if not go_on.wait(LONG):
+            raise Hang("never let go")
+        entry.ack()
+        ended.set()
+
+    consumer = consumer_of(queue)
+    consumer.listen(callback, executor=executor)
+    assert started.wait(DEADLINE)
+    with Threads() as threads:
+        closer = threads.start(consumer.close)
+        wait_asleep(closer)
+        assert closer.is_alive()
+        go_on.set()
+        closer.result()
+        assert ended.is_set()
+    assert queue.stats().acked + queue.depth() == 2
+
+
+def test_close_from_inside_the_callback_does_not_wait_for_itself(executor):
+    (queue,) = queues(1, each=3)
+    closed = threading.Event()
+
+    def callback(entry):
+        entry.ack()
+        consumer.close()
+        closed.set()
+
+    consumer = consumer_of(queue)
+    consumer.listen(callback, executor=executor)
+    assert closed.wait(DEADLINE)
+    with pytest.raises(ClosedError):
+        consumer.get(False)
+    assert queue.depth() == 2
+
+
+def test_suspension_stops_the_push(executor):
+    (queue,) = queues(1)
+    got = []
+    with consumer_of(queue) as consumer:
+        consumer.listen(lambda entry: got.append(entry.item) or entry.ack(), executor=executor)
+        consumer.suspend()
+        queue.put(1)
+        assert queue.qsize() == 1
+        consumer.resume()
+        wait_until(lambda: got == [1])
+
+
+def test_listening_twice_and_bad_arguments(executor):
+    (queue,) = queues(1)
+    with consumer_of(queue) as consumer:
+        with pytest.raises(TypeError):
+            consumer.listen(5, executor=executor)
+        with pytest.raises(TypeError):
+            consumer.listen(print)
+        consumer.listen(print, executor=executor)
+        with pytest.raises((ClosedError, RuntimeError)):
+            consumer.listen(print, executor=executor)
+    with pytest.raises(ClosedError):
+        consumer.listen(print, executor=executor)
+
+
+def test_many_listeners_share_one_executor(executor):
+    made = queues(3)
+    got = []
+    consumers = [consumer_of(*made) for _ in range(6)]
+    for consumer in consumers:
+        consumer.listen(lambda entry: got.append(entry.item) or entry.ack(), executor=executor)
+    for n in range(600):
+        made[n % 3].put(n)
+    wait_until(lambda: sum(queue.depth() for queue in made) == 0)
+    for consumer in consumers:
+        consumer.close()
+    assert sorted(got) == list(range(600))

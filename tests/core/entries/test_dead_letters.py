@@ -1,0 +1,236 @@
+"""Dead letters: reasons, queues and callables as receivers, delivery limits."""
+import pytest
+from support.threads import Threads, run_all, wait_asleep
+
+from manytail import DeadReason, EntryQueue, EntryState, PriorityEntryQueue, ShutDown
+
+
+def recording(**options):
+    dead = []
+    queue = EntryQueue("q", dead_letter=lambda entry, reason: dead.append((entry.item, reason)), **options)
+    return queue, dead
+
+
+def items_of(entries):
+    return [entry.item for entry in entries]
+
+
+# ------------------------------------------------------------------------------------------------ callable
+def test_a_callable_gets_the_deleted_entry_and_the_reason(keep):
+    seen = []
+    queue = EntryQueue("q", dead_letter=lambda entry, reason: seen.append((entry.item, entry.state, entry.queue is queue, reason)))
+    queue.put(1)
+    assert keep(queue.subscribe()).get(False).reject()
+    assert seen == [(1, EntryState.DELETED, True, DeadReason.REJECTED)]
+    assert type(seen[0][3]) is DeadReason
+
+
+def test_it_runs_in_the_acting_thread(keep):
+    import threading
+
+    seen = []
+    queue = EntryQueue("q", dead_letter=lambda entry, reason: seen.append(threading.current_thread()))
+    queue.put(1)
+    entry = keep(queue.subscribe()).get(False)
+    with Threads() as threads:
+        task = threads.start(entry.reject)
+        task.result()
+    assert seen == [task]
+
+
+def test_its_exception_goes_to_the_unraisable_hook(monkeypatch):
+    import sys
+
+    caught = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: caught.append(unraisable.exc_value))
+
+    def dead(entry, reason):
+        raise KeyError("mine")
+
+    queue = EntryQueue("q", dead_letter=dead)
+    queue.put_many([1, 2])
+    subscription = queue.subscribe()
+    assert subscription.get(False).reject() is True
+    assert [type(error) for error in caught] == [KeyError]
+    assert subscription.get(False).ack()
+    assert queue.stats().dead_lettered == 1
+
+
+def test_it_may_use_the_queue():
+    queue = EntryQueue("q", dead_letter=lambda entry, reason: queue.put(entry.item + 1))
+    queue.put(1)
+    subscription = queue.subscribe()
+    assert subscription.get(False).reject()
+    assert subscription.get(False).item == 2
+
+
+# ------------------------------------------------------------------------------------------------ queue
+def test_a_queue_gets_item_headers_priority_and_group_as_a_new_entry():
+    letters = PriorityEntryQueue("dead")
+    queue = EntryQueue("q", dead_letter=letters)
+    item = object()
+    queue.put(item, headers={"a": 1}, priority=7, group="g", ttl=1000)
+    subscription = queue.subscribe()
+    subscription.get(False).release()
+    assert subscription.get(False).reject()
+    (letter,) = letters.browse()
+    assert letter.item is item
+    assert (dict(letter.headers), letter.priority, letter.group) == ({"a": 1}, 7, "g")
+    assert (letter.deliveries, letter.redelivered, letter.expires_at, letter.state) == (0, False, None, EntryState.AVAILABLE)
+    assert letter.queue is letters
+    assert queue.stats().dead_lettered == 1
+
+
+@pytest.mark.parametrize("overflow", ["block", "reject"])
+def test_the_put_into_a_full_dead_letter_queue_never_waits(overflow, keep):
+    letters = EntryQueue("dead", maxsize=1, overflow=overflow)
+    queue = EntryQueue("q", dead_letter=letters)
+    queue.put_many([1, 2, 3])
+    for entry in keep(queue.subscribe()).get_many(3):
+        assert entry.reject()
+    assert items_of(letters.browse()) == [1, 2, 3]
+    assert letters.depth() == 3
+
+
+def test_a_dead_letter_queue_that_drops_its_oldest(keep):
+    letters = EntryQueue("dead", maxsize=1, overflow="drop_oldest")
+    queue = EntryQueue("q", dead_letter=letters)
+    queue.put_many([1, 2])
+    for entry in keep(queue.subscribe()).get_many(2):
+        entry.reject()
+    assert items_of(letters.browse()) == [2]
+
+
+def test_a_dead_letter_wakes_a_getter_there(keep):
+    letters = EntryQueue("dead")
+    queue = EntryQueue("q", dead_letter=letters)
+    queue.put(1)
+    with Threads() as threads:
+        getter = threads.start(keep(letters.subscribe()).get)
+        wait_asleep(getter)
+        keep(queue.subscribe()).get(False).reject()
+        assert getter.result().item == 1
+
+
+def test_a_ttl_of_the_dead_letter_queue_is_not_applied(keep):
+    letters = EntryQueue("dead", ttl=0.0001)
+    queue = EntryQueue("q", dead_letter=letters)
+    queue.put(1)
+    keep(queue.subscribe()).get(False).reject()
+    (letter,) = letters.browse()
+    assert letter.expires_at is None
+
+
+def test_a_dead_letter_queue_that_is_shut_down_takes_nothing_and_breaks_nothing(monkeypatch):
+    import sys
+
+    caught = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: caught.append(unraisable.exc_type))
+    letters = EntryQueue("dead")
+    queue = EntryQueue("q", dead_letter=letters)
+    queue.put_many([1, 2])
+    subscription = queue.subscribe()
+    letters.shutdown()
+    assert subscription.get(False).reject() is True
+    assert subscription.get(False).ack() is True
+    assert queue.depth() == 0
+    assert letters.depth() == 0
+    assert caught == [ShutDown]
+
+
+def test_queues_may_be_each_others_dead_letter():
+    one = EntryQueue("one", maxsize=1, overflow="drop_oldest", dead_letter=lambda entry, reason: two.put(entry.item))
+    two = EntryQueue("two", maxsize=1, overflow="drop_oldest", dead_letter=lambda entry, reason: one.put(entry.item))
+    for n in range(10):
+        one.put(n)
+    assert one.depth() + two.depth() >= 2
+
+
+# ------------------------------------------------------------------------------------------------ delivery limit
+def test_a_release_at_the_limit_goes_to_the_dead_letter():
+    queue, dead = recording(max_deliveries=2)
+    queue.put(1)
+    subscription = queue.subscribe()
+    first = subscription.get(False)
+    assert first.release() is True
+    assert dead == []
+    second = subscription.get(False)
+    assert second.deliveries == 2
+    assert second.release() is True
+    assert dead == [(1, DeadReason.MAX_DELIVERIES)]
+    assert second.state is EntryState.DELETED
+    stats = queue.stats()
+    assert (stats.dropped, stats.dead_lettered, stats.depth) == (1, 1, 0)
+
+
+def test_closing_counts_as_a_release():
+    queue, dead = recording(max_deliveries=1)
+    queue.put_many([1, 2])
+    subscription = queue.subscribe()
+    subscription.get_many(2)
+    subscription.close()
+    assert sorted(dead) == [(1, DeadReason.MAX_DELIVERIES), (2, DeadReason.MAX_DELIVERIES)]
+    assert queue.depth() == 0
+
+
+def test_a_delayed_release_at_the_limit_too(keep):
+    queue, dead = recording(max_deliveries=1)
+    queue.put(1)
+    assert keep(queue.subscribe()).get(False).release(delay=1000) is True
+    assert dead == [(1, DeadReason.MAX_DELIVERIES)]
+
+
+def test_acks_rejects_and_browsing_do_not_count():
+    queue, dead = recording(max_deliveries=1)
+    queue.put_many([1, 2])
+    browser = queue.subscribe(browse=True)
+    assert [browser.get(False).item, browser.get(False).item] == [1, 2]
+    subscription = queue.subscribe()
+    assert subscription.get(False).ack()
+    assert subscription.get(False).reject()
+    assert dead == [(2, DeadReason.REJECTED)]
+
+
+def test_without_a_limit_an_entry_comes_back_for_ever():
+    queue, dead = recording()
+    queue.put(1)
+    subscription = queue.subscribe()
+    for n in range(1, 101):
+        entry = subscription.get(False)
+        assert entry.deliveries == n
+        entry.release()
+    assert dead == []
+
+
+def test_without_a_dead_letter_it_is_gone(keep):
+    queue = EntryQueue("q", max_deliveries=1)
+    queue.put(1)
+    assert keep(queue.subscribe()).get(False).release() is True
+    assert (queue.depth(), queue.stats().dropped, queue.stats().dead_lettered) == (0, 1, 0)
+
+
+# ------------------------------------------------------------------------------------------------ figures
+def test_every_reason_is_counted_once():
+    queue, dead = recording(maxsize=3, overflow="drop_oldest", max_deliveries=1)
+    queue.put_many(range(5))                       # 0 and 1 overflow
+    subscription = queue.subscribe()
+    subscription.get(False).reject()               # 2
+    subscription.get(False).release()              # 3: max_deliveries
+    queue.put(5, ttl=0.0001)                       # expires
+    while queue.depth() > 1:
+        queue.maintain()
+    queue.shutdown(immediate=True)                 # 4
+    assert sorted(dead) == [(0, "overflow"), (1, "overflow"), (2, "rejected"), (3, "max_deliveries"), (4, "deleted"), (5, "expired")]
+    stats = queue.stats()
+    assert (stats.dropped, stats.rejected, stats.expired, stats.dead_lettered) == (4, 1, 1, 6)
+    assert stats.enqueued == 6
+
+
+def test_racing_ends_dead_letter_once():
+    queue, dead = recording()
+    subscription = queue.subscribe()
+    for n in range(50):
+        queue.put(n)
+        entry = subscription.get(False)
+        assert sum(run_all(entry.reject, entry.reject)) == 1
+    assert [item for item, _ in dead] == list(range(50))

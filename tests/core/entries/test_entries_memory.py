@@ -1,0 +1,336 @@
+"""Nothing leaks, nothing is freed early: reference counts, the collector, memory of long runs."""
+import gc
+import sys
+import threading
+import weakref
+from queue import Empty
+
+import pytest
+from support.process import run_script
+from support.threads import run_all
+
+from manytail import Consumer, EntryQueue, LastValueQueue, PriorityEntryQueue, SortedEntryQueue
+
+
+class Item:
+    """Can be weakly referenced, and hold others."""
+
+
+def references(thing):
+    gc.collect()
+    return sys.getrefcount(thing)
+
+
+def all_gone(*weak):
+    gc.collect()
+    return [reference() for reference in weak] == [None] * len(weak)
+
+
+# ------------------------------------------------------------------------------------------------ reference counts
+def test_an_acked_item_and_what_came_with_it_is_released():
+    queue = EntryQueue("q", groups="shared")
+    item, header, group, origin = Item(), Item(), Item(), Item()
+    things = [item, header, group, origin]
+    before = [references(thing) for thing in things]
+    with queue.subscribe() as subscription:
+        for _ in range(20):
+            queue.put(item, headers={"a": header}, group=group, origin=origin)
+        for _ in range(20):
+            assert subscription.get(False).ack()
+        queue.put(None)
+        assert subscription.get(False).ack()  # the last place of the list goes when the next one comes
+    queue.put(None)
+    queue.purge()
+    assert [references(thing) for thing in things] == before
+
+
+@pytest.mark.parametrize("end", ["ack", "reject", "purge", "expire", "drop", "shutdown", "collect", "close"])
+def test_an_item_is_released_however_it_ends(end):
+    queue = EntryQueue("q", maxsize=2 if end == "drop" else 0, overflow="drop_oldest" if end == "drop" else "block")
+    gone = []
+
+    def put():
+        item = Item()
+        gone.append(weakref.ref(item))
+        queue.put(item, ttl=0.0001 if end == "expire" else None)
+
+    for _ in range(10):
+        put()
+    subscription = queue.subscribe()
+    if end in ("ack", "reject"):
+        for _ in range(10):
+            getattr(subscription.get(False), end)()
+    elif end == "purge":
+        queue.purge()
+    elif end == "expire":
+        while queue.depth():
+            queue.maintain()
+    elif end == "shutdown":
+        queue.shutdown(immediate=True)
+    elif end == "close":
+        subscription.get_many(10)
+        subscription.close()
+        queue.purge()
+    if end not in ("collect", "drop", "shutdown"):
+        queue.put(None)
+    subscription.close()
+    if end == "collect":
+        del queue, subscription, put
+    gc.collect()
+    alive = sum(reference() is not None for reference in gone)
+    assert alive <= {"drop": 2, "shutdown": 1}.get(end, 0)
+
+
+def test_refused_puts_leave_no_reference():
+    def key(item):
+        if item.bad:
+            raise KeyError
+        return 0
+
+    item = Item()
+    item.bad = True
+    for queue in (SortedEntryQueue("q", key=key), LastValueQueue("q", key=key)):
+        before = references(item)
+        for _ in range(10):
+            with pytest.raises(KeyError):
+                queue.put(item)
+        assert references(item) == before
+    queue = EntryQueue()
+    before = references(item)
+    for _ in range(10):
+        assert queue.put(item, immediate=True) is None
+        with pytest.raises(ValueError, match="ttl"):
+            queue.put(item, ttl=-1)
+    assert references(item) <= before + 1  # the last withdrawn place may stand at the end of the list
+    queue.put(None)
+    queue.purge()
+    queue.put(None)
+    assert references(item) == before
+
+
+def test_keys_of_sorted_and_last_value_queues_are_released():
+    for make in (SortedEntryQueue, LastValueQueue):
+        class Key(int):
+            pass
+
+        keys = [Key(n) for n in range(5)]
+        gone = [weakref.ref(key) for key in keys]
+        queue = make("q", key=lambda n, keys=keys: keys[n])
+        queue.put_many(range(5))
+        with queue.subscribe() as subscription:
+            for entry in subscription.get_many(5):
+                entry.ack()
+        keys.clear()
+        key = None
+        del entry, key, queue, subscription
+        assert all_gone(*gone)
+
+
+def test_get_leaves_no_reference_to_the_subscription_or_queue():
+    queue = EntryQueue()
+    subscription = queue.subscribe()
+    before = references(queue), references(subscription)
+    for n in range(50):
+        queue.put(n)
+        subscription.get(False).ack()
+        with pytest.raises(Empty):
+            subscription.get(False)
+    assert (references(queue), references(subscription)) == before
+
+
+# ------------------------------------------------------------------------------------------------ the collector
+@pytest.mark.parametrize("through", ["item", "headers", "group", "selector", "dead letter", "key", "origin", "handle", "consumer"])
+def test_cycles_through_the_queue_are_collected(through):
+    thing = Item()
+    gone = weakref.ref(thing)
+    options = {"dead_letter": lambda entry, reason, thing=thing: None} if through == "dead letter" else {}
+    by_key = through == "key"
+    queue = SortedEntryQueue("q", key=lambda item, thing=thing: 0) if by_key else EntryQueue("q", groups="assigned", **options)
+    thing.queue = queue
+    thing.subscription = queue.subscribe(selector=(lambda entry, thing=thing: True) if through == "selector" else None)
+    entry = queue.put(
+        thing if through == "item" else 1,
+        headers={"a": thing} if through == "headers" else None,
+        group=thing if through == "group" else None,
+        origin=thing if through == "origin" else None,
+    )
+    if through in ("handle", "group"):
+        thing.entry = thing.subscription.get(False)
+    if through == "consumer":
+        thing.consumer = Consumer()
+        thing.consumer.subscribe(queue, selector=lambda entry, thing=thing: True)
+        thing.entry = thing.consumer.get(False)
+    thing.subscription.close() if through == "item" else None
+    del queue, entry, thing, options
+    assert all_gone(gone)
+
+
+def test_items_in_the_queue_are_visible_to_the_collector():
+    for queue in (EntryQueue(), PriorityEntryQueue(), SortedEntryQueue("q", key=lambda item: 0), LastValueQueue("q", key=lambda item: 0)):
+        item = [object()]
+        queue.put(item, headers={"a": item})
+        assert any(item is other for other in _reachable(queue))
+
+
+def _reachable(thing):
+    """What the collector finds behind it, three steps far."""
+    found, seen = [thing], set()
+    for _ in range(4):
+        found = [other for one in found for other in gc.get_referents(one) if id(other) not in seen and not isinstance(other, type)]
+        seen.update(map(id, found))
+        yield from found
+
+
+def test_deep_nests_of_queues_do_not_overflow_the_stack():
+    queue = EntryQueue()
+    for _ in range(100_000):
+        outer = EntryQueue()
+        outer.put(queue)
+        queue = outer
+    del queue, outer
+    gc.collect()
+
+
+def test_a_long_list_is_freed_without_recursion():
+    queue = EntryQueue()
+    kept = queue.put(0)
+    queue.put_many(range(300_000))
+    with queue.subscribe() as subscription:
+        while queue.qsize():
+            for entry in subscription.get_many(10_000):
+                entry.ack()
+    del queue, subscription, entry
+    gc.collect()
+    assert kept.item == 0
+
+
+def test_queues_made_and_dropped_in_every_thread():
+    def use():
+        for n in range(150):
+            queue = [EntryQueue, PriorityEntryQueue][n % 2](maxsize=10, ttl=1000 if n % 3 else None)
+            queue.put_many(range(5))
+            with queue.subscribe(prefetch=3) as subscription:
+                subscription.get(False).release()
+                subscription.get(False).ack()
+            with Consumer() as consumer:
+                consumer.subscribe(queue)
+                consumer.get(False).reject()
+
+    run_all(*[use] * 4)
+
+
+# ------------------------------------------------------------------------------------------------ memory
+GROWTH = """
+import gc, os, warnings
+import manytail
+
+def resident():
+    gc.collect()
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+def run(rounds):
+    for n in range(rounds):
+        {body}
+
+{setup}
+run(3000)
+before = resident()
+run(60000)
+grown = resident() - before
+assert grown < 2_500_000, grown
+print("done")
+"""
+
+FLOWS = {
+    "put get ack": ("queue = manytail.EntryQueue()\nsubscription = queue.subscribe()", "queue.put(n); subscription.get(False).ack()"),
+    "only the middle dies": (
+        "queue = manytail.EntryQueue()\nfirst = queue.put(-1)\nsubscription = queue.subscribe(start='newest')\nqueue.put(-2, group='last')",
+        "queue.put(n); subscription.get(False).ack()",
+    ),
+    "an idle subscription": (
+        "queue = manytail.EntryQueue()\nidle = queue.subscribe()\nbrowser = queue.subscribe(browse=True)\nsubscription = queue.subscribe()",
+        "queue.put(n); subscription.get(False).ack()",
+    ),
+    "release": ("queue = manytail.EntryQueue()\nsubscription = queue.subscribe()\nqueue.put_many(range(5))", "subscription.get(False).release()"),
+    "subscribe close": (
+        "queue = manytail.EntryQueue()\nqueue.put(1)",
+        "subscription = queue.subscribe(); subscription.get(False); subscription.close()",
+    ),
+    "immediate": ("queue = manytail.EntryQueue()", "assert queue.put(n, immediate=True) is None"),
+    "drop oldest": ("queue = manytail.PriorityEntryQueue(maxsize=10, overflow='drop_oldest')", "queue.put(n, priority=n % 10)"),
+    "last value": ("queue = manytail.LastValueQueue('q', key=lambda n: n % 7)", "queue.put(n)"),
+    "sorted": (
+        "queue = manytail.SortedEntryQueue('q', key=lambda n: n % 1000)\nqueue.put_many(range(500))\nsubscription = queue.subscribe()",
+        "queue.put(n); subscription.get(False).ack()",
+    ),
+    "expire": ("queue = manytail.EntryQueue(ttl=1e-7)", "queue.put(n); queue.maintain()"),
+    "groups": (
+        "queue = manytail.EntryQueue('q', groups='shared')\nsubscription = queue.subscribe()",
+        "queue.put(n, group=n); subscription.get(False).ack()",
+    ),
+    "ack_up_to": (
+        "queue = manytail.EntryQueue()\nsubscription = queue.subscribe()",
+        "queue.put(n); last = subscription.get(False); n % 50 or subscription.ack_up_to(last)",
+    ),
+}
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize("flow", FLOWS)
+def test_memory_of_a_steady_flow_does_not_grow(flow):
+    setup, body = FLOWS[flow]
+    assert run_script(GROWTH.format(setup=setup, body=body), "-W", "ignore") == "done\n"
+
+
+def test_dead_entries_in_the_middle_are_unlinked():
+    """First and last stay; a hundred thousand in between die in random order. Handles of the dead keep none of the others alive."""
+    import random
+
+    queue = EntryQueue()
+    items = [Item() for _ in range(3000)]
+    gone = [weakref.ref(item) for item in items]
+    queue.put("first")
+    for item in items:
+        queue.put(item)
+    queue.put("last")
+    with queue.subscribe(selector=lambda entry: not isinstance(entry.item, str)) as subscription:
+        entries = subscription.get_many(3000)
+        items.clear()
+        item = None
+        random.Random(3).shuffle(entries)
+        kept = entries[0]
+        for entry in entries:
+            entry.ack()
+        del entries, entry, item
+        assert [entry.item for entry in queue.browse()] == ["first", "last"]
+        for _ in range(200):  # scavenging needs a few deaths
+            queue.put(Item())
+            subscription.get(False).ack()
+        gc.collect()
+        assert sum(reference() is not None for reference in gone) == 1
+        assert kept.item is not None
+
+
+def test_reading_handles_while_their_places_die():
+    queue = EntryQueue()
+    stop = threading.Event()
+    shared = [queue.put(0)]
+
+    def read():
+        count = 0
+        while not stop.is_set():
+            entry = shared[0]
+            assert entry.item == entry.headers["n"] if entry.headers else entry.item == 0
+            assert entry.deliveries in (0, 1)
+            count += 1
+        return count
+
+    def churn():
+        with queue.subscribe() as subscription:
+            for n in range(4000):
+                shared[0] = queue.put(n, headers={"n": n})
+                subscription.get(False).ack()
+        stop.set()
+
+    assert run_all(churn, read, read)[1] > 0

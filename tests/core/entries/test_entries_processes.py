@@ -1,0 +1,367 @@
+"""Ctrl-C, signal handlers, finalizers, fork."""
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+from queue import Empty
+
+import pytest
+from support.process import environment
+from support.queues import with_interrupt_pending
+from support.threads import DEADLINE, LONG, Threads, acting_when, ctrl_c, wait_asleep
+
+from manytail import ClosedError, Consumer, EntryQueue, EntryState
+
+signals = pytest.mark.thread_unsafe(reason="Ctrl-C goes to the main thread")
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+
+
+def interrupted(call, *args):
+    """`call` waits in the main thread until Ctrl-C comes, and raises it."""
+    began = time.monotonic()
+    with acting_when(lambda: time.monotonic() > began + 0.05, ctrl_c), pytest.raises(KeyboardInterrupt):
+        call(*args)
+
+
+# ------------------------------------------------------------------------------------------------ Ctrl-C
+@signals
+@pytest.mark.parametrize("timeout", [None, LONG])
+def test_ctrl_c_ends_a_waiting_get_and_leaves_the_queue_as_it_was(new, timeout):
+    queue = new()
+    subscription = queue.subscribe()
+    interrupted(subscription.get, True, timeout)
+    interrupted(subscription.get_many, 3, True, timeout)
+    queue.put(1)
+    assert subscription.get(False).deliveries == 1
+
+
+@signals
+def test_ctrl_c_ends_a_waiting_put(new, keep):
+    queue = new("q", maxsize=1)
+    queue.put(1)
+    interrupted(queue.put, 2)
+    assert queue.depth() == 1
+    keep(queue.subscribe()).get(False).ack()
+    queue.put(3, False)
+
+
+@signals
+def test_ctrl_c_in_put_many_says_how_many_went_in(new):
+    queue = new("q", maxsize=2)
+    began = time.monotonic()
+    with acting_when(lambda: time.monotonic() > began + 0.05, ctrl_c), pytest.raises(KeyboardInterrupt) as error:
+        queue.put_many([1, 2, 3])
+    assert error.value.count == 2
+    assert queue.depth() == 2
+
+
+@signals
+def test_ctrl_c_ends_a_waiting_consumer(new):
+    with Consumer() as consumer:
+        interrupted(consumer.get)
+        consumer.subscribe(new())
+        interrupted(consumer.get)
+
+
+@signals
+def test_ctrl_c_that_came_before_is_raised_and_nothing_is_taken(new):
+    queue = new()
+    subscription = queue.subscribe()
+    with pytest.raises(KeyboardInterrupt):
+        with_interrupt_pending(subscription.get, True, DEADLINE)
+    queue.put(1)
+    assert subscription.get(False).item == 1
+
+
+@signals
+def test_an_interrupted_get_passes_its_wake_up_on(new):
+    """Ctrl-C and a put at once: whoever takes the entry, the other getter is not left asleep beside an AVAILABLE one."""
+    for _ in range(20):
+        queue = new()
+        mine, other = queue.subscribe(), queue.subscribe()
+        with Threads() as threads:
+            getter = threads.start(other.get)
+            wait_asleep(getter)
+            began = time.monotonic()
+
+            def both(queue=queue):
+                queue.put(1)
+                ctrl_c()
+
+            try:
+                with acting_when(lambda began=began: time.monotonic() > began + 0.005, both):
+                    entry = mine.get(timeout=LONG)
+                    interrupted(mine.get, True, LONG)
+            except KeyboardInterrupt:
+                entry = None
+            if entry is not None:
+                entry.release()
+            assert getter.result().item == 1
+
+
+@signals
+def test_a_signal_handler_may_use_the_queue():
+    import signal
+
+    queue = EntryQueue()
+    subscription = queue.subscribe()
+    got = []
+
+    def handler(*_):
+        queue.put("from the handler")
+        got.append(queue.stats().depth)
+
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        began = time.monotonic()
+        with acting_when(lambda: time.monotonic() > began + 0.02, ctrl_c):
+            assert subscription.get(timeout=DEADLINE).item == "from the handler"
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert got == [1]
+
+
+# ------------------------------------------------------------------------------------------------ finalizers
+def test_an_item_whose_finalizer_uses_the_queue(new):
+    queue = EntryQueue()
+    seen = []
+
+    class Item:
+        def __del__(self):
+            seen.append((queue.depth(), queue.put("last words").item))
+
+    queue.put(Item())
+    subscription = queue.subscribe()
+    subscription.get(False).ack()
+    subscription.close()
+    with queue.subscribe() as other:
+        entry = other.get(timeout=DEADLINE) if seen else None
+        if entry is None:
+            queue.put("push the dead one out")
+            other.get(False).ack()
+            gc.collect()
+        else:
+            entry.ack()
+    assert len(seen) == 1
+
+
+def test_purge_and_shutdown_release_items_with_finalizers_that_use_the_queue():
+    queue = EntryQueue()
+    seen = []
+
+    class Item:
+        def __del__(self):
+            seen.append(queue.qsize())
+
+    for how in (queue.purge, lambda: queue.shutdown(immediate=True)):
+        for _ in range(5):
+            queue.put(Item())
+        how()
+    gc.collect()
+    assert len(seen) >= 9  # the last place of a list may stay until the next comes
+
+
+# ------------------------------------------------------------------------------------------------ fork
+def run_forked(body):
+    """The body runs with `queue`, `subscription` and a thread waiting in get; `child()` in the forked child has to return."""
+    script = f"""
+import os, sys, threading, time, warnings
+warnings.simplefilter("ignore")
+import manytail
+from support.threads import wait_asleep, Task
+{body}
+pid = os.fork()
+if pid == 0:
+    try:
+        child()
+    except BaseException:
+        import traceback
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+end = time.monotonic() + {DEADLINE}
+while True:
+    done, status = os.waitpid(pid, os.WNOHANG)
+    if done:
+        break
+    if time.monotonic() > end:
+        os.kill(pid, 9)
+        raise AssertionError("the child hangs")
+    time.sleep(0.005)
+assert os.waitstatus_to_exitcode(status) == 0
+parent()
+print("done")
+os._exit(0)
+"""
+    ran = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True, timeout=3 * DEADLINE, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "done\n"), ran.stderr
+
+
+@forks
+def test_queues_work_in_the_child_and_waiters_of_other_threads_are_forgotten():
+    run_forked("""
+queue = manytail.EntryQueue("q", maxsize=2)
+full = manytail.EntryQueue("full", maxsize=1)
+full.put(0)
+subscription = queue.subscribe()
+other = queue.subscribe()
+def forked(call, *args):
+    task = Task(call, args, {})
+    task.start()
+    return task
+getter = forked(subscription.get)
+putter = forked(full.put, 1)
+wait_asleep(getter, putter)
+def child():
+    queue.put("child")
+    assert other.get(True, 30).item == "child"
+    assert queue.put("x", immediate=True) is None
+    with full.subscribe() as taking:
+        taking.get(False).ack()
+    full.put(2, False)
+    assert full.depth() == 1
+    queue.put("again")
+    subscription.get(True, 30).ack()
+    queue.shutdown()
+def parent():
+    queue.put("parent")
+    assert getter.result().item == "parent"
+    with full.subscribe() as taking:
+        taking.get(False).ack()
+    putter.result()
+""")
+
+
+@forks
+def test_entries_and_deliveries_of_the_parent_are_there_in_the_child():
+    run_forked("""
+queue = manytail.PriorityEntryQueue("q", groups="shared", ttl=1000)
+for n in range(5):
+    queue.put(n, group="g")
+subscription = queue.subscribe(prefetch=2)
+held = subscription.get(False)
+def child():
+    assert held.state is manytail.EntryState.ACQUIRED
+    assert held.release()
+    assert [subscription.get(False).item for _ in range(2)] == [0, 1]
+    assert queue.qsize() == 3
+    subscription.close()
+    assert queue.qsize() == 5
+def parent():
+    assert held.ack()
+    assert queue.depth() == 4
+""")
+
+
+@forks
+def test_the_timer_works_in_the_child():
+    run_forked("""
+queue = manytail.EntryQueue("q", ttl=1000)
+queue.put(1)
+def child():
+    queue.put(2, delay=0.01)
+    end = time.monotonic() + 30
+    while queue.qsize() < 2:
+        assert time.monotonic() < end
+        time.sleep(0.001)
+def parent():
+    queue.put(2, delay=0.01)
+    child()
+""")
+
+
+@forks
+def test_fork_while_threads_are_at_work():
+    """The child is forked in the middle of puts, gets and acks of other threads, again and again."""
+    run_forked("""
+queue = manytail.EntryQueue("q")
+stop = threading.Event()
+def work():
+    with queue.subscribe() as subscription:
+        while not stop.is_set():
+            queue.put(1)
+            try:
+                subscription.get(False).ack()
+            except manytail.Empty:
+                pass
+tasks = [Task(work, (), {}) for _ in range(3)]
+for task in tasks:
+    task.start()
+def in_child():
+    before = queue.stats()
+    queue.put("mine")
+    with queue.subscribe() as subscription:
+        while subscription.get(True, 30).item != "mine":
+            pass
+for _ in range(15):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            in_child()
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    end = time.monotonic() + 60
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            break
+        if time.monotonic() > end:
+            os.kill(pid, 9)
+            raise AssertionError("the child hangs")
+        time.sleep(0.002)
+    assert os.waitstatus_to_exitcode(status) == 0, status
+child = in_child
+def parent():
+    stop.set()
+    for task in tasks:
+        task.result()
+""")
+
+
+# ------------------------------------------------------------------------------------------------ re-entry
+@pytest.mark.thread_unsafe(reason="sets the collector's threshold")
+def test_the_collector_may_close_a_subscription_in_the_middle_of_a_put(new):
+    """Garbage that closes itself while another call of the same queue runs."""
+    queue = new()
+
+    class Cycle:
+        pass
+
+    before = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        for n in range(50):
+            cycle = Cycle()
+            cycle.me, cycle.subscription = cycle, queue.subscribe()
+            queue.put(n)
+            cycle.entry = cycle.subscription.get(False)
+            del cycle
+    finally:
+        gc.set_threshold(*before)
+    gc.collect()
+    assert queue.stats().subscriptions == 0
+    assert queue.stats().acquired == 0
+    assert queue.qsize() == queue.depth() > 0
+
+
+def test_a_key_function_a_selector_and_a_callback_may_close_what_runs_them():
+    queue = EntryQueue("q", dead_letter=lambda entry, reason: subscription.close())
+    queue.put_many([1, 2])
+    subscription = queue.subscribe()
+    assert subscription.get(False).reject()
+    assert subscription.closed
+
+    def selector(entry):
+        selecting.close()
+        return True
+
+    selecting = queue.subscribe(selector=selector)
+    with pytest.raises((ClosedError, Empty)):
+        selecting.get(False)
+    assert next(queue.browse()).state is EntryState.AVAILABLE
+    assert threading.active_count()

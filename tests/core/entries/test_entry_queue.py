@@ -1,0 +1,499 @@
+"""The queue itself: construction, put, put_many, browse, purge, shutdown, statistics, and what every class of the package keeps to."""
+import inspect
+import math
+import pickle
+import time
+import weakref
+from queue import Empty, Full
+
+import pytest
+from support.threads import DEADLINE, LONG, Threads, run_all, wait_asleep, wait_until
+
+from manytail import (
+    ClosedError,
+    Consumer,
+    EntryQueue,
+    EntryState,
+    LastValueQueue,
+    PriorityEntryQueue,
+    ShutDown,
+    SortedEntryQueue,
+    Subscription,
+)
+
+
+def items_of(entries):
+    return [entry.item for entry in entries]
+
+
+# ------------------------------------------------------------------------------------------------ construction
+def test_a_queue_has_a_name_and_a_policy(new):
+    assert (new().name, new("orders").name, new("orders").overflow) == ("", "orders", "block")
+    assert new("q", overflow="drop_oldest").overflow == "drop_oldest"
+    assert new("q", maxsize=3).maxsize == 3
+
+
+@pytest.mark.parametrize("options", [
+    {"overflow": "drop_newest"}, {"groups": "exclusive"}, {"ttl": 0}, {"ttl": -1}, {"ttl": math.nan}, {"resume_at": math.nan}, {"resume_at": -0.1},
+])  # fmt: skip
+def test_bad_options_are_refused_by_name(new, options):
+    ((name, value),) = options.items()
+    with pytest.raises(ValueError, match=name) as error:
+        new("q", **options)
+    assert str(value) in str(error.value)
+
+
+@pytest.mark.parametrize("options", [{"maxsize": "3"}, {"maxsize": 1.5}, {"max_deliveries": "1"}, {"dead_letter": 5}])
+def test_options_of_a_wrong_type_are_refused_by_name(new, options):
+    ((name, _),) = options.items()
+    with pytest.raises(TypeError, match=name):
+        new("q", **options)
+
+
+@pytest.mark.parametrize("maxsize", [0, -1, -(2**31)])
+def test_a_maxsize_that_is_not_positive_is_no_bound(new, maxsize):
+    queue = new("q", maxsize=maxsize)
+    for n in range(100):
+        queue.put(n, False)
+    assert queue.depth() == 100
+
+
+# ------------------------------------------------------------------------------------------------ put
+@pytest.mark.parametrize("options", [
+    {"ttl": 0}, {"ttl": -1}, {"ttl": math.nan}, {"delay": -1}, {"delay": math.nan}, {"timeout": -1}, {"timeout": math.nan},
+])  # fmt: skip
+def test_put_refuses_bad_times_by_name(new, options):
+    queue = new()
+    ((name, _),) = options.items()
+    with pytest.raises(ValueError, match=name):
+        queue.put(1, **options)
+    assert queue.stats().enqueued == 0
+
+
+def test_an_infinite_timeout_or_ttl_means_none(new, keep):
+    queue = new()
+    entry = queue.put(1, timeout=math.inf, ttl=math.inf)
+    assert entry.expires_at is None or entry.expires_at == math.inf
+    assert keep(queue.subscribe()).get(timeout=math.inf).item == 1
+
+
+def test_timeout_is_ignored_without_blocking(new):
+    queue = new("q", maxsize=1)
+    queue.put(1, False, -5)
+    with pytest.raises(Full):
+        queue.put(2, False, -5)
+    subscription = queue.subscribe()
+    assert subscription.get(False, -5).item == 1
+    with pytest.raises(Empty):
+        subscription.get(False, math.nan)
+
+
+@pytest.mark.parametrize("options", [{"priority": "high"}, {"priority": 1.5}, {"headers": 5}, {"group": []}])
+def test_put_refuses_options_of_a_wrong_type(new, options):
+    queue = new("q", groups="shared")
+    with pytest.raises(TypeError):
+        queue.put(1, **options)
+    assert queue.stats().enqueued == 0
+    assert queue.depth() == 0
+
+
+def test_put_refuses_unknown_options(new):
+    queue = new()
+    for call in (queue.put, queue.put_many):
+        with pytest.raises(TypeError, match="colour"):
+            call([1], colour="red")
+    assert queue.depth() == 0
+
+
+def test_any_object_is_an_item():
+    queue = EntryQueue()
+    items = [None, 0, float("nan"), object(), [], queue]
+    for item in items:
+        queue.put(item)
+    subscription = queue.subscribe()
+    assert all(subscription.get(False).item is item for item in items)
+
+
+@pytest.mark.parametrize("shape", [list, tuple, iter, lambda items: (item for item in items)])
+def test_put_many_puts_all_in_order(new, shape, keep):
+    queue = new()
+    assert queue.put_many(shape(range(20)), priority=9, headers={"a": 1}) == 20
+    got = keep(queue.subscribe()).get_many(100)
+    assert items_of(got) == list(range(20))
+    assert {(entry.priority, entry.headers["a"]) for entry in got} == {(9, 1)}
+    assert queue.put_many(shape([])) == 0
+
+
+@pytest.mark.parametrize("shape", [list, tuple, iter])
+def test_put_many_on_full_says_how_many_went_in(new, shape):
+    for overflow in ("block", "reject"):
+        queue = new("q", maxsize=3, overflow=overflow)
+        with pytest.raises(Full) as full:
+            queue.put_many(shape(range(5)), False)
+        assert full.value.count == 3
+        assert items_of(queue.browse()) == [0, 1, 2]
+
+
+def test_put_many_pulls_at_most_one_item_more_than_it_puts(new):
+    queue = new("q", maxsize=3)
+    source = iter(range(10))
+    with pytest.raises(Full) as full:
+        queue.put_many(source, False)
+    assert full.value.count == 3
+    assert next(source) in (3, 4)
+
+
+def test_put_many_passes_an_exception_of_the_iterable_through(new):
+    def items():
+        yield from range(3)
+        raise KeyError("mine")
+
+    queue = new()
+    with pytest.raises(KeyError, match="mine"):
+        queue.put_many(items())
+    assert items_of(queue.browse()) == [0, 1, 2]
+
+
+def test_put_many_after_shutdown_counts_nothing(new):
+    queue = new()
+    queue.shutdown()
+    with pytest.raises(ShutDown) as error:
+        queue.put_many([1, 2])
+    assert error.value.count == 0
+
+
+def test_put_many_waits_for_room(new):
+    queue = new("q", maxsize=2, resume_at=1.0)
+    subscription = queue.subscribe()
+    with Threads() as threads:
+        putter = threads.start(queue.put_many, range(50))
+        got = []
+        while len(got) < 50:
+            entry = subscription.get(timeout=LONG)
+            got.append(entry.item)
+            entry.ack()
+        assert putter.result() == 50
+    assert got == list(range(50))
+
+
+# ------------------------------------------------------------------------------------------------ browse
+def test_browse_shows_available_held_and_acquired_entries_in_order(new, keep):
+    queue = new()
+    queue.put_many(range(3))
+    queue.put(3, delay=1000)
+    queue.put(4)
+    got = keep(queue.subscribe()).get(False)
+    browsed = list(queue.browse())
+    assert items_of(browsed) == [0, 1, 2, 3, 4]
+    assert [browsed[0].state, browsed[1].state, browsed[3].state] == [EntryState.ACQUIRED, EntryState.AVAILABLE, EntryState.HELD]
+    got.ack()
+    assert items_of(queue.browse()) == [1, 2, 3, 4]
+
+
+def test_browse_is_weakly_consistent(new):
+    queue = new()
+    queue.put_many(range(10))
+    subscription = queue.subscribe()
+    seen = []
+    for entry in queue.browse():
+        seen.append(entry.item)
+        if entry.item % 2 == 0:
+            for got in subscription.get_many(2):
+                got.ack()
+        if entry.item == 5:
+            queue.put(100)
+    assert seen == sorted(set(seen))
+    assert seen[0] == 0
+
+
+def test_browse_while_entries_come_and_go():
+    queue = EntryQueue()
+    subscription = queue.subscribe()
+
+    def churn():
+        for n in range(2000):
+            queue.put(n)
+            subscription.get(False).ack()
+        return "churned"
+
+    def look():
+        for _ in range(200):
+            seen = [entry.seq for entry in queue.browse()]
+            assert seen == sorted(set(seen))
+
+    assert run_all(churn, look, look)[0] == "churned"
+
+
+def test_browse_iterators_do_not_count_as_subscriptions(new):
+    queue = new()
+    queue.put(1)
+    browsing = queue.browse()
+    assert next(browsing).item == 1
+    assert queue.stats().subscriptions == 0
+    queue.subscribe(exclusive=True)
+
+
+# ------------------------------------------------------------------------------------------------ purge
+def test_purge_removes_available_held_and_unlocked_entries(new, keep):
+    dead = []
+    queue = new("q", dead_letter=lambda entry, reason: dead.append(reason))
+    queue.put_many(range(4))
+    queue.put(4, delay=1000)
+    locked, unlocked = keep(queue.subscribe()).get_many(2)
+    unlocked.unlock()
+    assert queue.purge() == 4
+    assert dead == []
+    assert queue.stats().purged == 4
+    assert items_of(queue.browse()) == [0]
+    assert (unlocked.ack(), locked.ack()) == (False, True)
+    assert queue.purge() == 0
+
+
+def test_purge_makes_room(new):
+    queue = new("q", maxsize=2)
+    queue.put_many([1, 2])
+    with Threads() as threads:
+        putter = threads.start(queue.put, 3)
+        wait_asleep(putter)
+        assert queue.purge() in (2, 3)
+        putter.result()
+
+
+# ------------------------------------------------------------------------------------------------ shutdown
+def test_shutdown_lets_what_is_there_be_got(new):
+    queue = new()
+    queue.put_many([1, 2])
+    subscription = queue.subscribe()
+    queue.shutdown()
+    assert queue.is_shutdown
+    for call in (lambda: queue.put(3), lambda: queue.put(3, False), lambda: queue.put_many([3])):
+        with pytest.raises(ShutDown):
+            call()
+    assert subscription.get().item == 1
+    assert subscription.get(timeout=DEADLINE).item == 2
+    for call in (lambda: subscription.get(), lambda: subscription.get(False), lambda: subscription.get(timeout=1), lambda: subscription.get_many(3)):
+        with pytest.raises(ShutDown):
+            call()
+
+
+def test_unacked_entries_of_others_do_not_keep_get_waiting_after_shutdown(new):
+    queue = new()
+    queue.put(1)
+    one, two = queue.subscribe(), queue.subscribe()
+    held = one.get(False)
+    queue.shutdown()
+    with pytest.raises(ShutDown):
+        two.get()
+    with pytest.raises(ShutDown):
+        one.get()
+    assert held.release()
+    again = two.get()
+    assert again.item == 1
+    assert again.ack()
+
+
+def test_ack_release_and_reject_still_work_after_shutdown(new):
+    queue = new()
+    queue.put_many(range(3))
+    subscription = queue.subscribe()
+    first, second, third = subscription.get_many(3)
+    queue.shutdown()
+    assert (first.ack(), second.reject(), third.release()) == (True, True, True)
+    assert subscription.get().item == 2
+
+
+def test_get_waits_for_a_held_entry_after_shutdown(new):
+    queue = new()
+    queue.put(1, delay=0.02)
+    subscription = queue.subscribe()
+    queue.shutdown()
+    assert subscription.get(timeout=DEADLINE).item == 1
+
+
+def test_get_does_not_wait_for_what_it_may_not_take(new):
+    queue = new()
+    queue.put(1, headers={"n": 1})
+    queue.put(2, headers={"n": 2}, delay=1000)
+    subscription = queue.subscribe(selector=lambda entry: entry.headers["n"] > 2)
+    queue.shutdown()
+    with pytest.raises(ShutDown):
+        subscription.get()
+
+
+def test_shutdown_wakes_everybody(new, keep):
+    queue = new("q", maxsize=1)
+    full = new("q", maxsize=1)
+    full.put(0)
+    with Threads() as threads:
+        getters = [threads.start(keep(queue.subscribe()).get) for _ in range(3)]
+        putters = [threads.start(full.put, n) for n in (1, 2)]
+        wait_asleep(*getters, *putters)
+        queue.shutdown()
+        full.shutdown()
+        assert [type(task.outcome()) for task in getters + putters] == [ShutDown] * 5
+
+
+def test_immediate_shutdown_drops_what_is_there_and_what_comes_back(new):
+    dead = []
+    queue = new("q", dead_letter=lambda entry, reason: dead.append((entry.item, str(reason), entry.state)))
+    queue.put_many([1, 2, 3])
+    queue.put(4, delay=1000)
+    subscription = queue.subscribe()
+    first, second = subscription.get_many(2)
+    queue.shutdown(immediate=True)
+    assert sorted(dead) == [(3, "deleted", EntryState.DELETED), (4, "deleted", EntryState.DELETED)]
+    with pytest.raises(ShutDown):
+        subscription.get()
+    assert first.ack() is True
+    assert second.release() is True
+    assert min(dead) == (2, "deleted", EntryState.DELETED)
+    stats = queue.stats()
+    assert (stats.depth, stats.dropped, stats.dead_lettered, stats.acked) == (0, 3, 3, 1)
+
+
+def test_immediate_shutdown_without_a_dead_letter_only_drops(new):
+    queue = new()
+    queue.put_many(range(5))
+    queue.shutdown(True)
+    assert (queue.depth(), queue.stats().dropped, queue.stats().dead_lettered) == (0, 5, 0)
+
+
+def test_iteration_ends_at_shutdown_and_close(new):
+    queue = new()
+    queue.put_many(range(3))
+    subscription, other = queue.subscribe(), queue.subscribe()
+    queue.shutdown()
+    assert items_of(subscription) == [0, 1, 2]
+    other.close()
+    assert list(other) == []
+
+
+def test_shutdown_twice_and_then_immediately(new, keep):
+    queue = new()
+    queue.put(1)
+    queue.shutdown()
+    queue.shutdown()
+    queue.shutdown(immediate=True)
+    assert queue.depth() == 0
+    queue.shutdown()
+    with pytest.raises(ShutDown):
+        keep(queue.subscribe()).get(False)
+
+
+# ------------------------------------------------------------------------------------------------ statistics
+def test_statistics_of_a_new_queue_are_zero(new):
+    stats = new().stats()
+    assert stats._fields == ("available", "acquired", "held", "depth", "enqueued", "delivered", "acked", "released", "expired", "rejected",
+                             "dropped", "purged", "dead_lettered", "selector_errors", "high_water", "subscriptions", "oldest_age")  # fmt: skip
+    assert stats[:-1] == (0,) * 16
+    assert stats.oldest_age is None
+
+
+def test_statistics_follow_what_happens(new):
+    queue = new()
+    queue.put_many(range(6))
+    queue.put(6, delay=1000)
+    subscription = queue.subscribe()
+    first, second, third = subscription.get_many(3)
+    first.ack()
+    second.release()
+    third.reject()
+    stats = queue.stats()
+    assert (stats.available, stats.acquired, stats.held, stats.depth) == (4, 0, 1, 5)
+    assert (stats.enqueued, stats.delivered, stats.acked, stats.released, stats.rejected) == (7, 3, 1, 1, 1)
+    assert (stats.high_water, stats.subscriptions) == (7, 1)
+    assert queue.qsize() == 4
+    assert queue.depth() == 5
+
+
+def test_oldest_age_is_that_of_the_first_arrival_that_is_left(keep):
+    queue = PriorityEntryQueue()
+    queue.put(1, priority=0)
+    between = time.monotonic()
+    queue.put(2, priority=9)
+    wait_until(lambda: queue.stats().oldest_age > 0.01)
+    assert queue.stats().oldest_age >= time.monotonic() - between - 0.005
+    first = keep(queue.subscribe()).get(False)
+    assert first.item == 2
+    first.ack()
+    assert queue.stats().oldest_age > 0.01
+    queue.purge()
+    assert queue.stats().oldest_age is None
+
+
+def test_a_selector_that_raises_skips_the_entry_for_that_subscription_and_is_counted(new, keep):
+    queue = new()
+    queue.put_many(range(4))
+    subscription = queue.subscribe(selector=lambda entry: 1 // (entry.item % 2) == 1)
+    assert subscription.get(False).item == 1
+    assert subscription.get(False).item == 3
+    with pytest.raises(Empty):
+        subscription.get(False)
+    assert queue.stats().selector_errors >= 2
+    assert items_of(keep(queue.subscribe()).get_many(5)) == [0, 2]
+
+
+# ------------------------------------------------------------------------------------------------ conventions
+def everything(new):
+    queue = new("q")
+    entry = queue.put(1)
+    consumer = Consumer()
+    return queue, entry, queue.subscribe(), consumer
+
+
+def test_they_have_no_len_and_no_bool(new):
+    for thing in everything(new):
+        assert bool(thing) is True
+        assert not hasattr(type(thing), "__bool__")
+        with pytest.raises(TypeError):
+            len(thing)
+
+
+def test_they_are_generic_and_weakly_referenceable(new):
+    for thing in everything(new):
+        assert weakref.ref(thing)() is thing
+        assert type(thing)[int] is not None
+
+
+def test_they_refuse_pickling_and_say_what_to_do(new):
+    for thing in everything(new):
+        with pytest.raises(TypeError) as error:
+            pickle.dumps(thing)
+        assert type(thing).__name__ in str(error.value)
+        assert len(str(error.value)) > 30
+
+
+@pytest.mark.parametrize("kind", [EntryQueue, PriorityEntryQueue, SortedEntryQueue, LastValueQueue, Subscription, Consumer])
+def test_public_methods_have_docstrings(kind):
+    bare = [name for name, value in inspect.getmembers(kind) if not name.startswith("_") and callable(value) and not inspect.getdoc(value)]
+    assert bare == []
+
+
+def test_subscriptions_and_entries_are_not_made_by_hand():
+    from manytail import Entry
+
+    for kind in (Subscription, Entry):
+        with pytest.raises(TypeError):
+            kind()
+
+
+def test_an_unclosed_subscription_that_is_collected_closes_itself_with_a_warning(new, keep):
+    queue = new()
+    queue.put(1)
+    kept = [queue.subscribe()]
+    assert kept[0].get(False).state is EntryState.ACQUIRED
+    with pytest.warns(ResourceWarning, match="Subscription"):
+        kept.clear()
+    assert queue.stats().subscriptions == 0
+    assert keep(queue.subscribe()).get(False).item == 1
+
+
+def test_context_managers_close(new):
+    queue = new()
+    queue.put(1)
+    with queue.subscribe() as subscription:
+        assert subscription.get(False).item == 1
+    assert subscription.closed
+    with pytest.raises(ClosedError):
+        subscription.get()
+    assert queue.qsize() == 1

@@ -1,0 +1,248 @@
+"""Message groups: shared ones belong to a subscription while it holds unacked entries of them, assigned ones until it closes."""
+import threading
+from queue import Empty
+
+import pytest
+from support.threads import Threads, wait_asleep
+
+from manytail import EntryQueue, PriorityEntryQueue, ShutDown
+
+
+def take(subscription):
+    """The item that it gets now, None if there is none for it; it stays unacked."""
+    try:
+        return subscription.get(False)
+    except Empty:
+        return None
+
+
+def item(subscription):
+    entry = take(subscription)
+    return None if entry is None else entry.item
+
+
+def grouped(kind, pairs):
+    queue = EntryQueue("q", groups=kind)
+    for value, group in pairs:
+        queue.put(value, group=group)
+    return queue
+
+
+BOTH = pytest.mark.parametrize("kind", ["shared", "assigned"])
+
+
+@BOTH
+def test_two_subscriptions_get_one_group_each_and_skip_the_others(kind):
+    queue = grouped(kind, [(1, "g"), (2, "h"), (3, "g"), (4, "h")])
+    one, two = queue.subscribe(), queue.subscribe()
+    assert [item(one), item(two), item(two), item(one)] == [1, 2, 4, 3]
+
+
+@BOTH
+def test_a_group_is_never_with_two_at_once(kind):
+    queue = grouped(kind, [(1, "g"), (2, "g")])
+    one, two = queue.subscribe(), queue.subscribe()
+    held = take(one)
+    assert item(two) is None
+    assert queue.qsize() == 1
+    held.ack()
+    assert item(two) == (2 if kind == "shared" else None)
+
+
+@BOTH
+def test_none_is_no_group(kind):
+    queue = grouped(kind, [(n, None) for n in range(3)])
+    one, two = queue.subscribe(), queue.subscribe()
+    assert [item(one), item(two), item(one)] == [0, 1, 2]
+
+
+def test_groups_mean_nothing_without_the_option():
+    queue = grouped(None, [(1, "g"), (2, "g")])
+    one, two = queue.subscribe(), queue.subscribe()
+    assert [item(one), item(two)] == [1, 2]
+
+
+@BOTH
+def test_groups_are_exact_however_many(kind):
+    """No buckets: a thousand groups, none shares its fate with another."""
+    queue = grouped(kind, [(n, f"g{n}") for n in range(1000)])
+    one, two = queue.subscribe(), queue.subscribe()
+    assert [item([one, two][n % 2]) for n in range(1000)] == list(range(1000))
+    for n in range(1000):
+        queue.put(n, group=f"g{n}")
+    assert [item([one, two][n % 2]) for n in range(1000)] == list(range(1000))
+
+
+@BOTH
+def test_groups_compare_by_hash_and_equality(kind):
+    queue = grouped(kind, [(1, 1), (2, 1.0), (3, ("a", 1)), (4, ("a", 1.0))])
+    one, two = queue.subscribe(), queue.subscribe()
+    assert item(one) == 1
+    assert item(two) == 3
+    assert item(one) == 2
+    assert item(two) == 4
+
+
+@pytest.mark.parametrize("end", ["ack", "reject", "release", "stolen", "close"])
+def test_a_shared_group_is_free_when_nothing_of_it_is_held(end):
+    queue = grouped("shared", [(1, "g"), (2, "g")])
+    one, two = queue.subscribe(), queue.subscribe()
+    held = take(one)
+    assert item(two) is None
+    if end == "stolen":
+        held.unlock()
+        queue.purge()
+        queue.put(2, group="g")
+    elif end == "close":
+        one.close()
+    else:
+        assert getattr(held, end)()
+    assert item(two) == (1 if end in ("release", "close") else 2)
+
+
+def test_a_shared_group_stays_while_one_of_several_is_held():
+    queue = grouped("shared", [(n, "g") for n in range(4)])
+    one, two = queue.subscribe(), queue.subscribe()
+    first, second = take(one), take(one)
+    first.ack()
+    assert item(two) is None
+    second.ack()
+    assert item(two) == 2
+
+
+def test_an_assigned_group_survives_an_empty_queue():
+    queue = grouped("assigned", [(1, "g")])
+    one, two = queue.subscribe(), queue.subscribe()
+    take(one).ack()
+    queue.put(2, group="g")
+    assert item(two) is None
+    assert item(one) == 2
+
+
+def test_a_shared_group_does_not_survive_an_empty_queue():
+    queue = grouped("shared", [(1, "g")])
+    one, two = queue.subscribe(), queue.subscribe()
+    take(one).ack()
+    queue.put(2, group="g")
+    assert item(two) == 2
+
+
+@BOTH
+def test_closing_the_owner_hands_the_group_back_backwards_in_order(kind):
+    queue = grouped(kind, [(1, "g"), (2, "h"), (3, "g"), (4, "h"), (5, "g")])
+    one, two = queue.subscribe(), queue.subscribe()
+    assert [item(one), item(two), item(one), item(two)] == [1, 2, 3, 4]
+    assert item(two) is None
+    one.close()
+    again = [take(two) for _ in range(3)]
+    assert [(entry.item, entry.redelivered) for entry in again] == [(1, True), (3, True), (5, False)]
+
+
+@BOTH
+def test_a_waiting_get_is_woken_when_the_group_becomes_free(kind):
+    queue = grouped(kind, [(1, "g"), (2, "g")])
+    one, two = queue.subscribe(), queue.subscribe()
+    held = take(one)
+    with Threads() as threads:
+        getter = threads.start(two.get)
+        wait_asleep(getter)
+        if kind == "shared":
+            held.ack()
+        else:
+            held.ack()
+            one.close()
+        assert getter.result().item == 2
+
+
+@BOTH
+def test_a_release_inside_a_group_keeps_its_order(kind):
+    queue = grouped(kind, [(n, "g") for n in range(3)])
+    one, two = queue.subscribe(), queue.subscribe()
+    first, second = take(one), take(one)
+    first.release()
+    assert item(two) is None
+    assert item(one) == 0
+    second.release()
+    assert [item(one), item(one)] == [1, 2]
+
+
+def test_groups_in_a_priority_queue_keep_to_their_owner():
+    queue = PriorityEntryQueue("q", groups="shared")
+    queue.put(1, group="g", priority=4)
+    one, two = queue.subscribe(), queue.subscribe()
+    held = take(one)
+    queue.put(2, group="g", priority=9)
+    assert item(two) is None
+    held.ack()
+    assert item(two) == 2
+
+
+def test_credit_keeps_an_owner_from_more_and_others_still_out():
+    queue = grouped("shared", [(1, "g"), (2, "g"), (3, None)])
+    one, two = queue.subscribe(prefetch=1), queue.subscribe()
+    held = take(one)
+    assert item(one) is None
+    assert item(two) == 3
+    held.ack()
+    assert item(one) == 2
+
+
+def test_a_groups_key_may_be_dropped_from_the_queue():
+    """What no entry and no owner names any more is not kept."""
+    import gc
+    import weakref
+
+    class Key:
+        pass
+
+    queue = EntryQueue("q", groups="shared")
+    key = Key()
+    gone = weakref.ref(key)
+    queue.put(1, group=key)
+    del key
+    with queue.subscribe() as subscription:
+        subscription.get(False).ack()
+    queue.put(2)
+    gc.collect()
+    assert gone() is None
+
+
+@BOTH
+def test_a_group_is_never_with_two_at_once_under_load(kind):
+    queue = EntryQueue("q", groups=kind)
+    owners: dict[str, tuple[threading.Thread, int]] = {}
+    lock = threading.Lock()
+    order: dict[str, list[int]] = {}
+
+    def consume(subscription):
+        while True:
+            try:
+                entry = subscription.get()
+            except ShutDown:
+                return
+            with lock:
+                owner, held = owners.get(entry.group, (subscription, 0))
+                assert held == 0 or owner is subscription
+                owners[entry.group] = (subscription, held + 1)
+            if entry.deliveries == 1 and entry.item % 7 == 0:
+                with lock:
+                    owners[entry.group] = (subscription, owners[entry.group][1] - 1)
+                    entry.release()
+            else:
+                with lock:
+                    order.setdefault(entry.group, []).append(entry.item)
+                    owners[entry.group] = (subscription, owners[entry.group][1] - 1)
+                    entry.ack()
+
+    with Threads() as threads:
+        subscriptions = [queue.subscribe(prefetch=1) for _ in range(4)]
+        consumers = [threads.start(consume, subscription) for subscription in subscriptions]
+        for n in range(600):
+            queue.put(n, group=f"g{n % 5}")
+        queue.shutdown()
+        for consumer in consumers:
+            consumer.result()
+    # with a credit of one, entries of one group are worked on one after the other, in order
+    assert all(items == sorted(items) for items in order.values())
+    assert sum(map(len, order.values())) + queue.depth() == 600
+    assert {"g0", "g4"} <= set(order)

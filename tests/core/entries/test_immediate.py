@@ -1,0 +1,243 @@
+"""put(immediate=True): handed to somebody who waits for it by the acquire CAS, or withdrawn; never both."""
+import asyncio
+import threading
+from queue import Empty, Full
+
+import pytest
+from support.threads import DEADLINE, LONG, Threads, wait_until
+
+from manytail import Consumer, EntryQueue, EntryState, ShutDown
+
+
+def handed(queue, item, **options):
+    """Put immediately until somebody waits; the entry."""
+    entries = []
+    wait_until(lambda: entries or entries.extend(filter(None, [queue.put(item, immediate=True, **options)])) or entries)
+    return entries[0]
+
+
+def untouched(queue):
+    stats = queue.stats()
+    return (stats.enqueued, stats.depth, stats.dropped, stats.purged, stats.dead_lettered) == (0, 0, 0, 0, 0)
+
+
+def test_nobody_waits_it_is_withdrawn(new):
+    dead = []
+    queue = new("q", dead_letter=lambda entry, reason: dead.append(entry))
+    subscription = queue.subscribe()
+    assert queue.put(1, immediate=True) is None
+    assert untouched(queue)
+    assert dead == []
+    with pytest.raises(Empty):
+        subscription.get(False)
+
+
+def test_a_waiting_get_is_handed_it(new, keep):
+    queue = new()
+    with Threads() as threads:
+        getter = threads.start(keep(queue.subscribe()).get)
+        entry = handed(queue, 7)
+        got = getter.result()
+        assert got.item == 7
+        assert got == entry
+        assert entry.state is EntryState.ACQUIRED
+        assert got.deliveries == 1
+        assert got.ack() is True
+    stats = queue.stats()
+    assert (stats.enqueued, stats.delivered, stats.acked) == (1, 1, 1)
+
+
+def test_a_waiting_aget_is_handed_it(new, keep):
+    queue = new()
+
+    async def main():
+        return await asyncio.wait_for(keep(queue.subscribe()).aget(), DEADLINE)
+
+    with Threads() as threads:
+        loop = threads.start(asyncio.run, main())
+        assert handed(queue, 7) == loop.result()
+
+
+def test_a_waiting_get_many_and_an_iteration_are_handed_it(new):
+    queue = new()
+    for wait in (lambda s: s.get_many(5)[0], lambda s: next(iter(s))):
+        subscription = queue.subscribe()
+        with Threads() as threads:
+            getter = threads.start(wait, subscription)
+            assert handed(queue, 7) == getter.result()
+        subscription.close()
+        queue.purge()
+
+
+def test_a_waiting_consumer_is_handed_it(new):
+    queue, other = new(), new()
+    consumer = Consumer()
+    consumer.subscribe(queue)
+    consumer.subscribe(other)
+    with Threads() as threads:
+        getter = threads.start(consumer.get)
+        assert handed(queue, 7) == getter.result()
+    consumer.close()
+
+
+def test_browsers_do_not_count(new):
+    queue = new()
+    with Threads() as threads:
+        browser = queue.subscribe(browse=True)
+        getter = threads.start(browser.get)
+        for n in range(100):
+            assert queue.put(n, immediate=True) is None
+        queue.put(5)
+        assert getter.result().item == 5
+
+
+def test_who_does_not_want_it_or_has_no_credit_does_not_count(new):
+    queue = new()
+    mine = object()
+    picky, local, spent = queue.subscribe(selector=lambda entry: entry.item == "x"), queue.subscribe(origin=mine), queue.subscribe(prefetch=1)
+    queue.put(0)
+    spent.get(False)
+    suspended = queue.subscribe()
+    suspended.suspend()
+    with Threads() as threads:
+        getters = [threads.start(subscription.get) for subscription in (picky, local, spent, suspended)]
+        for _ in range(100):
+            assert queue.put(1, immediate=True, origin=mine) is None
+        queue.shutdown()
+        assert [type(getter.outcome()) for getter in getters] == [ShutDown] * 4
+
+
+def test_with_a_delay_it_is_a_value_error(new):
+    queue = new()
+    with pytest.raises(ValueError, match="delay"):
+        queue.put(1, immediate=True, delay=1.0)
+    assert untouched(queue)
+
+
+def test_a_full_queue_answers_as_to_any_put(new):
+    for overflow in ("block", "reject"):
+        queue = new("q", maxsize=1, overflow=overflow)
+        queue.put(1)
+        with pytest.raises(Full):
+            queue.put(2, False, immediate=True)
+        assert queue.depth() == 1
+
+
+def test_after_shutdown_it_is_shutdown(new):
+    queue = new()
+    queue.shutdown()
+    with pytest.raises(ShutDown):
+        queue.put(1, immediate=True)
+
+
+def test_an_earlier_available_entry_goes_first(new):
+    """Whoever waits would have been woken for it; the one handed over is the new one, and a later get takes the old."""
+    queue = new()
+    subscription = queue.subscribe(selector=lambda entry: entry.item > 1)
+    queue.put(1)
+    with Threads() as threads:
+        getter = threads.start(subscription.get)
+        assert handed(queue, 2) == getter.result()
+    assert queue.qsize() == 1
+
+
+def test_a_waiter_that_was_handed_an_entry_returns_it_even_if_its_time_ran_out():
+    """Getters that time out all the time against immediate puts: what put says was taken, was taken."""
+    queue = EntryQueue()
+    subscription = queue.subscribe()
+    done = threading.Event()
+    got = []
+
+    def restless():
+        while not done.is_set():
+            try:
+                entry = subscription.get(timeout=0.0003)
+            except Empty:
+                continue
+            got.append(entry.item)
+            assert entry.ack()
+
+    put = []
+    with Threads() as threads:
+        getters = [threads.start(restless) for _ in range(3)]
+        put += [n for n in range(3000) if queue.put(n, immediate=True) is not None]
+        done.set()
+        for getter in getters:
+            getter.result()
+    assert sorted(got) == put
+    stats = queue.stats()
+    assert (stats.enqueued, stats.acked, stats.depth) == (len(put), len(put), 0)
+
+
+def test_a_cancelled_aget_releases_what_it_was_handed():
+    queue = EntryQueue()
+    subscription = queue.subscribe()
+
+    async def main():
+        task = asyncio.create_task(subscription.aget())
+        entry = None
+        while entry is None:
+            await asyncio.sleep(0)
+            entry = queue.put(7, immediate=True)
+        task.cancel()
+        try:
+            return await task
+        except asyncio.CancelledError:
+            return None
+
+    got = asyncio.run(main())
+    if got is None:
+        again = subscription.get(timeout=DEADLINE)
+        assert (again.item, again.redelivered) == (7, True)
+    else:
+        assert got.item == 7
+
+
+@pytest.mark.parametrize("pause", ["none", "getters", "putters"])
+def test_never_both_delivered_and_returned(pause, planted_pauses, keep):
+    """The race of the original: several putters, immediate or not, against getters that take, release and time out."""
+    queue = EntryQueue()
+    subscriptions = [keep(queue.subscribe(prefetch=n % 2)) for n in range(3)]
+    done = threading.Event()
+
+    def put(n):
+        returned, taken = [], []
+        for item in range(n * 10_000, n * 10_000 + 400):
+            if pause == "putters":
+                planted_pauses()
+            (taken if queue.put(item, immediate=True) is not None else returned).append(item)
+        return returned, taken
+
+    def get(subscription):
+        got = []
+        while True:
+            try:
+                entry = subscription.get(timeout=0.001)
+            except Empty:
+                if done.is_set():
+                    return got
+                continue
+            if pause == "getters":
+                planted_pauses()
+            if entry.item % 3 == 0 and not entry.redelivered:
+                assert entry.release()
+            else:
+                got.append(entry.item)
+                assert entry.ack()
+
+    with Threads() as threads:
+        getters = [threads.start(get, subscription) for subscription in subscriptions]
+        putters = [threads.start(put, n) for n in range(3)]
+        outcomes = [putter.result() for putter in putters]
+        done.set()
+        got = [item for getter in getters for item in getter.result()]
+    for entry in keep(queue.subscribe()).get_many(10_000, False) if queue.qsize() else []:
+        got.append(entry.item)  # released after the others had left
+        entry.ack()
+    returned = {item for back, _ in outcomes for item in back}
+    taken = sorted(item for _, took in outcomes for item in took)
+    assert sorted(got) == taken
+    assert returned.isdisjoint(taken)
+    stats = queue.stats()
+    assert (stats.enqueued, stats.acked, stats.depth) == (len(taken), len(taken), 0)
+    assert LONG

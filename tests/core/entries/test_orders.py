@@ -1,0 +1,396 @@
+"""The four orders: arrival, priority levels, sorted keys, last value per key."""
+import random
+from queue import Empty, Full
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.entry_model import level_of
+from support.threads import run_all
+
+from manytail import EntryQueue, EntryState, LastValueQueue, PriorityEntryQueue, SortedEntryQueue
+
+
+def items_of(entries):
+    return [entry.item for entry in entries]
+
+
+# ------------------------------------------------------------------------------------------------ arrival
+def test_fifo_is_kept_through_acquire_and_release():
+    queue = EntryQueue()
+    queue.put_many(range(10))
+    subscription = queue.subscribe()
+    got = subscription.get_many(10)
+    for entry in random.Random(1).sample(got, 10):
+        entry.release()
+    assert items_of(subscription.get_many(10)) == list(range(10))
+
+
+def test_priority_means_nothing_to_a_plain_queue():
+    queue = EntryQueue()
+    for item, priority in enumerate([0, 9, 4]):
+        queue.put(item, priority=priority)
+    assert items_of(queue.browse()) == [0, 1, 2]
+
+
+# ------------------------------------------------------------------------------------------------ priority
+# levels -> the level of each priority -2..12, from the mapping of AMQP 0-10 and JMS
+MAPPING = {
+    1: [0] * 15,
+    2: [0] * 7 + [1] * 8,
+    3: [0] * 6 + [1] + [2] * 8,
+    4: [0] * 6 + [1, 2] + [3] * 7,
+    5: [0] * 5 + [1, 2, 3] + [4] * 7,
+    9: [0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 8, 8],
+    10: [0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9, 9],
+    11: [0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 10, 10],
+    20: [3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17],
+}
+
+
+def level_order(levels, mapping, priorities):
+    """The order that these priorities come out in, put in this order."""
+    queue = PriorityEntryQueue("q", levels=levels, mapping=mapping)
+    for priority in priorities:
+        queue.put(priority, priority=priority)
+    return items_of(queue.subscribe().get_many(len(priorities)))
+
+
+@pytest.mark.parametrize("levels", MAPPING)
+def test_priorities_map_to_levels_as_amqp_and_jms_say(levels):
+    expected = dict(zip(range(-2, 13), MAPPING[levels], strict=True))
+    assert {priority: level_of(priority, levels) for priority in expected} == expected
+    for priorities in (list(expected), list(expected)[::-1]):
+        assert level_order(levels, "jms", priorities) == sorted(priorities, key=lambda priority: -expected[priority])
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3, 10])
+def test_direct_mapping_takes_the_priority_as_level(levels):
+    priorities = [-5, 0, 12, 1, 2, 3, 9, 10]
+    assert level_order(levels, "direct", priorities) == sorted(priorities, key=lambda priority: -min(max(priority, 0), levels - 1))
+
+
+def test_levels_are_shown_and_checked():
+    assert (PriorityEntryQueue().levels, PriorityEntryQueue("q", levels=3).levels) == (10, 3)
+    for bad in (0, -1):
+        with pytest.raises(ValueError, match="levels"):
+            PriorityEntryQueue("q", levels=bad)
+    with pytest.raises(ValueError, match="mapping"):
+        PriorityEntryQueue("q", mapping="amqp")
+    with pytest.raises(TypeError, match="levels"):
+        PriorityEntryQueue("q", levels=2.5)
+
+
+def test_each_level_is_a_strict_fifo(keep):
+    queue = PriorityEntryQueue()
+    for n in range(30):
+        queue.put(n, priority=(n * 7) % 10)
+    got = keep(queue.subscribe()).get_many(30)
+    assert items_of(got) == sorted(range(30), key=lambda n: (-((n * 7) % 10), n))
+
+
+def test_a_more_urgent_arrival_goes_first_also_for_who_is_past_it():
+    queue = PriorityEntryQueue()
+    queue.put_many([1, 2, 3], priority=4)
+    subscription = queue.subscribe()
+    assert subscription.get(False).item == 1
+    queue.put("urgent", priority=9)
+    queue.put("less", priority=5)
+    assert [subscription.get(False).item for _ in range(4)] == ["urgent", "less", 2, 3]
+
+
+def test_a_released_entry_keeps_its_place_among_levels():
+    queue = PriorityEntryQueue()
+    queue.put("low", priority=1)
+    queue.put("high", priority=8)
+    subscription = queue.subscribe()
+    high, low = subscription.get_many(2)
+    queue.put("higher", priority=9)
+    low.release()
+    high.release()
+    assert [subscription.get(False).item for _ in range(3)] == ["higher", "high", "low"]
+
+
+def test_extreme_priorities_are_clamped():
+    queue = PriorityEntryQueue()
+    for item, priority in [("min", -(2**31)), ("max", 2**31 - 1), ("nine", 9)]:
+        queue.put(item, priority=priority)
+    assert items_of(queue.browse()) == ["max", "nine", "min"]
+
+
+# ------------------------------------------------------------------------------------------------ sorted
+def test_sorted_is_ascending_and_equal_keys_stay_in_arrival_order(keep):
+    queue = SortedEntryQueue("q", key=lambda item: item[0])
+    items = [(n * 7 % 10, n) for n in range(50)]
+    for item in items:
+        queue.put(item)
+    assert items_of(queue.browse()) == sorted(items)
+    assert items_of(keep(queue.subscribe()).get_many(50)) == sorted(items)
+
+
+def test_key_is_required_and_called_once_per_put():
+    with pytest.raises(TypeError, match="key"):
+        SortedEntryQueue("q")
+    with pytest.raises(TypeError, match="key"):
+        SortedEntryQueue("q", key=5)
+    calls = []
+    queue = SortedEntryQueue("q", key=lambda item: calls.append(item) or item)
+    queue.put_many([3, 1, 2])
+    subscription = queue.subscribe()
+    subscription.get(False).release()
+    subscription.get(False).ack()
+    assert calls == [3, 1, 2]
+
+
+def test_if_key_raises_put_raises_and_nothing_changed():
+    def key(item):
+        if item == "bad":
+            raise KeyError("mine")
+        return item
+
+    queue = SortedEntryQueue("q", key=key)
+    queue.put(1)
+    with pytest.raises(KeyError, match="mine"):
+        queue.put("bad")
+    assert items_of(queue.browse()) == [1]
+    assert (queue.stats().enqueued, queue.depth()) == (1, 1)
+
+
+def test_if_comparison_raises_put_raises_and_nothing_changed():
+    queue = SortedEntryQueue("q", key=lambda item: item)
+    queue.put_many([1, 5, 3])
+    with pytest.raises(TypeError):
+        queue.put("text")
+    assert items_of(queue.browse()) == [1, 3, 5]
+    assert queue.stats().enqueued == 3
+    queue.put(4)
+    assert items_of(queue.browse()) == [1, 3, 4, 5]
+
+
+def test_only_less_than_is_asked():
+    class Key:
+        def __init__(self, value):
+            self.value = value
+
+        def __lt__(self, other):
+            return self.value < other.value
+
+        __eq__ = __gt__ = __le__ = __ge__ = None
+        __hash__ = None
+
+    queue = SortedEntryQueue("q", key=Key)
+    queue.put_many([3, 1, 2, 1])
+    assert items_of(queue.browse()) == [1, 1, 2, 3]
+
+
+def test_a_comparison_that_uses_the_queue_does_not_hang_it():
+    class Key:
+        def __init__(self, value):
+            self.value = value
+
+        def __lt__(self, other):
+            queue.qsize()
+            list(queue.browse())
+            return self.value < other.value
+
+    queue = SortedEntryQueue("q", key=Key)
+    queue.put_many([3, 1, 2])
+    assert items_of(queue.browse()) == [1, 2, 3]
+
+
+def test_an_arrival_before_the_pointer_is_seen():
+    queue = SortedEntryQueue("q", key=lambda item: item)
+    queue.put_many([5, 7])
+    subscription = queue.subscribe()
+    assert subscription.get(False).item == 5
+    queue.put_many([6, 1])
+    assert [subscription.get(False).item for _ in range(3)] == [1, 6, 7]
+
+
+@settings(max_examples=40, deadline=None)
+@given(keys=st.lists(st.integers(0, 30), max_size=200), seed=st.integers(0, 999))
+def test_sorted_against_a_list(keys, seed):
+    """Random inserts and takes from anywhere keep tree and order whole."""
+    chance = random.Random(seed)
+    queue, model = SortedEntryQueue("q", key=lambda item: item[0]), []
+    subscription, out = queue.subscribe(), []
+    for n, key in enumerate(keys):
+        queue.put((key, n))
+        model.append((key, n))
+        if chance.random() < 0.4:
+            got = subscription.get(False)
+            assert got.item == min(model)
+            if chance.random() < 0.5:
+                model.remove(got.item)
+                out.append(got)
+            else:
+                got.release()
+        if out and chance.random() < 0.5:
+            out.pop(chance.randrange(len(out))).ack()
+    assert items_of(subscription.get_many(len(model) + 1) if model else []) == sorted(model)
+    subscription.close()
+
+
+def test_sorted_puts_from_several_threads():
+    queue = SortedEntryQueue("q", key=lambda item: item[0])
+
+    def put(thread):
+        for n in range(300):
+            queue.put(((n * 37 + thread) % 50, thread, n))
+
+    run_all(*[lambda thread=thread: put(thread) for thread in range(4)])
+    items = items_of(queue.browse())
+    assert len(items) == 1200
+    assert [item[0] for item in items] == sorted(item[0] for item in items)
+
+
+# ------------------------------------------------------------------------------------------------ last value
+def by_first():
+    return LastValueQueue("q", key=lambda item: item[0])
+
+
+def test_a_put_joins_at_the_tail_and_removes_the_older_entry_of_its_key():
+    queue = by_first()
+    old = queue.put(("a", 1))
+    queue.put(("b", 1))
+    queue.put(("a", 2))
+    assert items_of(queue.browse()) == [("b", 1), ("a", 2)]
+    assert old.state is EntryState.DELETED
+    assert (queue.stats().dropped, queue.stats().dead_lettered, queue.stats().enqueued) == (1, 0, 3)
+
+
+def test_replacement_dead_letters_nothing():
+    dead = []
+    queue = LastValueQueue("q", key=lambda item: "k", dead_letter=lambda entry, reason: dead.append(entry))
+    queue.put_many(range(5))
+    assert dead == []
+    assert items_of(queue.browse()) == [4]
+
+
+def test_a_held_older_entry_is_removed():
+    queue = by_first()
+    queue.put(("a", 1), delay=1000)
+    queue.put(("a", 2))
+    assert items_of(queue.browse()) == [("a", 2)]
+    assert queue.stats().held == 0
+
+
+def test_an_acquired_older_entry_is_dropped_when_released():
+    queue = by_first()
+    queue.put(("a", 1))
+    subscription = queue.subscribe()
+    old = subscription.get(False)
+    queue.put(("a", 2))
+    assert items_of(queue.browse()) == [("a", 1), ("a", 2)]
+    assert old.release() is True
+    assert items_of(queue.browse()) == [("a", 2)]
+    assert queue.stats().dropped == 1
+
+
+@pytest.mark.parametrize("end", ["ack", "reject"])
+def test_an_acquired_older_entry_may_be_ended_as_any(end, keep):
+    queue = by_first()
+    queue.put(("a", 1))
+    old = keep(queue.subscribe()).get(False)
+    queue.put(("a", 2))
+    assert getattr(old, end)() is True
+    assert queue.stats().dropped == 0
+    assert items_of(queue.browse()) == [("a", 2)]
+
+
+def test_an_older_entry_is_dropped_on_release_also_when_the_newer_one_is_gone():
+    queue = by_first()
+    queue.put(("a", 1))
+    subscription = queue.subscribe()
+    old = subscription.get(False)
+    queue.put(("a", 2))
+    subscription.get(False).ack()
+    assert old.release()
+    assert queue.depth() == 0
+
+
+def test_closing_drops_superseded_entries():
+    queue = by_first()
+    queue.put(("a", 1))
+    subscription = queue.subscribe()
+    subscription.get(False)
+    queue.put(("a", 2))
+    subscription.close()
+    assert items_of(queue.browse()) == [("a", 2)]
+
+
+def test_key_none_is_never_replaced():
+    queue = LastValueQueue("q", key=lambda item: None)
+    queue.put_many(range(3))
+    assert items_of(queue.browse()) == [0, 1, 2]
+
+
+def test_replacing_needs_no_room_in_a_full_queue():
+    for overflow in ("block", "reject"):
+        queue = LastValueQueue("q", key=lambda item: item[0], maxsize=2, overflow=overflow)
+        queue.put(("a", 1))
+        queue.put(("b", 1))
+        with pytest.raises(Full):
+            queue.put(("c", 1), False)
+        queue.put(("a", 2), False)
+        assert items_of(queue.browse()) == [("b", 1), ("a", 2)]
+
+
+def test_keys_are_hashable_and_key_may_raise():
+    queue = LastValueQueue("q", key=lambda item: item)
+    with pytest.raises(TypeError):
+        queue.put([])
+    assert (queue.depth(), queue.stats().enqueued) == (0, 0)
+    with pytest.raises(TypeError, match="key"):
+        LastValueQueue("q")
+
+
+def test_keys_compare_by_hash_and_equality():
+    queue = LastValueQueue("q", key=lambda item: item)
+    queue.put_many([1, 1.0, True])
+    assert queue.depth() == 1
+
+
+def test_a_key_may_come_again_after_its_entry_has_gone():
+    queue = by_first()
+    subscription = queue.subscribe()
+    for n in range(5):
+        queue.put(("a", n))
+        subscription.get(False).ack()
+    assert (queue.depth(), queue.stats().dropped, queue.stats().acked) == (0, 0, 5)
+
+
+def test_a_getter_past_the_old_entry_gets_the_new_one():
+    queue = by_first()
+    queue.put(("a", 1))
+    subscription = queue.subscribe()
+    subscription.get(False).ack()
+    queue.put(("a", 2))
+    assert subscription.get(False).item == ("a", 2)
+    with pytest.raises(Empty):
+        subscription.get(False)
+
+
+def test_replacing_from_several_threads_leaves_one_entry_per_key():
+    queue = by_first()
+    subscription = queue.subscribe()
+    taken = []
+
+    def put(thread):
+        for n in range(500):
+            queue.put((n % 3, thread, n))
+
+    def take():
+        for _ in range(500):
+            try:
+                entry = subscription.get(False)
+            except Empty:
+                continue
+            taken.append(entry.item)
+            entry.ack()
+
+    run_all(*[lambda thread=thread: put(thread) for thread in range(3)], take)
+    assert sorted(item[0] for item in items_of(queue.browse())) == sorted({item[0] for item in items_of(queue.browse())})
+    stats = queue.stats()
+    assert stats.enqueued == 1500 == stats.acked + stats.dropped + stats.depth
+    assert len(set(taken)) == len(taken) == stats.acked

@@ -1,0 +1,282 @@
+"""Time to live, delay, maintain() and the shared timer."""
+import gc
+import subprocess
+import sys
+import threading
+import time
+from queue import Empty
+
+import pytest
+from support.process import environment
+from support.threads import DEADLINE, Threads, wait_asleep, wait_until
+
+from manytail import EntryQueue, EntryState
+
+
+def pass_time(moment):
+    """Until the clock of the queue shows more than that."""
+    wait_until(lambda: time.monotonic() > moment)
+
+
+def recording():
+    dead = []
+    return dead, lambda entry, reason: dead.append((entry.item, str(reason)))
+
+
+# ------------------------------------------------------------------------------------------------ ttl
+def test_an_expired_entry_is_not_delivered(new, keep):
+    dead, letter = recording()
+    queue = new("q", dead_letter=letter)
+    entry = queue.put(1, ttl=0.001)
+    queue.put(2)
+    pass_time(entry.expires_at)
+    assert keep(queue.subscribe()).get(False).item == 2
+    assert entry.state is EntryState.DELETED
+    assert dead == [(1, "expired")]
+    assert (queue.stats().expired, queue.stats().dead_lettered) == (1, 1)
+
+
+def test_maintain_expires_what_is_due_and_nothing_else(new):
+    queue = new()
+    queue.put(1, ttl=1000)
+    short = [queue.put(n, ttl=0.001) for n in (2, 3)]
+    pass_time(short[-1].expires_at)
+    queue.maintain()
+    assert [entry.item for entry in queue.browse()] == [1]
+    assert queue.stats().expired == 2
+
+
+@pytest.mark.parametrize(("of_queue", "of_put", "effective"), [(100, None, 100), (None, 50, 50), (100, 50, 50), (50, 100, 50), (None, None, None)])
+def test_the_shorter_of_both_ttls_wins(new, of_queue, of_put, effective):
+    queue = new("q", ttl=of_queue)
+    before = time.monotonic()
+    entry = queue.put(1, ttl=of_put)
+    after = time.monotonic()
+    if effective is None:
+        assert entry.expires_at is None
+    else:
+        assert before + effective <= entry.expires_at <= after + effective
+
+
+def test_ttl_counts_from_put_also_of_one_that_waited(new):
+    queue = new("q", maxsize=1)
+    queue.put(1)
+    with Threads() as threads:
+        before = time.monotonic()
+        putter = threads.start(queue.put, 2, ttl=1000)
+        wait_asleep(putter)
+        queue.purge()
+        entry = putter.result()
+    assert before + 1000 <= entry.expires_at <= time.monotonic() + 1000
+
+
+def test_a_locked_entry_does_not_expire_and_does_when_it_comes_back(new, keep):
+    dead, letter = recording()
+    queue = new("q", dead_letter=letter)
+    entry = queue.put(1, ttl=0.05)
+    got = keep(queue.subscribe()).get(False)
+    pass_time(entry.expires_at)
+    queue.maintain()
+    assert (entry.state, dead) == (EntryState.ACQUIRED, [])
+    assert got.release()
+    queue.maintain()
+    assert (entry.state, dead) == (EntryState.DELETED, [(1, "expired")])
+
+
+def test_an_unlocked_entry_is_stolen_by_expiry(new):
+    dead, letter = recording()
+    queue = new("q", dead_letter=letter)
+    entry = queue.put(1, ttl=0.05)
+    subscription = queue.subscribe()
+    got = subscription.get(False)
+    got.unlock()
+    pass_time(entry.expires_at)
+    queue.maintain()
+    assert dead == [(1, "expired")]
+    assert got.ack() is False
+    assert subscription.unacked == 0
+    assert (queue.stats().expired, queue.stats().acked) == (1, 0)
+
+
+def test_a_held_entry_expires(new):
+    queue = new()
+    entry = queue.put(1, ttl=0.001, delay=1000)
+    pass_time(entry.expires_at)
+    queue.maintain()
+    assert entry.state is EntryState.DELETED
+    assert queue.stats().held == 0
+
+
+def test_figures_do_not_look_at_the_clock():
+    """Until somebody does: with the shared timer that is soon, so only the order of the figures is tested."""
+    queue = EntryQueue()
+    entry = queue.put(1, ttl=0.001)
+    pass_time(entry.expires_at)
+    stats = queue.stats()
+    assert stats.available + stats.expired == 1
+    queue.maintain()
+    assert (queue.qsize(), queue.depth(), queue.stats().expired) == (0, 0, 1)
+
+
+def test_ack_of_an_expired_but_locked_entry_counts_as_ack(new, keep):
+    queue = new()
+    entry = queue.put(1, ttl=0.02)
+    got = keep(queue.subscribe()).get(False)
+    pass_time(entry.expires_at)
+    assert got.ack() is True
+    assert (queue.stats().acked, queue.stats().expired) == (1, 0)
+
+
+# ------------------------------------------------------------------------------------------------ delay
+def test_a_delayed_entry_is_held_and_counted(new, keep):
+    queue = new()
+    entry = queue.put(1, delay=1000)
+    assert entry.state is EntryState.HELD
+    stats = queue.stats()
+    assert (stats.available, stats.held, stats.depth, queue.qsize(), queue.depth()) == (0, 1, 1, 0, 1)
+    with pytest.raises(Empty):
+        keep(queue.subscribe()).get(False)
+
+
+def test_maintain_brings_out_what_is_due_at_its_place(new):
+    queue = new()
+    queue.put(1, delay=0.001)
+    queue.put(2)
+    moment = time.monotonic() + 0.002
+    pass_time(moment)
+    queue.maintain()
+    subscription = queue.subscribe()
+    assert [subscription.get(False).item for _ in range(2)] == [1, 2]
+
+
+def test_an_unheld_entry_is_treated_as_released(new):
+    """A subscription that is past it goes back for it."""
+    queue = new()
+    held = queue.put(1, delay=0.05)
+    queue.put_many([2, 3])
+    subscription = queue.subscribe()
+    assert subscription.get(False).item == 2
+    pass_time(time.monotonic() + 0.06)
+    queue.maintain()
+    assert subscription.get(False).item == 1
+    assert held.redelivered is False
+    assert subscription.get(False).item == 3
+
+
+def test_a_release_with_a_delay_comes_back(new):
+    queue = new()
+    queue.put_many([1, 2])
+    subscription = queue.subscribe()
+    assert subscription.get(False).release(delay=0.002)
+    assert subscription.get(False).item == 2
+    again = subscription.get(timeout=DEADLINE)
+    assert (again.item, again.redelivered, again.deliveries) == (1, True, 2)
+
+
+# ------------------------------------------------------------------------------------------------ waiting and the timer
+def test_a_waiting_get_sees_a_held_entry_fall_due(new, keep):
+    queue = new()
+    queue.put(1, delay=0.02)
+    began = time.monotonic()
+    assert keep(queue.subscribe()).get(timeout=DEADLINE).item == 1
+    assert time.monotonic() - began >= 0.01
+
+
+def test_a_get_that_waits_already_sees_it_too(new, keep):
+    queue = new()
+    with Threads() as threads:
+        getter = threads.start(keep(queue.subscribe()).get)
+        wait_asleep(getter)
+        queue.put(1, delay=0.02)
+        assert getter.result().item == 1
+
+
+def test_a_waiting_put_sees_an_entry_expire(new):
+    queue = new("q", maxsize=1)
+    entry = queue.put(1, ttl=0.02)
+    queue.put(2, timeout=DEADLINE)
+    assert time.monotonic() >= entry.expires_at
+
+
+def test_the_shared_timer_expires_without_anybody_looking(new):
+    dead, letter = recording()
+    queue = new("q", dead_letter=letter)
+    queue.put(1, ttl=0.01)
+    wait_until(lambda: dead == [(1, "expired")])
+    assert queue.depth() == 0
+
+
+def test_the_shared_timer_brings_out_held_entries(new):
+    queue = new()
+    queue.put(1, delay=0.01)
+    wait_until(lambda: queue.qsize() == 1)
+
+
+def test_waiters_react_within_50_ms_of_a_due_time(keep):
+    """Best of several: this machine may be busy."""
+    def lateness():
+        queue = EntryQueue()
+        queue.put(1, delay=0.03)
+        due = time.monotonic() + 0.03
+        keep(queue.subscribe()).get(timeout=DEADLINE)
+        return time.monotonic() - due
+
+    assert min(lateness() for _ in range(10)) < 0.05
+
+
+def test_the_timer_runs_only_while_a_queue_needs_it():
+    """No thread of ours on import or with queues without times; it ends with the last queue that has one."""
+    script = """
+import gc, threading, time
+import manytail
+def others():
+    return [t for t in threading.enumerate() if t is not threading.main_thread()]
+def wait(predicate):
+    end = time.monotonic() + 60
+    while not predicate():
+        assert time.monotonic() < end, others()
+        time.sleep(0.001)
+plain = manytail.EntryQueue()
+plain.put(1); plain.subscribe().get().ack()
+assert others() == []
+queue = manytail.EntryQueue(ttl=0.005)
+queue.put(1)
+queue.put(2, delay=0.001)
+wait(lambda: queue.depth() == 0)
+queue.put(3, ttl=1000)
+del queue
+gc.collect()
+wait(lambda: others() == [])
+again = manytail.EntryQueue()
+again.put(1, delay=0.005)
+wait(lambda: again.qsize() == 1)
+print("done")
+"""
+    ran = subprocess.run([sys.executable, "-W", "ignore", "-c", script], env=environment(), capture_output=True, text=True, timeout=200, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "done\n"), ran.stderr
+
+
+def test_the_timer_never_keeps_the_process_alive():
+    script = "import manytail\nqueue = manytail.EntryQueue(ttl=1000)\nqueue.put(1)\nqueue.put(2, delay=1000)\nprint('end')"
+    ran = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "end\n"), ran.stderr
+
+
+def test_a_queue_with_a_ttl_is_collected():
+    import weakref
+
+    queue = EntryQueue(ttl=1000)
+    queue.put(1)
+    gone = weakref.ref(queue)
+    del queue
+    gc.collect()
+    wait_until(lambda: gc.collect() is not None and gone() is None)
+
+
+@pytest.mark.thread_unsafe(reason="counts the threads of the process")
+def test_many_queues_share_one_timer():
+    before = threading.active_count()
+    queues = [EntryQueue(ttl=1000) for _ in range(20)]
+    for queue in queues:
+        queue.put(1)
+    assert threading.active_count() <= before + 1
