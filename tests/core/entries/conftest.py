@@ -22,7 +22,7 @@ def new(request):
 
 def pytest_configure(config):
     """Most tests leave their subscriptions to the collector, which closes them with a warning; those of that warning expect it."""
-    config.addinivalue_line("filterwarnings", "ignore:unclosed <(Subscription|Consumer):ResourceWarning")
+    config.addinivalue_line("filterwarnings", "ignore:unclosed (subscription|consumer|<):ResourceWarning")
 
 
 @pytest.fixture

@@ -303,7 +303,7 @@ def test_a_consumer_that_nobody_keeps_closes_itself():
     (queue,) = queues(1, each=1)
     kept = [consumer_of(queue)]
     assert kept[0].get(False).item == "00"
-    with pytest.warns(ResourceWarning, match="Consumer"):
+    with pytest.warns(ResourceWarning, match="(?i)consumer"):
         kept.clear()
     assert queue.stats().subscriptions == 0
     assert queue.qsize() == 1
