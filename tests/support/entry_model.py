@@ -204,6 +204,13 @@ class EntryModel:
         if self.maxsize <= 0 or self.depth() <= math.floor(self.resume_at * self.maxsize):
             self.stopped = False
 
+    def set_maxsize(self, maxsize: int) -> None:
+        """Raising it lets puts go on, whatever the resume mark."""
+        if maxsize <= 0 or maxsize > self.maxsize:
+            self.stopped = False
+        self.maxsize = maxsize
+        self.settle()
+
     def _supersede(self, older: Place) -> None:
         if older.state in (AVAILABLE, HELD):
             self._end(older, "dropped")

@@ -30,7 +30,7 @@ FAR, SOON = 10_000.0, 1e-4
 STATES = {AVAILABLE: EntryState.AVAILABLE, HELD: EntryState.HELD, ACQUIRED: EntryState.ACQUIRED, DELETED: EntryState.DELETED}
 ORIGINS = [object(), object()]
 SELECTORS = {"all": None, "even": lambda entry: entry.item % 2 == 0, "text": "n > 4"}
-MODEL_SELECTORS = {"all": None, "even": lambda place: place.item % 2 == 0, "text": lambda place: place.item > 4}
+MODEL_SELECTORS = {"all": None, "even": lambda place: place.item % 2 == 0, "text": lambda place: place.headers.get("n", 0) > 4}
 
 items = st.integers(0, 9)
 priorities = st.sampled_from([4, 4, 4, 0, 9, 6, -1])
@@ -270,8 +270,8 @@ class Machine(RuleBasedStateMachine):
 
     @rule(maxsize=sizes)
     def set_maxsize(self, maxsize):
-        self.queue.maxsize = self.model.maxsize = maxsize
-        self.model.settle()
+        self.queue.maxsize = maxsize
+        self.model.set_maxsize(maxsize)
 
     @precondition(lambda self: self.model.arrivals > 12)
     @rule(immediate=st.booleans())
