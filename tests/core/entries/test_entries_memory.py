@@ -110,8 +110,12 @@ def test_refused_puts_leave_no_reference():
 
 def test_keys_of_sorted_and_last_value_queues_are_released():
     for make in (SortedEntryQueue, LastValueQueue):
-        class Key(int):
-            pass
+        class Key:
+            def __init__(self, number):
+                self.number = number
+
+            def __lt__(self, other):
+                return self.number < other.number
 
         keys = [Key(n) for n in range(5)]
         gone = [weakref.ref(key) for key in keys]

@@ -332,6 +332,6 @@ def test_anything_in_any_order(name, overflow):
     })  # fmt: skip
     run_state_machine_as_test(
         machine,
-        settings=settings(max_examples=12, stateful_step_count=50, deadline=None, database=None,
+        settings=settings(max_examples=8, stateful_step_count=50, deadline=None, database=None,
                           suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]),
     )

@@ -60,7 +60,7 @@ class Run:
             if self.ttl and chance.random() < 0.2:
                 options["ttl"] = chance.choice([0.0001, 0.003])
             if chance.random() < 0.05:
-                options["delay"] = 0.001
+                options |= {"delay": 0.001, "headers": {"held": True}}
             self.pause()
             try:
                 self.queue.put(item, **options)
@@ -98,8 +98,8 @@ class Run:
                 return True  # closing releases what is held
 
     def check_order(self, entry, last):
-        """What is new to everybody comes in the order of its putter; of a fifo also by arrival."""
-        if entry.redelivered or entry.deliveries > 1 or self.order is None:
+        """What is new to everybody and was not held comes by arrival."""
+        if entry.redelivered or entry.deliveries > 1 or self.order is None or "held" in entry.headers:
             return
         place = self.order(entry)
         lane = place[0]
@@ -185,10 +185,6 @@ def check_books(run, put, *, lost=0):
 
 def arrival(entry):
     return ("all", (entry.seq,))
-
-
-def level(entry):
-    return ((entry.priority, entry.item.putter), (entry.item.number,))
 
 
 CASES = {

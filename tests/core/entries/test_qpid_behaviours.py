@@ -21,6 +21,7 @@ Those without a counterpart:
 | 84 | nothing is recovered |
 | 87 | entries are not converted for a consumer |
 """
+import functools
 import gc
 import re
 import threading
@@ -33,6 +34,23 @@ import pytest
 from support.threads import Threads, wait_asleep, wait_until
 
 from manytail import Consumer, EntryQueue, EntryState, ExclusiveError, LastValueQueue, PriorityEntryQueue, SortedEntryQueue
+
+
+@functools.total_ordering
+class Item:
+    """A number that can be weakly referenced."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __eq__(self, other):
+        return self.number == other.number
+
+    def __lt__(self, other):
+        return self.number < other.number
+
+    def __hash__(self):
+        return hash(self.number)
 
 
 def items_of(entries):
@@ -230,9 +248,6 @@ def test_24_traversal_with_the_last_deleted(new):
 
 
 def test_25_dead_entries_in_the_middle_do_not_stay(new):
-    class Item(int):
-        pass
-
     queue = new("q")
     items = [Item(n) for n in range(2000)]
     gone = [weakref.ref(item) for item in items]
@@ -569,18 +584,15 @@ def test_70_an_entry_deleted_after_the_traversal_has_begun_is_not_shown(new):
 
 
 def test_71_purge_releases_items(new):
-    class Item(int):
-        pass
-
     queue = new()
     item = Item(3)
     gone = weakref.ref(item)
     queue.put(item)
     del item
     queue.purge()
-    queue.put(4)
+    queue.put(Item(4))
     queue.purge()
-    queue.put(5)
+    queue.put(Item(5))
     gc.collect()
     assert gone() is None
 
