@@ -498,7 +498,6 @@ def test_listening_twice_and_bad_arguments(executor):
         consumer.listen(print, executor=executor)
 
 
-@pytest.mark.xfail(strict=False, reason="a wake-up may submit to the executor after close()")
 def test_many_listeners_share_one_executor(executor):
     made = queues(3)
     got = []

@@ -481,7 +481,6 @@ def test_public_methods_have_docstrings(kind):
     assert bare == []
 
 
-@pytest.mark.xfail(strict=False, reason="Entry() can be made by hand")
 def test_subscriptions_and_entries_are_not_made_by_hand():
     from manytail import Entry
 

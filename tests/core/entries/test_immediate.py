@@ -130,7 +130,6 @@ def test_after_shutdown_it_is_shutdown(new):
         queue.put(1, immediate=True)
 
 
-@pytest.mark.xfail(strict=False, reason="a sorted queue does not hand over past an earlier entry that the selector does not want")
 def test_an_earlier_available_entry_goes_first(new):
     """Whoever waits would have been woken for it; the one handed over is the new one, and a later get takes the old."""
     queue = new()
