@@ -40,9 +40,10 @@ template <typename suite, unsigned threads> struct epoch_suite : rl::test_suite<
         made = 0;
         memset((void *)&link, 0, sizeof link);
         memset((void *)&link2, 0, sizeof link2);
-        mt_load_relaxed_i64(&domain.epoch);
-        mt_load_relaxed_uptr(&domain.blocks[0]);
-        for (int i = 0; i < MT_EPOCH_FIRST; i++) mt_load_relaxed_i64(&domain.first[i].word);
+        /* relacy gives no thread the value that a variable was made with once there is a newer one; what was stored it does. */
+        mt_store_relaxed_i64(&domain.epoch, 0);
+        mt_store_relaxed_uptr(&domain.blocks[0], 0);
+        for (int i = 0; i < MT_EPOCH_FIRST; i++) mt_store_relaxed_i64(&domain.first[i].word, 0);
         mt_store_relaxed_uptr(&link, (uintptr_t)node());
         mt_store_relaxed_uptr(&link2, (uintptr_t)node());
     }
