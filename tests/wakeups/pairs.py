@@ -274,44 +274,22 @@ class Submit(Pair):
         self.executor.shutdown()
 
 
-class SubmitCancel(Submit):
-    """Nothing runs; what is taken out of the lane is cancelled."""
+class SubmitOfAnotherLane(Submit):
+    """The executor is full, the lane is not: the place comes free in another lane, as a rule."""
 
-    def fill(self) -> None:
-        self.lane.pause()
-        self.lane.submit(int)
-
-    def waiting(self) -> Wait:
-        return functools.partial(self.lane.submit, int)
-
-    def wake(self) -> None:
-        for call in self.lane._drop():
-            call._drop_out()
-
-    def close(self) -> None:
-        self.executor.shutdown()
-
-
-class SubmitOfAnotherLane(SubmitCancel):
-    """The executor is full, the lane is not: the place comes free in another lane every time."""
-
-    def fill(self) -> None:
-        self.executor.shutdown()
+    def __init__(self) -> None:
+        self.words: SimpleQueue[None] = SimpleQueue()
         self.executor = KeyedExecutor(1, max_pending=1)
         self.lane, self.other = self.executor.key("a"), self.executor.key("b")
-        self.lane.pause()
-        self.other.pause()
-        self.lane.submit(int)
-
-    def wake(self) -> None:
-        for call in self.executor._staff.pool.drop():
-            call._drop_out()
+        self.fill()
 
     def begin(self) -> None:
         self.lane, self.other = self.other, self.lane
 
 
-class SubmitShutdown(SubmitCancel):
+class SubmitShutdown(Submit):
+    """Of the lane, or of the executor; nothing runs."""
+
     wakes = "all"
     rounds = 0
 
@@ -323,6 +301,16 @@ class SubmitShutdown(SubmitCancel):
         self.lane = self.executor.key("a", max_pending=1)
         self.fill()
 
+    def fill(self) -> None:
+        self.lane.pause()
+        self.lane.submit(int)
+
+    def waiting(self) -> Wait:
+        return functools.partial(self.lane.submit, int)
+
+    def close(self) -> None:
+        self.executor.shutdown()
+
     def wake(self) -> None:
         (self.lane if self.rounds % 2 else self.executor).shutdown(wait=False)
 
@@ -332,5 +320,5 @@ PAIRS = {
     "get/add+put": GetAddPut, "put/get": Put, "put_front/get": PutFront, "put_many/get_many": PutManyGetMany, "put/clear": PutClear,
     "put/discard": PutDiscard, "put/maxsize": PutMaxsize, "put/remove": PutRemove, "get/shutdown": GetShutdown, "put/shutdown": PutShutdown,
     "join/task_done": Join, "join/clear": JoinClear, "join/remove": JoinRemove,
-    "submit/call ends": Submit, "submit/cancel": SubmitCancel, "submit/place elsewhere": SubmitOfAnotherLane, "submit/shutdown": SubmitShutdown,
+    "submit/call ends": Submit, "submit/place elsewhere": SubmitOfAnotherLane, "submit/shutdown": SubmitShutdown,
 }
