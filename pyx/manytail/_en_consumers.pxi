@@ -189,12 +189,15 @@ cdef void keep_given(Subscription s, taken *t, list useful) noexcept:
 
 
 cdef object try_all(list subs, int64_t *turn, list tickets, Consumer owner):
-    """One entry, or None: then tickets are what the queues' counts of events were. ShutDown when all of them would raise it."""
+    """One entry, or None: then tickets are what the queues' counts of events were. ShutDown when all of them would raise it. Wake-ups that
+    came from other queues at the same time, or for which there is no credit, go on to somebody else; one that finds nothing that it
+    wants does not, or two that want nothing would wake each other for ever."""
     cdef Subscription s
     cdef taken t
     cdef int64_t ticket = 0
     cdef Py_ssize_t n = len(subs), k, i
     cdef int r = MT_EMPTY, live = 0
+    cdef bint broke = False
     tickets[:] = [None] * n
     for k in range(n):
         i = (turn[0] + k) % n
@@ -202,11 +205,16 @@ cdef object try_all(list subs, int64_t *turn, list tickets, Consumer owner):
         r = s.take(&t, &ticket)
         if r == MT_OK:
             turn[0] = i + 1
-            return handle_of(s.queue_, &t)
+            found = handle_of(s.queue_, &t)
+            pass_on_all(subs)
+            return found
         if r == ST_CLOSED and owner is None:
             s.refuse(r)
         tickets[i] = ticket
         live += r != MT_SHUTDOWN
+        broke = broke or r == ST_NO_CREDIT
+    if broke:
+        pass_on_all(subs)
     if n and not live:
         (<Subscription>subs[0]).refuse(MT_SHUTDOWN)
     return None
@@ -239,7 +247,6 @@ cdef object get_from(Credit credit, list subs, Consumer owner, int64_t deadline)
         if given:
             return first_given(owner, given)
         found = try_all(subs, &turn if owner is None else &owner.turn, tickets, owner)
-        pass_on_all(subs)
         if found is not None:
             return found
         if r == MT_TIMEOUT:
@@ -291,7 +298,6 @@ def _begin_aget(Credit credit, list subs, Consumer owner):
             return [owner.stash.pop(0)], None
     found = try_all(subs, &turn if owner is None else &owner.turn, tickets, owner)
     if found is not None:
-        pass_on_all(subs)
         return [found], None
     g = new_gate(credit, False, running_loop(), None)
     if not enter_all(g, subs, tickets, version):
@@ -542,6 +548,8 @@ class _Listener:
             if not self.stopped:
                 self.executor.submit(self.turn)
         except BaseException as problem:
+            if self.stopped:
+                return                  # closed meanwhile, and then its executor was
             self.stopped = True
             if self.found is not None:
                 self.found.release()
@@ -611,7 +619,6 @@ def _listen_turn(Consumer owner not None, listener):
         return True
     subs = owner.open_subs()
     listener.found = try_all(subs, &owner.turn, tickets, owner)
-    pass_on_all(subs)
     if listener.found is not None:
         return True
     g = new_gate(owner.credit, False, None, listener)

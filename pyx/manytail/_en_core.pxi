@@ -614,6 +614,8 @@ cdef bint ordered_kill(core *q, entry *e, uint32_t reason, debts *d) noexcept no
     else:
         return False
     ordered_bury(q, e, reason, d)
+    if unlikely(q.shut):
+        ordered_ending(q, d)
     return True
 
 
@@ -705,6 +707,21 @@ cdef inline void ordered_after_get(core *q, sub *s, debts *d) noexcept nogil:
         ordered_wake_many(q, q.available, d)
     if unlikely(q.groups != GROUPS_NONE and s.waiters.n):
         ordered_notify(q, s, d)         # the group is its own now: what else is in it may be for who waits beside
+    if unlikely(q.shut):
+        ordered_ending(q, d)
+
+
+cdef void ordered_ending(core *q, debts *d) noexcept nogil:
+    """After shutdown something went: who waited for just that may have nothing to wait for any more."""
+    cdef level *lvl = q.levels
+    if q.available + q.held == 0:
+        q.events += 1
+        ordered_wake_everybody(q, d)
+    elif q.nwaiting:
+        q.events += 1
+        while lvl != NULL:
+            ordered_wake_choosy(q, &lvl.choosy, NULL, d)
+            lvl = lvl.next
 
 
 # ------------------------------------------------------------------------------------------------- put(immediate=True)

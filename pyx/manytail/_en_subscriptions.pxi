@@ -110,11 +110,9 @@ cdef class Subscription:
             return get_from(self.credit, [self], None, deadline)
         while True:
             if r == -1:
-                r = self.take(&t, &ticket)
+                r = self.take_woken(&t, &ticket, woken)
                 if r == MT_OK:
                     return handle_of(self.queue_, &t)
-                if woken and r != MT_EMPTY:
-                    self.pass_on()      # it was woken for an entry that it cannot take
             if r != MT_EMPTY and r != ST_NO_CREDIT:
                 self.refuse(r)
             if deadline == ONCE:
@@ -125,6 +123,16 @@ cdef class Subscription:
             if r != MT_OK:
                 self.refuse(r)
             r = -1
+
+    cdef int take_woken(self, taken *t, int64_t *ticket, bint woken) except -2:
+        """take, after a wake-up or not: one for an entry that it cannot take goes on to somebody else."""
+        cdef int r = -2
+        try:
+            r = self.take(t, ticket)
+        finally:
+            if woken and r != MT_OK and r != MT_EMPTY:
+                self.pass_on()
+        return r
 
     cdef int refuse(self, int r) except -1:
         if r == MT_INTERRUPTED:
@@ -401,11 +409,9 @@ cdef class Subscription:
     def _try(self, bint woken):
         cdef taken t
         cdef int64_t ticket = 0
-        cdef int r = self.take(&t, &ticket)
+        cdef int r = self.take_woken(&t, &ticket, woken)
         if r == MT_OK:
             return handle_of(self.queue_, &t), 0
-        if woken and r != MT_EMPTY:
-            self.pass_on()
         if r != MT_EMPTY and r != ST_NO_CREDIT:
             self.refuse(r)
         return None, ticket
