@@ -537,6 +537,19 @@ def test_channel_numbers(connection: Connection) -> None:
             connection.channel(number)
 
 
+def test_a_broker_that_is_dropped_goes_without_a_word(recwarn: pytest.WarningsRecorder) -> None:
+    broker = Broker()
+    with ThreadPoolExecutor(1) as executor:
+        channel = broker.connect(executor=executor).channel()
+        channel.queue_declare("q")
+        channel.basic_publish("", "q", b"1")
+        channel.basic_get("q")
+        del broker, channel
+        for _ in range(3):
+            gc.collect()
+    assert [str(warning.message) for warning in recwarn] == []
+
+
 def test_a_closed_broker_is_freed(broker: Broker) -> None:
     import weakref
 

@@ -42,3 +42,7 @@ class Store:
     def close(self) -> None:
         """The queue is deleted. Entries that are still away have nowhere to come back to."""
         self._subscription.close()
+
+    def __del__(self) -> None:
+        """Of a broker that nobody closed and nobody has any more: no reader of this queue is left to warn."""
+        self._subscription.close()

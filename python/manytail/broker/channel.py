@@ -240,7 +240,7 @@ class Channel:
     # ------------------------------------------------------------------ publishing
     def basic_publish(self, exchange: str, routing_key: str, body: Any, properties: Any = None, mandatory: bool = False) -> None:
         """Route a message to its queues; never waits for a consumer. With confirms: UnroutableError, NackError."""
-        if type(body) is str:
+        if isinstance(body, str):
             body = body.encode()
         if properties is not None:
             properties = copied_from_anything(properties)
