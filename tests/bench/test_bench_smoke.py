@@ -23,10 +23,13 @@ ALWAYS = [
     "pair", "five", "five-of-1k", "five-of-100k", "ready", "ready-of-1k", "ready-of-100k", "spread", "spread-filled", "bulk",
     "gil-1+1", "gil-2+2", "index", "index-threads", "memory", "executor-1-key", "executor-10000-keys", "executor-fairness",
     "broker", "broker-topic",
+    "pubsub-publish-0", "pubsub-publish-1", "pubsub-publish-4", "pubsub-delivery-1", "pubsub-delivery-4", "pubsub-delivery-16", "pubsub-memory",
+    "pubsub-join",
     "entry", "entry-release-acquired", "entry-release-available", "entry-idle", "entry-priority", "entry-sorted", "entry-memory",
 ]
 WHERE_POSSIBLE = [
-    "original", "original-bulk", "ft-pair", "ft-1+1", "ft-2+2", "ft-2+2-tails", "ft-entry-2+2", "spark-sleep", "spark-constant", "broker-rabbitmq",
+    "original", "original-bulk", "ft-pair", "ft-1+1", "ft-2+2", "ft-2+2-tails", "ft-entry-2+2", "ft-pubsub-runs", "ft-pubsub-1+1",
+    "spark-sleep", "spark-constant", "broker-rabbitmq",
 ]
 
 
