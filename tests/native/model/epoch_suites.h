@@ -132,7 +132,7 @@ struct epoch_advance : epoch_suite<epoch_advance, 3> {
 /* The rest of a collection whose scan lies back makes the first of the two advances: only the epoch itself can tell a reader what was
  * unlinked meanwhile. */
 struct epoch_late_advance : epoch_suite<epoch_late_advance, 3> {
-    static const unsigned bound = 3;
+    static const unsigned bound = 2;
     mt_pin *late;
     void before() {
         begin(1);
