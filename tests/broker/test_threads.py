@@ -428,6 +428,23 @@ def test_callbacks_of_the_connection(connection: Connection) -> None:
             call()
 
 
+@pytest.mark.parametrize("whose", ["channel", "connection"])
+def test_process_data_events_without_a_limit_waits_for_a_callback(connection: Connection, whose: str) -> None:
+    channel = connection.channel()
+    channel.queue_declare("q")
+    ran: list[int] = []
+    channel.basic_consume("q", lambda *_: ran.append(1), auto_ack=True)
+    if whose == "channel":
+        timer = threading.Timer(0.05, lambda: channel.basic_publish("", "q", b""))
+        timer.start()
+    else:
+        connection.call_later(0.05, lambda: ran.append(1))
+    connection.process_data_events(None)
+    assert ran == [1]
+    if whose == "channel":
+        timer.join()
+
+
 def test_calls_that_interrupt_another_call_are_put_off(connection: Connection) -> None:
     """A finalizer of a body runs inside the call that drops it."""
     channel = connection.channel()

@@ -207,6 +207,7 @@ class Channel:
                 consumer.callback(self, method, delivered_properties(message, returns), message.body)
         except BaseException as error:
             self._failed(error)
+        self._connection.callback_ended()
 
     def wake(self) -> None:
         """Who waits in start_consuming or consume looks again."""

@@ -45,6 +45,7 @@ class Connection:
         self._closing_reason: Exception | None = None
         self._changed = host.monitor.condition()
         self._callbacks_run = 0
+        self._waiting = 0  # in process_data_events(None)
         self._timers: dict[int, Timer] = {}
         self._timer_numbers = itertools.count(1)
 
@@ -138,8 +139,14 @@ class Connection:
         if time_limit is not None and time_limit > 0:
             self._wait(lambda: False, time_limit)
         elif time_limit is None:
-            before = self._callbacks_run
-            self._wait(lambda: self._callbacks_run != before, None)
+            with self._monitor:
+                self._waiting += 1  # before the look at the count: a callback counts first and looks here then
+            try:
+                before = self._callbacks_run
+                self._wait(lambda: self._callbacks_run != before, None)
+            finally:
+                with self._monitor:
+                    self._waiting -= 1
         else:
             self._wait(lambda: True, 0)
 
@@ -157,9 +164,19 @@ class Connection:
             raise self._closing_reason
 
     # ------------------------------------------------------------------ callbacks of the connection
+    def callback_ended(self) -> None:
+        """One of this connection or of its channels."""
+        self._callbacks_run += 1
+        if self._waiting:
+            with self._monitor:
+                self._changed.notify_all()
+
     def _run_callback(self, item: Any) -> None:
         _, callback = item
-        callback()
+        try:
+            callback()
+        finally:
+            self.callback_ended()
 
     def add_callback_threadsafe(self, callback: Callable[[], object]) -> None:
         """Call it on the executor as soon as may be; one at a time per connection, in order. ConnectionWrongStateError: it is closed."""
