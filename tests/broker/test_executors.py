@@ -7,6 +7,8 @@ from support.threads import DEADLINE, Threads, wait_until
 
 from manytail.broker import Broker
 
+pytestmark = pytest.mark.thread_unsafe(reason="threads of their own")
+
 
 def test_a_publish_that_is_interrupted_strands_no_lane():
     """The task for the first message was about to be submitted; the second message asks for one again, and both come."""

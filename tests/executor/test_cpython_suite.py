@@ -9,6 +9,8 @@ from support.threads import DEADLINE
 
 from .cpython_suite import LEFT_OUT, NO_TESTS
 
+pytestmark = pytest.mark.thread_unsafe(reason="its fixtures and executors are for one thread; they start threads of their own")
+
 CLASSES = [
     "ThreadPoolExecutorTest", "ThreadPoolShutdownTest", "ThreadPoolInitializerTest", "ThreadPoolFailingInitializerTest", "ThreadPoolWaitTests",
     "ThreadPoolAsCompletedTest",

@@ -7,16 +7,13 @@ import sys
 import threading
 import weakref
 from concurrent.futures import Executor
-from functools import partial
 
 import pytest
 from support.threads import DEADLINE, Threads, wait_until
 
 from manytail.executor import KeyedExecutor, KeyExecutor
 
-
-def appenders(log, *names):
-    return [partial(log.append, name) for name in names]
+pytestmark = pytest.mark.thread_unsafe(reason="its fixtures and executors are for one thread; they start threads of their own")
 
 
 # ------------------------------------------------------------------------------------------------- lanes

@@ -11,6 +11,8 @@ from support.threads import DEADLINE, Threads, wait_until
 
 from manytail.executor import KeyedExecutor
 
+pytestmark = pytest.mark.thread_unsafe(reason="its fixtures and executors are for one thread; they start threads of their own")
+
 
 @pytest.fixture(params=[ThreadPoolExecutor, KeyedExecutor, lambda workers: KeyedExecutor(workers).key("a")], ids=["stdlib", "executor", "lane"])
 def one(request, gate):
@@ -200,7 +202,6 @@ def test_a_failing_initializer_breaks_the_executor(caplog):
     assert "no database" in caplog.text
 
 
-@pytest.mark.thread_unsafe(reason="no thread can be started meanwhile")
 def test_when_no_thread_can_be_started_submit_says_so_and_keeps_nothing(monkeypatch):
     def start(thread):
         raise RuntimeError("can't start new thread")
@@ -217,7 +218,6 @@ def test_when_no_thread_can_be_started_submit_says_so_and_keeps_nothing(monkeypa
             assert executor.submit(pow, 2, 3).result(DEADLINE) == 8      # the thread that there is does it
 
 
-@pytest.mark.thread_unsafe(reason="each thread that starts interrupts")
 def test_ctrl_c_while_a_thread_starts_is_raised_and_the_thread_counts(monkeypatch):
     start = threading.Thread.start
 

@@ -16,6 +16,8 @@ from support.threads import DEADLINE, Threads, run_all, switching_often, wait_un
 from manytail._workpool import Dispatcher, Lane
 from manytail.executor import KeyedExecutor
 
+pytestmark = pytest.mark.thread_unsafe(reason="its fixtures and executors are for one thread; they start threads of their own")
+
 
 class Manual:
     """An executor whose tasks run when the test says so."""
@@ -289,7 +291,6 @@ def test_not_even_one_that_raises_what_ends_threads(dispatcher, manual, seen, er
     assert [type(error) for _, error in errors] == [kind]
 
 
-@pytest.mark.thread_unsafe(reason="sys.unraisablehook")
 @pytest.mark.parametrize("broken_hook", [False, True])
 def test_without_a_listener_the_error_goes_to_unraisablehook(manual, monkeypatch, broken_hook):
     caught = []
@@ -509,7 +510,6 @@ class Book:
         self.busy.release()
 
 
-@pytest.mark.thread_unsafe(reason="many threads, the switch interval")
 @pytest.mark.parametrize("make", [partial(ThreadPoolExecutor, 4), partial(KeyedExecutor, 4)], ids=["ThreadPoolExecutor", "KeyedExecutor"])
 @pytest.mark.parametrize("block", [1, 7, 256])
 def test_each_lane_in_order_and_never_two_at_once(make, block):
@@ -536,7 +536,6 @@ def test_each_lane_in_order_and_never_two_at_once(make, block):
             assert [n for who, n in book.items if who == producer] == list(range(200))
 
 
-@pytest.mark.thread_unsafe(reason="many threads, the switch interval")
 def test_closing_in_the_middle_runs_or_returns_each_item_once():
     with switching_often(), ThreadPoolExecutor(4) as executor:
         dispatcher = Dispatcher(executor, block=5)
