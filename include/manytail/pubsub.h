@@ -798,6 +798,41 @@ static inline void mt_pubsub_trim(mt_pubsub *q, mt_drops *d) {
     } while (!mt_cas_acq_rel_u32(&q->trimming, &busy, MT_TRIM_IDLE));
 }
 
+/* Parallel, under its lock: the same as mt_subscriber_take_alone, for the only subscriber. It trims as it takes: while nobody else can, it
+ * moves on, announces that, and if no joiner made it step back the list's own reference is the taker's. 0: not so, nothing was
+ * done. *again: somebody left a note meanwhile, the caller trims. */
+static inline int mt_subscriber_take_sole(mt_pubsub *q, mt_subscriber *s, uintptr_t *item, int *again) {
+    int64_t at = mt_subscriber_at(s);
+    uint32_t word = MT_TRIM_IDLE;
+    int why, took = 0;
+    *again = 0;
+    if (s->closed || s->missed) return 0;
+    if (mt_load_relaxed_u32(&q->nsubs) != 1) return 0; /* relaxed because: a guess; announcing tells */
+    if (mt_subscriber_slot(q, s, item, &why) == NULL) return 0;
+    if (mt_load_relaxed_uptr(&q->oldest) != (uintptr_t)s->chunk) return 0; /* relaxed because: it keeps its own chunk */
+    /* pairs with: mt_cas_acq_rel in mt_pubsub_trim, and itself */
+    if (!mt_cas_acq_rel_u32(&q->trimming, &word, MT_TRIM_BUSY)) return 0;
+    if (q->released == at && mt_pubsub_trimmed(q) == at) {
+        s->idx++;
+        mt_subscriber_move(q, s, at + 1);
+        mt_pubsub_announce(q, at + 1);
+        if (mt_pubsub_trimmed(q) > at) {
+            q->released = at + 1;
+        } else {
+            MT_PUBSUB_HOLD(*item);
+        }
+        took = 1;
+    }
+    word = MT_TRIM_BUSY;
+    mt_point();
+    /* pairs with: mt_xchg_seq_cst in mt_pubsub_trim */
+    if (!mt_cas_acq_rel_u32(&q->trimming, &word, MT_TRIM_IDLE)) {
+        mt_xchg_seq_cst_u32(&q->trimming, MT_TRIM_IDLE); /* pairs with: as above; the caller trims for the note */
+        *again = 1;
+    }
+    return took;
+}
+
 /* ---------------------------------------------------------------------------------------------------- subscribe, leave */
 /* A record that nobody has. NULL: no memory. */
 static inline mt_subscriber *mt_pubsub_new_record(mt_pubsub *q) {

@@ -94,6 +94,7 @@ cdef extern from "manytail/pubsub.h" nogil:
     bint mt_pubsub_is_shut(mt_pubsub *)
     int mt_subscriber_take(mt_pubsub *, mt_subscriber *, uintptr_t *item)
     bint mt_subscriber_take_alone(mt_pubsub *, mt_subscriber *, uintptr_t *item)
+    bint mt_subscriber_take_sole(mt_pubsub *, mt_subscriber *, uintptr_t *item, int *again)
     int mt_subscriber_ready(mt_pubsub *, mt_subscriber *)
     int64_t mt_subscriber_available(mt_pubsub *, mt_subscriber *, int64_t n)
     int64_t mt_subscriber_take_many(mt_pubsub *, mt_subscriber *, uintptr_t *items, int64_t n)

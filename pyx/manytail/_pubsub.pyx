@@ -432,18 +432,22 @@ cdef class Subscriber:
         cdef mt_subscriber *s = self.s
         cdef mt_waiter *wake = NULL
         cdef int64_t at
-        cdef int r
+        cdef int r, again = 0
+        cdef bint sole
         if q.serial and mt_subscriber_take_alone(q, s, item):
             return MT_OK
         lock_subscriber(q, s)
         at = mt_subscriber_at(s)
-        r = mt_subscriber_take(q, s, item)
+        sole = not q.serial and mt_subscriber_take_sole(q, s, item, &again)
+        r = MT_OK if sole else mt_subscriber_take(q, s, item)
         if likely(r == MT_OK):
             locked_cascade(q, s, &wake)
         unlock_subscriber(q, s)
         if unlikely(wake != NULL):
             post_chain(wake)
-        if likely(r == MT_OK) and mt_pubsub_may_trim(q, s, at):
+        if sole:
+            room_made(q)
+        if again or (r == MT_OK and not sole and mt_pubsub_may_trim(q, s, at)):
             trim(q)
         return r
 
