@@ -79,8 +79,12 @@ def delivering(subscribers: int) -> Factory:
         with ExitStack() as stack:
             owner, takers = publisher(stack, subscribers)
             gets = [taker.get for taker in takers]
-            loop = loops.fresh(rounds_of)
-            yield lambda n: loop(owner.publish, gets, n)
+            if subscribers == 1:
+                pairs = loops.fresh(loops.pairs)              # no loop inside a loop
+                yield lambda n: pairs(owner.publish, gets[0], n)
+            else:
+                loop = loops.fresh(rounds_of)
+                yield lambda n: loop(owner.publish, gets, n)
 
     return contestant
 
@@ -89,8 +93,12 @@ def delivering_to_each(subscribers: int) -> Factory:
     @contextmanager
     def contestant() -> Iterator[Measure]:
         queues: list[queue.SimpleQueue[Any]] = [queue.SimpleQueue() for _ in range(subscribers)]
-        loop = loops.fresh(rounds_of_each)
-        yield lambda n: loop([one.put for one in queues], [one.get for one in queues], n)
+        if subscribers == 1:
+            pairs = loops.fresh(loops.pairs)
+            yield lambda n: pairs(queues[0].put, queues[0].get, n)
+        else:
+            loop = loops.fresh(rounds_of_each)
+            yield lambda n: loop([one.put for one in queues], [one.get for one in queues], n)
 
     return contestant
 
