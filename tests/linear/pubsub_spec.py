@@ -64,7 +64,7 @@ class PubSubSpec:
         if call.name == "publish_many":
             return self._publish_many_steps(call)
         if call.name == "shutdown":
-            return ["shut", "ended", *(self.names if call.args[0] else ())]
+            return ["shut", "ended", *(reversed(self.names) if call.args[0] else ())]
         return [None]
 
     def _publish_steps(self, n: int, results: Sequence[Any]) -> Sequence[Any]:
@@ -85,7 +85,7 @@ class PubSubSpec:
         if call.name in ("publish", "publish_many"):
             return self._published(state, call, step)
         if call.name == "shutdown":
-            return [self._shutdown(state, step)]
+            return self._shutdown(state, step)
         if call.name == "subscribe":
             return self._subscribe(state, call.result, *call.args)
         following = getattr(self, "_" + call.name)(state, call.result, *call.args)
@@ -147,11 +147,15 @@ class PubSubSpec:
     def _close(self, state: State, result: Any, name: str) -> State | None:
         return state.with_reader(state.reader(name)._replace(closed=True))
 
-    def _shutdown(self, state: State, step: str) -> State:
+    def _shutdown(self, state: State, step: str) -> Iterable[State]:
         if step in ("shut", "ended"):
-            return state._replace(**{step: True})
+            return [state._replace(**{step: True})]
         reader = next((reader for reader in state.readers if reader.name == step), None)
-        return state if reader is None or reader.closed else state.with_reader(reader._replace(at=state.end))
+        if reader is None or reader.closed:
+            return [state]
+        given_up = state.with_reader(reader._replace(at=state.end))
+        early = any(reader.name == step for reader in self.initial.readers)
+        return [given_up] if early else [given_up, state]  # one that subscribes meanwhile may find what is retained
 
     # ---------------------------------------------------------------- figures
     def _qsize(self, state: State, result: Any) -> State | None:
