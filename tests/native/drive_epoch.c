@@ -320,6 +320,7 @@ static void free_childs(mt_retired *retired) {
 }
 
 static void in_the_child(void) {
+    int64_t before = freed;
     int i;
     mt_epoch_after_fork(&domain, 0);
     for (i = 0; i < CHILDS; i++) {
@@ -330,6 +331,7 @@ static void in_the_child(void) {
     }
     mt_retired_free(mt_epoch_drain(&domain));
     CHECK(childs_freed == CHILDS, "%d nodes are freed in the child", childs_freed);
+    CHECK(freed == before, "the child frees %d nodes of its parent", (int)(freed - before));
     _exit(0);
 }
 
