@@ -126,3 +126,27 @@ def test_quorum_queues_have_to_be_durable(side: Side) -> None:
     assert side.code(lambda channel: channel.queue_declare(side.unique(), arguments=arguments)) == 406
     assert side.code(lambda channel: channel.queue_declare(side.unique(), durable=True, exclusive=True, arguments=arguments)) == 406
     assert side.code(lambda channel: channel.queue_declare(side.unique(), durable=True, arguments=arguments | {"x-max-priority": 2})) == 406
+
+
+ASKED: list[tuple[dict[str, Any], int | None]] = [
+    ({"arguments": {"x-delivery-limit": 2}}, 406),
+    ({"arguments": {"x-queue-type": "nonsense"}}, 406),
+    ({"arguments": {"x-single-active-consumer": "yes"}}, 406),
+    ({"arguments": {"x-max-length": True}}, 406),
+    ({"arguments": {"x-max-priority": 0}}, None),
+    ({"durable": True, "arguments": {"x-queue-type": "quorum", "x-delivery-limit": -1}}, None),
+    ({"durable": True, "arguments": {"x-queue-type": "quorum", "x-overflow": "reject-publish-dlx"}}, None),
+]
+
+
+@pytest.mark.parametrize(("asked", "code"), ASKED, ids=str)
+@behaviour(since="3.10")
+def test_what_a_declaration_may_ask_for(side: Side, asked: dict[str, Any], code: int | None) -> None:
+    channel = side.channel()
+    assert side.code(lambda ch: side.queue(ch, **asked), channel) == code
+
+
+@behaviour()
+def test_flow_cannot_be_turned_off(side: Side) -> None:
+    assert side.channel().flow(True) is True
+    assert side.code(lambda channel: channel.flow(False)) == 540
