@@ -310,7 +310,6 @@ def test_get_waits_for_a_held_entry_after_shutdown(new):
     assert subscription.get(timeout=DEADLINE).item == 1
 
 
-@pytest.mark.xfail(strict=False, reason="getters that wait for a held entry sleep on when another one takes it")
 def test_getters_that_wait_for_a_held_entry_leave_when_another_takes_it(new, keep):
     queue = new()
     queue.put(1, delay=0.05)
