@@ -476,7 +476,7 @@ def test_53_a_release_of_one_of_three_is_redelivered_once(new):
 
 def test_54_a_released_entry_that_has_expired_is_not_redelivered(new):
     queue = new()
-    entry = queue.put(1, ttl=0.02)
+    entry = queue.put(1, ttl=0.15)
     queue.put(2)
     subscription = queue.subscribe()
     first, _ = subscription.get_many(2)
