@@ -14,12 +14,24 @@ template <typename T> struct model_atomic {
     typedef rl::generic_atomic<T, true> checked; /* true: begins as 0 */
     checked *variable;                           /* NULL: 0, never touched */
 
+    void begin();
+
     checked *operator->() {
-        if (variable == NULL) variable = model_variable<checked>();
+        if (variable == NULL) begin();
         RL_ASSERT(!model_is_freed(variable)); /* else: access to freed memory */
         return variable;
     }
 };
+
+/* relacy never lets a thread read what a variable began with once somebody has stored to it, as another order would allow. So the first value
+ * is stored as all others are, before anybody else can come in between. */
+template <typename T> void model_atomic<T>::begin() {
+    rl::context &c = rl::ctx();
+    c.disable_preemption();
+    variable = model_variable<checked>();
+    variable->store(T(), rl::mo_relaxed, $);
+    c.enable_preemption();
+}
 
 typedef model_atomic<int64_t> mt_atomic_i64;
 typedef model_atomic<uint32_t> mt_atomic_u32;
