@@ -246,3 +246,15 @@ def test_a_group_is_never_with_two_at_once_under_load(kind):
     assert all(items == sorted(items) for items in order.values())
     assert sum(map(len, order.values())) + queue.depth() == 600
     assert {"g0", "g4"} <= set(order)
+
+
+@BOTH
+def test_a_higher_priority_that_may_not_take_the_group_keeps_its_owner_from_nothing(kind):
+    queue = EntryQueue("q", groups=kind)
+    queue.put_many([1, 2], group="g")
+    owner = queue.subscribe()
+    held = take(owner)
+    higher = queue.subscribe(priority=9)
+    assert item(higher) is None
+    assert item(owner) == 2
+    assert held.ack()
