@@ -75,18 +75,19 @@ typedef struct mt_subqueue {
     int64_t tail_seen;   /* getters' copy of tail_seq */
     mt_ready_node ready; /* 32 bytes */
     /* -- cold ------------------------------------------------------------------------------------------------------ */
-    int64_t ndead;                           /* discarded slots still between head and tail; take lock */
-    int64_t nfront;                          /* items ever put at the front; take lock */
-    uint32_t weight;                         /* >= 1; take lock */
-    uint32_t enabled;                        /* take lock */
-    uint32_t attached;                       /* take lock */
-    uint32_t size_class;                     /* of the newest chunk; put lock */
-    int64_t priority;                        /* take lock; kept for a detached handle */
-    mt_waitlist putters;                     /* put lock */
-    mt_atomic_u32 putters_waiting;           /* putters.n, for getters to look at without the put lock */
-    struct mt_subqueue *all_next, *all_prev; /* among mq's attached tails in the order they were added, or its gone ones */
-    void *owner;                             /* the Python SubQueue (borrowed: it outlives this), or NULL */
-    void *key;                               /* its key (borrowed from the owner), or NULL */
+    int64_t ndead;                 /* discarded slots still between head and tail; take lock */
+    int64_t nfront;                /* items ever put at the front; take lock */
+    uint32_t weight;               /* >= 1; take lock */
+    uint32_t enabled;              /* take lock */
+    uint32_t attached;             /* take lock */
+    uint32_t size_class;           /* of the newest chunk; put lock */
+    int64_t priority;              /* take lock; kept for a detached handle */
+    mt_waitlist putters;           /* put lock */
+    mt_atomic_u32 putters_waiting; /* putters.n, for getters to look at without the put lock */
+    struct mt_subqueue *all_next,
+        *all_prev; /* among mq's attached tails in the order they were added, or its gone ones */
+    void *owner;   /* the Python SubQueue (borrowed: it outlives this), or NULL */
+    void *key;     /* its key (borrowed from the owner), or NULL */
 } mt_subqueue;
 
 typedef struct mt_multiqueue {
