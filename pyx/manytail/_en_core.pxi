@@ -534,14 +534,15 @@ cdef inline bint ordered_full(core *q) noexcept nogil:
 cdef void ordered_released(core *q, entry *e, int64_t due, debts *d) noexcept nogil:
     """The holder is gone and the state is AVAILABLE or HELD already."""
     q.acquired -= 1
+    if unlikely(q.slot_keys.n):
+        q.events += 1           # a coroutine that is about to wait for room tries again
+        mt_waitlist_notify_all(&q.putters, &d.wake)     # a put that replaces this entry, AVAILABLE or HELD, needs no room
     if due:
         q.held += 1
         e.more.due = due
         ordered_set_timer(q, e)
         return
     q.available += 1
-    if unlikely(q.putters.n and q.slot_keys.n):
-        mt_waitlist_notify_all(&q.putters, &d.wake)     # one that replaces this entry needs no room
     ordered_offer(q, e, False, d)
 
 

@@ -55,6 +55,8 @@ cdef extern from "Python.h":
     void Py_INCREF_raw "Py_INCREF" (PyObject *) nogil
     void Py_DECREF_raw "Py_DECREF" (PyObject *) nogil      # attached callers only
     void PyErr_SetInterrupt()
+    void PyErr_Fetch(PyObject **, PyObject **, PyObject **)
+    void PyErr_Restore(PyObject *, PyObject *, PyObject *)
     int PyErr_ResourceWarning(object source, Py_ssize_t stack_level, const char *format, ...) except -1
     ctypedef int (*visitproc)(PyObject *, void *) noexcept
     ctypedef int (*traverseproc)(PyObject *, visitproc, void *) noexcept
@@ -862,16 +864,24 @@ cdef class EntryQueue:
     async def aput(self, item, **options):
         """put for coroutines: waits for room without blocking the loop."""
         while True:
+            ticket = self._ticket()
             try:
                 return self.put(item, False, **options)
             except Full:
                 if self.q.overflow != OVERFLOW_BLOCK:
                     raise
-            await self._until_room()
+            await self._until_room(ticket)
 
-    async def _until_room(self):
+    def _ticket(self):
+        cdef int64_t now
+        lock_order(self.q)
+        now = self.q.events
+        unlock_order(self.q)
+        return now
+
+    async def _until_room(self, ticket):
         waiter = LoopWaiter(running_loop(), self._pass_room_on)
-        if not self._enrol(waiter):
+        if not self._enrol(waiter, ticket):
             return
         try:
             await waiter.future
@@ -879,11 +889,12 @@ cdef class EntryQueue:
             self._withdraw(waiter)
             raise
 
-    def _enrol(self, LoopWaiter waiter not None):
+    def _enrol(self, LoopWaiter waiter not None, int64_t ticket):
+        """Queue a coroutine unless there is room, or what it replaces may have been released since it tried."""
         cdef core *q = self.q
         cdef bint full
         lock_order(q)
-        full = not q.shut and ordered_full(q)
+        full = not q.shut and ordered_full(q) and (q.slot_keys.n == 0 or q.events == ticket)
         if full:
             Py_INCREF(waiter)
             mt_waitlist_push(&q.putters, &waiter.w)
