@@ -241,9 +241,9 @@ cdef object get_from(Credit credit, list subs, Consumer owner, int64_t deadline)
         if not enter_all(g, subs, tickets, version):
             continue
         r = waiter_park(&g.w, deadline, True)
-        leave_all(g, None if r == MT_INTERRUPTED else given, r == MT_INTERRUPTED)
         if r == MT_INTERRUPTED:
-            return raise_pending()
+            return give_up(g)
+        leave_all(g, given, False)
         if given:
             return first_given(owner, given)
         found = try_all(subs, &turn if owner is None else &owner.turn, tickets, owner)
@@ -311,6 +311,17 @@ def _end_aget(Gate g, Consumer owner):
     if given:
         first_given(owner, given)
     return given
+
+
+cdef object give_up(Gate g):
+    """A signal handler raised: pass on what came meanwhile, which runs Python code and must not find that exception set."""
+    cdef PyObject *kind
+    cdef PyObject *error
+    cdef PyObject *trace
+    PyErr_Fetch(&kind, &error, &trace)
+    leave_all(g, None, True)
+    PyErr_Restore(kind, error, trace)
+    return raise_pending()
 
 
 cdef object raise_pending():

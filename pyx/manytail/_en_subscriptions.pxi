@@ -310,6 +310,9 @@ cdef class Subscription:
         cdef core *q = self.s.q
         cdef sub *s = &self.s
         cdef debts d
+        cdef PyObject *kind = NULL
+        cdef PyObject *error = NULL
+        cdef PyObject *trace = NULL
         cdef bint notified = True
         cdef int r = waiter_open(&w.w)
         if r != MT_OK:
@@ -328,6 +331,8 @@ cdef class Subscription:
         mt_point()
         r = waiter_park(&w.w, deadline, True)
         mt_point()
+        if r == MT_INTERRUPTED:         # what passing on runs, dead letters too, must not find the handler's exception set
+            PyErr_Fetch(&kind, &error, &trace)
         lock_order(q)
         if r != MT_OK:
             notified = mt_waitlist_leave(&s.waiters, &w.w) == MT_WAITER_NOTIFIED
@@ -344,10 +349,12 @@ cdef class Subscription:
             waiter_await_post(&w.w, True)
         waiter_close(&w.w)
         self.queue_.settle(&d)
-        if w.has_given:
-            if r == MT_INTERRUPTED:
+        if r == MT_INTERRUPTED:
+            if w.has_given:
                 forget_taken(&w.given)
-                return r
+            PyErr_Restore(kind, error, trace)
+            return r
+        if w.has_given:
             return self.accept(&w.given, t)
         woken[0] = notified
         return MT_OK if notified and r == MT_TIMEOUT else r

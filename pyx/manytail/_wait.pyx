@@ -13,7 +13,7 @@ Rules kept here
   thread waits in slices of 50 ms.
 - `attached` says whether the caller holds a thread state; nogil callers pass 0 and are never interrupted.
 """
-from cpython.ref cimport Py_DECREF
+from cpython.ref cimport Py_DECREF, PyObject
 
 import math
 import sys
@@ -23,6 +23,8 @@ import threading
 cdef extern from "Python.h":
     int PyErr_CheckSignals() noexcept       # the exception is left set, for waiter_park's caller
     void PyErr_SetInterrupt()
+    void PyErr_Fetch(PyObject **, PyObject **, PyObject **)
+    void PyErr_Restore(PyObject *, PyObject *, PyObject *)
 
 
 cdef unsigned long main_thread = <unsigned long>threading.main_thread().ident
@@ -60,10 +62,16 @@ cdef int run_signal_handlers() noexcept nogil:
 
 
 cdef void post_loop_waiter(void *owned) noexcept nogil:
-    """Hand a wake-up to a coroutine and give up the reference that the wait list held."""
+    """Hand a wake-up to a coroutine and give up the reference that the wait list held. Whoever passes it on because a signal handler
+    raised has that exception set: it is put aside, or the loop's Python code would take it for its own failure."""
+    cdef PyObject *kind
+    cdef PyObject *error
+    cdef PyObject *trace
     with gil:
+        PyErr_Fetch(&kind, &error, &trace)
         (<LoopWaiter>owned).post()
         Py_DECREF(<LoopWaiter>owned)
+        PyErr_Restore(kind, error, trace)
 
 
 cdef class LoopWaiter:
