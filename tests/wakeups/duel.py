@@ -62,7 +62,7 @@ class Side:
                 reports.put((self, attempt(pair, runner.run)))
 
 
-def once(call: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
+def once(pair: Pair, call: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     """What a call that waits comes to. The shutdown, removal or close that it waited for lets it go too."""
     try:
         result = call(*args, **kwargs)
@@ -70,16 +70,19 @@ def once(call: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
         return WOKEN
     except (Empty, Full):
         return GAVE_UP
-    return GAVE_UP if result is False else WOKEN  # join says False
+    if result is False:  # join says so
+        return GAVE_UP
+    pair.took(result)
+    return WOKEN
 
 
 # ------------------------------------------------------------------------------------------------ kinds of waiters
 def patient_thread(pair: Pair, run: Run) -> str:
-    return once(pair.waiting())
+    return once(pair, pair.waiting())
 
 
 def patient_coroutine(pair: Pair, run: Run) -> str:
-    return once(run, awaited(pair))
+    return once(pair, run, awaited(pair))
 
 
 async def awaited(pair: Pair) -> Any:
@@ -87,7 +90,7 @@ async def awaited(pair: Pair) -> Any:
 
 
 def timing_out(pair: Pair, run: Run) -> str:
-    return once(pair.waiting(), timeout=random.random() * QUICKLY)
+    return once(pair, pair.waiting(), timeout=random.random() * QUICKLY)
 
 
 def cancelled(pair: Pair, run: Run) -> str:
@@ -95,7 +98,7 @@ def cancelled(pair: Pair, run: Run) -> str:
         task = asyncio.ensure_future(awaited(pair))
         timer = asyncio.get_running_loop().call_later(random.random() * QUICKLY, task.cancel)
         try:
-            await task
+            pair.took(await task)
         except OVER:
             return WOKEN
         except asyncio.CancelledError:
@@ -121,6 +124,8 @@ def interrupted(pair: Pair, run: Run) -> str:
         signal.setitimer(signal.ITIMER_REAL, 0)
     except Interrupted:
         signal.setitimer(signal.ITIMER_REAL, 0)
+    if results and results[0] is not ShutDown:
+        pair.took(results[0])
     return WOKEN if results else GAVE_UP
 
 

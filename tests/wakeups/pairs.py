@@ -39,6 +39,9 @@ class Pair:
         """The same for a coroutine."""
         raise NotImplementedError
 
+    def took(self, result: Any) -> None:
+        """A waiter was let go with this, and has not reported it yet."""
+
     def wake(self) -> None:
         raise NotImplementedError
 

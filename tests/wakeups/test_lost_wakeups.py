@@ -4,20 +4,24 @@ MANYTAIL_ROUNDS says how many rounds of each pair, shared out evenly among its k
 long run is MANYTAIL_ROUNDS=100000, `make wakeups`).
 A build with MANYTAIL_DELAYS=1 stretches the steps between which a wake-up could be lost (`make stress`).
 """
+import asyncio
 import itertools
 import os
 import random
 import signal
 import time
 from concurrent.futures import wait
+from queue import SimpleQueue
 
 import pytest
-from support.threads import DEADLINE, Hang, switching_often
+from support.threads import DEADLINE, Hang, Threads, switching_often
 
+from manytail import Consumer, EntryQueue
 from manytail.executor import KeyedExecutor
 
 from . import duel as duels
-from .duel import QUICKLY, duel
+from .duel import QUICKLY, Interrupted, awaited, duel, expect
+from .entry_pairs import ENTRY_PAIRS
 from .pairs import PAIRS, Get
 from .pubsub_pairs import PUBSUB_PAIRS
 from .toys import LosesWakeUps
@@ -41,7 +45,7 @@ def waiters(pair):
 
 
 def fights():
-    for name, pair in {**PAIRS, **PUBSUB_PAIRS}.items():
+    for name, pair in {**PAIRS, **PUBSUB_PAIRS, **ENTRY_PAIRS}.items():
         for patient, restless in waiters(pair):
             rounds = -(-ROUNDS // len(waiters(pair)))
             yield pytest.param(pair, patient, restless, rounds, id=f"{name}: {patient}, {restless}")
@@ -80,6 +84,75 @@ def test_no_call_is_left_lying_while_workers_sleep(what_frees_it):
             assert len(done) == len(calls), "a call was left lying"
             if random.random() < 0.5:
                 time.sleep(random.random() * QUICKLY)      # not to wait for anything: so that workers are seen in every state
+
+
+@pytest.mark.parametrize("what_frees_it", ["put", "release", "ack", "resume", "due"])
+def test_no_entry_is_left_lying_while_a_listener_sleeps(what_frees_it):
+    """Push: a listener over two queues waits for one entry, which comes when it has just gone to wait, is about to, or has not yet."""
+    queues, called = [EntryQueue("a"), EntryQueue("b")], SimpleQueue()
+    with KeyedExecutor(2) as executor, Consumer(prefetch=1) as consumer:
+        for queue in queues:
+            consumer.subscribe(queue)
+        consumer.listen(called.put, executor=executor)
+        random.choice(queues).put(1)
+        entry = expect(called, "called the listener")
+        for _ in range(ROUNDS // 2):
+            queue = random.choice(queues)
+            if what_frees_it == "put":
+                assert entry.ack()
+                queue.put(1)
+            elif what_frees_it == "release":
+                assert entry.release()
+            elif what_frees_it == "ack":
+                queue.put(1)
+                assert entry.ack()
+            elif what_frees_it == "resume":
+                consumer.suspend()
+                assert entry.ack()
+                queue.put(1)
+                consumer.resume()
+            else:
+                assert entry.release(delay=random.random() * QUICKLY)
+            entry = expect(called, "called the listener")
+            if random.random() < 0.5:
+                time.sleep(random.random() * QUICKLY)      # not to wait for anything: so that the listener is seen in every state
+        assert entry.ack()
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timers on this platform")
+@pytest.mark.parametrize("name", ["get/put", "put/get", "get/publish", "publish/get", "entry get/put", "entry get/put immediate", "entry put/ack",
+                                  "consumer get/put"])
+def test_a_wake_up_goes_on_to_a_coroutine_when_a_signal_handler_raises(name):
+    """The handler itself wakes the thread that it interrupts, and raises: the coroutine behind it has its wake-up, the thread the exception."""
+    one = {**PAIRS, **PUBSUB_PAIRS, **ENTRY_PAIRS}[name]()
+    one.begin()
+    waits, woken = SimpleQueue(), SimpleQueue()
+
+    async def behind():
+        task = asyncio.ensure_future(awaited(one))
+        await asyncio.sleep(0)      # it runs until it waits
+        waits.put(None)
+        one.took(await task)
+        woken.put(None)
+
+    def handler(number, frame):
+        threads.start(asyncio.run, behind())
+        expect(waits, "began to wait")
+        one.wake()
+        raise Interrupted
+
+    with Threads() as threads:
+        before = signal.signal(signal.SIGALRM, handler)
+        try:
+            waiting = one.waiting()
+            signal.setitimer(signal.ITIMER_REAL, 0.02)
+            with pytest.raises(Interrupted):
+                waiting()
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        expect(woken, "was let go")
+    one.end()
+    one.close()
 
 
 def test_a_lost_wake_up_is_seen(monkeypatch):
