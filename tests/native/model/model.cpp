@@ -545,5 +545,9 @@ int main(int argc, char **argv) {
     EXPLORE(pubsub_run);
     EXPLORE(pubsub_bound);
     EXPLORE(pubsub_late_joiner);
+    EXPLORE(pubsub_rejoin);
+    EXPLORE(pubsub_sole_oldest);
+    EXPLORE(pubsub_sole_join);
+    EXPLORE(pubsub_sole_left);
     return bad != 0;
 }

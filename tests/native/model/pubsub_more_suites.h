@@ -1,26 +1,94 @@
-/* More of pubsub.h in the model checker: joining at the oldest message, runs, and the bound. Included after pubsub_suites.h. */
+/* More of pubsub.h in the model checker: joining at the oldest message, runs, the bound, and the only subscriber. Included after pubsub_suites.h. */
 #ifndef PUBSUB_MORE_SUITES_H
 #define PUBSUB_MORE_SUITES_H
 
 /* Somebody joins at the oldest while the oldest are taken and let go: it gets a run up to the end, whatever is left of it. */
-struct pubsub_oldest : pubsub_suite<pubsub_oldest, 2> {
+template <typename suite> struct pubsub_joining_oldest : pubsub_suite<suite, 2> {
     void before() {
-        begin(8);
-        for (int i = 8; i < 11; i++) RL_ASSERT(publish(i) == i);
+        this->begin(8);
+        for (int i = 8; i < 11; i++) RL_ASSERT(this->publish(i) == i);
     }
     void thread(unsigned index) {
         if (index == 0) {
-            for (int i = 8; i < 11; i++) RL_ASSERT(take(first) == i);
+            for (int i = 8; i < 11; i++) RL_ASSERT(this->take(this->first) == i);
         } else {
-            mt_subscriber *s = mt_pubsub_new_record(&q);
-            int at = (int)join(s, MT_START_OLDEST), got;
+            mt_subscriber *s = mt_pubsub_new_record(&this->q);
+            int at = (int)this->join(s, MT_START_OLDEST), got;
             RL_ASSERT(at >= 8 && at <= 11);
-            for (; (got = take(s)) >= 0; at++) RL_ASSERT(got == at);
+            for (; (got = this->take(s)) >= 0; at++) RL_ASSERT(got == at);
             RL_ASSERT(at == 11 && got == -1 - MT_EMPTY);
-            leave(s);
+            this->leave(s);
         }
     }
-    void after() { end(); }
+    void after() { this->end(); }
+};
+
+struct pubsub_oldest : pubsub_joining_oldest<pubsub_oldest> {};
+
+/* The same, and beside publishers, when who takes may be the only subscriber and lets go by itself (mt_subscriber_take_sole). */
+struct pubsub_sole_oldest : pubsub_joining_oldest<pubsub_sole_oldest> {
+    static const bool sole = true;
+};
+struct pubsub_sole_join : pubsub_joining<pubsub_sole_join, 1> {
+    static const bool sole = true;
+};
+
+/* The second subscriber takes and leaves; the first one finds at some moment that it is alone. */
+struct pubsub_sole_left : pubsub_suite<pubsub_sole_left, 2> {
+    static const unsigned bound = 3;
+    static const bool sole = true;
+    mt_subscriber *second;
+    void before() {
+        begin(1);
+        second = mt_pubsub_new_record(&q);
+        join(second);
+        for (int i = 1; i < 3; i++) RL_ASSERT(publish(i) == i);
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            for (int i = 1; i < 3; i++) RL_ASSERT(take(first) == i);
+        } else {
+            RL_ASSERT(take(second) == 1);
+            leave(second);
+        }
+    }
+    void after() {
+        RL_ASSERT(messages[1].gone == 1 && messages[2].gone == 1);
+        end();
+    }
+};
+
+/* One trims, and looks at a free record before at the cursor of one that has not taken yet; meanwhile somebody joins there at the oldest message, then
+ * that one moves on: the trimmer must look again. */
+struct pubsub_rejoin : pubsub_suite<pubsub_rejoin, 3> {
+    mt_subscriber *second;
+    void before() {
+        begin(1);
+        mt_subscriber *between = mt_pubsub_new_record(&q);
+        second = mt_pubsub_new_record(&q); /* the records are looked at in this order: second, between, first */
+        join(second);
+        join(between);
+        leave(between);
+        mt_pubsub_free_record(between);
+        mt_store_relaxed_uptr(&q.blocker, (uintptr_t)second);
+        RL_ASSERT(publish(1) == 1);
+    }
+    void thread(unsigned index) {
+        if (index < 2) {
+            RL_ASSERT(take(index ? second : first) == 1);
+            return;
+        }
+        mt_subscriber *s = mt_pubsub_new_record(&q);
+        int at = (int)join(s, MT_START_OLDEST), got;
+        RL_ASSERT(at == 1 || at == 2);
+        for (; (got = take(s)) >= 0; at++) RL_ASSERT(got == at);
+        RL_ASSERT(at == 2);
+        leave(s);
+    }
+    void after() {
+        leave(second);
+        end();
+    }
 };
 
 /* A run meets single messages, where a chunk ends or before: its own follow one another. */
