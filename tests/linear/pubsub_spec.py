@@ -7,12 +7,8 @@ Not at one instant, and named step by step: publish_many into a bounded queue (o
 (each subscriber that is at the bound is moved, then the message goes in: a take in between may make room that was made already, another
 publisher may use it up, so that they are moved again, and a shutdown may come before the message); shutdown (publishers are told, then
 subscribers, then, immediate=True, each one's rest is given up). A get_many may return fewer messages than are there, never none.
-
-Without the GIL what all have taken is forgotten by one thread at a time, which may be slow: meanwhile a publisher is told Full, and a new subscriber
-begins with a message, because of ones that nobody expects any more. `lagging` allows that.
 """
 
-import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -56,7 +52,6 @@ class PubSubSpec:
         self.initial = State(tuple(Reader(name) for name in readers))
         self.names = (*readers, *later)
         self.maxsize, self.slow = maxsize, slow
-        self.lagging = not getattr(sys, "_is_gil_enabled", lambda: True)()
 
     def steps(self, call: Call) -> Sequence[Any]:
         if call.name == "publish":
@@ -100,8 +95,6 @@ class PubSubSpec:
             return () if state.shut or full else (state._replace(log=(*state.log, *step[1])),)
         if state.shut or full:
             return (state,) if step[1] == (SHUT if state.shut else FULL) else ()
-        if self.lagging and step[1] == FULL and 0 < self.maxsize <= state.end and state.readers:
-            return (state,)
         return (state._replace(log=(*state.log, call.args[0])),) if step[1] == state.end else ()
 
     def _moved(self, state: State, name: str, n: int) -> Iterable[State]:
@@ -137,12 +130,12 @@ class PubSubSpec:
 
     # ---------------------------------------------------------------- coming and going
     def _subscribe(self, state: State, result: Any, name: str, start: Any) -> Iterable[State]:
-        for oldest in range(0 if self.lagging else state.oldest, state.oldest + 1):
-            at = {"next": state.end, "oldest": oldest}.get(start, start)
-            if oldest <= at <= state.end and result is None:
-                yield state._replace(readers=(*state.readers, Reader(name, at)))
-            elif not oldest <= at <= state.end and result is not None:
-                yield state
+        at = {"next": state.end, "oldest": state.oldest}.get(start, start)
+        retained = state.oldest <= at <= state.end
+        if retained and result is None:
+            yield state._replace(readers=(*state.readers, Reader(name, at)))
+        elif not retained and result is not None:
+            yield state
 
     def _close(self, state: State, result: Any, name: str) -> State | None:
         return state.with_reader(state.reader(name)._replace(closed=True))
