@@ -66,15 +66,21 @@ cdef class Subscription:
     cdef object origin
     cdef Credit credit          # shared with the other subscriptions of a Consumer, or None
     cdef bint open
+    cdef bint quiet
     cdef object __weakref__
 
     def __del__(self):
         if self.open and not self.s.closed:
             try:
-                PyErr_ResourceWarning(self, 1, "unclosed subscription to queue %R: it releases the %zd entries that it holds",
-                                      <PyObject *>self.queue_.name_, <Py_ssize_t>self.s.nheld)
+                if not self.quiet:
+                    PyErr_ResourceWarning(self, 1, "unclosed subscription to queue %R: it releases the %zd entries that it holds",
+                                          <PyObject *>self.queue_.name_, <Py_ssize_t>self.s.nheld)
             finally:
                 self.close()
+
+    def _may_be_forgotten(self):
+        """For one whose queue nobody else has: collected unclosed, it closes itself without a warning."""
+        self.quiet = True
 
     __class_getitem__ = classmethod(GenericAlias)
 

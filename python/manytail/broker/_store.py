@@ -23,6 +23,7 @@ class Store:
         self._queue: EntryQueue[Parcel] = PriorityEntryQueue(levels=levels, mapping="direct") if levels else EntryQueue()
         self._put: Any = self._queue.put
         self._subscription = self._queue.subscribe()
+        self._subscription._may_be_forgotten()  # of a broker that nobody closed and nobody has any more
         self._get: Any = self._subscription.get
 
     def append(self, parcel: Parcel) -> None:
@@ -41,8 +42,4 @@ class Store:
 
     def close(self) -> None:
         """The queue is deleted. Entries that are still away have nowhere to come back to."""
-        self._subscription.close()
-
-    def __del__(self) -> None:
-        """Of a broker that nobody closed and nobody has any more: no reader of this queue is left to warn."""
         self._subscription.close()
