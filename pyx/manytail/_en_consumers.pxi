@@ -550,6 +550,7 @@ class _Listener:
         self.idle.set()
         self.stopped = False
         self.thread = None
+        self.again = False              # a turn began while another ran
         self.gate = None
         self.found = None               # the entry of the next turn
 
@@ -568,7 +569,10 @@ class _Listener:
 
     def turn(self):
         with self.lock:
-            if self.stopped or self.thread is not None:
+            if self.stopped:
+                return
+            if self.thread is not None:
+                self.again = True       # the gate that the running turn has just armed is open already
                 return
             self.thread = threading.get_ident()
             self.idle.clear()
@@ -580,8 +584,9 @@ class _Listener:
         finally:
             with self.lock:
                 self.thread = None
+                again, self.again = self.again, False
                 self.idle.set()
-        if self.found is not None:
+        if again or self.found is not None:
             self.submit()
 
     def deliver(self):
