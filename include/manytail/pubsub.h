@@ -534,9 +534,22 @@ static inline void mt_pubsub_shut(mt_pubsub *q, mt_retired **freeable) {
     *freeable = mt_epoch_unpin(&q->epoch, pin);
 }
 
-static inline int mt_pubsub_is_shut(mt_pubsub *q) {
+/* The flag comes before the end of the list, which alone says what is in: whoever is refused for the flag would know of the end before a
+ * message that still goes in. */
+static inline int mt_pubsub_is_shut(mt_pubsub *q, mt_retired **freeable) {
+    mt_pchunk *c;
+    uint32_t i;
+    int shut;
+    mt_pin *pin;
+    *freeable = NULL;
     /* pairs with: mt_xchg_seq_cst in mt_pubsub_shut */
-    return mt_load_acquire_u32(&q->shut) != 0;
+    if (!mt_load_acquire_u32(&q->shut)) return 0;
+    if (q->serial) return 1;
+    pin = mt_epoch_pin(&q->epoch);
+    c = mt_pubsub_newest(q, &i);
+    shut = mt_pubsub_slot_state(c, i) == MT_SLOT_SHUT;
+    *freeable = mt_epoch_unpin(&q->epoch, pin);
+    return shut;
 }
 
 /* -------------------------------------------------------------------------------------------------------------- take */
@@ -549,7 +562,8 @@ static inline mt_atomic_uptr *mt_subscriber_slot(mt_pubsub *q, mt_subscriber *s,
         if (MT_LIKELY(v > MT_SLOT_SEAL)) return &mt_pchunk_slots(c)[s->idx];
         next = v == MT_SLOT_SEAL ? mt_pchunk_next(c) : NULL;
         if (next == NULL) {
-            *why = v == MT_SLOT_SHUT || (q->serial && mt_pubsub_is_shut(q)) ? MT_SHUTDOWN : MT_EMPTY;
+            /* relaxed because: read only where the GIL orders it */
+            *why = v == MT_SLOT_SHUT || (q->serial && mt_load_relaxed_u32(&q->shut)) ? MT_SHUTDOWN : MT_EMPTY;
             return NULL;
         }
         s->chunk = next;

@@ -282,8 +282,16 @@ cdef void pass_on_to_putter(mt_pubsub *q) noexcept nogil:
         wake_putters(q, False)
 
 
+cdef bint is_shut(mt_pubsub *q) noexcept nogil:
+    """No message comes any more."""
+    cdef mt_retired *freeable
+    cdef bint shut = mt_pubsub_is_shut(q, &freeable)
+    mt_retired_free(freeable)
+    return shut
+
+
 cdef inline int room_status(mt_pubsub *q) noexcept nogil:
-    if mt_pubsub_is_shut(q):
+    if is_shut(q):
         return MT_SHUTDOWN
     return MT_OK if has_room(q) else MT_FULL
 

@@ -91,7 +91,7 @@ cdef extern from "manytail/pubsub.h" nogil:
     int mt_pubsub_publish_run_parallel(mt_pubsub *, const uintptr_t *items, int64_t n, int64_t *done, int64_t *held, mt_retired **)
     bint mt_pubsub_nobody(mt_pubsub *)
     void mt_pubsub_shut(mt_pubsub *, mt_retired **)
-    bint mt_pubsub_is_shut(mt_pubsub *)
+    bint mt_pubsub_is_shut(mt_pubsub *, mt_retired **)
     int mt_subscriber_take(mt_pubsub *, mt_subscriber *, uintptr_t *item)
     bint mt_subscriber_take_alone(mt_pubsub *, mt_subscriber *, uintptr_t *item)
     bint mt_subscriber_take_sole(mt_pubsub *, mt_subscriber *, uintptr_t *item, int *again)

@@ -207,7 +207,7 @@ cdef class PubSubQueue:
     cdef int make_room(self, int64_t n, int64_t deadline) noexcept:
         """At the bound: what the policy says. MT_OK: try again."""
         if self.q.slow == MT_SLOW_DROP:
-            if mt_pubsub_is_shut(self.q):
+            if is_shut(self.q):
                 return MT_SHUTDOWN          # nothing is dropped for a message that will not come
             # relaxed because: a new bound holds for calls that begin later
             drop_for(self.q, min(n, max(<int64_t>1, mt_load_relaxed_i64(&self.q.maxsize))))
@@ -335,7 +335,7 @@ cdef class PubSubQueue:
     @property
     def is_shutdown(self):
         """True from the first shutdown() on."""
-        return mt_pubsub_is_shut(self.q)
+        return is_shut(self.q)
 
     def stats(self):
         """PubSubStats: what is retained, was published, who is subscribed, how far the slowest is behind, what was dropped."""
