@@ -280,6 +280,7 @@ FLOWS = {
 }
 
 
+@pytest.mark.rss
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize("flow", FLOWS)
 def test_memory_of_a_steady_flow_does_not_grow(flow):
