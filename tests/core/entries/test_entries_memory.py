@@ -317,6 +317,7 @@ def test_dead_entries_in_the_middle_are_unlinked():
         assert kept.item is not None
 
 
+@pytest.mark.thread_unsafe(reason="starts threads of its own, and each must get a turn")
 def test_reading_handles_while_their_places_die():
     queue = EntryQueue()
     stop = threading.Event()
