@@ -212,6 +212,28 @@ def test_the_shared_timer_brings_out_held_entries(new):
     wait_until(lambda: queue.qsize() == 1)
 
 
+def test_the_timer_does_not_sleep_on_a_get_with_a_timeout():
+    """That of CPython's SimpleQueue sleeps for ever if its time is over while it begins, once in some thousand times under load. This one
+    always does."""
+    script = """
+import queue, time
+class Oversleeps(queue.SimpleQueue):
+    def get(self, block=True, timeout=None):
+        return super().get(block)
+queue.SimpleQueue = Oversleeps
+import manytail
+held = manytail.EntryQueue()
+held.put(1, delay=0.01)
+end = time.monotonic() + 20
+while not held.qsize():
+    assert time.monotonic() < end, "the timer sleeps"
+    time.sleep(0.001)
+print("done")
+"""
+    ran = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "done\n"), ran.stderr
+
+
 def test_waiters_react_within_50_ms_of_a_due_time(keep):
     """Best of several: this machine may be busy."""
     def lateness():
