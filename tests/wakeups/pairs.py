@@ -290,8 +290,28 @@ class SubmitOfAnotherLane(Submit):
         self.lane, self.other = self.other, self.lane
 
 
-class SubmitShutdown(Submit):
-    """Of the lane, or of the executor; nothing runs."""
+class SubmitCancel(Submit):
+    """Nothing runs; the call that waits is cancelled, and the one that waited for its place takes it."""
+
+    def fill(self) -> None:
+        self.lane.pause()
+        self.call = self.lane.submit(int)
+
+    def waiting(self) -> Wait:
+        return functools.partial(self.lane.submit, int)
+
+    def took(self, result: Any) -> None:
+        self.call = result
+
+    def wake(self) -> None:
+        assert self.call.cancel()
+
+    def close(self) -> None:
+        self.executor.shutdown()
+
+
+class SubmitShutdown(SubmitCancel):
+    """Of the lane, or of the executor."""
 
     wakes = "all"
     rounds = 0
@@ -304,16 +324,6 @@ class SubmitShutdown(Submit):
         self.lane = self.executor.key("a", max_pending=1)
         self.fill()
 
-    def fill(self) -> None:
-        self.lane.pause()
-        self.lane.submit(int)
-
-    def waiting(self) -> Wait:
-        return functools.partial(self.lane.submit, int)
-
-    def close(self) -> None:
-        self.executor.shutdown()
-
     def wake(self) -> None:
         (self.lane if self.rounds % 2 else self.executor).shutdown(wait=False)
 
@@ -323,5 +333,5 @@ PAIRS = {
     "get/add+put": GetAddPut, "put/get": Put, "put_front/get": PutFront, "put_many/get_many": PutManyGetMany, "put/clear": PutClear,
     "put/discard": PutDiscard, "put/maxsize": PutMaxsize, "put/remove": PutRemove, "get/shutdown": GetShutdown, "put/shutdown": PutShutdown,
     "join/task_done": Join, "join/clear": JoinClear, "join/remove": JoinRemove,
-    "submit/call ends": Submit, "submit/place elsewhere": SubmitOfAnotherLane, "submit/shutdown": SubmitShutdown,
+    "submit/call ends": Submit, "submit/cancel": SubmitCancel, "submit/place elsewhere": SubmitOfAnotherLane, "submit/shutdown": SubmitShutdown,
 }
