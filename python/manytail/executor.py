@@ -23,9 +23,10 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from concurrent.futures.thread import BrokenThreadPool
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import Any, ParamSpec, TypeVar
 
+from manytail import MultiQueue
 from manytail._workpool import UNSET, CallLane, WorkPool
 
 __all__ = ["KeyExecutor", "KeyedExecutor"]
@@ -403,14 +404,15 @@ class _AsTheyEnd:
 
     def __init__(self) -> None:
         self._futures: set[Future[Any]] = set()
-        self._done: SimpleQueue[Future[Any]] = SimpleQueue()
+        self._done: MultiQueue[None, Future[Any]] = MultiQueue()  # SimpleQueue.get may sleep past its timeout: docs/design/entryqueue.md, Time
+        self._tail = self._done.add(None)
 
     def __len__(self) -> int:
         return len(self._futures)
 
     def add(self, future: Future[Any]) -> None:
         self._futures.add(future)
-        future.add_done_callback(self._done.put)
+        future.add_done_callback(self._tail.put)
 
     def take(self, timeout: float | None) -> Any:
         try:

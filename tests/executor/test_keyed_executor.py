@@ -3,6 +3,7 @@ import gc
 import inspect
 import itertools
 import operator
+import queue
 import sys
 import threading
 import weakref
@@ -11,6 +12,7 @@ from concurrent.futures import Executor
 import pytest
 from support.threads import DEADLINE, Threads, wait_until
 
+import manytail.executor
 from manytail.executor import KeyedExecutor, KeyExecutor
 
 pytestmark = pytest.mark.thread_unsafe(reason="its fixtures and executors are for one thread; they start threads of their own")
@@ -540,6 +542,18 @@ class TestMap:
     @pytest.mark.parametrize("ordered", [True, False])
     def test_timeout_is_for_the_whole_map(self, held, which, ordered):
         results = lanes_of(held)[which].map(abs, range(3), timeout=0.01, ordered=ordered)
+        with pytest.raises(TimeoutError):
+            next(results)
+
+    def test_timeout_is_not_left_to_the_standard_librarys_queue(self, held, which, monkeypatch):
+        """The get of CPython's SimpleQueue sleeps for ever if its time is over while it begins."""
+        class Oversleeps(queue.SimpleQueue):
+            def get(self, block=True, timeout=None):
+                assert timeout is None
+                return super().get(block)
+
+        monkeypatch.setattr(manytail.executor, "SimpleQueue", Oversleeps, raising=False)
+        results = lanes_of(held)[which].map(abs, range(3), timeout=0.01, ordered=False)
         with pytest.raises(TimeoutError):
             next(results)
 
