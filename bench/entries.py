@@ -1,6 +1,6 @@
 """Rows of the entry queues: put, get and ack; threads; release far back; idle subscriptions; the orders; bytes per entry.
 
-`python bench/entries.py N` is the process that the memory row starts: bytes per entry of a queue that holds N.
+`python bench/entries.py ORDER N` is the process that the memory rows start: bytes per entry of a queue that holds N.
 """
 from __future__ import annotations
 
@@ -258,32 +258,45 @@ def sorted_puts() -> Iterator[Measure]:
 
 # ------------------------------------------------------------------------------------------------ memory
 
-def child(n: int) -> float:
+FIFO, RANDOM, ASCENDING = "fifo", "random keys", "ascending keys"
+
+
+def items_of(order: str, n: int) -> list[int | None]:
+    """What is put; made before anything is weighed."""
+    chance = random.Random(SEED)
+    return {FIFO: [None] * n, ASCENDING: [*range(n)], RANDOM: [chance.randrange(1 << 40) for _ in range(n)]}[order]
+
+
+def child(order: str, n: int) -> float:
     """Bytes per entry of a queue that holds n."""
     import psutil
 
-    from manytail import EntryQueue
+    from manytail import EntryQueue, SortedEntryQueue
 
-    entries: Any = EntryQueue()
+    entries: Any = EntryQueue() if order == FIFO else SortedEntryQueue("", key=int)
+    items = items_of(order, n)
     with entries.subscribe() as subscription:
         for _ in repeat(None, WARM):
-            entries.put(None)
+            entries.put(items[0])
             subscription.get().ack()
     gc.collect()
     process = psutil.Process()
     before = process.memory_info().rss
-    for _ in repeat(None, n):
-        entries.put(None)
+    for item in items:
+        entries.put(item)
     return (process.memory_info().rss - before) / n
 
 
-@contextmanager
-def grown() -> Iterator[Measure]:
-    def measure(n: int) -> float:
-        ran = subprocess.run([sys.executable, __file__, str(n)], check=True, capture_output=True, text=True)
-        return float(ran.stdout)
+def grown(order: str) -> Factory:
+    @contextmanager
+    def contestant() -> Iterator[Measure]:
+        def measure(n: int) -> float:
+            ran = subprocess.run([sys.executable, __file__, order, str(n)], check=True, capture_output=True, text=True)
+            return float(ran.stdout)
 
-    yield measure
+        yield measure
+
+    return contestant
 
 
 def release_row(name: str, what: str, put_between: Between) -> Row:
@@ -315,7 +328,12 @@ ROWS = [
         n=20_000, rounds=9, tiny=1_000, targets=(Target("<=", 4_000.0),),
     ),
     Row(
-        "entry-memory", "EntryQueue: bytes per entry, 1 million entries", "bytes", {"ours": grown},
+        "entry-memory", "EntryQueue: bytes per entry, 1 million entries", "bytes", {"ours": grown(FIFO)},
+        n=MILLION, rounds=3, tiny=50_000, targets=(Target("<=", 160.0),),
+    ),
+    Row(
+        "entry-sorted-memory", "SortedEntryQueue: bytes per entry, 1 million entries, int keys in random order", "bytes",
+        {"ours": grown(RANDOM), ASCENDING: grown(ASCENDING)},
         n=MILLION, rounds=3, tiny=50_000, targets=(Target("<=", 160.0),),
     ),
 ]
@@ -328,4 +346,4 @@ FREE_THREADED_ROWS = [
 ]
 
 if __name__ == "__main__":
-    print(child(int(sys.argv[1])))
+    print(child(sys.argv[1], int(sys.argv[2])))

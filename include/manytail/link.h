@@ -60,10 +60,8 @@ typedef struct mt_entry_more {
     int64_t timer;                  /* place in the timer heap + 1, 0: not there */
     void *group;                    /* its group's key record, or NULL */
     void *slot;                     /* last-value queue: its key's record, or NULL */
-    void *leaf;                     /* sorted queue: its leaf */
-    void *key;                      /* sorted queue: its key, a counted Python reference */
     const void *origin;             /* identity only; `extra` keeps it alive */
-    struct mt_entry *older, *newer; /* order of arrival, where the list's order is another */
+    struct mt_entry *older, *newer; /* order of arrival, of a sorted queue that drops the oldest */
     struct mt_entry *group_next, *group_prev;
 } mt_entry_more;
 
@@ -71,7 +69,7 @@ typedef struct mt_entry {
     mt_atomic_i64 word; /* entry_state.h */
     mt_atomic_u32 refs; /* 1 for being linked, 1 per handle, heap item, iterator */
     uint16_t level;
-    uint16_t flags;
+    uint16_t keyed;               /* it is an mt_keyed_entry */
     int64_t seq;                  /* arrival number */
     uint64_t order;               /* L1; constant, except in a sorted queue */
     struct mt_entry *next, *prev; /* itself: not linked any more */
@@ -87,20 +85,30 @@ typedef struct mt_entry {
     uint32_t reason; /* why it died */
 } mt_entry;
 
+/* An entry of a sorted queue; the others are spared the room. */
+typedef struct mt_keyed_entry {
+    mt_entry e;
+    void *key; /* a counted Python reference */
+} mt_keyed_entry;
+
 typedef struct {
     mt_entry *first, *last;
     mt_stand *end;
 } mt_list;
 
 /* ------------------------------------------------------------------------------------------------------ entries */
-static inline mt_entry *mt_entry_new(void) {
-    mt_entry *e = (mt_entry *)malloc(sizeof(mt_entry));
+static inline mt_entry *mt_entry_new(int keyed) {
+    size_t size = keyed ? sizeof(mt_keyed_entry) : sizeof(mt_entry);
+    mt_entry *e = (mt_entry *)malloc(size);
     if (e == NULL) return NULL;
-    memset((void *)e, 0, sizeof(mt_entry));
+    memset((void *)e, 0, size);
+    e->keyed = keyed != 0;
     /* relaxed because: nobody else has it yet */
     mt_store_relaxed_u32(&e->refs, 1);
     return e;
 }
+/* Of a keyed entry. */
+static inline void **mt_entry_key(mt_entry *e) { return &((mt_keyed_entry *)(void *)e)->key; }
 static inline void mt_entry_keep(mt_entry *e) {
     /* relaxed because: the caller has a reference, or the lock under which the list has one */
     mt_fetch_add_relaxed_u32(&e->refs, 1);

@@ -453,6 +453,8 @@ cdef inline void ordered_bury(core *q, entry *e, uint32_t reason, debts *d) noex
     cdef mt_list *place = &q.lists[e.level]
     if unlikely(e.more != NULL):
         ordered_bury_more(q, e, d)
+    if unlikely(e.keyed):
+        leaf_remove(q, e)
     mt_list_unlink(place, e)
     if place.first == NULL and q.nlevels > 1:
         q.ready[e.level >> 6] &= ~(<uint64_t>1 << (e.level & 63))
@@ -485,8 +487,6 @@ cdef void ordered_bury_more(core *q, entry *e, debts *d) noexcept nogil:
     if m.group != NULL:
         ordered_unpin(&q.group_keys, <keyrec *>m.group, d)
         m.group = NULL
-    if m.leaf != NULL:
-        leaf_remove(q, e)
 
 
 cdef inline void count_death(core *q, uint32_t reason) noexcept nogil:

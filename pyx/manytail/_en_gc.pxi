@@ -18,8 +18,8 @@ cdef int visit_entry(entry *e, visitproc visit, void *arg) noexcept:
     cdef int r = mt_visit_one(e.item, visit, arg)
     if r == 0:
         r = mt_visit_one(e.extra, visit, arg)
-    if r == 0 and e.more != NULL:
-        r = mt_visit_one(e.more.key, visit, arg)
+    if r == 0 and e.keyed:
+        r = mt_visit_one(mt_entry_key(e)[0], visit, arg)
     return r
 
 

@@ -49,9 +49,9 @@ cdef class LastValueQueue(EntryQueue):
 
 
 # ----------------------------------------------------------------------------------------------------------------- sorted
-# An index over the sorted list: leaves of up to LEAF entries with their keys, and an array of leaves. A put looks for its place by binary
-# search; each comparison runs without the order lock, on a counted key. What it has learnt is two orders, lo and hi, between which the
-# entry belongs: true for ever, because entries keep their relative order, unless orders are dealt out anew (`sort_epoch`).
+# An index over the sorted list: leaves of up to LEAF entries, and an array of leaves. A put looks for its place by binary search; each
+# comparison runs without the order lock, on a counted key. What it has learnt is two orders, lo and hi, between which the entry belongs:
+# true for ever, because entries keep their relative order, unless orders are dealt out anew (`sort_epoch`).
 
 cdef class SortedEntryQueue(EntryQueue):
     """Ascending by key, equal keys in arrival order, O(log n).
@@ -65,45 +65,48 @@ cdef class SortedEntryQueue(EntryQueue):
             raise TypeError(f"key={key!r}: expected a callable of an item")
         self.key = key
         self.plain = False
-        self.q.arrivals = True
+        self.q.keyed = True
+        self.q.arrivals = self.q.overflow == OVERFLOW_DROP
 
     cdef int prepare(self, entry *e, object item) except -1:
         """Find between which orders e belongs."""
         cdef core *q = self.q
-        cdef more *m = need_more(e)
+        cdef void **own = mt_entry_key(e)
         cdef PyObject *probe
         cdef search_range r
         cdef bint less
-        if m.key == NULL:
+        if q.arrivals:
+            need_more(e)
+        if own[0] == NULL:
             key = self.key(item)
             Py_INCREF(key)
-            m.key = <void *>key
+            own[0] = <void *>key
         lock_order(q)
         range_all(q, &r)
         while sorted_probe(q, &r, &probe):
             unlock_order(q)
             try:
-                less = <object>m.key < <object>probe
+                less = <object>own[0] < <object>probe
             finally:
                 Py_DECREF_raw(probe)
             lock_order(q)
             sorted_narrow(q, &r, less)
-        m.group_next = <entry *>r.lo    # what was found out is kept where other things will be once it is linked
+        e.next = <entry *>r.lo          # what was found out is kept where other things will be once it is linked
         e.order = r.hi
-        m.timer = <int64_t>r.epoch
-        m.leaf = <void *>r.version
-        m.older = <entry *>r.from_leaf
-        m.newer = <entry *>r.from_slot
+        e.prev = <entry *>r.epoch
+        e.held_next = <entry *>r.version
+        e.held_prev = <entry *>r.from_leaf
+        e.owner = <void *>r.from_slot
         unlock_order(q)
         return 0
 
     cdef int place(self, entry *e, debts *d) noexcept nogil:
         cdef core *q = self.q
-        cdef uint64_t lo = <uint64_t>e.more.group_next
-        if <uint64_t>e.more.timer != q.sort_epoch:
+        cdef uint64_t lo = <uint64_t>e.next
+        if <uint64_t>e.prev != q.sort_epoch:
             return MT_EMPTY
-        if <uint64_t>e.more.leaf == q.sort_version:
-            return sorted_link(q, e, lo, e.order, <int64_t>e.more.older, <int64_t>e.more.newer)
+        if <uint64_t>e.held_next == q.sort_version:
+            return sorted_link(q, e, lo, e.order, <int64_t>e.held_prev, <int64_t>e.owner)
         return sorted_relink(q, e, lo, e.order)
 
 
@@ -112,6 +115,16 @@ cdef extern from *:
     #define MT_LAST_ORDER UINT64_MAX
     """
     const uint64_t LAST_ORDER "MT_LAST_ORDER"
+
+
+cdef inline PyObject *key_of(entry *e) noexcept nogil:
+    return <PyObject *>mt_entry_key(e)[0]
+
+
+cdef inline void prefetch_key(leaf *it, int64_t slot) noexcept nogil:
+    if slot < it.n:
+        __builtin_prefetch(mt_entry_key(it.at[slot]))
+        __builtin_prefetch(&it.at[slot].order)
 
 
 cdef int64_t leaf_of(core *q, uint64_t order) noexcept nogil:
@@ -180,8 +193,10 @@ cdef inline bint sorted_probe(core *q, search_range *r, PyObject **probe) noexce
         if r.from_slot >= r.to_slot:
             return False
         m = (r.from_slot + r.to_slot) // 2
+        prefetch_key(it, (r.from_slot + m) // 2)        # while this comparison runs, one of the two that may be next comes near
+        prefetch_key(it, (m + 1 + r.to_slot) // 2)
         r.probed = it.at[m].order
-        probe[0] = it.keys[m]
+        probe[0] = key_of(it.at[m])
     Py_INCREF_raw(probe[0])
     return True
 
@@ -230,16 +245,17 @@ cdef int sorted_link(core *q, entry *e, uint64_t lo, uint64_t hi, int64_t i, int
     cdef uint64_t order = order_between(lo, hi)
     if slot > 0:
         after = q.leaves[i].it.at[slot - 1].next
-    if not index_insert(q, e, order, i, slot):
+    i = index_insert(q, e, order, i, slot)
+    if i < 0:
         return MT_NOMEM
-    e.more.timer = 0
-    e.more.group_next = NULL
+    e.held_next = e.held_prev = NULL
+    e.owner = NULL
     e.seq = q.nseq
     q.nseq += 1
     e.order = order
     mt_list_insert(q.lists, e, after)
     if unlikely(order == 0):
-        deal_orders(q, e)
+        deal_orders(q, i)
     sorted_show(q, e)
     return MT_OK
 
@@ -262,15 +278,13 @@ cdef extern from *:
     const uint64_t ORDER_GAP "MT_ORDER_GAP"
 
 
-cdef void deal_orders(core *q, entry *e) noexcept nogil:
-    """e found no order between its neighbours: deal out those of its leaf anew, evenly, or of as many leaves around it as it takes to have
-    some to spare. At the very end half of what there is stays free, for appends. Searches that are under way begin again."""
-    cdef int64_t i = 0, n = 0, first = 0, last = 0, reach = 0
+cdef void deal_orders(core *q, int64_t i) noexcept nogil:
+    """An entry of leaf i found no order between its neighbours: deal out those of its leaf anew, evenly, or of as many leaves around it as it
+    takes to have some to spare. At the very end half of what there is stays free, for appends. Searches that are under way begin again."""
+    cdef int64_t n = 0, first = 0, last = 0, reach = 0
     cdef uint64_t lo = 0, hi = 0
     cdef leaf *before
     cdef sub *s = q.owners
-    while q.leaves[i].it != e.more.leaf:
-        i += 1
     while True:
         first, last = max(0, i - reach), min(q.nleaves - 1, i + reach)
         lo = 0
@@ -319,7 +333,7 @@ cdef void deal_evenly(entry *e, int64_t n, uint64_t lo, uint64_t gap) noexcept n
 cdef void sorted_show(core *q, entry *e) noexcept nogil:
     """Pointers that are past e's place have to come back for it. Those that stood on what follows it stand on e already."""
     cdef sub *s = q.owners
-    if e.more.due:
+    if e.more != NULL and e.more.due:
         return
     cursor_again(q, &q.shared, e)
     while s != NULL:
@@ -328,37 +342,89 @@ cdef void sorted_show(core *q, entry *e) noexcept nogil:
         s = s.own_next
 
 
-cdef bint index_insert(core *q, entry *e, uint64_t order, int64_t i, int64_t slot) noexcept nogil:
-    """Into leaf i at that slot; a full leaf is split. False: no memory, nothing changed."""
+# ------------------------------------------------------------------------------------------------------- the index of leaves
+cdef int64_t index_insert(core *q, entry *e, uint64_t order, int64_t i, int64_t slot) noexcept nogil:
+    """Into leaf i at that slot; a full leaf shares with a neighbour or is split. Which leaf it is in; -1: no memory, nothing changed."""
     cdef leaf *it
-    cdef int64_t half
-    if q.nleaves == 0 and not index_add(q, 0, NULL, 0):
-        return False
+    if q.nleaves == 0 and not index_add(q, 0):
+        return -1
+    if q.leaves[i].it.n == LEAF and not index_make_room(q, &i, &slot):
+        return -1
     it = q.leaves[i].it
-    if it.n == LEAF:
-        # Appending at the very end is what most orders see most: leave full leaves behind then.
-        half = LEAF - 1 if i == q.nleaves - 1 and slot == LEAF else LEAF // 2
-        if not index_add(q, i + 1, it, half):
-            return False
-        if slot > half:
-            slot -= half
-            i += 1
-            it = q.leaves[i].it
     memmove(&it.at[slot + 1], &it.at[slot], (it.n - slot) * sizeof(entry *))
-    memmove(&it.keys[slot + 1], &it.keys[slot], (it.n - slot) * sizeof(PyObject *))
     it.at[slot] = e
-    it.keys[slot] = <PyObject *>e.more.key
     it.n += 1
-    e.more.leaf = it
     if slot == 0:
         q.leaves[i].order = order
-        q.leaves[i].key = it.keys[0]
+        q.leaves[i].key = key_of(e)
     q.sort_version += 1
+    return i
+
+
+cdef bint index_make_room(core *q, int64_t *i, int64_t *slot) noexcept nogil:
+    """Room in the full leaf i, for an entry at that slot; both are told anew. False: no memory, nothing changed."""
+    cdef int64_t n = 0, left = LEAF, right = LEAF
+    if i[0] > 0:
+        left = q.leaves[i[0] - 1].it.n
+    if i[0] + 1 < q.nleaves:
+        right = q.leaves[i[0] + 1].it.n
+    if left <= LEAF - LEAF_SPARE:
+        n = (LEAF - left) // 2
+        leaf_give_left(q, i[0], n)
+        if slot[0] <= n:
+            i[0] -= 1
+            slot[0] += left
+        else:
+            slot[0] -= n
+        return True
+    if right <= LEAF - LEAF_SPARE:
+        n = (LEAF - right) // 2
+    else:
+        # A run of keys that goes up or down, be it at an end or in the middle, goes on where it is: leave full leaves behind then.
+        n = 1 if slot[0] == LEAF else LEAF - 1 if slot[0] == 0 else LEAF // 2
+        if not index_add(q, i[0] + 1):
+            return False
+    leaf_give_right(q, i[0], n)
+    if slot[0] > LEAF - n:
+        i[0] += 1
+        slot[0] -= LEAF - n
     return True
 
 
-cdef bint index_add(core *q, int64_t i, leaf *split, int64_t at) noexcept nogil:
-    """A new leaf at place i, with what `split` has from slot `at` on. False: no memory, nothing changed."""
+cdef void leaf_give_right(core *q, int64_t i, int64_t n) noexcept nogil:
+    """The last n entries of a leaf go to the front of the next one."""
+    cdef leaf *it = q.leaves[i].it
+    cdef leaf *to = q.leaves[i + 1].it
+    it.n -= <uint32_t>n
+    memmove(&to.at[n], to.at, to.n * sizeof(entry *))
+    memcpy(to.at, &it.at[it.n], n * sizeof(entry *))
+    to.n += <uint32_t>n
+    q.leaves[i + 1].since = min(q.leaves[i + 1].since, q.leaves[i].since if n > 1 else to.at[0].seq)
+    if it.n == 1:
+        q.leaves[i].since = it.at[0].seq        # so that no leaf of a run has it from the one before
+    shelf_label(&q.leaves[i + 1])
+
+
+cdef void leaf_give_left(core *q, int64_t i, int64_t n) noexcept nogil:
+    """The first n entries of a leaf go to the end of the one before."""
+    cdef leaf *it = q.leaves[i].it
+    cdef leaf *to = q.leaves[i - 1].it
+    memcpy(&to.at[to.n], it.at, n * sizeof(entry *))
+    to.n += <uint32_t>n
+    it.n -= <uint32_t>n
+    memmove(it.at, &it.at[n], it.n * sizeof(entry *))
+    q.leaves[i - 1].since = min(q.leaves[i - 1].since, q.leaves[i].since)
+    shelf_label(&q.leaves[i])
+
+
+cdef inline void shelf_label(shelf *s) noexcept nogil:
+    """Its leaf has another first entry."""
+    s.order = s.it.at[0].order
+    s.key = key_of(s.it.at[0])
+
+
+cdef bint index_add(core *q, int64_t i) noexcept nogil:
+    """An empty leaf at place i, for what is put next or was put before. False: no memory, nothing changed."""
     cdef leaf *it = <leaf *>malloc(sizeof(leaf))
     if it == NULL or not index_room(q):
         free(it)
@@ -366,22 +432,9 @@ cdef bint index_add(core *q, int64_t i, leaf *split, int64_t at) noexcept nogil:
     it.n = 0
     memmove(&q.leaves[i + 1], &q.leaves[i], (q.nleaves - i) * sizeof(shelf))
     q.leaves[i].it = it
+    q.leaves[i].since = q.nseq
     q.nleaves += 1
-    if split != NULL:
-        it.n = split.n - <uint32_t>at
-        memcpy(it.at, &split.at[at], it.n * sizeof(entry *))
-        memcpy(it.keys, &split.keys[at], it.n * sizeof(PyObject *))
-        split.n = <uint32_t>at
-        leaves_point(it)
-        q.leaves[i].order = it.at[0].order
-        q.leaves[i].key = it.keys[0]
     return True
-
-
-cdef void leaves_point(leaf *it) noexcept nogil:
-    cdef uint32_t i
-    for i in range(it.n):
-        it.at[i].more.leaf = it
 
 
 cdef bint index_room(core *q) noexcept nogil:
@@ -398,10 +451,9 @@ cdef bint index_room(core *q) noexcept nogil:
 
 cdef void leaf_remove(core *q, entry *e) noexcept nogil:
     """Take a dead entry out of the index; its key goes with its item."""
-    cdef leaf *it = <leaf *>e.more.leaf
-    cdef int64_t slot = slots_up_to(it, e.order) - 1, i = -1
-    if slot == 0:
-        i = leaf_of(q, e.order)
+    cdef int64_t i = leaf_of(q, e.order)
+    cdef leaf *it = q.leaves[i].it
+    cdef int64_t slot = slots_up_to(it, e.order) - 1
     it.n -= 1
     if it.n == 0:
         memmove(&q.leaves[i], &q.leaves[i + 1], (q.nleaves - i - 1) * sizeof(shelf))
@@ -409,9 +461,35 @@ cdef void leaf_remove(core *q, entry *e) noexcept nogil:
         free(it)
     else:
         memmove(&it.at[slot], &it.at[slot + 1], (it.n - slot) * sizeof(entry *))
-        memmove(&it.keys[slot], &it.keys[slot + 1], (it.n - slot) * sizeof(PyObject *))
         if slot == 0:
-            q.leaves[i].order = it.at[0].order
-            q.leaves[i].key = it.keys[0]
-    e.more.leaf = NULL
+            shelf_label(&q.leaves[i])
     q.sort_version += 1
+
+
+# ----------------------------------------------------------------------------------------------------- who arrived first
+cdef entry *sorted_oldest(core *q) noexcept nogil:
+    """The entry that arrived first, of a queue that is not empty. Looks at every leaf's `since`, and into the leaves where that may be too
+    small, because entries have left: once for each leaf that entries have left or were moved to."""
+    cdef entry *oldest
+    cdef entry *e
+    cdef int64_t i, first = 0
+    for i in range(1, q.nleaves):
+        if q.leaves[i].since < q.leaves[first].since:
+            first = i
+    oldest = shelf_oldest(&q.leaves[first])
+    for i in range(q.nleaves):
+        if q.leaves[i].since < oldest.seq:
+            e = shelf_oldest(&q.leaves[i])
+            if e.seq < oldest.seq:
+                oldest = e
+    return oldest
+
+
+cdef entry *shelf_oldest(shelf *s) noexcept nogil:
+    cdef entry *oldest = s.it.at[0]
+    cdef uint32_t i
+    for i in range(1, s.it.n):
+        if s.it.at[i].seq < oldest.seq:
+            oldest = s.it.at[i]
+    s.since = oldest.seq
+    return oldest

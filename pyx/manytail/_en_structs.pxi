@@ -45,8 +45,6 @@ cdef extern from "manytail/link.h" nogil:
         int64_t expires, due, timer
         void *group
         void *slot
-        void *leaf
-        void *key
         const void *origin
         entry *older
         entry *newer
@@ -56,7 +54,7 @@ cdef extern from "manytail/link.h" nogil:
         mt_atomic_i64 word
         mt_atomic_u32 refs
         uint16_t level
-        uint16_t flags
+        uint16_t keyed
         int64_t seq
         uint64_t order
         entry *next
@@ -85,7 +83,8 @@ cdef extern from "manytail/link.h" nogil:
     ctypedef struct mt_timers:
         mt_timer *items
         int64_t n
-    entry *mt_entry_new()
+    entry *mt_entry_new(bint keyed)
+    void **mt_entry_key(entry *)
     void mt_entry_keep(entry *)
     void mt_entry_drop(entry *)
     bint mt_entry_linked(entry *)
@@ -133,16 +132,17 @@ cdef struct keytab:
 
 cdef enum:
     LEAF = 256
+    LEAF_SPARE = 64             # what a leaf must have free to take some of a full neighbour's
 
 cdef struct leaf:               # a run of a sorted queue's entries
     uint32_t n
     entry *at[256]
-    PyObject *keys[256]         # borrowed from the entries
 
 cdef struct shelf:              # a leaf with what a search asks of it, side by side in one array
     leaf *it
     uint64_t order              # of its first entry
-    PyObject *key               # of its first entry
+    PyObject *key               # of its first entry, borrowed from it
+    int64_t since               # none of its entries has a smaller `seq`
 
 cdef struct search_range:
     uint64_t lo, hi             # the place is between these orders
@@ -265,6 +265,7 @@ cdef struct core:
     int groups
     keytab group_keys
     keytab slot_keys
+    bint keyed                  # sorted: its entries have keys and are in an index
     bint arrivals               # keeps the order of arrival beside the order
     entry *oldest
     entry *newest

@@ -2,7 +2,7 @@
 
 Algorithm: the strictly ordered queue of Qpid (entry states, one list per order, a pointer per subscription) and its consumer manager.
 include/manytail/entry_state.h has the state word, link.h the order and the positions on it, _en_core.pxi what happens to an entry,
-_en_keys.pxi groups and last values, _en_sorted.pxi the sorted order, _en_time.pxi the shared timer; this file is the Python face.
+_en_keys.pxi groups and last values, _en_orders.pxi the other orders, _en_time.pxi the shared timer; this file is the Python face.
 docs/design/entryqueue.md tells the whole story.
 
 What is lock-free, what is not
@@ -91,6 +91,7 @@ cdef extern from *:
 
 cdef extern from * nogil:
     int __builtin_ctzll(unsigned long long)
+    void __builtin_prefetch(const void *)
 
 include "_en_core.pxi"
 include "_en_keys.pxi"
@@ -550,7 +551,7 @@ cdef class EntryQueue:
 
     cdef entry *make(self, item, headers, priority, ttl, delay, group, origin) except NULL:
         """An entry that nobody has seen yet, with a reference of its own to all it names."""
-        cdef entry *e = mt_entry_new()
+        cdef entry *e = mt_entry_new(self.q.keyed)
         if e == NULL:
             raise MemoryError
         Py_INCREF(item)
@@ -982,7 +983,7 @@ cdef class EntryQueue:
     cdef int put_dead(self, item, headers, priority, group) except -1:
         """A put that never waits and has no ttl or delay."""
         cdef debts d
-        cdef entry *e = mt_entry_new()
+        cdef entry *e = mt_entry_new(self.q.keyed)
         cdef int r = MT_EMPTY
         if e == NULL:
             raise MemoryError
@@ -1321,9 +1322,9 @@ cdef inline void release_entry(entry *e) noexcept:
     cdef PyObject *item = <PyObject *>e.item
     cdef PyObject *extra = <PyObject *>e.extra
     cdef PyObject *key = NULL
-    if e.more != NULL and e.more.key != NULL:
-        key = <PyObject *>e.more.key
-        e.more.key = NULL
+    if unlikely(e.keyed):
+        key = <PyObject *>mt_entry_key(e)[0]
+        mt_entry_key(e)[0] = NULL
     mt_entry_drop(e)
     if key != NULL:
         Py_DECREF_raw(key)

@@ -26,6 +26,7 @@ ALWAYS = [
     "pubsub-publish-0", "pubsub-publish-1", "pubsub-publish-4", "pubsub-delivery-1", "pubsub-delivery-4", "pubsub-delivery-16", "pubsub-memory",
     "pubsub-join",
     "entry", "entry-release-acquired", "entry-release-available", "entry-idle", "entry-priority", "entry-sorted", "entry-memory",
+    "entry-sorted-memory",
 ]
 WHERE_POSSIBLE = [
     "original", "original-bulk", "ft-pair", "ft-1+1", "ft-2+2", "ft-2+2-tails", "ft-entry-2+2", "ft-pubsub-runs", "ft-pubsub-1+1",

@@ -1,5 +1,7 @@
 """The four orders: arrival, priority levels, sorted keys, last value per key."""
+import bisect
 import random
+import time
 from queue import Empty, Full
 
 import pytest
@@ -229,6 +231,69 @@ def test_sorted_against_a_list(keys, seed):
             out.pop(chance.randrange(len(out))).ack()
     assert items_of(subscription.get_many(len(model) + 1) if model else []) == sorted(model)
     subscription.close()
+
+
+def up_and_down(chance):
+    """Runs that go up and runs that go down, side by side, and a crowd between."""
+    for n in range(1200):
+        yield from (n, 20_000 - n, 30_000 + n, 50_000 - n, chance.randrange(20_000, 30_000))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("policy", ["block", "drop_oldest"])
+def test_sorted_with_thousands(seed, policy):
+    """The index fills, shares, splits and loses leaves; order, ties and the age of the oldest stay right all along."""
+    chance = random.Random(seed)
+    queue, model, put_at = SortedEntryQueue("q", key=lambda item: item[0], overflow=policy), [], {}
+    subscription = queue.subscribe()
+
+    def check():
+        assert items_of(queue.browse()) == sorted(model)
+        if model:
+            now, age = time.monotonic(), queue.stats().oldest_age
+            assert age >= now - put_at[min(item[1] for item in model)]
+
+    for n, key in enumerate(up_and_down(chance)):
+        queue.put((key, n))
+        put_at[n] = time.monotonic()
+        bisect.insort(model, (key, n))
+        if n % 1500 == 0:
+            check()
+    check()
+    while model:
+        got = subscription.get_many(min(len(model), 1 + chance.randrange(700)))
+        chance.shuffle(got)
+        for entry in got:
+            if chance.random() < 0.2:
+                entry.release()
+            else:
+                entry.ack()
+                del model[bisect.bisect_left(model, entry.item)]
+        check()
+    assert queue.stats().oldest_age is None
+    subscription.close()
+
+
+@pytest.mark.parametrize("gone", [(), range(100), range(260, 400), range(600, 700)], ids=["none", "first", "middle", "last"])
+def test_sorted_at_every_place_of_full_leaves(gone):
+    """A leaf has up to 256 entries; one that is full shares with one beside it that has room, or is split."""
+    rising = list(range(0, 2 * 766, 2))         # fills three leaves but for a place in the first and one in the second
+    for place in range(767):
+        queue = SortedEntryQueue("q", key=int)
+        handles = [queue.put(item) for item in [*rising, 1, 511]]
+        with queue.subscribe(selector=lambda entry: entry.seq in gone) as subscription:
+            for entry in subscription.get_many(len(gone)):
+                entry.ack()
+        left = [handle.item for handle in handles if handle.state is EntryState.AVAILABLE]
+        more = [2 * place - 1, *range(-1, 2 * 766, 16)]
+        queue.put_many(more)
+        with queue.subscribe() as subscription:
+            taken = subscription.get_many(2 * 766)
+            assert items_of(taken) == sorted(left + more)
+            assert sum(entry.ack() for entry in taken) == len(left + more)
+        assert queue.depth() == 0
+        queue.put_many([2, 1])
+        assert items_of(queue.browse()) == [1, 2]
 
 
 def test_sorted_puts_from_several_threads():
