@@ -175,6 +175,7 @@ cdef class WorkPool:
     def work(self):
         """Run calls until the pool has ended and nothing is left that could be taken."""
         cdef Call call
+        cdef bint counts = True
         cdef Worker worker = Worker.__new__(Worker)
         worker.pool = self
         here.worker = worker
@@ -182,14 +183,14 @@ cdef class WorkPool:
             while True:
                 call = self.take()
                 if call is None:
+                    counts = False
                     return
                 call.run(worker)
                 call = None
         finally:
             here.worker = None
-            lock_take(self.p.q, True)
-            self.p.workers -= self.p.workers > 0
-            unlock_take(self.p.q)
+            if counts:
+                leave_pool(&self.p, True)
 
     def serves(self):
         """Whether the calling thread is in work()."""
@@ -197,7 +198,7 @@ cdef class WorkPool:
         return worker is not None and (<Worker>worker).pool is self
 
     cdef Call take(self):
-        """The next call, waiting for one if need be; None: the pool has ended."""
+        """The next call, waiting for one if need be; None: the pool has ended, and this worker does not count any more."""
         cdef uintptr_t item = 0
         cdef int64_t era = 0
         cdef lane *ln
@@ -211,7 +212,7 @@ cdef class WorkPool:
                 mt_owned_item(<uintptr_t>ln.object)          # call.lane is the same object: the running item's reference
                 return call
             r = wait_ready(self.p.q, NEVER, True)
-            if r == MT_SHUTDOWN:
+            if r == MT_SHUTDOWN and leave_pool(&self.p, False):
                 return None
             if r == MT_NOMEM:
                 raise MemoryError

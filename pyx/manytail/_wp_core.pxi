@@ -318,6 +318,18 @@ cdef lane *take_item(pool *p, uintptr_t *item, int64_t *era) noexcept nogil:
     return ln
 
 
+cdef bint leave_pool(pool *p, bint at_once) noexcept nogil:
+    """A worker that was told of the end does not count any more. 0: there is something to take after all, and it stays. Both under one lock,
+    or a lane that is resumed in between would count on a worker that has gone. at_once: it goes whatever there is."""
+    cdef bint leaves
+    lock_take(p.q, True)
+    leaves = at_once or taken_next(p.q, True) == NULL
+    if leaves:
+        p.workers -= p.workers > 0       # in the child of a fork nobody counts
+    unlock_take(p.q)
+    return leaves
+
+
 cdef bint finish_item(pool *p, lane *ln, int64_t era) noexcept nogil:
     """What was taken has run. 1: the caller gives up the pool's reference to the lane."""
     cdef mt_waiter *wake = NULL

@@ -1,4 +1,4 @@
-"""The nogil kernels of the MultiQueue as one C file, without an interpreter and without Python objects.
+"""The nogil kernels of the MultiQueue and the work pool as one C file, without an interpreter and without Python objects.
 
 What is compiled is what ships: the very .pxi files of pyx/manytail. drive.c (sanitizers) and model/*.cpp (the model checker)
 include the C or C++ that Cython makes of this file, after a platform.h of their own has given the few PyThread calls in
@@ -21,9 +21,6 @@ from manytail._wait cimport (
 cdef unsigned long main_thread = 0
 cdef bint semaphores_miss_signals = False
 
-cdef extern from "Python.h":
-    void Py_INCREF_raw "Py_INCREF" (PyObject *) nogil
-
 cdef extern from "manytail/multiqueue.h" nogil:
     ctypedef struct mt_multiqueue:
         pass
@@ -36,6 +33,7 @@ ctypedef void (*mt_drop)(uintptr_t item, void *arg) noexcept nogil
 cdef extern from "platform.h" nogil:
     int run_signal_handlers()               # -1: one raised, by chance
     void post_loop_waiter(void *owned)
+    void Py_INCREF_raw "native_keep" (PyObject *)       # counts what the driver lets go of again
 
 
 include "_mq_structs.pxi"
@@ -43,3 +41,4 @@ include "_wait_core.pxi"
 include "_mq_core.pxi"
 include "_mq_control.pxi"
 include "_mq_capi.pxi"
+include "_wp_core.pxi"

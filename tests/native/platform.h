@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,6 +48,11 @@ static inline int run_signal_handlers(void) { return native_interrupted() ? -1 :
 static inline void post_loop_waiter(void *owned) {
     (void)owned; /* no event loops here */
     abort();
+}
+
+/* An object is its count: relaxed, because who lets go of the last one synchronises with the others. */
+static inline void native_keep(PyObject *object) {
+    atomic_fetch_add_explicit((_Atomic int64_t *)object, 1, memory_order_relaxed);
 }
 
 static inline struct timespec native_time_in(int64_t ns) {

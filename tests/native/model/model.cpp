@@ -445,6 +445,8 @@ struct removed : queue_suite<removed, 3> {
 
 #include "ready_suites.h"
 #include "entry_suites.h"
+#include "link_suites.h"
+#include "pool_suites.h"
 #include "pubsub_suites.h"
 #include "pubsub_more_suites.h"
 
@@ -532,6 +534,23 @@ int main(int argc, char **argv) {
     EXPLORE(entry_states);
     EXPLORE(entry_theft);
     EXPLORE(entry_held);
+    EXPLORE(link_order);
+    EXPLORE(link_kept);
+    EXPLORE(link_again);
+    EXPLORE(link_stolen);
+    EXPLORE(link_places);
+    EXPLORE(link_timers);
+    EXPLORE(pool_two_lanes);
+    EXPLORE(pool_one_by_one);
+    EXPLORE(pool_place);
+    EXPLORE(pool_interrupted);
+    EXPLORE(pool_withdrawn);
+    EXPLORE(pool_place_withdrawn);
+    EXPLORE(pool_paused);
+    EXPLORE(pool_idle);
+    EXPLORE(pool_ended);
+    EXPLORE(pool_refused);
+    EXPLORE(pool_blocks);
     EXPLORE(pubsub_join);
     EXPLORE(pubsub_chunks);
     EXPLORE(pubsub_publishers);

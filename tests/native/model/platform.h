@@ -44,11 +44,18 @@
 /* ---------------------------------------------------------------------------------------------------------- memory */
 enum { MODEL_FREED = 0xDD };
 
+/* Stands for the plain fields of a block when the checker looks for races; freeing it writes to both. */
+struct model_fields {
+    rl::var<int> constant; /* those that do not change once it is known to others */
+    rl::var<int> guarded;  /* those under some lock */
+};
+
 struct model_block {
     void *memory;
     size_t size;
     bool freed;
     void (*destroy)(void *); /* of one of relacy's variables; NULL: memory of the kernels */
+    model_fields *fields;    /* or NULL */
 };
 
 /* Of one schedule. Kept in plain memory: relacy watches what `new` gives. */
@@ -56,7 +63,7 @@ static model_block model_blocks[1024];
 static int model_nblocks;
 
 static void *model_add_block(size_t size, void (*destroy)(void *)) {
-    model_block b = {::malloc(size), size, false, destroy};
+    model_block b = {::malloc(size), size, false, destroy, NULL};
     RL_ASSERT(model_nblocks < 1024);
     memset(b.memory, 0, size);
     model_blocks[model_nblocks++] = b;
@@ -83,10 +90,22 @@ static model_block *model_block_of(void *p) {
 
 static void *model_malloc(size_t size) { return model_add_block(size, NULL); }
 
+static model_fields *model_watched(void *p) {
+    model_block *b = model_block_of(p);
+    RL_ASSERT(!b->freed); /* else: access to freed memory */
+    return b->fields;
+}
+
+static model_fields *model_watch(void *p) {
+    model_fields *fields = model_variable<model_fields>();
+    return model_block_of(p)->fields = fields;
+}
+
 static void model_free(void *p) {
     if (p == NULL) return;
     model_block *b = model_block_of(p);
     RL_ASSERT(!b->freed); /* else: freed twice */
+    if (b->fields != NULL) b->fields->constant($) = b->fields->guarded($) = 0;
     b->freed = true;
     memset(p, MODEL_FREED, b->size);
 }
@@ -176,5 +195,8 @@ static inline int run_signal_handlers(void) {
 }
 
 static inline void post_loop_waiter(void *) { RL_ASSERT(false); }
+
+/* An object is its count. */
+static inline void native_keep(PyObject *object) { ++*(int64_t *)object; }
 
 #endif

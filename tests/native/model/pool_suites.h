@@ -1,0 +1,392 @@
+/* The work pool (_wp_core.pxi) in the model checker: what WorkPool, Lane and Dispatcher do with it, without Python. Workers are there from the start. */
+#ifndef POOL_SUITES_H
+#define POOL_SUITES_H
+
+template <typename suite, unsigned threads> struct pool_suite : rl::test_suite<suite, threads> {
+    static const unsigned bound = 1;
+    enum { LANES = 2, ITEMS = 8 };
+    struct call {
+        rl::var<int> lane; /* its submitter writes it, its worker reads it */
+        int64_t number, position;
+        int ran, withdrawn;
+    };
+    struct lane_state {
+        rl::var<int> runs; /* which of its items ran last: the next must see it if one runs at a time */
+        int running, next;
+    };
+    struct block {
+        call calls[ITEMS];
+        lane_state lanes[LANES];
+    };
+    __pyx_t_7kernels_pool p;
+    __pyx_t_7kernels_lane lanes[LANES];
+    int64_t objects[LANES]; /* how often each lane's object is counted, native_keep() */
+    block *all;
+    bool one_by_one; /* no lane may run two items at once */
+
+    void begin(int workers, int64_t max_pending = 0, int64_t max_running = 0, int64_t lane_pending = 0) {
+        model_now = 1;
+        model_interrupts = 0;
+        memset(&__pyx_v_7kernels_registry_lock, 0, sizeof __pyx_v_7kernels_registry_lock);
+        __pyx_v_7kernels_registry_first = NULL;
+        all = model_variable<block>();
+        memset(&p, 0, sizeof p);
+        memset(lanes, 0, sizeof lanes);
+        memset(objects, 0, sizeof objects);
+        one_by_one = max_running == 1;
+        p.q = K(new_queue)(0, ATTACHED);
+        p.q->selection = MT_WEIGHTED;
+        p.max_workers = p.workers = workers;
+        p.max_pending = max_pending;
+        mt_load_relaxed_i64(&p.q->clock);
+        mt_load_relaxed_uptr(&p.q->spare);
+        for (int i = 0; i < LANES; i++) {
+            __pyx_t_7kernels_lane *ln = &lanes[i];
+            ln->p = &p;
+            ln->object = &objects[i];
+            ln->max_running = max_running;
+            ln->max_pending = lane_pending;
+            ln->s = K(new_tail)(p.q, 0, 0, 1, 1);
+            ln->s->owner = ln;
+            RL_ASSERT(K(attach_tail)(p.q, ln->s, ATTACHED) == MT_OK);
+            queue_suite<lock_three, 1>::touch(ln->s);
+            all->lanes[i].runs($) = -1;
+        }
+    }
+
+    /* All that went in ran or was taken back, and nobody counts a lane any more. */
+    void end() {
+        RL_ASSERT(p.pending == 0 && p.room_ring == NULL && p.q->getters.n == 0);
+        for (int i = 0; i < LANES; i++) {
+            RL_ASSERT(lanes[i].running == 0 && !lanes[i].kept && objects[i] == 0);
+            RL_ASSERT(lanes[i].room.n == 0 && lanes[i].idle.n == 0);
+            K(detach_tail)(p.q, lanes[i].s, ATTACHED);
+            K(drop_left_chunks)(p.q, lanes[i].s);
+            K(free_tail)(lanes[i].s, ATTACHED);
+        }
+        K(drop_queue)(p.q, ATTACHED);
+        RL_ASSERT(model_end_memory() == 0);
+    }
+
+    call *item(int i, int lane) {
+        call *c = &all->calls[i];
+        c->lane($) = lane;
+        c->ran = c->withdrawn = 0;
+        return c;
+    }
+
+    /* submit(): MT_OK, MT_SHUTDOWN or MT_INTERRUPTED. */
+    int submit(int i, int lane) {
+        __pyx_t_7kernels_lane *ln = &lanes[lane];
+        call *c = item(i, lane);
+        int start, r;
+        for (;;) {
+            r = K(put_in_lane)(&p, ln, (uintptr_t)c, 0, &c->position, &start);
+            RL_ASSERT(r != MT_OK || !start); /* there are no more workers */
+            if (r == MT_FULL)
+                r = K(wait_for_place)(&p, ln);
+            else if (r == MT_OK)
+                return r;
+            if (r == MT_SHUTDOWN) K(pass_on_place)(&p, ln);
+            if (r != MT_OK) return r;
+        }
+    }
+
+    /* cancel(): whether it was there still. */
+    bool withdraw(int i, int lane) {
+        call *c = &all->calls[i];
+        int let_go;
+        if (!K(withdraw_item)(&p, &lanes[lane], c->position, (uintptr_t)c, &let_go)) return false;
+        objects[lane] -= let_go != 0;
+        c->withdrawn++;
+        return true;
+    }
+
+    void run(int lane, uintptr_t raw) {
+        call *c = (call *)raw;
+        lane_state *l = &all->lanes[lane];
+        RL_ASSERT(c->lane($) == lane && c->ran == 0 && c->withdrawn == 0);
+        c->ran = 1;
+        if (!one_by_one) return;
+        RL_ASSERT(l->running++ == 0);
+        int before = l->runs($);
+        RL_ASSERT(before < (int)(c - all->calls)); /* in the order of their numbers: each lane has one submitter */
+        l->runs($) = (int)(c - all->calls);
+        l->running--;
+    }
+
+    /* One call, as a worker runs it; false: there is none. */
+    bool work_once() {
+        uintptr_t raw;
+        int64_t era;
+        __pyx_t_7kernels_lane *ln = K(take_item)(&p, &raw, &era);
+        if (ln == NULL) return false;
+        int lane = (int)(ln - lanes);
+        run(lane, raw);
+        objects[lane] -= 1 + (K(finish_item)(&p, ln, era) != 0);
+        return true;
+    }
+
+    /* A worker: until it has run n calls, or, n < 0, to the end of the pool. */
+    void work(int n) {
+        while (n) {
+            if (work_once()) {
+                n--;
+            } else {
+                int r = K(wait_ready)(p.q, FOREVER, DETACHED);
+                RL_ASSERT(r == MT_OK || (n < 0 && r == MT_SHUTDOWN));
+                if (r == MT_SHUTDOWN && K(leave_pool)(&p, 0)) return;
+            }
+        }
+    }
+
+    /* The workers that a pool asks for at its end: their threads are this one. */
+    void start(int64_t workers) {
+        while (workers--) work(-1);
+    }
+
+    /* add() of a Dispatcher whose executor runs each task at once: a block of one item, then the next task. */
+    void add(int i, int lane) {
+        int start;
+        RL_ASSERT(K(put_in_lane)(&p, &lanes[lane], (uintptr_t)item(i, lane), 0, &all->calls[i].position, &start) ==
+                  MT_OK);
+        while (int64_t n = K(missing_tasks)(&p)) {
+            if (n < 0) break;
+            while (n--) serve_block();
+        }
+    }
+
+    void serve_block() {
+        int64_t era;
+        uintptr_t raw;
+        __pyx_t_7kernels_lane *ln = K(begin_block)(&p, 1, 1, &era);
+        if (ln == NULL) return;
+        int lane = (int)(ln - lanes);
+        while (K(take_of_block)(&p, ln, era, &raw)) run(lane, raw);
+        objects[lane] -= 1 + (K(finish_item)(&p, ln, era) != 0);
+    }
+};
+
+/* Items of two lanes, two workers: each runs once, and nobody sleeps while there is one. */
+struct pool_two_lanes : pool_suite<pool_two_lanes, 3> {
+    void before() {
+        begin(2);
+        submit(0, 0);
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            RL_ASSERT(submit(1, 1) == MT_OK);
+            RL_ASSERT(submit(2, 0) == MT_OK);
+            start(K(end_pool)(&p, 1));
+        } else {
+            work(-1);
+        }
+    }
+    void after() { end(); }
+};
+
+/* One at a time: whoever ends an item lets the next one of its lane run, in whichever worker. */
+struct pool_one_by_one : pool_suite<pool_one_by_one, 3> {
+    void before() {
+        begin(2, 0, 1);
+        submit(0, 0);
+        submit(1, 0);
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            RL_ASSERT(submit(2, 0) == MT_OK);
+            start(K(end_pool)(&p, 1));
+        } else {
+            work(-1);
+        }
+    }
+    void after() { end(); }
+};
+
+/* One place in the pool, a submitter in each of two lanes: each place that comes free is found by one. */
+struct pool_place : pool_suite<pool_place, 3> {
+    void before() {
+        begin(1, 1);
+        submit(0, 0);
+    }
+    void thread(unsigned index) {
+        if (index == 2) {
+            work(3);
+        } else {
+            RL_ASSERT(submit(1 + (int)index, (int)index) == MT_OK);
+        }
+    }
+    void after() { end(); }
+};
+
+/* One place in the lane; one who waits for it may be interrupted, and passes on what came for him. */
+struct pool_interrupted : pool_suite<pool_interrupted, 3> {
+    void before() {
+        begin(1, 0, 0, 1);
+        submit(0, 0);
+        model_interrupts = 1;
+    }
+    void thread(unsigned index) {
+        if (index == 2) {
+            work(1);
+            return;
+        }
+        int r = submit(1 + (int)index, 0);
+        RL_ASSERT(r == MT_OK || r == MT_INTERRUPTED);
+        if (r == MT_OK) RL_ASSERT(withdraw(1 + (int)index, 0)); /* and the place is free again */
+    }
+    void after() { end(); }
+};
+
+/* A call is cancelled while a worker may take it: one of the two has it, and its place is free for who waits. */
+struct pool_withdrawn : pool_suite<pool_withdrawn, 3> {
+    void before() {
+        begin(1, 0, 1, 1);
+        submit(0, 0);
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            RL_ASSERT(withdraw(0, 0) == (all->calls[0].withdrawn == 1));
+        } else if (index == 1) {
+            RL_ASSERT(submit(1, 0) == MT_OK);
+            start(K(end_pool)(&p, 1));
+        } else {
+            work(-1);
+        }
+    }
+    void after() {
+        RL_ASSERT(all->calls[0].ran + all->calls[0].withdrawn == 1 && all->calls[1].ran == 1);
+        end();
+    }
+};
+
+/* A cancelled call alone frees the place. */
+struct pool_place_withdrawn : pool_suite<pool_place_withdrawn, 2> {
+    static const unsigned bound = 3;
+    void before() {
+        begin(1, 0, 0, 1);
+        submit(0, 0);
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            RL_ASSERT(withdraw(0, 0));
+        } else {
+            RL_ASSERT(submit(1, 0) == MT_OK);
+            RL_ASSERT(work_once());
+        }
+    }
+    void after() { end(); }
+};
+
+/* Items of a paused lane, and workers that wait: all of them come when it is resumed. */
+struct pool_paused : pool_suite<pool_paused, 3> {
+    void before() {
+        begin(2);
+        RL_ASSERT(K(pause_lane)(&p, &lanes[0], 1) == 0);
+        submit(0, 0);
+        submit(1, 0);
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            RL_ASSERT(K(pause_lane)(&p, &lanes[0], 0) == 0);
+        } else {
+            work(1);
+        }
+    }
+    void after() { end(); }
+};
+
+/* Who waits until a lane is idle is told, and what ran has ended then, also if the rest was cancelled. */
+struct pool_idle : pool_suite<pool_idle, 3> {
+    void before() {
+        begin(1, 0, 1);
+        submit(0, 0);
+        submit(1, 0);
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            work(1);
+            work_once();
+        } else if (index == 1) {
+            RL_ASSERT(K(wait_until_idle)(&p, &lanes[0], FOREVER) == MT_OK);
+            RL_ASSERT(all->lanes[0].runs($) == all->calls[1].ran);
+        } else {
+            int r = K(wait_until_idle)(&p, &lanes[0], model_now + SOMETIME);
+            RL_ASSERT(r == MT_OK || r == MT_TIMEOUT);
+            withdraw(1, 0);
+        }
+    }
+    void after() { end(); }
+};
+
+/* The end of a pool: a submitter that waits for a place is refused or taken, all that was taken runs, the worker ends. */
+struct pool_ended : pool_suite<pool_ended, 3> {
+    static const unsigned bound = 2;
+    int accepted;
+    void before() {
+        begin(1, 0, 0, 1);
+        RL_ASSERT(K(pause_lane)(&p, &lanes[0], 1) == 0);
+        submit(0, 0);
+        accepted = 0;
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            int r = submit(1, 0);
+            RL_ASSERT(r == MT_OK || r == MT_SHUTDOWN);
+            accepted = r == MT_OK;
+        } else if (index == 1) {
+            start(K(end_pool)(&p, 1));
+        } else {
+            work(-1);
+        }
+    }
+    void after() {
+        RL_ASSERT(all->calls[0].ran && all->calls[1].ran == accepted);
+        end();
+    }
+};
+
+/* A pool ends and a lane stays paused: who waits for a place in it is refused. */
+struct pool_refused : pool_suite<pool_refused, 2> {
+    static const unsigned bound = 3;
+    void before() {
+        begin(0, 0, 0, 1);
+        RL_ASSERT(K(pause_lane)(&p, &lanes[0], 1) == 0);
+        submit(0, 0);
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            RL_ASSERT(submit(1, 0) == MT_SHUTDOWN);
+        } else {
+            RL_ASSERT(K(end_pool)(&p, 0) == 0);
+        }
+    }
+    void after() {
+        uintptr_t raw;
+        int let_go;
+        RL_ASSERT(K(take_away)(&p, &lanes[0], &raw, &let_go) && let_go);
+        objects[0]--;
+        end();
+    }
+};
+
+/* Blocks on somebody else's threads: each adder serves what is ready, one item at a time, and nothing is left lying. */
+struct pool_blocks : pool_suite<pool_blocks, 2> {
+    static const unsigned bound = 2;
+    void before() { begin(0, 0, 1); }
+    void thread(unsigned index) {
+        if (index == 0) {
+            add(0, 0);
+            add(2, 0);
+        } else {
+            add(1, 1);
+            add(3, 1);
+        }
+    }
+    void after() {
+        for (int i = 0; i < 4; i++) RL_ASSERT(all->calls[i].ran);
+        end();
+    }
+};
+
+#endif
