@@ -31,6 +31,7 @@ cdef enum:                  # beside the MT_* codes
 
 cdef enum:
     LEVEL_SHIFT = 48
+    RUN = 1000              # entries that put_many links under one hold of the lock
 
 
 # ----------------------------------------------------------------------------------------------------------------- lock

@@ -851,16 +851,90 @@ cdef class EntryQueue:
         how many went in; those stay in."""
         cdef int64_t deadline = deadline_from(block, timeout), n = 0
         headers, priority, ttl, delay, group, origin = many_options(options)
-        if not isinstance(items, (list, tuple)):
-            items = iter(items)
+        if type(items) in (list, tuple) and self.plain and headers is None and type(priority) is int and (ttl, group, self.ttl) == (None, None, 0) \
+                and delay is ZERO:
+            return self.put_runs(tuple(items), deadline, priority, origin)
         for item in items:
-            try:
-                self.admit(self.make(item, headers, priority, ttl, delay, group, origin), deadline, False)
-            except (Full, ShutDown, KeyboardInterrupt) as stopped:
-                stopped.count = n
-                raise
-            n += 1
+            n += self.put_one(item, deadline, n, headers, priority, ttl, delay, group, origin)
         return n
+
+    cdef int put_one(self, item, int64_t deadline, int64_t before, headers, priority, ttl, delay, group, origin) except -1:
+        """1. An exception that ends a put_many is told how many were put before it."""
+        try:
+            self.admit(self.make(item, headers, priority, ttl, delay, group, origin), deadline, False)
+        except (Full, ShutDown, KeyboardInterrupt) as stopped:
+            stopped.count = before
+            raise
+        return 1
+
+    cdef int64_t put_runs(self, tuple items, int64_t deadline, priority, origin) except -1:
+        """put_many of what runs no Python code before it is linked: as many at once as there is room for."""
+        cdef int64_t n = 0, more
+        while n < len(items):
+            more = self.put_run(items, n, priority, origin)
+            n += more if more else self.put_one(items[n], deadline, n, None, priority, None, ZERO, None, origin)
+        return n
+
+    cdef int64_t put_run(self, tuple items, int64_t at, priority, origin) except -1:
+        """Put items from that place on, under one hold of the lock; how many. 0: none is left, or the next has to be put by itself."""
+        cdef entry *first = NULL
+        cdef entry **last = &first
+        cdef int64_t room = self.room_for_run(), n = 0
+        cdef debts d
+        clear_debts(&d)
+        try:
+            while n < room and at + n < len(items):
+                last[0] = self.make(items[at + n], None, priority, None, ZERO, None, origin)
+                last = &last[0].held_next
+                n += 1
+        finally:                        # an exception is about one item: those before it go in
+            n = 0
+            if first != NULL:
+                lock_order(self.q)
+                ordered_look_at_clock(self.q, &d)
+                n = self.ordered_admit_run(&first, &d)
+                unlock_order(self.q)
+                self.settle(&d)
+                self.discard_run(first)
+        return n
+
+    cdef int64_t room_for_run(self) noexcept nogil:
+        """How many may be put in one go. 0: they have to be looked at one by one, because others are dropped for them or they have to wait."""
+        cdef core *q = self.q
+        cdef int64_t room = RUN
+        if q.maxsize <= 0:
+            return room
+        lock_order(q)
+        if q.overflow == OVERFLOW_DROP or ordered_full(q):
+            room = 0
+        else:
+            room = min(room, q.maxsize - depth_of(q))
+        unlock_order(q)
+        return room
+
+    cdef int64_t ordered_admit_run(self, entry **rest, debts *d) noexcept nogil:
+        """Of a chain by `held_next`, until one is refused; how many. The chain of the others is left."""
+        cdef int64_t n = 0
+        cdef entry *e = rest[0]
+        cdef entry *following
+        while e != NULL:
+            following = e.held_next
+            e.held_next = NULL
+            if self.ordered_admit(e, d, False) != MT_OK:
+                e.held_next = following
+                break
+            n += 1
+            e = following
+        rest[0] = e
+        return n
+
+    cdef int discard_run(self, entry *e) except -1:
+        cdef entry *following
+        while e != NULL:
+            following = e.held_next
+            self.discard(e)
+            e = following
+        return 0
 
     async def aput(self, item, **options):
         """put for coroutines: waits for room without blocking the loop."""

@@ -134,6 +134,20 @@ def test_put_many_on_full_says_how_many_went_in(new, shape):
         assert items_of(queue.browse()) == [0, 1, 2]
 
 
+@pytest.mark.parametrize("shape", [list, tuple])
+def test_put_many_of_a_list_is_one_run(shape, keep):
+    """Nobody else's entry comes between, and every waiter that there is an entry for is woken."""
+    queue, each, times = EntryQueue(), 500, 20
+    subscriptions = [keep(queue.subscribe()) for _ in range(3)]
+    got = []        # and not acked
+    threads = [lambda sub=sub: got.extend(sub.get() for _ in range(each)) for sub in subscriptions]
+    threads += [lambda who=who: [queue.put_many(shape([(who, turn)] * each)) for turn in range(times)] for who in range(3)]
+    run_all(*threads)
+    seen = [entry.item for entry in queue.browse()]
+    assert len(seen) == 3 * each * times
+    assert all(len(set(seen[n : n + each])) == 1 for n in range(0, len(seen), each))
+
+
 def test_put_many_pulls_at_most_one_item_more_than_it_puts(new):
     queue = new("q", maxsize=3)
     source = iter(range(10))
