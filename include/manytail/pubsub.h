@@ -16,21 +16,23 @@
  * TAKE reads the slot at the cursor and moves the cursor. Only threads that share a subscriber take turns (its lock).
  * TRIM: whoever moves the smallest cursor, or leaves, lets go of what nobody expects any more. One thread at a time (`trimming`); who comes
  * meanwhile leaves a note instead of waiting, and whoever is in there looks again.
- * JOIN: a new cursor is first JOINING (smaller than every position), which stops trimming, then looks where to stand.
- *     joiner:  cursor = JOINING; read `trimmed`            trimmer:  trimmed = m; read the cursors
- * All four are sequentially consistent, so the trimmer sees the joiner and steps back, or the joiner sees `trimmed` = m and stands at m
- * or later. What is let go lies before m either way.
+ * JOIN, one at a time: a new cursor is first JOINING (smaller than every position), then is counted in `joins`, then looks where to stand.
+ *     joiner:  cursor = JOINING; joins += 1; read the end and the cursors           who looks:  read joins; read the cursors; read joins
+ * All are sequentially consistent. Who finds `joins` the same on both sides has seen JOINING or the new cursor, or the joiner looks after
+ * it, and stands no earlier than what it found. A trimmer that sees JOINING gives up; the joiner trims when it has joined. A publisher at
+ * the bound cannot wait for the joiner, so it sends it back: it changes JOINING, and a joiner whose JOINING was changed chooses again.
  *
  * Invariants
- *   I1  released <= trimmed <= every cursor <= end, but for a moment in which a trimmer steps back; it has let go of nothing then.
+ *   I1  released <= trimmed <= every cursor <= end, at every moment; JOINING does not count.
  *   I2  a subscriber stands in the chunk of its cursor, or at the end of the one before; a chunk is unlinked only when every cursor is
  *       beyond the first slot of the next one. So a cursor keeps its chunk alive.
  *   I3  one reference to each message in [released, end) belongs to the list; taking adds one for the taker before it moves the cursor.
- *   I4  whoever moves a cursor away from `trimmed`, or takes one out, trims after that, or has seen a cursor that still stands there.
+ *   I4  whoever moves a cursor away from `trimmed`, or takes one out, trims after that, or has seen a cursor that still stands there, or one
+ *       that is JOINING.
  *
- * Progress: publishing, subscribing, leaving and trimming are lock-free; a take is wait-free among different subscribers (the
- * retries of a take are steps along the chain). Publishers and joiners reach chunks that may be unlinked meanwhile, so they hold a
- * pin of `epoch` (epoch.h), and so does who unlinks.
+ * Progress: publishing, leaving and trimming are lock-free; a take is wait-free among different subscribers (the retries of a take are
+ * steps along the chain). Joiners take turns (join_lock) and wait for nobody else. Publishers and joiners reach chunks that may be
+ * unlinked meanwhile, so they hold a pin of `epoch` (epoch.h), and so does who unlinks.
  *
  * Serial lists (`serial` = 1): items are Python objects and there is a GIL. The GIL is the lock: every function here
  * runs attached and no Python code runs half way, so plain stores do. A serial list without subscribers keeps no chunk up to date:
@@ -66,7 +68,7 @@ enum { MT_LAGGED = 16, MT_CLOSED = 17, MT_UNRETAINED = 18 };
 /* What a slot holds that holds no item. */
 enum { MT_SLOT_EMPTY = 0, MT_SLOT_SHUT = 1, MT_SLOT_SEAL = 2 };
 
-#define MT_JOINING INT64_MIN
+#define MT_JOINING INT64_MIN /* and above: how often it was sent back. Every negative cursor is one that is joining. */
 #define MT_NOBODY INT64_MAX
 
 typedef struct mt_pchunk {
@@ -80,7 +82,7 @@ typedef struct mt_pchunk {
 typedef struct mt_subscriber {
     mt_lock lock; /* threads that share this subscriber; who moves or wakes it from outside */
     mt_atomic_i64
-        cursor;       /* position it takes next, MT_JOINING, or MT_NOBODY: closed or unused. Changed under the lock. */
+        cursor;       /* position it takes next, MT_JOINING, or MT_NOBODY: closed or unused. Changed under the lock, or sent back. */
     mt_pchunk *chunk; /* lock: see I2 */
     uint32_t idx;     /* lock: slot of `cursor` in chunk; at cap or at the seal the next chunk follows */
     uint32_t closed;  /* lock */
@@ -109,6 +111,7 @@ typedef struct mt_pubsub {
     mt_atomic_u32 trimming; /* MT_TRIM_* */
     mt_atomic_u32 nsubs;
     mt_atomic_i64 trimmed;  /* what lies before it is expected by nobody */
+    mt_atomic_i64 joins;    /* how many began to join */
     mt_atomic_uptr blocker; /* a subscriber that stood at `trimmed` when that was last looked at; a hint */
     mt_atomic_uptr oldest;  /* the first chunk of the chain */
     int64_t released;       /* trimmer: what lies before it is let go */
@@ -117,7 +120,8 @@ typedef struct mt_pubsub {
     /* -- seldom written -------------------------------------------------------------------------------------------- */
     mt_atomic_uptr records; /* every record there ever was; pushed at the front, never taken off */
     mt_atomic_i64 dropped;
-    mt_lock room_lock;
+    mt_lock join_lock;   /* who joins */
+    mt_lock room_lock;   /* slow: MT_SLOW_DROP: who drops messages until its own is in, who shuts */
     mt_waitlist putters; /* room_lock */
     struct mt_pubsub *reg_next, *reg_prev;
     mt_epoch epoch;
@@ -208,7 +212,7 @@ static inline void mt_pubsub_end(mt_pubsub *q) {
 }
 
 static inline int64_t mt_pubsub_trimmed(mt_pubsub *q) {
-    /* pairs with: mt_xchg_seq_cst in mt_pubsub_announce; sequentially consistent for joiners and I4 */
+    /* pairs with: mt_xchg_seq_cst in mt_pubsub_set_trimmed; sequentially consistent for I4 */
     return mt_load_seq_cst_i64(&q->trimmed);
 }
 
@@ -226,7 +230,8 @@ static inline void mt_subscriber_move(mt_pubsub *q, mt_subscriber *s, int64_t cu
     if (q->serial) {
         mt_store_relaxed_i64(&s->cursor, cursor); /* relaxed because: the GIL orders it */
     } else {
-        /* pairs with: mt_load_seq_cst in mt_pubsub_cursor, before mt_load_seq_cst of trimmed in mt_pubsub_trimmed */
+        /* pairs with: mt_load_seq_cst in mt_pubsub_cursor, before mt_load_seq_cst of trimmed in mt_pubsub_trimmed and, by who joins,
+         * before mt_fetch_add_seq_cst of joins in mt_pubsub_join */
         mt_xchg_seq_cst_i64(&s->cursor, cursor);
     }
 }
@@ -269,25 +274,60 @@ static inline mt_subscriber *mt_pubsub_records(mt_pubsub *q) {
     return (mt_subscriber *)mt_load_acquire_uptr(&q->records);
 }
 
-/* The smallest cursor but that of `except`, or `end` if nobody is subscribed. More up to date than `trimmed`, which waits for a trimmer that
- * sleeps; who is joining does not count. */
-static inline int64_t mt_pubsub_oldest(mt_pubsub *q, mt_subscriber *except, int64_t end) {
-    mt_subscriber *s = mt_pubsub_records(q);
-    int64_t at;
-    if (q->serial) return mt_pubsub_trimmed(q);
-    for (; s != NULL; s = s->next) {
-        at = mt_pubsub_cursor(s);
-        if (s != except && at != MT_JOINING && at < end) end = at;
-    }
-    return end;
+/* How many joiners there were: the same before and after a look at the cursors, it has seen them all. */
+static inline int64_t mt_pubsub_joins(mt_pubsub *q) {
+    /* pairs with: mt_fetch_add_seq_cst in mt_pubsub_join */
+    return mt_load_seq_cst_i64(&q->joins);
 }
 
-/* `trimmed` says that there is no room before `position`; do the cursors say so, too? The second look is for joiners: who is still joining in
- * it shows its cursor later than all that the first look saw, and then moves up to what it finds (mt_pubsub_settle). */
+/* The smallest cursor and whose it is; MT_NOBODY, NULL: nobody is subscribed. Who is joining does not count. */
+static inline int64_t mt_pubsub_slowest(mt_pubsub *q, mt_subscriber **who) {
+    mt_subscriber *s;
+    int64_t least = MT_NOBODY, at;
+    *who = NULL;
+    for (s = mt_pubsub_records(q); s != NULL; s = s->next) {
+        at = mt_pubsub_cursor(s);
+        if (at < 0 || at >= least) continue;
+        least = at;
+        *who = s;
+    }
+    return least;
+}
+
+/* The oldest message that somebody expects, or `end`. More up to date than `trimmed`, which waits for a trimmer that sleeps. */
+static inline int64_t mt_pubsub_oldest(mt_pubsub *q, int64_t end) {
+    mt_subscriber *who;
+    int64_t oldest = q->serial ? mt_pubsub_trimmed(q) : mt_pubsub_slowest(q, &who);
+    return oldest < end ? oldest : end;
+}
+
+/* Once more over the cursors: who is joining is sent back, and looks later than this where to stand. The smallest of `least` and what else
+ * is seen. */
+static inline int64_t mt_pubsub_send_back(mt_pubsub *q, int64_t least) {
+    mt_subscriber *s;
+    int64_t at, word;
+    for (s = mt_pubsub_records(q); s != NULL; s = s->next) {
+        at = word = mt_pubsub_cursor(s);
+        /* pairs with: mt_cas_seq_cst in mt_pubsub_show: one of the two fails */
+        while (at < 0 && !mt_cas_seq_cst_i64(&s->cursor, &word, at + 1)) at = word = mt_pubsub_cursor(s);
+        if (at >= 0 && at < least) least = at;
+    }
+    return least;
+}
+
+/* `trimmed` says that there is no room before `position`; do the cursors say so, too? If they do, they did when the smallest was seen. If not,
+ * nobody stands at the bound or will: those who are joining are sent back, and at most one joins at a time. */
 static MT_NOINLINE int64_t mt_pubsub_room_now(mt_pubsub *q, int64_t position, int64_t maxsize) {
-    int64_t oldest = mt_pubsub_oldest(q, NULL, position);
-    mt_point();
-    return maxsize - (position - mt_pubsub_oldest(q, NULL, oldest));
+    int64_t joins, oldest;
+    mt_subscriber *who;
+    do {
+        joins = mt_pubsub_joins(q);
+        oldest = mt_pubsub_slowest(q, &who);
+        mt_point();
+        if (position - oldest < maxsize) oldest = mt_pubsub_send_back(q, oldest);
+        mt_point();
+    } while (mt_pubsub_joins(q) != joins);
+    return maxsize - (oldest < position ? position - oldest : 0);
 }
 
 /* How many messages may still be published from `position` on. */
@@ -657,13 +697,7 @@ static inline int mt_pubsub_may_trim(mt_pubsub *q, mt_subscriber *s, int64_t fro
 static inline int64_t mt_pubsub_smallest(mt_pubsub *q, int64_t enough) {
     mt_subscriber *first, *begin, *s, *least = NULL;
     int64_t m = MT_NOBODY, at;
-    if (q->serial) {
-        first = mt_pubsub_records(q);
-    } else {
-        /* pairs with: mt_cas_acq_rel in mt_pubsub_new_record. A read-modify-write: a record that it does not find is pushed after it, by
-         * somebody who sees all that this thread did before. */
-        first = (mt_subscriber *)mt_fetch_add_acq_rel_uptr(&q->records, 0);
-    }
+    first = mt_pubsub_records(q);
     begin = (mt_subscriber *)mt_load_relaxed_uptr(&q->blocker); /* relaxed because: a hint */
     if (first == NULL) return MT_NOBODY;
     if (begin == NULL) begin = first;
@@ -695,39 +729,6 @@ static inline int64_t mt_pubsub_smallest_serial(mt_pubsub *q, int64_t enough) {
     return mt_pubsub_smallest(q, enough);
 }
 
-/* Parallel: say that what lies before m goes, then look again. A smaller cursor: somebody joined who still wants it, so step back;
- * it trims when it has joined. Only larger ones: they moved on unaware of the news, so go on for them. One that stands at m will
- * know of the news when it moves. */
-static inline void mt_pubsub_announce(mt_pubsub *q, int64_t m) {
-    int64_t before = mt_pubsub_trimmed(q), again;
-    for (;;) {
-        /* pairs with: mt_load_seq_cst in mt_pubsub_trimmed; before the cursors are looked at */
-        mt_xchg_seq_cst_i64(&q->trimmed, m);
-        mt_point();
-        again = mt_pubsub_smallest(q, m - 1);
-        if (again == m || again == MT_NOBODY) return;
-        if (again < m) {
-            mt_xchg_seq_cst_i64(&q->trimmed, before); /* pairs with: as above */
-            return;
-        }
-        before = m;
-        m = again;
-    }
-}
-
-/* Find out how far may be let go. */
-static inline void mt_pubsub_look(mt_pubsub *q, mt_retired **freeable) {
-    int64_t before = mt_pubsub_trimmed(q), m;
-    m = q->serial ? mt_pubsub_smallest_serial(q, before) : mt_pubsub_smallest(q, before);
-    if (m == MT_NOBODY) m = mt_pubsub_position(q, freeable);
-    if (m <= before) return;
-    if (q->serial) {
-        mt_store_relaxed_i64(&q->trimmed, m); /* relaxed because: the GIL orders it */
-    } else {
-        mt_pubsub_announce(q, m);
-    }
-}
-
 static inline void mt_retired_prepend(mt_retired **to, mt_retired *list) {
     while (list != NULL) {
         mt_retired *r = list;
@@ -735,6 +736,43 @@ static inline void mt_retired_prepend(mt_retired **to, mt_retired *list) {
         r->next = *to;
         *to = r;
     }
+}
+
+/* What lies before m goes. */
+static inline void mt_pubsub_set_trimmed(mt_pubsub *q, int64_t m) {
+    if (q->serial) {
+        mt_store_relaxed_i64(&q->trimmed, m); /* relaxed because: the GIL orders it */
+    } else {
+        /* pairs with: mt_load_seq_cst in mt_pubsub_trimmed; before the cursors are looked at again */
+        mt_xchg_seq_cst_i64(&q->trimmed, m);
+    }
+}
+
+/* How far may be let go, if that is further than `before`. Somebody who is joining may want what lies there, and trims when it has joined. */
+static inline int64_t mt_pubsub_look(mt_pubsub *q, int64_t before, mt_retired **chunks) {
+    int64_t joins = 0, m;
+    mt_retired *freeable;
+    if (!q->serial) joins = mt_pubsub_joins(q);
+    m = q->serial ? mt_pubsub_smallest_serial(q, before) : mt_pubsub_smallest(q, before);
+    if (m == MT_NOBODY) {
+        m = mt_pubsub_position(q, &freeable);
+        mt_retired_prepend(chunks, freeable);
+    }
+    mt_point();
+    return m <= before || (!q->serial && mt_pubsub_joins(q) != joins) ? before : m;
+}
+
+/* Find out how far may be let go, and say so. Then look again: who moved on unaware of the news has left the rest to us. One that stands
+ * there will know of the news when it moves. */
+static inline void mt_pubsub_advance(mt_pubsub *q, mt_retired **chunks) {
+    int64_t before, m;
+    do {
+        before = mt_pubsub_trimmed(q);
+        m = mt_pubsub_look(q, before, chunks);
+        if (m == before) return;
+        mt_pubsub_set_trimmed(q, m);
+        mt_point();
+    } while (!q->serial);
 }
 
 /* Unlink the oldest chunk. */
@@ -750,7 +788,7 @@ static inline void mt_pubsub_unlink(mt_pubsub *q, mt_pchunk *c, mt_pchunk *next,
     pin = mt_epoch_pin(&q->epoch);
     /* pairs with: mt_load_acquire in mt_pubsub_newest: the newest is never looked for from an unlinked chunk on */
     mt_cas_acq_rel_uptr(&q->tail, &seen, (uintptr_t)next);
-    /* pairs with: mt_load_acquire in mt_pubsub_join */
+    /* pairs with: mt_load_acquire in mt_pubsub_choose */
     mt_store_release_uptr(&q->oldest, (uintptr_t)next);
     mt_epoch_retire(pin, &c->retired, mt_pchunk_destroy);
     freeable = mt_epoch_unpin(&q->epoch, pin);
@@ -782,7 +820,6 @@ static inline void mt_pubsub_let_go(mt_pubsub *q, mt_drops *d) {
 
 /* Let go of what nobody expects any more. Nothing of Python's runs in here; the caller gives up what is in `d`. */
 static inline void mt_pubsub_trim(mt_pubsub *q, mt_drops *d) {
-    mt_retired *freeable = NULL;
     int64_t before;
     uint32_t busy;
     d->n = 0;
@@ -791,7 +828,7 @@ static inline void mt_pubsub_trim(mt_pubsub *q, mt_drops *d) {
     d->chunks = NULL;
     if (q->serial) {
         before = mt_pubsub_trimmed(q);
-        mt_pubsub_look(q, &freeable);
+        mt_pubsub_advance(q, &d->chunks);
         d->moved = mt_pubsub_trimmed(q) != before;
         mt_pubsub_let_go(q, d);
         return;
@@ -801,10 +838,8 @@ static inline void mt_pubsub_trim(mt_pubsub *q, mt_drops *d) {
     do {
         mt_xchg_seq_cst_u32(&q->trimming, MT_TRIM_BUSY); /* pairs with: as above */
         before = mt_pubsub_trimmed(q);
-        mt_pubsub_look(q, &freeable);
+        mt_pubsub_advance(q, &d->chunks);
         if (mt_pubsub_trimmed(q) != before) d->moved = 1;
-        mt_retired_prepend(&d->chunks, freeable);
-        freeable = NULL;
         if (!d->more) mt_pubsub_let_go(q, d);
         mt_point();
         busy = MT_TRIM_BUSY;
@@ -813,15 +848,16 @@ static inline void mt_pubsub_trim(mt_pubsub *q, mt_drops *d) {
 }
 
 /* Parallel, under its lock: the same as mt_subscriber_take_alone, for the only subscriber. It trims as it takes: while nobody else can, it
- * moves on, announces that, and if no joiner made it step back the list's own reference is the taker's. 0: not so, nothing was
+ * moves on, looks at the cursors, and if nobody joins the list's own reference is the taker's. 0: not so, nothing was
  * done. *again: somebody left a note meanwhile, the caller trims. */
 static inline int mt_subscriber_take_sole(mt_pubsub *q, mt_subscriber *s, uintptr_t *item, int *again) {
     int64_t at = mt_subscriber_at(s);
     uint32_t word = MT_TRIM_IDLE;
+    mt_retired *none = NULL; /* it is subscribed itself */
     int why, took = 0;
     *again = 0;
     if (s->closed || s->missed) return 0;
-    if (mt_load_relaxed_u32(&q->nsubs) != 1) return 0; /* relaxed because: a guess; announcing tells */
+    if (mt_load_relaxed_u32(&q->nsubs) != 1) return 0; /* relaxed because: a guess; the look tells */
     if (mt_subscriber_slot(q, s, item, &why) == NULL) return 0;
     if (mt_load_relaxed_uptr(&q->oldest) != (uintptr_t)s->chunk) return 0; /* relaxed because: it keeps its own chunk */
     /* pairs with: mt_cas_acq_rel in mt_pubsub_trim, and itself */
@@ -829,8 +865,9 @@ static inline int mt_subscriber_take_sole(mt_pubsub *q, mt_subscriber *s, uintpt
     if (q->released == at && mt_pubsub_trimmed(q) == at) {
         s->idx++;
         mt_subscriber_move(q, s, at + 1);
-        mt_pubsub_announce(q, at + 1);
-        if (mt_pubsub_trimmed(q) > at) {
+        mt_point();
+        if (mt_pubsub_look(q, at, &none) > at) {
+            mt_pubsub_set_trimmed(q, at + 1);
             q->released = at + 1;
         } else {
             MT_PUBSUB_HOLD(*item);
@@ -868,7 +905,7 @@ static inline mt_subscriber *mt_pubsub_new_record(mt_pubsub *q) {
     mt_store_relaxed_i64(&s->cursor, MT_NOBODY); /* relaxed because: as above */
     do {
         s->next = (mt_subscriber *)first;
-        /* pairs with: mt_fetch_add_acq_rel in mt_pubsub_smallest, mt_load_acquire above and in mt_pubsub_records */
+        /* pairs with: mt_load_acquire above and in mt_pubsub_records; a trimmer that does not see it finds `joins` changed */
     } while (!mt_cas_acq_rel_uptr(&q->records, &first, (uintptr_t)s));
     return s;
 }
@@ -907,29 +944,48 @@ static inline void mt_subscriber_stand(mt_subscriber *s, mt_pchunk *c, int64_t p
     s->idx = (uint32_t)(position - c->base);
 }
 
+/* Parallel, and nobody else is joining: the smallest cursor, at this very instant; MT_NOBODY: there is none. Cursors only grow, so the smallest of
+ * a look at all is the smallest of all if it still stands there. */
+static inline int64_t mt_pubsub_slowest_now(mt_pubsub *q) {
+    mt_subscriber *who;
+    int64_t at;
+    do {
+        at = mt_pubsub_slowest(q, &who);
+        mt_point();
+    } while (who != NULL && mt_pubsub_cursor(who) != at);
+    return at;
+}
+
 /* The joiner is seen as such: choose where it begins. MT_OK or MT_BADARG. */
 static inline int mt_pubsub_choose(mt_pubsub *q, mt_subscriber *s, int64_t start, int64_t *position) {
-    int64_t oldest = mt_pubsub_trimmed(q), end;
+    int64_t oldest, end;
     uint32_t i;
     mt_pchunk *c;
-    mt_point();
     if (q->serial) {
+        oldest = mt_pubsub_trimmed(q);
         c = (mt_pchunk *)mt_load_relaxed_uptr(&q->tail); /* relaxed because: the GIL orders it */
         end = q->end;
     } else {
+        oldest = start == MT_START_NEXT ? MT_NOBODY : mt_pubsub_slowest_now(q);
         c = mt_pubsub_newest(q, &i);
         end = c->base + i;
     }
-    if (start != MT_START_NEXT) {
-        int64_t expected = mt_pubsub_oldest(q, s, end); /* what lies before is on its way out */
-        if (expected > oldest) oldest = expected;
-    }
+    if (oldest > end) oldest = end;
     *position = start == MT_START_NEXT ? end : start == MT_START_OLDEST ? oldest : start;
     if (*position < oldest || *position > end) return MT_BADARG;
     /* pairs with: mt_store_release in mt_pubsub_unlink */
     if (*position < c->base) c = (mt_pchunk *)mt_load_acquire_uptr(&q->oldest);
     mt_subscriber_stand(s, c, *position);
     return MT_OK;
+}
+
+/* Parallel: stand there, unless a publisher went by meanwhile. 0: choose again. */
+static inline int mt_pubsub_show(mt_subscriber *s, int64_t *word, int64_t position) {
+    mt_point();
+    /* pairs with: mt_load_seq_cst in mt_pubsub_cursor, mt_cas_seq_cst in mt_pubsub_send_back */
+    if (mt_cas_seq_cst_i64(&s->cursor, word, position)) return 1;
+    *word = mt_subscriber_at(s);
+    return 0;
 }
 
 /* Under its lock: leave. 0: it had left before. The caller trims afterwards. */
@@ -943,48 +999,35 @@ static inline int mt_subscriber_leave(mt_pubsub *q, mt_subscriber *s) {
     return 1;
 }
 
-/* Parallel: its cursor is seen now. Publishers that did not see it may have gone by the others', which may be ahead by now; nobody but the
- * joiner knows of what lies before them, and it has not returned yet: it moves up. 0: it asked for a message that is gone. */
-static inline int mt_pubsub_settle(mt_pubsub *q, mt_subscriber *s, int64_t start) {
-    uint32_t i;
-    mt_pchunk *newest = mt_pubsub_newest(q, &i);
-    int64_t expected = mt_pubsub_oldest(q, s, newest->base + i);
-    if (expected <= mt_subscriber_at(s)) return 1;
-    if (start >= 0) {
-        mt_subscriber_leave(q, s);
-        return 0;
-    }
-    mt_subscriber_skip(q, s, expected);
-    return 1;
-}
-
-/* Under the record's lock: subscribe from `start`, a position or MT_START_*. MT_OK, MT_BADARG or MT_NOMEM; the caller trims afterwards
- * in every case, because trimmers may have stepped back. */
+/* Under join_lock and the record's lock: subscribe from `start`, a position or MT_START_*. MT_OK, MT_BADARG or MT_NOMEM; the caller trims
+ * afterwards in every case, because trimmers may have given up. It has joined when it chose, for nobody relied on its not being
+ * there between that and its being seen. */
 static inline int mt_pubsub_join(mt_pubsub *q, mt_subscriber *s, int64_t start, mt_retired **freeable) {
     mt_pin *pin = NULL;
-    int64_t position = 0;
+    int64_t position = 0, word = MT_JOINING;
     int r = MT_OK;
     *freeable = NULL;
     s->closed = 0;
     s->missed = 0;
     if (q->serial) {
         if (mt_load_relaxed_u32(&q->nsubs) == 0) r = mt_pubsub_restart(q); /* relaxed because: the GIL orders it */
+        if (r == MT_OK) r = mt_pubsub_choose(q, s, start, &position);
+        if (r == MT_OK && position < q->others) q->others = position;
+        mt_subscriber_move(q, s, r == MT_OK ? position : MT_NOBODY);
     } else {
         pin = mt_epoch_pin(&q->epoch);
+        mt_subscriber_move(q, s, MT_JOINING);
+        mt_point();
+        mt_fetch_add_seq_cst_i64(&q->joins, 1); /* pairs with: mt_load_seq_cst in mt_pubsub_joins */
+        do {
+            mt_point();
+            r = mt_pubsub_choose(q, s, start, &position);
+        } while (r == MT_OK && !mt_pubsub_show(s, &word, position));
+        if (r != MT_OK) mt_subscriber_move(q, s, MT_NOBODY);
+        *freeable = mt_epoch_unpin(&q->epoch, pin);
     }
-    mt_subscriber_move(q, s, MT_JOINING);
-    if (r == MT_OK) r = mt_pubsub_choose(q, s, start, &position);
-    mt_point();
-    if (r == MT_OK) {
-        mt_fetch_add_seq_cst_u32(&q->nsubs, 1); /* pairs with: mt_load_seq_cst in mt_pubsub_nobody */
-        if (q->serial && position < q->others) q->others = position;
-        mt_subscriber_move(q, s, position);
-        if (!q->serial && !mt_pubsub_settle(q, s, start)) r = MT_BADARG;
-    } else {
-        s->closed = 1;
-        mt_subscriber_move(q, s, MT_NOBODY);
-    }
-    if (pin != NULL) *freeable = mt_epoch_unpin(&q->epoch, pin);
+    s->closed = r != MT_OK;
+    if (r == MT_OK) mt_fetch_add_seq_cst_u32(&q->nsubs, 1); /* pairs with: mt_load_seq_cst in mt_pubsub_nobody */
     return r;
 }
 

@@ -1,8 +1,8 @@
 # What surrounds the list of include/manytail/pubsub.h: giving up references, waiting and waking, the slow policies, fork. All on
 # the C structs, called attached; nothing of Python's runs while a lock is held.
 #
-# `wake` collects waiters to be posted after unlocking. No thread waits for a lock while it holds another one or a pin, or is
-# inside a trim, so a fork meets every structure whole.
+# `wake` collects waiters to be posted after unlocking. No thread waits for a lock while it holds a pin, is inside a trim, or has changed
+# something by half, so a fork meets every structure whole. Order: join_lock, room_lock, then one subscriber's.
 
 cdef enum:
     SPIN_FIRST = 6          # without the GIL a getter pauses 64, 128, 256 times before it parks: 5-20 us, what parking costs
@@ -120,7 +120,7 @@ cdef int64_t position_of(mt_pubsub *q) noexcept nogil:
 
 cdef int64_t retained(mt_pubsub *q, int64_t end) noexcept nogil:
     """Messages before `end` that somebody still expects."""
-    return max(<int64_t>0, end - mt_pubsub_oldest(q, NULL, end))
+    return end - mt_pubsub_oldest(q, end)
 
 
 # ------------------------------------------------------------------------------------------------------- waking getters
@@ -270,7 +270,7 @@ cdef void wake_putters(mt_pubsub *q, bint all_of_them) noexcept nogil:
 cdef void room_made(mt_pubsub *q) noexcept nogil:
     """`trimmed` moved: one publisher may go on, and sends the next."""
     mt_point()
-    # pairs with: mt_xchg_seq_cst in room_locked_count, after `trimmed` was written (mt_pubsub_announce)
+    # pairs with: mt_xchg_seq_cst in room_locked_count, after `trimmed` was written (mt_pubsub_set_trimmed)
     if unlikely(mt_load_seq_cst_u32(&q.room_waiting) != 0):
         wake_putters(q, False)
 
@@ -338,37 +338,42 @@ cdef int stop_waiting_for_room(mt_pubsub *q, mt_waiter *w, int why) noexcept nog
 
 
 # ------------------------------------------------------------------------------------------------------------ publishing
-cdef inline int publish_once(mt_pubsub *q, PyObject *item, int64_t *position) noexcept:
-    """One try. Counts the reference that the list keeps."""
+cdef inline int put_in(mt_pubsub *q, PyObject *item, int64_t *position) noexcept:
+    """One try. Counts the reference that the list keeps. MT_OK: the caller goes on with after_publish, MT_UNRETAINED: nobody is there."""
     cdef mt_retired *freeable = NULL
     cdef int r
     if q.serial:
         r = mt_pubsub_publish_serial(q, <uintptr_t>item, position)
-        if r == MT_UNRETAINED:
-            return MT_OK
         if likely(r == MT_OK):
             Py_INCREF_raw(item)
-            wake_getters(q)
-            if unlikely(mt_pubsub_nobody(q)):
-                trim(q)
-    else:
-        Py_INCREF_raw(item)
-        r = mt_pubsub_publish_parallel(q, <uintptr_t>item, position, &freeable)
-        if unlikely(freeable != NULL):
-            mt_retired_free(freeable)
-        if likely(r == MT_OK):
-            wake_getters(q)
-            if unlikely(mt_pubsub_nobody(q)):
-                trim(q)
-        else:
-            Py_DECREF_raw(item)
-    if likely(r == MT_OK) and mt_load_relaxed_i64(&q.maxsize) > 0:     # relaxed because: only whether anybody can be waiting
-        pass_on_to_putter(q)            # the cascade: one place may have become several
+        return r
+    Py_INCREF_raw(item)
+    r = mt_pubsub_publish_parallel(q, <uintptr_t>item, position, &freeable)
+    if unlikely(freeable != NULL):
+        mt_retired_free(freeable)
+    if unlikely(r != MT_OK):
+        Py_DECREF_raw(item)             # the caller has one, too: nothing is freed here
     return r
 
 
-cdef int publish_run_once(mt_pubsub *q, PyObject **items, int64_t n, int64_t *done) noexcept:
-    """Up to n items in one run; MT_FULL: *done of them went in."""
+cdef inline void after_publish(mt_pubsub *q) noexcept:
+    wake_getters(q)
+    if unlikely(mt_pubsub_nobody(q)):
+        trim(q)
+    if mt_load_relaxed_i64(&q.maxsize) > 0:     # relaxed because: only whether anybody can be waiting
+        pass_on_to_putter(q)                    # the cascade: one place may have become several
+
+
+cdef inline int publish_once(mt_pubsub *q, PyObject *item, int64_t *position) noexcept:
+    """One try."""
+    cdef int r = put_in(q, item, position)
+    if likely(r == MT_OK):
+        after_publish(q)
+    return MT_OK if r == MT_UNRETAINED else r
+
+
+cdef int put_run_in(mt_pubsub *q, PyObject **items, int64_t n, int64_t *done) noexcept:
+    """Up to n items in one run; MT_FULL: *done of them went in. If any did, the caller goes on with after_publish."""
     cdef mt_retired *freeable = NULL
     cdef int64_t held = 0, i
     cdef int r
@@ -377,18 +382,54 @@ cdef int publish_run_once(mt_pubsub *q, PyObject **items, int64_t n, int64_t *do
     else:
         r = mt_pubsub_publish_run_parallel(q, <uintptr_t *>items, n, done, &held, &freeable)
         for i in range(done[0], held):
-            Py_DECREF_raw(items[i])     # the caller has one, too: nothing is freed here
+            Py_DECREF_raw(items[i])     # as above
         mt_retired_free(freeable)
-    if done[0]:
-        wake_getters(q)
-        if mt_pubsub_nobody(q):
-            trim(q)
-        pass_on_to_putter(q)
     return r
 
 
-cdef void drop_for(mt_pubsub *q, int64_t n) noexcept:
-    """Make room for n messages, at most `maxsize`: move the slowest past the oldest, and let them know what they missed."""
+cdef int publish_run_once(mt_pubsub *q, PyObject **items, int64_t n, int64_t *done) noexcept:
+    """One try."""
+    cdef int r = put_run_in(q, items, n, done)
+    if done[0]:
+        after_publish(q)
+    return r
+
+
+# slow="drop_oldest", at the bound. The lock keeps the end of the list away from the drop to the message that it is for: nothing is dropped for a
+# message that does not come. Whoever takes, and who publishes while there is room, takes no notice of it.
+cdef int publish_over_oldest(mt_pubsub *q, PyObject *item, int64_t *position) noexcept:
+    """The message goes in, whoever is in the way. Not MT_FULL."""
+    cdef int r
+    lock_room(q)
+    r = put_in(q, item, position)
+    while r == MT_FULL:
+        locked_drop_for(q, 1)
+        r = put_in(q, item, position)   # MT_FULL again: others used the room
+    unlock_room(q)
+    trim(q)
+    if r == MT_OK:
+        after_publish(q)
+    return MT_OK if r == MT_UNRETAINED else r
+
+
+cdef int publish_run_over_oldest(mt_pubsub *q, PyObject **items, int64_t n, int64_t *done) noexcept:
+    """As many as the bound allows, one at least; MT_FULL: there are more."""
+    cdef int r
+    lock_room(q)
+    r = put_run_in(q, items, n, done)
+    while r == MT_FULL and done[0] == 0:
+        # relaxed because: a new bound holds for calls that begin later
+        locked_drop_for(q, min(n, max(<int64_t>1, mt_load_relaxed_i64(&q.maxsize))))
+        r = put_run_in(q, items, n, done)
+    unlock_room(q)
+    trim(q)
+    if done[0]:
+        after_publish(q)
+    return r
+
+
+cdef void locked_drop_for(mt_pubsub *q, int64_t n) noexcept nogil:
+    """Make room for n messages, at most `maxsize`: move the slowest past the oldest, and let them know what they missed. The caller trims."""
     cdef int64_t maxsize = mt_load_relaxed_i64(&q.maxsize)     # relaxed because: a new bound holds for calls that begin later
     cdef int64_t end = position_of(q), to = end + n - maxsize, at
     cdef mt_subscriber *s = mt_pubsub_records(q)
@@ -403,10 +444,34 @@ cdef void drop_for(mt_pubsub *q, int64_t n) noexcept:
                 mt_subscriber_skip(q, s, to)
             unlock_subscriber(q, s)
         s = s.next
+    if q.serial:
+        mt_pubsub_advance(q, NULL)      # the bound is told by what is trimmed; somebody is subscribed, so no chunk is looked for
+
+
+# ------------------------------------------------------------------------------------------- joining, leaving, shutdown
+cdef int join(mt_pubsub *q, mt_subscriber *s, int64_t start) noexcept:
+    """MT_OK, MT_BADARG or MT_NOMEM."""
+    cdef mt_retired *freeable = NULL
+    cdef int r
+    if not q.serial and unlikely(not mt_lock_try(&q.join_lock)):
+        lock_slow(&q.join_lock, True)
+    lock_subscriber(q, s)
+    r = mt_pubsub_join(q, s, start, &freeable)
+    unlock_subscriber(q, s)
+    unlock_join(q)
+    mt_retired_free(freeable)
     trim(q)
+    return r
 
 
-# ---------------------------------------------------------------------------------------------------- leaving, shutdown
+cdef inline void unlock_join(mt_pubsub *q) noexcept nogil:
+    cdef mt_lock_node *n
+    if not q.serial:
+        n = mt_unlock(&q.join_lock)
+        if unlikely(n != NULL):
+            post_lock_node(n)
+
+
 cdef void close_subscriber(mt_pubsub *q, mt_subscriber *s) noexcept:
     cdef mt_waiter *wake = NULL
     cdef bint left
@@ -433,13 +498,19 @@ cdef void give_up_all(mt_pubsub *q) noexcept:
 
 
 cdef void shut_down(mt_pubsub *q, bint immediate) noexcept:
-    cdef mt_subscriber *s = mt_pubsub_records(q)
+    cdef mt_subscriber *s = NULL
     cdef mt_retired *freeable
     cdef mt_waiter *wake
+    lock_room(q)                        # not between a drop and the message that it is for
     mt_pubsub_shut(q, &freeable)
+    unlock_room(q)
     mt_retired_free(freeable)
     if immediate:
         give_up_all(q)
+    mt_point()
+    # pairs with: mt_fetch_add_seq_cst in locked_count_waiting, after the end was written: who waits unaware of it is found, new as it may be
+    if mt_load_seq_cst_u32(&q.nwaiting) != 0:
+        s = mt_pubsub_records(q)
     while s != NULL:
         wake = NULL
         lock_subscriber(q, s)
@@ -496,6 +567,7 @@ cdef void forget_other_threads(unsigned long me) noexcept nogil:
     cdef mt_pubsub *q = registry_first
     cdef mt_subscriber *s
     while q != NULL:
+        mt_lock_reset(&q.join_lock)
         mt_lock_reset(&q.room_lock)
         mt_waitlist_keep_thread(&q.putters, me)
         room_locked_count(q)

@@ -68,6 +68,7 @@ cdef extern from "manytail/pubsub.h" nogil:
         mt_atomic_uptr oldest
         int64_t released
         mt_atomic_i64 dropped
+        mt_lock join_lock
         mt_lock room_lock
         mt_waitlist putters
         mt_pubsub *reg_next
@@ -83,7 +84,7 @@ cdef extern from "manytail/pubsub.h" nogil:
     int64_t mt_pubsub_cursor(mt_subscriber *)
     int64_t mt_subscriber_at(mt_subscriber *)
     int64_t mt_pubsub_position(mt_pubsub *, mt_retired **)
-    int64_t mt_pubsub_oldest(mt_pubsub *, mt_subscriber *except_, int64_t end)
+    int64_t mt_pubsub_oldest(mt_pubsub *, int64_t end)
     int64_t mt_pubsub_room(mt_pubsub *, int64_t position)
     int mt_pubsub_publish_serial(mt_pubsub *, uintptr_t item, int64_t *position)
     int mt_pubsub_publish_run_serial(mt_pubsub *, const uintptr_t *items, int64_t n, int64_t *done)
@@ -100,6 +101,7 @@ cdef extern from "manytail/pubsub.h" nogil:
     int64_t mt_subscriber_take_many(mt_pubsub *, mt_subscriber *, uintptr_t *items, int64_t n)
     void mt_subscriber_skip(mt_pubsub *, mt_subscriber *, int64_t position)
     bint mt_pubsub_may_trim(mt_pubsub *, mt_subscriber *, int64_t from_)
+    void mt_pubsub_advance(mt_pubsub *, mt_retired **)
     void mt_pubsub_trim(mt_pubsub *, mt_drops *)
     mt_subscriber *mt_pubsub_new_record(mt_pubsub *)
     mt_subscriber *mt_pubsub_records(mt_pubsub *)

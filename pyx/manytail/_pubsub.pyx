@@ -129,9 +129,11 @@ cdef class PubSubQueue:
         else is taken, with all that it missed since the last. Others lose nothing.
 
     Cost: publish O(1), plus a look at each subscriber that waits; get O(1), plus a look at all subscribers now and then; without
-    subscribers a message costs next to nothing and is not kept. subscribe and close O(1) but for what close lets go of.
-    Progress: lock-free without the GIL, but for waiting at the bound, and for "drop_oldest", where a publisher takes turns with the
-    takers of the subscriber that it moves. Threads that share a subscriber take turns.
+    subscribers a message costs next to nothing and is not kept. subscribe and close O(1) but for what close lets go of; subscribe looks at all
+    subscribers once if it is to begin at an old message.
+    Progress: lock-free without the GIL, but for waiting at the bound, and for "drop_oldest", where a publisher at the bound takes turns
+    with others there, with shutdown, and with the takers of the subscriber that it moves. Threads that share a subscriber take turns,
+    and threads that subscribe.
     Source: disclosure IPCOM000185635D, completed as docs/design/pubsub.md says.
 
     >>> q = PubSubQueue()
@@ -197,21 +199,17 @@ cdef class PubSubQueue:
         cdef int r
         while True:
             r = publish_once(self.q, <PyObject *>item, &position)
+            if r == MT_FULL and self.q.slow == MT_SLOW_DROP:
+                r = publish_over_oldest(self.q, <PyObject *>item, &position)
             if r == MT_OK:
                 return position
             if r == MT_FULL:
-                r = self.make_room(1, deadline)
+                r = self.make_room(deadline)
             if r != MT_OK:
                 refuse_publish(r)
 
-    cdef int make_room(self, int64_t n, int64_t deadline) noexcept:
-        """At the bound: what the policy says. MT_OK: try again."""
-        if self.q.slow == MT_SLOW_DROP:
-            if is_shut(self.q):
-                return MT_SHUTDOWN          # nothing is dropped for a message that will not come
-            # relaxed because: a new bound holds for calls that begin later
-            drop_for(self.q, min(n, max(<int64_t>1, mt_load_relaxed_i64(&self.q.maxsize))))
-            return MT_OK
+    cdef int make_room(self, int64_t deadline) noexcept:
+        """At the bound: wait for room, or refuse. MT_OK: try again."""
         return wait_for_room(self.q, ONCE if self.q.slow == MT_SLOW_RAISE else deadline)
 
     @cython.binding(False)
@@ -242,8 +240,13 @@ cdef class PubSubQueue:
         while count[0] < n:
             r = publish_run_once(self.q, PySequence_Fast_ITEMS(items) + count[0], n - count[0], &done)
             count[0] += done
-            if r == MT_FULL:
-                r = self.make_room(n - count[0], deadline)
+            if r == MT_FULL and self.q.slow == MT_SLOW_DROP:
+                r = publish_run_over_oldest(self.q, PySequence_Fast_ITEMS(items) + count[0], n - count[0], &done)
+                count[0] += done
+                if r == MT_FULL:
+                    continue
+            elif r == MT_FULL:
+                r = self.make_room(deadline)
             if r != MT_OK:
                 refuse_publish(r)
         return 0
@@ -358,7 +361,6 @@ cdef class Subscriber:
     cdef object __weakref__
 
     def __cinit__(self, maker=None, queue=None, int64_t start=0, asked=None):
-        cdef mt_retired *freeable = NULL
         cdef mt_pubsub *q
         cdef mt_subscriber *s
         cdef int r
@@ -369,12 +371,8 @@ cdef class Subscriber:
         s = mt_pubsub_new_record(q)
         if s == NULL:
             raise MemoryError
-        lock_subscriber(q, s)
-        r = mt_pubsub_join(q, s, start, &freeable)
-        unlock_subscriber(q, s)
+        r = join(q, s, start)
         self.s = s
-        mt_retired_free(freeable)
-        trim(q)
         if r == MT_NOMEM:
             raise MemoryError
         if r != MT_OK:

@@ -5,7 +5,7 @@ it gets next. Retained is what the slowest open subscriber has not taken. Subscr
 
 Not at one instant, and named step by step: publish_many into a bounded queue (one step per message); a publish with slow="drop_oldest"
 (each subscriber that is at the bound is moved, then the message goes in: a take in between may make room that was made already, another
-publisher may use it up, so that they are moved again, and a shutdown may come before the message); shutdown (publishers are told, then
+publisher may use it up, so that they are moved again; nobody is moved for a message that a shutdown refuses); shutdown (publishers are told, then
 subscribers, then, immediate=True, each one's rest is given up). A get_many may return fewer messages than are there, never none.
 """
 
@@ -63,7 +63,8 @@ class PubSubSpec:
         return [None]
 
     def _publish_steps(self, n: int, results: Sequence[Any]) -> Sequence[Any]:
-        moves = [("move", name, n) for name in self.names] if self.slow == "drop_oldest" and self.maxsize > 0 else []
+        drops = self.slow == "drop_oldest" and self.maxsize > 0 and SHUT not in results
+        moves = [("move", name, n) for name in self.names] if drops else []
         return [*moves * ATTEMPTS, *(("in", result) for result in results)]
 
     def _publish_many_steps(self, call: Call) -> Sequence[Any]:

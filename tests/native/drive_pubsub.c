@@ -120,12 +120,12 @@ static void publisher(int p) {
     }
 }
 
-static void lock(mt_subscriber *s) {
-    if (!mt_lock_try(&s->lock)) K(lock_slow)(&s->lock, 0);
+static void lock(mt_lock *l) {
+    if (!mt_lock_try(l)) K(lock_slow)(l, 0);
 }
 
-static void unlock(mt_subscriber *s) {
-    mt_lock_node *n = mt_unlock(&s->lock);
+static void unlock(mt_lock *l) {
+    mt_lock_node *n = mt_unlock(l);
     if (n != NULL) K(post_lock_node)(n);
 }
 
@@ -137,20 +137,22 @@ static void locked_begin(session *s) {
 static void join(session *s) {
     mt_retired *freeable;
     int r;
-    lock(s->record);
+    lock(&q.join_lock);
+    lock(&s->record->lock);
     r = mt_pubsub_join(&q, s->record, native_random(3) ? MT_START_NEXT : MT_START_OLDEST, &freeable);
     CHECK(r == MT_OK, "join: %d", r);
     locked_begin(s);
-    unlock(s->record);
+    unlock(&s->record->lock);
+    unlock(&q.join_lock);
     mt_retired_free(freeable);
     trim();
 }
 
 static void leave(session *s) {
     int left;
-    lock(s->record);
+    lock(&s->record->lock);
     left = mt_subscriber_leave(&q, s->record);
-    unlock(s->record);
+    unlock(&s->record->lock);
     if (left) trim();
 }
 
@@ -159,7 +161,7 @@ static int take(session *s, int64_t most) {
     uintptr_t items[RUN];
     int64_t from, n = 1, i;
     int r = MT_OK;
-    lock(s->record);
+    lock(&s->record->lock);
     from = mt_subscriber_at(s->record);
     if (most == 1) {
         r = mt_subscriber_take(&q, s->record, items);
@@ -176,7 +178,7 @@ static int take(session *s, int64_t most) {
               (int)*last);
         *last = c->seq;
     }
-    unlock(s->record);
+    unlock(&s->record->lock);
     CHECK(r == MT_OK || r == MT_EMPTY || r == MT_CLOSED || r == MT_SHUTDOWN, "take: %d", r);
     for (i = 0; i < n; i++) let_go((cell *)items[i]);
     if (n && mt_pubsub_may_trim(&q, s->record, from)) trim();
@@ -187,12 +189,12 @@ static void skip(session *s) {
     mt_retired *freeable = NULL;
     int64_t end = mt_pubsub_position(&q, &freeable);
     mt_retired_free(freeable);
-    lock(s->record);
+    lock(&s->record->lock);
     if (!s->record->closed && mt_subscriber_at(s->record) < end) {
         mt_subscriber_skip(&q, s->record, end);
         locked_begin(s);
     }
-    unlock(s->record);
+    unlock(&s->record->lock);
     trim();
 }
 

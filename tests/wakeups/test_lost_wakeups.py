@@ -9,6 +9,7 @@ import itertools
 import os
 import random
 import signal
+import threading
 import time
 from concurrent.futures import wait
 from queue import SimpleQueue
@@ -16,7 +17,7 @@ from queue import SimpleQueue
 import pytest
 from support.threads import DEADLINE, Hang, Threads, switching_often
 
-from manytail import Consumer, EntryQueue
+from manytail import Consumer, EntryQueue, PubSubQueue, ShutDown
 from manytail.executor import KeyedExecutor
 
 from . import duel as duels
@@ -84,6 +85,24 @@ def test_no_call_is_left_lying_while_workers_sleep(what_frees_it):
             assert len(done) == len(calls), "a call was left lying"
             if random.random() < 0.5:
                 time.sleep(random.random() * QUICKLY)      # not to wait for anything: so that workers are seen in every state
+
+
+@pytest.mark.parametrize("immediate", [False, True])
+def test_a_shutdown_wakes_who_subscribes_beside_it(immediate):
+    """A subscriber that nobody had seen when the shutdown began waits for its first message: it ends there."""
+    for _ in range(ROUNDS // 2):
+        queue = PubSubQueue()
+        start = threading.Barrier(2)
+        with Threads() as threads:
+            threads.start(subscribe_and_get, queue, start)
+            start.wait(DEADLINE)
+            queue.shutdown(immediate)
+
+
+def subscribe_and_get(queue, start):
+    start.wait(DEADLINE)
+    with queue.subscribe() as subscriber, pytest.raises(ShutDown):
+        subscriber.get()
 
 
 @pytest.mark.parametrize("what_frees_it", ["put", "release", "ack", "resume", "due"])

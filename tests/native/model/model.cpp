@@ -568,5 +568,11 @@ int main(int argc, char **argv) {
     EXPLORE(pubsub_sole_oldest);
     EXPLORE(pubsub_sole_join);
     EXPLORE(pubsub_sole_left);
+    EXPLORE(pubsub_join_run);
+    EXPLORE(pubsub_next_bound);
+    EXPLORE(pubsub_oldest_bound);
+    EXPLORE(pubsub_chain);
+    EXPLORE(pubsub_oldest_exact);
+    EXPLORE(pubsub_tail);
     return bad != 0;
 }

@@ -182,4 +182,145 @@ struct pubsub_late_joiner : pubsub_suite<pubsub_late_joiner, 3> {
     }
 };
 
+/* Who joins for the next message beside a run of three, which is one step, stands before it or after it, however far it is read already. */
+struct pubsub_join_run : pubsub_suite<pubsub_join_run, 3> {
+    void before() { begin(0); }
+    void thread(unsigned index) {
+        if (index == 0) {
+            uintptr_t items[3];
+            int64_t done, held;
+            mt_retired *freeable;
+            for (int i = 0; i < 3; i++) {
+                messages[i].content($) = i;
+                items[i] = (uintptr_t)&messages[i];
+            }
+            RL_ASSERT(mt_pubsub_publish_run_parallel(&q, items, 3, &done, &held, &freeable) == MT_OK && done == 3);
+            mt_retired_free(freeable);
+            published += 3;
+        } else if (index == 1) {
+            int got = take(first);
+            RL_ASSERT(got == 0 || got == -1 - MT_EMPTY);
+        } else {
+            mt_subscriber *s = mt_pubsub_new_record(&q);
+            int64_t at = join(s);
+            RL_ASSERT(at == 0 || at == 3);
+            leave(s);
+        }
+    }
+    void after() { end(); }
+};
+
+/* A queue of one, whose only message is published and taken, and then a second one is to go in: it is refused just if somebody joined who has not
+ * taken the first. */
+template <typename suite, int64_t start> struct pubsub_joining_bound : pubsub_suite<suite, 2> {
+    static const unsigned bound = 3;
+    int64_t at, second;
+    void before() {
+        this->begin(0, 1);
+        if (start == MT_START_OLDEST) RL_ASSERT(this->publish(0) == 0);
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            if (start == MT_START_NEXT) RL_ASSERT(this->publish(0) == 0);
+            RL_ASSERT(this->take(this->first) == 0);
+            second = this->publish(1);
+        } else {
+            at = this->join(mt_pubsub_new_record(&this->q), start);
+        }
+    }
+    void after() {
+        mt_subscriber *s = mt_pubsub_records(&this->q);
+        RL_ASSERT(second == 1 || second == -1 - MT_FULL);
+        RL_ASSERT((at == 0) == (second != 1));
+        RL_ASSERT(this->take(s) == (at == 2 ? -1 - MT_EMPTY : at == 1 && second != 1 ? -1 - MT_EMPTY : (int)at));
+        this->leave(s);
+        this->end();
+    }
+};
+
+struct pubsub_next_bound : pubsub_joining_bound<pubsub_next_bound, MT_START_NEXT> {};
+struct pubsub_oldest_bound : pubsub_joining_bound<pubsub_oldest_bound, MT_START_OLDEST> {};
+
+/* One joins at the only message of a queue of one because another stands there, then a third because the second does, and each takes it when somebody
+ * else has joined; a publisher that looks meanwhile does not miss them all. */
+struct pubsub_chain : pubsub_suite<pubsub_chain, 2> {
+    static const unsigned bound = 3;
+    mt_subscriber *line[3];
+    int64_t at[3], second;
+    void before() {
+        begin(0, 1);
+        for (int i = 0; i < 3; i++) line[i] = mt_pubsub_new_record(&q); /* they are looked at from the last on */
+        at[0] = join(line[0]);
+        RL_ASSERT(publish(0) == 0);
+        RL_ASSERT(take(first) == 0);
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            second = publish(1);
+            return;
+        }
+        for (int i = 0; i < 2; i++) {
+            at[i + 1] = join(line[i + 1], MT_START_OLDEST);
+            if (at[i] == 0) RL_ASSERT(take(line[i]) == 0);
+        }
+    }
+    void after() {
+        RL_ASSERT(at[1] == 0 && at[2] == 0); /* so there is always one of them at message 0 */
+        RL_ASSERT(second == -1 - MT_FULL);
+        for (int i = 0; i < 3; i++) leave(line[i]);
+        end();
+    }
+};
+
+/* The oldest message is what the slowest expects at one instant: one goes from 1 to 2, then the other from 0 to 2 at once, and 1 is never the oldest. */
+struct pubsub_oldest_exact : pubsub_suite<pubsub_oldest_exact, 2> {
+    mt_subscriber *second;
+    void before() {
+        begin(0);
+        second = mt_pubsub_new_record(&q);
+        join(second);
+        for (int i = 0; i < 2; i++) RL_ASSERT(publish(i) == i);
+        RL_ASSERT(take(second) == 0); /* it is looked at before the first one */
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            uintptr_t items[2];
+            RL_ASSERT(take(second) == 1);
+            lock(&first->lock);
+            RL_ASSERT(mt_subscriber_take_many(&q, first, items, 2) == 2);
+            unlock(&first->lock);
+            trim();
+        } else {
+            mt_subscriber *s = mt_pubsub_new_record(&q);
+            int64_t at = join(s, MT_START_OLDEST);
+            RL_ASSERT(at == 0 || at == 2);
+            leave(s);
+        }
+    }
+    void after() {
+        leave(second);
+        end();
+    }
+};
+
+/* A chunk is linked, and is read, and the one before it is unlinked, before the publisher has moved `tail` on; then somebody looks for the newest, and
+ * the publisher goes on and frees what may be freed. */
+struct pubsub_tail : pubsub_suite<pubsub_tail, 2> {
+    void before() { begin(10); }
+    void thread(unsigned index) {
+        mt_retired *freeable;
+        if (index == 0) {
+            RL_ASSERT(publish(10) == 10);
+            freeable = mt_epoch_drain(&q.epoch);
+        } else {
+            mt_pin *pin = mt_epoch_pin(&q.epoch); /* so that it retires with another record than it looks with, and the publisher frees it */
+            bool got = take(first) == 10;
+            mt_retired_free(mt_epoch_unpin(&q.epoch, pin));
+            RL_ASSERT(mt_pubsub_position(&q, &freeable) >= 10 + got);
+        }
+        mt_retired_free(freeable);
+    }
+    void after() { end(); }
+};
+
 #endif

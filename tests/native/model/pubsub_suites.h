@@ -58,6 +58,8 @@ template <typename suite, unsigned threads> struct pubsub_suite : rl::test_suite
         mt_load_relaxed_u32(&q.trimming);
         mt_load_relaxed_u32(&q.nsubs);
         mt_load_relaxed_i64(&q.trimmed);
+        mt_load_relaxed_i64(&q.joins);
+        mt_load_relaxed_uptr(&q.join_lock.word);
         mt_load_relaxed_uptr(&q.blocker);
         mt_load_relaxed_uptr(&q.records);
         mt_load_relaxed_i64(&q.epoch.epoch);
@@ -85,13 +87,13 @@ template <typename suite, unsigned threads> struct pubsub_suite : rl::test_suite
     int take(mt_subscriber *s) {
         uintptr_t item;
         int again = 0, took, r;
-        lock(s);
+        lock(&s->lock);
         int64_t from = mt_subscriber_at(s);
         unsigned held = holds[rl::thread_index()];
         took = suite::sole && mt_subscriber_take_sole(&q, s, &item, &again);
         bool kept = holds[rl::thread_index()] != held;
         r = took ? MT_OK : mt_subscriber_take(&q, s, &item);
-        unlock(s);
+        unlock(&s->lock);
         if (took && !kept) let_go((message *)item);
         if (again || (r == MT_OK && !took && mt_pubsub_may_trim(&q, s, from))) trim();
         return r == MT_OK ? (int)((message *)item - messages) : -1 - r;
@@ -105,28 +107,30 @@ template <typename suite, unsigned threads> struct pubsub_suite : rl::test_suite
     /* From which position on. */
     int64_t join(mt_subscriber *s, int64_t start = MT_START_NEXT) {
         mt_retired *freeable;
-        lock(s);
+        lock(&q.join_lock);
+        lock(&s->lock);
         RL_ASSERT(mt_pubsub_join(&q, s, start, &freeable) == MT_OK);
         int64_t at = mt_subscriber_at(s);
-        unlock(s);
+        unlock(&s->lock);
+        unlock(&q.join_lock);
         mt_retired_free(freeable);
         trim();
         return at;
     }
 
     void leave(mt_subscriber *s) {
-        lock(s);
+        lock(&s->lock);
         int left = mt_subscriber_leave(&q, s);
-        unlock(s);
+        unlock(&s->lock);
         if (left) trim();
     }
 
-    void lock(mt_subscriber *s) {
-        if (!mt_lock_try(&s->lock)) K(lock_slow)(&s->lock, DETACHED);
+    void lock(mt_lock *l) {
+        if (!mt_lock_try(l)) K(lock_slow)(l, DETACHED);
     }
 
-    void unlock(mt_subscriber *s) {
-        mt_lock_node *n = mt_unlock(&s->lock);
+    void unlock(mt_lock *l) {
+        mt_lock_node *n = mt_unlock(l);
         if (n != NULL) K(post_lock_node)(n);
     }
 
@@ -272,26 +276,26 @@ template <typename suite, int old> struct pubsub_waiting : pubsub_suite<suite, 2
     void wake(mt_subscriber *s) {
         mt_waiter *woken = NULL;
         if (mt_load_seq_cst_u32(&s->waiting) == 0) return;
-        this->lock(s);
+        this->lock(&s->lock);
         if (s->getters.n != 0 && mt_subscriber_ready(&this->q, s) == MT_OK) {
             mt_waitlist_notify(&s->getters, &woken);
             count_waiting(s);
         }
-        this->unlock(s);
+        this->unlock(&s->lock);
         K(post_chain)(woken);
     }
     void wait(mt_subscriber *s) {
         mt_waiter w;
         K(waiter_open)(&w);
-        this->lock(s);
+        this->lock(&s->lock);
         mt_waitlist_push(&s->getters, &w);
         count_waiting(s);
         if (mt_subscriber_ready(&this->q, s) != MT_EMPTY) {
             mt_waitlist_leave(&s->getters, &w);
             count_waiting(s);
-            this->unlock(s);
+            this->unlock(&s->lock);
         } else {
-            this->unlock(s);
+            this->unlock(&s->lock);
             RL_ASSERT(K(waiter_park)(&w, FOREVER, DETACHED) == MT_OK);
         }
         K(waiter_close)(&w);
