@@ -114,6 +114,7 @@ cdef bint enter_all(Gate g, list subs, list tickets, int64_t version) except -1:
     for i in range(len(subs)):
         s = subs[i]
         t = new_tap(g, s)
+        mt_point()
         if not s._enrol(t, tickets[i]):
             leave_all(g, None, False)
             return False
@@ -195,12 +196,13 @@ cdef object try_all(list subs, int64_t *turn, list tickets, Consumer owner):
     cdef Subscription s
     cdef taken t
     cdef int64_t ticket = 0
+    cdef int64_t first = turn[0]    # other threads of the consumer move it on meanwhile
     cdef Py_ssize_t n = len(subs), k, i
     cdef int r = MT_EMPTY, live = 0
     cdef bint broke = False
     tickets[:] = [None] * n
     for k in range(n):
-        i = (turn[0] + k) % n
+        i = (first + k) % n
         s = subs[i]
         r = s.take(&t, &ticket)
         if r == MT_OK:
@@ -230,14 +232,16 @@ cdef object get_from(Credit credit, list subs, Consumer owner, int64_t deadline)
         version = credit.version()
         if owner is not None:
             subs = owner.usable()
-            if owner.stash:
-                return owner.stash.pop(0)
+            found = owner.unstash()
+            if found is not None:
+                return found
         found = try_all(subs, &turn if owner is None else &owner.turn, tickets, owner)
         if found is not None:
             return found
         if deadline == ONCE:
             raise Empty
         g = new_gate(credit, True, None, None)
+        mt_point()
         if not enter_all(g, subs, tickets, version):
             continue
         r = waiter_park(&g.w, deadline, True)
@@ -294,8 +298,9 @@ def _begin_aget(Credit credit, list subs, Consumer owner):
     cdef Gate g
     if owner is not None:
         subs = owner.usable()
-        if owner.stash:
-            return [owner.stash.pop(0)], None
+        found = owner.unstash()
+        if found is not None:
+            return [found], None
     found = try_all(subs, &turn if owner is None else &owner.turn, tickets, owner)
     if found is not None:
         return [found], None
@@ -402,10 +407,20 @@ cdef class Consumer:
         return self.open_subs()
 
     cdef list open_subs(self):
+        """Whoever comes here forgets the closed ones, while others close, subscribe and come here too."""
         cdef Subscription s
-        found = [s for s in self.subs if not s.s.closed]
-        if len(found) < len(self.subs):
-            self.subs[:] = found
+        with cython.critical_section(self):
+            found = [s for s in self.subs if not s.s.closed]
+            if len(found) < len(self.subs):
+                self.subs[:] = found
+        return found
+
+    cdef object unstash(self):
+        """An entry that was handed over while another one was returned, or None."""
+        found = None
+        with cython.critical_section(self):
+            if self.stash:
+                found = self.stash.pop(0)
         return found
 
     def subscribe(self, queue, **options):
@@ -416,7 +431,8 @@ cdef class Consumer:
         self.check_open()
         given = subscribe_options(options)
         it = (<EntryQueue>queue).new_subscription(0, given[0], given[1], given[2], self.priority, given[3], given[4], self.credit)
-        self.subs.append(it)
+        with cython.critical_section(self):
+            self.subs.append(it)
         if self.closed_:
             it.close()
             self.check_open()
@@ -522,8 +538,11 @@ cdef class Consumer:
             self.listener.stop()
         for s in list(self.subs):
             s.close()
-        self.subs[:] = []
-        self.stash[:] = []
+        with cython.critical_section(self):
+            gone = self.subs + self.stash       # released below, because that may run finalizers
+            self.subs[:] = []
+            self.stash[:] = []
+        del gone
         self.credit.notify()
 
 
@@ -630,8 +649,8 @@ def _listen_turn(Consumer owner not None, listener):
         listener.gate = None
         owner.stash.extend(given)
     owner.check_open()
-    if owner.stash:
-        listener.found = owner.stash.pop(0)
+    listener.found = owner.unstash()
+    if listener.found is not None:
         return True
     subs = owner.open_subs()
     listener.found = try_all(subs, &owner.turn, tickets, owner)

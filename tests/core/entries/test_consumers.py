@@ -4,7 +4,7 @@ import gc
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from queue import Empty
+from queue import Empty, SimpleQueue
 
 import pytest
 from support.threads import DEADLINE, LONG, Hang, Threads, wait_asleep, wait_until
@@ -27,6 +27,20 @@ def consumer_of(*of, **options):
 
 
 # ------------------------------------------------------------------------------------------------ turns
+def test_turns_that_other_threads_take_skip_no_queue():
+    """Without the GIL the turn moves on while another thread goes round the queues: it still looks at each before it waits."""
+    def pass_on(consumer):
+        for _ in range(100_000):
+            try:
+                consumer.get(timeout=1e-5).release()
+            except Empty:
+                pass
+
+    with consumer_of(*queues(2, each=1)) as consumer, Threads() as threads:
+        for _ in range(4):
+            threads.start(pass_on, consumer)
+
+
 def test_it_takes_one_entry_per_queue_and_turn():
     with consumer_of(*queues(3, each=3)) as consumer:
         assert [consumer.get(False).item for _ in range(9)] == ["00", "10", "20", "01", "11", "21", "02", "12", "22"]
@@ -263,6 +277,48 @@ def test_closing_wakes_who_waits():
         wait_asleep(*getters)
         consumer.close()
         assert [type(getter.outcome()) for getter in getters] == [ClosedError] * 2
+
+
+def test_closing_beside_gets_disturbs_none():
+    """Without the GIL each of them reads the list of subscriptions while the others take closed ones out."""
+    def get_until_closed(consumer, begun):
+        begun.wait(DEADLINE)
+        with pytest.raises(ClosedError):
+            while True:
+                try:
+                    consumer.get(False)
+                except Empty:
+                    pass
+
+    for _ in range(1500):
+        consumer, begun = Consumer(), threading.Barrier(4)
+        subscriptions = [consumer.subscribe(queue) for queue in queues(50)]
+        with Threads() as threads:
+            for _ in range(3):
+                threads.start(get_until_closed, consumer, begun)
+            begun.wait(DEADLINE)
+            for subscription in subscriptions:
+                subscription.close()
+            consumer.close()
+
+
+def test_a_subscription_made_beside_gets_is_not_forgotten():
+    """They forget those that were closed."""
+    got = SimpleQueue()
+
+    def get_until_closed(consumer):
+        for entry in consumer:
+            got.put(entry.item)
+
+    with Threads() as threads, Consumer() as consumer:
+        for _ in range(3):
+            threads.start(get_until_closed, consumer)
+        for n in range(6000):
+            queue = EntryQueue()
+            with consumer.subscribe(queue):
+                queue.put(n)
+                assert got.get(timeout=DEADLINE) == n
+        consumer.close()
 
 
 def test_closing_one_subscription_leaves_the_others_and_hands_over(keep):
