@@ -326,6 +326,7 @@ cdef class Subscription:
         clear_debts(&d)
         w.has_given = False
         woken[0] = False
+        mt_point()
         lock_order(q)
         if q.events != ticket or s.closed:
             unlock_order(q)

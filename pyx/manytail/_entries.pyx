@@ -723,6 +723,7 @@ cdef class EntryQueue:
         r = waiter_open(&w)
         if r != MT_OK:
             return r
+        mt_point()
         lock_order(q)
         if q.shut or not ordered_full(q) or slot_replaces(e):
             unlock_order(q)
@@ -730,6 +731,7 @@ cdef class EntryQueue:
             return MT_OK
         mt_waitlist_push(&q.putters, &w)
         unlock_order(q)
+        mt_point()
         r = waiter_park(&w, deadline, True)
         if r != MT_OK:
             lock_order(q)

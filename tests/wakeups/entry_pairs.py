@@ -466,6 +466,31 @@ class ConsumerAck(ConsumerRelease):
         assert self.taken.pop().ack()
 
 
+class ConsumerAckElsewhere(ConsumerGet):
+    """The wait is in one of its subscriptions, what used the credit up came from another queue: only the list of the credit tells of its ack."""
+
+    consumers = 1
+    prefetch = 1
+
+    def __init__(self) -> None:
+        self.queues = [EntryQueue("a"), EntryQueue("b")]
+        self.consumer = Consumer(prefetch=self.prefetch)
+        self.subs = [self.consumer.subscribe(self.queues[0])]
+        self.elsewhere = self.consumer.subscribe(self.queues[1])
+        self.taken = []
+
+    def begin(self) -> None:
+        self.queues[1].put(1)
+        self.entry = self.elsewhere.get(block=False)
+        self.queues[0].put(1)
+
+    def wake(self) -> None:
+        assert self.entry.ack()
+
+    def close(self) -> None:
+        self.consumer.close()
+
+
 class ConsumerResume(ConsumerGet):
     def begin(self) -> None:
         for consumer in self.subs:
@@ -529,6 +554,6 @@ ENTRY_PAIRS = {
     "entry get/shutdown": GetShutdown, "entry get/last after shutdown": GetLastAfterShutdown,
     "entry get/purge after shutdown": GetPurgeAfterShutdown, "entry get/closed": GetClosed, "entry put/shutdown": PutShutdown,
     "consumer get/put": ConsumerGet, "consumer get/put, beside": ConsumerBeside, "consumer get/release": ConsumerRelease,
-    "consumer get/ack": ConsumerAck, "consumer get/resume": ConsumerResume, "consumer get/subscribe": ConsumerSubscribe,
+    "consumer get/ack": ConsumerAck, "consumer get/ack elsewhere": ConsumerAckElsewhere, "consumer get/resume": ConsumerResume, "consumer get/subscribe": ConsumerSubscribe,
     "consumer get/shutdown": ConsumerShutdown, "consumer get/closed": ConsumerClosed,
 }
