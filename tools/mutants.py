@@ -20,7 +20,12 @@ ROOT = Path(__file__).resolve().parents[1]
 COPY = ROOT / "build" / "mutants"
 COPIED = ["include", "pyx", "tests/native"]
 # A wake-up that is lost shows as a wait of 5 s.
-DRIVE = {"drive": ["-r", "100", "-d", "5"], "drive_epoch": ["-r", "5", "-d", "60"], "drive_pubsub": ["-r", "300"]}
+DRIVE = {
+    "drive": ["-r", "100", "-d", "5"],
+    "drive_entries": ["-r", "100", "-d", "5"],
+    "drive_epoch": ["-r", "5", "-d", "60"],
+    "drive_pubsub": ["-r", "300"],
+}
 SECONDS = 900  # for one check; the programs end hangs themselves, so outlasting this says nothing but that the machine is busy
 
 

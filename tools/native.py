@@ -65,21 +65,23 @@ class Tree:
         ]
 
     def kernels(self, cplus):
-        """The C or C++ of tests/native/kernels.pyx."""
-        made = self.build / ("kernels.cpp" if cplus else "kernels.c")
+        """The C or C++ of each tests/native/*.pyx."""
+        return [self.kernel(source, cplus) for source in sorted((self.root / "tests" / "native").glob("*.pyx"))]
+
+    def kernel(self, source, cplus):
+        made = self.build / f"{source.stem}.{'cpp' if cplus else 'c'}"
         sources = [path for path in self.sources if path.suffix in (".pyx", ".pxi", ".pxd")]
         if older(made, sources):
             include = ["-I", self.root / "python", "-I", self.root / "pyx" / "manytail"]
             language = ["--cplus"] if cplus else []
-            module = ["--module-name", "kernels", "-o", made, self.root / "tests" / "native" / "kernels.pyx"]
-            quietly([sys.executable, "-m", "cython", "-3", *language, *include, *module], cwd=self.root)
+            quietly([sys.executable, "-m", "cython", "-3", *language, *include, "--module-name", source.stem, "-o", made, source], cwd=self.root)
         return made
 
     def program(self, name, compiler, source, flags):
         """Compile and link one program."""
         made = self.build / name
         kernels = self.kernels(cplus=compiler == "g++")
-        if not older(made, [kernels, *self.sources]):
+        if not older(made, [*kernels, *self.sources]):
             return made
         folders = [self.build, self.root / "include", source.parent, sysconfig.get_paths()["include"]]
         compiled = self.build / f"{name}.o"

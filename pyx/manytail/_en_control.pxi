@@ -10,7 +10,7 @@ cdef core *registry_first = NULL
 
 cdef inline void lock_registry() noexcept nogil:
     if LOCKS and not mt_lock_try(&registry_lock):
-        lock_slow(&registry_lock, True)
+        lock_slow(&registry_lock, ATTACHED)
 
 
 cdef inline void unlock_registry() noexcept nogil:

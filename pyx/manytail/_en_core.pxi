@@ -37,7 +37,7 @@ cdef enum:
 # ----------------------------------------------------------------------------------------------------------------- lock
 cdef inline void lock_order(core *q) noexcept nogil:
     if LOCKS and unlikely(not mt_lock_try(&q.lock)):
-        lock_slow(&q.lock, True)
+        lock_slow(&q.lock, ATTACHED)
 
 
 cdef inline void unlock_order(core *q) noexcept nogil:
@@ -421,7 +421,7 @@ cdef inline void ordered_let_go(core *q, entry *e, debts *d) noexcept nogil:
 
 cdef inline void lock_pool(pool *p) noexcept nogil:
     if LOCKS and not mt_lock_try(&p.lock):
-        lock_slow(&p.lock, True)
+        lock_slow(&p.lock, ATTACHED)
 
 
 cdef inline void unlock_pool(pool *p) noexcept nogil:

@@ -105,13 +105,20 @@ cdef extern from "manytail/link.h" nogil:
 
 cdef extern from *:
     """
-    #ifdef Py_GIL_DISABLED
+    /* MT_EN_DETACHED: for callers that hold no thread state (_entryqueue.pyx). */
+    #if defined(Py_GIL_DISABLED) || defined(MT_EN_DETACHED)
     #define MT_EN_LOCKS 1
     #else
     #define MT_EN_LOCKS 0
     #endif
+    #if defined(MT_EN_DETACHED)
+    #define MT_EN_ATTACHED 0
+    #else
+    #define MT_EN_ATTACHED 1
+    #endif
     """
     const bint LOCKS "MT_EN_LOCKS"          # without the GIL; with it, the GIL is the order lock
+    const bint ATTACHED "MT_EN_ATTACHED"    # callers hold a thread state
 
 
 # A key that entries have in common: a group, or the key of a last-value queue. Found by hash and `==`, which run without the lock;

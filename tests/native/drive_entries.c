@@ -1,0 +1,268 @@
+/* Native threads drive the entry queue without the GIL: part of `make tsan` and `make asan`.
+ *
+ *     drive_entries [-s SEED] [-r ROUNDS] [-d DEADLINE_SECONDS]
+ *
+ * Putters, getters that ack, reject and give back, subscriptions that come and go with what they hold, browsers, time-outs; then a shutdown.
+ * An item is a cell that its putter fills and that whoever ends its entry poisons, both by plain writes, so the sanitizer sees whether the queue
+ * hands it over; what the getters count is relaxed, and orders nothing. Each item ends once. A wake-up that is lost outlasts the deadline.
+ */
+#include "platform.h"
+
+#include "entries.c"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#define K(name) __pyx_f_7entries_##name
+
+enum { PUTTERS = 3, TAKERS = 3, GUESTS = 2, BROWSERS = 1, LEVELS = 3, BATCH = 6, ALIVE = 0x600d, DEAD = 0xdead };
+
+static uint64_t seed = 1;
+
+#define CHECK(what, ...)                                                               \
+    do {                                                                               \
+        if (!(what)) {                                                                 \
+            fprintf(stderr, "drive_entries: (seed %llu): ", (unsigned long long)seed); \
+            fprintf(stderr, __VA_ARGS__);                                              \
+            fputc('\n', stderr);                                                       \
+            abort();                                                                   \
+        }                                                                              \
+    } while (0)
+
+typedef struct {
+    int state, deliveries; /* plain: written by whoever has the entry */
+    _Atomic int ends;
+} cell;
+
+static struct {
+    mt_entryqueue *q;
+    mt_entrysub *shared[2]; /* each used by several getters */
+    cell *cells[PUTTERS];
+    int per_putter, immediate;
+    int patient; /* everybody waits for ever, and nobody comes and goes, whose wake-ups could stand in for one that is lost */
+    int64_t accepted[PUTTERS];
+    _Atomic int64_t ended;
+    _Atomic int putters_left, over;
+} m;
+
+static int64_t some_timeout(void) {
+    switch (m.patient ? 2 : native_random(3)) {
+    case 0:
+        return 0;
+    case 1:
+        return 1 + (int64_t)native_random(60000);
+    default:
+        return -1;
+    }
+}
+
+static void end_of(cell *c) {
+    CHECK(c->state == ALIVE, "an item ends that has ended");
+    c->state = DEAD;
+    atomic_fetch_add_explicit(&c->ends, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&m.ended, 1, memory_order_relaxed);
+}
+
+static void dropped(uintptr_t item, void *count) {
+    end_of((cell *)item);
+    ++*(int64_t *)count;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ threads */
+static cell *new_item(int p, int64_t i) {
+    cell *c = m.cells[p] + i;
+    c->state = ALIVE;
+    c->deliveries = 0;
+    return c;
+}
+
+static void putter(int p) {
+    uintptr_t items[BATCH];
+    int64_t made = 0, n, count, i;
+    int r = MT_OK;
+    while (made < m.per_putter && r != MT_SHUTDOWN) {
+        n = native_random(4) ? 1 : 1 + (int64_t)native_random(BATCH);
+        if (n > m.per_putter - made) n = m.per_putter - made;
+        for (i = 0; i < n; i++) items[i] = (uintptr_t)new_item(p, made + i);
+        if (n == 1) {
+            r = K(mt_entryqueue_put)(m.q, items[0], (int)native_random(LEVELS + 2) - 1, some_timeout());
+            count = r == MT_OK;
+        } else {
+            r = K(mt_entryqueue_put_many)(m.q, items, n, (int)native_random(LEVELS), some_timeout(), &count);
+        }
+        CHECK(r == MT_OK ? count == n : r == MT_FULL || r == MT_TIMEOUT || r == MT_SHUTDOWN, "put: %d", r);
+        made += count;
+    }
+    m.accepted[p] = made;
+    /* The last one ends it; what a subscription still holds can go then. */
+    if (atomic_fetch_sub_explicit(&m.putters_left, 1, memory_order_relaxed) == 1) {
+        K(mt_entryqueue_shutdown)(m.q, m.immediate);
+        atomic_store_explicit(&m.over, 1, memory_order_relaxed);
+    }
+}
+
+/* What is done with a delivery; closed: it is over, so nothing may change. */
+static void settle(mt_delivery *it, int closed) {
+    cell *c = (cell *)it->item;
+    uint64_t kind = native_random(8);
+    int r;
+    if (!closed) {
+        CHECK(c->state == ALIVE, "an entry was handed over after its end");
+        c->deliveries++;
+        CHECK(c->deliveries == (int)it->delivery, "delivery %d of an entry that came %d times", (int)it->delivery,
+              c->deliveries);
+    }
+    if (kind == 0 && !closed) {
+        r = K(mt_entryqueue_release)(it);
+        CHECK(r == MT_OK || r == MT_SHUTDOWN, "release: %d", r);
+        if (r == MT_SHUTDOWN) end_of(c);
+    } else {
+        r = kind == 1 ? K(mt_entryqueue_reject)(it) : K(mt_entryqueue_ack)(it);
+        CHECK(r == (closed ? MT_BADARG : MT_OK), "ack: %d", r);
+        if (r == MT_OK) end_of(c);
+    }
+    CHECK(it->entry == NULL && K(mt_entryqueue_ack)(it) == MT_BADARG, "a delivery acts twice");
+}
+
+static void taker(int index) {
+    mt_entrysub *s = m.shared[index % 2];
+    mt_delivery it;
+    int r;
+    do {
+        r = K(mt_entryqueue_get)(s, &it, some_timeout());
+        if (r == MT_OK) settle(&it, 0);
+        CHECK(r == MT_OK || r == MT_EMPTY || r == MT_TIMEOUT || r == MT_SHUTDOWN, "get: %d", r);
+    } while (r != MT_SHUTDOWN);
+}
+
+/* Subscribes, takes some, and closes with one in its hands: that one is somebody else's then. */
+static void guest(int unused) {
+    mt_delivery held[BATCH];
+    int n, r = MT_OK, i, credit;
+    (void)unused;
+    /* What it gives back at the end nobody takes any more, and it could go on getting that for ever. */
+    while (!m.patient && r != MT_SHUTDOWN && !atomic_load_explicit(&m.over, memory_order_relaxed)) {
+        credit = (int)native_random(3);
+        mt_entrysub *s = K(mt_entryqueue_subscribe)(m.q, 0, credit);
+        CHECK(s != NULL, "no memory");
+        for (n = 0; n < (credit ? credit : 3); n++) {
+            r = K(mt_entryqueue_get)(s, &held[n], n == 0 ? 50000 : 0);
+            if (r != MT_OK) break;
+            ((cell *)held[n].item)->deliveries++;
+        }
+        if (credit && n == credit) CHECK(K(mt_entryqueue_get)(s, &held[n], 0) != MT_OK, "more than its credit");
+        CHECK(K(mt_entryqueue_unsubscribe)(s) == MT_OK && K(mt_entryqueue_unsubscribe)(s) == MT_BADARG, "close");
+        CHECK(K(mt_entryqueue_get)(s, &held[n], -1) == MT_BADARG, "a closed subscription gets");
+        for (i = 0; i < n; i++) {
+            if (native_random(2)) {
+                settle(&held[i], 1);
+            } else {
+                K(mt_entryqueue_forget)(&held[i]);
+            }
+        }
+    }
+}
+
+static void browser(int unused) {
+    mt_delivery it;
+    int r = MT_OK;
+    (void)unused;
+    mt_entrysub *s = K(mt_entryqueue_subscribe)(m.q, 1, 0);
+    while (r != MT_SHUTDOWN) {
+        r = K(mt_entryqueue_get)(s, &it, native_random(2) ? 20000 : -1);
+        if (r != MT_OK) continue;
+        CHECK(it.delivery == 0, "a browser has a delivery");
+        if (native_random(2)) {
+            CHECK(K(mt_entryqueue_ack)(&it) == MT_BADARG, "a browser acks");
+        } else {
+            K(mt_entryqueue_forget)(&it);
+        }
+    }
+}
+
+typedef struct {
+    pthread_t id;
+    uint64_t random;
+    void (*run)(int);
+    int index;
+} thread;
+
+static void *thread_main(void *arg) {
+    thread *t = (thread *)arg;
+    native_self.random = t->random;
+    t->run(t->index);
+    return NULL;
+}
+
+/* -------------------------------------------------------------------------------------------------------------- a round */
+static void begin(void) {
+    int i;
+    memset((void *)&m, 0, sizeof m);
+    m.q = K(mt_entryqueue_new)(native_random(2) ? LEVELS : 1, native_random(2) ? 1 + (int64_t)native_random(20) : 0);
+    CHECK(m.q != NULL, "no memory");
+    m.per_putter = 100 + (int)native_random(200);
+    m.immediate = native_random(2) == 0;
+    m.patient = native_random(2) == 0;
+    m.putters_left = PUTTERS;
+    for (i = 0; i < 2; i++) m.shared[i] = K(mt_entryqueue_subscribe)(m.q, 0, native_random(2) ? 2 : 0);
+    for (i = 0; i < PUTTERS; i++) m.cells[i] = (cell *)calloc((size_t)m.per_putter, sizeof(cell));
+}
+
+static void end(void) {
+    int64_t accepted = 0, left = 0, depth = K(mt_entryqueue_depth)(m.q), i;
+    int p;
+    for (p = 0; p < PUTTERS; p++) accepted += m.accepted[p];
+    CHECK(K(mt_entryqueue_put)(m.q, 1, 0, -1) == MT_SHUTDOWN, "a put after the end");
+    CHECK(m.immediate || depth == accepted - m.ended, "depth %d", (int)depth);
+    K(mt_entryqueue_destroy)(m.q, dropped, &left);
+    CHECK(m.ended == accepted, "%d items of %d ended", (int)m.ended, (int)accepted);
+    for (p = 0; p < PUTTERS; p++) {
+        for (i = 0; i < m.accepted[p]; i++)
+            CHECK(m.cells[p][i].ends == 1, "an item ended %d times", m.cells[p][i].ends);
+        free(m.cells[p]);
+    }
+}
+
+static void play(unsigned deadline_s) {
+    static void (*const parts[])(int) = {putter, taker, guest, browser};
+    static const int counts[] = {PUTTERS, TAKERS, GUESTS, BROWSERS};
+    thread threads[PUTTERS + TAKERS + GUESTS + BROWSERS];
+    struct timespec until;
+    int n = 0, kind, i;
+    begin();
+    for (kind = 0; kind < 4; kind++) {
+        for (i = 0; i < counts[kind]; i++, n++) {
+            threads[n].random = native_random(UINT64_MAX) | 1;
+            threads[n].run = parts[kind];
+            threads[n].index = i;
+            CHECK(pthread_create(&threads[n].id, NULL, thread_main, &threads[n]) == 0, "cannot start a thread");
+        }
+    }
+    while (n--) {
+        until = native_time_in((int64_t)deadline_s * 1000000000);
+        CHECK(pthread_timedjoin_np(threads[n].id, NULL, &until) == 0, "a thread does not end");
+    }
+    end();
+}
+
+int main(int argc, char **argv) {
+    uint64_t first = 1, rounds = 100, i;
+    unsigned deadline_s = 60;
+    int option;
+    while ((option = getopt(argc, argv, "s:r:d:")) != -1) {
+        uint64_t value = strtoull(optarg ? optarg : "0", NULL, 10);
+        if (option == 's') first = value;
+        if (option == 'r') rounds = value;
+        if (option == 'd') deadline_s = (unsigned)value;
+        if (option == '?') return 2;
+    }
+    for (i = 0; i < rounds; i++) {
+        seed = first + i;
+        native_self.random = seed * UINT64_C(0x9E3779B97F4A7C15) + 1;
+        play(deadline_s);
+    }
+    printf("drive_entries: %llu rounds from seed %llu, no violation\n", (unsigned long long)rounds,
+           (unsigned long long)first);
+    return 0;
+}
