@@ -573,6 +573,7 @@ int main(int argc, char **argv) {
     EXPLORE(pubsub_oldest_bound);
     EXPLORE(pubsub_chain);
     EXPLORE(pubsub_oldest_exact);
+    EXPLORE(pubsub_left);
     EXPLORE(pubsub_tail);
     return bad != 0;
 }

@@ -303,6 +303,29 @@ struct pubsub_oldest_exact : pubsub_suite<pubsub_oldest_exact, 2> {
     }
 };
 
+/* The slowest leaves, and who leaves lets go up to the other one's message while that one takes it: it goes, too. */
+struct pubsub_left : pubsub_suite<pubsub_left, 2> {
+    mt_subscriber *second;
+    void before() {
+        begin(0);
+        second = mt_pubsub_new_record(&q);
+        join(second);
+        for (int i = 0; i < 2; i++) RL_ASSERT(publish(i) == i);
+        RL_ASSERT(take(first) == 0);
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            leave(second);
+        } else {
+            RL_ASSERT(take(first) == 1);
+        }
+    }
+    void after() {
+        RL_ASSERT(messages[0].gone == 1 && messages[1].gone == 1);
+        end();
+    }
+};
+
 /* A chunk is linked, and is read, and the one before it is unlinked, before the publisher has moved `tail` on; then somebody looks for the newest, and
  * the publisher goes on and frees what may be freed. */
 struct pubsub_tail : pubsub_suite<pubsub_tail, 2> {
