@@ -24,6 +24,7 @@ DRIVE = {
     "drive": ["-r", "100", "-d", "5"],
     "drive_entries": ["-r", "100", "-d", "5"],
     "drive_epoch": ["-r", "5", "-d", "60"],
+    "drive_pool": ["-r", "50", "-d", "5"],
     "drive_pubsub": ["-r", "300"],
 }
 SECONDS = 900  # for one check; the programs end hangs themselves, so outlasting this says nothing but that the machine is busy

@@ -1,0 +1,204 @@
+/* Native threads drive the work pool without Python: part of `make tsan` and `make asan`.
+ *
+ *     drive_pool [-s SEED] [-r ROUNDS] [-d DEADLINE_SECONDS]
+ *
+ * Submitters that cancel some of their calls, workers, somebody who pauses and resumes lanes; then the end of the pool. A call is a cell that its
+ * submitter fills and its worker marks, and a lane that runs one at a time has a number that each of its calls writes, all by plain writes: the
+ * sanitizer sees whether the pool orders them. A wake-up that is lost outlasts the deadline.
+ */
+#include "platform.h"
+
+#include "kernels.c"
+
+#include <stdatomic.h>
+#include <unistd.h>
+
+#define K(name) __pyx_f_7kernels_##name
+
+enum { LANES = 3, SUBMITTERS = 3, WORKERS = 3, CALLS = 300 };
+
+static uint64_t seed = 1;
+
+#define CHECK(what, ...)                                                            \
+    do {                                                                            \
+        if (!(what)) {                                                              \
+            fprintf(stderr, "drive_pool: (seed %llu): ", (unsigned long long)seed); \
+            fprintf(stderr, __VA_ARGS__);                                           \
+            fputc('\n', stderr);                                                    \
+            abort();                                                                \
+        }                                                                           \
+    } while (0)
+
+typedef struct {
+    int submitter, number, ran, cancelled;
+} call;
+
+static struct {
+    __pyx_t_7kernels_pool p;
+    __pyx_t_7kernels_lane lanes[LANES];
+    _Atomic int64_t objects[LANES]; /* how often each lane's object is counted */
+    int last[LANES][SUBMITTERS];    /* of a lane that runs one at a time: which call ran last */
+    call calls[SUBMITTERS][CALLS];
+} m;
+
+/* acquire and release: as the count of a Python object, the last one sees what the others did */
+static void let_go(int lane, int n) {
+    CHECK(atomic_fetch_sub_explicit(&m.objects[lane], n, memory_order_acq_rel) >= n, "a lane is let go too often");
+}
+
+static void submitter(int s) {
+    int64_t position;
+    int i, r, start, gone;
+    for (i = 0; i < CALLS; i++) {
+        int lane = (int)native_random(LANES);
+        __pyx_t_7kernels_lane *ln = &m.lanes[lane];
+        call *c = &m.calls[s][i];
+        c->submitter = s;
+        c->number = i;
+        do {
+            r = K(put_in_lane)(&m.p, ln, (uintptr_t)c, 0, &position, &start);
+            CHECK(r == MT_OK || r == MT_FULL, "put_in_lane: %d", r);
+            CHECK(!start, "a worker too many is asked for");
+        } while (r == MT_FULL && K(wait_for_place)(&m.p, ln) == MT_OK);
+        CHECK(r == MT_OK, "wait_for_place");
+        if (native_random(6) || !K(withdraw_item)(&m.p, ln, position, (uintptr_t)c, &gone)) continue;
+        c->cancelled = 1;
+        if (gone) let_go(lane, 1);
+    }
+}
+
+static void run_call(int lane, call *c) {
+    CHECK(!c->cancelled && !c->ran, "call %d of %d runs again, or was cancelled", c->number, c->submitter);
+    c->ran = 1;
+    if (m.lanes[lane].max_running != 1) return;
+    CHECK(m.last[lane][c->submitter] < c->number, "call %d of %d overtook", c->number, c->submitter);
+    m.last[lane][c->submitter] = c->number;
+}
+
+static void worker(int unused) {
+    uintptr_t raw;
+    int64_t era;
+    int r;
+    (void)unused;
+    for (;;) {
+        __pyx_t_7kernels_lane *ln = K(take_item)(&m.p, &raw, &era);
+        if (ln != NULL) {
+            int lane = (int)(ln - m.lanes);
+            run_call(lane, (call *)raw);
+            let_go(lane, 1 + (K(finish_item)(&m.p, ln, era) != 0));
+            continue;
+        }
+        r = K(wait_ready)(m.p.q, -1, 0);
+        CHECK(r == MT_OK || r == MT_SHUTDOWN, "wait_ready: %d", r);
+        if (r == MT_SHUTDOWN && K(leave_pool)(&m.p, 0)) return;
+    }
+}
+
+/* Ends with every lane resumed. */
+static void pauser(int unused) {
+    int i;
+    (void)unused;
+    for (i = 0; i < CALLS; i++) {
+        __pyx_t_7kernels_lane *ln = &m.lanes[native_random(LANES)];
+        CHECK(K(pause_lane)(&m.p, ln, 1) == 0, "pause");
+        if (native_random(2)) sched_yield();
+        CHECK(K(pause_lane)(&m.p, ln, 0) == 0, "resume asks for a worker");
+    }
+    CHECK(K(wait_until_idle)(&m.p, &m.lanes[0], mt_now_ns() + 100000) != MT_NOMEM, "no memory");
+}
+
+typedef struct {
+    pthread_t id;
+    uint64_t random;
+    void (*run)(int);
+    int index;
+} thread;
+
+static void *thread_main(void *arg) {
+    thread *t = (thread *)arg;
+    native_self.random = t->random;
+    t->run(t->index);
+    return NULL;
+}
+
+static void start(thread *t, void (*run)(int), int index) {
+    t->random = native_random(UINT64_MAX) | 1;
+    t->run = run;
+    t->index = index;
+    CHECK(pthread_create(&t->id, NULL, thread_main, t) == 0, "cannot start a thread");
+}
+
+static void join(thread *t, unsigned deadline_s) {
+    struct timespec until = native_time_in((int64_t)deadline_s * 1000000000);
+    CHECK(pthread_timedjoin_np(t->id, NULL, &until) == 0, "a thread does not end");
+}
+
+/* -------------------------------------------------------------------------------------------------------------- a round */
+static void begin(void) {
+    int i, s;
+    memset((void *)&m, 0, sizeof m);
+    m.p.q = K(new_queue)(0, 1);
+    m.p.q->selection = MT_WEIGHTED;
+    m.p.max_workers = m.p.workers = WORKERS;
+    m.p.max_pending = native_random(2) ? 1 + (int64_t)native_random(30) : 0;
+    for (i = 0; i < LANES; i++) {
+        __pyx_t_7kernels_lane *ln = &m.lanes[i];
+        ln->p = &m.p;
+        ln->object = (void *)&m.objects[i];
+        ln->max_running = (int64_t)native_random(3);
+        ln->max_pending = native_random(2) ? 1 + (int64_t)native_random(10) : 0;
+        ln->s = K(new_tail)(m.p.q, (int64_t)native_random(2), 0, 1 + (uint32_t)native_random(3), 1);
+        ln->s->owner = ln;
+        CHECK(K(attach_tail)(m.p.q, ln->s, 1) == MT_OK, "no memory");
+        for (s = 0; s < SUBMITTERS; s++) m.last[i][s] = -1;
+    }
+}
+
+static void end(void) {
+    int i, s;
+    CHECK(m.p.pending == 0 && m.p.workers == 0, "%d calls are left, %d workers", (int)m.p.pending, (int)m.p.workers);
+    for (s = 0; s < SUBMITTERS; s++)
+        for (i = 0; i < CALLS; i++) CHECK(m.calls[s][i].ran + m.calls[s][i].cancelled == 1, "call %d of %d", i, s);
+    for (i = 0; i < LANES; i++) {
+        CHECK(m.objects[i] == 0 && m.lanes[i].running == 0, "lane %d is counted %d times", i, (int)m.objects[i]);
+        K(detach_tail)(m.p.q, m.lanes[i].s, 1);
+        K(drop_left_chunks)(m.p.q, m.lanes[i].s);
+        K(free_tail)(m.lanes[i].s, 1);
+    }
+    K(drop_queue)(m.p.q, 1);
+}
+
+static void play(unsigned deadline_s) {
+    thread submitters[SUBMITTERS], workers[WORKERS], other;
+    int i;
+    begin();
+    for (i = 0; i < WORKERS; i++) start(&workers[i], worker, i);
+    for (i = 0; i < SUBMITTERS; i++) start(&submitters[i], submitter, i);
+    start(&other, pauser, 0);
+    for (i = 0; i < SUBMITTERS; i++) join(&submitters[i], deadline_s);
+    join(&other, deadline_s);
+    CHECK(K(end_pool)(&m.p, 1) == 0, "the end asks for a worker");
+    for (i = 0; i < WORKERS; i++) join(&workers[i], deadline_s);
+    end();
+}
+
+int main(int argc, char **argv) {
+    uint64_t first = 1, rounds = 100, i;
+    unsigned deadline_s = 60;
+    int option;
+    while ((option = getopt(argc, argv, "s:r:d:")) != -1) {
+        uint64_t value = strtoull(optarg ? optarg : "0", NULL, 10);
+        if (option == 's') first = value;
+        if (option == 'r') rounds = value;
+        if (option == 'd') deadline_s = (unsigned)value;
+        if (option == '?') return 2;
+    }
+    for (i = 0; i < rounds; i++) {
+        seed = first + i;
+        native_self.random = seed * UINT64_C(0x9E3779B97F4A7C15) + 1;
+        play(deadline_s);
+    }
+    printf("drive_pool: %llu rounds from seed %llu, no violation\n", (unsigned long long)rounds,
+           (unsigned long long)first);
+    return 0;
+}
