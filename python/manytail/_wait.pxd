@@ -44,6 +44,7 @@ cdef enum:
 
 cdef int64_t deadline_from(object block, object timeout) except -2
 cdef void lock_slow(mt_lock *l, bint attached) noexcept nogil
+cdef void lock_slow_heavy(mt_lock *l, bint attached) noexcept nogil
 cdef void post_lock_node(mt_lock_node *n) noexcept nogil
 
 cdef int waiter_open(mt_waiter *w) noexcept nogil

@@ -37,7 +37,7 @@ cdef enum:
 # ----------------------------------------------------------------------------------------------------------------- lock
 cdef inline void lock_order(core *q) noexcept nogil:
     if LOCKS and unlikely(not mt_lock_try(&q.lock)):
-        lock_slow(&q.lock, ATTACHED)
+        lock_slow_heavy(&q.lock, ATTACHED)
 
 
 cdef inline void unlock_order(core *q) noexcept nogil:

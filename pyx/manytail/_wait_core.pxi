@@ -38,6 +38,8 @@ cdef enum:
     FIRST_SLICE_US = 1000
     LAST_SLICE_US = 100000
     LOCK_SPINS = 6                  # 63 pauses, a few hundred ns to 3 us: longer than any critical section of ours
+    HEAVY_FIRST = 7                 # 128 pauses, a microsecond or more: several operations of the other side
+    HEAVY_SPINS = 10                # 896 in all, no more than parking and being woken cost
 
 
 cdef unsigned long this_thread() noexcept nogil:
@@ -62,16 +64,33 @@ cdef void post_lock_node(mt_lock_node *n) noexcept nogil:
     PyThread_release_lock(n.sem)
 
 
-cdef void lock_slow(mt_lock *l, bint attached) noexcept nogil:
-    """Get a lock that was just seen taken: spin a little where that can help, then park until it was handed out."""
+cdef bint lock_spin(mt_lock *l, uint32_t first, uint32_t limit) noexcept nogil:
     cdef mt_backoff spin
-    cdef mt_lock_node node
-    cdef PyThreadState *state = NULL
-    spin.step = 0
-    spin.limit = LOCK_SPINS
+    spin.step = first
+    spin.limit = limit
     while mt_backoff_spin(&spin):
         if mt_lock_try(l):
-            return
+            return True
+    return False
+
+
+cdef void lock_slow(mt_lock *l, bint attached) noexcept nogil:
+    """Get a lock that was just seen taken: spin a little where that can help, then park until it was handed out."""
+    if not lock_spin(l, 0, LOCK_SPINS):
+        lock_park(l, attached)
+
+
+cdef void lock_slow_heavy(mt_lock *l, bint attached) noexcept nogil:
+    """The same for a lock whose holders write many lines. Each time it goes to another core those lines go along, which takes longer than
+    the work itself, so who finds it taken stays away while the other side does several operations at a stretch: two putters and two
+    subscriptions of an EntryQueue get through half as much again. One quick look first: a chance meeting costs a pause."""
+    if not lock_spin(l, 0, 1) and not lock_spin(l, HEAVY_FIRST, HEAVY_SPINS):
+        lock_park(l, attached)
+
+
+cdef void lock_park(mt_lock *l, bint attached) noexcept nogil:
+    cdef mt_lock_node node
+    cdef PyThreadState *state = NULL
     if attached:
         state = PyEval_SaveThread()
     node.sem = PyThread_allocate_lock()
