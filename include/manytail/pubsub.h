@@ -82,12 +82,12 @@ typedef struct mt_pchunk {
 typedef struct mt_subscriber {
     mt_lock lock; /* threads that share this subscriber; who moves or wakes it from outside */
     mt_atomic_i64
-        cursor;       /* position it takes next, MT_JOINING, or MT_NOBODY: closed or unused. Changed under the lock, or sent back. */
-    mt_pchunk *chunk; /* lock: see I2 */
-    uint32_t idx;     /* lock: slot of `cursor` in chunk; at cap or at the seal the next chunk follows */
-    uint32_t closed;  /* lock */
-    int64_t missed;   /* lock: dropped since it was last told */
-    int64_t left_at;  /* lock: where it was when it was closed */
+        cursor; /* position it takes next, MT_JOINING, or MT_NOBODY: closed or unused. Changed under the lock, or sent back. */
+    mt_pchunk *chunk;           /* lock: see I2 */
+    uint32_t idx;               /* lock: slot of `cursor` in chunk; at cap or at the seal the next chunk follows */
+    uint32_t closed;            /* lock */
+    int64_t missed;             /* lock: dropped since it was last told */
+    int64_t left_at;            /* lock: where it was when it was closed */
     mt_waitlist getters;        /* lock */
     mt_atomic_u32 waiting;      /* getters.n, for publishers to look at without the lock */
     mt_atomic_u32 taken;        /* 1: some subscriber object has this record */

@@ -11,7 +11,7 @@ from manytail._multiqueue cimport mt_drop
 from manytail._wait cimport (
     MT_BADARG, MT_EMPTY, MT_FULL, MT_NOMEM, MT_OK, MT_SHUTDOWN,
     MT_WAITER_NOTIFIED, NEVER, ONCE,
-    lock_slow, mt_lock, mt_lock_node, mt_lock_reset, mt_lock_try, mt_now_ns, mt_unlock, mt_waiter, mt_waitlist,
+    lock_slow, lock_slow_heavy, mt_lock, mt_lock_node, mt_lock_reset, mt_lock_try, mt_now_ns, mt_unlock, mt_waiter, mt_waitlist,
     mt_waitlist_keep_thread, mt_waitlist_leave, mt_waitlist_notify, mt_waitlist_notify_all, mt_waitlist_push,
     post_chain, post_lock_node, this_thread, waiter_await_post, waiter_close, waiter_open, waiter_park,
 )

@@ -83,7 +83,7 @@ cdef void lock_slow(mt_lock *l, bint attached) noexcept nogil:
 cdef void lock_slow_heavy(mt_lock *l, bint attached) noexcept nogil:
     """The same for a lock whose holders write many lines. Each time it goes to another core those lines go along, which takes longer than
     the work itself, so who finds it taken stays away while the other side does several operations at a stretch: two putters and two
-    subscriptions of an EntryQueue get through half as much again. One quick look first: a chance meeting costs a pause."""
+    subscriptions of an EntryQueue get through two fifths more. One quick look first: a chance meeting costs a pause."""
     if not lock_spin(l, 0, 1) and not lock_spin(l, HEAVY_FIRST, HEAVY_SPINS):
         lock_park(l, attached)
 

@@ -554,6 +554,7 @@ ENTRY_PAIRS = {
     "entry get/shutdown": GetShutdown, "entry get/last after shutdown": GetLastAfterShutdown,
     "entry get/purge after shutdown": GetPurgeAfterShutdown, "entry get/closed": GetClosed, "entry put/shutdown": PutShutdown,
     "consumer get/put": ConsumerGet, "consumer get/put, beside": ConsumerBeside, "consumer get/release": ConsumerRelease,
-    "consumer get/ack": ConsumerAck, "consumer get/ack elsewhere": ConsumerAckElsewhere, "consumer get/resume": ConsumerResume, "consumer get/subscribe": ConsumerSubscribe,
+    "consumer get/ack": ConsumerAck, "consumer get/ack elsewhere": ConsumerAckElsewhere,
+    "consumer get/resume": ConsumerResume, "consumer get/subscribe": ConsumerSubscribe,
     "consumer get/shutdown": ConsumerShutdown, "consumer get/closed": ConsumerClosed,
 }

@@ -4,6 +4,7 @@ import gc
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 import pytest
@@ -31,10 +32,8 @@ def test_turns_that_other_threads_take_skip_no_queue():
     """Without the GIL the turn moves on while another thread goes round the queues: it still looks at each before it waits."""
     def pass_on(consumer):
         for _ in range(100_000):
-            try:
+            with suppress(Empty):
                 consumer.get(timeout=1e-5).release()
-            except Empty:
-                pass
 
     with consumer_of(*queues(2, each=1)) as consumer, Threads() as threads:
         for _ in range(4):
@@ -282,13 +281,14 @@ def test_closing_wakes_who_waits():
 def test_closing_beside_gets_disturbs_none():
     """Without the GIL each of them reads the list of subscriptions while the others take closed ones out."""
     def get_until_closed(consumer, begun):
+        def get_for_ever():
+            while True:
+                with suppress(Empty):
+                    consumer.get(False)
+
         begun.wait(DEADLINE)
         with pytest.raises(ClosedError):
-            while True:
-                try:
-                    consumer.get(False)
-                except Empty:
-                    pass
+            get_for_ever()
 
     for _ in range(1500):
         consumer, begun = Consumer(), threading.Barrier(4)

@@ -336,7 +336,8 @@ struct pubsub_tail : pubsub_suite<pubsub_tail, 2> {
             RL_ASSERT(publish(10) == 10);
             freeable = mt_epoch_drain(&q.epoch);
         } else {
-            mt_pin *pin = mt_epoch_pin(&q.epoch); /* so that it retires with another record than it looks with, and the publisher frees it */
+            mt_pin *pin = mt_epoch_pin(
+                &q.epoch); /* so that it retires with another record than it looks with, and the publisher frees it */
             bool got = take(first) == 10;
             mt_retired_free(mt_epoch_unpin(&q.epoch, pin));
             RL_ASSERT(mt_pubsub_position(&q, &freeable) >= 10 + got);
