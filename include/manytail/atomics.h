@@ -13,6 +13,10 @@
 
 #include <stdint.h>
 
+#if defined(_MSC_VER)
+#include <intrin.h>
+#endif
+
 #if defined(MT_MODEL)
 #include "model_atomics.h" /* tests/native/model: maps MT_AT_* to the checker */
 #elif defined(__cplusplus)
@@ -91,6 +95,26 @@ static inline void mt_prefetch_write(void *p) {
     __builtin_prefetch(p, 1);
 #else
     (void)p;
+#endif
+}
+
+/* Have a line ready that will be read soon. */
+static inline void mt_prefetch_read(const void *p) {
+#if defined(__GNUC__) || defined(__clang__)
+    __builtin_prefetch(p);
+#else
+    (void)p;
+#endif
+}
+
+/* Number of the lowest bit that is set; there is one. */
+static inline int mt_first_bit(uint64_t word) {
+#if defined(__GNUC__) || defined(__clang__)
+    return __builtin_ctzll(word);
+#else
+    unsigned long at;
+    _BitScanForward64(&at, word);
+    return (int)at;
 #endif
 }
 

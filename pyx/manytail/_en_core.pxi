@@ -261,10 +261,6 @@ cdef inline entry *level_first(mt_list *places, mt_pos *p, int wanted) noexcept 
     return e
 
 
-cdef inline int first_bit(uint64_t word) noexcept nogil:
-    return __builtin_ctzll(word)
-
-
 cdef entry *levels_first(core *q, cursor *c) noexcept nogil:
     cdef uint32_t w, i
     cdef uint64_t bits
@@ -272,7 +268,7 @@ cdef entry *levels_first(core *q, cursor *c) noexcept nogil:
     for w in range((q.nlevels + 63) // 64):
         bits = q.ready[w]
         while bits:
-            i = w * 64 + first_bit(bits)
+            i = w * 64 + mt_first_bit(bits)
             bits &= bits - 1
             e = level_first(&q.lists[i], &c.pos[i], MT_ENTRY_AVAILABLE)
             if e != NULL:

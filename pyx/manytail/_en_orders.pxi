@@ -123,8 +123,8 @@ cdef inline PyObject *key_of(entry *e) noexcept nogil:
 
 cdef inline void prefetch_key(leaf *it, int64_t slot) noexcept nogil:
     if slot < it.n:
-        __builtin_prefetch(mt_entry_key(it.at[slot]))
-        __builtin_prefetch(&it.at[slot].order)
+        mt_prefetch_read(mt_entry_key(it.at[slot]))
+        mt_prefetch_read(&it.at[slot].order)
 
 
 cdef int64_t leaf_of(core *q, uint64_t order) noexcept nogil:

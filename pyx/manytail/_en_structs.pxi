@@ -11,6 +11,8 @@ cdef extern from "manytail/atomics.h" nogil:
     int64_t mt_fetch_add_acq_rel_i64(mt_atomic_i64 *, int64_t)
     uint32_t mt_load_relaxed_u32(mt_atomic_u32 *)
     uint32_t mt_xchg_seq_cst_u32(mt_atomic_u32 *, uint32_t)
+    int mt_first_bit(uint64_t)
+    void mt_prefetch_read(const void *)
     bint likely "MT_LIKELY" (bint)
     bint unlikely "MT_UNLIKELY" (bint)
 

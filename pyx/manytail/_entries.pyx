@@ -90,10 +90,6 @@ cdef extern from *:
     """
     void mt_patch_new(PyTypeObject *)
 
-cdef extern from * nogil:
-    int __builtin_ctzll(unsigned long long)
-    void __builtin_prefetch(const void *)
-
 include "_en_core.pxi"
 include "_en_keys.pxi"
 include "_en_control.pxi"

@@ -34,9 +34,6 @@ include "_en_structs.pxi"
 cdef extern from "manytail/clock.h" nogil:
     int64_t mt_now_coarse_ns()
 
-cdef extern from * nogil:
-    int __builtin_ctzll(unsigned long long)
-
 include "_en_core.pxi"
 include "_en_keys.pxi"
 include "_en_control.pxi"

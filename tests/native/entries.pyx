@@ -44,9 +44,6 @@ cdef extern from "platform.h" nogil:
 cdef extern from "manytail/clock.h" nogil:
     int64_t mt_now_coarse_ns()
 
-cdef extern from * nogil:
-    int __builtin_ctzll(unsigned long long)
-
 include "_en_structs.pxi"
 include "_wait_core.pxi"
 include "_en_core.pxi"
