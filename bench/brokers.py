@@ -58,7 +58,7 @@ def theirs() -> Iterator[Measure]:
     try:
         import pika
     except ImportError as missing:
-        raise Unavailable("pika is not installed") from missing
+        raise Unavailable("skipped: pika is not installed") from missing
     with server() as address:
         host, port = address.rsplit(":", 1)
         with pika.BlockingConnection(pika.ConnectionParameters(host, int(port), heartbeat=0)) as connection:
