@@ -2,6 +2,7 @@
 import bisect
 import random
 import time
+from itertools import pairwise
 from queue import Empty, Full
 
 import pytest
@@ -285,11 +286,12 @@ def test_sorted_at_every_place_of_full_leaves(gone):
             for entry in subscription.get_many(len(gone)):
                 entry.ack()
         left = [handle.item for handle in handles if handle.state is EntryState.AVAILABLE]
-        more = [2 * place - 1, *range(-1, 2 * 766, 16)]
+        more = [*[2 * place - 1] * 3, 2 * place + 1, 2 * place - 3, *range(-1, 2 * 766, 16)]
         queue.put_many(more)
         with queue.subscribe() as subscription:
             taken = subscription.get_many(2 * 766)
             assert items_of(taken) == sorted(left + more)
+            assert all(one.seq < after.seq for one, after in pairwise(taken) if one.item == after.item)
             assert sum(entry.ack() for entry in taken) == len(left + more)
         assert queue.depth() == 0
         queue.put_many([2, 1])
