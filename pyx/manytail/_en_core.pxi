@@ -710,16 +710,17 @@ cdef inline void ordered_after_get(core *q, sub *s, debts *d) noexcept nogil:
 
 
 cdef void ordered_ending(core *q, debts *d) noexcept nogil:
-    """After shutdown something went: who waited for just that may have nothing to wait for any more."""
-    cdef level *lvl = q.levels
+    """After shutdown something went: who waited for just that may have nothing to wait for any more. Those with wishes look for themselves,
+    out of credit and suspended ones too: what is left may be nothing to them."""
+    cdef sub *s = q.owners
+    q.events += 1
     if q.available + q.held == 0:
-        q.events += 1
         ordered_wake_everybody(q, d)
-    elif q.nwaiting:
-        q.events += 1
-        while lvl != NULL:
-            ordered_wake_choosy(q, &lvl.choosy, NULL, d)
-            lvl = lvl.next
+        return
+    while s != NULL:
+        if s.waiters.n and not s.browse:
+            ordered_wake_sub(q, s, d)
+        s = s.own_next
 
 
 # ------------------------------------------------------------------------------------------------- put(immediate=True)

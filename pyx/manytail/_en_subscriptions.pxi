@@ -171,9 +171,13 @@ cdef class Subscription:
         unlock_order(q)
         if unlikely(d.wake != NULL or d.dead != NULL):
             self.queue_.settle(&d)
-        if likely(r != ST_SLOW):
+        if likely(r == MT_OK):
             return r
-        return self.take_slow(t, ticket)
+        if r == ST_SLOW:
+            return self.take_slow(t, ticket)
+        if r == ST_NO_CREDIT and q.shut and self.s.own and not self.s.browse and not self.wanted_left(True):
+            return MT_SHUTDOWN
+        return r
 
     cdef int take_slow(self, taken *t, int64_t *ticket) except -2:
         """As take, for a subscription with wishes of its own or with others before it."""
@@ -258,17 +262,19 @@ cdef class Subscription:
             r = MT_SHUTDOWN
         unlock_order(q)
         self.queue_.settle(&d)
-        if r == MT_EMPTY and q.shut and not self.held_wanted():
+        if r == MT_EMPTY and q.shut and not self.wanted_left(False):
             return MT_SHUTDOWN
         return r
 
-    cdef bint held_wanted(self) except -1:
-        """Whether some HELD entry is for this subscription."""
+    cdef bint wanted_left(self, bint available) except -1:
+        """Whether some HELD entry, or an AVAILABLE one too, is for this subscription."""
         cdef core *q = self.s.q
         cdef Browser it = self.queue_.browse()
         cdef Entry h
+        cdef int state
         for h in it:
-            if state_of(h.e) == MT_ENTRY_HELD and quick_wants(&self.s, h.e):
+            state = state_of(h.e)
+            if (state == MT_ENTRY_HELD or (available and state == MT_ENTRY_AVAILABLE)) and quick_wants(&self.s, h.e):
                 if self.selector is None or judge(self.queue_, self.selector, h):
                     return True
         return False

@@ -63,8 +63,8 @@ class _Timer:
             self.licence.pop()
         except IndexError:
             return                      # it runs
-        try:
-            threading.Thread(target=self.run, name="manytail timer", daemon=True).start()
+        try:                            # not threading.Thread: its start() waits, and a signal handler that raises there leaves two timers
+            start_new_thread(self.run, ())
         except BaseException:
             self.licence.append("to run")
             raise

@@ -42,6 +42,7 @@ import os
 import sys
 import threading
 import weakref
+from _thread import start_new_thread
 from collections.abc import Mapping
 from operator import index
 from queue import SimpleQueue

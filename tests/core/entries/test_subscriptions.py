@@ -557,6 +557,33 @@ def test_closing_makes_waiting_and_later_gets_raise(new):
                 get(*arguments)
 
 
+@pytest.mark.parametrize("idle", ["suspended", "no credit"])
+def test_after_shutdown_who_cannot_take_waits_only_for_what_it_wants(new, idle):
+    """A subscription with wishes that is suspended or out of credit has an end too, though entries are left that it never wanted."""
+    queue = new()
+    held = queue.put("a")
+    subscription = queue.subscribe(prefetch=1, selector=lambda entry: entry.item == "a")
+    if idle == "suspended":
+        subscription.suspend()
+    else:
+        assert subscription.get(False) == held
+        queue.put("a")
+    queue.put("b")
+    queue.shutdown()
+    with pytest.raises(Empty):
+        subscription.get(False)                 # it may be resumed, or get credit, and take it
+    with queue.subscribe() as rival, Threads() as threads:
+        getter = threads.start(subscription.get)
+        wait_asleep(getter)
+        assert rival.get(False).item == "a"
+        with pytest.raises(ShutDown):
+            getter.result()
+        with pytest.raises(ShutDown):
+            subscription.get(False)
+        assert queue.qsize() == 1
+    subscription.close()
+
+
 def test_closed_goes_before_shutdown(new, keep):
     queue = new()
     subscription = queue.subscribe()
