@@ -1,6 +1,6 @@
 """Dead letters: reasons, queues and callables as receivers, delivery limits."""
 import pytest
-from support.threads import Threads, run_all, wait_asleep
+from support.threads import Threads, run_all, wait_asleep, wait_until
 
 from manytail import DeadReason, EntryQueue, EntryState, PriorityEntryQueue, ShutDown
 
@@ -220,6 +220,7 @@ def test_every_reason_is_counted_once():
     while queue.depth() > 1:
         queue.maintain()
     queue.shutdown(immediate=True)                 # 4
+    wait_until(lambda: len(dead) == 6)             # 5 may be told by the shared timer's thread
     assert sorted(dead) == [(0, "overflow"), (1, "overflow"), (2, "rejected"), (3, "max_deliveries"), (4, "deleted"), (5, "expired")]
     stats = queue.stats()
     assert (stats.dropped, stats.rejected, stats.expired, stats.dead_lettered) == (4, 1, 1, 6)
