@@ -675,7 +675,7 @@ cdef class EntryQueue:
         cdef int r
         if unlikely(q.shut):
             return MT_SHUTDOWN
-        if unlikely(ordered_full(q)) and not forced and not slot_replaces(e) and not self.ordered_in_letter():
+        if unlikely(q.maxsize > 0) and not slot_replaces(e) and ordered_full(q) and not forced and not self.ordered_in_letter():
             return MT_FULL
         if unlikely(e.more != NULL and (e.more.due or e.more.expires)) and not mt_timers_reserve(&q.timers, q.timers.n + 1):
             return MT_NOMEM
@@ -803,7 +803,7 @@ cdef class EntryQueue:
         cdef int r
         if q.shut:
             return MT_SHUTDOWN
-        if ordered_full(q) and not slot_replaces(e) and not self.ordered_in_letter():
+        if not slot_replaces(e) and ordered_full(q) and not self.ordered_in_letter():
             return MT_FULL
         e.seq = q.nseq                  # what it would be, for subscriptions to what is put later
         r = ordered_find_waiting(q, e, v, &s)

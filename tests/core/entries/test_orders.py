@@ -326,6 +326,17 @@ def test_a_put_joins_at_the_tail_and_removes_the_older_entry_of_its_key():
     assert (queue.stats().dropped, queue.stats().dead_lettered, queue.stats().enqueued) == (1, 0, 3)
 
 
+def test_a_replacement_that_meets_a_full_queue_stops_nobody():
+    """It needs no room, so it does not find the queue full: later puts wait for a place, not for the resume mark."""
+    queue = LastValueQueue("q", key=lambda item: item[0], maxsize=4, resume_at=0.5)
+    queue.put_many([(n, 0) for n in range(4)])
+    queue.put((0, 1), False)
+    with queue.subscribe() as subscription:
+        subscription.get(False).ack()
+    queue.put((4, 0), False)
+    assert queue.depth() == 4
+
+
 def test_replacement_dead_letters_nothing():
     dead = []
     queue = LastValueQueue("q", key=lambda item: "k", dead_letter=lambda entry, reason: dead.append(entry))
