@@ -8,6 +8,8 @@ MANYTAIL_HISTORIES says how many small ones of each kind (default 300), MANYTAIL
 import functools
 import os
 from bisect import bisect_left, insort
+from itertools import zip_longest
+from math import inf
 
 import pytest
 from support.threads import switching_often
@@ -240,7 +242,7 @@ def wrong(calls):
     if found:
         return found
     firsts = {}
-    for call in gets:
+    for call in sorted(gets, key=lambda call: call.end):
         firsts.setdefault(call.result, call)
     by_put = [Put(item, "", call.start, call.end) for item, call in puts.items()]
     nothings = [Nothing(call.start, call.end) for call in calls if call.name == "get" and isinstance(call.result, Raised)]
@@ -249,17 +251,19 @@ def wrong(calls):
 
 
 def stretches(puts, gets, ends):
-    """When each entry was surely available: (start, end, number of arrival)."""
-    begins = {item: call.end for item, call in puts.items()}
-    taken = [(call.start, False, call.result) for call in gets]
-    freed = [(call.end, True, call.args[0]) for call in ends if call.name == "release"]
-    found = []
-    for at, free, item in sorted(taken + freed):
-        if free:
-            begins[item] = at
-        elif item in begins:
-            found.append((begins.pop(item), at, puts[item].result))
-    return found
+    """When each entry was surely available: (start, end, number of arrival).
+
+    Deliveries of one entry follow each other, but the calls overlap: a get may return an entry before the release that freed it has
+    returned. The holder calls release after its get is over, and before the next get of the entry can be; so in the order in which gets
+    end and releases start, the n-th release frees for the n-th get after the first."""
+    free_from = {item: [call.end] for item, call in puts.items()}
+    for call in sorted((call for call in ends if call.name == "release"), key=lambda call: call.start):
+        free_from[call.args[0]].append(call.end)
+    taken_at = {item: [] for item in puts}
+    for call in sorted(gets, key=lambda call: call.end):
+        taken_at[call.result].append(call.start)
+    return [(free, taken, call.result) for item, call in puts.items()
+            for free, taken in zip_longest(free_from[item], taken_at[item][:len(free_from[item])], fillvalue=inf) if free < taken]
 
 
 def overtaken(puts, gets, ends):
@@ -346,8 +350,24 @@ def late_again(calls):
     return [call for call in calls if call not in tens and call not in nines] + moved
 
 
+def got_while_released():
+    """Entry 1 is got and released by a second thread in the middle of its first release; only then does the first one return."""
+    return [Call(0, 0, 1, "put", (1,), 0), Call(0, 2, 3, "put", (2,), 1), Call(0, 4, 5, "put", (3,), 2),
+            Call(1, 10, 11, "get", (), 1), Call(1, 20, 70, "release", (1,), True),
+            Call(2, 15, 30, "get", (), 1), Call(2, 40, 90, "release", (1,), True),
+            Call(1, 72, 75, "get", (), 2), Call(1, 76, 77, "ack", (2,), True),
+            Call(1, 92, 93, "get", (), 1), Call(1, 94, 95, "ack", (1,), True), Call(1, 96, 97, "get", (), 3), Call(1, 98, 99, "ack", (3,), True)]
+
+
 def test_a_right_long_run_is_not_accused():
     assert wrong(by_hand()) == []
+    assert wrong(got_while_released()) == []
+
+
+def test_what_a_release_freed_is_available_once_it_is_over():
+    late = [call for call in got_while_released() if call.name == "put" or call.start < 90]
+    again = [Call(1, 92, 93, "get", (), 3), Call(1, 94, 95, "ack", (3,), True), Call(1, 96, 97, "get", (), 1), Call(1, 98, 99, "ack", (1,), True)]
+    assert any("order inverted" in each for each in wrong([*late, *again]))
 
 
 @pytest.mark.parametrize("how", WRONG)
