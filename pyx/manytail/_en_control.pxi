@@ -304,8 +304,10 @@ cdef int64_t ordered_kill_all(core *q, uint32_t reason, bint unlocked, debts *d)
         while e != NULL:
             following = e.next
             if unlocked or state_of(e) <= MT_ENTRY_HELD:
-                n += ordered_kill(q, e, reason, d)
+                n += ordered_kill_one_of_many(q, e, reason, d)
             e = following
+    if q.shut and n:
+        ordered_ending(q, d)
     return n
 
 

@@ -596,6 +596,15 @@ cdef bint ordered_release(core *q, entry *e, uint32_t delivery, int64_t due, deb
 
 cdef bint ordered_kill(core *q, entry *e, uint32_t reason, debts *d) noexcept nogil:
     """AVAILABLE, HELD or unlocked -> dead."""
+    if not ordered_kill_one_of_many(q, e, reason, d):
+        return False
+    if unlikely(q.shut):
+        ordered_ending(q, d)
+    return True
+
+
+cdef bint ordered_kill_one_of_many(core *q, entry *e, uint32_t reason, debts *d) noexcept nogil:
+    """The same; the caller tells those who wait for the end once for all, because that looks at every subscription with wishes."""
     cdef int was = state_of(e)
     if was == MT_ENTRY_ACQUIRED:
         if not mt_entry_steal(&e.word):
@@ -612,8 +621,6 @@ cdef bint ordered_kill(core *q, entry *e, uint32_t reason, debts *d) noexcept no
     else:
         return False
     ordered_bury(q, e, reason, d)
-    if unlikely(q.shut):
-        ordered_ending(q, d)
     return True
 
 

@@ -551,21 +551,22 @@ cdef class Subscription:
         cdef sub *s = &self.s
         cdef debts d
         cdef entry *e
+        cdef entry *following
         cdef bint last = False
         cdef int64_t n = 0
         clear_debts(&d)
         lock_order(q)
         if h.e.owner == s and h.delivery and mt_word_held_by(mt_entry_word(&h.e.word), h.delivery):
+            following = s.held_first
             while not last:
-                e = s.held_first
+                e = following
+                following = e.held_next
                 last = e == h.e
-                if mt_entry_dequeue(&e.word, mt_word_delivery(mt_entry_word(&e.word))):
+                if mt_entry_dequeue(&e.word, mt_word_delivery(mt_entry_word(&e.word))):     # else its holder was faster, and will bury it
                     ordered_let_go(q, e, &d)
                     q.acquired -= 1
                     ordered_bury(q, e, ACKED, &d)
                     n += 1
-                else:
-                    ordered_let_go(q, e, &d)        # its holder has just dequeued it and will bury it
         unlock_order(q)
         self.queue_.settle(&d)
         return n
@@ -591,8 +592,12 @@ cdef class Subscription:
 
     @property
     def unacked(self):
-        """Entries that it holds."""
-        return self.s.nheld
+        """Entries that it holds, at one instant."""
+        cdef int64_t n
+        lock_order(self.s.q)
+        n = self.s.nheld
+        unlock_order(self.s.q)
+        return n
 
     cdef int set_suspended(self, bint suspended) except -1:
         cdef debts d

@@ -1230,8 +1230,12 @@ cdef class EntryQueue:
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def qsize(self):
-        """AVAILABLE entries. Exact when nothing runs beside it."""
-        return self.q.available
+        """AVAILABLE entries, at one instant."""
+        cdef int64_t n
+        lock_order(self.q)
+        n = self.q.available
+        unlock_order(self.q)
+        return n
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
@@ -1266,7 +1270,8 @@ cdef class EntryQueue:
         return 0
 
     def maintain(self):
-        """Expire and un-hold what is due. A shared timer calls it while entries with a ttl or delay exist."""
+        """Expire and un-hold what is due. A shared timer calls it while entries with a ttl or delay exist: what its thread has expired just
+        now is gone, but the dead letter of it may be a moment behind."""
         self.tend()
         self.watch()
 

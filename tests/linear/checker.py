@@ -6,20 +6,27 @@ effect is told by one position per thread, because a thread's own calls are in o
 whole configuration, and each is visited once.
 
 A call may take effect in several steps (a bulk put into a bounded queue, say): the specification names them, each has its own
-instant, in order, all between the call's start and its end.
+instant, in order, all between the call's start and its end. Steps that may be left out are marked: to leave one out is no step of the search,
+which would have to try each of its instants.
 """
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from .history import Call
+
+
+class Maybe(NamedTuple):
+    """A step that may be left out, together with all of its kind that directly follow it."""
+
+    step: Any
 
 
 class Specification(Protocol):
     initial: Hashable
 
     def steps(self, call: Call) -> Sequence[Any]:
-        """What happens at one instant each, in order; mostly one thing."""
+        """What happens at one instant each, in order; mostly one thing. The last one is no Maybe."""
 
     def apply(self, state: Any, call: Call, step: Any) -> Iterable[Hashable]:
         """The states that may follow if that step takes effect now; none: the call's result is impossible here."""
@@ -40,6 +47,16 @@ class _Lane:
         self.steps = [(call, step) for call in calls for step in spec.steps(call)]
         # The end of the call that each position stands in; past the last one nothing is waited for.
         self.ends = [call.end for call, _ in self.steps] + [float("inf")]
+
+    def next_steps(self, at: int) -> Iterator[tuple[int, Call, Any]]:
+        """What may come next from that position: (position after it, call, step)."""
+        call, step = self.steps[at]
+        if isinstance(step, Maybe):
+            yield at + 1, call, step.step
+            while isinstance(step, Maybe):
+                at += 1
+                call, step = self.steps[at]
+        yield at + 1, call, step
 
 
 def linearization(history: Iterable[Call], spec: Specification) -> list[Call] | None:
@@ -92,12 +109,13 @@ def _search(history: Iterable[Call], spec: Specification) -> tuple[list[Call] | 
 
 
 def _moves(lanes: list[_Lane], positions: tuple[int, ...], state: Any, spec: Specification) -> Any:
-    """Every step that may come next: one whose call began before any unfinished call ended."""
+    """Every step that may come next: one whose call began before any unfinished call ended. Those that end first come first: mostly that is
+    how it was, and a long call that many others overlap does not lead the search astray at each of them."""
     first_end = min(lane.ends[at] for lane, at in zip(lanes, positions, strict=True))
-    for number, (lane, at) in enumerate(zip(lanes, positions, strict=True)):
-        if at == len(lane.steps) or lane.steps[at][0].start > first_end:
-            continue
-        call, step = lane.steps[at]
-        after = (*positions[:number], at + 1, *positions[number + 1:])
-        for following in spec.apply(state, call, step):
-            yield call, after, following
+    begun = [(lane.ends[at], number) for number, (lane, at) in enumerate(zip(lanes, positions, strict=True))
+             if at < len(lane.steps) and lane.steps[at][0].start <= first_end]
+    for _, number in sorted(begun):
+        for at, call, step in lanes[number].next_steps(positions[number]):
+            after = (*positions[:number], at, *positions[number + 1:])
+            for following in spec.apply(state, call, step):
+                yield call, after, following

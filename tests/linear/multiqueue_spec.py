@@ -10,6 +10,7 @@ before the last is through), a get_many by weight (a tail that runs empty and is
 items than are there, never none.
 """
 from collections.abc import Iterable, Sequence
+from math import inf
 from typing import Any, NamedTuple
 
 from .history import Call, Raised
@@ -71,6 +72,26 @@ class MultiQueueSpec:
         self.selection = selection
         self.bounded = any(tail.maxsize > 0 for tail in self.initial.tails) if bounded is None else bounded
         self.get_many_is_one_instant = not self.bounded and selection == "round_robin"  # an IndexMultiQueue does not promise it
+        self.taken: dict[Any, tuple[float, float]] = {}  # by item, what knowing() was told
+        self.left_behind: tuple[float, float] | None = None
+
+    def knowing(self, history: Iterable[Call]) -> "MultiQueueSpec":
+        """This specification, told what is to be explained: it refuses a put at once that would bring an item behind one that is got surely
+        later. Otherwise puts that overlap could be tried in every order, and which one was wrong shows only when the items come out."""
+        history = list(history)
+        for call in history:
+            if call.name in ("get", "get_many") and not isinstance(call.result, Raised):
+                for item in call.result[1:] if call.name == "get" else call.result:
+                    self.taken[item] = (call.start, call.end)
+        if not any(call.name in ("clear", "discard", "remove") for call in history):
+            # nothing goes but by a get, or by the end
+            self.left_behind = (min((call.start for call in history if call.name == "shutdown" and call.args[0]), default=inf), inf)
+        return self
+
+    def _may_stand(self, ahead: Iterable[Any], behind: Iterable[Any]) -> bool:
+        ends = min((self.taken[item][1] for item in behind if item in self.taken), default=inf)
+        begins = max((when[0] for item in ahead if (when := self.taken.get(item, self.left_behind)) is not None), default=-inf)
+        return begins <= ends
 
     def steps(self, call: Call) -> Sequence[Any]:
         if call.name == "put_many":
@@ -106,6 +127,8 @@ class MultiQueueSpec:
         if result is not None:
             return None
         items = (item, *tail.items) if front else (*tail.items, item)
+        if not (self._may_stand([item], tail.items) if front else self._may_stand(tail.items, [item])):
+            return None
         return state._replace(unfinished=state.unfinished + 1).with_tail(tail._replace(items=items))
 
     def _put_front(self, state: State, result: Any, step: Any, key: str, item: Any) -> State | None:

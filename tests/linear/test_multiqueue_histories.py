@@ -44,7 +44,8 @@ def check_histories(new, seeds, **options):
     for seed in seeds:
         plan = Plan(seed, **options)
         try:
-            check(record(plan.planned(new)), plan.spec)
+            history = record(plan.planned(new))
+            check(history, plan.spec.knowing(history))
         except AssertionError as error:
             error.add_note(f"the plan: Plan({seed}, **{options})")
             raise

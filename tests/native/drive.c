@@ -8,77 +8,21 @@
  * their own, so the sanitizer sees whether the queue hands over memory properly. The threads' own counters are relaxed
  * for the same reason: they order nothing.
  */
+#define DRIVER "drive"
 #include "platform.h"
 
 #include "kernels.c"
 
-#include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <unistd.h>
 
 #define K(name) __pyx_f_7kernels_##name
 #define FOREVER ((int64_t)-1)
 
-enum { MAX_THREADS = 8, MAX_TAILS = 256, SLOTS = 4, BATCH = 24 };
+enum { MAX_TAILS = 256, SLOTS = 4, BATCH = 24 };
 
-static int64_t deadline_us = 60000000;
-static uint64_t seed = 1;
-static const char *scenario = "";
-
-static void fail(const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    fprintf(stderr, "drive: %s (seed %llu): ", scenario, (unsigned long long)seed);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
-    va_end(args);
-    abort();
+static void wait_for(sem_t *s, const char *what) {
+    CHECK(native_wait(s, deadline_us()), "waited too long for %s", what);
 }
-
-#define CHECK(what, ...)                \
-    do {                                \
-        if (!(what)) fail(__VA_ARGS__); \
-    } while (0)
-
-/* --------------------------------------------------------------------------------------------------------- threads */
-typedef struct {
-    pthread_t id;
-    uint64_t random;
-    uint32_t interrupts;
-    int index;
-    void (*run)(int index);
-} thread;
-
-static thread threads[MAX_THREADS];
-static int nthreads;
-
-static void *thread_main(void *arg) {
-    thread *t = (thread *)arg;
-    native_self.random = t->random;
-    native_self.interrupts = t->interrupts;
-    t->run(t->index);
-    return NULL;
-}
-
-static void start(void (*run)(int), int index, uint32_t interrupts) {
-    thread *t = &threads[nthreads++];
-    t->random = native_random(UINT64_MAX) | 1;
-    t->interrupts = interrupts;
-    t->index = index;
-    t->run = run;
-    CHECK(pthread_create(&t->id, NULL, thread_main, t) == 0, "cannot start a thread");
-}
-
-/* Join the threads from number `from` on. */
-static void join_from(int from) {
-    while (nthreads > from) {
-        struct timespec until = native_time_in(deadline_us * 1000);
-        CHECK(pthread_timedjoin_np(threads[--nthreads].id, NULL, &until) == 0, "a thread does not end");
-    }
-}
-
-static void wait_for(sem_t *s, const char *what) { CHECK(native_wait(s, deadline_us), "waited too long for %s", what); }
 
 static void pause_a_while(void) {
     uint64_t i;
@@ -326,8 +270,8 @@ static void mixed_end(void) {
 static void mixed(void) {
     int i;
     mixed_begin();
-    for (i = 0; i < m.getters; i++) start(mixed_getter, i, 0);
-    for (i = 0; i < m.putters; i++) start(mixed_putter, i, 0);
+    start(mixed_getter, m.getters);
+    start(mixed_putter, m.putters);
     while (atomic_load_explicit(&m.putters_left, memory_order_relaxed)) {
         change_something();
         pause_a_while();
@@ -336,7 +280,7 @@ static void mixed(void) {
     for (i = 0; i < SLOTS; i++) K(mt_subqueue_enable)(m.tails[m.slots[i]], 1);
     atomic_exchange(&m.expected, m.putters * m.per_putter);
     /* No getter may sleep while something is there: they take the rest without being told. */
-    if (atomic_load(&m.settled) != m.expected && !native_wait(&m.all_settled, deadline_us))
+    if (atomic_load(&m.settled) != m.expected && !native_wait(&m.all_settled, deadline_us()))
         CHECK(atomic_load(&m.settled) == m.expected, "%d of %d items came out", (int)m.settled, (int)m.expected);
     K(mt_multiqueue_shutdown)(m.q, 0);
     join_from(0);
@@ -395,7 +339,7 @@ static void items_for_all(void) {
     uintptr_t items[PARTIES];
     int step, i;
     wake_begin(0);
-    for (i = 0; i < PARTIES; i++) start(one_each, i, 0);
+    start(one_each, PARTIES);
     for (step = 0; step < STEPS; step++) {
         for (i = 0; i < PARTIES; i++) items[i] = (uintptr_t)&w.cells[i];
         if (step % 4) usleep((useconds_t)native_random(300)); /* lets them fall asleep, most of the time */
@@ -430,7 +374,7 @@ static void room_for_all(void) {
     int64_t count;
     int step, i;
     wake_begin(PARTIES);
-    for (i = 0; i < PARTIES; i++) start(one_place_each, i, 0);
+    start(one_place_each, PARTIES);
     for (step = 0; step < STEPS; step++) {
         arrive(PARTIES);
         release(0); /* now it is full, and they come again */
@@ -488,8 +432,8 @@ static void patient_getter(int unused) {
 static void impatient_getters(void) {
     int step, i;
     wake_begin(0);
-    start(patient_getter, 0, 0);
-    for (i = 1; i < PARTIES; i++) start(impatient_getter, i, 3);
+    start(patient_getter, 1);
+    for (i = 1; i < PARTIES; i++) start_interrupted(impatient_getter, i, 3);
     for (step = 0; step < STEPS; step++) {
         if (step % 4) usleep((useconds_t)native_random(60));
         CHECK(K(mt_subqueue_put)(w.s, (uintptr_t)&w.cells[0], 0) == MT_OK, "put");
@@ -522,9 +466,9 @@ static void impatient_putters(void) {
     uintptr_t item;
     int step, i;
     wake_begin(1);
-    start(patient_putter, 0, 0);
+    start(patient_putter, 1);
     arrive(1);
-    for (i = 1; i < PARTIES; i++) start(impatient_putter, i, 3);
+    for (i = 1; i < PARTIES; i++) start_interrupted(impatient_putter, i, 3);
     for (step = 0; step < STEPS; step++) {
         if (step % 4) usleep((useconds_t)native_random(60));
         CHECK(K(mt_multiqueue_get)(w.q, &item, NULL, 0) == MT_OK, "get");
@@ -587,9 +531,9 @@ static void ping(void) {
         own[i] = K(mt_multiqueue_add)(w.q, i % priorities, native_random(2) ? 1 : 0, 1);
         sem_init(&answered[i], 0, 0);
     }
-    start(joiner, 0, 5);
-    for (i = 1; i < PARTIES; i++) start(answerer, i, 0);
-    for (i = 0; i < PARTIES; i++) start(pinger, i, 0);
+    start_interrupted(joiner, 0, 5);
+    for (i = 1; i < PARTIES; i++) start_interrupted(answerer, i, 0);
+    start(pinger, PARTIES);
     join_from(PARTIES);
     K(mt_multiqueue_shutdown)(w.q, 0);
     join_from(0);
@@ -601,54 +545,15 @@ static void ping(void) {
 }
 
 /* ------------------------------------------------------------------------------------------------------------- main */
-static const struct {
-    const char *name;
-    void (*run)(void);
-} scenarios[] = {
-    {"mixed", mixed},
-    {"items_for_all", items_for_all},
-    {"room_for_all", room_for_all},
-    {"impatient_getters", impatient_getters},
-    {"impatient_putters", impatient_putters},
-    {"ping", ping},
+static const scenario scenarios[] = {
+    {"mixed", mixed, 0},
+    {"items_for_all", items_for_all, 0},
+    {"room_for_all", room_for_all, 0},
+    {"impatient_getters", impatient_getters, 0},
+    {"impatient_putters", impatient_putters, 0},
+    {"ping", ping, 0},
 };
 
-static int wanted(const char *name, char **names) {
-    if (*names == NULL) return 1;
-    for (; *names; names++)
-        if (strcmp(*names, name) == 0) return 1;
-    return 0;
-}
-
-/* The main thread itself may be what hangs, inside the queue. */
-static void out_of_time(int unused) {
-    static const char said[] = "drive: a scenario does not end\n";
-    (void)unused;
-    _exit(write(2, said, sizeof said - 1) < 0 ? 3 : 1);
-}
-
 int main(int argc, char **argv) {
-    uint64_t first = 1, rounds = 300, i;
-    size_t k;
-    int option;
-    while ((option = getopt(argc, argv, "s:r:d:")) != -1) {
-        uint64_t value = strtoull(optarg ? optarg : "0", NULL, 10);
-        if (option == 's') first = value;
-        if (option == 'r') rounds = value;
-        if (option == 'd') deadline_us = (int64_t)value * 1000000;
-        if (option == '?') return 2;
-    }
-    signal(SIGALRM, out_of_time);
-    for (i = 0; i < rounds; i++) {
-        seed = first + i;
-        for (k = 0; k < sizeof scenarios / sizeof *scenarios; k++) {
-            if (!wanted(scenarios[k].name, argv + optind)) continue;
-            scenario = scenarios[k].name;
-            alarm(2 * (unsigned)(deadline_us / 1000000));
-            native_self.random = seed * UINT64_C(0x9E3779B97F4A7C15) + k + 1;
-            scenarios[k].run();
-        }
-    }
-    printf("drive: %llu rounds from seed %llu, no violation\n", (unsigned long long)rounds, (unsigned long long)first);
-    return 0;
+    return driver_main(argc, argv, scenarios, sizeof scenarios / sizeof *scenarios, 300);
 }

@@ -1,34 +1,19 @@
 /* Native threads drive the entry queue without the GIL: part of `make tsan` and `make asan`.
  *
- *     drive_entries [-s SEED] [-r ROUNDS] [-d DEADLINE_SECONDS]
- *
  * Putters, getters that ack, reject and give back, subscriptions that come and go with what they hold, browsers, time-outs; then a shutdown.
  * An item is a cell that its putter fills and that whoever ends its entry poisons, both by plain writes, so the sanitizer sees whether the queue
  * hands it over; what the getters count is relaxed, and orders nothing. Each item ends once. A wake-up that is lost outlasts the deadline.
  */
+#define DRIVER "drive_entries"
 #include "platform.h"
 
 #include "entries.c"
 
-#include <signal.h>
 #include <stdatomic.h>
-#include <unistd.h>
 
 #define K(name) __pyx_f_7entries_##name
 
 enum { PUTTERS = 3, TAKERS = 3, GUESTS = 2, BROWSERS = 1, LEVELS = 3, BATCH = 6, ALIVE = 0x600d, DEAD = 0xdead };
-
-static uint64_t seed = 1;
-
-#define CHECK(what, ...)                                                               \
-    do {                                                                               \
-        if (!(what)) {                                                                 \
-            fprintf(stderr, "drive_entries: (seed %llu): ", (unsigned long long)seed); \
-            fprintf(stderr, __VA_ARGS__);                                              \
-            fputc('\n', stderr);                                                       \
-            abort();                                                                   \
-        }                                                                              \
-    } while (0)
 
 typedef struct {
     int state, deliveries; /* plain: written by whoever has the entry */
@@ -181,20 +166,6 @@ static void browser(int unused) {
     }
 }
 
-typedef struct {
-    pthread_t id;
-    uint64_t random;
-    void (*run)(int);
-    int index;
-} thread;
-
-static void *thread_main(void *arg) {
-    thread *t = (thread *)arg;
-    native_self.random = t->random;
-    t->run(t->index);
-    return NULL;
-}
-
 /* -------------------------------------------------------------------------------------------------------------- a round */
 static void begin(void) {
     int i;
@@ -224,45 +195,17 @@ static void end(void) {
     }
 }
 
-static void play(unsigned deadline_s) {
-    static void (*const parts[])(int) = {putter, taker, guest, browser};
-    static const int counts[] = {PUTTERS, TAKERS, GUESTS, BROWSERS};
-    thread threads[PUTTERS + TAKERS + GUESTS + BROWSERS];
-    struct timespec until;
-    int n = 0, kind, i;
+static void mixed(void) {
     begin();
-    for (kind = 0; kind < 4; kind++) {
-        for (i = 0; i < counts[kind]; i++, n++) {
-            threads[n].random = native_random(UINT64_MAX) | 1;
-            threads[n].run = parts[kind];
-            threads[n].index = i;
-            CHECK(pthread_create(&threads[n].id, NULL, thread_main, &threads[n]) == 0, "cannot start a thread");
-        }
-    }
-    while (n--) {
-        until = native_time_in((int64_t)deadline_s * 1000000000);
-        CHECK(pthread_timedjoin_np(threads[n].id, NULL, &until) == 0, "a thread does not end");
-    }
+    start(putter, PUTTERS);
+    start(taker, TAKERS);
+    start(guest, GUESTS);
+    start(browser, BROWSERS);
+    join_from(0);
     end();
 }
 
 int main(int argc, char **argv) {
-    uint64_t first = 1, rounds = 100, i;
-    unsigned deadline_s = 60;
-    int option;
-    while ((option = getopt(argc, argv, "s:r:d:")) != -1) {
-        uint64_t value = strtoull(optarg ? optarg : "0", NULL, 10);
-        if (option == 's') first = value;
-        if (option == 'r') rounds = value;
-        if (option == 'd') deadline_s = (unsigned)value;
-        if (option == '?') return 2;
-    }
-    for (i = 0; i < rounds; i++) {
-        seed = first + i;
-        native_self.random = seed * UINT64_C(0x9E3779B97F4A7C15) + 1;
-        play(deadline_s);
-    }
-    printf("drive_entries: %llu rounds from seed %llu, no violation\n", (unsigned long long)rounds,
-           (unsigned long long)first);
-    return 0;
+    static const scenario only = {"mixed", mixed, 0};
+    return driver_main(argc, argv, &only, 1, 100);
 }

@@ -1,70 +1,19 @@
 /* Native threads drive epoch.h: part of `make tsan` and `make asan`, and of the test suite.
  *
- *     drive_epoch [-s SEED] [-r ROUNDS] [-d DEADLINE_SECONDS] [SCENARIO...]
- *
  * What is reclaimed are the nodes of a stack, whose pop follows the pointer of a node that another thread may have popped: without
  * reclamation it reads freed memory, and mistakes a node that came back for the one it was. A destructor poisons its node
  * with plain writes, and readers read with plain reads, so a sanitizer sees every free that is not ordered after them.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE 1 /* pthread_timedjoin_np */
-#endif
+#define DRIVER "drive_epoch"
+#include "driver.h"
 
-#include <pthread.h>
 #include <semaphore.h>
-#include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "manytail/epoch.h"
 
-enum { MAX_THREADS = 16, ALIVE = 0x600d, DEAD = 0xdead };
-
-static int64_t deadline_s = 60;
-static uint64_t seed = 1;
-static const char *scenario = "";
-
-#define CHECK(what, ...)                                                                          \
-    do {                                                                                          \
-        if (!(what)) {                                                                            \
-            fprintf(stderr, "drive_epoch: %s (seed %llu): ", scenario, (unsigned long long)seed); \
-            fprintf(stderr, __VA_ARGS__);                                                         \
-            fputc('\n', stderr);                                                                  \
-            abort();                                                                              \
-        }                                                                                         \
-    } while (0)
-
-/* --------------------------------------------------------------------------------------------------------- threads */
-static __thread uint64_t random_state;
-static pthread_t threads[MAX_THREADS];
-static int nthreads;
-
-static uint64_t random_below(uint64_t below) {
-    uint64_t x = random_state ? random_state : (random_state = seed * UINT64_C(0x9E3779B97F4A7C15) | 1);
-    x ^= x << 13;
-    x ^= x >> 7;
-    x ^= x << 17;
-    random_state = x;
-    return (x >> 11) % below;
-}
-
-static void start(void *(*run)(void *), void *argument) {
-    CHECK(pthread_create(&threads[nthreads++], NULL, run, argument) == 0, "cannot start a thread");
-}
-
-/* Join the threads from number `from` on. */
-static void join_from(int from) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += deadline_s;
-    while (nthreads > from)
-        CHECK(pthread_timedjoin_np(threads[--nthreads], NULL, &until) == 0, "a thread does not end");
-}
+enum { ALIVE = 0x600d, DEAD = 0xdead };
 
 /* ----------------------------------------------------------------------------------------------------------- nodes */
 typedef struct {
@@ -124,7 +73,7 @@ static int pop(mt_pin *p) {
 static void push_and_pop(void) {
     mt_pin *p = mt_epoch_pin(&domain);
     push(new_node());
-    if (random_below(2)) mt_point();
+    if (native_random(2)) mt_point();
     CHECK(pop(p), "the stack is empty though everybody pushes first");
     unpin(p);
 }
@@ -158,12 +107,11 @@ static void end(void) {
 }
 
 /* -------------------------------------------------------------------------------------------------------- scenarios */
-static void *mixed_thread(void *unused) {
+static void mixed_thread(int unused) {
     int i;
     (void)unused;
-    random_state = (uint64_t)(uintptr_t)&i ^ seed;
     for (i = 0; i < 400; i++) {
-        switch (random_below(8)) {
+        switch (native_random(8)) {
         case 0:
             walk();
             break;
@@ -175,21 +123,19 @@ static void *mixed_thread(void *unused) {
             break;
         }
     }
-    return NULL;
 }
 
 /* Pushes, pops, walks and drains, with collections at every, or every few, retires. */
 static void mixed(void) {
-    int i, n = 2 + (int)random_below(4);
-    begin(1 + (int64_t)random_below(8));
-    for (i = 0; i < n; i++) start(mixed_thread, NULL);
+    begin(1 + (int64_t)native_random(8));
+    start(mixed_thread, 2 + (int)native_random(4));
     join_from(0);
     end();
 }
 
 /* One thread alone, pinned for a moment at a time: what is kept is bounded. */
 static void bounded(void) {
-    int64_t every = 1 + (int64_t)random_below(100);
+    int64_t every = 1 + (int64_t)native_random(100);
     int i;
     begin(every);
     for (i = 0; i < 2000; i++) {
@@ -203,7 +149,7 @@ static void bounded(void) {
 static void nested(void) {
     enum { DEPTH = 3 * MT_EPOCH_FIRST };
     mt_pin *pins[DEPTH], *p;
-    int i, order = (int)random_below(2);
+    int i, order = (int)native_random(2);
     begin(1);
     for (i = 0; i < DEPTH; i++) pins[i] = mt_epoch_pin(&domain);
     CHECK(mt_epoch_records(&domain) == 4 * MT_EPOCH_FIRST, "%d records", (int)mt_epoch_records(&domain));
@@ -222,20 +168,19 @@ static void nested(void) {
 
 static sem_t stalled, go_on;
 
-static void *staller(void *unused) {
+static void staller(int unused) {
     mt_pin *p = mt_epoch_pin(&domain);
     (void)unused;
     sem_post(&stalled);
     while (sem_wait(&go_on)) {
     }
     unpin(p);
-    return NULL;
 }
 
 static void start_staller(void) {
     sem_init(&stalled, 0, 0);
     sem_init(&go_on, 0, 0);
-    start(staller, NULL);
+    start(staller, 1);
     while (sem_wait(&stalled)) {
     }
 }
@@ -247,26 +192,32 @@ static void join_staller(void) {
     sem_destroy(&go_on);
 }
 
-static void *retirer(void *count) {
-    int64_t i;
-    for (i = 0; i < *(int64_t *)count; i++) push_and_pop();
-    return NULL;
+static void push_and_pop_often(int n) {
+    while (n--) push_and_pop();
+}
+
+static int each_retires;
+
+static void retirer(int unused) {
+    (void)unused;
+    push_and_pop_often(each_retires);
 }
 
 /* A reader stalls under its pin: nothing retired from then on is freed. When it goes on, its unpin frees all of it, though the threads
  * that retired it are gone. */
 static void stall(void) {
-    int64_t count = 1000 + (int64_t)random_below(3000), before;
+    int count = 1000 + (int)native_random(3000);
+    int64_t before;
     begin(16);
-    retirer(&count);
+    push_and_pop_often(count);
     all_freed();
     start_staller();
     before = made;
-    start(retirer, &count);
-    start(retirer, &count);
+    each_retires = count;
+    start(retirer, 2);
     join_from(1);
     mt_retired_free(mt_epoch_drain(&domain));
-    CHECK(made - before == 2 * count && kept() == 2 * count, "%d of %d nodes are kept", (int)kept(), (int)(2 * count));
+    CHECK(made - before == 2 * count && kept() == 2 * count, "%d of %d nodes are kept", (int)kept(), 2 * count);
     join_staller();
     CHECK(kept() == 0, "%d nodes are kept after the reader went on", (int)kept());
     end();
@@ -274,19 +225,15 @@ static void stall(void) {
 
 enum { CHURNED = 10000 };
 
-static void *visitor(void *unused) {
-    int i;
+static void visitor(int unused) {
     (void)unused;
-    for (i = 0; i < 3; i++) push_and_pop();
-    return NULL;
+    push_and_pop_often(3);
 }
 
 static void visits(int n) {
-    int i;
-    while (n > 0) {
-        for (i = 0; i < MAX_THREADS; i++) start(visitor, NULL);
+    for (; n > 0; n -= MAX_THREADS) {
+        start(visitor, MAX_THREADS);
         join_from(0);
-        n -= MAX_THREADS;
     }
 }
 
@@ -335,11 +282,9 @@ static void in_the_child(void) {
     _exit(0);
 }
 
-static void *until_forked(void *unused) {
+static void until_forked(int unused) {
     (void)unused;
-    random_state = (uint64_t)(uintptr_t)&unused ^ seed;
     while (atomic_load_explicit(&forking, memory_order_relaxed)) push_and_pop();
-    return NULL;
 }
 
 static void fork_and(void (*run)(void)) {
@@ -347,7 +292,7 @@ static void fork_and(void (*run)(void)) {
     pid_t pid = fork();
     CHECK(pid >= 0, "cannot fork");
     if (pid == 0) {
-        alarm((unsigned)deadline_s);
+        alarm(driver.deadline_s);
         run();
     }
     CHECK(waitpid(pid, &status, 0) == pid && status == 0, "the child ended with %x", status);
@@ -356,9 +301,9 @@ static void fork_and(void (*run)(void)) {
 /* Fork while other threads are in the middle of everything: the child uses the domain, and frees nothing of theirs. */
 static void fork_running(void) {
     int i;
-    begin(1 + (int64_t)random_below(8));
+    begin(1 + (int64_t)native_random(8));
     forking = 1;
-    for (i = 0; i < 2; i++) start(until_forked, NULL);
+    start(until_forked, 2);
     for (i = 0; i < 5; i++) fork_and(in_the_child);
     forking = 0;
     join_from(0);
@@ -374,59 +319,23 @@ static void child_of_quiet(void) {
 /* Fork while nobody is in the middle of anything: child and parent each free all of the garbage, once. A pin of a thread that does not
  * exist in the child does not count there. */
 static void fork_quiet(void) {
-    int64_t count = 100;
-    int i;
+    enum { RETIRED = 100 };
     begin(1000);
-    retirer(&count);
-    CHECK(kept() == count, "%d nodes are kept", (int)kept());
+    push_and_pop_often(RETIRED);
+    CHECK(kept() == RETIRED, "%d nodes are kept", (int)kept());
     fork_and(child_of_quiet);
     all_freed();
     start_staller();
-    for (i = 0; i < 3; i++) retirer(&count);
+    push_and_pop_often(3 * RETIRED);
     fork_and(child_of_quiet);
     join_staller();
     end();
 }
 
 /* ------------------------------------------------------------------------------------------------------------- main */
-static const struct {
-    const char *name;
-    void (*run)(void);
-    int once; /* not in every round */
-} scenarios[] = {
+static const scenario scenarios[] = {
     {"mixed", mixed, 0}, {"bounded", bounded, 0},           {"nested", nested, 0},         {"stall", stall, 0},
     {"churn", churn, 1}, {"fork_running", fork_running, 0}, {"fork_quiet", fork_quiet, 0},
 };
 
-static int wanted(const char *name, char **names) {
-    if (*names == NULL) return 1;
-    for (; *names; names++)
-        if (strcmp(*names, name) == 0) return 1;
-    return 0;
-}
-
-int main(int argc, char **argv) {
-    uint64_t first = 1, rounds = 40, i;
-    size_t k;
-    int option;
-    while ((option = getopt(argc, argv, "s:r:d:")) != -1) {
-        uint64_t value = strtoull(optarg ? optarg : "0", NULL, 10);
-        if (option == 's') first = value;
-        if (option == 'r') rounds = value;
-        if (option == 'd') deadline_s = (int64_t)value;
-        if (option == '?') return 2;
-    }
-    for (i = 0; i < rounds; i++) {
-        seed = first + i;
-        for (k = 0; k < sizeof scenarios / sizeof *scenarios; k++) {
-            if (!wanted(scenarios[k].name, argv + optind) || (scenarios[k].once && i)) continue;
-            scenario = scenarios[k].name;
-            alarm(4 * (unsigned)deadline_s); /* the main thread itself may be what hangs */
-            random_state = seed * UINT64_C(0x9E3779B97F4A7C15) + k + 1;
-            scenarios[k].run();
-        }
-    }
-    printf("drive_epoch: %llu rounds from seed %llu, no violation\n", (unsigned long long)rounds,
-           (unsigned long long)first);
-    return 0;
-}
+int main(int argc, char **argv) { return driver_main(argc, argv, scenarios, sizeof scenarios / sizeof *scenarios, 40); }

@@ -1,33 +1,19 @@
 /* Native threads drive the work pool without Python: part of `make tsan` and `make asan`.
  *
- *     drive_pool [-s SEED] [-r ROUNDS] [-d DEADLINE_SECONDS]
- *
  * Submitters that cancel some of their calls, workers, somebody who pauses and resumes lanes; then the end of the pool. A call is a cell that its
  * submitter fills and its worker marks, and a lane that runs one at a time has a number that each of its calls writes, all by plain writes: the
  * sanitizer sees whether the pool orders them. A wake-up that is lost outlasts the deadline.
  */
+#define DRIVER "drive_pool"
 #include "platform.h"
 
 #include "kernels.c"
 
 #include <stdatomic.h>
-#include <unistd.h>
 
 #define K(name) __pyx_f_7kernels_##name
 
 enum { LANES = 3, SUBMITTERS = 3, WORKERS = 3, CALLS = 300 };
-
-static uint64_t seed = 1;
-
-#define CHECK(what, ...)                                                            \
-    do {                                                                            \
-        if (!(what)) {                                                              \
-            fprintf(stderr, "drive_pool: (seed %llu): ", (unsigned long long)seed); \
-            fprintf(stderr, __VA_ARGS__);                                           \
-            fputc('\n', stderr);                                                    \
-            abort();                                                                \
-        }                                                                           \
-    } while (0)
 
 typedef struct {
     int submitter, number, ran, cancelled;
@@ -107,32 +93,6 @@ static void pauser(int unused) {
     CHECK(K(wait_until_idle)(&m.p, &m.lanes[0], mt_now_ns() + 100000) != MT_NOMEM, "no memory");
 }
 
-typedef struct {
-    pthread_t id;
-    uint64_t random;
-    void (*run)(int);
-    int index;
-} thread;
-
-static void *thread_main(void *arg) {
-    thread *t = (thread *)arg;
-    native_self.random = t->random;
-    t->run(t->index);
-    return NULL;
-}
-
-static void start(thread *t, void (*run)(int), int index) {
-    t->random = native_random(UINT64_MAX) | 1;
-    t->run = run;
-    t->index = index;
-    CHECK(pthread_create(&t->id, NULL, thread_main, t) == 0, "cannot start a thread");
-}
-
-static void join(thread *t, unsigned deadline_s) {
-    struct timespec until = native_time_in((int64_t)deadline_s * 1000000000);
-    CHECK(pthread_timedjoin_np(t->id, NULL, &until) == 0, "a thread does not end");
-}
-
 /* -------------------------------------------------------------------------------------------------------------- a round */
 static void begin(void) {
     int i, s;
@@ -168,37 +128,18 @@ static void end(void) {
     K(drop_queue)(m.p.q, 1);
 }
 
-static void play(unsigned deadline_s) {
-    thread submitters[SUBMITTERS], workers[WORKERS], other;
-    int i;
+static void mixed(void) {
     begin();
-    for (i = 0; i < WORKERS; i++) start(&workers[i], worker, i);
-    for (i = 0; i < SUBMITTERS; i++) start(&submitters[i], submitter, i);
-    start(&other, pauser, 0);
-    for (i = 0; i < SUBMITTERS; i++) join(&submitters[i], deadline_s);
-    join(&other, deadline_s);
+    start(worker, WORKERS);
+    start(submitter, SUBMITTERS);
+    start(pauser, 1);
+    join_from(WORKERS);
     CHECK(K(end_pool)(&m.p, 1) == 0, "the end asks for a worker");
-    for (i = 0; i < WORKERS; i++) join(&workers[i], deadline_s);
+    join_from(0);
     end();
 }
 
 int main(int argc, char **argv) {
-    uint64_t first = 1, rounds = 100, i;
-    unsigned deadline_s = 60;
-    int option;
-    while ((option = getopt(argc, argv, "s:r:d:")) != -1) {
-        uint64_t value = strtoull(optarg ? optarg : "0", NULL, 10);
-        if (option == 's') first = value;
-        if (option == 'r') rounds = value;
-        if (option == 'd') deadline_s = (unsigned)value;
-        if (option == '?') return 2;
-    }
-    for (i = 0; i < rounds; i++) {
-        seed = first + i;
-        native_self.random = seed * UINT64_C(0x9E3779B97F4A7C15) + 1;
-        play(deadline_s);
-    }
-    printf("drive_pool: %llu rounds from seed %llu, no violation\n", (unsigned long long)rounds,
-           (unsigned long long)first);
-    return 0;
+    static const scenario only = {"mixed", mixed, 0};
+    return driver_main(argc, argv, &only, 1, 100);
 }

@@ -1,19 +1,16 @@
 /* Native threads drive pubsub.h without the GIL: part of `make tsan` and `make asan`.
  *
- *     drive_pubsub [-s SEED] [-r ROUNDS] [-d DEADLINE_SECONDS]
- *
  * Each thread makes a number of random calls and ends; none waits for anything but a lock of the list. A message is a cell that its
  * publisher fills and that is poisoned when its last reference goes, both by plain writes: a message that is let go while somebody may
  * take it is a race for the sanitizer, and a wrong value without one. In each session, from a join to a leave, a subscriber must get each
  * publisher's messages one after the other, none left out.
  */
+#define DRIVER "drive_pubsub"
 #include "platform.h"
 
 #include "kernels.c"
 
-#include <signal.h>
 #include <stdatomic.h>
-#include <unistd.h>
 
 typedef struct {
     _Atomic int refs;
@@ -29,18 +26,6 @@ static void hold(cell *c);
 #define K(name) __pyx_f_7kernels_##name
 
 enum { PUBLISHERS = 3, SHARED = 3, TAKERS = 4, GUESTS = 2, RUN = 24, ALIVE = 0x600d, DEAD = 0xdead };
-
-static uint64_t seed = 1;
-
-#define CHECK(what, ...)                                                              \
-    do {                                                                              \
-        if (!(what)) {                                                                \
-            fprintf(stderr, "drive_pubsub: (seed %llu): ", (unsigned long long)seed); \
-            fprintf(stderr, __VA_ARGS__);                                             \
-            fputc('\n', stderr);                                                      \
-            abort();                                                                  \
-        }                                                                             \
-    } while (0)
 
 /* A subscription, shared by threads; under its record's lock. */
 typedef struct {
@@ -226,20 +211,6 @@ static void guest(int unused) {
     }
 }
 
-typedef struct {
-    pthread_t id;
-    uint64_t random;
-    void (*run)(int);
-    int index;
-} thread;
-
-static void *thread_main(void *arg) {
-    thread *t = (thread *)arg;
-    native_self.random = t->random;
-    t->run(t->index);
-    return NULL;
-}
-
 /* -------------------------------------------------------------------------------------------------------------- a round */
 static void begin(void) {
     int i;
@@ -281,42 +252,16 @@ static void end(void) {
     mt_pubsub_end(&q);
 }
 
-static void play(void) {
-    static void (*const parts[])(int) = {publisher, taker, guest};
-    static const int counts[] = {PUBLISHERS, TAKERS, GUESTS};
-    thread threads[PUBLISHERS + TAKERS + GUESTS];
-    int n = 0, kind, i;
+static void mixed(void) {
     begin();
-    for (kind = 0; kind < 3; kind++) {
-        for (i = 0; i < counts[kind]; i++, n++) {
-            threads[n].random = native_random(UINT64_MAX) | 1;
-            threads[n].run = parts[kind];
-            threads[n].index = i;
-            CHECK(pthread_create(&threads[n].id, NULL, thread_main, &threads[n]) == 0, "cannot start a thread");
-        }
-    }
-    while (n--) pthread_join(threads[n].id, NULL);
+    start(publisher, PUBLISHERS);
+    start(taker, TAKERS);
+    start(guest, GUESTS);
+    join_from(0);
     end();
 }
 
 int main(int argc, char **argv) {
-    uint64_t first = 1, rounds = 300, i;
-    unsigned deadline_s = 60;
-    int option;
-    while ((option = getopt(argc, argv, "s:r:d:")) != -1) {
-        uint64_t value = strtoull(optarg ? optarg : "0", NULL, 10);
-        if (option == 's') first = value;
-        if (option == 'r') rounds = value;
-        if (option == 'd') deadline_s = (unsigned)value;
-        if (option == '?') return 2;
-    }
-    for (i = 0; i < rounds; i++) {
-        seed = first + i;
-        native_self.random = seed * UINT64_C(0x9E3779B97F4A7C15) + 1;
-        alarm(4 * deadline_s); /* ends a hang */
-        play();
-    }
-    printf("drive_pubsub: %llu rounds from seed %llu, no violation\n", (unsigned long long)rounds,
-           (unsigned long long)first);
-    return 0;
+    static const scenario only = {"mixed", mixed, 0};
+    return driver_main(argc, argv, &only, 1, 300);
 }

@@ -6,6 +6,7 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 
 from cpython.ref cimport PyObject
 
+from manytail._entryqueue cimport mt_delivery, mt_drop, mt_entryqueue, mt_entrysub
 from manytail._wait cimport (
     MT_BADARG, MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
     MT_WAITER_NOTIFIED, NEVER, ONCE,
@@ -15,20 +16,6 @@ from manytail._wait cimport (
 
 cdef unsigned long main_thread = 0
 cdef bint semaphores_miss_signals = False
-
-ctypedef void (*mt_drop)(uintptr_t item, void *arg) noexcept nogil
-
-cdef extern from "manytail/entryqueue.h" nogil:
-    ctypedef struct mt_entryqueue:
-        pass
-    ctypedef struct mt_entrysub:
-        pass
-    ctypedef struct mt_delivery:
-        uintptr_t item
-        int64_t seq
-        mt_entryqueue *queue
-        void *entry
-        uint32_t delivery
 
 cdef extern from *:
     """

@@ -7,37 +7,15 @@
 #ifndef NATIVE_PLATFORM_H
 #define NATIVE_PLATFORM_H
 
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE 1 /* pthread_timedjoin_np */
-#endif
-
 #include <errno.h>
-#include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include <Python.h>
 
-/* The state of one thread of the driver. */
-typedef struct {
-    uint64_t random;
-    uint32_t interrupts; /* a wait of an attached call is interrupted 1 time in so many; 0: never */
-} native_thread;
-
-static __thread native_thread native_self;
-
-static inline uint64_t native_random(uint64_t below) {
-    uint64_t x = native_self.random;
-    x ^= x << 13;
-    x ^= x >> 7;
-    x ^= x << 17;
-    native_self.random = x;
-    return (x >> 11) % below;
-}
+#include "driver.h"
 
 static inline int native_interrupted(void) {
     return native_self.interrupts && native_random(native_self.interrupts) == 0;
@@ -53,15 +31,6 @@ static inline void post_loop_waiter(void *owned) {
 /* An object is its count: relaxed, because who lets go of the last one synchronises with the others. */
 static inline void native_keep(PyObject *object) {
     atomic_fetch_add_explicit((_Atomic int64_t *)object, 1, memory_order_relaxed);
-}
-
-static inline struct timespec native_time_in(int64_t ns) {
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    ns += t.tv_nsec;
-    t.tv_sec += (time_t)(ns / 1000000000);
-    t.tv_nsec = (long)(ns % 1000000000);
-    return t;
 }
 
 /* 1: taken; 0: the time is over. us < 0 waits for ever. */

@@ -26,7 +26,7 @@ pytestmark = [
 def driver(tmp_path_factory):
     program = tmp_path_factory.mktemp("native") / "drive_epoch"
     include = HERE.parents[1] / "include"
-    flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-DMT_DELAYS=1", f"-I{include}"]
+    flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-DMT_DELAYS=1", f"-I{include}", f"-I{HERE}"]
     subprocess.run([COMPILER, *flags, SOURCE, "-o", program, "-lpthread"], check=True)
     return program
 

@@ -97,16 +97,7 @@ struct pubsub_run : pubsub_suite<pubsub_run, 2> {
     void before() { begin(8); }
     void thread(unsigned index) {
         if (index == 0) {
-            uintptr_t items[3];
-            int64_t done, held;
-            mt_retired *freeable;
-            for (int i = 0; i < 3; i++) {
-                messages[8 + i].content($) = 8 + i;
-                items[i] = (uintptr_t)&messages[8 + i];
-            }
-            RL_ASSERT(mt_pubsub_publish_run_parallel(&q, items, 3, &done, &held, &freeable) == MT_OK && done == 3);
-            mt_retired_free(freeable);
-            published += 3;
+            publish_run(8);
         } else {
             for (int i = 0; i < 2; i++) place[i] = publish(11 + i);
         }
@@ -187,16 +178,7 @@ struct pubsub_join_run : pubsub_suite<pubsub_join_run, 3> {
     void before() { begin(0); }
     void thread(unsigned index) {
         if (index == 0) {
-            uintptr_t items[3];
-            int64_t done, held;
-            mt_retired *freeable;
-            for (int i = 0; i < 3; i++) {
-                messages[i].content($) = i;
-                items[i] = (uintptr_t)&messages[i];
-            }
-            RL_ASSERT(mt_pubsub_publish_run_parallel(&q, items, 3, &done, &held, &freeable) == MT_OK && done == 3);
-            mt_retired_free(freeable);
-            published += 3;
+            publish_run(0);
         } else if (index == 1) {
             int got = take(first);
             RL_ASSERT(got == 0 || got == -1 - MT_EMPTY);

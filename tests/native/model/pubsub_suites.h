@@ -83,6 +83,20 @@ template <typename suite, unsigned threads> struct pubsub_suite : rl::test_suite
         return position;
     }
 
+    /* Three from number `first` on, as one run. */
+    void publish_run(int first) {
+        uintptr_t items[3];
+        int64_t done, held;
+        mt_retired *freeable;
+        for (int i = 0; i < 3; i++) {
+            messages[first + i].content($) = first + i;
+            items[i] = (uintptr_t)&messages[first + i];
+        }
+        RL_ASSERT(mt_pubsub_publish_run_parallel(&q, items, 3, &done, &held, &freeable) == MT_OK && done == 3);
+        mt_retired_free(freeable);
+        published += 3;
+    }
+
     /* What came, or -1 - status. */
     int take(mt_subscriber *s) {
         uintptr_t item;
