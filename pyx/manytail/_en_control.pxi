@@ -350,6 +350,8 @@ cdef int64_t ordered_oldest(core *q) noexcept nogil:
     """When the oldest entry was put, 0: there is none."""
     cdef int64_t born = 0
     cdef uint32_t i
+    if q.arrivals:
+        return q.oldest.born if q.oldest != NULL else 0
     if q.keyed:
         return sorted_oldest(q).born if q.nleaves else 0
     for i in range(q.nlevels):

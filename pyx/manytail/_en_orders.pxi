@@ -1,7 +1,8 @@
 # The other orders. An order is a subclass of EntryQueue that says where an entry goes, in two steps:
 #   prepare(e, item)   without the order lock: run what needs Python (a key, comparisons) and remember the outcome in e;
 #   place(e, d)        under it: link e and give it its `seq` and `order`; MT_EMPTY if what prepare() found is out of date.
-# An entry that is not appended to its level has to be shown to the pointers that are past its place: sorted_link() does.
+# An entry that is not appended to its level has to be shown to the pointers that are past its place: ordered_show().
+# docs/design/entryqueue.md has one more as an example.
 
 # ------------------------------------------------------------------------------------------------------------ priorities
 cdef class PriorityEntryQueue(EntryQueue):
@@ -256,7 +257,7 @@ cdef int sorted_link(core *q, entry *e, uint64_t lo, uint64_t hi, int64_t i, int
     mt_list_insert(q.lists, e, after)
     if unlikely(order == 0):
         deal_orders(q, i)
-    sorted_show(q, e)
+    ordered_show(q, e)
     return MT_OK
 
 
@@ -330,7 +331,7 @@ cdef void deal_evenly(entry *e, int64_t n, uint64_t lo, uint64_t gap) noexcept n
         n -= 1
 
 
-cdef void sorted_show(core *q, entry *e) noexcept nogil:
+cdef void ordered_show(core *q, entry *e) noexcept nogil:
     """Pointers that are past e's place have to come back for it. Those that stood on what follows it stand on e already."""
     cdef sub *s = q.owners
     if e.more != NULL and e.more.due:
