@@ -154,6 +154,32 @@ struct epoch_late_advance : epoch_suite<epoch_late_advance, 3> {
     void after() { end(); }
 };
 
+/* A collector loses its advance to another one, and then takes over what was retired after that: only the new epoch can stamp it. The reader
+ * pinned between the two, in a record that the collector has passed. */
+struct epoch_lost_advance : epoch_suite<epoch_lost_advance, 3> {
+    mt_pin *late;
+    void before() {
+        mt_pin *two, *three;
+        begin(100);
+        late = mt_epoch_pin(&domain);
+        two = mt_epoch_pin(&domain);
+        three = mt_epoch_pin(&domain); /* in the second block: for the writer, while the reader has the second record */
+        mt_pin_end(three);
+        mt_pin_end(two);
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            mt_retired_free(mt_epoch_collect(&domain, late));
+        } else if (index == 1) {
+            mt_retired_free(mt_epoch_drain(&domain));
+            pinned_read(&link);
+        } else {
+            pinned_replace(&link, node());
+        }
+    }
+    void after() { end(); }
+};
+
 /* Two writers, each frees what the other may be reading, and finds the other's records and garbage. */
 struct epoch_writers : epoch_suite<epoch_writers, 2> {
     static const unsigned bound = 3;

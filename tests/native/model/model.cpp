@@ -521,6 +521,7 @@ int main(int argc, char **argv) {
     EXPLORE(epoch_reader);
     EXPLORE(epoch_advance);
     EXPLORE(epoch_late_advance);
+    EXPLORE(epoch_lost_advance);
     EXPLORE(epoch_writers);
     EXPLORE(epoch_reuse);
     EXPLORE(epoch_unseen_block);
