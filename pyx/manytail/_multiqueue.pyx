@@ -942,8 +942,12 @@ cdef class SubQueue:
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def qsize(self):
-        """Items inside, enabled or not. Exact when nothing runs beside it."""
-        return self.count()
+        """Items inside, enabled or not, at one instant."""
+        cdef int64_t n
+        lock_take(self.s.mq, True)      # or it might see a get_many half done
+        n = self.count()
+        unlock_take(self.s.mq)
+        return n
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")

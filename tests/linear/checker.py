@@ -17,7 +17,7 @@ from .history import Call
 
 
 class Maybe(NamedTuple):
-    """A step that may be left out, together with all of its kind that directly follow it."""
+    """A step that may be left out."""
 
     step: Any
 
@@ -50,13 +50,11 @@ class _Lane:
 
     def next_steps(self, at: int) -> Iterator[tuple[int, Call, Any]]:
         """What may come next from that position: (position after it, call, step)."""
-        call, step = self.steps[at]
-        if isinstance(step, Maybe):
-            yield at + 1, call, step.step
-            while isinstance(step, Maybe):
-                at += 1
-                call, step = self.steps[at]
-        yield at + 1, call, step
+        for after, (call, step) in enumerate(self.steps[at:], at + 1):
+            if not isinstance(step, Maybe):
+                yield after, call, step
+                return
+            yield after, call, step.step
 
 
 def linearization(history: Iterable[Call], spec: Specification) -> list[Call] | None:

@@ -41,10 +41,8 @@ class Plan:
         bounded = bounded and (self.changes or any(tail.maxsize for tail in tails))
         self.spec = MultiQueueSpec(tails, rng.choice(["round_robin", "weighted"]), bounded)
         weights = ITEMS | CHANGES if self.changes else ITEMS
-        left_out = set() if bounded else {"maxsize"}
-        if self.spec.get_many_is_one_instant:
-            left_out.add("size")  # reads a tail's counters without a lock, so it may see a get_many half done
-        weights = {name: weight for name, weight in weights.items() if name not in left_out}
+        if not bounded:
+            weights = {name: weight for name, weight in weights.items() if name != "maxsize"}
         numbers = iter(range(1, 1_000_000))
         self.lists = [[self._call(rng, weights, keys, numbers) for _ in range(self.calls)] for _ in range(self.threads)]
         # Who shuts down must get there: none of its calls waits for ever.

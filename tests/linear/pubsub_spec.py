@@ -65,8 +65,8 @@ class PubSubSpec:
 
     def _publish_steps(self, n: int, results: Sequence[Any]) -> Sequence[Any]:
         drops = self.slow == "drop_oldest" and self.maxsize > 0 and SHUT not in results
-        moves = [Maybe(("move", n))] * (ATTEMPTS * len(self.names)) if drops else []
-        return [*moves, *(("in", result) for result in results)]
+        moves = [Maybe(("move", name, n)) for name in self.names] if drops else []
+        return [*moves * ATTEMPTS, *(("in", result) for result in results)]
 
     def _publish_many_steps(self, call: Call) -> Sequence[Any]:
         """(items that went in) at once or one by one, then what ended it."""
@@ -91,7 +91,7 @@ class PubSubSpec:
     # ---------------------------------------------------------------- publishing
     def _published(self, state: State, call: Call, step: Any) -> Iterable[State]:
         if step[0] == "move":
-            return self._moved(state, step[1])
+            return self._moved(state, *step[1:])
         full = 0 < self.maxsize <= state.end - state.oldest
         if step[0] == "run":
             return () if state.shut or full else (state._replace(log=(*state.log, *step[1])),)
@@ -99,13 +99,13 @@ class PubSubSpec:
             return (state,) if step[1] == (SHUT if state.shut else FULL) else ()
         return (state._replace(log=(*state.log, call.args[0])),) if step[1] == state.end else ()
 
-    def _moved(self, state: State, n: int) -> Iterable[State]:
-        """A publisher of n messages that found no room moves a reader past what was oldest then."""
-        for reader in state.readers:
-            if reader.closed or state.shut or state.end - reader.at < self.maxsize:
-                continue
-            for to in range(reader.at + 1, min(state.end, state.end + n - self.maxsize) + 1):
-                yield state.with_reader(reader._replace(at=to, missed=reader.missed + to - reader.at))
+    def _moved(self, state: State, name: str, n: int) -> Iterable[State]:
+        """A publisher of n messages that found no room moves the reader past what was oldest then."""
+        reader = next((reader for reader in state.readers if reader.name == name), None)
+        if reader is None or reader.closed or state.shut or state.end - reader.at < self.maxsize:
+            return
+        for to in range(reader.at + 1, min(state.end, state.end + n - self.maxsize) + 1):
+            yield state.with_reader(reader._replace(at=to, missed=reader.missed + to - reader.at))
 
     # ---------------------------------------------------------------- taking
     def _refusal(self, state: State, reader: Reader) -> Raised | None:
