@@ -21,7 +21,7 @@ def fn(row: Any) -> Any:
 VALUES: list[tuple[dict[str, Any], str]] = [
     ({"workers": 0}, r"workers: 0 \(expected: an int >= 1\)"),
     ({"max_in_flight": -1}, r"max_in_flight: -1 \(expected: an int >= 0\)"),
-    ({"max_in_flight": 15}, r"max_in_flight: 15 \(expected: 0, which means 4 x workers, or at least workers, which is 16\)"),
+    ({"max_in_flight": 15}, r"max_in_flight: 15 \(expected: 0, which means automatic, or at least workers, which is 16\)"),
     ({"ordered": "yes"}, r"ordered: 'yes' \(expected: 'input' or 'key' or 'none'\)"),
     ({"ordered": "key"}, r"ordered: 'key' \(expected: 'input' or 'none', because key is not given\)"),
     ({"per_key": 2}, r"per_key: 2 \(expected: 0, because key is not given\)"),

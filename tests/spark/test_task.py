@@ -82,8 +82,3 @@ def test_whole_batches_in_order_are_passed_on_without_a_copy() -> None:
     (source,) = batches(50, 50)
     (out,) = list(work(lambda row: 1).run(iter([source])))
     assert out.column(0).buffers()[1].address == source.column(0).buffers()[1].address
-
-
-def test_the_default_window_is_four_times_workers() -> None:
-    assert _options.settings(len).max_in_flight == 64
-    assert _options.settings(len, workers=5).max_in_flight == 20

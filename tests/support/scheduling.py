@@ -20,9 +20,11 @@ class Rows:
         key: Callable[[Any], Hashable] | None = None,
         priority: Callable[[Any], int | None] | None = None,
         weights: Mapping[Hashable, int] | None = None,
+        row_bytes: float = 8.0,
     ) -> None:
         self.values = list(values)
         self.size = len(self.values)
+        self.row_bytes = row_bytes
         self.keys = None if key is None else [key(value) for value in self.values]
         self.priorities = None if priority is None else [priority(value) for value in self.values]
         self.weights = weights or {}

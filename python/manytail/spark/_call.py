@@ -58,6 +58,17 @@ class Call:
     error: BaseException
 
 
+def result_bytes(value: Any) -> int:
+    """Roughly the memory of a result: that of its text and bytes, and 8 for anything else."""
+    if isinstance(value, (str, bytes)):
+        return len(value)
+    if isinstance(value, (list, tuple)):
+        return 8 + sum(map(result_bytes, value))
+    if isinstance(value, dict):
+        return 8 + sum(result_bytes(key) + result_bytes(item) for key, item in value.items())
+    return 8
+
+
 MESSAGE_LIMIT = 4_000
 
 

@@ -10,7 +10,9 @@ handled by somebody at once, and sixteen workers with a fast function do not que
 interpreter. The worker that handles finished rows also moves the order forward and refills the window, so that no other thread need wake per row.
 
 Invariants, under the lock:
-    in_flight = rows fed - rows that stand in an output batch (or were dropped) <= max_in_flight
+    in_flight = rows fed - rows that stand in an output batch (or were dropped) <= window
+    window    = max_in_flight where that is given; else it starts at 4 x workers and doubles when a worker has nothing to run only because the
+                window is full of rows that wait for an earlier one or for their key (`_grow`)
     rows ahead of the reader: the rest of at most one input batch, and the next one is pulled only when that is used up and the window has room
     rows behind: at most one output batch; while it is full, finished rows stay in flight
 """
@@ -26,10 +28,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, islice
 from typing import Any, Literal, Protocol
 
-from ._call import Call, describe
+from ._call import Call, describe, result_bytes
 from ._lanes import Lanes
 from ._workers import Coroutines, Threads
 
@@ -38,6 +40,9 @@ log = logging.getLogger("manytail.spark")
 LINGER = 1.0  # seconds that the first row of an output batch waits for others
 PAUSE = 0.02  # seconds without a row in flight before it is believed that the source has none to give at the moment
 PARTING = 1.0  # seconds that a thread gets at the end that cannot be waited for
+WINDOW_LIMIT = 10_000  # items that the automatic window holds at most, unless 4 x workers is more
+WINDOW_BYTES = 256 << 20  # input rows and results that the automatic window does not grow beyond
+SAMPLE = 64  # results whose size stands for that of all
 
 
 class Batch(Protocol):
@@ -46,6 +51,7 @@ class Batch(Protocol):
     size: int
     keys: list[Any] | None  # hashable; rows with equal ones form a group
     priorities: list[int | None] | None
+    row_bytes: float  # memory of one row, on average
 
     def weight(self, index: int) -> int: ...
     def key(self, index: int) -> Any: ...
@@ -56,7 +62,7 @@ class Settings:
     """What `map_concurrent` was told, as far as it concerns the scheduler."""
 
     workers: int = 16
-    max_in_flight: int = 64
+    max_in_flight: int = 0  # 0: automatic
     ordered: Literal["input", "key", "none"] = "input"
     per_key: int = 0
     prioritised: bool = False
@@ -94,7 +100,9 @@ class Engine:
         self._started: deque[Call] = deque()
         self._line: deque[Call] | None = deque() if settings.ordered == "input" else None
         self._by_key = settings.ordered == "key"
-        self._stride = max(1, (settings.max_in_flight - settings.workers) // 2)
+        self._growing = not settings.max_in_flight
+        self._largest = max(WINDOW_LIMIT, 4 * settings.workers)
+        self._set_window(settings.max_in_flight or 4 * settings.workers)
         # Input: the batch being fed and how far; the reader thread fetches the next one when asked.
         self._batch: Batch | None = None
         self._fed = 0
@@ -107,6 +115,8 @@ class Engine:
         self._out_since: float | None = None
         self._idle_since: float | None = None  # no row in flight, and the source has been asked for more
         self._in_flight = 0
+        self._row_bytes = 0.0
+        self._held_back = 0  # finished rows that wait for an earlier one
         self._look = threading.Event()
         self._timer = _Timer(self)
         self._crew = (Coroutines if settings.is_async else Threads)(self)
@@ -207,7 +217,7 @@ class Engine:
             if batch is None:
                 self._exhausted = True
             elif batch.size:
-                self._batch, self._fed = batch, 0
+                self._batch, self._fed, self._row_bytes = batch, 0, batch.row_bytes
             self._advance()
         return batch is not None
 
@@ -326,7 +336,9 @@ class Engine:
                 self._emit(call)
                 return
             line = call.lane.line
+        self._held_back += 1
         while line and line[0].done:
+            self._held_back -= 1
             self._emit(line.popleft())
 
     def _emit(self, call: Call) -> None:
@@ -348,11 +360,13 @@ class Engine:
         """Whatever can go on now: refill the window, ask for more input, wake the task's thread."""
         if self.stopping:
             return
-        free = self.settings.max_in_flight - self._in_flight
+        free = self._free_places()
         # Refilled in strides, because every refill may wake workers; but never so late that one of them finds nothing to do.
         if self._batch is not None and free > 0 and (free >= self._stride or self.queue.qsize() < self.settings.workers):
             self._feed(free)
-        if self._batch is None and not self._reading and not self._exhausted and self._in_flight < self.settings.max_in_flight:
+            while self._batch is not None and (free := self._free_places()):
+                self._feed(free)
+        if self._batch is None and not self._reading and not self._exhausted and self._in_flight < self._window:
             self._reading = True
             self._read_next.set()
         if not self._in_flight and self._batch is None and self._idle_since is None:
@@ -360,6 +374,34 @@ class Engine:
             self._look.set()
         if len(self._out) >= self.settings.batch_rows or self._is_over():
             self._look.set()
+
+    def _free_places(self) -> int:
+        if self._growing and self._in_flight >= self._window:
+            self._grow()
+        return self._window - self._in_flight
+
+    def _set_window(self, window: int) -> None:
+        self._window = window
+        self._stride = max(1, (window - self.settings.workers) // 2)
+
+    def _grow(self) -> None:
+        """Double the full window if a worker has nothing to run only because other rows wait for an earlier one or for their key.
+
+        Rows for which the output has no room do not count: they wait for the consumer, and a larger window would only cost memory.
+        """
+        blocked = self._held_back + self.lanes.hidden
+        to_run = self._in_flight - blocked - self._timer.waiting
+        if self._overdue or not blocked or to_run >= self.settings.workers or (self._exhausted and self._batch is None):
+            return
+        larger = min(2 * self._window, self._largest)
+        if larger * self._bytes_per_row() <= WINDOW_BYTES:
+            self._set_window(larger)
+            self._growing = larger < self._largest
+
+    def _bytes_per_row(self) -> float:
+        """Of an input row and its result, judged by results that are held back."""
+        sample = [call.value for call in islice(self._line or (), SAMPLE) if call.done]
+        return self._row_bytes + sum(map(result_bytes, sample)) / max(1, len(sample))
 
     def _feed(self, free: int) -> None:
         batch = self._batch
@@ -423,6 +465,11 @@ class _Timer:
         self._resting = False  # no retry waits and no call is watched: only rows_came or schedule can give it work
         self._closed = False
         self._thread: threading.Thread | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Rows that wait for their next attempt."""
+        return len(self._retries)
 
     def schedule(self, call: Call) -> None:
         assert call.retry_in is not None

@@ -61,6 +61,7 @@ class Lanes:
         self._lanes: dict[Hashable, Lane] = {}
         self._lanes_limit = IDLE_LIMIT
         self._numbers = count()
+        self.hidden = 0  # rows that wait for a slot of their key, or for their turn in it
         self._lone = Lane(None, 1, None)
         self._lone_tail: SubQueue[Hashable, Call] | None = None
 
@@ -182,6 +183,7 @@ class Lanes:
 
     def _wait(self, call: Call) -> None:
         waiting = call.lane.waiting
+        self.hidden += 1
         if self._by_priority:
             call.number = next(self._numbers)
             heappush(waiting, (call.priority, call.number, call))
@@ -201,6 +203,7 @@ class Lanes:
                 lane.shown.append(call)
             else:
                 waiting.popleft()
+            self.hidden -= 1
             lane.level = call.priority
             lane.unstarted += 1
             lane.held += 1
@@ -217,6 +220,7 @@ class Lanes:
             lane.shown.remove(other)
             if other.attempt == 0 and lane.tails[other.priority][0].discard(other):
                 heappush(lane.waiting, (other.priority, other.number, other))
+                self.hidden += 1
                 lane.held -= 1
                 lane.tails[other.priority][1] -= 1
                 if not lane.tails[other.priority][1]:

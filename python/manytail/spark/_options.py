@@ -102,8 +102,8 @@ def _retry_on(value: Any) -> type[BaseException] | tuple[type[BaseException], ..
 def _max_in_flight(value: Any, workers: int) -> int:
     found = whole("max_in_flight", value, 0)
     if found and found < workers:
-        raise bad_value("max_in_flight", value, f"0, which means 4 x workers, or at least workers, which is {workers}")
-    return found or 4 * workers
+        raise bad_value("max_in_flight", value, f"0, which means automatic, or at least workers, which is {workers}")
+    return found
 
 
 def weights(value: Any, keyed: bool) -> dict[Any, int] | None:

@@ -63,6 +63,7 @@ class InputBatch:
     def __init__(self, task: Task, batch: pa.RecordBatch) -> None:
         work = task.work
         self.size: int = batch.num_rows
+        self.row_bytes = batch.nbytes / max(1, batch.num_rows)
         self.batch = batch
         self.columns = Columns(task.reader, batch)
         self._task = task

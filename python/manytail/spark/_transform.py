@@ -71,7 +71,8 @@ def map_concurrent(
     workers : int
         Calls that run at once.
     max_in_flight : int
-        Rows between the input and the output batch being filled; 0 means 4 x workers.
+        Rows between the input and the output batch being filled. 0: starts at 4 x workers and doubles whenever a worker has nothing to run only
+        because the window is full of rows that wait for an earlier one or for their key, up to 10,000 rows and 256 MB.
     ordered : {"input", "key", "none"}
         Which order the output keeps.
     key, per_key, weight
