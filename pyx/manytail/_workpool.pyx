@@ -622,6 +622,21 @@ cdef object CALL = KeyedFuture
 
 
 # --------------------------------------------------------------------------------------------------- lanes on any executor
+class _Collected:
+    """The executor of a dispatcher that the collector has cleared."""
+
+    @staticmethod
+    def submit(task):
+        raise RuntimeError("the dispatcher was collected")
+
+
+cdef object COLLECTED = _Collected
+
+
+def drop_item(item):
+    """The handler of a lane that the collector has cleared."""
+
+
 @cython.no_gc_clear
 cdef class Dispatcher(WorkPool):
     """Lanes whose items run one at a time and in order, on the threads of an executor that has submit().
@@ -631,7 +646,8 @@ cdef class Dispatcher(WorkPool):
     run by then; other items stay where they are, and the next add() tries for them too. A task that has served a block, and
     cannot be submitted again because the executor was shut down, serves what is left in its own thread.
 
-    on_error(item, error) is called when an item raises; by default sys.unraisablehook. No other item is lost by that."""
+    on_error(item, error) is called when an item raises; by default sys.unraisablehook. No other item is lost by that.
+    The collector clears executor and on_error of a dispatcher in a dead cycle; its lanes refuse items then."""
     cdef object executor
     cdef object on_error
     cdef int64_t block
@@ -855,6 +871,20 @@ cdef int channel_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
     return r
 
 
+cdef int channel_clear(PyObject *self) noexcept:
+    """A handler may be a method of the lane's own: nothing else in such a cycle could be cleared."""
+    lane_clear(self)
+    (<Channel>self).handler = drop_item
+    return 0
+
+
+cdef int dispatcher_clear(PyObject *self) noexcept:
+    """So may what a dispatcher calls."""
+    (<Dispatcher>self).executor = COLLECTED
+    (<Dispatcher>self).on_error = None
+    return 0
+
+
 cdef int dispatcher_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
     cdef int r = base_dispatcher_traverse(self, visit, arg)
     return r if r else visit_kept((<WorkPool>self).p.q, visit, arg)
@@ -864,11 +894,11 @@ base_lane_traverse = mt_traverse_of(<PyTypeObject *>Lane)
 mt_patch_gc(<PyTypeObject *>Lane, lane_traverse, lane_clear)
 mt_patch_gc(<PyTypeObject *>CallLane, lane_traverse, lane_clear)
 base_channel_traverse = mt_traverse_of(<PyTypeObject *>Channel)
-mt_patch_gc(<PyTypeObject *>Channel, channel_traverse, lane_clear)
+mt_patch_gc(<PyTypeObject *>Channel, channel_traverse, channel_clear)
 base_pool_traverse = mt_traverse_of(<PyTypeObject *>WorkPool)
 mt_patch_gc(<PyTypeObject *>WorkPool, pool_traverse, mt_clear_of(<PyTypeObject *>WorkPool))
 base_dispatcher_traverse = mt_traverse_of(<PyTypeObject *>Dispatcher)
-mt_patch_gc(<PyTypeObject *>Dispatcher, dispatcher_traverse, mt_clear_of(<PyTypeObject *>Dispatcher))
+mt_patch_gc(<PyTypeObject *>Dispatcher, dispatcher_traverse, dispatcher_clear)
 
 
 # -------------------------------------------------------------------------------------------------------------------- fork

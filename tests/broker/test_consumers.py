@@ -216,3 +216,15 @@ def test_quorum_gets_and_global_limits(side: Side) -> None:
     limited = side.channel()
     limited.basic_qos(prefetch_count=1, global_qos=True)
     assert side.code(lambda ch: ch.basic_consume(queue, ack), limited) == 540
+
+
+@behaviour(54)
+def test_cancelling_a_generator_requeues_what_it_has_not_yielded(side: Side) -> None:
+    channel = side.channel()
+    queue = side.queue(channel)
+    side.publish(channel, queue, 0, 1, 2)
+    method, _, _ = next(channel.consume(queue))
+    channel.cancel()
+    assert side.count(channel, queue) == 2
+    channel.basic_ack(method.delivery_tag)
+    assert side.drain(channel, queue) == [b"1", b"2"]

@@ -400,6 +400,71 @@ def test_consume_yields_in_the_callers_thread(connection: Connection) -> None:
     assert got == [0, 1]
 
 
+def test_cancelling_a_generator_by_its_tag_requeues_what_it_has_not_yielded(connection: Connection) -> None:
+    """What it has yielded stays with the channel, to be acknowledged."""
+    channel = connection.channel()
+    channel.queue_declare("q")
+    for number in range(3):
+        channel.basic_publish("", "q", number)
+    messages = channel.consume("q", consumer_tag="tag")
+    method, _, body = next(messages)
+    assert channel.basic_cancel("tag") == []
+    assert list(messages) == []
+    assert channel.queue_declare("q", passive=True).method.message_count == 2
+    channel.basic_ack(method.delivery_tag)
+    assert [body, channel.basic_get("q", True)[2], channel.basic_get("q", True)[2]] == [0, 1, 2]
+
+
+def test_two_threads_that_consume_share_one_consumer(connection: Connection) -> None:
+    """The generator's consumer is looked for and made in one step."""
+    for _ in range(50):
+        channel = connection.channel()
+        channel.queue_declare("q")
+        channel.basic_publish("", "q", 0)
+        channel.basic_publish("", "q", 1)
+        together = threading.Barrier(2)
+
+        def take(channel: Channel = channel, together: threading.Barrier = together) -> int:
+            messages = channel.consume("q")
+            together.wait(DEADLINE)
+            body: int = next(messages)[2]
+            return body
+
+        with ThreadPoolExecutor(2) as pool:
+            taken = [pool.submit(take) for _ in range(2)]
+            assert sorted(future.result(DEADLINE) for future in taken) == [0, 1]
+        assert len(channel.consumer_tags) == 1
+        channel.close()
+
+
+def test_use_of_a_queue_that_expires_leaves_one_timer(broker: Broker, connection: Connection) -> None:
+    channel = connection.channel()
+    channel.queue_declare("q", arguments={"x-expires": 600_000})
+    for _ in range(1000):
+        channel.basic_get("q")
+    assert len(broker._host.timers) == 1
+    channel.queue_delete("q")
+    assert len(broker._host.timers) == 0
+
+
+def test_timers_of_the_connection_that_are_removed_are_dropped(broker: Broker, connection: Connection) -> None:
+    for number in [connection.call_later(600, int) for _ in range(1000)]:
+        connection.remove_timeout(number)
+    assert len(broker._host.timers) == 0
+
+
+@pytest.mark.parametrize("limit", [DEADLINE, None])
+def test_process_data_events_returns_as_soon_as_something_was_dispatched(connection: Connection, limit: float | None) -> None:
+    """At once for what was dispatched since it last returned: a program that looks first and then waits misses nothing."""
+    ran = threading.Event()
+    connection.add_callback_threadsafe(ran.set)
+    awaited(ran)
+    began = time.monotonic()
+    connection.process_data_events(limit)
+    connection.call_later(0.05, int)
+    connection.process_data_events(limit)
+    assert time.monotonic() - began < DEADLINE
+
 def test_consume_ends_with_its_queue_and_tells_of_inactivity(connection: Connection) -> None:
     channel = connection.channel()
     channel.queue_declare("q")
@@ -492,8 +557,6 @@ def test_a_signal_handler_may_publish(connection: Connection) -> None:
     assert channel.queue_purge("q").method.message_count == calls + len(published)
 
 
-
-
 def test_properties_are_copied_at_publish_and_at_each_delivery(connection: Connection) -> None:
     from manytail.broker import BasicProperties
 
@@ -580,5 +643,3 @@ def test_a_closed_broker_is_freed(broker: Broker) -> None:
     for _ in range(10):
         gc.collect()
     assert [reference() for reference in references] == [None, None]
-
-

@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 from support.threads import DEADLINE, Threads, run_all, switching_often, wait_until
 
-from manytail._workpool import Dispatcher, Lane
+from manytail._workpool import Channel, Dispatcher, Lane
 from manytail.executor import KeyedExecutor
 
 pytestmark = pytest.mark.thread_unsafe(reason="its fixtures and executors are for one thread; they start threads of their own")
@@ -555,3 +555,47 @@ def test_closing_in_the_middle_runs_or_returns_each_item_once():
 
             *_, dropped = run_all(partial(produce, 0), partial(produce, 1), close)
             assert sorted(ran + dropped) == sorted(accepted)
+
+
+class _OwnLane(Channel):
+    """Its handler is a method of its own."""
+
+    def __init__(self, dispatcher, handler, max_pending):
+        super().__init__(dispatcher, self.handle, 0)
+
+    def handle(self, item):
+        """Nothing."""
+
+
+class _OwnDispatcher(Dispatcher):
+    """It is its own executor, and what is called when an item raises is a method of its own."""
+
+    def __init__(self):
+        super().__init__(self, on_error=self.failed)
+
+    def submit(self, task):
+        """Never runs it."""
+
+    def failed(self, item, error):
+        """Nothing."""
+
+
+def living(kind):
+    """Weak references say nothing: the collector clears those of a dead cycle even if it cannot break that."""
+    gc.collect()
+    return sum(type(each) is kind for each in gc.get_objects())
+
+
+def test_a_lane_whose_handler_is_its_own_method_is_collected(manual):
+    lanes = [_OwnLane(Dispatcher(manual), None, 0) for _ in range(3)]
+    assert living(_OwnLane) == 3
+    del lanes
+    assert living(_OwnLane) == 0
+
+
+def test_a_dispatcher_that_is_its_own_executor_is_collected():
+    dispatchers = [_OwnDispatcher() for _ in range(3)]
+    lanes = [dispatcher.channel(print) for dispatcher in dispatchers]
+    assert living(_OwnDispatcher) == 3
+    del dispatchers, lanes
+    assert living(_OwnDispatcher) == 0

@@ -200,7 +200,7 @@ class Queue(Destination):
 
     def _wake_at(self, due: float | None) -> None:
         timer = self._ttl_timer
-        if due is None or (timer is not None and timer.action is not None and timer.due <= due):
+        if due is None or (timer is not None and timer.due <= due):
             return
         if timer is not None:
             timer.cancel()

@@ -385,7 +385,12 @@ class Channel:
         return self._consume(queue, on_message_callback, auto_ack, exclusive, consumer_tag, arguments).tag
 
     @section
-    def _consume(
+    def _consume(self, *request: Any) -> Consumer:
+        consumer = self._add_consumer(*request)
+        consumer.queue.pump()
+        return consumer
+
+    def _add_consumer(
         self,
         name: str,
         callback: Callable[..., object] | None,
@@ -407,9 +412,6 @@ class Channel:
         consumer = Consumer(self, queue, tag, callback, auto_ack=auto_ack, exclusive=exclusive, priority=priority, prefetch=prefetch)
         queue.add_consumer(consumer)
         self.consumers[tag] = consumer
-        if callback is None:
-            self._generator = consumer
-        queue.pump()
         return consumer
 
     def basic_cancel(self, consumer_tag: str) -> Sequence[tuple[Any, Any, Any]]:
@@ -418,19 +420,27 @@ class Channel:
         with self._monitor:
             self._check_open()
             consumer = self.consumers.pop(consumer_tag, None)
-            if consumer is None:
-                LOGGER.warning("cancelling unknown consumer %s: cancelled already?", consumer_tag)
-                return []
-            consumer.gone = True
-            consumer.queue.remove_consumer(consumer)
-            self._changed.notify_all()
+            if consumer is not None:
+                self._remove(consumer)
+        if consumer is None:
+            LOGGER.warning("cancelling unknown consumer %s: cancelled already?", consumer_tag)
+            return []
         self._wait_for_callbacks(consumer)
         return self._unseen(consumer)
+
+    def _remove(self, consumer: Consumer) -> None:
+        """Its queue hands it nothing more."""
+        consumer.gone = True
+        if consumer is self._generator:
+            self._generator = None
+        consumer.queue.remove_consumer(consumer)
+        self._changed.notify_all()
 
     def _unseen(self, consumer: Consumer) -> list[tuple[Any, Any, Any]]:
         """The deliveries that never came to a callback: back to the queue, or to the caller of cancel if that has acknowledged them."""
         if consumer.auto_ack:
-            return [(method, delivered_properties(message, returns), message.body) for _, method, message, returns in consumer.buffer]
+            unseen_items = [item for item in consumer.buffer if item is not None]
+            return [(method, delivered_properties(message, returns), message.body) for _, method, message, returns in unseen_items]
         seen = self._lane.seen(consumer)
         with self._monitor:
             unacked = self.ledger.unacked
@@ -483,26 +493,33 @@ class Channel:
         """Yield (method, properties, body) of the messages of a queue, in the thread of the caller, until cancel() or the end of the queue; and
         (None, None, None) whenever none came for inactivity_timeout seconds. Another consume() with the same parameters goes on with the same
         consumer; with others it raises ValueError."""
-        params = (queue, auto_ack, exclusive)
-        self._check_open()
-        consumer = self._generator
-        if consumer is None:
-            consumer = self._consume(queue, None, auto_ack, exclusive, consumer_tag, arguments)
-            self._generator_params = params
-        elif params != self._generator_params:
-            raise ValueError(f"consume with {params!r}: this channel consumes with {self._generator_params!r} already; cancel() that first")
+        consumer = self._generator_for((queue, auto_ack, exclusive), consumer_tag, arguments)
         while consumer is self._generator:
             if not self._await_buffer(consumer, inactivity_timeout):
                 yield None, None, None
                 continue
             with self._monitor:
                 item = consumer.buffer.popleft() if consumer.buffer else None
-                if item is None and consumer is self._generator:
+                if item is not None:
+                    consumer.seen = item[1].delivery_tag
+                elif consumer is self._generator:
                     self._generator = None
             if item is not None:
                 _, method, message, returns = item
                 yield method, delivered_properties(message, returns), message.body
         self._raise_reason()
+
+    @section
+    def _generator_for(self, params: tuple[str, bool, bool], tag: str | None, arguments: dict[str, Any] | None) -> Consumer:
+        """The consumer of consume(): the one that there is, or a new one."""
+        consumer = self._generator
+        if consumer is None:
+            consumer = self._add_consumer(params[0], None, params[1], params[2], tag, arguments)
+            self._generator, self._generator_params = consumer, params
+            consumer.queue.pump()
+        elif params != self._generator_params:
+            raise ValueError(f"consume with {params!r}: this channel consumes with {self._generator_params!r} already; cancel() that first")
+        return consumer
 
     def _await_buffer(self, consumer: Consumer, timeout: float | None) -> bool:
         """Wait for a delivery or the end of that consumer."""
@@ -518,20 +535,8 @@ class Channel:
     def cancel(self) -> int:
         """End the consumer of consume(); what it has not yielded is requeued. 0."""
         consumer = self._generator
-        if consumer is None:
-            return 0
-        with self._monitor:
-            self._check_open()
-            self._generator = None
-            self.consumers.pop(consumer.tag, None)
-            consumer.gone = True
-            consumer.queue.remove_consumer(consumer)
-            tags = [item[1].delivery_tag for item in consumer.buffer if item is not None]
-            consumer.buffer.clear()
-            if not consumer.auto_ack:
-                parcels = [parcel for tag in tags if (parcel := self.ledger.unacked.pop(tag, None)) is not None]
-                self.ledger.requeue(parcels)
-            self._changed.notify_all()
+        if consumer is not None:
+            self.basic_cancel(consumer.tag)
         return 0
 
     def basic_get(self, queue: str, auto_ack: bool = False) -> tuple[Any, Any, Any]:

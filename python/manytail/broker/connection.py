@@ -44,8 +44,9 @@ class Connection:
         self._channels: dict[int, Channel] = {}
         self._closing_reason: Exception | None = None
         self._changed = host.monitor.condition()
-        self._callbacks_run = 0
-        self._waiting = 0  # in process_data_events(None)
+        self._dispatched = False  # a callback has ended since process_data_events returned
+        self._waiting = 0  # in process_data_events
+        self._rounds = 0  # counts the callbacks that ended while somebody waited
         self._timers: dict[int, Timer] = {}
         self._timer_numbers = itertools.count(1)
 
@@ -135,40 +136,43 @@ class Connection:
 
     # ------------------------------------------------------------------ waiting
     def process_data_events(self, time_limit: float | None = 0) -> None:
-        """Wait for time_limit seconds, None: until the next callback of this connection has ended. Callbacks need no such call to run."""
-        if time_limit is not None and time_limit > 0:
-            self._wait(lambda: False, time_limit)
-        elif time_limit is None:
-            with self._monitor:
-                self._waiting += 1  # before the look at the count: a callback counts first and looks here then
+        """Wait until a callback of this connection has ended that no earlier call of this method has told of, for time_limit seconds at the most
+        (None: without limit). Callbacks need no such call to run."""
+        with self._monitor:
+            self._waiting += 1  # before the look at _dispatched: a callback sets that first and looks here then
+            before = self._rounds
             try:
-                before = self._callbacks_run
-                self._wait(lambda: self._callbacks_run != before, None)
+                self._wait(lambda: self._dispatched or self._rounds != before, time_limit)
+                self._dispatched = False
             finally:
-                with self._monitor:
-                    self._waiting -= 1
-        else:
-            self._wait(lambda: True, 0)
+                self._waiting -= 1
+        self._raise_reason()
 
     def sleep(self, duration: float) -> None:
         """Wait so many seconds, or until the connection is closed."""
         if duration < 0:
             raise ValueError(f"duration={duration!r}: expected seconds >= 0")
-        self._wait(lambda: False, duration)
-
-    def _wait(self, ready: Callable[[], bool], timeout: float | None) -> None:
         with self._monitor:
-            self._check_open()
-            self._monitor.wait(self._changed, lambda: self._closing_reason is not None or ready(), timeout)
+            self._wait(lambda: False, duration)
+        self._raise_reason()
+
+    def _wait(self, ready: Callable[[], object], timeout: float | None) -> None:
+        """Inside the monitor, which it leaves meanwhile."""
+        self._check_open()
+        self._monitor.wait(self._changed, lambda: self._closing_reason is not None or ready(), timeout)
+
+    def _raise_reason(self) -> None:
+        """Why the connection was closed, if not by its client."""
         if self._closing_reason is not None and not isinstance(self._closing_reason, exceptions.ConnectionClosedByClient):
             raise self._closing_reason
 
     # ------------------------------------------------------------------ callbacks of the connection
     def callback_ended(self) -> None:
         """One of this connection or of its channels."""
-        self._callbacks_run += 1
+        self._dispatched = True
         if self._waiting:
             with self._monitor:
+                self._rounds += 1
                 self._changed.notify_all()
 
     def _run_callback(self, item: Any) -> None:
