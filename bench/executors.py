@@ -33,7 +33,7 @@ def throughput(make: Callable[[], Executor], keys: int) -> Factory:
     @contextmanager
     def contestant() -> Iterator[Measure]:
         with make() as executor:
-            submits = [executor.key(key).submit for key in range(keys)] if keys else [executor.submit]  # type: ignore[attr-defined]
+            submits = [executor.lane(key).submit for key in range(keys)] if keys else [executor.submit]  # type: ignore[attr-defined]
             wait([executor.submit(time.sleep, 0.01) for _ in range(WORKERS)])
 
             def measure(n: int) -> float:
@@ -55,7 +55,7 @@ def behind_a_backlog(heavy: int) -> Factory:
         def measure(n: int) -> float:
             others = Countdown((KEYS - 1) * ENOUGH)
             executor = keyed()
-            lanes = [executor.key(key) for key in range(KEYS)]
+            lanes = [executor.lane(key) for key in range(KEYS)]
             lanes[0].pause()                                  # both contestants start with all their tasks submitted
             for _ in range(heavy):
                 lanes[0].submit(time.sleep, 0.001)

@@ -2,8 +2,8 @@
 
 What it is, its source and its invariants: _wp_core.pxi. This file has its two faces.
 - WorkPool and Lane serve manytail.executor: threads of its own take one item at a time (the weight of a lane says how many
-  per turn), an item is a call with its Future, lanes have bounds.
-- Dispatcher and Channel serve whoever has to run callbacks one at a time and in order on somebody else's executor (the
+  per turn), an item is a call with its Future, lanes have bounds. LaneTable finds the lane of a key.
+- Dispatcher and SerialLane serve whoever has to run callbacks one at a time and in order on somebody else's executor (the
   broker): a lane that becomes ready costs one executor task, which serves the next ready lane for a block of items.
 
 Rules of this layer are those of _multiqueue.pyx: references are counted before an item is published and given up after it
@@ -49,12 +49,12 @@ include "_mq_core.pxi"
 include "_mq_control.pxi"
 include "_wp_core.pxi"
 
-cdef class Lane
-cdef class Channel
+cdef class BaseLane
+cdef class SerialLane
 cdef class Call
 
 cdef object LOGGER = logging.getLogger("concurrent.futures")    # where the standard library's executors report
-cdef object here = threading.local()            # .worker: this thread's Worker, if it is one; .channels: inside whose blocks it is
+cdef object here = threading.local()            # .worker: this thread's Worker, if it is one; .lanes: inside whose blocks it is
 UNSET = object()                                # an option that was not passed
 cdef dict pools = {}                # id -> weak reference, for fork
 
@@ -88,6 +88,11 @@ cdef int64_t bound_argument(str name, object value) except? -7:
     return int_argument(name, value, "an int (0 or less: no limit)")
 
 
+cdef object uncopyable(object thing, str what):
+    """The error for copy and pickle. A copy would share what the original owns and end it when it is dropped."""
+    return TypeError(f"cannot copy or pickle {type(thing).__name__!r} object: {what}")
+
+
 # ------------------------------------------------------------------------------------------------------------------ pools
 @cython.no_gc_clear     # a pool in a dead cycle stays usable for the finalizers of what is in it
 cdef class WorkPool:
@@ -95,9 +100,10 @@ cdef class WorkPool:
 
     start is called, without arguments, when one more thread is to call work(), at most max_workers times more than threads
     have left it. If it raises, there is no thread; what was raised into it when there was one already, it returns. refusal()
-    makes the exception that a refused submit raises.
+    makes the exception that a refused submit raises. per_key: max_running of each lane that is given none (0 or less: no limit).
     Progress: blocking (one short lock); no lock is held while Python code runs."""
     cdef pool p
+    cdef int64_t per_key
     cdef object start, refusal
     cdef object __weakref__
 
@@ -107,16 +113,20 @@ cdef class WorkPool:
             raise MemoryError
         self.p.q.selection = MT_WEIGHTED
 
-    def __init__(self, start, max_workers, max_pending=0, refusal=None):
+    def __init__(self, start, max_workers, max_pending=0, refusal=None, per_key=0):
         self.start = start
         self.refusal = refusal
         self.p.max_workers = int_argument("max_workers", max_workers, "an int >= 0")
         self.p.max_pending = bound_argument("max_pending", max_pending)
+        self.per_key = bound_argument("per_key", per_key)
         pools[id(self)] = weakref.ref(self, forget_pool(id(self)))
 
     def __dealloc__(self):
         if self.p.q != NULL:
             drop_queue(self.p.q, True)
+
+    def __reduce__(self):
+        raise uncopyable(self, "threads of this process serve it; make another one where it is needed")
 
     @property
     def pending(self):
@@ -251,7 +261,7 @@ cdef class WorkPool:
     def drop(self):
         """Take all items out of all lanes and return them; they are not run."""
         cdef list dropped = []
-        cdef Lane busy
+        cdef BaseLane busy
         for busy in self.busy_lanes():
             busy.take_all_away(dropped)
         return dropped
@@ -259,7 +269,7 @@ cdef class WorkPool:
     def _forget(self):
         """In the child of a fork."""
         forget_in_child(&self.p, this_thread())
-        cdef Lane busy
+        cdef BaseLane busy
         for busy in self.busy_lanes():
             busy._drop()
             if rest_lane(busy.ln.p, &busy.ln):
@@ -270,7 +280,7 @@ cdef class WorkPool:
 cdef class Worker:
     """A thread in work()."""
     cdef WorkPool pool
-    cdef Lane lane              # whose call it runs
+    cdef BaseLane lane              # whose call it runs
 
 
 cdef object forget_pool(object key):
@@ -297,7 +307,7 @@ cdef int raise_pending() except -1:
 
 # ------------------------------------------------------------------------------------------------------------------ lanes
 @cython.no_gc_clear     # lane_clear() below breaks cycles and leaves the lane usable
-cdef class Lane:
+cdef class BaseLane:
     """A key of a pool: its own queue, its turn among the others. Another lane of the same key shares nothing with it."""
     cdef lane ln
     cdef WorkPool pool
@@ -316,6 +326,7 @@ cdef class Lane:
             raise MemoryError
         self.ln.s.owner = <void *>&self.ln
         self.ln.s.key = <void *>self
+        self.ln.max_running = owner.per_key
         if attach_tail(owner.p.q, self.ln.s, True) != MT_OK:
             self.ln.s.gate |= MT_GATE_SHUTDOWN       # of a pool that has ended: every put is refused
 
@@ -328,6 +339,9 @@ cdef class Lane:
             detach_tail(self.ln.p.q, self.ln.s, True)
             drop_left_chunks(self.ln.p.q, self.ln.s)
             free_tail(self.ln.s, True)
+
+    def __reduce__(self):
+        raise uncopyable(self, "a lane belongs to its executor in this process; ask the executor for the lane of the key")
 
     # ------------------------------------------------------------------------------------------------------------ options
     def _configure(self, *, priority=UNSET, weight=UNSET, max_pending=UNSET, max_running=UNSET):
@@ -351,11 +365,6 @@ cdef class Lane:
         unlock_take(self.ln.p.q)
         return priority
 
-    @priority.setter
-    def priority(self, value):
-        if set_priority(self.ln.p.q, self.ln.s, priority_argument(value), True) == MT_NOMEM:
-            raise MemoryError
-
     @property
     def weight(self):
         """Calls per turn. A new one counts from the lane's next turn."""
@@ -365,27 +374,15 @@ cdef class Lane:
         unlock_take(self.ln.p.q)
         return weight
 
-    @weight.setter
-    def weight(self, value):
-        set_weight(self.ln.p.q, self.ln.s, weight_argument(value), True)
-
     @property
     def max_pending(self):
         """Calls that may wait in this lane; 0 or less: no bound."""
         return self.ln.max_pending
 
-    @max_pending.setter
-    def max_pending(self, value):
-        self.pool.start_workers(limit_lane(self.ln.p, &self.ln, bound_argument("max_pending", value), self.ln.max_running))
-
     @property
     def max_running(self):
         """Calls of this lane that may run at a time; 0 or less: no limit."""
         return self.ln.max_running
-
-    @max_running.setter
-    def max_running(self, value):
-        self.pool.start_workers(limit_lane(self.ln.p, &self.ln, self.ln.max_pending, bound_argument("max_running", value)))
 
     @property
     def pending(self):
@@ -466,7 +463,7 @@ cdef class Lane:
 
 
 @cython.no_gc_clear
-cdef class CallLane(Lane):
+cdef class Lane(BaseLane):
     """A lane whose items are calls."""
 
     @cython.binding(False)
@@ -536,7 +533,7 @@ cdef class CallLane(Lane):
 
 cdef class Call:
     """The part of a submitted call's Future that the pool knows; KeyedFuture is the whole."""
-    cdef Lane lane              # while it waits
+    cdef BaseLane lane              # while it waits
     cdef object fn
     cdef tuple args
     cdef dict kwargs
@@ -544,7 +541,7 @@ cdef class Call:
 
     cdef bint withdraw(self) except -1:
         """Out of its lane, if it is still there."""
-        cdef Lane lane
+        cdef BaseLane lane
         cdef bint let_go = False
         with cython.critical_section(self):
             lane = self.lane
@@ -563,6 +560,9 @@ cdef class Call:
             self.lane = self.fn = self.args = self.kwargs = None
         del held                    # outside the critical section
         return 0
+
+    def __reduce__(self):
+        raise uncopyable(self, "a call runs once, in this process; pass on its result instead")
 
     def cancel(self):
         """Cancel the call if it has not begun: True. Its place is free before anybody is told; who waits for the result gets
@@ -587,7 +587,7 @@ cdef class Call:
 
     cdef int run(self, Worker worker) except -1:
         """In a worker: the call, its result, and the end of its turn in the lane."""
-        cdef Lane lane
+        cdef BaseLane lane
         cdef object fn
         cdef tuple args
         cdef dict kwargs
@@ -619,6 +619,95 @@ class KeyedFuture(Call, Future):
 
 
 cdef object CALL = KeyedFuture
+
+
+# ----------------------------------------------------------------------------------------------------------- lanes by key
+class LaneReference(weakref.ref):
+    """A weak reference that knows the hash under which its entry is filed."""
+    __slots__ = ("number",)
+
+
+@cython.final
+@cython.no_gc_clear     # finalizers of a dead cycle may still ask for lanes
+cdef class LaneTable:
+    """Lanes by key, held weakly. The entry of a lane that is collected goes with it.
+
+    A bucket is the immutable tuple of (key, LaneReference) of one hash. Keys are compared with no lock held: `==` is the user's code and
+    may wait for a thread that asks for a lane. A new bucket replaces the one that was compared only if that is still there; else the keys
+    are compared again. Collecting a lane compares no keys.
+    Progress: lock-free but for a short critical section in a free-threaded build."""
+    cdef dict buckets           # hash -> bucket; used only in a critical section of the table, so its own lock is always free
+    cdef object forgotten       # callback of the references
+    cdef object __weakref__
+
+    def __cinit__(self):
+        self.buckets = {}
+        self.forgotten = forget_lane(weakref.ref(self))
+
+    def __len__(self):
+        """Lanes that are not forgotten."""
+        cdef list buckets
+        with cython.critical_section(self):
+            buckets = list(self.buckets.values())
+        return sum([len(bucket) for bucket in buckets])
+
+    def get(self, key, make):
+        """The lane of that key. If there is none, or it takes nothing more, make(key) makes another one."""
+        cdef object number = hash(key)
+        cdef object made = None
+        cdef BaseLane known
+        cdef tuple bucket, entry
+        while True:
+            bucket = self.bucket_of(number)
+            entry = entry_of(bucket, key)
+            known = None if entry is None else entry[1]()
+            if known is not None and known.ln.s.gate == 0:
+                return known
+            if made is None:
+                made = make(key)
+                reference = LaneReference(made, self.forgotten)
+                reference.number = number
+            if self.replace(number, bucket, (*[other for other in bucket if other is not entry], (key, reference))):
+                return made
+
+    cdef tuple bucket_of(self, object number):
+        with cython.critical_section(self):
+            return <tuple>self.buckets.get(number, ())
+
+    cdef bint replace(self, object number, tuple old, tuple new) except -1:
+        """False: the bucket is not `old` any more. Allocates nothing that could run the collector between look and change."""
+        with cython.critical_section(self):
+            if <tuple>self.buckets.get(number, ()) is not old:
+                return False
+            if new:
+                self.buckets[number] = new
+            else:
+                del self.buckets[number]
+        return True
+
+    cdef int forget(self, object reference) except -1:
+        cdef tuple bucket, rest
+        while True:
+            bucket = self.bucket_of(reference.number)
+            rest = tuple([entry for entry in bucket if entry[1] is not reference])
+            if len(rest) == len(bucket) or self.replace(reference.number, bucket, rest):
+                return 0
+
+
+cdef object forget_lane(object table_reference):
+    """The references must not keep the table alive."""
+    def forgotten(reference):
+        table = table_reference()
+        if table is not None:
+            (<LaneTable>table).forget(reference)
+    return forgotten
+
+
+cdef tuple entry_of(tuple bucket, object key):
+    for entry in bucket:
+        if entry[0] is key or entry[0] == key:
+            return entry
+    return None
 
 
 # --------------------------------------------------------------------------------------------------- lanes on any executor
@@ -662,15 +751,15 @@ cdef class Dispatcher(WorkPool):
         if self.block < 1:
             raise ValueError(f"block={block!r}: expected an int >= 1 (items per task)")
 
-    def channel(self, handler=None, *, max_pending=0):
+    def lane(self, handler=None, *, max_pending=0):
         """A new lane. Its items are passed to handler, or are called if there is none. max_pending > 0: add() waits while it is
         full, except inside a block of this dispatcher."""
-        return Channel(self, handler, max_pending)
+        return SerialLane(self, handler, max_pending)
 
     @property
     def inside(self):
         """Whether the calling thread runs an item of one of its lanes."""
-        return any([(<Channel>running).pool is self for running in getattr(here, "channels", ())])
+        return any([(<SerialLane>running).pool is self for running in getattr(here, "lanes", ())])
 
     cdef int schedule(self) except -1:
         """Submit the tasks that are missing; what the executor raises is raised."""
@@ -707,19 +796,19 @@ cdef class Dispatcher(WorkPool):
         """False: no lane is ready."""
         cdef int64_t era = 0
         cdef lane *ln = begin_block(&self.p, self.block, of_task, &era)
-        cdef Channel channel
+        cdef SerialLane serving
         if ln == NULL:
             return False
-        channel = mt_owned_item(<uintptr_t>ln.object)
-        if getattr(here, "channels", None) is None:
-            here.channels = []
-        here.channels.append(channel)
+        serving = mt_owned_item(<uintptr_t>ln.object)
+        if getattr(here, "lanes", None) is None:
+            here.lanes = []
+        here.lanes.append(serving)
         try:
-            while channel.run_one(era):
+            while serving.run_one(era):
                 pass
         finally:
-            here.channels.pop()
-            channel.finish(era)
+            here.lanes.pop()
+            serving.finish(era)
         return True
 
     cdef int report(self, item, error) except -1:
@@ -734,7 +823,7 @@ cdef class Dispatcher(WorkPool):
 
 
 @cython.no_gc_clear
-cdef class Channel(Lane):
+cdef class SerialLane(BaseLane):
     """A lane of a Dispatcher: its items run one at a time, in the order of add(), on whichever threads the executor has."""
     cdef object handler
 
@@ -798,11 +887,11 @@ cdef class Channel(Lane):
     @property
     def inside(self):
         """Whether the calling thread runs an item of this lane."""
-        return any([running is self for running in getattr(here, "channels", ())])
+        return any([running is self for running in getattr(here, "lanes", ())])
 
     def resume(self):
         """Items are served again. Raises what the executor's submit raised; the next add() tries again then."""
-        Lane.resume(self)
+        BaseLane.resume(self)
         (<Dispatcher>self.pool).schedule()
 
     def close(self, drop=True):
@@ -823,7 +912,7 @@ cdef class Channel(Lane):
 
 # ------------------------------------------------------------------------------------------------------ garbage collection
 # Items are in C memory: lanes show theirs to the collector, pools show the lanes that they keep.
-cdef traverseproc base_lane_traverse, base_channel_traverse, base_pool_traverse, base_dispatcher_traverse
+cdef traverseproc base_lane_traverse, base_serial_traverse, base_pool_traverse, base_dispatcher_traverse
 
 
 cdef int visit_kept(queue *q, visitproc visit, void *arg) noexcept:
@@ -840,7 +929,7 @@ cdef int visit_kept(queue *q, visitproc visit, void *arg) noexcept:
 
 
 cdef int lane_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
-    cdef subqueue *s = (<Lane>self).ln.s
+    cdef subqueue *s = (<BaseLane>self).ln.s
     cdef int r = base_lane_traverse(self, visit, arg)
     if r == 0 and s != NULL:
         r = mt_visit_items(s, visit, arg)
@@ -850,8 +939,8 @@ cdef int lane_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
 cdef int lane_clear(PyObject *self) noexcept:
     cdef uintptr_t item = 0
     cdef bint let_go = False
-    if (<Lane>self).ln.s != NULL:
-        while take_away((<Lane>self).ln.p, &(<Lane>self).ln, &item, &let_go):
+    if (<BaseLane>self).ln.s != NULL:
+        while take_away((<BaseLane>self).ln.p, &(<BaseLane>self).ln, &item, &let_go):
             if let_go:
                 Py_DECREF_raw(self)     # the collector has a reference of its own
             Py_DECREF_raw(<PyObject *>item)
@@ -863,18 +952,18 @@ cdef int pool_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
     return r if r else visit_kept((<WorkPool>self).p.q, visit, arg)
 
 
-cdef int channel_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
-    cdef subqueue *s = (<Lane>self).ln.s
-    cdef int r = base_channel_traverse(self, visit, arg)
+cdef int serial_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
+    cdef subqueue *s = (<BaseLane>self).ln.s
+    cdef int r = base_serial_traverse(self, visit, arg)
     if r == 0 and s != NULL:
         r = mt_visit_items(s, visit, arg)
     return r
 
 
-cdef int channel_clear(PyObject *self) noexcept:
+cdef int serial_clear(PyObject *self) noexcept:
     """A handler may be a method of the lane's own: nothing else in such a cycle could be cleared."""
     lane_clear(self)
-    (<Channel>self).handler = drop_item
+    (<SerialLane>self).handler = drop_item
     return 0
 
 
@@ -890,11 +979,11 @@ cdef int dispatcher_traverse(PyObject *self, visitproc visit, void *arg) noexcep
     return r if r else visit_kept((<WorkPool>self).p.q, visit, arg)
 
 
-base_lane_traverse = mt_traverse_of(<PyTypeObject *>Lane)
+base_lane_traverse = mt_traverse_of(<PyTypeObject *>BaseLane)
+mt_patch_gc(<PyTypeObject *>BaseLane, lane_traverse, lane_clear)
 mt_patch_gc(<PyTypeObject *>Lane, lane_traverse, lane_clear)
-mt_patch_gc(<PyTypeObject *>CallLane, lane_traverse, lane_clear)
-base_channel_traverse = mt_traverse_of(<PyTypeObject *>Channel)
-mt_patch_gc(<PyTypeObject *>Channel, channel_traverse, channel_clear)
+base_serial_traverse = mt_traverse_of(<PyTypeObject *>SerialLane)
+mt_patch_gc(<PyTypeObject *>SerialLane, serial_traverse, serial_clear)
 base_pool_traverse = mt_traverse_of(<PyTypeObject *>WorkPool)
 mt_patch_gc(<PyTypeObject *>WorkPool, pool_traverse, mt_clear_of(<PyTypeObject *>WorkPool))
 base_dispatcher_traverse = mt_traverse_of(<PyTypeObject *>Dispatcher)

@@ -75,7 +75,7 @@ def wait_submitters() -> Callable[[KeyedExecutor, int], None]:
     """Until so many threads wait for a place."""
 
     def wait(executor: KeyedExecutor, n: int) -> None:
-        pool = executor._staff.pool
+        pool = executor._workers.pool
         wait_until(lambda: pool.submitters_waiting == n, f"{n} waiting submitters, not {pool.submitters_waiting}")
 
     return wait

@@ -32,7 +32,7 @@ def test_what_was_submitted_runs_before_the_interpreter_ends():
     assert script("""
 executor = KeyedExecutor(2)
 for n in range(20):
-    executor.key(n % 3, max_running=1).submit(lambda n=n: (time.sleep(0.001), say(str(n))))
+    executor.lane(n % 3, max_running=1).submit(lambda n=n: (time.sleep(0.001), say(str(n))))
 say("main")
 """)[-1] != "main"
 
@@ -43,7 +43,7 @@ def test_paused_lanes_resume_at_exit():
 executor, busy = KeyedExecutor(1), KeyedExecutor(1)
 busy.submit(int)
 for each in (executor, busy):
-    lane = each.key("a")
+    lane = each.lane("a")
     lane.pause()
     lane.submit(say, "ran")
     lane.submit(say, "too")
@@ -56,7 +56,7 @@ import atexit
 executor = KeyedExecutor(1)
 @atexit.register
 def late():
-    for submit in (executor.submit, KeyedExecutor(1).submit, executor.key("a").submit):
+    for submit in (executor.submit, KeyedExecutor(1).submit, executor.lane("a").submit):
         try:
             submit(int)
         except RuntimeError as error:
@@ -69,7 +69,7 @@ def test_a_submit_that_waits_at_exit_is_let_go():
     """In another thread; the interpreter waits for that one too."""
     assert script("""
 executor = KeyedExecutor(1)
-lane = executor.key("a", max_pending=1)
+lane = executor.lane("a", max_pending=1)
 lane.pause()
 lane.submit(say, "ran")
 def waits():
@@ -78,7 +78,7 @@ def waits():
     except RuntimeError:
         say("refused")
 threading.Thread(target=waits, daemon=True).start()
-wait_until(lambda: executor._staff.pool.submitters_waiting == 1)
+wait_until(lambda: executor._workers.pool.submitters_waiting == 1)
 """)[0:1] in (["ran"], ["refused"])
 
 
@@ -86,7 +86,7 @@ def test_an_executor_that_nobody_refers_to_ends_when_its_calls_are_done():
     assert script("""
 executor = KeyedExecutor(2)
 calls = [executor.submit(pow, 2, n) for n in range(5)]
-calls.append(executor.key("a").submit(pow, 2, 5))
+calls.append(executor.lane("a").submit(pow, 2, 5))
 threads = executor._threads
 assert threads
 del executor
@@ -102,7 +102,7 @@ print(*[call.result(0) for call in calls])
 
 def test_a_lane_keeps_its_executor_alive():
     assert script("""
-lane = KeyedExecutor(1).key("a")
+lane = KeyedExecutor(1).lane("a")
 gc.collect()
 print(lane.submit(pow, 2, 3).result(DEADLINE))
 """) == ["8"]
@@ -117,7 +117,7 @@ import warnings
 warnings.simplefilter("ignore", DeprecationWarning)     # that threads and fork do not mix is what is tested
 go_on = threading.Event()
 executor = KeyedExecutor(2, max_pending=3)
-lane = executor.key("a", max_running=1, max_pending=1)
+lane = executor.lane("a", max_running=1, max_pending=1)
 executor.submit(int).result(DEADLINE)
 ran = []
 if {busy}:
@@ -127,7 +127,7 @@ if {busy}:
 child = os.fork()
 if child == 0:
     try:
-        assert executor._threads == set() and executor._staff.pool.pending == 0
+        assert executor._threads == set() and executor._workers.pool.pending == 0
         assert lane.submit(pow, 2, 3).result(DEADLINE) == 8
         assert [call.result(DEADLINE) for call in [executor.submit(pow, 2, n) for n in range(3)]] == [1, 2, 4]
         executor.shutdown()
@@ -149,7 +149,7 @@ def test_a_fork_inside_a_call():
 import warnings
 warnings.simplefilter("ignore", DeprecationWarning)
 executor = KeyedExecutor(2)
-lane = executor.key("a", max_running=1)
+lane = executor.lane("a", max_running=1)
 def forks():
     child = os.fork()
     if child == 0:
@@ -169,20 +169,20 @@ def test_ctrl_c_ends_a_waiting_submit_and_loses_nothing():
     assert script("""
 executor = KeyedExecutor(1)
 go_on = threading.Event()
-lane = executor.key("a", max_pending=1)
+lane = executor.lane("a", max_pending=1)
 executor.submit(go_on.wait)
 ran = []
 lane.submit(ran.append, "pending")
 with Threads() as threads:
     def interrupt():
-        wait_until(lambda: executor._staff.pool.submitters_waiting == 1)
+        wait_until(lambda: executor._workers.pool.submitters_waiting == 1)
         ctrl_c()
     threads.start(interrupt)
     try:
         lane.submit(ran.append, "interrupted")
     except KeyboardInterrupt:
         print("KeyboardInterrupt")
-assert executor._staff.pool.submitters_waiting == 0
+assert executor._workers.pool.submitters_waiting == 0
 go_on.set()
 lane.submit(ran.append, "after")
 executor.shutdown()
@@ -194,12 +194,12 @@ print(*ran)
 def test_a_signal_handler_may_submit_and_cancel_at_any_time():
     assert script("""
 executor = KeyedExecutor(2)
-lane = executor.key("a", max_running=1)
+lane = executor.lane("a", max_running=1)
 ran, handled = [], []
 def handler(number, frame):
     handled.append(lane.submit(ran.append, "handler"))
     executor.submit(int).cancel()
-    executor.key("of the handler").submit(int)
+    executor.lane("of the handler").submit(int)
 signal.signal(signal.SIGALRM, handler)
 signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
 calls = []

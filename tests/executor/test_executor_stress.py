@@ -57,7 +57,7 @@ def test_each_call_runs_once_or_is_cancelled_in_order_and_within_limits(max_pend
             for n in range(1000):
                 key = mine.randrange(len(lanes))
                 watched = lanes[key]
-                lane = executor.key(key, max_running=watched.limit, max_pending=mine.choice([0, 3]))
+                lane = executor.lane(key, max_running=watched.limit, max_pending=mine.choice([0, 3]))
                 calls.append((key, n, lane.submit(watched.call, (producer, n))))
                 if mine.random() < 0.2:
                     mine.choice(calls)[2].cancel()
@@ -72,7 +72,7 @@ def test_each_call_runs_once_or_is_cancelled_in_order_and_within_limits(max_pend
         everything = [call for calls in submitted for _, _, call in calls]
         rest = wait(everything, DEADLINE).not_done
         assert not rest, f"seed {SEED}: {len(rest)} calls never ended"
-        pool = executor._staff.pool
+        pool = executor._workers.pool
         assert (pool.pending, pool.submitters_waiting) == (0, 0)
     for producer, calls in enumerate(submitted):
         for key, watched in lanes.items():
@@ -93,7 +93,7 @@ def test_shutdown_among_submits_loses_no_accepted_call(cancel_futures):
 
         def produce(start, executor=executor, ran=ran):
             calls = []
-            lane = executor.key(start % 2, max_running=1)
+            lane = executor.lane(start % 2, max_running=1)
             with suppress(RuntimeError):
                 calls.extend((n, lane.submit(ran.append, n)) for n in range(start, 300, 3))     # those before the refusal are in it
             return calls
@@ -124,7 +124,7 @@ def test_lanes_come_and_go_while_their_keys_are_used():
             calls = []
             for n in range(1000):
                 key = n % 3
-                calls.append(executor.key(key, max_running=1).submit(call, key))
+                calls.append(executor.lane(key, max_running=1).submit(call, key))
                 if n % 7 == 0:
                     wait(calls, DEADLINE)
                     calls.clear()

@@ -1,19 +1,23 @@
-"""KeyedExecutor and KeyExecutor, sentence by sentence: README.md beside this file maps the contract to these tests."""
+"""KeyedExecutor and Lane, sentence by sentence: README.md beside this file maps the contract to these tests."""
+import copy
 import gc
 import inspect
 import itertools
 import operator
+import pickle
 import queue
 import sys
 import threading
 import weakref
 from concurrent.futures import Executor
+from functools import partial
 
 import pytest
-from support.threads import DEADLINE, Threads, wait_until
+from support.threads import DEADLINE, Threads, run_all, switching_often, wait_until
 
 import manytail.executor
-from manytail.executor import KeyedExecutor, KeyExecutor
+from manytail._workpool import Dispatcher
+from manytail.executor import KeyedExecutor, Lane
 
 pytestmark = pytest.mark.thread_unsafe(reason="its fixtures and executors are for one thread; they start threads of their own")
 
@@ -22,58 +26,69 @@ pytestmark = pytest.mark.thread_unsafe(reason="its fixtures and executors are fo
 def test_both_are_executors():
     with KeyedExecutor(1) as executor:
         assert isinstance(executor, Executor)
-        assert isinstance(executor.key("a"), Executor)
-        assert isinstance(executor.key("a"), KeyExecutor)
+        assert isinstance(executor.lane("a"), Executor)
+        assert isinstance(executor.lane("a"), Lane)
 
 
 def test_a_lane_is_made_on_first_use_and_found_again(executor):
-    a = executor.key("a")
-    assert executor.key("a") is a
-    assert executor.key("b") is not a
+    a = executor.lane("a")
+    assert executor.lane("a") is a
+    assert executor.lane("b") is not a
     assert (a.priority, a.weight, a.max_pending, a.max_running) == (0, 1, 0, 0)
 
 
 def test_options_are_set_if_passed_and_kept_if_not(executor):
-    a = executor.key("a", priority=3, weight=2, max_pending=7, max_running=1)
-    assert executor.key("a") is a
+    a = executor.lane("a", priority=3, weight=2, max_pending=7, max_running=1)
+    assert executor.lane("a") is a
     assert (a.priority, a.weight, a.max_pending, a.max_running) == (3, 2, 7, 1)
-    executor.key("a", weight=5)
+    executor.lane("a", weight=5)
     assert (a.priority, a.weight, a.max_pending, a.max_running) == (3, 5, 7, 1)
-    executor.key("a", priority=0, max_pending=0, max_running=0)
+    executor.lane("a", priority=0, max_pending=0, max_running=0)
     assert (a.priority, a.weight, a.max_pending, a.max_running) == (0, 5, 0, 0)
 
 
 def test_options_are_all_set_or_none(executor):
-    a = executor.key("a", priority=3)
+    a = executor.lane("a", priority=3)
     with pytest.raises(ValueError, match="weight=0: expected an int >= 1"):
-        executor.key("a", priority=1, weight=0)
+        executor.lane("a", priority=1, weight=0)
     with pytest.raises(TypeError, match="max_running='2': expected an int"):
-        executor.key("a", priority=1, max_running="2")
+        executor.lane("a", priority=1, max_running="2")
     with pytest.raises(TypeError, match=r"max_pending=1\.5"):
-        executor.key("a", priority=1, max_pending=1.5)
+        executor.lane("a", priority=1, max_pending=1.5)
     with pytest.raises(TypeError, match="priority=None"):
-        executor.key("a", weight=9, priority=None)
+        executor.lane("a", weight=9, priority=None)
     with pytest.raises(OverflowError, match="priority"):
-        executor.key("a", weight=9, priority=2**64)
+        executor.lane("a", weight=9, priority=2**64)
     assert (a.priority, a.weight, a.max_pending, a.max_running) == (3, 1, 0, 0)
 
 
+def test_options_may_be_assigned(executor):
+    a = executor.lane("a")
+    a.priority, a.weight, a.max_running = 3, 2, 1
+    assert (a.priority, a.weight, a.max_running) == (3, 2, 1)
+    with pytest.raises(ValueError, match="weight=0"):
+        a.weight = 0
+    with pytest.raises(AttributeError):
+        a.max_pending = 7
+    assert (a.priority, a.weight, a.max_pending, a.max_running) == (3, 2, 0, 1)
+
+
 def test_a_key_is_any_hashable(executor):
-    assert executor.key(None) is not executor.key(())
-    assert executor.key(1) is executor.key(1.0)
+    assert executor.lane(None) is not executor.lane(())
+    assert executor.lane(1) is executor.lane(1.0)
     with pytest.raises(TypeError, match="unhashable"):
-        executor.key([])
+        executor.lane([])
 
 
 def test_a_lane_cannot_be_made_by_itself():
     with pytest.raises(TypeError, match="cannot be made by itself"):
-        KeyExecutor()
+        Lane()
 
 
 def test_lower_priority_runs_first(held, gate):
     log = []
     for name, priority in [("low", 5), ("high", -1), ("normal", 0)]:
-        held.key(name, priority=priority).submit(log.append, name)
+        held.lane(name, priority=priority).submit(log.append, name)
     gate.open()
     held.shutdown()
     assert log == ["high", "normal", "low"]
@@ -81,7 +96,7 @@ def test_lower_priority_runs_first(held, gate):
 
 def test_priority_may_be_assigned_while_calls_wait(held, gate):
     log = []
-    a, b = held.key("a"), held.key("b")
+    a, b = held.lane("a"), held.lane("b")
     a.submit(log.append, "a")
     b.submit(log.append, "b")
     a.priority = 1
@@ -93,7 +108,7 @@ def test_priority_may_be_assigned_while_calls_wait(held, gate):
 
 def test_each_lane_has_weight_calls_per_turn(held, gate):
     log = []
-    lanes = {"a": held.key("a", weight=2), "b": held.key("b")}
+    lanes = {"a": held.lane("a", weight=2), "b": held.lane("b")}
     for name, lane in lanes.items():
         for n in range(4):
             lane.submit(log.append, f"{name}{n}")
@@ -104,7 +119,7 @@ def test_each_lane_has_weight_calls_per_turn(held, gate):
 
 def test_weight_may_be_assigned(held, gate):
     log = []
-    a, b = held.key("a"), held.key("b")
+    a, b = held.lane("a"), held.lane("b")
     a.weight = 3
     for name, lane in (("a", a), ("b", b)):
         for _ in range(3):
@@ -117,7 +132,7 @@ def test_weight_may_be_assigned(held, gate):
 def test_a_turn_goes_on_though_each_call_ends_before_the_next_begins(held, gate):
     """weight=2 with max_running=1: two calls in a row, although the lane is out of its ring while a call runs."""
     log = []
-    lanes = {"a": held.key("a", weight=2, max_running=1), "b": held.key("b", max_running=1)}
+    lanes = {"a": held.lane("a", weight=2, max_running=1), "b": held.lane("b", max_running=1)}
     for name, lane in lanes.items():
         for n in range(4):
             lane.submit(log.append, f"{name}{n}")
@@ -127,22 +142,29 @@ def test_a_turn_goes_on_though_each_call_ends_before_the_next_begins(held, gate)
 
 
 def test_submit_uses_the_lane_of_no_key(held, gate):
-    """It has its turn like the others, and is nobody's lane of None."""
+    """That of None: it has its turn like the others, and takes options."""
     log = []
     for n in range(3):
         held.submit(log.append, f"none{n}")
-        held.key(None).submit(log.append, f"None{n}")
+        held.lane("a").submit(log.append, f"a{n}")
+    held.lane(None, weight=2)
     gate.open()
     held.shutdown()
-    assert log == ["none0", "None0", "none1", "None1", "none2", "None2"]
+    assert log == ["none0", "none1", "a0", "none2", "a1", "a2"]
+
+
+def test_the_lane_of_no_key_may_be_shut_down_and_used_again(executor):
+    executor.lane(None, priority=7).shutdown()
+    assert executor.submit(pow, 2, 3).result(DEADLINE) == 8
+    assert executor.lane(None).priority == 0
 
 
 def test_no_backlog_delays_other_keys(held, gate):
     log = []
     for _ in range(1000):
-        held.key("heavy").submit(log.append, "heavy")
+        held.lane("heavy").submit(log.append, "heavy")
     for n in range(10):
-        held.key(n).submit(log.append, n)
+        held.lane(n).submit(log.append, n)
     gate.open()
     held.shutdown()
     assert sorted(log[:11], key=str) == [*range(10), "heavy"]
@@ -158,7 +180,7 @@ def test_with_max_running_1_calls_run_one_at_a_time_in_submission_order():
         busy.release()
 
     with KeyedExecutor(4) as executor:
-        lane = executor.key("a", max_running=1)
+        lane = executor.lane("a", max_running=1)
         calls = [lane.submit(call, n) for n in range(500)]
         assert [future.result(DEADLINE) for future in calls] == [None] * 500
     assert log == list(range(500))
@@ -166,7 +188,7 @@ def test_with_max_running_1_calls_run_one_at_a_time_in_submission_order():
 
 def test_a_call_begins_when_the_one_before_is_done():
     with KeyedExecutor(4) as executor:
-        lane = executor.key("a", max_running=1)
+        lane = executor.lane("a", max_running=1)
         calls = []
         for n in range(200):
             calls.append(lane.submit(lambda n=n: n == 0 or calls[n - 1].done()))
@@ -175,11 +197,11 @@ def test_a_call_begins_when_the_one_before_is_done():
 
 def test_max_running_holds_for_one_lane_only(gate):
     with KeyedExecutor(4) as executor:
-        lane = executor.key("a", max_running=2)
+        lane = executor.lane("a", max_running=2)
         calls = [lane.submit(gate, n) for n in range(4)]
         gate.wait_begun(2)
         assert executor.submit(pow, 2, 3).result(DEADLINE) == 8
-        assert executor.key("b").submit(pow, 2, 4).result(DEADLINE) == 16
+        assert executor.lane("b").submit(pow, 2, 4).result(DEADLINE) == 16
         assert (gate.number, lane.running, lane.pending, lane.state) == (2, 2, 2, "in progress")
         gate.open()
         assert [future.result(DEADLINE) for future in calls] == [0, 1, 2, 3]
@@ -187,23 +209,49 @@ def test_max_running_holds_for_one_lane_only(gate):
 
 def test_raising_max_running_starts_what_waits(gate):
     with KeyedExecutor(3) as executor:
-        lane = executor.key("a", max_running=1)
+        lane = executor.lane("a", max_running=1)
         calls = [lane.submit(gate, n) for n in range(3)]
         gate.wait_begun(1)
-        assert executor.key("a", max_running=3) is lane
+        assert executor.lane("a", max_running=3) is lane
         gate.wait_begun(2)
+        gate.open()
+        assert [future.result(DEADLINE) for future in calls] == [0, 1, 2]
+
+
+def test_per_key_is_the_limit_of_lanes_that_have_none_of_their_own(gate):
+    with KeyedExecutor(4, per_key=1) as executor:
+        assert (executor.lane("a").max_running, executor.lane(None).max_running, executor.lane("b", max_running=2).max_running) == (1, 1, 2)
+        calls = [executor.lane(key).submit(gate, key) for key in "aaabbb"]
+        gate.wait_begun(3)
+        assert (executor.lane("a").running, executor.lane("b").running) == (1, 2)
+        gate.open()
+        assert [future.result(DEADLINE) for future in calls] == list("aaabbb")
+
+
+def test_with_per_key_1_every_key_is_in_order():
+    logs = {key: [] for key in range(5)}
+    with KeyedExecutor(4, per_key=1) as executor:
+        for n in range(1000):
+            executor.lane(n % 5).submit(logs[n % 5].append, n)
+    assert logs == {key: list(range(key, 1000, 5)) for key in range(5)}
+
+
+def test_a_lane_may_have_no_limit_where_others_have_one(gate):
+    with KeyedExecutor(3, per_key=1) as executor:
+        calls = [executor.lane("a", max_running=0).submit(gate, n) for n in range(3)]
+        gate.wait_begun(3)
         gate.open()
         assert [future.result(DEADLINE) for future in calls] == [0, 1, 2]
 
 
 # ------------------------------------------------------------------------------------------------- bounds
 def test_a_full_lane_makes_submit_wait(held, gate, wait_submitters):
-    lane = held.key("a", max_pending=2)
+    lane = held.lane("a", max_pending=2)
     first = [lane.submit(int), lane.submit(int)]
     with Threads() as threads:
         waiting = threads.start(lane.submit, pow, 2, 5)
         wait_submitters(held, 1)
-        assert held.key("b").submit(int) is not None      # other lanes are not full
+        assert held.lane("b").submit(int) is not None      # other lanes are not full
         gate.open()
         assert waiting.result().result(DEADLINE) == 32
     assert all(future.done() for future in first)
@@ -214,15 +262,15 @@ def test_max_pending_of_the_executor_bounds_all_lanes_together(gate, wait_submit
         executor.submit(gate)
         gate.wait_begun()
         executor.submit(int)
-        executor.key("a").submit(int)
-        waiting = [threads.start(executor.key(key).submit, int) for key in ("a", "b")] + [threads.start(executor.submit, int)]
+        executor.lane("a").submit(int)
+        waiting = [threads.start(executor.lane(key).submit, int) for key in ("a", "b")] + [threads.start(executor.submit, int)]
         wait_submitters(executor, 3)
         gate.open()
         assert [task.result().result(DEADLINE) for task in waiting] == [0, 0, 0]
 
 
 def test_cancel_frees_the_place_at_once(held, wait_submitters):
-    lane = held.key("a", max_pending=1)
+    lane = held.lane("a", max_pending=1)
     pending = lane.submit(int)
     for _ in range(3):
         assert pending.cancel()
@@ -238,8 +286,8 @@ def test_cancel_frees_the_executors_place_for_another_lane(gate, wait_submitters
     with KeyedExecutor(1, max_pending=1) as executor, Threads() as threads:
         executor.submit(gate)
         gate.wait_begun()
-        pending = executor.key("a").submit(int)
-        waiting = threads.start(executor.key("b").submit, int)
+        pending = executor.lane("a").submit(int)
+        waiting = threads.start(executor.lane("b").submit, int)
         wait_submitters(executor, 1)
         assert pending.cancel()
         assert waiting.result().result is not None
@@ -247,7 +295,7 @@ def test_cancel_frees_the_executors_place_for_another_lane(gate, wait_submitters
 
 
 def test_the_place_is_free_before_the_callbacks_of_the_cancelled_call_run(held):
-    lane = held.key("a", max_pending=1)
+    lane = held.lane("a", max_pending=1)
     pending = lane.submit(int)
     again = []
     pending.add_done_callback(lambda future: again.append(lane.submit(int)))
@@ -256,7 +304,7 @@ def test_the_place_is_free_before_the_callbacks_of_the_cancelled_call_run(held):
 
 
 def test_cancelling_from_the_middle_of_a_long_backlog(held, gate):
-    lane = held.key("a", max_running=1)
+    lane = held.lane("a", max_running=1)
     log = []
     calls = [lane.submit(log.append, n) for n in range(5000)]
     for call in calls[1::2]:
@@ -268,7 +316,7 @@ def test_cancelling_from_the_middle_of_a_long_backlog(held, gate):
 
 
 def test_a_worker_never_waits_for_a_place(executor):
-    lane = executor.key("a", max_pending=1, max_running=1)
+    lane = executor.lane("a", max_pending=1, max_running=1)
 
     def submits_more():
         return [lane.submit(pow, 2, n) for n in range(10)]
@@ -278,7 +326,7 @@ def test_a_worker_never_waits_for_a_place(executor):
 
 
 def test_a_worker_of_another_executor_waits(held, gate, wait_submitters):
-    lane = held.key("a", max_pending=1)
+    lane = held.lane("a", max_pending=1)
     lane.submit(int)
     with KeyedExecutor(1) as other:
         waiting = other.submit(lane.submit, int)
@@ -289,12 +337,12 @@ def test_a_worker_of_another_executor_waits(held, gate, wait_submitters):
 
 
 def test_raising_max_pending_lets_waiting_submits_go(held, wait_submitters):
-    lane = held.key("a", max_pending=1)
+    lane = held.lane("a", max_pending=1)
     lane.submit(int)
     with Threads() as threads:
         waiting = [threads.start(lane.submit, int) for _ in range(2)]
         wait_submitters(held, 2)
-        held.key("a", max_pending=3)
+        held.lane("a", max_pending=3)
         for task in waiting:
             task.result()
     assert lane.pending == 3
@@ -305,7 +353,7 @@ def test_a_place_whose_taker_is_refused_goes_to_the_next(wait_submitters):
     """Of two lanes of a full executor the first is woken for the place, and shut down before it can take it. With the GIL nobody runs
     between the two calls of `map`."""
     with KeyedExecutor(1, max_pending=1) as executor, Threads() as threads:
-        full, first, second = (executor.key(key) for key in range(3))
+        full, first, second = (executor.lane(key) for key in range(3))
         for lane in (full, first, second):
             lane.pause()
         full.submit(int)
@@ -322,7 +370,7 @@ def test_a_place_whose_taker_is_refused_goes_to_the_next(wait_submitters):
 
 # ------------------------------------------------------------------------------------------------- pause
 def test_pause_holds_calls_and_resume_runs_them(executor, gate):
-    lane = executor.key("a")
+    lane = executor.lane("a")
     running = lane.submit(gate, 1)
     gate.wait_begun()
     lane.pause()
@@ -340,7 +388,7 @@ def test_pause_holds_calls_and_resume_runs_them(executor, gate):
 
 def test_resume_starts_as_many_threads_as_there_is_work_for(gate):
     with KeyedExecutor(3) as executor:
-        lane = executor.key("a")
+        lane = executor.lane("a")
         lane.pause()
         calls = [lane.submit(gate, n) for n in range(5)]
         assert executor._threads == set()           # nothing could run, so nobody was asked
@@ -351,7 +399,7 @@ def test_resume_starts_as_many_threads_as_there_is_work_for(gate):
 
 
 def test_shutdown_resumes_paused_lanes(executor):
-    lane = executor.key("a")
+    lane = executor.lane("a")
     lane.pause()
     calls = [lane.submit(pow, 2, n) for n in range(5)]
     executor.shutdown()
@@ -362,7 +410,7 @@ def test_shutdown_resumes_paused_lanes(executor):
 
 def test_shutdown_that_cancels_runs_nothing_of_a_paused_lane(executor):
     log = []
-    lane = executor.key("a")
+    lane = executor.lane("a")
     lane.pause()
     calls = [lane.submit(log.append, n) for n in range(5)]
     executor.shutdown(cancel_futures=True)
@@ -372,7 +420,7 @@ def test_shutdown_that_cancels_runs_nothing_of_a_paused_lane(executor):
 
 # ------------------------------------------------------------------------------------------------- shutdown
 def test_a_waiting_submit_raises_when_the_executor_is_shut_down(held, gate, wait_submitters):
-    lane = held.key("a", max_pending=1)
+    lane = held.lane("a", max_pending=1)
     lane.submit(int)
     with Threads() as threads:
         waiting = threads.start(lane.submit, int)
@@ -385,27 +433,27 @@ def test_a_waiting_submit_raises_when_the_executor_is_shut_down(held, gate, wait
 
 
 def test_shutdown_of_a_lane_ends_that_lane_only(executor):
-    lane, other = executor.key("a", priority=4), executor.key("b")
+    lane, other = executor.lane("a", priority=4), executor.lane("b")
     calls = [lane.submit(pow, 2, n) for n in range(20)]
     lane.shutdown()
     assert all(call.done() for call in calls)       # it has waited
     with pytest.raises(RuntimeError, match="cannot schedule new futures after shutdown of this key"):
         lane.submit(int)
     assert other.submit(int).result(DEADLINE) == executor.submit(int).result(DEADLINE) == 0
-    again = executor.key("a")                       # the key may be made again
+    again = executor.lane("a")                       # the key may be made again
     assert again is not lane
     assert again.priority == 0
     assert again.submit(pow, 2, 2).result(DEADLINE) == 4
     lane.shutdown()                                 # a second time says nothing about the new one
-    assert executor.key("a") is again
+    assert executor.lane("a") is again
 
 
 def test_a_key_made_again_shares_nothing_with_what_still_runs(executor, gate):
-    old = executor.key("a", max_running=1)
+    old = executor.lane("a", max_running=1)
     running, pending = old.submit(gate, "old"), old.submit(pow, 2, 1)
     gate.wait_begun()
     old.shutdown(wait=False)
-    new = executor.key("a", max_running=1)
+    new = executor.lane("a", max_running=1)
     assert new.submit(pow, 2, 2).result(DEADLINE) == 4      # though a call of the old lane runs
     gate.open()
     assert (running.result(DEADLINE), pending.result(DEADLINE)) == ("old", 2)
@@ -413,14 +461,14 @@ def test_a_key_made_again_shares_nothing_with_what_still_runs(executor, gate):
 
 
 def test_shutdown_of_a_lane_can_cancel(held):
-    lane = held.key("a")
+    lane = held.lane("a")
     calls = [lane.submit(int) for _ in range(3)]
     lane.shutdown(cancel_futures=True)
     assert all(call.cancelled() for call in calls)
 
 
 def test_shutdown_of_a_paused_lane_resumes_it(executor):
-    lane = executor.key("a")
+    lane = executor.lane("a")
     lane.pause()
     call = lane.submit(pow, 2, 3)
     lane.shutdown()
@@ -428,7 +476,7 @@ def test_shutdown_of_a_paused_lane_resumes_it(executor):
 
 
 def test_a_lane_cannot_wait_for_itself(executor):
-    lane = executor.key("a", max_running=1)
+    lane = executor.lane("a", max_running=1)
     with pytest.raises(RuntimeError, match="one of its own calls"):
         lane.submit(lane.shutdown).result(DEADLINE)
     with pytest.raises(RuntimeError, match="cannot join current thread"):
@@ -436,7 +484,7 @@ def test_a_lane_cannot_wait_for_itself(executor):
 
 
 def test_a_lane_is_a_context_manager(executor):
-    with executor.key("a") as lane:
+    with executor.lane("a") as lane:
         calls = [lane.submit(pow, 2, n) for n in range(10)]
     assert all(call.done() for call in calls)
     assert lane.closed
@@ -445,48 +493,201 @@ def test_a_lane_is_a_context_manager(executor):
 def test_after_shutdown_a_key_has_a_lane_that_refuses(executor):
     executor.shutdown()
     with pytest.raises(RuntimeError, match="cannot schedule new futures after shutdown"):
-        executor.key("new").submit(int)
+        executor.lane("new").submit(int)
     with pytest.raises(RuntimeError, match="cannot schedule new futures after shutdown"):
         executor.submit(int)
 
 
-# ------------------------------------------------------------------------------------------------- forgotten lanes
+# ------------------------------------------------------------------------------------------------- lanes: kept, forgotten, looked up
+def only_the_lane_of_no_key(executor):
+    return gc.collect() is not None and len(executor._lanes) == 1
+
+
 def test_an_idle_lane_nobody_refers_to_is_forgotten(executor):
-    assert executor.key("a", priority=7).submit(pow, 2, 3).result(DEADLINE) == 8
-    wait_until(lambda: gc.collect() is not None and len(executor._lanes) == 0)
-    assert executor.key("a").priority == 0
+    lane = executor.lane("a")
+    lane.mark = 1
+    assert lane.submit(pow, 2, 3).result(DEADLINE) == 8
+    assert executor.lane("a").mark == 1
+    del lane
+    wait_until(lambda: only_the_lane_of_no_key(executor))
+    assert not hasattr(executor.lane("a"), "mark")
+
+
+def test_ten_thousand_idle_keys_leave_nothing(executor):
+    for key in range(10_000):
+        executor.lane(key).submit(int)
+    wait_until(lambda: only_the_lane_of_no_key(executor))
 
 
 def test_a_lane_with_calls_is_kept(held, gate):
-    held.key("a", priority=7).pause()
+    held.lane("a").submit(int)
+    lane = weakref.ref(held.lane("a"))
     gc.collect()
-    assert held.key("a").priority == 0                      # idle, so forgotten, paused or not
-    held.key("b", priority=7).submit(int)
-    held.key("c", priority=8).pause()
-    lane = weakref.ref(held.key("b"))
-    gc.collect()
-    assert lane() is not None
-    assert held.key("b").priority == 7
+    assert lane() is held.lane("a")
     gate.open()
     wait_until(lambda: gc.collect() is not None and lane() is None)
 
 
 def test_a_lane_whose_only_call_was_cancelled_is_forgotten(held):
-    call = held.key("a", priority=7).submit(int)
-    assert call.cancel()
+    assert held.lane("a").submit(int).cancel()
+    assert only_the_lane_of_no_key(held)
+
+
+@pytest.mark.parametrize("option", ["priority", "weight", "max_pending", "max_running"])
+def test_a_lane_that_was_given_options_is_never_forgotten(executor, option):
+    executor.lane("a", **{option: 3})
     gc.collect()
-    assert held.key("a").priority == 0
+    assert getattr(executor.lane("a"), option) == 3
+    if option != "max_pending":
+        setattr(executor.lane("b"), option, 4)
+        gc.collect()
+        assert getattr(executor.lane("b"), option) == 4
 
 
-def test_ten_thousand_idle_keys_leave_nothing(executor):
-    for key in range(10_000):
-        executor.key(key, max_running=1).submit(int)
-    wait_until(lambda: gc.collect() is not None and len(executor._lanes) == 0)
+def test_the_order_of_a_lane_does_not_depend_on_who_refers_to_it():
+    """max_running=1 was forgotten with the lane, and what was submitted then ran in all threads at once."""
+    busy = threading.Lock()
+
+    def call():
+        assert busy.acquire(blocking=False), "two calls at once"
+        busy.release()
+
+    with KeyedExecutor(8) as executor:
+        executor.lane("a", max_running=1)
+        gc.collect()
+        calls = [executor.lane("a").submit(call) for _ in range(200)]
+        for future in calls:
+            future.result(DEADLINE)
+
+
+def test_a_paused_lane_is_not_forgotten_until_it_is_resumed(executor):
+    executor.lane("a").pause()
+    gc.collect()
+    call = executor.lane("a").submit(pow, 2, 3)
+    assert (executor.lane("a").state, call.done()) == ("paused", False)
+    executor.lane("a").resume()
+    assert call.result(DEADLINE) == 8
+    del call
+    wait_until(lambda: only_the_lane_of_no_key(executor))
+
+
+def test_resuming_does_not_forget_options(executor):
+    executor.lane("a", weight=7).pause()
+    executor.lane("a").resume()
+    gc.collect()
+    assert executor.lane("a").weight == 7
+
+
+def test_a_lane_that_was_given_options_is_forgotten_when_it_is_shut_down(executor):
+    executor.lane("a", weight=7).shutdown()
+    assert executor.lane("a").weight == 1
+    assert len(executor._kept) == 0
+    ended = executor.lane("a")
+    ended.shutdown()
+    ended.weight = 3
+    assert len(executor._kept) == 0
+
+
+def test_an_executor_ends_though_lanes_were_given_options():
+    executor = KeyedExecutor(1)
+    assert executor.lane("a", weight=7).submit(pow, 2, 3).result(DEADLINE) == 8
+    [thread] = executor._threads
+    gc.disable()
+    try:
+        del executor            # no reference cycle: the collector is not needed
+        thread.join(DEADLINE)
+    finally:
+        gc.enable()
+    assert not thread.is_alive()
+
+
+class Colliding:
+    """Keys of one hash. The one that was there first compares, and calls `act` before it does."""
+
+    def __init__(self, name, act=None):
+        self.name, self.act = name, act
+
+    def __hash__(self):
+        return 7
+
+    def __eq__(self, other):
+        if self.act is not None:
+            self.act()
+        return self.name == other.name
+
+
+def test_keys_are_compared_with_no_lock_held(executor):
+    """`==` may wait for a thread that makes another lane."""
+    compared = []
+    with Threads() as threads:
+        first = executor.lane(Colliding("a", lambda: compared.append(threads.start(executor.lane, len(compared), weight=2).result())))
+        assert executor.lane(Colliding("a")) is first
+    assert [lane.weight for lane in compared] == [2]
+
+
+def test_a_comparison_may_make_the_lane_that_is_asked_for(executor):
+    def make():
+        key.act = None
+        made.append(executor.lane(Colliding("b")))
+
+    made, key = [], Colliding("a", make)
+    first = executor.lane(key)
+    assert executor.lane(Colliding("b")) is made[0]
+    assert made[0] is not first
+
+
+def test_what_a_comparison_raises_leaves_the_lanes_as_they_were(executor):
+    def fail():
+        raise LookupError("of the key")
+
+    key = Colliding("a", fail)
+    first = executor.lane(key)
+    with pytest.raises(LookupError, match="of the key"):
+        executor.lane(Colliding("b"))
+    key.act = None
+    assert executor.lane(Colliding("a")) is first
+
+
+def test_threads_that_ask_for_a_key_get_one_lane_while_others_come_and_go():
+    switch = threading.Event().is_set
+    with switching_often(), KeyedExecutor(2) as executor:
+        kept = [executor.lane(Colliding(n, switch)) for n in range(10)]
+
+        def ask(number):
+            for n in range(300):
+                executor.lane(Colliding((number, n % 3), switch)).submit(int)
+                assert executor.lane(Colliding(n % 10)) is kept[n % 10]
+
+        run_all(*[partial(ask, number) for number in range(4)])
+        assert [executor.lane(Colliding(n)) for n in range(10)] == kept
+
+
+def test_threads_that_make_the_lane_of_a_key_make_one():
+    switch = threading.Event().is_set
+    with switching_often(), KeyedExecutor(2) as executor:
+        others = [executor.lane(Colliding(f"other {n}", switch)) for n in range(3)]
+        for n in range(200):
+            lanes = run_all(*[partial(executor.lane, Colliding(n, switch))] * 4)
+            assert all(lane is lanes[0] for lane in lanes)
+        assert len(others) == 3
+
+
+# ------------------------------------------------------------------------------------------------- copies
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps], ids=["copy", "deepcopy", "pickle"])
+def test_nothing_that_owns_threads_or_calls_is_copied(executor, copied):
+    """Dropping the copy of an executor shut the executor down."""
+    for thing, what in [
+        (executor, "share the executor itself"), (executor.lane("a"), "ask the executor"), (executor.submit(int), "pass on its result"),
+        (executor._workers.pool, "make another one"), (Dispatcher(executor).lane(), "ask the executor"),
+    ]:
+        with pytest.raises(TypeError, match=f"cannot copy or pickle '{type(thing).__name__}' object: .*{what}"):
+            copied(thing)
+    assert executor.submit(pow, 2, 3).result(DEADLINE) == 8
 
 
 # ------------------------------------------------------------------------------------------------- map
 def lanes_of(executor):
-    return [executor, executor.key("a")]
+    return [executor, executor.lane("a")]
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["executor", "lane"])
@@ -496,7 +697,7 @@ class TestMap:
         assert list(lanes_of(executor)[which].map(pow, [], [])) == []
 
     def test_unordered_results_come_as_calls_end(self, executor, gate, which):
-        results = lanes_of(executor)[which].map(lambda n: gate(n) if n == 0 else n, range(5), ordered=False)
+        results = lanes_of(executor)[which].map(lambda n: gate(n) if n == 0 else n, range(5), order="completion")
         assert sorted(itertools.islice(results, 4)) == [1, 2, 3, 4]
         gate.open()
         assert list(results) == [0]
@@ -508,11 +709,11 @@ class TestMap:
         assert next(results) == 0
         results.close()
 
-    @pytest.mark.parametrize("ordered", [True, False])
-    def test_later_items_are_pulled_as_results_are_taken(self, executor, which, ordered):
+    @pytest.mark.parametrize("order", ["input", "completion"])
+    def test_later_items_are_pulled_as_results_are_taken(self, executor, which, order):
         pulled = []
         items = (pulled.append(n) or n for n in itertools.count())
-        results = lanes_of(executor)[which].map(abs, items, buffersize=3, ordered=ordered)
+        results = lanes_of(executor)[which].map(abs, items, buffersize=3, order=order)
         assert pulled == [0, 1, 2]
         for taken in range(1, 6):
             next(results)
@@ -521,7 +722,7 @@ class TestMap:
 
     def test_what_a_call_raises_is_raised_and_the_rest_is_cancelled(self, held, gate, which):
         results = lanes_of(held)[which].map(lambda n: 1 // n, [1, 0, 1, 1])
-        held.key("last").submit(int)
+        held.lane("last").submit(int)
         gate.open()
         assert next(results) == 1
         with pytest.raises(ZeroDivisionError):
@@ -531,17 +732,17 @@ class TestMap:
     def test_closing_cancels_what_was_submitted(self, held, which):
         lane = lanes_of(held)[which]
         results = lane.map(abs, range(10), buffersize=4)
-        assert held._staff.pool.pending == 4
+        assert held._workers.pool.pending == 4
         results.close()
-        assert held._staff.pool.pending == 4        # a generator that was not begun has nothing to close
+        assert held._workers.pool.pending == 4        # a generator that was not begun has nothing to close
         results = lane.map(abs, range(10), buffersize=4, timeout=0)
         with pytest.raises(TimeoutError):
             next(results)
-        assert held._staff.pool.pending == 4
+        assert held._workers.pool.pending == 4
 
-    @pytest.mark.parametrize("ordered", [True, False])
-    def test_timeout_is_for_the_whole_map(self, held, which, ordered):
-        results = lanes_of(held)[which].map(abs, range(3), timeout=0.01, ordered=ordered)
+    @pytest.mark.parametrize("order", ["input", "completion"])
+    def test_timeout_is_for_the_whole_map(self, held, which, order):
+        results = lanes_of(held)[which].map(abs, range(3), timeout=0.01, order=order)
         with pytest.raises(TimeoutError):
             next(results)
 
@@ -553,22 +754,56 @@ class TestMap:
                 return super().get(block)
 
         monkeypatch.setattr(manytail.executor, "SimpleQueue", Oversleeps, raising=False)
-        results = lanes_of(held)[which].map(abs, range(3), timeout=0.01, ordered=False)
+        results = lanes_of(held)[which].map(abs, range(3), timeout=0.01, order="completion")
         with pytest.raises(TimeoutError):
             next(results)
 
-    @pytest.mark.parametrize("ordered", [True, False])
-    def test_an_error_of_the_iterable_comes_behind_the_results(self, executor, which, ordered):
+    @pytest.mark.parametrize("order", ["input", "completion"])
+    def test_an_error_of_the_iterable_comes_behind_the_results(self, executor, which, order):
         def items():
             yield from range(5)
             raise LookupError("of the iterable")
 
-        results = lanes_of(executor)[which].map(abs, items(), buffersize=2, ordered=ordered)
+        results = lanes_of(executor)[which].map(abs, items(), buffersize=2, order=order)
         assert sorted(itertools.islice(results, 5)) == [0, 1, 2, 3, 4]
         with pytest.raises(LookupError, match="of the iterable"):
             next(results)
+
+    @pytest.mark.parametrize("order", ["input", "completion"])
+    def test_an_early_error_of_the_iterable_comes_in_its_place_too(self, executor, which, order):
+        def items():
+            yield from range(3)
+            raise LookupError("of the iterable")
+
+        results = lanes_of(executor)[which].map(abs, items(), order=order)
+        assert sorted(itertools.islice(results, 3)) == [0, 1, 2]
         with pytest.raises(LookupError, match="of the iterable"):
-            lanes_of(executor)[which].map(abs, items(), ordered=ordered)
+            next(results)
+        assert list(results) == []
+
+    def test_an_interrupted_map_cancels_what_it_submitted(self, held, which):
+        def items():
+            yield from range(3)
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            lanes_of(held)[which].map(abs, items())
+        assert held._workers.pool.pending == 0
+
+    def test_after_shutdown_map_raises_at_once(self, executor, which):
+        lane = lanes_of(executor)[which]
+        executor.shutdown()
+        with pytest.raises(RuntimeError, match="after shutdown"):
+            lane.map(abs, range(10))
+
+    def test_order_and_timeout_are_checked(self, executor, which):
+        lane = lanes_of(executor)[which]
+        with pytest.raises(ValueError, match="order='key': expected 'input' or 'completion'"):
+            lane.map(abs, [1], order="key")
+        with pytest.raises(ValueError, match="timeout=nan: expected a number of seconds"):
+            lane.map(abs, [1], timeout=float("nan"))
+        with pytest.raises(TypeError, match="timeout='1': expected a number of seconds or None, not str"):
+            lane.map(abs, [1], timeout="1")
 
     def test_after_shutdown_what_was_submitted_still_comes(self, executor, which):
         results = lanes_of(executor)[which].map(abs, range(10), buffersize=3)
@@ -589,8 +824,8 @@ class TestMap:
         class Thing:
             pass
 
-        for ordered in (True, False):
-            for thing in lanes_of(executor)[which].map(lambda n: Thing(), range(20), ordered=ordered):
+        for order in ("input", "completion"):
+            for thing in lanes_of(executor)[which].map(lambda n: Thing(), range(20), order=order):
                 gone = weakref.ref(thing)
                 del thing
                 wait_until(lambda gone=gone: gc.collect() is not None and gone() is None)
@@ -599,16 +834,16 @@ class TestMap:
 # ------------------------------------------------------------------------------------------------- construction, looks
 def test_the_signatures_are_those_of_the_contract():
     made = inspect.signature(KeyedExecutor)
-    assert list(made.parameters) == ["max_workers", "max_pending", "thread_name_prefix", "initializer", "initargs"]
+    assert list(made.parameters) == ["max_workers", "per_key", "max_pending", "thread_name_prefix", "initializer", "initargs"]
     assert {name: parameter.default for name, parameter in made.parameters.items()} == {
-        "max_workers": None, "max_pending": 0, "thread_name_prefix": "", "initializer": None, "initargs": (),
+        "max_workers": None, "per_key": 0, "max_pending": 0, "thread_name_prefix": "", "initializer": None, "initargs": (),
     }
-    assert [parameter.kind for parameter in made.parameters.values()][1:] == [inspect.Parameter.KEYWORD_ONLY] * 4
-    key = inspect.signature(KeyedExecutor.key)
+    assert [parameter.kind for parameter in made.parameters.values()][1:] == [inspect.Parameter.KEYWORD_ONLY] * 5
+    key = inspect.signature(KeyedExecutor.lane)
     assert list(key.parameters) == ["self", "key", "priority", "weight", "max_pending", "max_running"]
-    for kind in (KeyedExecutor, KeyExecutor):
+    for kind in (KeyedExecutor, Lane):
         mapped = inspect.signature(kind.map)
-        assert list(mapped.parameters) == ["self", "fn", "iterables", "timeout", "chunksize", "ordered", "buffersize"]
+        assert list(mapped.parameters) == ["self", "fn", "iterables", "timeout", "chunksize", "order", "buffersize"]
         assert list(inspect.signature(kind.shutdown).parameters) == ["self", "wait", "cancel_futures"]
 
 
@@ -619,14 +854,22 @@ def test_arguments_are_checked():
         KeyedExecutor(1, max_pending="no")
     with pytest.raises(TypeError, match="initializer must be a callable"):
         KeyedExecutor(1, initializer=3)
+    with pytest.raises(TypeError, match=r"per_key=1\.5: expected an int"):
+        KeyedExecutor(1, per_key=1.5)
     with pytest.raises(TypeError):
         KeyedExecutor(1, 2)
 
 
+def test_it_is_made_once(executor):
+    with pytest.raises(RuntimeError, match="__init__ was called before"):
+        executor.__init__(3)
+    assert executor.submit(pow, 2, 3).result(DEADLINE) == 8
+
+
 def test_reprs_say_what_is_going_on(held):
-    lane = held.key("a", max_running=1)
+    lane = held.lane("a", max_running=1)
     lane.submit(int)
-    assert repr(lane) == "<KeyExecutor 'a', 1 pending, 0 running, ready>"
+    assert repr(lane) == "<Lane 'a', 1 pending, 0 running, ready>"
     assert repr(held) == "<KeyedExecutor of 1 workers, 1 pending>"
     held.shutdown(wait=False)
     assert repr(held) == "<KeyedExecutor of 1 workers, shut down>"

@@ -14,7 +14,7 @@ from manytail.executor import KeyedExecutor
 pytestmark = pytest.mark.thread_unsafe(reason="its fixtures and executors are for one thread; they start threads of their own")
 
 
-@pytest.fixture(params=[ThreadPoolExecutor, KeyedExecutor, lambda workers: KeyedExecutor(workers).key("a")], ids=["stdlib", "executor", "lane"])
+@pytest.fixture(params=[ThreadPoolExecutor, KeyedExecutor, lambda workers: KeyedExecutor(workers).lane("a")], ids=["stdlib", "executor", "lane"])
 def one(request, gate):
     """An executor with one worker, held by a call that waits for gate.open()."""
     executor = request.param(1)
@@ -112,7 +112,7 @@ def test_wait_and_as_completed_see_results_errors_and_cancellations(one, gate):
 
 def test_who_waits_learns_of_a_cancellation(held):
     """On ThreadPoolExecutor he would learn of it when a worker comes to the call; here no worker ever will."""
-    call = held.key("a").submit(int)
+    call = held.lane("a").submit(int)
     with Threads() as threads:
         waiting = threads.start(wait, [call], DEADLINE, FIRST_COMPLETED)
         wait_until(lambda: call._waiters)
@@ -122,11 +122,11 @@ def test_who_waits_learns_of_a_cancellation(held):
 
 @pytest.mark.parametrize("cancel_all", ["executor", "lane"])
 def test_who_waits_learns_of_a_shutdown_that_cancels(held, gate, cancel_all):
-    calls = [held.key("a").submit(int) for _ in range(3)]
+    calls = [held.lane("a").submit(int) for _ in range(3)]
     with Threads() as threads:
         waiting = threads.start(wait, calls, DEADLINE)
         wait_until(lambda: all(call._waiters for call in calls))
-        (held if cancel_all == "executor" else held.key("a")).shutdown(wait=False, cancel_futures=True)
+        (held if cancel_all == "executor" else held.lane("a")).shutdown(wait=False, cancel_futures=True)
         assert waiting.result().done == set(calls)
 
 
@@ -161,7 +161,7 @@ def test_arguments_and_function_are_let_go_after_the_call_and_after_cancel(one, 
 def test_futures_work_with_asyncio():
     async def main(executor):
         loop = asyncio.get_running_loop()
-        return await asyncio.gather(loop.run_in_executor(executor, pow, 2, 5), asyncio.wrap_future(executor.key("a").submit(pow, 2, 6)))
+        return await asyncio.gather(loop.run_in_executor(executor, pow, 2, 5), asyncio.wrap_future(executor.lane("a").submit(pow, 2, 6)))
 
     with KeyedExecutor(2) as executor:
         assert asyncio.run(main(executor)) == [32, 64]
@@ -186,7 +186,7 @@ def test_a_failing_initializer_breaks_the_executor(caplog):
         raise LookupError("no database")
 
     with KeyedExecutor(2, initializer=initialize) as executor:
-        lane = executor.key("a")
+        lane = executor.lane("a")
         lane.pause()
         calls = [executor.submit(int), lane.submit(int)]
         cancelled = executor.submit(int)
@@ -211,7 +211,7 @@ def test_when_no_thread_can_be_started_submit_says_so_and_keeps_nothing(monkeypa
             patch.setattr(threading.Thread, "start", start)
             with pytest.raises(RuntimeError, match="can't start new thread"):
                 executor.submit(int)
-        assert executor._staff.pool.pending == 0
+        assert executor._workers.pool.pending == 0
         assert executor.submit(int).result(DEADLINE) == 0
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", start)
@@ -230,9 +230,9 @@ def test_ctrl_c_while_a_thread_starts_is_raised_and_the_thread_counts(monkeypatc
             patch.setattr(threading.Thread, "start", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 executor.submit(int)
-        assert (executor._staff.pool.workers, len(executor._threads)) == (1, 1)
+        assert (executor._workers.pool.workers, len(executor._threads)) == (1, 1)
         assert executor.submit(pow, 2, 3).result(DEADLINE) == 8
-        assert (executor._staff.pool.workers, len(executor._threads)) == (1, 1)
+        assert (executor._workers.pool.workers, len(executor._threads)) == (1, 1)
 
 
 @pytest.mark.parametrize("how", ["executor", "lane"])
@@ -242,7 +242,7 @@ def test_what_a_shutdown_cancels_holds_on_to_nothing(held, how):
 
     thing = Thing()
     gone = weakref.ref(thing)
-    lane = held.key("a")
+    lane = held.lane("a")
     call = lane.submit(print, thing)
     del thing
     (held if how == "executor" else lane).shutdown(wait=False, cancel_futures=True)

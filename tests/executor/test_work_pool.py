@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 from support.threads import DEADLINE, Threads, run_all, switching_often, wait_until
 
-from manytail._workpool import Channel, Dispatcher, Lane
+from manytail._workpool import BaseLane, Dispatcher, SerialLane
 from manytail.executor import KeyedExecutor
 
 pytestmark = pytest.mark.thread_unsafe(reason="its fixtures and executors are for one thread; they start threads of their own")
@@ -69,14 +69,14 @@ def dispatcher(manual, errors):
 
 # ------------------------------------------------------------------------------------------------- behaviours 1 to 8
 def test_1_a_closed_key_takes_nothing(dispatcher, manual, seen):
-    channel = dispatcher.channel(seen.append)
+    channel = dispatcher.lane(seen.append)
     channel.close()
     assert channel.add(1) is False
     assert manual.tasks == []
 
 
 def test_2_the_first_add_asks_for_a_task_and_the_second_does_not(dispatcher, manual, seen):
-    channel = dispatcher.channel(seen.append)
+    channel = dispatcher.lane(seen.append)
     assert channel.state == "dormant"
     assert channel.add(1)
     assert len(manual.tasks) == 1
@@ -86,7 +86,7 @@ def test_2_the_first_add_asks_for_a_task_and_the_second_does_not(dispatcher, man
 
 
 def test_3_a_block_of_one_leaves_the_rest_and_asks_again(manual, seen):
-    channel = Dispatcher(manual, block=1).channel(seen.append)
+    channel = Dispatcher(manual, block=1).lane(seen.append)
     channel.add(1)
     channel.add(2)
     manual.run()
@@ -94,7 +94,7 @@ def test_3_a_block_of_one_leaves_the_rest_and_asks_again(manual, seen):
 
 
 def test_4_after_the_last_item_the_key_is_dormant_and_nothing_is_ready(dispatcher, manual, seen):
-    channel = dispatcher.channel(seen.append)
+    channel = dispatcher.lane(seen.append)
     channel.add(1)
     task = manual.tasks[0]
     manual.run()
@@ -112,7 +112,7 @@ def test_5_an_add_in_progress_asks_for_nothing_and_is_served_after_the_block(man
             channel.add(2)
             assert manual.tasks == []
 
-    channel = dispatcher.channel(handler)
+    channel = dispatcher.lane(handler)
     channel.add(1)
     manual.run()
     assert len(manual.tasks) == 1
@@ -122,7 +122,7 @@ def test_5_an_add_in_progress_asks_for_nothing_and_is_served_after_the_block(man
 
 def test_6_keys_are_served_in_the_order_they_became_ready_each_up_to_a_block(manual, seen):
     dispatcher = Dispatcher(manual, block=3)
-    b, a = dispatcher.channel(seen.append), dispatcher.channel(seen.append)
+    b, a = dispatcher.lane(seen.append), dispatcher.lane(seen.append)
     a.add("a1")
     b.add("b1")
     for n in range(2, 6):
@@ -137,7 +137,7 @@ def test_6_keys_are_served_in_the_order_they_became_ready_each_up_to_a_block(man
 
 
 def test_7_closing_a_key_takes_its_items_and_no_other_keys(dispatcher, manual, seen):
-    a, b = dispatcher.channel(seen.append), dispatcher.channel(seen.append)
+    a, b = dispatcher.lane(seen.append), dispatcher.lane(seen.append)
     for n in range(3):
         a.add(("a", n))
         b.add(("b", n))
@@ -147,7 +147,7 @@ def test_7_closing_a_key_takes_its_items_and_no_other_keys(dispatcher, manual, s
 
 
 def test_8_after_closing_all_keys_nothing_is_ready(dispatcher, manual, seen):
-    channels = [dispatcher.channel(seen.append) for _ in range(5)]
+    channels = [dispatcher.lane(seen.append) for _ in range(5)]
     for channel in channels:
         channel.add(1)
     for channel in channels:
@@ -169,8 +169,8 @@ def test_a_key_made_again_while_its_old_block_runs_shares_nothing_with_it(dispat
             new.add(4)
             assert new.state == "ready"
 
-    old = dispatcher.channel(old_handler)
-    new = dispatcher.channel(lambda item: seen.append(("new", item)))
+    old = dispatcher.lane(old_handler)
+    new = dispatcher.lane(lambda item: seen.append(("new", item)))
     old.add(1)
     old.add(2)
     manual.run()
@@ -180,7 +180,7 @@ def test_a_key_made_again_while_its_old_block_runs_shares_nothing_with_it(dispat
 
 
 def test_an_executor_that_refuses_strands_no_key(dispatcher, manual, seen):
-    channel = dispatcher.channel(seen.append)
+    channel = dispatcher.lane(seen.append)
     manual.refuses = RuntimeError("cannot schedule new futures after shutdown")
     with pytest.raises(RuntimeError, match="cannot schedule"):
         channel.add(1)
@@ -203,12 +203,12 @@ def test_what_others_added_before_the_refusal_was_known_is_served_later(dispatch
 
     late = Late()
     dispatcher = Dispatcher(late)
-    channel = dispatcher.channel(seen.append)
+    channel = dispatcher.lane(seen.append)
     late.refuses = RuntimeError("full")
     with pytest.raises(RuntimeError):
         channel.add("mine")
     late.refuses = None
-    other = dispatcher.channel(seen.append)
+    other = dispatcher.lane(seen.append)
     other.add("next")                          # any add tries for all that is ready
     late.run_all()
     assert "mine" not in seen
@@ -219,7 +219,7 @@ def test_what_others_added_before_the_refusal_was_known_is_served_later(dispatch
 
 def test_a_task_that_cannot_be_submitted_again_serves_what_is_left(manual, seen):
     dispatcher = Dispatcher(manual, block=2)
-    channels = [dispatcher.channel(seen.append) for _ in range(2)]
+    channels = [dispatcher.lane(seen.append) for _ in range(2)]
     for n in range(5):
         for channel in channels:
             channel.add(n)
@@ -239,7 +239,7 @@ def test_for_a_task_that_the_executor_cancels_the_next_add_asks_again(seen):
             return futures[-1]
 
     executor = Cancels()
-    channel = Dispatcher(executor).channel(seen.append)
+    channel = Dispatcher(executor).lane(seen.append)
     channel.add(1)
     executor.tasks.clear()
     futures[0].cancel()
@@ -252,7 +252,7 @@ def test_a_pool_shut_down_with_its_tasks_cancelled_gives_items_back(seen):
     release = threading.Event()
     with ThreadPoolExecutor(1) as executor:
         executor.submit(release.wait, DEADLINE)
-        channel = Dispatcher(executor).channel(seen.append)
+        channel = Dispatcher(executor).lane(seen.append)
         channel.add(1)
         executor.shutdown(wait=False, cancel_futures=True)
         release.set()
@@ -267,7 +267,7 @@ def test_an_item_that_raises_loses_no_other(dispatcher, manual, seen, errors):
             raise ValueError(item)
         seen.append(item)
 
-    channel = dispatcher.channel(handler)
+    channel = dispatcher.lane(handler)
     for n in range(6):
         channel.add(n)
     manual.run_all()
@@ -283,7 +283,7 @@ def test_not_even_one_that_raises_what_ends_threads(dispatcher, manual, seen, er
         if item == 1:
             raise kind
 
-    channel = dispatcher.channel(handler)
+    channel = dispatcher.lane(handler)
     channel.add(1)
     channel.add(2)
     manual.run_all()
@@ -299,7 +299,7 @@ def test_without_a_listener_the_error_goes_to_unraisablehook(manual, monkeypatch
     def on_error(item, error):
         raise TypeError("of the listener")
 
-    channel = Dispatcher(manual, on_error=on_error if broken_hook else None).channel()
+    channel = Dispatcher(manual, on_error=on_error if broken_hook else None).lane()
 
     def item():
         raise ValueError("of the item")
@@ -311,7 +311,7 @@ def test_without_a_listener_the_error_goes_to_unraisablehook(manual, monkeypatch
 
 # ------------------------------------------------------------------------------------------------- channels
 def test_items_are_called_where_there_is_no_handler(dispatcher, manual, seen):
-    channel = dispatcher.channel()
+    channel = dispatcher.lane()
     channel.add(partial(seen.append, 1))
     manual.run()
     assert seen == [1]
@@ -326,7 +326,7 @@ def test_close_from_inside_drops_the_rest_of_the_block(dispatcher, manual, seen)
         dropped.extend(channel.close())
 
     dropped = []
-    channel = dispatcher.channel(handler)
+    channel = dispatcher.lane(handler)
     for n in range(4):
         channel.add(n)
     manual.run_all()
@@ -337,7 +337,7 @@ def test_close_from_inside_drops_the_rest_of_the_block(dispatcher, manual, seen)
 
 
 def test_close_without_drop_runs_what_is_in_it(dispatcher, manual, seen):
-    channel = dispatcher.channel(seen.append)
+    channel = dispatcher.lane(seen.append)
     channel.add(1)
     channel.pause()
     assert channel.close(drop=False) == []
@@ -351,7 +351,7 @@ def test_close_without_drop_runs_what_is_in_it(dispatcher, manual, seen):
 def test_wait_comes_back_when_nothing_is_left_and_nothing_runs(seen):
     go_on = threading.Event()
     with ThreadPoolExecutor(2) as executor:
-        channel = Dispatcher(executor).channel(lambda item: (go_on.wait(DEADLINE), seen.append(item)))
+        channel = Dispatcher(executor).lane(lambda item: (go_on.wait(DEADLINE), seen.append(item)))
         channel.add(1)
         channel.add(2)
         assert channel.wait(0) is False
@@ -365,21 +365,21 @@ def test_wait_comes_back_when_nothing_is_left_and_nothing_runs(seen):
 
 def test_inside_knows_which_lane_and_nests(seen):
     dispatcher = Dispatcher(Inline())
-    inner = dispatcher.channel(lambda item: seen.append((inner.inside, outer.inside, other.inside)))
-    outer = dispatcher.channel(lambda item: (inner.add(item), seen.append((inner.inside, outer.inside, other.inside))))
-    other = dispatcher.channel()
+    inner = dispatcher.lane(lambda item: seen.append((inner.inside, outer.inside, other.inside)))
+    outer = dispatcher.lane(lambda item: (inner.add(item), seen.append((inner.inside, outer.inside, other.inside))))
+    other = dispatcher.lane()
     outer.add(1)
     assert seen == [(True, True, False), (False, True, False)]
 
 
 def test_an_executor_that_runs_tasks_at_once_keeps_order(seen):
-    channel = Dispatcher(Inline(), block=2).channel(lambda item: (seen.append(item), item < 9 and channel.add(item + 1)))
+    channel = Dispatcher(Inline(), block=2).lane(lambda item: (seen.append(item), item < 9 and channel.add(item + 1)))
     channel.add(0)
     assert seen == list(range(10))
 
 
 def test_pause_holds_items_and_resume_serves_them(dispatcher, manual, seen):
-    channel = dispatcher.channel(seen.append)
+    channel = dispatcher.lane(seen.append)
     channel.pause()
     channel.add(1)
     assert channel.state == "paused"
@@ -401,7 +401,7 @@ def test_a_bounded_lane_makes_add_wait_except_inside(seen):
 
     with ThreadPoolExecutor(1) as executor, Threads() as threads:
         dispatcher = Dispatcher(executor)
-        channel = dispatcher.channel(handler, max_pending=1)
+        channel = dispatcher.lane(handler, max_pending=1)
         channel.add(1)
         assert begun.wait(DEADLINE)
         channel.add(2)
@@ -416,7 +416,7 @@ def test_a_bounded_lane_makes_add_wait_except_inside(seen):
 
 
 def test_close_lets_a_waiting_add_go(dispatcher):
-    channel = dispatcher.channel(max_pending=1)
+    channel = dispatcher.lane(max_pending=1)
     channel.add(1)
     with Threads() as threads:
         waiting = threads.start(channel.add, 2)
@@ -434,9 +434,9 @@ def test_arguments_are_checked():
     with pytest.raises(ValueError, match="block=0"):
         Dispatcher(Manual(), block=0)
     with pytest.raises(TypeError, match="max_pending"):
-        Dispatcher(Manual()).channel(max_pending=1.5)
+        Dispatcher(Manual()).lane(max_pending=1.5)
     with pytest.raises(TypeError, match="cannot be made by itself"):
-        Lane()
+        BaseLane()
 
 
 class Thing:
@@ -444,7 +444,7 @@ class Thing:
 
 
 def test_an_item_is_let_go_after_it_ran_and_when_it_is_dropped(dispatcher, manual):
-    channel = dispatcher.channel(lambda item: None)
+    channel = dispatcher.lane(lambda item: None)
     things = [Thing(), Thing()]
     gone = [weakref.ref(thing) for thing in things]
     channel.add(things.pop())
@@ -465,7 +465,7 @@ def test_cycles_through_items_handlers_and_lanes_are_collected():
     for busy in (False, True):
         dispatcher = Dispatcher(Forgetful())
         thing = Thing()
-        thing.channel = dispatcher.channel(lambda item, thing=thing: None)
+        thing.channel = dispatcher.lane(lambda item, thing=thing: None)
         if busy:
             thing.channel.add(thing)
         gone.append(weakref.ref(thing))
@@ -476,7 +476,7 @@ def test_cycles_through_items_handlers_and_lanes_are_collected():
 
 
 def test_a_busy_lane_lives_though_nobody_refers_to_it(dispatcher, manual, seen):
-    dispatcher.channel(seen.append).add(1)
+    dispatcher.lane(seen.append).add(1)
     gc.collect()
     manual.run_all()
     assert seen == [1]
@@ -487,7 +487,7 @@ def test_add_in_a_finalizer_run_by_an_item_that_is_dropped(dispatcher, manual, s
         def __del__(self):
             channel.add("from the finalizer")
 
-    channel, other = dispatcher.channel(seen.append), dispatcher.channel()
+    channel, other = dispatcher.lane(seen.append), dispatcher.lane()
     other.add(Adds())
     other.close()
     gc.collect()
@@ -517,7 +517,7 @@ def test_each_lane_in_order_and_never_two_at_once(make, block):
     with switching_often(), make() as executor:
         dispatcher = Dispatcher(executor, block=block, on_error=lambda item, error: errors.append(error))
         books = [Book() for _ in range(8)]
-        channels = [dispatcher.channel(book) for book in books]
+        channels = [dispatcher.lane(book) for book in books]
 
         def produce(producer):
             order = list(range(len(channels)))
@@ -541,7 +541,7 @@ def test_closing_in_the_middle_runs_or_returns_each_item_once():
         dispatcher = Dispatcher(executor, block=5)
         for _ in range(40):
             ran, accepted = [], []
-            channel = dispatcher.channel(ran.append)
+            channel = dispatcher.lane(ran.append)
 
             def produce(start, channel=channel, accepted=accepted):
                 for n in range(start, 100, 2):
@@ -557,7 +557,7 @@ def test_closing_in_the_middle_runs_or_returns_each_item_once():
             assert sorted(ran + dropped) == sorted(accepted)
 
 
-class _OwnLane(Channel):
+class _OwnLane(SerialLane):
     """Its handler is a method of its own."""
 
     def __init__(self, dispatcher, handler, max_pending):
@@ -595,7 +595,7 @@ def test_a_lane_whose_handler_is_its_own_method_is_collected(manual):
 
 def test_a_dispatcher_that_is_its_own_executor_is_collected():
     dispatchers = [_OwnDispatcher() for _ in range(3)]
-    lanes = [dispatcher.channel(print) for dispatcher in dispatchers]
+    lanes = [dispatcher.lane(print) for dispatcher in dispatchers]
     assert living(_OwnDispatcher) == 3
     del dispatchers, lanes
     assert living(_OwnDispatcher) == 0

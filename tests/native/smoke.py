@@ -121,7 +121,7 @@ def entry_queue() -> None:
 
 def executor() -> None:
     with KeyedExecutor(max_workers=3) as pool:
-        lanes = [pool.key(key) for key in range(3)]
+        lanes = [pool.lane(key) for key in range(3)]
         made.append((pool, lanes))
 
         def submit():

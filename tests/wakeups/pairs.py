@@ -256,7 +256,7 @@ class Submit(Pair):
     def __init__(self) -> None:
         self.words: SimpleQueue[None] = SimpleQueue()
         self.executor = KeyedExecutor(1)
-        self.lane = self.executor.key("a", max_pending=1)
+        self.lane = self.executor.lane("a", max_pending=1)
         self.fill()
 
     def fill(self) -> None:
@@ -283,7 +283,7 @@ class SubmitOfAnotherLane(Submit):
     def __init__(self) -> None:
         self.words: SimpleQueue[None] = SimpleQueue()
         self.executor = KeyedExecutor(1, max_pending=1)
-        self.lane, self.other = self.executor.key("a"), self.executor.key("b")
+        self.lane, self.other = self.executor.lane("a"), self.executor.lane("b")
         self.fill()
 
     def begin(self) -> None:
@@ -321,7 +321,7 @@ class SubmitShutdown(SubmitCancel):
         self.executor.shutdown()
         self.old = [*getattr(self, "old", []), (self.executor, self.lane)]  # not freed in a waiter: a signal would come into that
         self.executor = KeyedExecutor(1)
-        self.lane = self.executor.key("a", max_pending=1)
+        self.lane = self.executor.lane("a", max_pending=1)
         self.fill()
 
     def wake(self) -> None:

@@ -67,7 +67,7 @@ def test_no_call_is_left_lying_while_workers_sleep(what_frees_it):
     """The other blocking pair of an executor: workers that wait for work. Each call becomes ready in one way, when the workers have just
     gone to sleep, are about to, or have not yet."""
     with KeyedExecutor(2) as executor:
-        lane = executor.key("a", max_running=1)
+        lane = executor.lane("a", max_running=1)
         for _ in range(ROUNDS // 2):
             if what_frees_it == "submit":
                 calls = [lane.submit(int)]
@@ -76,9 +76,9 @@ def test_no_call_is_left_lying_while_workers_sleep(what_frees_it):
                 calls = [lane.submit(int), lane.submit(int)]
                 lane.resume()
             elif what_frees_it == "limit":
-                executor.key("a", max_running=1)
+                executor.lane("a", max_running=1)
                 calls = [lane.submit(time.sleep, random.random() * QUICKLY), lane.submit(int)]
-                executor.key("a", max_running=2)
+                executor.lane("a", max_running=2)
             else:
                 calls = [lane.submit(int) for _ in range(3)] + [executor.submit(int)]
             done, _ = wait(calls, DEADLINE)

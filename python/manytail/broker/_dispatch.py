@@ -1,6 +1,6 @@
 """Lanes: where the callbacks of one channel run, in order and never two at once, on the threads of the connection's executor.
 
-A lane is a channel of the work pool's dispatcher. It is unbounded: prefetch is what bounds it, and a callback that publishes to a queue that
+A lane is one of the work pool's dispatcher. It is unbounded: prefetch is what bounds it, and a callback that publishes to a queue that
 only its own channel drains must not wait for itself. Items are added inside the broker's monitor, which is what makes their order that of the
 deliveries; the executor is told only when the monitor is left, since it may do anything at all in submit().
 """
@@ -91,7 +91,7 @@ class Lane:
         self._edge = threading.Lock()
         self._running: Any = self  # whose item runs; self: none
         self._watchers: list[threading.Event] = []
-        self.channel: Any = dispatch.pool.channel(self._handle)
+        self.channel: Any = dispatch.pool.lane(self._handle)
         self.add: Callable[[Any], object] = self.channel.add
 
     def _handle(self, item: Any) -> None:
