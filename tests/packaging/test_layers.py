@@ -24,8 +24,9 @@ ALLOWED = {
     "queue": PUBLIC,
     "executor": PUBLIC | {"manytail._workpool"},
     "broker": PUBLIC | {"manytail._workpool", "manytail.executor"},
-    "spark": PUBLIC | {"manytail.executor"},
-    "demo": PUBLIC | {"manytail.executor", "manytail.spark"},
+    "mapping": PUBLIC,
+    "spark": PUBLIC | {"manytail.mapping"},
+    "demo": PUBLIC | {"manytail.executor", "manytail.mapping", "manytail.spark"},
     "__main__": PUBLIC | {"manytail.demo"},
 }
 # Whatever lies at the top of the package and is not one of these parts is the core.

@@ -1,0 +1,9 @@
+"""Call a slow function on every item of an iterable, many calls at once, in order, within limits.
+
+`concurrent_map` calls plain functions in threads and `async def` functions in a loop of its own; `aconcurrent_map` is the same for asyncio.
+`manytail` exports every name here too.
+"""
+
+from ._types import DeadlineExceeded, Delivery, Failure, Progress, RetryLater
+
+__all__ = ["DeadlineExceeded", "Delivery", "Failure", "Progress", "RetryLater"]

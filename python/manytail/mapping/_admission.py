@@ -1,0 +1,337 @@
+"""Admission: which items may start. Items in flight, in one MultiQueue with a sub-queue per key, or per key and priority.
+
+A worker takes an item out of the queue before anybody could check a limit. So limits are enforced on enqueue:
+
+- An item enters its sub-queue only when its key has a free slot (`per_key`). The slot belongs to the item until it is finished, so an item
+  that waits for a retry keeps it. Items without a slot wait in their lane, the most urgent first. A more urgent one that arrives later takes
+  the slot of one that is ready and not started.
+- Where calls of one key start in input order although each item has its own priority (`in_order`), only the first waiting items that share
+  one priority are ready, and the next ones when all of those have started. So the key has the priority of its first waiting item.
+- A paused lane's sub-queues are disabled: nothing of that key starts, whatever is in them.
+
+Order among ready items is the queue's: lower priority first, then round robin over keys, by weight.
+
+Threads. The scheduler's owner calls everything here, with two exceptions: workers take from `queue`, and one reader calls `assign`, because the
+user's keys are hashed and compared there. `assign` writes only `_lanes` and `lane.assigned`, which nothing else writes.
+
+Invariants
+    lane.assigned - lane.emitted  items of the lane that are not emitted; a lane without any may be forgotten
+    lane.held       items that are ready, running or resting; at most per_key where that is set
+    lane.unstarted  items that were made ready and never started; all have priority lane.level (in_order only)
+    queues[p][1]    items of the lane with priority p that are ready, running or resting
+    hidden          items that wait in their lanes
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from heapq import heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from manytail import Empty, MultiQueue, SubQueue
+
+if TYPE_CHECKING:
+    from ._scheduler import Item
+
+IDLE_LIMIT = 4_096  # lanes kept without an item in flight: a key that soon comes back costs nothing
+LAST = math.inf  # the priority of null; compares right with every int
+_STEP = 1 << 16
+_EDGE = (1 << 31) - 1
+
+
+class Lane:
+    """The items of one key."""
+
+    __slots__ = (
+        "assigned", "emitted", "held", "key", "level", "line", "paused_until", "queues", "ready", "unstarted", "waiting", "weight",
+    )  # fmt: skip
+
+    def __init__(self, key: Hashable, weight: int, waiting: Any) -> None:
+        self.key = key
+        self.weight = weight
+        self.waiting = waiting  # items that are not ready: a deque, or where priorities decide a heap of (priority, number, item)
+        self.line: deque[Item] = deque()  # for order="key": items in input order, until they are emitted
+        self.queues: dict[float, list[Any]] = {}  # priority -> [sub-queue, items]
+        self.ready: list[tuple[int, Item]] = []  # where priorities and per_key meet: items that may be taken back, with their numbers
+        self.level: float = 0
+        self.paused_until = -math.inf
+        self.assigned = self.emitted = self.held = self.unstarted = 0
+
+
+class Admission:
+    """The queue of what may start, and the lanes that feed it."""
+
+    def __init__(
+        self, *, per_key: int, keyed: bool, prioritised: bool, in_order: bool, weight_of: Callable[[Item], int] | None = None
+    ) -> None:
+        self.queue: MultiQueue[Hashable, Item] = MultiQueue(selection="round_robin" if weight_of is None else "weighted")
+        self.reports_starts = prioritised and in_order  # whether `started` must be called for each item that a worker took
+        self.hidden = 0
+        self.paused: set[Lane] = set()
+        self._keyed = keyed
+        self._plain = not keyed and not prioritised  # one lane with one sub-queue, no limits
+        self._per_key = per_key
+        self._weight_of = weight_of
+        self._levels = Levels() if prioritised else None
+        self._limited = bool(per_key) or self.reports_starts
+        self._by_priority = prioritised and not in_order  # waiting items go by priority, not by input order
+        self._lanes: dict[Hashable, Lane] = {}
+        self._lanes_limit = IDLE_LIMIT
+        self._retired: deque[Lane] = deque()  # forgotten by the reader; their sub-queues are removed with the next items
+        self._numbers = count()
+        self._lone = Lane(None, 1, deque())
+        if self._plain:
+            self._lanes[None] = self._lone
+            self._lone.queues[0] = [self.queue.add(self._lone), 0]
+
+    # ------------------------------------------------------------------------------------------------ the reader's
+    def assign(self, items: Iterable[Item]) -> None:
+        """Give each item its lane. Runs the keys' `__hash__` and `__eq__`, which may be the user's: call it without any lock, from one thread."""
+        if self._plain:
+            lone = self._lone
+            for item in items:
+                item.lane = lone
+            return
+        for item in items:
+            lane = item.lane = self._lane(item)
+            lane.assigned += 1
+
+    def assign_alone(self, item: Item) -> None:
+        """For an item without a usable key: a lane of its own."""
+        item.lane = Lane(None, 1, ())
+        item.lane.assigned += 1
+
+    def _lane(self, item: Item) -> Lane:
+        key = item.key if self._keyed else None
+        lane = self._lanes.get(key)
+        if lane is None:
+            if len(self._lanes) >= self._lanes_limit:
+                self._forget_idle()
+            weight = 1 if self._weight_of is None else self._weight_of(item)
+            lane = self._lanes[key] = Lane(key, weight, [] if self._by_priority else deque())
+        return lane
+
+    def _forget_idle(self) -> None:
+        """Amortised: at least as many lanes were made in between as are looked at."""
+        idle = [lane for lane in self._lanes.values() if lane.assigned == lane.emitted]
+        for lane in idle:
+            del self._lanes[lane.key]
+        self._retired.extend(idle)
+        self._lanes_limit = max(IDLE_LIMIT, 2 * len(self._lanes))
+
+    # ------------------------------------------------------------------------------------------------ items come and go
+    def admit(self, items: list[Item]) -> None:
+        """Make the items ready, as many as may be; the others wait in their lanes."""
+        while self._retired:
+            lane = self._retired.popleft()
+            for priority in list(lane.queues):
+                self._remove_queue(lane, priority)
+        if self._plain:
+            self._lone.queues[0][0].put_many(items)
+        elif not self._limited:
+            self._enqueue_runs(items)
+        else:
+            for item in items:
+                self._wait(item)
+            for lane in dict.fromkeys([item.lane for item in items]):
+                self._fill(lane)
+
+    def retry(self, item: Item) -> None:
+        """Its wait is over: before the new items of its key and priority, on the slot that it kept."""
+        item.lane.queues[0 if self._plain else item.priority][0].put_front(item)
+
+    def started(self, item: Item) -> None:
+        """A worker has taken the item; only where `reports_starts`."""
+        if item.attempts == 1 and item.deferred is None:
+            item.lane.unstarted -= 1
+            self._fill(item.lane)
+
+    def finished(self, item: Item) -> None:
+        """No further attempt: its slot is free."""
+        if self._plain:
+            return
+        lane = item.lane
+        lane.held -= 1
+        entry = lane.queues[item.priority]
+        entry[1] -= 1
+        if self._levels is not None and not entry[1]:
+            self._remove_queue(lane, item.priority)
+        if self._limited:
+            if lane.ready:
+                lane.ready = [other for other in lane.ready if other[1] is not item]
+            self._fill(lane)
+
+    # ------------------------------------------------------------------------------------------------ pauses, the end
+    def pause(self, lane: Lane, until: float) -> None:
+        """Nothing of the lane starts before `until`."""
+        lane.paused_until = max(lane.paused_until, until)
+        self.paused.add(lane)
+        for queue, _ in lane.queues.values():
+            queue.enabled = False
+
+    def resume(self, lane: Lane) -> None:
+        self.paused.discard(lane)
+        for queue, _ in lane.queues.values():
+            queue.enabled = True
+
+    def paused_items(self) -> int:
+        """Ready items whose key is paused. Without keys there is no other key that could go on: 0."""
+        return sum(queue.qsize() for lane in self.paused for queue, _ in lane.queues.values()) if self._keyed else 0
+
+    def drain(self) -> list[Item]:
+        """Take out every item that has not started. The lanes' slots mean nothing afterwards."""
+        taken: list[Item] = []
+        for lane in self._lanes.values():
+            for queue, _ in lane.queues.values() if lane in self.paused else ():
+                taken += [item for item in list(queue) if queue.discard(item)]
+            taken += [entry[2] for entry in lane.waiting] if self._by_priority else lane.waiting
+            lane.waiting.clear()
+        self.hidden = 0
+        try:
+            while True:
+                taken += self.queue.get_many(1_024, block=False)
+        except Empty:
+            return taken
+
+    # ------------------------------------------------------------------------------------------------ sub-queues
+    def _queue(self, lane: Lane, priority: float, items: int) -> SubQueue[Hashable, Item]:
+        """The sub-queue for that many more items."""
+        entry = lane.queues.get(priority)
+        if entry is None:
+            entry = lane.queues[priority] = [self._add_queue(lane, priority), 0]
+        entry[1] += items
+        queue: SubQueue[Hashable, Item] = entry[0]
+        return queue
+
+    def _add_queue(self, lane: Lane, priority: float) -> SubQueue[Hashable, Item]:
+        enabled = lane not in self.paused
+        if self._levels is None:
+            return self.queue.add(lane, weight=lane.weight, enabled=enabled)
+        level = self._levels.label(priority)
+        queue = self.queue.add((lane, priority), priority=level, weight=lane.weight, enabled=enabled)
+        self._levels.join(priority, queue)
+        return queue
+
+    def _remove_queue(self, lane: Lane, priority: float) -> None:
+        queue = lane.queues.pop(priority)[0]
+        self.queue.remove(queue.key)
+        if self._levels is not None:
+            self._levels.leave(priority, queue)
+
+    # ------------------------------------------------------------------------------------------------ what is ready
+    def _enqueue_runs(self, items: list[Item]) -> None:
+        runs: dict[tuple[Lane, float], list[Item]] = {}
+        for item in items:
+            runs.setdefault((item.lane, item.priority), []).append(item)
+        for (lane, priority), run in runs.items():
+            lane.held += len(run)
+            self._queue(lane, priority, len(run)).put_many(run)
+
+    def _wait(self, item: Item) -> None:
+        waiting = item.lane.waiting
+        self.hidden += 1
+        if self._by_priority:
+            heappush(waiting, (item.priority, next(self._numbers), item))
+            self._take_back_less_urgent(item)
+        else:
+            waiting.append(item)
+
+    def _fill(self, lane: Lane) -> None:
+        """Make ready what waits in this lane, as much as may be."""
+        waiting = lane.waiting
+        while waiting and not (self._per_key and lane.held >= self._per_key):
+            item: Item = waiting[0][2] if self._by_priority else waiting[0]
+            if self.reports_starts and lane.unstarted and item.priority != lane.level:
+                return
+            if self._by_priority:
+                _, number, _ = heappop(waiting)
+                lane.ready.append((number, item))
+            else:
+                waiting.popleft()
+            self.hidden -= 1
+            lane.level = item.priority
+            lane.unstarted += 1
+            lane.held += 1
+            self._queue(lane, item.priority, 1).put(item)
+
+    def _take_back_less_urgent(self, item: Item) -> None:
+        """All slots of its key are in use: take one from an item that is less urgent than this one and that no worker has taken."""
+        lane = item.lane
+        if lane.held < self._per_key:
+            return
+        for entry in sorted(lane.ready, key=lambda ready: ready[1].priority, reverse=True):
+            number, other = entry
+            if other.priority <= item.priority:
+                return
+            lane.ready.remove(entry)
+            if other.attempts == 0 and other.deferred is None and lane.queues[other.priority][0].discard(other):
+                heappush(lane.waiting, (other.priority, number, other))
+                self.hidden += 1
+                lane.held -= 1
+                lane.queues[other.priority][1] -= 1
+                if not lane.queues[other.priority][1]:
+                    self._remove_queue(lane, other.priority)
+                return
+
+
+class Levels:
+    """Small integers for large priorities, in the same order.
+
+    A priority may have any number of bits (a deadline in milliseconds, say), and null comes last. MultiQueue's priorities are C ints. So each
+    priority in use gets a label between those of its neighbours. When there is no number left in between, all labels are spread anew, which
+    the sub-queues in use follow: the priority of a sub-queue may change while it holds items.
+    """
+
+    def __init__(self) -> None:
+        self._values: list[float] = []  # sorted; ints and LAST
+        self._labels: dict[float, int] = {}
+        self._queues: dict[float, set[Any]] = {}
+
+    def label(self, value: float) -> int:
+        """The label of a priority, which is in use from here on."""
+        if value not in self._labels:
+            insort(self._values, value)
+            self._queues[value] = set()
+            found = self._between(bisect_left(self._values, value))
+            if found is None:
+                self._spread()
+            else:
+                self._labels[value] = found
+        return self._labels[value]
+
+    def join(self, value: float, queue: Any) -> None:
+        self._queues[value].add(queue)
+
+    def leave(self, value: float, queue: Any) -> None:
+        """That sub-queue is gone; a priority without sub-queues is no longer in use."""
+        queues = self._queues[value]
+        queues.discard(queue)
+        if not queues:
+            del self._queues[value], self._labels[value]
+            del self._values[bisect_left(self._values, value)]
+
+    def _between(self, position: int) -> int | None:
+        """A free number for the value at that position, or None."""
+        below = self._labels[self._values[position - 1]] if position else None
+        above = self._labels[self._values[position + 1]] if position + 1 < len(self._values) else None
+        if below is None or above is None:
+            found = 0 if below is above else (below + _STEP if below is not None else above - _STEP)  # type: ignore[operator]
+        else:
+            found = (below + above) // 2
+            if found == below:
+                return None
+        return found if -_EDGE <= found <= _EDGE else None
+
+    def _spread(self) -> None:
+        """New labels, the same distance apart, from the middle outwards."""
+        total = len(self._values)
+        step = max(1, min(_STEP, 2 * _EDGE // (total + 1)))
+        for number, value in enumerate(self._values):
+            label = (number - total // 2) * step
+            self._labels[value] = label
+            for queue in self._queues[value]:
+                queue.priority = label

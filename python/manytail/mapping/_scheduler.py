@@ -1,0 +1,396 @@
+"""The scheduler: decides what a map does next. No thread, clock, lock, I/O or randomness: its owner reports events, and does what comes out.
+
+Who owns it: a runner, which calls everything here from one thread at a time; a simulator, with a clock of its own. Three things are meant for
+other threads: `ready` may be taken from, `judge` runs user code and changes nothing, `halted` may be read and set.
+
+    state      the item is                                           leaves it by
+    waiting    in its lane: its key has no free slot                 another item of the key: finished
+    ready      in the queue `ready`                                  a worker takes it; deadline
+    running    with a worker                                         succeeded, failed
+    resting    waiting for its next attempt (retry, or deferred)     tick at its time; deadline
+    held back  done, behind an item that must be emitted earlier     that item: emitted
+    emitted    in `output`                                           took
+    failing    the item whose error ends the map (errors="raise")    -
+
+    event                   meaning                                                           may change
+    assign(items)           the reader gives items their lanes (no lock needed)               -
+    arrived(items, now)     at most room() items came into flight                             ready, output, wake_at
+    input_ended(error)      the input has no more items, or raised                            over
+    started(item, now)      a worker took the item; only where `reports_starts`               ready, wake_at, overdue
+    succeeded(item)         the call returned; item.result is set                             ready, output
+    failed(item, verdict, now)  the call raised; the verdict is from judge                    ready, output, wake_at, halted
+    tick(now)               time is `now`: to be called at wake_at or later                   ready, output, wake_at, overdue, halted
+    took(n)                 the consumer popped n items from `output`                         room()
+    fail(error)             the map fails for a reason that is not one item's                 halted
+
+    effect                  what the owner does
+    ready                   a MultiQueue: take an item, count item.attempts up, report started, call, report the end
+    output                  a deque: pop items from its left end and hand them on
+    room()                  take so many items from the input; grows the window
+    wake_at                 call tick then
+    overdue                 a list of (item, error): cancel or abandon this call; if it had not ended, report failed(item, verdict of `give_up`)
+    halted                  start no call; let running ones end, report them, hand on `output`, then raise `error`
+
+Invariants
+    in_flight = items arrived - items popped from `output` or dropped - buffered <= window
+    held_back + hidden + resting + ready + running = in_flight - (len(output) - buffered), until the map is halted
+    window    max_in_flight if given; else it starts at 4 x workers and doubles when a worker has nothing to run only because the window is
+              full of items that wait for an earlier one or for their key
+    buffered  items in `output` that stand in the output batch being filled; at most `buffer`
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, NamedTuple
+
+from ._admission import Admission, Lane
+from ._options import Options
+from ._types import DeadlineExceeded, RetryLater
+
+WINDOW_LIMIT = 10_000  # items that the automatic window holds at most, unless 4 x workers is more
+
+
+class Item:
+    """One item on its way through the map. One thread at a time works on it: the scheduler's owner, or the worker that runs it."""
+
+    __slots__ = ("attempts", "deferred", "done", "error", "key", "lane", "priority", "result", "size", "value")
+
+    lane: Lane
+    size: float  # bytes of the item and its result; only where the scheduler has `sizeof`
+
+    def __init__(self, value: Any, key: Any = None, priority: float = 0) -> None:
+        self.value = value
+        self.key = key
+        self.priority = priority
+        self.attempts = 0
+        self.deferred: float | None = None  # seconds that it was deferred for in all; None: never
+        self.done = False
+        self.result: Any = None
+        self.error: Any = None  # why it failed; set on arrival it fails the item without a call
+
+
+class Kind(Enum):
+    RETRY = "retry"
+    DEFER = "defer"
+    FAIL = "fail"
+
+
+class Verdict(NamedTuple):
+    """What follows from an exception: another attempt in `seconds`, or the item's failure with `error`."""
+
+    kind: Kind
+    seconds: float = 0.0
+    error: Any = None
+
+
+class Scheduler:
+    """One run of one map."""
+
+    def __init__(
+        self,
+        options: Options,
+        *,
+        weight_of: Callable[[Item], int] | None = None,
+        buffer: int = 0,
+        sizeof: Callable[[Item], float] | None = None,
+        bytes_limit: float = math.inf,
+    ) -> None:
+        """buffer: emitted items that count as handed on before they are popped. sizeof: bytes of an item and its result; the automatic window
+        holds at most `bytes_limit` of them, as far as 4 x workers items allow."""
+        self.options = options
+        self.admission = Admission(
+            per_key=_needed_per_key(options),
+            keyed=options.keyed,
+            prioritised=options.prioritised,
+            in_order=options.order == "key",
+            weight_of=weight_of,
+        )
+        self.ready = self.admission.queue
+        self.output: deque[Item] = deque()
+        self.overdue: list[tuple[Item, BaseException]] = []
+        self.wake_at = math.inf
+        self.halted = False
+        self.error: BaseException | None = None  # what the map raises
+        self.failing: Item | None = None  # whose error that is
+        self.ended = False  # the input
+        self.input_error: BaseException | None = None
+        self.expired = False  # the deadline has passed
+        self.reports_starts = self.admission.reports_starts or options.timeout is not None or options.deadline is not None
+        self._line: deque[Item] | None = deque() if options.order == "input" else None
+        self._by_key = options.order == "key"
+        # The window.
+        self.in_flight = self.held_back = self.resting = self.buffered = 0
+        self._base = 4 * options.workers
+        self._largest = max(WINDOW_LIMIT, self._base)
+        self.window = options.max_in_flight or self._base
+        self._growing = not options.max_in_flight
+        self._buffer = buffer
+        self._sizeof = sizeof
+        self._bytes_limit = bytes_limit
+        self._held_bytes = self._item_bytes = 0.0  # of items that are held back; of one that arrived last
+        # Time.
+        self._timers: list[tuple[float, int, Item | Lane]] = []  # resting items, and lanes to resume
+        self._numbers = count()
+        self._running: dict[Item, float] = {}  # where calls are timed: when each is overdue, in this order
+        self._deadline_at = math.inf
+        # What progress shows.
+        self.finished = self.failures = self.retried = self.deferred = self.dropped = 0
+
+    # ------------------------------------------------------------------------------------------------ the input
+    @property
+    def over(self) -> bool:
+        """Everything that arrived was emitted, and nothing more arrives."""
+        return self.ended and self.in_flight + self.buffered == len(self.output)
+
+    def assign(self, items: list[Item]) -> None:
+        self.admission.assign(items)
+
+    def room(self) -> int:
+        """How many items may arrive."""
+        if self.halted or self.ended:
+            return 0
+        free = self.window - self.in_flight
+        if free <= 0 and self._growing and self._grow():
+            free = self.window - self.in_flight
+        if self._sizeof is not None and self._growing and self.in_flight >= self._base and self._bytes() >= self._bytes_limit:
+            return 0
+        return free
+
+    def _grow(self) -> bool:
+        """Double the full window if a worker has nothing to run only because other items wait for an earlier one or for their key.
+
+        Items that the consumer has not taken do not count: a larger window would only cost memory.
+        """
+        blocked = self.held_back + self.admission.hidden
+        if self.admission.paused:
+            blocked += self.admission.paused_items()
+        to_run = self.in_flight - blocked - self.resting
+        if not blocked or to_run >= self.options.workers or len(self.output) > self.buffered:
+            return False
+        if self._sizeof is not None and 2 * self._bytes() > self._bytes_limit:
+            return False
+        self.window = min(2 * self.window, self._largest)
+        self._growing = self.window < self._largest or self._sizeof is not None
+        return True
+
+    def _bytes(self) -> float:
+        return self._held_bytes + (self.in_flight - self.held_back) * self._item_bytes
+
+    def arrived(self, items: list[Item], now: float) -> None:
+        if self._deadline_at == math.inf and self.options.deadline is not None:
+            self._deadline_at = now + self.options.deadline
+            self.wake_at = min(self.wake_at, self._deadline_at)
+        self.in_flight += len(items)
+        if self._sizeof is not None and items:
+            self._item_bytes = self._sizeof(items[-1])
+        if self._line is not None:
+            self._line.extend(items)
+        elif self._by_key:
+            for item in items:
+                item.lane.line.append(item)
+        if self.expired:
+            for item in items:
+                self._fail(item, item.error or self._deadline_exceeded())
+            return
+        bad = [item for item in items if item.error is not None]
+        self.admission.admit([item for item in items if item.error is None] if bad else items)
+        for item in bad:
+            self._fail(item, item.error)
+
+    def input_ended(self, error: BaseException | None = None) -> None:
+        self.ended = True
+        self.input_error = error
+
+    # ------------------------------------------------------------------------------------------------ calls
+    @property
+    def _open(self) -> bool:
+        """Whether calls may still start. If not, slots mean nothing, and the queue may have been shut down."""
+        return not self.expired and not self.halted
+
+    def started(self, item: Item, now: float) -> None:
+        if self.admission.reports_starts and self._open:
+            self.admission.started(item)
+        if self.expired:
+            self.overdue.append((item, self._deadline_exceeded()))
+        elif self.options.timeout is not None or self.options.deadline is not None:
+            due = self._running[item] = now + (math.inf if self.options.timeout is None else self.options.timeout)
+            self.wake_at = min(self.wake_at, due)
+
+    def succeeded(self, item: Item) -> None:
+        if self._running:
+            self._running.pop(item, None)
+        if self._open:
+            self.admission.finished(item)
+        self._complete(item)
+
+    def judge(self, item: Item, error: BaseException, chance: float) -> Verdict:
+        """What follows from an exception of the item's call. `chance` in [0, 1) spreads the waits. Runs `retry_on` and `backoff`, which may be the
+        user's: the owner calls this without its lock, and sets `halted` at once if the map fails by it."""
+        try:
+            return self._judge(item, error, chance)
+        except BaseException as wrong:
+            wrong.__cause__ = error
+            return Verdict(Kind.FAIL, error=wrong)
+
+    def _judge(self, item: Item, error: BaseException, chance: float) -> Verdict:
+        options, attempt = self.options, item.attempts
+        if isinstance(error, RetryLater):
+            after = _seconds("RetryLater.after", error.after)
+            if (item.deferred or 0.0) + after > options.defer_timeout:
+                return Verdict(Kind.FAIL, error=error)
+            return Verdict(Kind.DEFER, after)
+        if attempt > options.retries or isinstance(error, options.never_retry) or not options.retries_on(error):
+            return Verdict(Kind.FAIL, error=error)
+        if callable(options.backoff):
+            return Verdict(Kind.RETRY, _seconds(f"backoff: for attempt {attempt}", options.backoff(attempt, error)))
+        wait = min(float(options.backoff) * 2.0 ** min(attempt - 1, 1_000), options.max_backoff)
+        return Verdict(Kind.RETRY, wait * (0.5 + chance / 2))
+
+    def give_up(self, item: Item, error: BaseException, chance: float) -> Verdict:
+        """The verdict for a call that was overdue: a timeout may be tried again, the deadline is final."""
+        return Verdict(Kind.FAIL, error=error) if isinstance(error, DeadlineExceeded) else self.judge(item, error, chance)
+
+    def failed(self, item: Item, verdict: Verdict, now: float) -> None:
+        self._running.pop(item, None)
+        if verdict.kind is Kind.FAIL or self.expired:
+            if self._open:
+                self.admission.finished(item)
+            self._fail(item, verdict.error if verdict.kind is Kind.FAIL else self._deadline_exceeded())
+            return
+        due = now + verdict.seconds
+        if verdict.kind is Kind.DEFER:
+            item.attempts -= 1
+            item.deferred = (item.deferred or 0.0) + verdict.seconds
+            self.deferred += 1
+            if due > item.lane.paused_until:
+                self.admission.pause(item.lane, due)
+                heappush(self._timers, (due, next(self._numbers), item.lane))
+        else:
+            self.retried += 1
+        self.resting += 1
+        heappush(self._timers, (due, next(self._numbers), item))
+        self.wake_at = min(self.wake_at, due)
+
+    def fail(self, error: BaseException) -> None:
+        if self.error is None:
+            self.error = error
+        self.halted = True
+
+    # ------------------------------------------------------------------------------------------------ time
+    def tick(self, now: float) -> None:
+        if self._deadline_at <= now and not self.expired:
+            self._expire()
+        due = []
+        while self._timers and self._timers[0][0] <= now:
+            due.append(heappop(self._timers)[2])
+        for each in reversed(due):  # the first that was due goes to the front last
+            if isinstance(each, Lane):
+                if each.paused_until <= now:
+                    self.admission.resume(each)
+            else:
+                self.resting -= 1
+                if not self.halted:
+                    self.admission.retry(each)
+        overdue = []
+        for item, at in self._running.items():
+            if at > now:
+                break
+            overdue.append(item)
+        for item in overdue:
+            del self._running[item]
+            self.overdue.append((item, TimeoutError(f"timeout: no result within {self.options.timeout} s")))
+        first = next(iter(self._running.values()), math.inf)
+        deadline = math.inf if self.expired else self._deadline_at
+        self.wake_at = min(first, deadline, self._timers[0][0] if self._timers else math.inf)
+
+    def _expire(self) -> None:
+        """The deadline: every item that is not running fails, every running call is to be given up."""
+        self.expired = True
+        waiting = [each for _, _, each in self._timers if isinstance(each, Item)] + self.admission.drain()
+        self._timers.clear()
+        self.resting = 0
+        for item in self._running:
+            self.overdue.append((item, self._deadline_exceeded()))
+        self._running.clear()
+        for item in waiting:
+            self._fail(item, self._deadline_exceeded())
+
+    def _deadline_exceeded(self) -> DeadlineExceeded:
+        return DeadlineExceeded(f"deadline: not done within {self.options.deadline} s")
+
+    # ------------------------------------------------------------------------------------------------ the output
+    def _fail(self, item: Item, error: Any) -> None:
+        """The item has failed for good."""
+        item.error = error
+        self.failures += 1
+        if self.options.errors == "raise":
+            if self.error is None:
+                self.failing = item
+                self.error = error
+            self.halted = True  # the item stays where it is in the order: nothing behind it is emitted
+        else:
+            self._complete(item)
+
+    def _complete(self, item: Item) -> None:
+        """No further attempt: emit what is next in order."""
+        item.done = True
+        self.finished += 1
+        if self._sizeof is not None:
+            item.size = self._sizeof(item)
+        line = self._line
+        if line is None:
+            if not self._by_key:
+                if self.failing is None:
+                    self._emit(item)
+                return
+            line = item.lane.line
+        if line[0] is not item:
+            self.held_back += 1
+            if self._sizeof is not None:
+                self._held_bytes += item.size
+            return
+        line.popleft()
+        self._emit(item)
+        while line and line[0].done:
+            self.held_back -= 1
+            if self._sizeof is not None:
+                self._held_bytes -= line[0].size
+            self._emit(line.popleft())
+
+    def _emit(self, item: Item) -> None:
+        item.lane.emitted += 1
+        if item.error is not None and self.options.errors == "drop":
+            self.dropped += 1
+            self.in_flight -= 1
+            return
+        self.output.append(item)
+        if self.buffered < self._buffer:
+            self.buffered += 1
+            self.in_flight -= 1
+
+    def took(self, number: int) -> None:
+        """The consumer popped that many items: those behind them take their places in the buffer."""
+        kept = min(number, self.buffered)
+        self.buffered -= kept
+        self.in_flight -= number - kept
+        more = min(self._buffer, len(self.output)) - self.buffered
+        if more > 0:
+            self.buffered += more
+            self.in_flight -= more
+
+
+def _needed_per_key(options: Options) -> int:
+    """A limit that cannot bind is none: without retries a key has never more slots in use than there are workers, or it is paused."""
+    return 0 if options.per_key >= options.workers and not options.retries else options.per_key
+
+
+def _seconds(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+        raise ValueError(f"{name}: {value!r} (expected: seconds, a finite number >= 0)")
+    return float(value)
