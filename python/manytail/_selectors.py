@@ -11,7 +11,7 @@
     header    := a Java identifier, case-sensitive, or any name in double quotes: "content-type"
 
 Keywords may be written in any case. A header that is missing or None is NULL. `JMSPriority` is the entry's priority unless a
-header has that name.
+header has that name. lark parses; its Transformer builds the closures bottom-up, while it parses. Importing this file needs lark.
 
 Semantics are those of JMS 2.0, section 3.8.1:
 - AND, OR and NOT are three-valued. What compares or computes with NULL is unknown; only a selector that is true selects.
@@ -26,21 +26,20 @@ Progress: evaluation takes no lock, allocates only what arithmetic allocates, an
 """
 from __future__ import annotations
 
-import functools
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Protocol
+from textwrap import indent
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from lark import Lark, Token
-    from lark.exceptions import UnexpectedInput
-
-Headers = Mapping[str, Any]
-Evaluate = Callable[[Headers], Any]  # a condition gives True, False or None; a value what `_plain` may give
+try:
+    from lark import Lark, Token, Transformer, v_args
+    from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+except ImportError as error:
+    raise ImportError("a selector that is a string needs lark: pip install 'manytail[selectors]'; a callable needs nothing") from error
 
 MAX_DEPTH = 100  # of closures that call closures: far from the interpreter's limit, wherever a get comes from
 
@@ -49,41 +48,27 @@ class Selectable(Protocol):
     """What a selector looks at of an entry."""
 
     @property
-    def headers(self) -> Headers: ...
+    def headers(self) -> Mapping[str, Any]: ...
     @property
     def priority(self) -> int: ...
+
+
+Evaluate = Callable[[Selectable], Any]  # a condition gives True, False or None; a value what `_plain` may give
 
 
 def compile_selector(text: str) -> Callable[[Selectable], bool]:
     """A function of an entry that says whether the selector `text` is true for it.
 
-    TypeError if text is not a str, ValueError with the place if it is not a selector, ImportError if lark is not installed."""
+    TypeError if text is not a str, ValueError with the place if it is not a selector."""
     if not isinstance(text, str):
         raise TypeError(f"selector: {text!r} (expected: a str)")
-    parser = _parser()
-    from lark.exceptions import UnexpectedInput
-
     try:
-        condition = _as_condition(parser.parse(text))  # type: ignore[arg-type]  # the builder makes operands, not trees
+        evaluate = _as_condition(PARSER.parse(text)).evaluate  # type: ignore[arg-type]  # the rules make operands, not trees
     except UnexpectedInput as error:
-        place, what = _syntax_error(text, error)
-    except _Refused as error:
-        place, what = error.place, error.what
+        message = _message(text, error)
     else:
-        return _selector(condition, uses_priority="JMSPriority" in condition.names)
-    raise ValueError(_message(text, place, what))
-
-
-def _selector(condition: _Operand, *, uses_priority: bool) -> Callable[[Selectable], bool]:
-    evaluate = condition.evaluate
-
-    def selects(entry: Selectable) -> bool:
-        return evaluate(entry.headers) is True
-
-    def selects_with_priority(entry: Selectable) -> bool:
-        return evaluate({"JMSPriority": entry.priority, **entry.headers}) is True
-
-    return selects_with_priority if uses_priority else selects
+        return lambda entry: evaluate(entry) is True
+    raise ValueError(message)
 
 
 # ------------------------------------------------------------------------------------------------ grammar
@@ -131,27 +116,11 @@ NAME: /(?:[^\W\d]|\$)[\w$]*/
 KEYWORDS = frozenset(["AND", "OR", "NOT", "BETWEEN", "IN", "LIKE", "ESCAPE", "IS", "NULL", "TRUE", "FALSE"])
 
 
-@functools.cache
-def _parser() -> Lark:
-    """Made with the first selector; a parse keeps all its state in itself, so that threads may share it."""
-    try:
-        from lark import Lark
-    except ImportError as error:
-        raise ImportError("a selector that is a string needs lark: pip install 'manytail[selectors]'; a callable needs nothing") from error
+def _keyword(name: Token) -> Token:
+    """For the lexer: a name that is a keyword is one."""
+    word = name.upper()
+    return name.update(type=word) if word in KEYWORDS else name
 
-    def keyword(name: Token) -> Token:
-        word = name.upper()
-        return name.update(type=word) if word in KEYWORDS else name
-
-    return Lark(GRAMMAR, parser="lalr", lexer="basic", transformer=_Rules(), lexer_callbacks={"NAME": keyword}, maybe_placeholders=True)
-
-
-class _Rules:
-    """What the parser calls for each rule with the list of its parts: the builder's method of that name, with the parts as arguments."""
-
-    def __getattr__(self, rule: str) -> Callable[[list[Any]], _Operand]:
-        build = getattr(_Builder(), rule)
-        return lambda parts: build(*parts)
 
 
 # ------------------------------------------------------------------------------------------------ operands
@@ -166,13 +135,12 @@ class _Operand:
     evaluate: Evaluate
     place: int
     depth: int = 1
-    names: frozenset[str] = frozenset()
     constant: Any = None  # of a literal
     name: str | None = None  # of a header
 
 
-class _Refused(Exception):
-    """The text parses but means nothing. Leaves this file as a ValueError."""
+class _Refused(UnexpectedInput):
+    """The text parses but means nothing."""
 
     def __init__(self, place: int, what: str) -> None:
         super().__init__(what)
@@ -195,29 +163,35 @@ KINDS = {bool: BOOLEAN, int: NUMBER, float: NUMBER, str: STRING}
 
 
 def _header(name: str) -> Evaluate:
-    def header(headers: Headers) -> Any:
-        value = headers.get(name)
+    def header(entry: Selectable) -> Any:
+        value = entry.headers.get(name)
         return value if type(value) in PLAIN else _plain(value)
 
-    return header
+    def priority(entry: Selectable) -> Any:
+        return header(entry) if name in entry.headers else entry.priority
+
+    return priority if name == "JMSPriority" else header
 
 
 def _always(value: Any) -> Evaluate:
-    return lambda headers: value
+    return lambda entry: value
 
 
 def _made(kind: str, evaluate: Evaluate, parts: Sequence[_Operand], place: int) -> _Operand:
     depth = 1 + max(part.depth for part in parts)
     if depth > MAX_DEPTH:
         raise _Refused(place, f"more than {MAX_DEPTH} levels deep")
-    return _Operand(kind, evaluate, place, depth, frozenset().union(*(part.names for part in parts)))
+    return _Operand(kind, evaluate, place, depth)
+
+
+NO_ENTRY: Any = None  # literals do not look at it
 
 
 def _folded(made: _Operand, parts: Sequence[_Operand]) -> _Operand:
     """Arithmetic on literals alone is done once."""
     if any(part.constant is None for part in parts):
         return made
-    value = made.evaluate({})
+    value = made.evaluate(NO_ENTRY)
     return _Operand(NUMBER, _always(value), made.place, constant=value)
 
 
@@ -233,18 +207,18 @@ def _expect(operand: _Operand, kind: str) -> _Operand:
     return operand
 
 
-def _expect_header(operand: _Operand, before: str) -> str:
+def _expect_header(operand: _Operand, before: str) -> None:
     if operand.name is None:
         raise _Refused(operand.place, f"{operand.kind} (expected: a header before {before})")
-    return operand.name
 
 
-class _Builder:
-    """The grammar's rules, called by the parser bottom-up with tokens and operands: no syntax tree is ever there."""
+@v_args(inline=True)
+class _Rules(Transformer[Token, _Operand]):
+    """The grammar's rules. The parser calls them bottom-up with tokens and operands: there is never a syntax tree."""
 
     def header(self, token: Token) -> _Operand:
         name = str(token) if token.type == "NAME" else token[1:-1].replace('""', '"')
-        return _Operand(ANY, _header(name), _start(token), names=frozenset([name]), name=name)
+        return _Operand(ANY, _header(name), _start(token), name=name)
 
     def string(self, token: Token) -> _Operand:
         return _literal(STRING, _unquoted(token), token)
@@ -295,12 +269,14 @@ class _Builder:
         return _made(BOOLEAN, _not(found) if inverted else found, [header], header.place)
 
     def like(self, header: _Operand, inverted: Token | None, _like: Token, pattern: Token, _esc: Token | None, escape: Token | None) -> _Operand:
-        matched = _matching(_expect_header(header, "LIKE"), _pattern(pattern, escape))
+        _expect_header(header, "LIKE")
+        matched = _matching(header.evaluate, _pattern(pattern, escape))
         return _made(BOOLEAN, _not(matched) if inverted else matched, [header], header.place)
 
     def is_null(self, header: _Operand, _is: Token, inverted: Token | None, _null: Token) -> _Operand:
-        name, wanted = _expect_header(header, "IS"), inverted is None
-        return _made(BOOLEAN, lambda headers: (headers.get(name) is None) is wanted, [header], header.place)
+        _expect_header(header, "IS")
+        value, wanted = header.evaluate, inverted is None
+        return _made(BOOLEAN, lambda entry: (value(entry) is None) is wanted, [header], header.place)
 
     # ---------------------------------------------------------------- values
     def sum(self, first: _Operand, *rest: Any) -> _Operand:
@@ -334,18 +310,18 @@ def _unquoted(token: Token) -> str:
 
 # ------------------------------------------------------------------------------------------------ conditions
 def _not(operand: Evaluate) -> Evaluate:
-    def inverse(headers: Headers) -> Any:
-        value = operand(headers)
+    def inverse(entry: Selectable) -> Any:
+        value = operand(entry)
         return None if value is None else not value
 
     return inverse
 
 
 def _all_of(operands: Sequence[Evaluate]) -> Evaluate:
-    def both(headers: Headers) -> Any:
+    def both(entry: Selectable) -> Any:
         result: bool | None = True
         for operand in operands:
-            value = operand(headers)
+            value = operand(entry)
             if value is False:
                 return False
             if value is None:
@@ -356,10 +332,10 @@ def _all_of(operands: Sequence[Evaluate]) -> Evaluate:
 
 
 def _any_of(operands: Sequence[Evaluate]) -> Evaluate:
-    def either(headers: Headers) -> Any:
+    def either(entry: Selectable) -> Any:
         result: bool | None = False
         for operand in operands:
-            value = operand(headers)
+            value = operand(entry)
             if value is True:
                 return True
             if value is None:
@@ -378,14 +354,14 @@ def _compared(sign: str, left: _Operand, right: _Operand) -> Evaluate:
     compare, comparable = COMPARISONS[sign], (NUMBER, STRING, BOOLEAN) if sign in ("=", "<>") else (NUMBER,)
     left_value, right_value = left.evaluate, right.evaluate
 
-    def comparison(headers: Headers) -> Any:
-        a, b = left_value(headers), right_value(headers)
+    def comparison(entry: Selectable) -> Any:
+        a, b = left_value(entry), right_value(entry)
         if a is None or b is None:
             return None
         kind = KINDS.get(type(a))
         return kind in comparable and kind is KINDS.get(type(b)) and compare(a, b)
 
-    if left.name is not None and right.constant is not None:
+    if left.name not in (None, "JMSPriority") and right.constant is not None:
         return _compared_with(left.name, compare, right.constant, comparison)
     return comparison
 
@@ -394,10 +370,10 @@ def _compared_with(name: str, compare: Callable[[Any, Any], bool], constant: Any
     """Most selectors compare a header with a literal, and most headers are what they are meant to be."""
     usual, also = (int, float) if KINDS[type(constant)] is NUMBER else (type(constant), type(constant))
 
-    def comparison(headers: Headers) -> Any:
-        value = headers.get(name)
+    def comparison(entry: Selectable) -> Any:
+        value = entry.headers.get(name)
         kind = type(value)
-        return compare(value, constant) if kind is usual or kind is also else otherwise(headers)
+        return compare(value, constant) if kind is usual or kind is also else otherwise(entry)
 
     return comparison
 
@@ -406,8 +382,8 @@ def _among(header: Evaluate, constants: Sequence[Any]) -> Evaluate:
     """Equal numbers hash alike, exact or not; the kind beside them keeps TRUE apart from 1."""
     wanted = frozenset((KINDS[type(constant)], constant) for constant in constants)
 
-    def among(headers: Headers) -> Any:
-        value = header(headers)
+    def among(entry: Selectable) -> Any:
+        value = header(entry)
         if value is None:
             return None
         kind = KINDS.get(type(value))
@@ -416,9 +392,9 @@ def _among(header: Evaluate, constants: Sequence[Any]) -> Evaluate:
     return among
 
 
-def _matching(name: str, matches: Callable[[str], Any]) -> Evaluate:
-    def like(headers: Headers) -> Any:
-        value = headers.get(name)
+def _matching(header: Evaluate, matches: Callable[[str], Any]) -> Evaluate:
+    def like(entry: Selectable) -> Any:
+        value = header(entry)
         if isinstance(value, str):
             return matches(value) is not None
         return None if value is None else False
@@ -478,10 +454,10 @@ ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {"+": operator.add, "-": oper
 def _computed(first: Evaluate, steps: Sequence[tuple[Callable[[Any, Any], Any], Evaluate]]) -> Evaluate:
     """From left to right, as + and - or * and / are read."""
 
-    def value(headers: Headers) -> Any:
-        result = first(headers)
+    def value(entry: Selectable) -> Any:
+        result = first(entry)
         for operation, operand in steps:
-            other = operand(headers)
+            other = operand(entry)
             if KINDS.get(type(result)) is not NUMBER or KINDS.get(type(other)) is not NUMBER:
                 return None
             result = operation(result, other)
@@ -491,21 +467,6 @@ def _computed(first: Evaluate, steps: Sequence[tuple[Callable[[Any, Any], Any], 
 
 
 # ------------------------------------------------------------------------------------------------ errors
-def _syntax_error(text: str, error: UnexpectedInput) -> tuple[int, str]:
-    from lark.exceptions import UnexpectedCharacters, UnexpectedToken
-
-    if isinstance(error, UnexpectedCharacters):
-        place = error.pos_in_stream or 0
-        unended = {"'": "a string without its closing '", '"': 'a name without its closing "'}
-        return place, unended.get(text[place], f"{text[place]!r} has no meaning in a selector")
-    if not isinstance(error, UnexpectedToken):
-        return len(text), "the end"
-    if error.token.type == "$END":
-        what = "the end" if text.strip() else "nothing at all"
-        return len(text), f"{what} (expected: {_expectations(error.expected)})"
-    return _start(error.token), f"{str(error.token)!r} (expected: {_expectations(error.expected)})"
-
-
 VALUES = frozenset(["FLOAT", "INTEGER", "STRING", "NAME", "QUOTED_NAME", "TRUE", "FALSE", "SIGN", "LPAR", "NOT"])
 SPELLINGS = {
     "EQUAL": "= <>", "ORDER": "< <= > >=", "SIGN": "+ -", "SCALE": "* /", "LPAR": "(", "RPAR": ")", "COMMA": ",", "$END": "the end",
@@ -522,10 +483,29 @@ def _expectations(expected: Any) -> str:
     return ", ".join(words + sorted({SPELLINGS.get(name, name) for name in names}))
 
 
-def _message(text: str, place: int, what: str) -> str:
+def _explained(text: str, error: UnexpectedInput) -> tuple[int, str]:
+    """Where and what is wrong."""
+    if isinstance(error, _Refused):
+        return error.place, error.what
+    place = error.pos_in_stream or 0
+    if isinstance(error, UnexpectedCharacters):
+        unended = {"'": "a string without its closing '", '"': 'a name without its closing "'}
+        return place, unended.get(text[place], f"{text[place]!r} has no meaning in a selector")
+    assert isinstance(error, UnexpectedToken)
+    expected = f"(expected: {_expectations(error.expected)})"
+    if error.token.type == "$END":
+        return len(text), f"{'the end' if text.strip() else 'nothing at all'} {expected}"
+    return place, f"{str(error.token)!r} {expected}"
+
+
+def _message(text: str, error: UnexpectedInput) -> str:
     """The error and, below it, the line with a caret under the place."""
-    before = text[:place]
-    line, column = before.count("\n") + 1, place - (before.rfind("\n") + 1)
-    start = max(0, column - 60)
-    snippet = text.split("\n")[line - 1][start : column + 20].replace("\t", " ")
-    return f"selector, line {line}, column {column + 1}: {what}\n  {snippet}\n  {' ' * (column - start)}^"
+    place, what = _explained(text, error)
+    error.pos_in_stream = place  # type: ignore[assignment]  # lark declares None, and sets ints
+    line, column = text.count("\n", 0, place) + 1, place - text.rfind("\n", 0, place)
+    context = indent(error.get_context(text, span=20).removesuffix("\n"), "  ", lambda line: True)
+    return f"selector, line {line}, column {column}: {what}\n{context}"
+
+
+# Threads share it: a parse keeps its state to itself.
+PARSER = Lark(GRAMMAR, parser="lalr", lexer="basic", transformer=_Rules(), lexer_callbacks={"NAME": _keyword}, maybe_placeholders=True)

@@ -118,6 +118,25 @@ def test_jms_priority_is_that_of_the_entry_unless_a_header_has_the_name():
     assert verdict("JMSPriority > 5 OR colour = 'red'", {"colour": "red"}) is True
 
 
+def test_a_selector_with_jms_priority_copies_no_headers():
+    """They were copied for each entry."""
+    class Uncopied(dict):
+        def keys(self):
+            raise AssertionError("headers are copied")
+
+        __iter__ = items = values = copy = __or__ = __ror__ = keys
+
+    headers = Uncopied({f"h{n}": n for n in range(100)})
+    with pytest.raises(AssertionError):
+        dict(**headers)
+    assert verdict("JMSPriority = 7 AND h3 = 3", headers, priority=7) is True
+    for text in ("JMSPriority IN (7)", "JMSPriority BETWEEN 6 AND 8", "JMSPriority + 1 = 8", "JMSPriority IS NOT NULL", "JMSPriority >= 7"):
+        assert verdict(text, headers, priority=7) is True
+    headers["JMSPriority"] = None
+    assert verdict("JMSPriority = 7", headers, priority=7) is UNKNOWN
+    assert verdict("JMSPriority IS NULL", headers, priority=7) is True
+
+
 class Size(enum.IntEnum):
     LARGE = 3
 
@@ -219,18 +238,22 @@ def test_without_lark_the_error_says_what_to_install():
     script = """
 import sys
 sys.modules["lark"] = None
-from manytail._selectors import compile_selector
-try:
-    compile_selector("a = 1")
-except ImportError as error:
-    print(error)
+from manytail import EntryQueue
+queue = EntryQueue()
+for attempt in range(2):
+    try:
+        queue.subscribe(selector="a = 1")
+    except ImportError as error:
+        print(error)
+queue.subscribe(selector=lambda entry: True).close()
 """
     ran = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True, timeout=120, check=True)
-    assert "pip install 'manytail[selectors]'" in ran.stdout
+    assert ran.stdout.count("pip install 'manytail[selectors]'") == 2
 
 
-def test_importing_the_module_does_not_import_lark():
-    script = "import sys, manytail, manytail._selectors\nassert not any(name.split('.')[0] == 'lark' for name in sys.modules)"
+def test_only_a_selector_that_is_a_string_imports_lark():
+    script = "import sys, manytail\nmanytail.EntryQueue().subscribe(selector=callable).close()\n"
+    script += "assert not any(name.split('.')[0] == 'lark' for name in sys.modules)"
     subprocess.run([sys.executable, "-c", script], env=environment(), timeout=120, check=True)
 
 
