@@ -6,6 +6,7 @@ The map of the package
     EntryQueue, Subscription        strict order kept through acquire, release and redelivery; Consumer: over several of them
     PriorityEntryQueue, SortedEntryQueue, LastValueQueue    the same in other orders
     PubSubQueue, Subscriber         every message once to every subscriber, each at its own pace
+    concurrent_map, aconcurrent_map call a slow function on every item, many calls at once, in order, within limits
     manytail.executor               KeyedExecutor: concurrent.futures with lanes for keys, fair, ordered, bounded, pausable
     manytail.broker                 RabbitMQ's exchanges, queues and channels in this process, by pika's names
     manytail.spark                  map_concurrent and concurrent_udf; the only part that needs pyspark
@@ -15,7 +16,9 @@ The map of the package
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from manytail import (
     _interpreter,  # noqa: F401 - refuses subinterpreters, so it comes first
@@ -38,15 +41,21 @@ from manytail._pubsub import PubSubQueue, PubSubStats, Subscriber
 from manytail._version import __version__
 from manytail.errors import ClosedError, Empty, ExclusiveError, Full, Lagged, ManytailError, ShutDown
 
+if TYPE_CHECKING:
+    from manytail.mapping import DeadlineExceeded, Delivery, Failure, Progress, RetryLater, aconcurrent_map, concurrent_map
+
 __all__ = [
     "ClosedError",
     "Consumer",
     "DeadReason",
+    "DeadlineExceeded",
+    "Delivery",
     "Empty",
     "Entry",
     "EntryQueue",
     "EntryState",
     "ExclusiveError",
+    "Failure",
     "Full",
     "IndexMultiQueue",
     "Lagged",
@@ -55,17 +64,33 @@ __all__ = [
     "MultiQueue",
     "MultiQueueStats",
     "PriorityEntryQueue",
+    "Progress",
     "PubSubQueue",
     "PubSubStats",
     "QueueStats",
+    "RetryLater",
     "ShutDown",
     "SortedEntryQueue",
     "SubQueue",
     "Subscriber",
     "Subscription",
     "__version__",
+    "aconcurrent_map",
+    "concurrent_map",
     "get_include",
 ]
+
+# Names of manytail.mapping, which imports asyncio: it is loaded when one of them is first asked for.
+_LAZY = frozenset({"DeadlineExceeded", "Delivery", "Failure", "Progress", "RetryLater", "aconcurrent_map", "concurrent_map"})
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module("manytail.mapping"), name)
+    globals()[name] = value
+    return value
+
 
 # `cimport manytail` resolves C functions in the package itself.
 __pyx_capi__ = _multiqueue.__pyx_capi__

@@ -4,6 +4,7 @@
 `manytail` exports every name here too.
 """
 
+from ._map import aconcurrent_map, concurrent_map
 from ._types import DeadlineExceeded, Delivery, Failure, Progress, RetryLater
 
-__all__ = ["DeadlineExceeded", "Delivery", "Failure", "Progress", "RetryLater"]
+__all__ = ["DeadlineExceeded", "Delivery", "Failure", "Progress", "RetryLater", "aconcurrent_map", "concurrent_map"]

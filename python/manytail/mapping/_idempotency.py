@@ -1,0 +1,67 @@
+"""Idempotency keys: a digest that is equal for values equal in type and value, in every process, partitioning, job and release.
+
+Every value starts with its kind and says how long it is, so that no two values read alike. The order of a dict's entries does not count, -0.0 is
+0.0, one NaN is another, and 1 is not True. The encoding is fixed: a change would make every job that is run again pay again.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import struct
+from dataclasses import fields, is_dataclass
+from decimal import Decimal
+from hashlib import blake2b
+from typing import Any
+from uuid import UUID
+
+_TEXTS = (datetime.date, datetime.time, datetime.timedelta, Decimal, UUID)  # told by their kind and their text
+
+
+def idempotency_key(value: Any) -> str:
+    """32 hex digits. TypeError: a type that has no stable encoding."""
+    return blake2b(encode(value), digest_size=16).hexdigest()
+
+
+def encode(value: Any) -> bytes:
+    if value is None:
+        return b"0"
+    kind = type(value)
+    if kind is str:
+        return _sized(b"s", value.encode("utf-8", "surrogatepass"))
+    if kind is bool:
+        return b"t" if value else b"f"
+    if kind is int:
+        return _sized(b"i", b"%d" % value)
+    if kind is float:
+        return b"d" + (b"nan" if math.isnan(value) else struct.pack(">d", value + 0.0))
+    if kind is bytes:
+        return _sized(b"b", value)
+    return _encode_composed(value, kind)
+
+
+def _encode_composed(value: Any, kind: type) -> bytes:
+    if kind is dict:
+        return _sized(b"m", b"".join(sorted(encode(key) + encode(item) for key, item in value.items())))
+    if kind is list or kind is tuple:
+        return _sized(b"l" if kind is list else b"u", b"".join(map(encode, value)))
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return _record(kind, zip(value._fields, value, strict=True))
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        return _sized(b"z", value.astimezone(datetime.UTC).isoformat().encode())
+    if kind in _TEXTS or kind is datetime.datetime:
+        return _sized(b"x", f"{kind.__name__}:{value}".encode())
+    if is_dataclass(value) and not isinstance(value, type):
+        return _record(kind, ((field.name, getattr(value, field.name)) for field in fields(value)))
+    raise TypeError(
+        f"idempotency_key: {value!r} of type {kind.__qualname__} (expected: None, bool, int, float, str, bytes, dates, times, Decimal, UUID, and "
+        "tuples, lists, dicts, NamedTuples and dataclasses of them)"
+    )
+
+
+def _record(kind: type, values: Any) -> bytes:
+    return _sized(b"r", encode(kind.__qualname__) + b"".join(encode(name) + encode(item) for name, item in values))
+
+
+def _sized(kind: bytes, data: bytes) -> bytes:
+    return b"%s%d:%s" % (kind, len(data), data)

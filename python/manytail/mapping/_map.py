@@ -1,0 +1,388 @@
+"""`concurrent_map` and `aconcurrent_map`: options in, items into a scheduler, results out."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping, Sized
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from . import _options
+from ._idempotency import idempotency_key
+from ._options import Options, RetryOn
+from ._progress import INTERVAL, Meter, Ticker, shower
+from ._runner import Runner, ThreadRunner
+from ._scheduler import Item, Scheduler
+from ._types import Delivery, Failure, Progress
+from ._workers import LoopWorkers, refuse_awaitable
+
+
+def concurrent_map(
+    fn: Callable[..., Any],
+    items: Iterable[Any],
+    *,
+    workers: int = 16,
+    max_in_flight: int = 0,
+    order: Literal["input", "key", "completion"] = "input",
+    key: Callable[[Any], Hashable] | None = None,
+    per_key: int = 0,
+    weights: Mapping[Any, int] | None = None,
+    priority: Callable[[Any], int | None] | None = None,
+    timeout: float | None = None,
+    deadline: float | None = None,
+    retries: int = 0,
+    backoff: float | Callable[[int, BaseException], float] = 0.1,
+    max_backoff: float = 60.0,
+    retry_on: RetryOn = Exception,
+    defer_timeout: float = 600.0,
+    errors: Literal["raise", "return", "drop"] = "raise",
+    setup: Callable[[], Any] | None = None,
+    progress: bool | Callable[[Progress], None] = False,
+) -> Iterator[Any]:
+    """Call `fn(item)` on every item, many calls at once; an iterator over the results.
+
+    A plain fn runs in `workers` threads, an `async def` in a loop of its own with `workers` coroutines open. Lazy: an item is taken from `items`
+    only while the window has room, in a thread of its own, so that a slow input holds back no finished result. An exception of `items` is raised
+    after the results of all items before it. close() on the iterator: no further call starts, coroutines are cancelled, running calls joined; the
+    garbage collector does the same and waits for nothing.
+
+    workers: calls at once. max_in_flight: items taken and not handed on; 0: starts at 4 x workers and doubles whenever a worker has nothing to
+    run only because other items wait for an earlier one or for their key, up to 10,000 (or 4 x workers); a slow consumer never makes it grow.
+    order: "input"; "key": items of one key in input order, keys overtake one another; "completion": as calls finish.
+    key, per_key, weights, priority: at most per_key calls of a key at once; keys are served round robin, by weight; a lower priority comes before
+    that (None is last). They change when calls start, never the promised order, and reach as far as the window.
+    retries, backoff, max_backoff, retry_on: up to `retries` further calls after an exception that retry_on names (classes, or a predicate), after
+    min(backoff * 2**(k-1), max_backoff) seconds x a random factor in [0.5, 1], or backoff(k, error) seconds. An item that waits holds no worker,
+    and goes before new items of its key and priority. RetryLater defers an item without using up a retry, for `defer_timeout` s in all.
+    timeout: seconds per attempt, then TimeoutError: a coroutine is cancelled; a plain call is abandoned and its late result dropped; more than
+    `workers` abandoned calls alive fail the map. deadline: seconds from the first item for all of it: then every item that is not done fails with
+    DeadlineExceeded, and the input is read to its end without calls.
+    errors: "raise": when an item has failed for good no call starts any more; the results before it are yielded, then fn's exception is raised
+    with a note naming key and attempts. "return": a Failure stands in the result's place. "drop": nothing does.
+    setup: once per worker thread before its first call, for an async fn once in the loop; its context manager is entered; fn gets `resource=`.
+    fn gets `delivery=` (a Delivery) if it has a parameter of that name.
+    progress: True draws a line, a callable gets a Progress at most 5 times a second and once at the end.
+
+    ValueError, TypeError: a bad option, or options that do not fit together, before an item is taken. Blocking.
+
+    >>> list(concurrent_map(str.upper, ["a", "b"], workers=2))
+    ['A', 'B']
+    """
+    if not isinstance(items, Iterable):
+        raise _options.bad_type("items", items, "an iterable")
+    return Results(_plan(fn, locals()), iter(items), len(items) if isinstance(items, Sized) else None)
+
+
+def aconcurrent_map(
+    fn: Callable[..., Any],
+    items: Iterable[Any] | AsyncIterable[Any],
+    *,
+    workers: int = 16,
+    max_in_flight: int = 0,
+    order: Literal["input", "key", "completion"] = "input",
+    key: Callable[[Any], Hashable] | None = None,
+    per_key: int = 0,
+    weights: Mapping[Any, int] | None = None,
+    priority: Callable[[Any], int | None] | None = None,
+    timeout: float | None = None,
+    deadline: float | None = None,
+    retries: int = 0,
+    backoff: float | Callable[[int, BaseException], float] = 0.1,
+    max_backoff: float = 60.0,
+    retry_on: RetryOn = Exception,
+    defer_timeout: float = 600.0,
+    errors: Literal["raise", "return", "drop"] = "raise",
+    setup: Callable[[], Any] | None = None,
+    progress: bool | Callable[[Progress], None] = False,
+) -> AsyncGenerator[Any, None]:
+    """`concurrent_map` for asyncio: fn is `async def`, and everything runs in the caller's loop, without a thread.
+
+    A plain iterable is pulled in the loop and must not block. The caller's own cancellation is never an item's failure. Use it in
+    `async with contextlib.aclosing(aconcurrent_map(...)) as results: async for result in results: ...`. Options and errors are concurrent_map's.
+    """
+    if not isinstance(items, (Iterable, AsyncIterable)):
+        raise _options.bad_type("items", items, "an iterable or async iterable")
+    if not _options.is_async(fn):
+        raise _options.bad_type("fn", fn, "an `async def` function; concurrent_map takes plain ones")
+    return _run_in_loop(_plan(fn, locals()), items, len(items) if isinstance(items, Sized) else None)
+
+
+# ---------------------------------------------------------------------------------------------------- what both share
+@dataclass(frozen=True)
+class Plan:
+    """A map before it runs: checked options, and how items and calls are made."""
+
+    fn: Callable[..., Any]
+    options: Options
+    key: Callable[[Any], Hashable] | None
+    priority: Callable[[Any], Any] | None
+    weights: dict[Any, int] | None
+    wants_delivery: bool
+    progress: Any
+
+    def scheduler(self) -> Scheduler:
+        weights = self.weights
+        return Scheduler(self.options, weight_of=None if weights is None else lambda item: weights.get(item.key, 1))
+
+    def item(self, scheduler: Scheduler, value: Any) -> Item:
+        """The item of a value; what `key` and `priority` raise fails the item, without a call."""
+        item = Item(value)
+        try:
+            if self.key is not None:
+                item.key = self.key(value)
+            if self.priority is not None:
+                item.priority = _priority(self.priority(value))
+            scheduler.admission.assign((item,))
+        except BaseException as error:
+            item.error = error
+            scheduler.admission.assign_alone(item)
+        return item
+
+    def call_with(self, resource: dict[str, Any]) -> Callable[[Item], Any]:
+        """What a worker calls with each item."""
+        fn, delivers = self.fn, self.wants_delivery
+        if self.options.is_async:
+            if not delivers:
+                return lambda item: fn(item.value, **resource)
+
+            async def deliver(item: Item) -> Any:
+                return await fn(item.value, delivery=_delivery(item), **resource)
+
+            return deliver
+        if not resource and not delivers:
+            return lambda item: refuse_awaitable(fn(item.value))
+        if not delivers:
+            return lambda item: refuse_awaitable(fn(item.value, **resource))
+        return lambda item: refuse_awaitable(fn(item.value, delivery=_delivery(item), **resource))
+
+    def result(self, item: Item) -> Any:
+        """What the consumer gets."""
+        if item.error is None:
+            return item.result
+        return Failure(item.value, item.error, item.attempts, item.key)
+
+
+def _plan(fn: Callable[..., Any], given: dict[str, Any]) -> Plan:
+    key, priority, weights, progress = given["key"], given["priority"], _options.check_weights(given["weights"]), given["progress"]
+    options = _options.check(fn, {**given, "keyed": key is not None, "prioritised": priority is not None})
+    for option, function in (("key", key), ("priority", priority), ("progress", None if isinstance(progress, bool) else progress)):
+        if function is not None and not (callable(function) and _options.accepts(function, 1)):
+            raise _options.bad_type(option, function, "a callable that takes one argument")
+    return Plan(fn, options, key, priority, weights, "delivery" in _options.unfilled(fn, 1), progress)
+
+
+def _priority(value: Any) -> float:
+    if value is None:
+        return math.inf
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _options.bad_type("priority", value, "an int or None")
+    return value
+
+
+def _delivery(item: Item) -> Delivery:
+    return Delivery(item.attempts, 0, item.key, idempotency_key(item.value))
+
+
+def final_error(runner: Runner) -> BaseException | None:
+    """What the map raises after its last result."""
+    scheduler = runner.scheduler
+    error = scheduler.error or (scheduler.input_error if scheduler.over else None)
+    if error is None:
+        return None
+    if isinstance(error, (StopIteration, StopAsyncIteration)):  # would read as the end of the results
+        wrapped = RuntimeError(f"{type(error).__qualname__}: {error}")
+        wrapped.__cause__ = error
+        error = wrapped
+    if scheduler.failing is not None and scheduler.error is scheduler.failing.error:
+        add_note(error, "item", scheduler.failing.key, scheduler.failing.attempts)
+    return error
+
+
+def add_note(error: BaseException, what: str, key: Any, attempts: int) -> None:
+    error.add_note(f"manytail: the {what} with key {key!r} failed after {attempts} attempt{'' if attempts == 1 else 's'}")
+
+
+# ---------------------------------------------------------------------------------------------------- in threads
+class Results(Iterator[Any]):
+    """What `concurrent_map` returns. No thread of the map refers to it, so the collector may end the map."""
+
+    def __init__(self, plan: Plan, items: Iterator[Any], total: int | None) -> None:
+        self._plan = plan
+        self._items: Iterator[Any] | None = items
+        self._total = total
+        self._over = False
+        self._ticker: Ticker | None = None
+        scheduler = plan.scheduler()
+        self._output = scheduler.output
+        self._scheduler = scheduler
+        self._runner = ThreadRunner(scheduler, plan.call_with)
+
+    def __iter__(self) -> Results:
+        return self
+
+    def __next__(self) -> Any:
+        while True:
+            try:
+                item = self._output.popleft()
+            except IndexError:
+                self._wait()
+                continue
+            self._runner.report(self._scheduler.took, 1)
+            return self._plan.result(item)
+
+    def _wait(self) -> None:
+        """Until there is an output; raises at the end."""
+        if self._over:
+            raise StopIteration
+        runner = self._runner
+        try:
+            if self._items is not None:
+                self._start()
+            runner.wait()
+            if not runner.stopping and not self._scheduler.over:
+                return
+            runner.close()
+        except BaseException:  # Ctrl-C: no call starts any more, and nothing is waited for
+            self._over = True
+            runner.stop(cancel=True)
+            raise
+        if not self._output:
+            self._end()
+            error = final_error(runner)
+            if error is not None:
+                raise error
+            raise StopIteration
+
+    def _start(self) -> None:
+        plan, scheduler, items, self._items = self._plan, self._scheduler, self._items, None
+        assert items is not None
+        show = shower(plan.progress, self._total)
+        if show is not None:
+            self._ticker = Ticker(Meter(scheduler, show))
+        self._runner.start(_read(plan, scheduler, items))
+
+    def _end(self) -> None:
+        self._over = True
+        if self._ticker is not None:
+            self._ticker.stop()
+
+    def close(self) -> None:
+        """No further call starts, coroutines are cancelled, running calls are waited for. The results that were not taken are dropped."""
+        self._items = None
+        self._runner.close(cancel=True)
+        self._output.clear()
+        self._end()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_runner") and not self._over:
+            self._runner.stop(cancel=True)
+            if self._ticker is not None:
+                self._ticker.stop(wait=False)
+
+
+def _read(plan: Plan, scheduler: Scheduler, items: Iterator[Any]) -> Iterator[list[Item]]:
+    for value in items:
+        yield [plan.item(scheduler, value)]
+
+
+# ---------------------------------------------------------------------------------------------------- in the caller's loop
+class LoopRunner(Runner):
+    """The runner whose reader, timer and workers live in the running loop."""
+
+    def __init__(self, scheduler: Scheduler, *arguments: Any) -> None:
+        super().__init__(scheduler, *arguments)
+        self.loop = asyncio.get_running_loop()
+        self.now = self.loop.time  # type: ignore[method-assign]
+        self.look = asyncio.Event()
+        self.read_next = asyncio.Event()
+        self.workers = self.coroutines = LoopWorkers(self)
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set_timer(self, at: float) -> None:
+        if self._timer is not None:
+            if self._timer.when() <= at:
+                return
+            self._timer.cancel()
+        self._timer = self.loop.call_at(max(at, self.now()), self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        with self.state():
+            self.give_up_overdue()
+
+    async def read(self, items: AsyncIterator[list[Item]]) -> None:
+        """The reader."""
+        got: list[Item] | None = []
+        error = None
+        while got is not None:
+            await self.read_next.wait()  # type: ignore[attr-defined]
+            if self.stopping:
+                return
+            try:
+                got = await anext(items, None)
+            except asyncio.CancelledError:
+                raise
+            except BaseException as raised:
+                got, error = None, raised
+            with self.state():
+                if self.stopping:
+                    return
+                self.items_read(got, error)
+
+    async def close(self, reader: asyncio.Task[None]) -> None:
+        self.stop(cancel=True)
+        reader.cancel()
+        await asyncio.wait([reader])
+        await self.coroutines.ended()
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+async def _run_in_loop(plan: Plan, items: Iterable[Any] | AsyncIterable[Any], total: int | None) -> AsyncGenerator[Any, None]:
+    scheduler = plan.scheduler()
+    runner = LoopRunner(scheduler, plan.call_with)
+    output = scheduler.output
+    reader = asyncio.create_task(runner.read(_read_async(plan, scheduler, items)))
+    show = shower(plan.progress, total)
+    meter = None if show is None else Meter(scheduler, show)
+    ticker = None if meter is None else asyncio.create_task(_tick(meter))
+    try:
+        with runner.state():
+            runner.go_on()
+        while not scheduler.over and not runner.stopping:
+            runner.look.clear()
+            if not output:
+                await runner.look.wait()  # type: ignore[attr-defined]
+            while output:
+                item = output.popleft()
+                runner.report(scheduler.took, 1)
+                yield plan.result(item)
+        if runner.stopping:
+            await runner.coroutines.ended()  # results before the failed item may still come
+        while output:
+            yield plan.result(output.popleft())
+        error = final_error(runner)
+        if error is not None:
+            raise error
+    finally:
+        await runner.close(reader)
+        if ticker is not None and meter is not None:
+            ticker.cancel()
+            meter.look()
+
+
+async def _tick(meter: Meter) -> None:
+    while True:
+        await asyncio.sleep(INTERVAL)
+        meter.look()
+
+
+async def _read_async(plan: Plan, scheduler: Scheduler, items: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[list[Item]]:
+    if isinstance(items, AsyncIterable):
+        async for value in items:
+            yield [plan.item(scheduler, value)]
+    else:
+        for value in items:
+            yield [plan.item(scheduler, value)]
+            await asyncio.sleep(0)  # the loop's turn: a long input must not hold up its calls

@@ -1,0 +1,341 @@
+"""The runner: reports events to a scheduler and does what it decides. Here is what all runners share, and the one that lives in threads.
+
+Threads. The consumer's thread takes finished items. A reader thread pulls the input, because a pull may take for ever and finished items must not
+wait for it. Workers (`_workers`) make the calls. A timer thread calls `tick`, and gives up on overdue calls. All are made here and joined by
+`close`, except abandoned calls and a reader whose input blocks.
+
+One lock makes the scheduler single-threaded, and a worker never waits for it. Whoever has something to report appends it to `_events` and *tries*
+the lock: if it gets it, it handles everything that is there, and looks again after it has let go; if not, the holder will do the same. So an event
+is handled by somebody at once, and sixteen workers with a fast function do not queue up behind one another, each holding a lock while it waits for
+the interpreter. No user code runs under the lock.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from ._scheduler import Item, Kind, Scheduler, Verdict
+
+JOIN_TIMEOUT = 1.0  # seconds that a thread gets at the end that cannot be waited for
+
+
+class Signal(Protocol):
+    """What `threading.Event` and `asyncio.Event` have in common."""
+
+    def set(self) -> None: ...
+    def clear(self) -> None: ...
+
+
+class Workers(Protocol):
+    """Who runs the calls. All but `join` is called under the runner's lock."""
+
+    def items_came(self, items: int) -> None: ...
+    def abandon(self, item: Item, error: BaseException) -> bool:
+        """Give up on a running call: True if it reports nothing any more, False if its end is or will be reported."""
+        ...
+
+    def stop(self, cancel: bool) -> None: ...
+    def join(self) -> None: ...
+
+
+class Runner:
+    """What all runners share: events in, effects out. `call_with(resource)` makes what a worker calls with each item."""
+
+    look: Signal  # for the consumer: it may go on
+    read_next: Signal  # for the reader: there is room
+    workers: Workers
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        call_with: Callable[[dict[str, Any]], Callable[[Item], Any]],
+        keep_error: Callable[[BaseException, int], Any] | None = None,
+        *,
+        input_error_first: bool = False,
+    ) -> None:
+        """keep_error: what is kept of the error of an item that failed for good, and its attempts. input_error_first: an exception of the input fails
+        the map at once, not after the results of the items before it."""
+        self.scheduler = scheduler
+        self.options = scheduler.options
+        self.call_with = call_with
+        self.stopping = False  # the queue has been shut down
+        self.idle_since: float | None = None  # no item in flight, and the input has been asked for more
+        self._keep_error = keep_error
+        self._input_error_first = input_error_first
+        self._lock = threading.Lock()
+        self._events: deque[Any] = deque()  # an Item that succeeded, or a tuple: method and arguments
+        self._pending: list[Item] = []  # read and not in flight, from `_fed` on
+        self._fed = 0
+        self._reading = False
+        self._wanted = 1  # items in the output that the consumer waits for
+        self._cancel = False
+
+    # ------------------------------------------------------------------------------------------------ the lock
+    @contextmanager
+    def state(self) -> Iterator[None]:
+        """The lock, for threads that may wait for it; events that came meanwhile are handled before and after."""
+        try:
+            with self._lock:
+                self._handle()
+                yield
+        finally:
+            self.settle()
+
+    def report(self, *event: Any) -> None:
+        """A method of the scheduler or of this runner, and its arguments. Never blocks; works in finalizers."""
+        self._events.append(event)
+        self.settle()
+
+    def settle(self) -> None:
+        """Handle what was reported, unless another thread holds the lock: it will look once more after letting go."""
+        while self._events and self._lock.acquire(False):
+            try:
+                self._handle()
+            finally:
+                self._lock.release()
+
+    def _handle(self) -> None:
+        events, succeeded = self._events, self.scheduler.succeeded
+        if not events:
+            return
+        while events:
+            event = events.popleft()
+            if type(event) is tuple:
+                event[0](*event[1:])
+            else:
+                succeeded(event)
+        self.go_on()
+
+    # ------------------------------------------------------------------------------------------------ what workers call
+    def succeeded(self, item: Item) -> None:
+        self._events.append(item)
+        self.settle()
+
+    def failed(self, item: Item, error: BaseException) -> None:
+        """Judge outside the lock, because user code takes part."""
+        self._report_failure(item, self.scheduler.judge(item, error, random.random()))
+
+    def _report_failure(self, item: Item, verdict: Verdict) -> None:
+        if verdict.kind is Kind.FAIL:
+            if self.options.errors == "raise":
+                self.scheduler.halted = True
+            elif self._keep_error is not None:
+                verdict = Verdict(Kind.FAIL, error=self._keep_error(verdict.error, item.attempts))
+        self.report(self.scheduler.failed, item, verdict, self.now())
+
+    # ------------------------------------------------------------------------------------------------ under the lock
+    def go_on(self) -> None:
+        """Do what the scheduler decided: fill the window, ask for more input, wake the consumer and the timer."""
+        scheduler = self.scheduler
+        if scheduler.halted and not self.stopping:
+            self._stop()
+        if scheduler.overdue or scheduler.wake_at < math.inf:
+            self.set_timer(-math.inf if scheduler.overdue else scheduler.wake_at)
+        if self.stopping:
+            return
+        room = scheduler.room()
+        # Filled in strides, because every refill may wake workers; but never so late that one of them finds nothing to do.
+        workers = self.options.workers
+        if self._pending and room > 0 and (2 * room >= scheduler.window - workers or scheduler.ready.qsize() < workers):
+            room = self._feed(room)
+        if room > 0 and not self._pending and not self._reading:
+            self._reading = True
+            self.read_next.set()
+            if not scheduler.in_flight and self.idle_since is None:
+                self.idle_since = self.now()
+                self.look.set()
+        if len(scheduler.output) >= self._wanted or scheduler.over:
+            self.look.set()
+
+    def _feed(self, room: int) -> int:
+        """Items into flight; how many more may come."""
+        scheduler = self.scheduler
+        now = self.now()
+        while room > 0 and self._pending:
+            items = self._pending[self._fed : self._fed + room]
+            self._fed += len(items)
+            if self._fed >= len(self._pending):
+                self._pending, self._fed = [], 0
+            scheduler.arrived(items, now)
+            self.workers.items_came(len(items))
+            self.idle_since = None
+            room = scheduler.room()
+        return room
+
+    def items_read(self, items: list[Item] | None, error: BaseException | None = None) -> None:
+        """The reader's: what came, or None at the end or where the input raised."""
+        self._reading = False
+        self.read_next.clear()
+        if items is None:
+            if error is not None and self._input_error_first:
+                self.scheduler.fail(error)
+            else:
+                self.scheduler.input_ended(error)
+        else:
+            self._pending, self._fed = items, 0
+        self.go_on()
+
+    def give_up_overdue(self) -> list[tuple[Item, BaseException]]:
+        """Call `tick` if it is time. The calls that were given up: report them by `timed_out`, outside the lock."""
+        scheduler = self.scheduler
+        now = self.now()
+        if scheduler.wake_at <= now:
+            scheduler.tick(now)
+        overdue = [(item, error) for item, error in scheduler.overdue if self.workers.abandon(item, error)]
+        scheduler.overdue.clear()
+        self.go_on()
+        return overdue
+
+    def timed_out(self, item: Item, error: BaseException) -> None:
+        self._report_failure(item, self.scheduler.give_up(item, error, random.random()))
+
+    def fail(self, error: BaseException) -> None:
+        """The map fails, for a reason that is not one item's."""
+        self.scheduler.halted = True
+        self.report(self.scheduler.fail, error)
+
+    def stop(self, cancel: bool = False) -> None:
+        """No further call starts; open coroutines are cancelled if `cancel`. Waits for nothing."""
+        self.scheduler.halted = True
+        self._cancel = self._cancel or cancel
+        self.report(self._stop)
+
+    def _stop(self) -> None:
+        self.scheduler.halted = True
+        if not self.stopping:
+            self.stopping = True
+            self.scheduler.ready.shutdown(immediate=True)
+        self._pending = []
+        self.workers.stop(self._cancel)
+        self.read_next.set()
+        self.look.set()
+
+    # ------------------------------------------------------------------------------------------------ where runners differ
+    def now(self) -> float:
+        raise NotImplementedError
+
+    def set_timer(self, at: float) -> None:
+        raise NotImplementedError
+
+
+class ThreadRunner(Runner):
+    """The runner whose reader, timer and workers are threads."""
+
+    now = staticmethod(time.monotonic)
+
+    def __init__(self, scheduler: Scheduler, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(scheduler, *arguments, **keywords)
+        from ._workers import CoroutineWorkers, ThreadWorkers
+
+        self.look = threading.Event()
+        self.read_next = threading.Event()
+        self.workers = (CoroutineWorkers if self.options.is_async else ThreadWorkers)(self)
+        self._timer = _Timer(self)
+        self._reader: threading.Thread | None = None
+        self._joined = False
+
+    def start(self, source: Iterator[list[Item]]) -> None:
+        self._reader = threading.Thread(target=self._read, args=(source,), name="manytail-reader", daemon=True)
+        with self.state():
+            self.go_on()
+        self._reader.start()
+
+    def _read(self, source: Iterator[list[Item]]) -> None:
+        items: list[Item] | None = []
+        error = None
+        while items is not None:
+            self.read_next.wait()  # type: ignore[attr-defined]
+            if self.stopping:
+                return
+            try:
+                items = next(source, None)
+            except BaseException as raised:
+                items, error = None, raised
+            with self.state():
+                if self.stopping:
+                    return
+                self.items_read(items, error)
+
+    def set_timer(self, at: float) -> None:
+        self._timer.set(at)
+
+    # ------------------------------------------------------------------------------------------------ the consumer's
+    def wait(self, wanted: int = 1, timeout: float | None = None) -> None:
+        """Until `wanted` items are in the output, no more come, the map is idle or stopped, or `timeout` seconds have passed."""
+        with self.state():
+            self._wanted = wanted
+            if len(self.scheduler.output) >= wanted or self.scheduler.over or self.stopping:
+                return
+            self.look.clear()
+        self.look.wait(timeout)  # type: ignore[attr-defined]
+
+    def close(self, cancel: bool = False) -> None:
+        """Let running calls end, and leave no thread behind but those that cannot be waited for."""
+        self.stop(cancel)
+        if self._joined:
+            return
+        with self.state():  # the stop has been handled
+            self._joined = True
+        self.workers.join()
+        self._timer.join()
+        if self._reader is not None and self._reader.ident is not None:
+            self._reader.join(JOIN_TIMEOUT)
+        with self.state():  # what the last calls reported
+            self._joined = True
+
+
+class _Timer:
+    """One thread that calls `tick` at the time that was set last, or earlier. It starts when a time is first set."""
+
+    def __init__(self, runner: ThreadRunner) -> None:
+        self._runner = runner
+        self._at = math.inf
+        self._wakeup = threading.Event()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def set(self, at: float) -> None:
+        """Under the runner's lock."""
+        if at >= self._at:
+            return
+        self._at = at
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="manytail-timer", daemon=True)
+            self._thread.start()
+        else:
+            self._wakeup.set()
+
+    def join(self) -> None:
+        """After the last running call has ended or was given up."""
+        self._closed = True
+        self._wakeup.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._closed:
+                self._wakeup.wait(self._tick())
+        except BaseException as error:
+            self._runner.fail(error)
+
+    def _tick(self) -> float | None:
+        """Do what is due; how long to wait then."""
+        runner = self._runner
+        with runner.state():
+            self._at = math.inf
+            overdue = runner.give_up_overdue()
+            self._wakeup.clear()
+            wait = self._at - runner.now()
+        for item, error in overdue:
+            runner.timed_out(item, error)
+        if self._closed:
+            return 0.0
+        return None if wait == math.inf else min(max(0.0, wait), threading.TIMEOUT_MAX)

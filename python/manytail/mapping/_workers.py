@@ -1,0 +1,414 @@
+"""Who runs the calls: daemon threads for a plain function, coroutines for an `async def`.
+
+Both take items from the scheduler's queue with a blocking get and report to the runner; neither decides anything. Workers are started by the first
+items, so an empty input has no worker and no setup.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack, ExitStack
+from contextvars import Context, copy_context
+from types import CoroutineType
+from typing import Any
+
+from manytail.errors import ShutDown
+
+from ._runner import JOIN_TIMEOUT, Runner
+from ._scheduler import Item
+
+log = logging.getLogger("manytail")
+
+
+def enter_setup(stack: ExitStack, setup: Callable[[], Any] | None) -> dict[str, Any]:
+    """What a worker thread's calls get as keywords; the stack gives it back."""
+    if setup is None:
+        return {}
+    made = setup()
+    if hasattr(type(made), "__enter__") and hasattr(type(made), "__exit__"):
+        return {"resource": stack.enter_context(made)}
+    if callable(close := getattr(made, "close", None)):
+        stack.callback(close)
+    return {"resource": made}
+
+
+async def enter_setup_async(stack: AsyncExitStack, setup: Callable[[], Any] | None) -> dict[str, Any]:
+    """The same inside a loop, where asynchronous ways to enter and close come first."""
+    if setup is None:
+        return {}
+    made: Any = setup()
+    if inspect.isawaitable(made):
+        made = await made
+    if hasattr(type(made), "__aenter__") and hasattr(type(made), "__aexit__"):
+        return {"resource": await stack.enter_async_context(made)}
+    if hasattr(type(made), "__enter__") and hasattr(type(made), "__exit__"):
+        return {"resource": stack.enter_context(made)}
+    if callable(close := getattr(made, "aclose", None) or getattr(made, "close", None)):
+        stack.push_async_callback(_close, close)
+    return {"resource": made}
+
+
+async def _close(close: Callable[[], Any]) -> None:
+    closing = close()
+    if inspect.isawaitable(closing):
+        await closing
+
+
+def refuse_awaitable(value: Any) -> Any:
+    """The value, unless it is a coroutine that nothing would run."""
+    if type(value) is CoroutineType:
+        value.close()  # or Python warns that it was never awaited
+        raise TypeError("fn returned a coroutine (expected: a result, or an `async def` function)")
+    return value
+
+
+class _Worker:
+    """One thread, and the item that it works on if calls are timed.
+
+    `end` and `give_up` decide under the worker's lock which of them was first: a call that was given up reports nothing, and a thread that
+    reported in time goes on.
+    """
+
+    __slots__ = ("abandoned", "item", "lock", "thread")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.item: Item | None = None
+        self.abandoned = False
+        self.thread: threading.Thread
+
+    def begin(self, item: Item) -> None:
+        with self.lock:
+            self.item = item
+
+    def end(self) -> bool:
+        with self.lock:
+            self.item = None
+            return not self.abandoned
+
+    def give_up(self, item: Item) -> bool:
+        with self.lock:
+            if self.item is not item:
+                return False
+            self.abandoned, self.item = True, None
+            return True
+
+
+class ThreadWorkers:
+    """At most `workers` threads that count. One whose call was abandoned counts no longer and is replaced."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._limit = runner.options.workers
+        self._timed = runner.options.timeout is not None or runner.options.deadline is not None
+        self._context: Context = copy_context()
+        self._counting: list[_Worker] = []
+        self._abandoned: list[_Worker] = []
+        self._at_work: dict[Item, _Worker] = {}  # where calls are timed
+        self._items = 0
+        self._made = 0
+        self._over = False  # the map has ended: an abandoned thread touches nothing any more
+        self._left = threading.Condition()
+
+    # ------------------------------------------------------------------------------------------------ under the runner's lock
+    def items_came(self, items: int) -> None:
+        """No more threads than items."""
+        if len(self._counting) < self._limit:
+            self._items += items
+            while len(self._counting) < min(self._limit, self._items) and not self._runner.stopping and self._add():
+                continue
+
+    def abandon(self, item: Item, error: BaseException) -> bool:
+        worker = self._at_work.get(item)
+        if worker is None or not worker.give_up(item):
+            return False
+        del self._at_work[item]
+        with self._left:
+            self._counting.remove(worker)
+            self._abandoned = [other for other in self._abandoned if other.thread.is_alive()]
+            self._abandoned.append(worker)
+            self._left.notify_all()
+        scheduler = self._runner.scheduler
+        if scheduler.expired:
+            return True  # no call starts any more: nobody is replaced, and these do not count
+        if len(self._abandoned) > self._limit:
+            seconds = self._runner.options.timeout
+            scheduler.fail(
+                RuntimeError(f"timeout: {len(self._abandoned)} calls run on after {seconds} s (expected: at most workers, {self._limit})")
+            )
+        elif not self._runner.stopping:
+            self._add()
+        return True
+
+    def _add(self) -> bool:
+        worker = _Worker()
+        self._made += 1
+        worker.thread = threading.Thread(
+            target=self._context.copy().run, args=(self._work, worker), name=f"manytail-worker-{self._made}", daemon=True
+        )
+        with self._left:
+            self._counting.append(worker)  # before it runs, because it takes itself off the list when it ends
+        try:
+            worker.thread.start()
+        except RuntimeError as error:  # the system has no more threads to give
+            with self._left:
+                self._counting.remove(worker)
+            error.add_note(f"manytail: after {self._made - 1} worker threads (workers={self._limit})")
+            self._runner.scheduler.fail(error)
+            return False
+        return True
+
+    def stop(self, cancel: bool) -> None:
+        """The queue has been shut down: threads end after the call that they run."""
+
+    # ------------------------------------------------------------------------------------------------ the end, in the consumer's thread
+    def join(self) -> None:
+        """Until no thread that counts is left. Abandoned ones get a last moment, and are named if they stay."""
+        threads = [worker.thread for worker in self._counting]
+        with self._left:
+            self._left.wait_for(lambda: not self._counting)
+            abandoned = {worker.thread for worker in self._abandoned}
+        for thread in threads:
+            if thread not in abandoned:
+                thread.join()
+        end = time.monotonic() + JOIN_TIMEOUT
+        for thread in abandoned:
+            thread.join(max(0.0, end - time.monotonic()))
+        self._over = True
+        if stuck := [thread.name for thread in abandoned if thread.is_alive()]:
+            log.warning("%d calls that ran out of time are still running: %s", len(stuck), ", ".join(stuck))
+
+    # ------------------------------------------------------------------------------------------------ a worker thread
+    def _work(self, worker: _Worker) -> None:
+        runner = self._runner
+        stack = ExitStack()
+        try:
+            with stack:
+                call = runner.call_with(enter_setup(stack, runner.options.setup))
+                if self._timed:
+                    self._serve_timed(worker, call)
+                else:
+                    self._serve(call)
+                if worker.abandoned and self._over:
+                    stack.pop_all()
+        except BaseException as error:
+            if worker.abandoned:
+                log.warning("closing the resource of a call that ran out of time failed", exc_info=True)
+            else:
+                runner.fail(error)
+        finally:
+            with self._left:
+                if worker in self._counting:
+                    self._counting.remove(worker)
+                self._left.notify_all()
+
+    def _serve(self, call: Callable[[Item], Any]) -> None:
+        runner, scheduler = self._runner, self._runner.scheduler
+        get, succeeded, reports_starts = scheduler.ready.get, runner.succeeded, scheduler.reports_starts
+        while True:
+            item = None  # an idle worker keeps no item alive
+            try:
+                item = get()
+            except ShutDown:
+                return
+            if scheduler.halted:
+                return
+            item.attempts += 1
+            if reports_starts:
+                runner.report(scheduler.started, item, runner.now())
+            try:
+                item.result = call(item)
+            except BaseException as error:
+                runner.failed(item, error)
+            else:
+                succeeded(item)
+
+    def _serve_timed(self, worker: _Worker, call: Callable[[Item], Any]) -> None:
+        runner, scheduler = self._runner, self._runner.scheduler
+        while not worker.abandoned:
+            item = result = None
+            try:
+                item = scheduler.ready.get()
+            except ShutDown:
+                return
+            if scheduler.halted:
+                return
+            item.attempts += 1
+            self._at_work[item] = worker
+            worker.begin(item)
+            runner.report(scheduler.started, item, runner.now())
+            failure = None
+            try:
+                result = call(item)
+            except BaseException as error:
+                failure = error
+            if not worker.end():
+                return
+            del self._at_work[item]
+            if failure is None:
+                item.result = result
+                runner.succeeded(item)
+            else:
+                runner.failed(item, failure)
+                failure = None
+
+
+class _Limit:
+    """What can cancel one attempt of a coroutine."""
+
+    __slots__ = ("error", "open", "timeout")
+
+    def __init__(self) -> None:
+        self.timeout = asyncio.timeout(None)
+        self.error: BaseException | None = None
+        self.open = True
+
+    def expire(self, error: BaseException) -> None:
+        """In the loop."""
+        if self.open and self.error is None:
+            self.error = error
+            self.timeout.reschedule(0.0)
+
+
+class LoopWorkers:
+    """`workers` coroutines in the running loop, each with one item at a time; an overdue call is cancelled."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._timed = runner.options.timeout is not None or runner.options.deadline is not None
+        self._limits: dict[Item, _Limit] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def items_came(self, items: int) -> None:
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self.main())
+
+    def abandon(self, item: Item, error: BaseException) -> bool:
+        if item in self._limits:
+            self._limits[item].expire(error)
+        return False  # the coroutine reports its end itself
+
+    def stop(self, cancel: bool) -> None:
+        if cancel and self._task is not None:
+            self._task.cancel()
+
+    def join(self) -> None:
+        raise NotImplementedError
+
+    async def ended(self) -> None:
+        """Until the last coroutine has ended."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def main(self) -> None:
+        runner = self._runner
+        try:
+            async with AsyncExitStack() as stack:
+                call = runner.call_with(await enter_setup_async(stack, runner.options.setup))
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(runner.options.workers):
+                        group.create_task(self._serve(call))
+        except asyncio.CancelledError:
+            if not runner.stopping:
+                runner.fail(RuntimeError("the loop of the map was cancelled"))
+        except BaseException as error:
+            runner.fail(error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error)
+
+    async def _serve(self, call: Callable[[Item], Any]) -> None:
+        runner, scheduler = self._runner, self._runner.scheduler
+        while True:
+            item = None
+            try:
+                item = await scheduler.ready.aget()
+            except ShutDown:
+                return
+            if scheduler.halted:
+                return
+            item.attempts += 1
+            try:
+                item.result = await (self._timed_call(call, item) if self._timed else call(item))
+            except BaseException as error:
+                task = asyncio.current_task()
+                if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                    raise  # the map is closed; any other cancellation is the call's own
+                limit = self._limits.pop(item, None)
+                if limit is not None and limit.error is not None:
+                    runner.timed_out(item, limit.error)
+                else:
+                    runner.failed(item, error)
+            else:
+                self._limits.pop(item, None)
+                runner.succeeded(item)
+            await asyncio.sleep(0)  # a call that never waited must not keep the others from going on
+
+    async def _timed_call(self, call: Callable[[Item], Any], item: Item) -> Any:
+        runner = self._runner
+        limit = self._limits[item] = _Limit()
+        try:
+            async with limit.timeout:
+                runner.report(runner.scheduler.started, item, runner.now())
+                result = await call(item)
+        except BaseException as error:
+            if limit.error is not None and limit.error is not error and not isinstance(error, TimeoutError):
+                limit.error.__cause__ = error
+            raise
+        finally:
+            limit.open = False
+        if limit.error is not None:
+            raise limit.error  # it swallowed its cancellation
+        return result
+
+
+class CoroutineWorkers(LoopWorkers):
+    """The same in a loop of their own, in a thread of its own."""
+
+    def __init__(self, runner: Runner) -> None:
+        super().__init__(runner)
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._cancelled = False
+
+    def items_came(self, items: int) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=copy_context().run, args=(self._run,), name="manytail-loop", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except BaseException as error:
+            self._runner.fail(error)
+
+    async def _main(self) -> None:
+        self._task = asyncio.current_task()
+        self._loop = asyncio.get_running_loop()
+        if self._cancelled:
+            return
+        await self.main()
+
+    def _in_loop(self, function: Callable[..., object], *arguments: Any) -> None:
+        if self._loop is not None:
+            try:
+                self._loop.call_soon_threadsafe(function, *arguments)
+            except RuntimeError:  # it is closed: nothing is left to cancel
+                return
+
+    def abandon(self, item: Item, error: BaseException) -> bool:
+        if (limit := self._limits.get(item)) is not None:
+            self._in_loop(limit.expire, error)
+        return False
+
+    def stop(self, cancel: bool) -> None:
+        if cancel and not self._cancelled:
+            self._cancelled = True
+            if self._task is not None:
+                self._in_loop(self._task.cancel)
+
+    def join(self) -> None:
+        if self._thread is not None:
+            self._thread.join()

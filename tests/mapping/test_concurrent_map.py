@@ -1,0 +1,537 @@
+"""`concurrent_map` in real threads and loops. What needs time to pass is in tests/simulation; here the runners are tested."""
+
+import asyncio
+import gc
+import random
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from support.threads import DEADLINE, Threads, wait_until
+
+from manytail import DeadlineExceeded, Delivery, Failure, RetryLater, aconcurrent_map, concurrent_map
+
+
+def manytail_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("manytail-")]
+
+
+async def collect(results: Any) -> list[Any]:
+    async with aclosing(results):
+        return [result async for result in results]
+
+
+def mapped(fn: Any, items: Any, **options: Any) -> list[Any]:
+    """Through threads for a plain function, through a loop of its own for an `async def`."""
+    return list(concurrent_map(fn, items, **options))
+
+
+def mapped_in_loop(fn: Any, items: Any, **options: Any) -> list[Any]:
+    return asyncio.run(collect(aconcurrent_map(fn, items, **options)))
+
+
+async def double(item: int) -> int:
+    await asyncio.sleep(random.random() / 1_000)
+    return 2 * item
+
+
+# ---------------------------------------------------------------------------------------------------- order
+@pytest.mark.parametrize("order", ["input", "key", "completion"])
+@pytest.mark.parametrize("how", ["threads", "own loop", "caller's loop"])
+def test_every_item_once_in_the_promised_order(how: str, order: Any) -> None:
+    options: dict[str, Any] = {"workers": 8, "order": order, "key": lambda item: item % 7}
+    if how == "threads":
+        results = mapped(lambda item: 2 * item, range(500), **options)
+    else:
+        results = (mapped if how == "own loop" else mapped_in_loop)(double, range(500), **options)
+    assert sorted(results) == [2 * item for item in range(500)]
+    if order == "input":
+        assert results == sorted(results)
+    if order == "key":
+        for key in range(7):
+            of_key = [result for result in results if result // 2 % 7 == key]
+            assert of_key == sorted(of_key)
+    assert manytail_threads() == []
+
+
+def test_an_empty_input_starts_no_worker_and_no_setup() -> None:
+    def setup() -> None:
+        raise AssertionError("no item came")
+
+    assert mapped(lambda item, resource: item, [], setup=setup) == []
+
+
+def test_it_is_lazy() -> None:
+    taken: list[int] = []
+
+    def items() -> Iterator[int]:
+        for item in range(1_000):
+            taken.append(item)
+            yield item
+
+    results = concurrent_map(lambda item: item, items(), workers=2, max_in_flight=8)
+    assert taken == []
+    assert next(results) == 0
+    wait_until(lambda: len(taken) >= 9)  # eight in flight behind the one that was handed on
+    assert len(taken) <= 9
+    results.close()  # type: ignore[attr-defined]
+    assert next(results, "end") == "end"
+
+
+def test_a_slow_input_holds_back_no_finished_result() -> None:
+    go_on = threading.Event()
+
+    def items() -> Iterator[int]:
+        yield 1
+        assert go_on.wait(DEADLINE)
+        yield 2
+
+    results = concurrent_map(lambda item: item, items())
+    assert next(results) == 1  # while the input keeps the reader waiting
+    go_on.set()
+    assert list(results) == [2]
+
+
+@pytest.mark.parametrize("how", [mapped, mapped_in_loop])
+def test_an_exception_of_the_input_comes_after_the_results_before_it(how: Any) -> None:
+    def items() -> Iterator[int]:
+        yield from range(20)
+        raise OSError("the input broke")
+
+    seen: list[int] = []
+
+    async def note(item: int) -> int:
+        await asyncio.sleep((20 - item) / 1_000)
+        seen.append(item)
+        return item
+
+    with pytest.raises(OSError, match="the input broke"):
+        how(note, items(), workers=4)
+    assert sorted(seen) == list(range(20))
+
+
+# ---------------------------------------------------------------------------------------------------- failures
+@pytest.mark.parametrize("how", ["threads", "own loop", "caller's loop"])
+def test_raise_yields_what_comes_before_and_names_key_and_attempts(how: str) -> None:
+    def fail(item: int) -> int:
+        if item == 30:
+            raise ValueError("no")
+        return item
+
+    async def afail(item: int) -> int:
+        await asyncio.sleep(0)
+        return fail(item)
+
+    options = {"workers": 4, "key": lambda item: f"k{item % 3}", "retries": 2, "backoff": 0.0}
+    got: list[int] = []
+
+    async def in_loop() -> None:
+        async for result in aconcurrent_map(afail, range(100), **options):  # type: ignore[arg-type]
+            got.append(result)
+
+    with pytest.raises(ValueError, match="no") as caught:
+        if how == "caller's loop":
+            asyncio.run(in_loop())
+        else:
+            for result in concurrent_map(fail if how == "threads" else afail, range(100), **options):  # type: ignore[arg-type]
+                got.append(result)
+    assert got == list(range(30))
+    assert caught.value.__notes__ == ["manytail: the item with key 'k0' failed after 3 attempts"]
+    assert manytail_threads() == []
+
+
+@pytest.mark.parametrize("kind", [StopIteration, StopAsyncIteration, KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError])
+@pytest.mark.parametrize("how", ["threads", "own loop", "caller's loop"])
+def test_whatever_fn_raises_is_the_failure_of_its_item(how: str, kind: type[BaseException]) -> None:
+    def fail(item: int) -> int:
+        if item == 3:
+            raise kind()
+        return item
+
+    async def afail(item: int) -> int:
+        return fail(item)
+
+    if how == "threads":
+        results = mapped(fail, range(6), errors="return", workers=2)
+    else:
+        results = (mapped if how == "own loop" else mapped_in_loop)(afail, range(6), errors="return", workers=2)
+    assert [result for result in results if not isinstance(result, Failure)] == [0, 1, 2, 4, 5]
+    expected = RuntimeError if how != "threads" and kind is StopIteration else kind  # no coroutine can raise it
+    assert isinstance(results[3].error, expected)
+    assert (results[3].item, results[3].attempts, results[3].key) == (3, 1, None)
+
+
+def test_stop_iteration_of_fn_is_not_the_end_of_the_results() -> None:
+    def fail(item: int) -> None:
+        raise StopIteration(item)
+
+    with pytest.raises(RuntimeError, match="StopIteration: 1"):
+        list(concurrent_map(fail, [1]))
+
+
+def test_drop_leaves_failed_items_out() -> None:
+    assert mapped(lambda item: 6 // item, range(4), errors="drop") == [6, 3, 2]
+
+
+@pytest.mark.parametrize("option", ["key", "priority"])
+def test_what_key_and_priority_raise_fails_the_item_alone(option: str) -> None:
+    def of(item: int) -> int:
+        if item == 2:
+            raise LookupError(item)
+        return item
+
+    results = mapped(lambda item: item, range(5), errors="return", **{option: of})
+    assert [results[index] for index in (0, 1, 3, 4)] == [0, 1, 3, 4]
+    assert isinstance(results[2].error, LookupError)
+    assert results[2].attempts == 0
+
+
+def test_a_key_that_cannot_be_hashed_fails_its_item_alone() -> None:
+    results = mapped(lambda item: item, range(3), key=lambda item: [] if item == 1 else item, errors="return", order="key")
+    assert {type(result) for result in results} == {int, Failure}
+    assert [type(result.error) for result in results if isinstance(result, Failure)] == [TypeError]
+
+
+def test_a_key_whose_eq_waits_for_another_map_is_compared_under_no_lock() -> None:
+    class Key:
+        def __hash__(self) -> int:
+            return 1
+
+        def __eq__(self, other: object) -> bool:
+            asked.set()
+            return answered.wait(DEADLINE)
+
+    asked, answered = threading.Event(), threading.Event()
+    calls: list[int] = []
+
+    def note(item: int) -> int:
+        calls.append(item)
+        return item
+
+    with Threads() as threads:
+        task = threads.start(lambda: list(concurrent_map(note, range(2), key=lambda item: Key(), workers=1)))
+        assert asked.wait(DEADLINE)
+        wait_until(lambda: calls == [0])  # its result is reported while the reader compares keys
+        answered.set()
+        assert task.result() == [0, 1]
+
+
+@pytest.mark.parametrize("how", ["threads", "own loop", "caller's loop"])
+def test_retry_later_is_no_attempt(how: str) -> None:
+    calls: list[tuple[int, int]] = []
+
+    def busy(item: int, delivery: Delivery) -> int:
+        calls.append((item, delivery.attempt))
+        if item == 0 and len(calls) < 4:
+            raise RetryLater(0.001)
+        return item
+
+    async def abusy(item: int, delivery: Delivery) -> int:
+        return busy(item, delivery)
+
+    if how == "threads":
+        assert mapped(busy, range(3), workers=1) == [0, 1, 2]
+    else:
+        assert (mapped if how == "own loop" else mapped_in_loop)(abusy, range(3), workers=1) == [0, 1, 2]
+    assert calls == [(0, 1)] * 4 + [(1, 1), (2, 1)]
+
+
+def test_retry_later_beyond_defer_timeout_fails_the_item() -> None:
+    def busy(item: int) -> None:
+        raise RetryLater(3_600, "come back tomorrow")
+
+    (failure,) = mapped(busy, [1], errors="return", defer_timeout=60)
+    assert isinstance(failure.error, RetryLater)
+    assert (failure.error.after, str(failure.error)) == (3_600, "come back tomorrow")
+
+
+@pytest.mark.parametrize("after", [-1, float("inf"), float("nan"), "soon", None])
+def test_a_bad_after_fails_the_item(after: Any) -> None:
+    def busy(item: int) -> None:
+        raise RetryLater(after)
+
+    (failure,) = mapped(busy, [1], errors="return")
+    assert isinstance(failure.error, ValueError)
+    assert "RetryLater.after" in str(failure.error)
+
+
+@pytest.mark.parametrize("answer", [float("inf"), -1, "1", None, True])
+def test_a_callable_backoff_that_returns_nonsense_fails_the_item(answer: Any) -> None:
+    def fail(item: int) -> None:
+        raise OSError(item)
+
+    (failure,) = mapped(fail, [1], errors="return", retries=3, backoff=lambda attempt, error: answer)
+    assert isinstance(failure.error, ValueError)
+    assert isinstance(failure.error.__cause__, OSError)
+    assert failure.attempts == 1
+
+
+def test_retry_on_may_be_a_predicate() -> None:
+    calls: list[int] = []
+
+    def fail(item: int) -> None:
+        calls.append(item)
+        raise OSError(item)
+
+    results = mapped(fail, [1, 2], errors="return", retries=2, backoff=0, retry_on=lambda error: error.args == (2,))
+    assert [failure.attempts for failure in results] == [1, 3]
+    assert sorted(calls) == [1, 2, 2, 2]
+
+
+# ---------------------------------------------------------------------------------------------------- time
+@pytest.mark.parametrize("how", ["threads", "own loop", "caller's loop"])
+def test_timeout_is_per_attempt(how: str) -> None:
+    released = threading.Event()
+    calls: list[int] = []
+
+    def hang(item: int) -> int:
+        calls.append(item)
+        if item == 1 and calls.count(1) == 1:
+            released.wait(DEADLINE)
+        return item
+
+    async def ahang(item: int) -> int:
+        calls.append(item)
+        if item == 1 and calls.count(1) == 1:
+            await asyncio.Event().wait()
+        return item
+
+    options: dict[str, Any] = {"workers": 2, "timeout": 0.2, "retries": 1, "backoff": 0.0}
+    try:
+        if how == "threads":
+            assert mapped(hang, range(3), **options) == [0, 1, 2]
+        else:
+            assert (mapped if how == "own loop" else mapped_in_loop)(ahang, range(3), **options) == [0, 1, 2]
+    finally:
+        released.set()
+    assert calls.count(1) == 2
+    wait_until(lambda: manytail_threads() == [])
+
+
+def test_a_late_result_of_an_abandoned_call_is_dropped() -> None:
+    released = threading.Event()
+
+    def hang(item: int) -> str:
+        released.wait(DEADLINE)
+        return "late"
+
+    results = concurrent_map(hang, [1], timeout=0.05, errors="return")
+    assert isinstance(next(results).error, TimeoutError)
+    released.set()
+    assert list(results) == []
+
+
+def test_more_abandoned_calls_than_workers_fail_the_map() -> None:
+    released = threading.Event()
+    try:
+        with pytest.raises(RuntimeError, match=r"timeout: 3 calls run on after 0.02 s \(expected: at most workers, 2\)"):
+            mapped(lambda item: released.wait(DEADLINE), range(10), workers=2, timeout=0.02, errors="drop")
+    finally:
+        released.set()
+    wait_until(lambda: manytail_threads() == [])
+
+
+@pytest.mark.parametrize("how", ["threads", "own loop", "caller's loop"])
+def test_at_the_deadline_everything_that_is_not_done_fails(how: str) -> None:
+    released = threading.Event()
+    calls: list[int] = []
+
+    def slow(item: int) -> int:
+        calls.append(item)
+        if item:
+            released.wait(DEADLINE)
+        return item
+
+    async def aslow(item: int) -> int:
+        calls.append(item)
+        if item:
+            await asyncio.Event().wait()
+        return item
+
+    options: dict[str, Any] = {"workers": 2, "deadline": 0.3, "errors": "return"}
+    try:
+        if how == "threads":
+            results = mapped(slow, range(1_000), **options)
+        else:
+            results = (mapped if how == "own loop" else mapped_in_loop)(aslow, range(1_000), **options)
+    finally:
+        released.set()
+    assert len(results) == 1_000
+    assert results[0] == 0
+    assert all(isinstance(failure.error, DeadlineExceeded) for failure in results[1:])
+    assert [failure.attempts for failure in results[1:4]] == [1, 1, 0]
+    assert calls == [0, 1, 2]
+    wait_until(lambda: manytail_threads() == [])
+
+
+def test_a_coroutine_that_swallows_its_cancellation_is_awaited_and_fails() -> None:
+    async def stubborn(item: int) -> int:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)
+        return item
+
+    (failure,) = mapped(stubborn, [1], timeout=0.05, errors="return")
+    assert isinstance(failure.error, TimeoutError)
+
+
+# ---------------------------------------------------------------------------------------------------- the end
+def test_close_starts_no_further_call_and_joins_running_ones() -> None:
+    started: list[int] = []
+    released = threading.Event()
+
+    def fn(item: int) -> int:
+        started.append(item)
+        if item:
+            assert released.wait(DEADLINE)
+        return item
+
+    results = concurrent_map(fn, range(100), workers=3)
+    assert next(results) == 0
+    wait_until(lambda: len(started) == 4)
+    with Threads() as threads:
+        closing = threads.start(results.close)  # type: ignore[attr-defined]
+        released.set()
+        closing.result()
+    assert manytail_threads() == []
+    assert len(started) <= 7
+    assert next(results, "end") == "end"
+
+
+@pytest.mark.parametrize("how", ["own loop", "caller's loop"])
+def test_close_cancels_coroutines(how: str) -> None:
+    cancelled: list[int] = []
+
+    async def fn(item: int) -> int:
+        if item:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.append(item)
+        return item
+
+    async def in_loop() -> None:
+        async with aclosing(aconcurrent_map(fn, range(100), workers=3)) as results:
+            assert await anext(results) == 0
+
+    if how == "caller's loop":
+        asyncio.run(in_loop())
+    else:
+        results = concurrent_map(fn, range(100), workers=3)
+        assert next(results) == 0
+        results.close()  # type: ignore[attr-defined]
+    assert set(cancelled) <= {1, 2, 3}
+    assert manytail_threads() == []
+
+
+def test_the_collector_ends_a_map_and_waits_for_nothing() -> None:
+    released = threading.Event()
+
+    def fn(item: int) -> int:
+        if item:
+            released.wait(DEADLINE)
+        return item
+
+    results = concurrent_map(fn, range(100), workers=3)
+    assert next(results) == 0
+    gone = weakref.ref(results)
+    del results
+    gc.collect()
+    assert gone() is None
+    released.set()
+    wait_until(lambda: manytail_threads() == [])
+
+
+def test_a_map_in_a_dead_cycle_is_collected_whoever_holds_its_lock() -> None:
+    results = concurrent_map(lambda item: item, range(100), workers=3)
+    assert next(results) == 0
+    runner = results._runner  # type: ignore[attr-defined]
+    results.itself = results  # type: ignore[attr-defined]
+    del results
+    with runner._lock:
+        gc.collect()  # its finalizer must not wait for the lock
+    runner.settle()
+    wait_until(lambda: manytail_threads() == [])
+
+
+def test_the_callers_own_cancellation_is_no_failure_of_an_item() -> None:
+    async def fn(item: int) -> int:
+        await asyncio.Event().wait()
+        return item
+
+    async def main() -> None:
+        task = asyncio.ensure_future(collect(aconcurrent_map(fn, range(10), errors="return", workers=2)))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+
+
+def test_an_interrupted_consumer_ends_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Ctrl-C does it: KeyboardInterrupt out of the wait for a result."""
+    released = threading.Event()
+    results = concurrent_map(lambda item: released.wait(DEADLINE), range(100), workers=2)
+    runner = results._runner  # type: ignore[attr-defined]
+    wait = runner.look.wait
+
+    def interrupted(timeout: float | None = None) -> bool:
+        wait_until(lambda: scheduler.ready.stats().got == 2)
+        raise KeyboardInterrupt
+
+    scheduler = runner.scheduler
+    monkeypatch.setattr(runner.look, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        next(results)
+    monkeypatch.setattr(runner.look, "wait", wait)
+    assert next(results, "end") == "end"
+    released.set()
+    results.close()  # type: ignore[attr-defined]
+    assert manytail_threads() == []
+
+
+def test_a_system_without_more_threads_fails_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+
+    def refuse_third_worker(thread: threading.Thread) -> None:
+        if thread.name == "manytail-worker-3":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_third_worker)
+    with pytest.raises(RuntimeError, match="can't start new thread") as caught:
+        mapped(lambda item: item, range(1_000), workers=8)
+    assert caught.value.__notes__ == ["manytail: after 2 worker threads (workers=8)"]
+    assert manytail_threads() == []
+
+
+def test_a_setup_that_raises_fails_the_map() -> None:
+    def setup() -> None:
+        raise ConnectionError("no server")
+
+    with pytest.raises(ConnectionError, match="no server"):
+        mapped(lambda item, resource: item, range(10), setup=setup)
+
+
+def test_progress_is_told_at_the_end() -> None:
+    seen: list[Any] = []
+    assert mapped(lambda item: item, range(10), progress=seen.append) == list(range(10))
+    assert (seen[-1].done, seen[-1].failed, seen[-1].in_flight) == (10, 0, 0)
+
+
+def test_what_progress_raises_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def show(seen: Any) -> None:
+        raise ValueError("no screen")
+
+    assert mapped(lambda item: item, range(3), progress=show) == [0, 1, 2]
+    assert "progress: the function raised" in caplog.text
+
+
+def test_a_plain_function_that_returns_a_coroutine_fails_its_item() -> None:
+    (failure,) = mapped(lambda item: double(item), [1], errors="return")
+    assert isinstance(failure.error, TypeError)
