@@ -96,7 +96,7 @@ typedef struct mt_multiqueue {
     mt_ready ready;
     int64_t got;        /* items handed to getters */
     uint32_t serial;    /* constant: the GIL is the lock */
-    uint32_t selection; /* constant */
+    uint32_t selection; /* constant once `begun` */
     uint32_t attached;  /* whether the holder of the take lock has a thread state: if it must wait for a put lock */
     /* -- seldom written -------------------------------------------------------------------------------------------- */
     mt_waitlist getters; /* take lock */
@@ -106,6 +106,8 @@ typedef struct mt_multiqueue {
     int64_t gone_put;        /* items ever put into tails that are detached by now */
     int64_t taken_away;      /* items that clear, discard, remove and shutdown took: they count as done */
     int64_t done;            /* task_done calls */
+    int64_t bulks;           /* bulk operations of detached threads; written attached, under bulk_lock */
+    uint32_t begun;          /* options were set, or a tail was added: they cannot be set again; take lock */
     uint32_t shut;           /* no more puts; take lock */
     mt_atomic_u32 refs;      /* handles that keep this memory */
     mt_subqueue *gone;       /* detached tails that are not freed yet, linked by all_next; take lock */

@@ -120,6 +120,7 @@ typedef struct mt_pubsub {
     /* -- seldom written -------------------------------------------------------------------------------------------- */
     mt_atomic_uptr records; /* every record there ever was; pushed at the front, never taken off */
     mt_atomic_i64 dropped;
+    mt_atomic_u32 begun; /* options were set: they cannot be set again */
     mt_lock join_lock;   /* who joins */
     mt_lock room_lock;   /* slow: MT_SLOW_DROP: who drops messages until its own is in, who shuts */
     mt_waitlist putters; /* room_lock */

@@ -37,7 +37,7 @@ static inline int mt_visit_items(mt_subqueue *s, visitproc visit, void *arg) {
     return 0;
 }
 
-/* Visit the coroutines that wait in a list; each is counted by the list. */
+/* Visit the coroutines that wait in a list; each is counted by the list. The list must be quiet: see mt_queue_quiet. */
 static inline int mt_visit_waiters(mt_waitlist *l, visitproc visit, void *arg) {
     mt_waiter *w;
     for (w = l->first[MT_WAITER_LOOP]; w != NULL; w = w->next) {
@@ -47,10 +47,22 @@ static inline int mt_visit_waiters(mt_waitlist *l, visitproc visit, void *arg) {
     return 0;
 }
 
+/* Whether the wait lists of a queue are quiet while the collector traverses. A bulk operation of a detached thread edits them at any time;
+ * it is counted, attached, before it detaches and until it is attached again, so the count does not change during a traverse. While one
+ * is inside, the waiting coroutines are not visited: the collector then takes them for reachable, and finds them another time. */
+static inline int mt_queue_quiet(const mt_multiqueue *q) { return q->bulks == 0; }
+
 /* An object whose counted reference the caller hands over. */
 static inline PyObject *mt_owned(PyObject *o) { return o; }
 static inline PyObject *mt_owned_item(uintptr_t v) { return (PyObject *)v; }
 static inline PyObject *mt_new_item(uintptr_t v) { return Py_NewRef((PyObject *)v); }
+
+/* The same for a pair: both slots take over a reference. */
+static inline PyObject *mt_pair_reserve(void) { return PyTuple_New(2); }
+static inline void mt_pair_fill(PyObject *pair, uintptr_t first, uintptr_t second) {
+    PyTuple_SET_ITEM(pair, 0, (PyObject *)first);
+    PyTuple_SET_ITEM(pair, 1, (PyObject *)second);
+}
 
 /* Lists that are filled without any Python call between claim and publish: allocated long enough, size 0, then told how
  * many slots were filled. */
@@ -78,6 +90,15 @@ static inline void mt_let_go_of_gil_first(void) {
 #if PY_VERSION_HEX < 0x030C0000
     int i;
     for (i = 0; i < 100 && _PyThreadState_UncheckedGet() != NULL; i++) mt_cpu_pause();
+#endif
+}
+
+/* Whether the interpreter has begun to end: modules may be gone, finalizers keep quiet. */
+static inline int mt_finalizing(void) {
+#if PY_VERSION_HEX < 0x030D0000
+    return _Py_IsFinalizing();
+#else
+    return Py_IsFinalizing();
 #endif
 }
 

@@ -67,6 +67,7 @@ class MultiQueue(Generic[_K, _T]):
 
 @final
 class SubQueue(Generic[_K, _T]):
+    def __init__(self, *args: object, **options: object) -> None: ...  # raises: MultiQueue.add() makes them
     @property
     def key(self) -> _K: ...
     @property

@@ -53,6 +53,8 @@ cdef int waiter_park(mt_waiter *w, int64_t deadline, bint attached) noexcept nog
 cdef void waiter_await_post(mt_waiter *w, bint attached) noexcept nogil
 cdef void post_chain(mt_waiter *chain) noexcept nogil
 cdef unsigned long this_thread() noexcept nogil
+cdef void write_unraisable(object error, object where) noexcept
+cdef void unclosed(str text) noexcept
 
 
 cdef class LoopWaiter:
@@ -61,3 +63,5 @@ cdef class LoopWaiter:
     cdef object on_lost
     cdef readonly object future
     cdef void post(self) noexcept
+    cdef bint hand_over(self) noexcept
+    cdef void lost(self) noexcept

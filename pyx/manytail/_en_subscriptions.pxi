@@ -16,14 +16,8 @@ cdef class EntryWaiter(LoopWaiter):
         self.line.w.callback = <void *>self
         self.line.w.thread = this_thread()
 
-    cdef void post(self) noexcept:
-        try:
-            self.loop.call_soon_threadsafe(_set_done, self.future)
-        except RuntimeError:            # the loop is closed: nobody will ever run this waiter
-            self.sub.lost(self)
-        except KeyboardInterrupt:       # belongs to the caller's next instruction, not into the middle of its put
-            PyErr_SetInterrupt()
-            self.sub.lost(self)
+    cdef void lost(self) noexcept:
+        self.sub.lost(self)
 
 
 def _set_done(future):

@@ -82,33 +82,18 @@ cdef int mt_subqueue_put(mt_subqueue *tail, uintptr_t item, int64_t timeout_ns) 
     cdef subqueue *s = <subqueue *>tail
     cdef queue *q = s.mq
     cdef int r = put_once(q, s, item, False)
-    cdef int64_t deadline
     if likely(r != MT_FULL) or timeout_ns == 0:
         return r
-    deadline = deadline_in(timeout_ns)
-    while r == MT_FULL:
-        r = wait_for_room(q, s, deadline, False)
-        if r == MT_OK:
-            r = put_once(q, s, item, False)
-    return r
+    return put_until(q, s, item, False, deadline_in(timeout_ns), False)
 
 
 cdef int mt_subqueue_put_many(mt_subqueue *tail, const uintptr_t *items, int64_t n, int64_t timeout_ns, int64_t *count) noexcept nogil:
     cdef subqueue *s = <subqueue *>tail
-    cdef queue *q = s.mq
-    cdef int64_t deadline = NEVER, put = 0, done = 0
-    cdef int r = MT_OK
+    cdef int64_t put = 0
+    cdef int r
     if n < 0 or (n > 0 and items == NULL):
         return MT_BADARG
-    if timeout_ns > 0:
-        deadline = deadline_in(timeout_ns)
-    while put < n:
-        r = put_run_once(q, s, items + put, n - put, False, &done, False)
-        put += done
-        if r == MT_FULL and timeout_ns != 0:
-            r = wait_for_room(q, s, deadline, False)
-        if r != MT_OK:
-            break
+    r = put_run_until(s.mq, s, items, n, False, deadline_in(timeout_ns), &put, False)
     if count != NULL:
         count[0] = put
     return r

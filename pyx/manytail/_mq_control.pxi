@@ -50,7 +50,7 @@ cdef void unregister(queue *q, bint attached) noexcept nogil:
 
 cdef mt_lock bulk_lock
 cdef int64_t bulks_inside = 0       # under bulk_lock
-cdef bint fork_pending = False      # under bulk_lock
+cdef int64_t forks_pending = 0      # threads that are about to fork; under bulk_lock
 cdef mt_waitlist forkers            # under bulk_lock
 
 
@@ -65,21 +65,23 @@ cdef void unlock_bulk() noexcept nogil:
         post_lock_node(n)
 
 
-cdef bint enter_bulk() noexcept nogil:
-    """Called attached. 1: the caller may detach for a bulk operation and calls leave_bulk() attached afterwards."""
+cdef bint enter_bulk(queue *q) noexcept nogil:
+    """Called attached. 1: the caller may detach for a bulk operation on q and calls leave_bulk() attached afterwards."""
     global bulks_inside
     cdef bint ok
     lock_bulk()
-    ok = not fork_pending
+    ok = forks_pending == 0
     bulks_inside += ok
+    q.bulks += ok
     unlock_bulk()
     return ok
 
 
-cdef void leave_bulk() noexcept nogil:
+cdef void leave_bulk(queue *q) noexcept nogil:
     global bulks_inside
     cdef mt_waiter *wake = NULL
     lock_bulk()
+    q.bulks -= 1
     bulks_inside -= 1
     if bulks_inside == 0:
         mt_waitlist_notify_all(&forkers, &wake)
@@ -88,12 +90,13 @@ cdef void leave_bulk() noexcept nogil:
 
 
 cdef int hold_bulks() noexcept nogil:
-    """Before fork: MT_OK when no detached bulk operation is inside and none can begin."""
-    global fork_pending
+    """Before fork: MT_OK when no detached bulk operation is inside, and none begins until release_bulks(). Several threads may fork at
+    once: each one holds them."""
+    global forks_pending
     cdef mt_waiter w
     cdef int r = MT_OK
     lock_bulk()
-    fork_pending = True
+    forks_pending += 1
     if bulks_inside == 0:
         unlock_bulk()
         return MT_OK
@@ -109,9 +112,10 @@ cdef int hold_bulks() noexcept nogil:
 
 
 cdef void release_bulks() noexcept nogil:
-    global fork_pending
+    """After fork, in the parent."""
+    global forks_pending
     lock_bulk()
-    fork_pending = False
+    forks_pending -= 1
     unlock_bulk()
 
 
@@ -133,9 +137,11 @@ cdef void mend_tail(queue *q, subqueue *s) noexcept nogil:
 
 cdef void forget_other_threads(unsigned long me) noexcept nogil:
     """In the child: locks are free, nobody waits but event loops of the one thread that is left."""
+    global forks_pending, bulks_inside
     cdef queue *q = registry_first
     cdef subqueue *s
     while q != NULL:
+        q.bulks = 0
         mt_lock_reset(&q.take_lock)
         mt_waitlist_keep_thread(&q.getters, me)
         mt_waitlist_keep_thread(&q.joiners, me)
@@ -148,6 +154,9 @@ cdef void forget_other_threads(unsigned long me) noexcept nogil:
         q = q.reg_next
     mt_lock_reset(&registry_lock)
     mt_lock_reset(&bulk_lock)
+    mt_waitlist_keep_thread(&forkers, me)
+    forks_pending = 0
+    bulks_inside = 0
 
 
 # -------------------------------------------------------------------------------------------------------- queues, tails
@@ -178,7 +187,6 @@ cdef subqueue *new_tail(queue *q, int64_t priority, int64_t maxsize, uint32_t we
         return NULL
     s.mq = q
     s.serial = <uint8_t>q.serial
-    s.stamped = q.selection == MT_OLDEST
     mt_fetch_add_relaxed_u32(&q.refs, 1)                    # relaxed because: the caller holds a reference already
     mt_store_relaxed_i64(&s.maxsize, maxsize)               # relaxed because: nobody else has it yet
     s.bounded = maxsize > 0
@@ -199,6 +207,8 @@ cdef int attach_tail(queue *q, subqueue *s, bint attached) noexcept nogil:
         if s.ready.level == NULL:
             r = MT_NOMEM
         else:
+            q.begun = 1                     # its selection is constant from here on
+            s.stamped = q.selection == MT_OLDEST
             taken_link(q, s)
             set_unknown(s, s.enabled)       # no putter has it yet
     unlock_take(q)

@@ -733,3 +733,35 @@ cdef int put_front_once(queue *q, subqueue *s, uintptr_t item, bint attached) no
     if r == MT_OK:
         pass_on_to_putter(q, s, attached)
     return r
+
+
+# --------------------------------------------------------------------------------------------------- puts that wait
+cdef int put_until(queue *q, subqueue *s, uintptr_t item, bint front, int64_t deadline, bint attached) noexcept nogil:
+    """Put, waiting for room. The caller counts the item's reference before, and takes it back unless this returns MT_OK."""
+    cdef int r
+    while True:
+        r = put_front_once(q, s, item, attached) if front else put_once(q, s, item, attached)
+        if r == MT_FULL:
+            r = wait_for_room(q, s, deadline, attached)
+            if r == MT_OK:
+                continue
+        elif r == MT_NOMEM:
+            pass_on_to_putter(q, s, attached)       # whoever was woken for this place does not use it
+        return r
+
+
+cdef int put_run_until(queue *q, subqueue *s, const uintptr_t *items, int64_t n, bint count_refs, int64_t deadline, int64_t *count,
+                       bint attached) noexcept nogil:
+    """Put the items from number *count on, as one chain for each time that there is room; *count says how many are in."""
+    cdef int64_t done = 0
+    cdef int r
+    while count[0] < n:
+        r = put_run_once(q, s, items + count[0], n - count[0], count_refs, &done, attached)
+        count[0] += done
+        if r == MT_FULL:
+            r = wait_for_room(q, s, deadline, attached)
+        elif r == MT_NOMEM:
+            pass_on_to_putter(q, s, attached)       # as above
+        if r != MT_OK:
+            return r
+    return MT_OK

@@ -18,16 +18,18 @@ cdef int put_raw(SubQueue sub, const uintptr_t *items, int64_t n, int64_t deadli
     cdef int64_t done = 0
     cdef int r
     while count[0] < n:
-        if n - count[0] >= DETACH_FROM and enter_bulk():
+        if n - count[0] >= DETACH_FROM and enter_bulk(s.mq):
             with nogil:
                 r = put_run_once(s.mq, s, items + count[0], n - count[0], False, &done, False)
                 mt_let_go_of_gil_first()
-            leave_bulk()
+            leave_bulk(s.mq)
         else:
             r = put_run_once(s.mq, s, items + count[0], n - count[0], False, &done, True)
         count[0] += done
         if r == MT_FULL:
             r = wait_for_room(s.mq, s, deadline, True)
+        elif r == MT_NOMEM:
+            pass_on_to_putter(s.mq, s, True)
         if r != MT_OK:
             refuse(r, s)
     return 0
@@ -36,11 +38,11 @@ cdef int put_raw(SubQueue sub, const uintptr_t *items, int64_t n, int64_t deadli
 cdef int64_t take_raw(queue *q, uintptr_t *items, int64_t n) noexcept:
     """Up to n integers that are there."""
     cdef int64_t got
-    if n >= DETACH_FROM and enter_bulk():
+    if n >= DETACH_FROM and enter_bulk(q):
         with nogil:
             got = take_raw_now(q, items, n, False)
             mt_let_go_of_gil_first()
-        leave_bulk()
+        leave_bulk(q)
         return got
     return take_raw_now(q, items, n, True)
 
@@ -63,6 +65,7 @@ cdef int64_t take_strided(queue *q, Py_buffer *view) except -1:
     cdef int64_t n = view.shape[0], i
     cdef uintptr_t *items = <uintptr_t *>malloc(n * 8 + 1)
     if items == NULL:
+        pass_on_to_getter(q, True)      # whoever was woken for these items does not take them
         raise MemoryError
     n = take_raw(q, items, n)
     for i in range(n):
@@ -230,7 +233,7 @@ cdef class IndexMultiQueue(MultiQueue):
             return numpy_array(0)
         deadline = deadline_from(block, timeout)
         while True:
-            out = numpy_array(self.wait_available(n, deadline))
+            out = self.array(self.wait_available(n, deadline))
             got = self.fill(out)
             if got:
                 return out[:got]
@@ -275,6 +278,13 @@ cdef class IndexMultiQueue(MultiQueue):
             if r != MT_OK:
                 refuse(r, NULL)
 
+    cdef object array(self, int64_t n):
+        try:
+            return numpy_array(n)
+        except BaseException:
+            pass_on_to_getter(self.q, True)     # whoever was woken for these items does not take them
+            raise
+
     cdef int64_t fill(self, object out) except -1:
         """Take what is there into a buffer."""
         cdef Py_buffer view
@@ -296,7 +306,7 @@ cdef class IndexMultiQueue(MultiQueue):
     cdef list take_runs(self, int64_t n):
         """What is there, up to n integers, as (key, array) runs."""
         cdef list runs = []
-        cdef object out = numpy_array(n)
+        cdef object out = self.array(n)
         cdef Py_buffer view
         cdef int64_t got = 0, begin = 0
         cdef PyObject *key = NULL

@@ -129,6 +129,8 @@ cdef extern from "manytail/multiqueue.h" nogil:
         subqueue *all_first
         subqueue *all_last
         int64_t nsubs, nenabled, gone_put, taken_away, done
+        int64_t bulks
+        uint32_t begun
         uint32_t shut
         mt_atomic_u32 refs
         subqueue *gone
@@ -149,10 +151,13 @@ cdef extern from "manytail/pygc.h":
     int mt_visit_items(subqueue *, visitproc, void *) noexcept
     void mt_patch_gc(PyTypeObject *, traverseproc, inquiry)
     int mt_visit_waiters(mt_waitlist *, visitproc, void *) noexcept
+    bint mt_queue_quiet(queue *) noexcept
     traverseproc mt_traverse_of(PyTypeObject *)
     inquiry mt_clear_of(PyTypeObject *)
     object mt_owned_item(uintptr_t)
     object mt_new_item(uintptr_t)
+    tuple mt_pair_reserve()
+    void mt_pair_fill(PyObject *pair, uintptr_t first, uintptr_t second)
     list mt_list_reserve(Py_ssize_t)
     uintptr_t *mt_list_slots(PyObject *) nogil
     void mt_list_filled(PyObject *, Py_ssize_t) nogil

@@ -161,14 +161,23 @@ cdef class MultiQueue:
         self.tails = {}
 
     def __init__(self, *, selection="round_robin"):
-        if self.q.nsubs:
-            raise RuntimeError("MultiQueue.__init__ was called on a queue that is in use")
-        self.choose = selection if callable(selection) else None
-        if self.choose is None and (not isinstance(selection, str) or selection not in SELECTIONS):
+        cdef bint own = callable(selection)
+        cdef bint begun
+        if not own and (not isinstance(selection, str) or selection not in SELECTIONS):
             kind = ValueError if isinstance(selection, str) else TypeError
             raise kind(f"selection={selection!r}: expected 'round_robin', 'weighted', 'oldest' or a callable")
-        self.q.selection = MT_ROUND_ROBIN if self.choose is not None else SELECTIONS[selection]
-        self.q.ready.oldest = self.q.selection == MT_OLDEST
+        cdef uint32_t chosen = MT_ROUND_ROBIN if own else SELECTIONS[selection]
+        lock_take(self.q, True)
+        begun = self.q.begun
+        if not begun:
+            self.q.begun = 1
+            self.q.selection = chosen
+            self.q.ready.oldest = chosen == MT_OLDEST
+        unlock_take(self.q)
+        if begun:
+            raise RuntimeError(f"{type(self).__name__}.__init__ was called again, or on a queue that is in use")
+        if own:
+            self.choose = selection
 
     def __dealloc__(self):
         if self.q != NULL:
@@ -297,7 +306,10 @@ cdef class MultiQueue:
         cdef subqueue *s = NULL
         cdef uintptr_t item = 0
         cdef PyObject *key = NULL
+        cdef tuple pair = None
         cdef int r
+        if with_key:
+            pair = self.pair()      # before the item is claimed: after that nothing can fail
         if self.choose is not None:
             r = self.take_chosen(&item, &key)
         else:
@@ -315,7 +327,17 @@ cdef class MultiQueue:
             if key != NULL:
                 Py_DECREF_raw(key)
             return object_of(self.raw, item)
-        return (mt_owned_item(<uintptr_t>key), object_of(self.raw, item))
+        if self.raw:
+            return (mt_owned_item(<uintptr_t>key), <int64_t>item)
+        mt_pair_fill(<PyObject *>pair, <uintptr_t>key, item)
+        return pair
+
+    cdef tuple pair(self):
+        try:
+            return mt_pair_reserve()
+        except BaseException:
+            pass_on_to_getter(self.q, True)     # whoever was woken for an item does not take it
+            raise
 
     cdef tuple ready_subqueues(self):
         """The ready sub-queues of the best priority in turn order."""
@@ -344,11 +366,15 @@ cdef class MultiQueue:
 
     cdef SubQueue ask(self):
         """What the selection callable chooses, or None if nothing is ready."""
-        cdef tuple ready = self.ready_subqueues()
-        if not ready:
-            return None
+        cdef tuple ready
         try:
-            chosen = self.choose(ready)
+            ready = self.ready_subqueues()
+            if not ready:
+                return None
+            choose = self.choose
+            if choose is None:      # the collector has cleared it
+                return ready[0]
+            chosen = choose(ready)
             for sub in ready:
                 if sub is chosen:
                     return sub
@@ -412,7 +438,11 @@ cdef class MultiQueue:
         if n == 0:
             return []
         # The list is made before the items are claimed: between claim and return nothing can fail.
-        out = mt_list_reserve(n)
+        try:
+            out = mt_list_reserve(n)
+        except BaseException:
+            pass_on_to_getter(self.q, True)     # whoever was woken for these items does not take them
+            raise
         lock_take(self.q, True)
         got = taken_get_many(self.q, mt_list_slots(<PyObject *>out), n, True, &wake)
         mt_list_filled(<PyObject *>out, got)
@@ -707,6 +737,9 @@ cdef class SubQueue:
         if maker is not NOTHING:
             raise TypeError("SubQueue cannot be made by itself: MultiQueue.add() and setdefault() make them")
 
+    def __init__(self, *args, **options):
+        raise RuntimeError("SubQueue.__init__ was called on a sub-queue that is in use")
+
     def __dealloc__(self):
         if self.s != NULL:
             detach_tail(self.s.mq, self.s, True)
@@ -820,20 +853,15 @@ cdef class SubQueue:
 
     cdef int put_slow(self, object item, int64_t deadline, bint front) except -1:
         cdef uintptr_t raw = <uintptr_t>int64_of(item) if self.raw else <uintptr_t><PyObject *>item
-        cdef queue *q = self.s.mq
         cdef int r
-        while True:
-            if not self.raw:
-                Py_INCREF(item)
-            r = put_front_once(q, self.s, raw, True) if front else put_once(q, self.s, raw, True)
-            if r == MT_OK:
-                return 0
+        if not self.raw:
+            Py_INCREF(item)
+        r = put_until(self.s.mq, self.s, raw, front, deadline, True)
+        if r != MT_OK:
             if not self.raw:
                 Py_DECREF(item)
-            if r == MT_FULL:
-                r = wait_for_room(q, self.s, deadline, True)
-            if r != MT_OK:
-                refuse(r, self.s)
+            refuse(r, self.s)
+        return 0
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
@@ -862,31 +890,15 @@ cdef class SubQueue:
     cdef int put_sequence(self, object items, int64_t deadline, int64_t *count) except -1:
         """A list or tuple of objects, as one chain for each time that there is room."""
         cdef object whole = items
-        cdef int64_t n
         cdef int r
         if isinstance(items, list) and (not self.s.serial or self.s.bounded):
             # Another thread, or the code of an event loop that is woken, may change the list before all of it is in. Only
             # with the GIL and without a bound it goes in at one try.
             whole = tuple(items)
-        n = len(whole)
-        while True:
-            r = self.put_part(whole, n, count)
-            if r == MT_OK:
-                return 0
-            if r == MT_FULL:
-                r = wait_for_room(self.s.mq, self.s, deadline, True)
-            if r != MT_OK:
-                refuse(r, self.s)
-
-    cdef int put_part(self, object whole, int64_t n, int64_t *count) noexcept:
-        cdef int64_t done = 0
-        cdef const uintptr_t *slots = <const uintptr_t *>PySequence_Fast_ITEMS(whole)
-        cdef int r
-        if count[0] == n:
-            return MT_OK
-        r = put_run_once(self.s.mq, self.s, slots + count[0], n - count[0], True, &done, True)
-        count[0] += done
-        return r
+        r = put_run_until(self.s.mq, self.s, <const uintptr_t *>PySequence_Fast_ITEMS(whole), len(whole), True, deadline, count, True)
+        if r != MT_OK:
+            refuse(r, self.s)
+        return 0
 
     async def aput(self, item):
         """put for coroutines, on any event loop. Cancelling it before it returned puts nothing."""
@@ -1013,13 +1025,15 @@ cdef void release_item(uintptr_t item, void *unused) noexcept nogil:
 
 
 @cython.final
+@cython.no_gc_clear         # __dealloc__ needs its tail; a cycle breaks at the tail's items or at the list
 cdef class TailIterator:
     """Walks over a tail in snapshots of up to 64 items; between them no lock is held."""
     cdef SubQueue sub
     cdef cursor k
     cdef uint32_t next_item
-    cdef list batch
+    cdef list batch             # the objects of the snapshot; integers are made one by one
     cdef bint busy              # a thread is inside __next__; under the critical section
+    cdef bint exhausted         # it has ended, whatever is put from here on
 
     def __cinit__(self, SubQueue sub not None):
         self.sub = sub
@@ -1046,20 +1060,29 @@ cdef class TailIterator:
     cdef object advance(self):
         if self.next_item == self.k.n:
             self.refill()
-        found = self.batch[self.next_item]
-        self.batch[self.next_item] = None
+        if self.sub.raw:
+            found = <int64_t>self.k.items[self.next_item]
+        else:
+            found = self.batch[self.next_item]
+            self.batch[self.next_item] = None
         self.next_item += 1
         return found
 
     cdef int refill(self) except -1:
         cdef uint32_t i
+        if self.exhausted:
+            raise StopIteration
+        if not self.sub.raw:
+            self.batch = mt_list_reserve(SNAPSHOT)      # before references are taken: after that nothing can fail
         self.next_item = 0
         cursor_step(self.sub.s.mq, self.sub.s, &self.k, not self.sub.raw)
-        self.batch = []
+        if not self.sub.raw:
+            for i in range(self.k.n):
+                mt_list_slots(<PyObject *>self.batch)[i] = self.k.items[i]
+            mt_list_filled(<PyObject *>self.batch, self.k.n)
         if self.k.n == 0:
+            self.exhausted = True
             raise StopIteration
-        for i in range(self.k.n):
-            self.batch.append(object_of(self.sub.raw, self.k.items[i]))
         return 0
 
     cdef bint discard_last(self):
@@ -1080,7 +1103,7 @@ cdef traverseproc base_tail_traverse, base_queue_traverse
 cdef int tail_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
     cdef subqueue *s = (<SubQueue>self).s
     cdef int r = base_tail_traverse(self, visit, arg)
-    if r == 0 and s != NULL:
+    if r == 0 and s != NULL and mt_queue_quiet(s.mq):
         r = mt_visit_waiters(&s.putters, visit, arg)
     if r == 0 and s != NULL and not (<SubQueue>self).raw:
         r = mt_visit_items(s, visit, arg)
@@ -1096,18 +1119,24 @@ cdef int tail_clear(PyObject *self) noexcept:
 cdef int queue_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
     cdef queue *q = (<MultiQueue>self).q
     cdef int r = base_queue_traverse(self, visit, arg)
-    if r == 0 and q != NULL:
+    if r == 0 and q != NULL and mt_queue_quiet(q):
         r = mt_visit_waiters(&q.getters, visit, arg)
-    if r == 0 and q != NULL:
-        r = mt_visit_waiters(&q.joiners, visit, arg)
+        if r == 0:
+            r = mt_visit_waiters(&q.joiners, visit, arg)
     return r
+
+
+cdef int queue_clear(PyObject *self) noexcept:
+    """The selection may be a method of the queue itself: a cycle that nothing else breaks. Without it turns go round."""
+    (<MultiQueue>self).choose = None
+    return 0
 
 
 base_tail_traverse = mt_traverse_of(<PyTypeObject *>SubQueue)
 mt_patch_gc(<PyTypeObject *>SubQueue, tail_traverse, tail_clear)
 base_queue_traverse = mt_traverse_of(<PyTypeObject *>MultiQueue)
-mt_patch_gc(<PyTypeObject *>MultiQueue, queue_traverse, mt_clear_of(<PyTypeObject *>MultiQueue))
-mt_patch_gc(<PyTypeObject *>IndexMultiQueue, queue_traverse, mt_clear_of(<PyTypeObject *>IndexMultiQueue))
+mt_patch_gc(<PyTypeObject *>MultiQueue, queue_traverse, queue_clear)
+mt_patch_gc(<PyTypeObject *>IndexMultiQueue, queue_traverse, queue_clear)
 
 
 # -------------------------------------------------------------------------------------------------------------------- fork
@@ -1122,7 +1151,6 @@ def _after_fork_in_parent():
 
 def _after_fork_in_child():
     forget_other_threads(this_thread())
-    release_bulks()
 
 
 if hasattr(os, "register_at_fork"):

@@ -418,8 +418,7 @@ cdef int publish_run_over_oldest(mt_pubsub *q, PyObject **items, int64_t n, int6
     lock_room(q)
     r = put_run_in(q, items, n, done)
     while r == MT_FULL and done[0] == 0:
-        # relaxed because: a new bound holds for calls that begin later
-        locked_drop_for(q, min(n, max(<int64_t>1, mt_load_relaxed_i64(&q.maxsize))))
+        locked_drop_for(q, n)
         r = put_run_in(q, items, n, done)
     unlock_room(q)
     trim(q)
@@ -429,11 +428,13 @@ cdef int publish_run_over_oldest(mt_pubsub *q, PyObject **items, int64_t n, int6
 
 
 cdef void locked_drop_for(mt_pubsub *q, int64_t n) noexcept nogil:
-    """Make room for n messages, at most `maxsize`: move the slowest past the oldest, and let them know what they missed. The caller trims."""
+    """Make room for n messages, or for as many as the bound allows: move the slowest past the oldest, and let them know what they missed.
+    The bound is read once: it may be changed, or removed, meanwhile, and then nothing is dropped for it. The caller trims."""
     cdef int64_t maxsize = mt_load_relaxed_i64(&q.maxsize)     # relaxed because: a new bound holds for calls that begin later
-    cdef int64_t end = position_of(q), to = end + n - maxsize, at
+    cdef int64_t end = position_of(q), to = end + min(n, maxsize) - maxsize, at
     cdef mt_subscriber *s = mt_pubsub_records(q)
-    to = min(to, end)
+    if maxsize <= 0:
+        return
     while s != NULL:
         if mt_pubsub_cursor(s) < to:
             lock_subscriber(q, s)

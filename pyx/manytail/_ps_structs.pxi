@@ -18,6 +18,7 @@ cdef extern from "manytail/atomics.h" nogil:
     uint32_t mt_load_seq_cst_u32(mt_atomic_u32 *)
     void mt_store_relaxed_u32(mt_atomic_u32 *, uint32_t)
     uint32_t mt_xchg_seq_cst_u32(mt_atomic_u32 *, uint32_t)
+    uint32_t mt_fetch_add_relaxed_u32(mt_atomic_u32 *, uint32_t)
     uint32_t mt_fetch_add_seq_cst_u32(mt_atomic_u32 *, uint32_t)
     uintptr_t mt_load_relaxed_uptr(mt_atomic_uptr *)
     bint likely "MT_LIKELY" (bint)
@@ -68,6 +69,7 @@ cdef extern from "manytail/pubsub.h" nogil:
         mt_atomic_uptr oldest
         int64_t released
         mt_atomic_i64 dropped
+        mt_atomic_u32 begun
         mt_lock join_lock
         mt_lock room_lock
         mt_waitlist putters

@@ -21,11 +21,10 @@ from manytail._wait cimport (
     MT_WAITER_NOTIFIED, MT_WAITER_QUEUED, NEVER, ONCE,
     LoopWaiter, deadline_from, lock_slow, mt_lock, mt_lock_node, mt_lock_reset, mt_lock_try, mt_unlock, mt_waiter, mt_waitlist,
     mt_waitlist_keep_thread, mt_waitlist_leave, mt_waitlist_notify, mt_waitlist_notify_all, mt_waitlist_push,
-    post_chain, post_lock_node, this_thread, waiter_await_post, waiter_close, waiter_open, waiter_park,
+    post_chain, post_lock_node, this_thread, unclosed, waiter_await_post, waiter_close, waiter_open, waiter_park,
 )
 
 import os
-import warnings
 from operator import index
 from types import GenericAlias
 from typing import NamedTuple
@@ -156,8 +155,9 @@ cdef class PubSubQueue:
     def __init__(self, *, maxsize=0, slow="block"):
         cdef int64_t bound = maxsize_argument(maxsize)
         cdef uint32_t policy = slow_argument(slow)
-        if position_of(self.q) or mt_load_seq_cst_u32(&self.q.nsubs):    # pairs with: mt_fetch_add_seq_cst in mt_pubsub_join
-            raise RuntimeError("PubSubQueue.__init__ was called on a queue that is in use")
+        # relaxed because: only who finds 0 goes on
+        if mt_fetch_add_relaxed_u32(&self.q.begun, 1) or position_of(self.q) or mt_pubsub_records(self.q) != NULL:
+            raise RuntimeError(f"{type(self).__name__}.__init__ was called again, or on a queue that is in use")
         mt_store_relaxed_i64(&self.q.maxsize, bound)    # relaxed because: nobody else has it yet
         self.q.slow = policy
 
@@ -205,6 +205,8 @@ cdef class PubSubQueue:
                 return position
             if r == MT_FULL:
                 r = self.make_room(deadline)
+            elif r == MT_NOMEM:
+                pass_on_to_putter(self.q)       # whoever was woken for this place does not use it
             if r != MT_OK:
                 refuse_publish(r)
 
@@ -247,6 +249,8 @@ cdef class PubSubQueue:
                     continue
             elif r == MT_FULL:
                 r = self.make_room(deadline)
+            elif r == MT_NOMEM:
+                pass_on_to_putter(self.q)
             if r != MT_OK:
                 refuse_publish(r)
         return 0
@@ -306,7 +310,7 @@ cdef class PubSubQueue:
 
         start: "next" begins with what is published from now on, "oldest" with the oldest message that somebody still expects, n with
         that sequence number. ValueError: n is neither retained nor the next one. After shutdown it finds what is retained."""
-        return Subscriber(MAKER, self, start_argument(start), start)
+        return Subscriber.__new__(Subscriber, MAKER, self, start_argument(start), start)
 
     @property
     def subscribers(self):
@@ -378,16 +382,23 @@ cdef class Subscriber:
         if r != MT_OK:
             raise ValueError(f"start={asked!r}: expected a retained message or the next one, {mt_pubsub_trimmed(q)} to {position_of(q)}")
 
+    def __init__(self, *args, **options):
+        raise RuntimeError("Subscriber.__init__ was called on a subscriber that is in use")
+
     def __dealloc__(self):
-        cdef mt_pubsub *q
-        if self.s == NULL:
+        cdef mt_subscriber *s = self.s
+        cdef int64_t at, behind
+        cdef bint closed
+        if s == NULL:
             return
-        if not self.s.closed:       # not in __del__, which would recurse where subscribers are nested in messages
-            q = self.queue.q
-            behind = position_of(q) - mt_subscriber_at(self.s)
-            warnings.warn(f"unclosed <Subscriber at {mt_subscriber_at(self.s)}, {behind} behind>", ResourceWarning)
-        close_subscriber(self.queue.q, self.s)
-        mt_pubsub_free_record(self.s)
+        self.s = NULL
+        closed = s.closed
+        at = mt_subscriber_at(s)
+        behind = position_of(self.queue.q) - at
+        close_subscriber(self.queue.q, s)
+        mt_pubsub_free_record(s)
+        if not closed:              # not in __del__, which would recurse where subscribers are nested in messages
+            warn_unclosed(at, behind)
 
     __class_getitem__ = classmethod(GenericAlias)
 
@@ -510,7 +521,11 @@ cdef class Subscriber:
         if status[0] != MT_OK:
             return None
         # The list is made before the messages are taken: between that and the return nothing can fail.
-        out = mt_list_reserve(n)
+        try:
+            out = mt_list_reserve(n)
+        except BaseException:
+            pass_on_to_getter(q, s)             # whoever was woken for these messages does not take them
+            raise
         lock_subscriber(q, s)
         status[0] = self.locked_status()
         at = mt_subscriber_at(s)
@@ -625,7 +640,12 @@ cdef class Subscriber:
         close_subscriber(self.queue.q, self.s)
 
 
+cdef void warn_unclosed(int64_t at, int64_t behind) noexcept:
+    unclosed(f"unclosed <Subscriber at {at}, {behind} behind>")
+
+
 @cython.final
+@cython.no_gc_clear         # its subscriber stays usable for finalizers; a cycle breaks at the messages
 cdef class MessageIterator:
     """What iterating over a Subscriber returns; several threads may share one."""
     cdef Subscriber subscriber

@@ -13,9 +13,10 @@ Rules kept here
   thread waits in slices of 50 ms.
 - `attached` says whether the caller holds a thread state; nogil callers pass 0 and are never interrupted.
 """
-from cpython.ref cimport Py_DECREF, PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 
 import math
+import os
 import sys
 import threading
 
@@ -25,10 +26,26 @@ cdef extern from "Python.h":
     void PyErr_SetInterrupt()
     void PyErr_Fetch(PyObject **, PyObject **, PyObject **)
     void PyErr_Restore(PyObject *, PyObject *, PyObject *)
+    int PyErr_WarnEx(PyObject *category, const char *message, Py_ssize_t stack_level) noexcept
+    void PyErr_WriteUnraisable(object)
+    PyObject *PyExc_ResourceWarning
 
+cdef extern from "manytail/pygc.h":
+    bint mt_finalizing()            # interpreter exit has begun
+
+cdef extern from *:
+    """
+    static MT_THREAD_LOCAL int mt_passing_on;           /* this thread is inside on_lost() */
+    static MT_THREAD_LOCAL mt_waiter *mt_to_post;       /* coroutines that on_lost() notified */
+    """
+    bint mt_passing_on
+    mt_waiter *mt_to_post
 
 cdef unsigned long main_thread = <unsigned long>threading.main_thread().ident
 cdef bint semaphores_miss_signals = sys.platform == "win32"
+
+cdef enum:
+    ATTEMPTS = 100          # to hand a wake-up to a loop that is open: one that refuses this often counts as closed
 
 include "_wait_core.pxi"
 
@@ -69,9 +86,25 @@ cdef void post_loop_waiter(void *owned) noexcept nogil:
     cdef PyObject *trace
     with gil:
         PyErr_Fetch(&kind, &error, &trace)
-        (<LoopWaiter>owned).post()
-        Py_DECREF(<LoopWaiter>owned)
+        post_or_pass_on(<LoopWaiter>owned)
         PyErr_Restore(kind, error, trace)
+
+
+cdef void post_or_pass_on(LoopWaiter waiter) noexcept:
+    """Post a coroutine. If its loop is closed, pass the wake-up on, as often as need be. A loop and not a recursion: a closed loop may
+    leave any number of coroutines behind."""
+    global mt_passing_on, mt_to_post
+    cdef mt_waiter *first
+    if mt_passing_on:                   # inside LoopWaiter.lost(), in this thread
+        waiter.w.next = mt_to_post
+        mt_to_post = &waiter.w
+        return
+    waiter.post()
+    Py_DECREF(waiter)                   # the reference of the wait list
+    while mt_to_post != NULL:
+        first = mt_to_post
+        mt_to_post = first.next
+        post_or_pass_on(<LoopWaiter>first.callback)
 
 
 cdef class LoopWaiter:
@@ -88,16 +121,69 @@ cdef class LoopWaiter:
         self.w.callback = <void *>self
         self.w.thread = PyThread_get_thread_ident()
 
-    cdef void post(self) noexcept:      # what on_lost raises goes to sys.unraisablehook
-        # Handing over may run Python code of the loop, in a thread that only wanted to put: nothing that happens here
-        # may surface there.
-        try:
-            self.loop.call_soon_threadsafe(set_done, self.future)
-        except RuntimeError:        # the loop is closed: nobody will ever run this waiter
-            self.on_lost()
-        except KeyboardInterrupt:   # belongs to the caller's next instruction, not into the middle of its put
+    cdef void post(self) noexcept:
+        global mt_passing_on
+        if not self.hand_over():
+            mt_passing_on = True
+            self.lost()
+            mt_passing_on = False
+
+    cdef bint hand_over(self) noexcept:
+        """False: the loop is closed. Handing over runs Python code of the loop, and signal handlers, in a thread that only wanted to put:
+        what they raise does not surface in that put and does not cost the coroutine its wake-up."""
+        cdef bint interrupted = False, posted = False
+        cdef object error = None
+        cdef int _attempt
+        if self.loop is None:               # the collector has cleared this waiter
+            return False
+        for _attempt in range(ATTEMPTS):
+            try:
+                if error is not None:
+                    if self.loop.is_closed():
+                        break
+                    write_unraisable(error, self.loop)
+                    error = None
+                self.loop.call_soon_threadsafe(set_done, self.future)
+                posted = True
+                break
+            except KeyboardInterrupt:       # raised again at the caller's next instruction
+                interrupted = True
+            except BaseException as problem:
+                error = problem
+        if interrupted:
             PyErr_SetInterrupt()
+        return posted
+
+    cdef void lost(self) noexcept:      # what on_lost raises goes to sys.unraisablehook
+        if self.on_lost is not None:    # else the collector has cleared this waiter
             self.on_lost()
+
+
+cdef void write_unraisable(object error, object where) noexcept:
+    """Report an exception to sys.unraisablehook."""
+    cdef object kind = type(error), trace = error.__traceback__
+    Py_INCREF(kind)
+    Py_INCREF(error)
+    if trace is not None:
+        Py_INCREF(trace)
+    PyErr_Restore(<PyObject *>kind, <PyObject *>error, NULL if trace is None else <PyObject *>trace)     # takes the references
+    PyErr_WriteUnraisable(where)
+
+
+cdef void unclosed(str text) noexcept:
+    """A ResourceWarning from a finalizer. One that is an error goes to sys.unraisablehook; a pending exception stays pending. Nothing is
+    said once the interpreter has begun to end: the warnings module may be gone."""
+    cdef PyObject *kind
+    cdef PyObject *error
+    cdef PyObject *trace
+    if mt_finalizing():
+        return
+    PyErr_Fetch(&kind, &error, &trace)
+    try:
+        if PyErr_WarnEx(PyExc_ResourceWarning, text.encode("utf-8", "backslashreplace"), 1) < 0:
+            PyErr_WriteUnraisable(text)
+    finally:
+        PyErr_Restore(kind, error, trace)
 
 
 async def until_posted(LoopWaiter waiter not None, enrol, withdraw):
@@ -115,3 +201,13 @@ async def until_posted(LoopWaiter waiter not None, enrol, withdraw):
 def set_done(future):
     if not future.done():
         future.set_result(None)
+
+
+# ----------------------------------------------------------------------------------------------------------------- fork
+def _after_fork_in_child():
+    global main_thread
+    main_thread = this_thread()         # the thread that forked, whichever it was in the parent, receives the signals
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -19,7 +19,7 @@ from manytail._wait cimport (
     MT_WAITER_NOTIFIED, NEVER, ONCE,
     deadline_from, lock_slow, mt_lock, mt_lock_node, mt_lock_reset, mt_lock_try, mt_unlock, mt_waiter, mt_waitlist,
     mt_waitlist_keep_thread, mt_waitlist_leave, mt_waitlist_notify, mt_waitlist_notify_all, mt_waitlist_push,
-    post_chain, post_lock_node, this_thread, waiter_await_post, waiter_close, waiter_open, waiter_park,
+    post_chain, post_lock_node, this_thread, waiter_await_post, waiter_close, waiter_open, waiter_park, write_unraisable,
 )
 
 import logging
@@ -42,8 +42,6 @@ cdef extern from *:
 cdef extern from "Python.h":
     void Py_INCREF_raw "Py_INCREF" (PyObject *) nogil
     void Py_DECREF_raw "Py_DECREF" (PyObject *) nogil      # attached callers only
-    void PyErr_WriteUnraisable(object)
-    void PyErr_Restore (PyObject *, PyObject *, PyObject *)
 
 include "_mq_core.pxi"
 include "_mq_control.pxi"
@@ -94,7 +92,8 @@ cdef object uncopyable(object thing, str what):
 
 
 # ------------------------------------------------------------------------------------------------------------------ pools
-@cython.no_gc_clear     # a pool in a dead cycle stays usable for the finalizers of what is in it
+@cython.trashcan(True)
+@cython.no_gc_clear     # pool_clear() below breaks cycles and leaves the pool usable for the finalizers of what is in it
 cdef class WorkPool:
     """Lanes, and the threads that serve them.
 
@@ -104,6 +103,7 @@ cdef class WorkPool:
     Progress: blocking (one short lock); no lock is held while Python code runs."""
     cdef pool p
     cdef int64_t per_key
+    cdef bint begun             # options were set; under the critical section
     cdef object start, refusal
     cdef object __weakref__
 
@@ -114,11 +114,15 @@ cdef class WorkPool:
         self.p.q.selection = MT_WEIGHTED
 
     def __init__(self, start, max_workers, max_pending=0, refusal=None, per_key=0):
+        cdef int64_t workers = int_argument("max_workers", max_workers, "an int >= 0")
+        cdef int64_t pending = bound_argument("max_pending", max_pending)
+        cdef int64_t limit = bound_argument("per_key", per_key)
+        self.begin()
         self.start = start
         self.refusal = refusal
-        self.p.max_workers = int_argument("max_workers", max_workers, "an int >= 0")
-        self.p.max_pending = bound_argument("max_pending", max_pending)
-        self.per_key = bound_argument("per_key", per_key)
+        self.p.max_workers = workers
+        self.p.max_pending = pending
+        self.per_key = limit
         pools[id(self)] = weakref.ref(self, forget_pool(id(self)))
 
     def __dealloc__(self):
@@ -127,6 +131,15 @@ cdef class WorkPool:
 
     def __reduce__(self):
         raise uncopyable(self, "threads of this process serve it; make another one where it is needed")
+
+    cdef int begin(self) except -1:
+        cdef bint begun
+        with cython.critical_section(self):
+            begun = self.begun
+            self.begun = True
+        if begun:
+            raise RuntimeError(f"{type(self).__name__}.__init__ was called again")
+        return 0
 
     @property
     def pending(self):
@@ -289,23 +302,13 @@ cdef object forget_pool(object key):
     return gone
 
 
-cdef int write_unraisable(error, item) except -1:
-    kind, trace = type(error), error.__traceback__
-    Py_INCREF(kind)
-    Py_INCREF(error)
-    if trace is not None:
-        Py_INCREF(trace)
-    PyErr_Restore(<PyObject *>kind, <PyObject *>error, NULL if trace is None else <PyObject *>trace)     # takes the references
-    PyErr_WriteUnraisable(item)
-    return 0
-
-
 cdef int raise_pending() except -1:
     """The exception that a signal handler left set."""
     return -1
 
 
 # ------------------------------------------------------------------------------------------------------------------ lanes
+@cython.trashcan(True)
 @cython.no_gc_clear     # lane_clear() below breaks cycles and leaves the lane usable
 cdef class BaseLane:
     """A key of a pool: its own queue, its turn among the others. Another lane of the same key shares nothing with it."""
@@ -744,12 +747,13 @@ cdef class Dispatcher(WorkPool):
     def __init__(self, executor, *, block=256, on_error=None):
         if not callable(getattr(executor, "submit", None)):
             raise TypeError(f"executor={executor!r}: expected an object with submit()")
+        cdef int64_t items = int_argument("block", block, "an int >= 1")
+        if items < 1:
+            raise ValueError(f"block={block!r}: expected an int >= 1 (items per task)")
         WorkPool.__init__(self, None, 0)
         self.executor = executor
         self.on_error = on_error
-        self.block = int_argument("block", block, "an int >= 1")
-        if self.block < 1:
-            raise ValueError(f"block={block!r}: expected an int >= 1 (items per task)")
+        self.block = items
 
     def lane(self, handler=None, *, max_pending=0):
         """A new lane. Its items are passed to handler, or are called if there is none. max_pending > 0: add() waits while it is
@@ -766,6 +770,8 @@ cdef class Dispatcher(WorkPool):
         cdef int64_t n = missing_tasks(&self.p)
         while n > 0:
             try:
+                if self.executor is None:
+                    raise RuntimeError("Dispatcher.__init__ was not called")
                 future = self.executor.submit(self._serve)
                 n -= 1
                 if hasattr(future, "add_done_callback"):
@@ -947,6 +953,19 @@ cdef int lane_clear(PyObject *self) noexcept:
     return 0
 
 
+def collected(*unused):
+    """What stands for a callable that the collector has let go."""
+    raise RuntimeError("its pool was collected")
+
+
+cdef int pool_clear(PyObject *self) noexcept:
+    """The callables may be methods of an object that leads back here by nothing else that can be cleared."""
+    cdef WorkPool it = <WorkPool>self
+    it.start = collected
+    it.refusal = None
+    return 0
+
+
 cdef int pool_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
     cdef int r = base_pool_traverse(self, visit, arg)
     return r if r else visit_kept((<WorkPool>self).p.q, visit, arg)
@@ -971,7 +990,7 @@ cdef int dispatcher_clear(PyObject *self) noexcept:
     """So may what a dispatcher calls."""
     (<Dispatcher>self).executor = COLLECTED
     (<Dispatcher>self).on_error = None
-    return 0
+    return pool_clear(self)
 
 
 cdef int dispatcher_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
@@ -985,7 +1004,7 @@ mt_patch_gc(<PyTypeObject *>Lane, lane_traverse, lane_clear)
 base_serial_traverse = mt_traverse_of(<PyTypeObject *>SerialLane)
 mt_patch_gc(<PyTypeObject *>SerialLane, serial_traverse, serial_clear)
 base_pool_traverse = mt_traverse_of(<PyTypeObject *>WorkPool)
-mt_patch_gc(<PyTypeObject *>WorkPool, pool_traverse, mt_clear_of(<PyTypeObject *>WorkPool))
+mt_patch_gc(<PyTypeObject *>WorkPool, pool_traverse, pool_clear)
 base_dispatcher_traverse = mt_traverse_of(<PyTypeObject *>Dispatcher)
 mt_patch_gc(<PyTypeObject *>Dispatcher, dispatcher_traverse, dispatcher_clear)
 

@@ -2,14 +2,17 @@
 import asyncio
 import gc
 import inspect
+import signal
+import sys
 import threading
 from queue import Empty
 
 import pytest
+from support.process import run_script
 from support.queues import as_list, drain
 from support.threads import DEADLINE, LONG, Threads, wait_getters, wait_putters
 
-from manytail import MultiQueue, ShutDown
+from manytail import MultiQueue, PubSubQueue, ShutDown
 
 
 async def until(predicate):
@@ -352,6 +355,173 @@ def test_many_getters_of_closed_loops_are_skipped_at_once(new):
     tail.put(3)
     assert drain(queue) == [3]
     del tasks
+
+
+LEFT = """
+import asyncio, sys
+from manytail import MultiQueue, PubSubQueue
+
+class Future(asyncio.Future):
+    __del__ = None
+
+def leave(make, n):
+    # n coroutines wait in a loop that is closed
+    loop = asyncio.new_event_loop()
+    asyncio._set_running_loop(loop)
+    coroutines = [make() for _ in range(n)]
+    for coroutine in coroutines:
+        coroutine.send(None)
+    asyncio._set_running_loop(None)
+    loop.close()
+    return coroutines
+
+n = 30_000
+queue = MultiQueue()
+tail = queue.add("a", maxsize=1)
+kept = leave(queue.aget, n)
+assert queue.stats().getters_waiting == n
+tail.put(1)
+assert queue.stats().getters_waiting == 0
+kept += leave(lambda: tail.aput(2), n)
+assert queue.stats().putters_waiting == n
+assert queue.get() == 1
+assert queue.stats().putters_waiting == 0
+tail.put(3)
+assert queue.get() == 3
+
+full = PubSubQueue(maxsize=1)
+with full.subscribe() as subscriber:
+    kept += leave(subscriber.aget, n)
+    full.publish(1)
+    kept += leave(lambda: full.apublish(2), n)
+    assert subscriber.get() == 1
+    full.publish(3, timeout=60)
+    assert subscriber.get() == 3
+for coroutine in kept:
+    coroutine.close()
+print("done")
+"""
+
+
+@pytest.mark.thread_unsafe(reason="a process of its own")
+def test_any_number_of_coroutines_of_a_closed_loop_are_skipped():
+    """One after the other, not one inside the other: that would overflow the stack."""
+    assert run_script(LEFT) == "done\n"
+
+
+class Refusing(asyncio.SelectorEventLoop):
+    """call_soon_threadsafe() raises these first, as where a signal handler runs in it."""
+
+    def __init__(self, *errors):
+        super().__init__()
+        self.errors = list(errors)
+
+    def call_soon_threadsafe(self, *args, **kwargs):
+        if self.errors:
+            raise self.errors.pop()
+        return super().call_soon_threadsafe(*args, **kwargs)
+
+
+def wait_of_kind(kind):
+    """A coroutine that waits, whether it waits, and the call that wakes it."""
+    if kind in ("aget", "aget_many", "ajoin", "aput"):
+        queue = MultiQueue()
+        tail = queue.add("a", maxsize=1)
+        if kind in ("aget", "aget_many"):
+            wait = queue.aget() if kind == "aget" else queue.aget_many(3)
+            return wait, lambda: queue.stats().getters_waiting, lambda: tail.put(1)
+        tail.put(1)
+        if kind == "aput":
+            return tail.aput(2), lambda: queue.stats().putters_waiting, queue.get
+        return queue.ajoin(), None, lambda: (queue.get(), queue.task_done())
+    queue = PubSubQueue(maxsize=1)
+    subscriber = queue.subscribe()
+    if kind == "subscriber aget":
+        return subscriber.aget(), None, lambda: (queue.publish(1), subscriber)
+    queue.publish(1)
+    return queue.apublish(2), None, subscriber.get
+
+
+KINDS = ["aget", "aget_many", "ajoin", "aput", "subscriber aget", "apublish"]
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+@pytest.mark.thread_unsafe(reason="sys.unraisablehook belongs to the process")
+@pytest.mark.parametrize("error", [LookupError, MemoryError, RuntimeError, SystemExit, asyncio.CancelledError])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_raised_while_a_coroutine_is_woken_does_not_cost_it_the_wake_up(monkeypatch, kind, error):
+    reports = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda report: reports.append(report.exc_type))
+    coroutine, _, wake = wait_of_kind(kind)
+    loop = Refusing(error("handler"), error("handler"))
+    try:
+        task = loop.create_task(coroutine)
+        for _ in range(3):
+            loop.call_soon(loop.stop)
+            loop.run_forever()
+        assert not task.done()
+        wake()  # raises nothing: what it put is in
+        loop.run_until_complete(asyncio.wait_for(task, DEADLINE))
+    finally:
+        loop.close()
+    assert reports == [error, error]
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+@pytest.mark.thread_unsafe(reason="signals go to the main thread")
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="no SIGUSR1 on Windows")
+@pytest.mark.parametrize("kind", KINDS)
+def test_ctrl_c_while_a_coroutine_is_woken_does_not_cost_it_the_wake_up(kind):
+    coroutine, _, wake = wait_of_kind(kind)
+    loop = Refusing(KeyboardInterrupt())
+    try:
+        task = loop.create_task(coroutine)
+        for _ in range(3):
+            loop.call_soon(loop.stop)
+            loop.run_forever()
+
+        def wake_and_go_on():
+            wake()
+            sum(range(10))
+
+        with pytest.raises(KeyboardInterrupt):
+            wake_and_go_on()
+        loop.run_until_complete(asyncio.wait_for(task, DEADLINE))
+    finally:
+        loop.close()
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+@pytest.mark.thread_unsafe(reason="signals go to the main thread")
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="no SIGUSR1 on Windows")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_signal_handler_that_raises_while_a_coroutine_is_woken(monkeypatch, kind):
+    reports = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda report: reports.append(report.exc_type))
+
+    class Loop(asyncio.SelectorEventLoop):
+        def call_soon_threadsafe(self, *args, **kwargs):
+            if not reports:
+                signal.raise_signal(signal.SIGUSR1)  # its handler runs here
+            return super().call_soon_threadsafe(*args, **kwargs)
+
+    def fail(*_):
+        raise LookupError("handler")
+
+    before = signal.signal(signal.SIGUSR1, fail)
+    coroutine, _, wake = wait_of_kind(kind)
+    loop = Loop()
+    try:
+        task = loop.create_task(coroutine)
+        for _ in range(3):
+            loop.call_soon(loop.stop)
+            loop.run_forever()
+        wake()
+        loop.run_until_complete(asyncio.wait_for(task, DEADLINE))
+    finally:
+        loop.close()
+        signal.signal(signal.SIGUSR1, before)
+    assert reports == [LookupError]
 
 
 def test_a_putter_of_a_closed_loop_is_skipped(new):

@@ -538,3 +538,48 @@ def test_wrong_numbers_of_arguments_are_type_errors(new):
     with pytest.raises(TypeError):
         tail.put(1, True, None, None)
     assert queue.qsize() == 0
+
+
+# ------------------------------------------------------------------------------------------------ __init__ and __new__
+def test_init_again_is_refused(new):
+    queue = new()
+    with pytest.raises(RuntimeError, match=rf"{new.__name__}\.__init__"):
+        queue.__init__(selection="oldest")
+    tail = queue.add("a")
+    with pytest.raises(RuntimeError, match=r"SubQueue\.__init__"):
+        tail.__init__()
+    tail.put(1)
+    assert drain(queue) == [1]
+
+
+def test_init_is_refused_after_use_that_left_no_trace(new):
+    """A used queue keeps a chunk without room for put times; selection="oldest" would write them."""
+    queue = new.__new__(new)
+    tail = queue.add("a")
+    tail.put_many(range(2000))
+    assert drain(queue) == list(range(2000))
+    queue.remove("a")
+    with pytest.raises(RuntimeError, match="in use"):
+        queue.__init__(selection="oldest")
+    queue.add("b").put_many(range(2000))
+    assert drain(queue) == list(range(2000))
+
+
+def test_a_refused_option_leaves_a_queue_that_may_be_initialised(new):
+    queue = new.__new__(new)
+    with pytest.raises(ValueError, match="selection"):
+        queue.__init__(selection="newest")
+    queue.__init__(selection="oldest")
+    a, b = queue.add("a"), queue.add("b")
+    b.put(1)
+    a.put(2)
+    assert drain(queue) == [1, 2]
+
+
+def test_a_queue_made_by_new_alone_works_as_with_the_defaults(new):
+    queue = new.__new__(new)
+    assert repr(queue) == f"<{new.__name__} of 0 sub-queues, 0 items>"
+    a, b = queue.add("a"), queue.add("b")
+    a.put_many([1, 2])
+    b.put(3)
+    assert drain(queue) == [1, 3, 2]

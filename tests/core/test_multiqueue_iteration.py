@@ -29,6 +29,18 @@ class Equal:
 
 
 # ------------------------------------------------------------------------------------------------ iteration
+def test_an_exhausted_iterator_stays_exhausted(new):
+    tail = new().add("a")
+    tail.put_many([1, 2])
+    walk = iter(tail)
+    assert list(walk) == [1, 2]
+    tail.put(3)
+    tail.put_front(0)
+    assert list(walk) == []
+    assert next(walk, None) is None
+    assert list(tail) == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize("n", [0, 1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 1000])
 def test_iteration_is_in_order_and_takes_nothing(new, n):
     queue = new()

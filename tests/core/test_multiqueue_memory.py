@@ -180,6 +180,27 @@ def through_its_own_method():
     return queue
 
 
+def through_its_own_method_as_key():
+    class Keyed(MultiQueue):
+        def note(self):
+            pass
+
+    queue = Keyed()
+    queue.add(queue.note).put(1)
+    return queue
+
+
+def through_a_dead_iterator():
+    tail = MultiQueue().add("a")
+    tail.put_many(range(100))
+    walk = iter(tail)
+    next(walk)
+    holder = [walk]
+    holder.append(holder)
+    tail.put(holder)
+    return tail
+
+
 def through_a_closure():
     def selection(ready):
         assert queue
@@ -234,7 +255,8 @@ def through_an_index_queues_key():
     return queue
 
 
-CYCLES = [through_item, through_handle, through_key, through_selection, through_its_own_method, through_a_closure, through_a_detached_handle,
+CYCLES = [through_item, through_handle, through_key, through_selection, through_its_own_method, through_its_own_method_as_key,
+          through_a_dead_iterator, through_a_closure, through_a_detached_handle,
           through_the_view, through_an_iterator, through_many_items, through_an_index_queues_key]
 
 
@@ -245,6 +267,61 @@ def test_a_cycle_is_collected(make):
     gc.collect()
     gc.collect()
     assert [ref() for ref in refs] == [None] * 3
+
+
+@collecting
+@pytest.mark.parametrize("make", CYCLES, ids=lambda make: make.__name__)
+def test_nothing_of_a_cycle_stays(make):
+    """Weak references die before the collector clears a cycle: only the list of what it tracks says whether the objects went."""
+    kinds = MultiQueue, type(MultiQueue().add("a")), type(iter(MultiQueue().add("a")))
+
+    def tracked():
+        gc.collect()
+        gc.collect()
+        return sum(isinstance(it, kinds) for it in gc.get_objects())
+
+    make()
+    before = tracked()
+    for _ in range(3):
+        make()
+    assert tracked() == before
+
+
+LEAK = """
+import gc, tracemalloc
+from manytail import MultiQueue
+
+def dead_iterator():
+    tail = MultiQueue().add("a")
+    tail.put_many([None] * 100)
+    walk = iter(tail)
+    next(walk)
+    dead = [walk]
+    dead.append(dead)
+    tail.clear()        # the iterator's pin alone keeps the chunk
+
+def resident():
+    with open("/proc/self/statm") as figures:
+        return int(figures.read().split()[1])
+
+for _ in range(200):
+    dead_iterator()
+gc.collect()
+before = resident()
+for _ in range(20_000):
+    dead_iterator()
+    if _ % 500 == 0:
+        gc.collect()
+gc.collect()
+print("grew by", resident() - before, "pages")
+assert resident() - before < 2_000      # 20,000 chunks of 2 kB each are 10,000 pages
+"""
+
+
+@pytest.mark.rss
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
+def test_an_iterator_in_a_dead_cycle_gives_its_chunk_back():
+    run_script(LEAK)
 
 
 @collecting

@@ -403,3 +403,111 @@ for new in (MultiQueue, IndexMultiQueue):
 print("done")
 """
     assert run_script(script, "-X", "dev", "-Werror") == "done\n"
+
+
+@needs_fork
+def test_the_thread_that_forked_is_the_one_that_gets_signals_in_the_child():
+    """A signal that comes just before a thread falls asleep does not end its sleep: only the main thread looks again."""
+    fork("""
+class Rang(Exception):
+    pass
+
+def ring(*_):
+    raise Rang
+
+def child():
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, ring)
+    for n in range(3000):
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 1e-6 * (2 + n % 40))
+            queue.get(timeout=20)
+        except Rang:
+            continue
+        raise AssertionError("it slept through a signal")
+
+assert thread(in_child, child)() is None
+""")
+
+
+# Hooks that run before fork run in the reverse order of their registration: this one, registered before manytail's, runs after it.
+TWO_FORKS = """
+import os, threading
+armed, reached, go = threading.local(), threading.Event(), threading.Event()
+
+def hold():
+    if getattr(armed, "on", False):
+        reached.set()
+        assert go.wait(60)
+
+os.register_at_fork(before=hold)
+import sys, signal, traceback
+from manytail import IndexMultiQueue
+
+queue = IndexMultiQueue()
+tail = queue.add("rows")
+N = 400_000
+rows, out = memoryview(bytearray(8 * N)).cast("q"), memoryview(bytearray(8 * N)).cast("q")
+for n in range(0, N, 1000):
+    rows[n] = n + 1
+stop, moved = threading.Event(), threading.Semaphore(0)
+
+def move():
+    # bulk calls, detached unless a fork is pending
+    while not stop.is_set():
+        tail.put_many(rows)
+        assert queue.get_many_into(out) == N
+        moved.release()
+
+def whole():
+    # in the child: the mover may have been between its two calls, but in neither of them
+    inside = tail.qsize()
+    assert inside in (0, N), inside
+    assert len(list(tail)) == inside
+    tail.put(7)
+    got = 0
+    while queue.qsize():
+        last = queue.get()
+        got += 1
+    assert (got, last) == (inside + 1, 7), (got, last)
+
+def fork(hold_it):
+    armed.on = hold_it
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            signal.alarm(60)
+            whole()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    _, status = os.waitpid(pid, 0)
+    results.append(status)
+
+results = []
+mover = threading.Thread(target=move, daemon=True)
+mover.start()
+for _ in range(15):
+    reached.clear(), go.clear()
+    slow = threading.Thread(target=fork, args=(True,))
+    slow.start()
+    assert reached.wait(60)             # it has held off the bulk calls and is about to fork
+    fork(False)                         # another fork begins and ends
+    for _ in range(3):
+        assert moved.acquire(timeout=60)
+    go.set()
+    slow.join(60)
+stop.set()
+mover.join(60)
+assert results == [0] * 30, results
+print("done")
+"""
+
+
+@needs_fork
+def test_two_threads_that_fork_at_once_beside_bulk_calls():
+    assert run_script(TWO_FORKS, "-Wignore::DeprecationWarning") == "done\n"

@@ -214,13 +214,63 @@ def test_bad_values():
         subscriber.get_many("3")
 
 
-def test_init_again_is_refused_on_a_queue_in_use():
-    queue = PubSubQueue()
-    queue.__init__(maxsize=3)
+def test_init_again_is_refused():
+    queue = PubSubQueue(maxsize=3)
+    with pytest.raises(RuntimeError, match=r"PubSubQueue\.__init__"):
+        queue.__init__(maxsize=5)
     assert queue.maxsize == 3
-    queue.publish(1)
-    with pytest.raises(RuntimeError):
-        queue.__init__()
+    used = PubSubQueue.__new__(PubSubQueue)
+    used.subscribe().close()
+    with pytest.raises(RuntimeError, match="in use"):
+        used.__init__(slow="raise")
+    with used.subscribe() as subscriber:
+        with pytest.raises(RuntimeError, match=r"Subscriber\.__init__"):
+            subscriber.__init__()
+        assert used.publish(1) == 0
+        assert subscriber.get() == 1
+
+
+def test_a_queue_made_by_new_alone_works_as_with_the_defaults():
+    queue = PubSubQueue.__new__(PubSubQueue)
+    assert repr(queue) == "<PubSubQueue of 0 subscribers, 0 messages retained>"
+    with queue.subscribe() as subscriber:
+        queue.publish_many(range(100))
+        assert subscriber.get_many(100) == list(range(100))
+    late = PubSubQueue.__new__(PubSubQueue)
+    with pytest.raises(TypeError):
+        late.__init__(maxsize="3")  # refused, so it does not count
+    late.__init__(maxsize=3)
+    assert late.maxsize == 3
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_drop_oldest_never_drops_more_than_the_bound_asks_for(many):
+    """The bound may be removed after a publish found the queue full and before it drops something."""
+    bound = 500
+    queue = PubSubQueue(maxsize=bound, slow="drop_oldest")
+    stop = threading.Event()
+    with queue.subscribe(), Threads() as threads:
+        queue.publish_many(range(bound))
+
+        def move():
+            while not stop.is_set():
+                queue.maxsize = 0
+                queue.maxsize = bound
+
+        def publish():
+            for _ in range(20_000):
+                if many:
+                    queue.publish_many([1, 2])
+                else:
+                    queue.publish(1)
+                kept = queue.stats().retained
+                assert kept >= bound - 4, kept
+
+        threads.start(move)
+        publishers = [threads.start(publish) for _ in range(2)]
+        outcomes = [publisher.outcome() for publisher in publishers]
+        stop.set()
+    assert outcomes == [None, None]
 
 
 # ------------------------------------------------------------------------------------------------------------- start

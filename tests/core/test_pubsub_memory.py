@@ -111,6 +111,64 @@ def test_a_collected_subscriber_closes_itself_and_warns():
     assert gone(message)
 
 
+def test_an_unclosed_subscriber_closes_itself_where_the_warning_is_an_error(monkeypatch):
+    reports = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda report: reports.append(report.exc_type))
+    queue = PubSubQueue(maxsize=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        subscriber = queue.subscribe()
+        message = published(queue)
+        del subscriber
+        gc.collect()
+    assert reports == [ResourceWarning]
+    assert queue.subscribers == 0
+    assert gone(message)
+    queue.publish(1, timeout=0)  # nobody keeps its place
+
+
+def test_a_subscriber_that_goes_while_an_exception_is_raised_leaves_it_alone():
+    queue = PubSubQueue()
+
+    def fail():
+        subscriber = queue.subscribe()
+        subscriber.publish("no such method")
+
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        with pytest.raises(AttributeError, match="publish"):
+            fail()
+    gc.collect()
+    assert [it.category for it in warned] == [ResourceWarning] or not GIL
+    assert queue.subscribers == 0
+
+
+AT_EXIT = """
+import sys
+from manytail import EntryQueue, MultiQueue, PubSubQueue
+
+queue = PubSubQueue()
+sys.kept = queue.subscribe()       # freed after the modules are
+queue.publish(sys.kept)
+kept = queue.subscribe()
+tail = MultiQueue().add("a")
+tail.put(iter(tail))
+"""
+
+
+@pytest.mark.thread_unsafe(reason="processes of their own")
+@pytest.mark.parametrize("options", [[], ["-Werror"], ["-Walways"]], ids=" ".join)
+def test_nothing_is_said_at_interpreter_exit(options):
+    import subprocess
+
+    from support.process import environment
+
+    ran = subprocess.run([sys.executable, *options, "-c", AT_EXIT], env=environment(), capture_output=True, text=True, timeout=240, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "")
+    assert "NoneType" not in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
 def test_a_closed_subscriber_goes_without_a_warning():
     queue = PubSubQueue()
     with warnings.catch_warnings():

@@ -1,0 +1,178 @@
+"""An allocation that fails: nothing is lost, nothing leaks, and a wake-up goes on to the next waiter.
+
+Each test repeats a call and lets its first allocation fail, then its second, and so on, past the last one.
+"""
+import asyncio
+import gc
+import sys
+import weakref
+
+import pytest
+
+from manytail import MultiQueue
+
+_testcapi = pytest.importorskip("_testcapi", reason="this interpreter cannot fail allocations on demand")
+
+pytestmark = pytest.mark.thread_unsafe(reason="allocations of the whole process fail")
+
+
+class Item:
+    """Something that can be watched."""
+
+
+def alive(references):
+    """How many of them are not freed, with the collector's help where reference counts may be deferred."""
+    if any(ref() is not None for ref in references):
+        gc.collect()
+    return sum(ref() is not None for ref in references)
+
+
+def failing(call, number):
+    """Call with allocation `number` failing: (True, result), or (False, None) after a MemoryError."""
+    _testcapi.set_nomemory(number, number + 1)
+    try:
+        result = call()
+    except MemoryError:
+        return False, None
+    finally:
+        _testcapi.remove_mem_hooks()
+    return True, result
+
+
+ALLOCATIONS = 25  # more than any call here makes
+
+
+def each_allocation(attempt):
+    """attempt(number) says whether the call succeeded. How often it failed."""
+    gc.disable()
+    try:
+        succeeded = [attempt(number) for number in range(ALLOCATIONS)]
+    finally:
+        gc.enable()
+    assert succeeded[-1]
+    return succeeded.count(False)
+
+
+class Driven:
+    """A coroutine that is driven by hand, in a loop that runs only when told to."""
+
+    def __init__(self, loop, coroutine):
+        self.loop, self.coroutine = loop, coroutine
+        self.future = self.step()
+
+    def step(self):
+        asyncio._set_running_loop(self.loop)
+        try:
+            return self.coroutine.send(None)
+        finally:
+            asyncio._set_running_loop(None)
+
+    def result(self):
+        """What the coroutine returns at its next step."""
+        asyncio._set_running_loop(self.loop)
+        try:
+            self.coroutine.send(None)
+        except StopIteration as done:
+            return done.value
+        finally:
+            asyncio._set_running_loop(None)
+        raise AssertionError("it waits")
+
+
+@pytest.fixture
+def loop():
+    loop = asyncio.new_event_loop()
+    yield loop
+    loop.close()
+
+
+def turn(loop):
+    asyncio._set_running_loop(None)  # a step that failed may have left it
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+
+
+GETS = {
+    "aget": lambda queue: queue.aget(),
+    "aget_with_key": lambda queue: queue.aget_with_key(),
+    "aget_many": lambda queue: queue.aget_many(5),
+}
+
+
+@pytest.mark.parametrize("selection", ["round_robin", "chosen"])
+@pytest.mark.parametrize("kind", GETS)
+def test_a_woken_get_that_fails_for_memory_passes_the_item_on(loop, kind, selection):
+    queue = MultiQueue(selection=selection if selection == "round_robin" else lambda ready: ready[0])
+    tail = queue.add("a")
+
+    def attempt(number):
+        woken, other = Driven(loop, GETS[kind](queue)), Driven(loop, queue.aget())
+        tail.put("item")
+        turn(loop)
+        assert (woken.future.done(), other.future.done()) == (True, False)
+        done, _ = failing(woken.result, number)
+        woken.coroutine.close()  # it has ended, unless the test's own allocation failed before it went on
+        if not queue.empty():  # it failed before it took the item (what it returns may be too much, too)
+            turn(loop)
+            assert other.future.done()
+        else:
+            tail.put("item")
+            turn(loop)
+        assert other.result() == "item"
+        return done
+
+    assert each_allocation(attempt) > 0
+    assert queue.empty()
+    assert queue.stats().getters_waiting == 0
+
+
+@pytest.mark.parametrize("call", ["get", "get_with_key", "get_many", "peek", "put", "put_many"])
+def test_no_item_is_lost_or_leaked(call):
+    calls = {
+        "get": lambda queue, tail, items: queue.get(timeout=0),
+        "get_with_key": lambda queue, tail, items: queue.get_with_key(timeout=0),
+        "get_many": lambda queue, tail, items: queue.get_many(9),
+        "peek": lambda queue, tail, items: queue.peek(),
+        "put": lambda queue, tail, items: tail.put(items[0]),
+        "put_many": lambda queue, tail, items: tail.put_many(items),
+    }
+
+    def attempt(number):
+        queue = MultiQueue()
+        tail = queue.add("a")
+        items = [Item() for _ in range(3)]
+        refs = [weakref.ref(item) for item in items]
+        if not call.startswith("put"):
+            tail.put_many(items)
+        inside = tail.qsize()
+        done, result = failing(lambda: calls[call](queue, tail, items), number)
+        if not done:
+            assert tail.qsize() == inside
+        del result
+        items.clear()
+        tail.clear()
+        assert alive(refs) == 0
+        return done
+
+    each_allocation(attempt)
+
+
+@pytest.mark.parametrize("length", [3, 200])
+def test_an_iterator_that_fails_for_memory_leaks_nothing_and_skips_nothing(length):
+    def attempt(number):
+        tail = MultiQueue().add("a")
+        items = [Item() for _ in range(length)]
+        refs = [weakref.ref(item) for item in items]
+        tail.put_many(items)
+        walk = iter(tail)
+        done, first = failing(lambda: next(walk), number)
+        seen = ([first] if done else []) + list(walk)
+        assert seen == items
+        del first
+        seen.clear()
+        items.clear()
+        tail.clear()
+        assert alive(refs) == 0
+        return done
+
+    assert each_allocation(attempt) > 0 or sys.version_info >= (3, 14)  # from there on the list may come from a free list
