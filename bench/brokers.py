@@ -92,7 +92,7 @@ def patterns(wild: random.Random) -> tuple[list[str], list[str]]:
 def topic() -> Iterator[Measure]:
     """Microseconds from the exchange and the message to the set of queues."""
     from manytail.broker import Broker
-    from manytail.broker._messages import Message
+    from manytail.broker._protocol import Message
 
     with Broker() as broker, broker.connect(max_workers=1) as connection:
         channel = connection.channel()
@@ -102,8 +102,9 @@ def topic() -> Iterator[Measure]:
         bound, keys = patterns(random.Random(1))
         for number, pattern in enumerate(bound):
             channel.queue_bind(f"q{number % QUEUES}", "topic", pattern)
-        route: Callable[..., Any] = broker._host.route
-        exchange = broker._host.exchanges["topic"]
+        exchanges = broker._runtime.host.exchanges
+        route: Callable[..., Any] = exchanges.route
+        exchange = exchanges.by_name["topic"]
         published = [Message(b"", None, "topic", (key,)) for key in keys]
 
         def measure(n: int) -> float:

@@ -10,7 +10,8 @@ from pika import spec
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 
 import manytail
-from manytail.broker import BasicProperties, Broker, Channel, Connection, ExchangeType, ReturnedMessage, _methods, exceptions
+from manytail.broker import BasicProperties, Broker, Channel, Connection, ExchangeType, ReturnedMessage, exceptions
+from manytail.broker import spec as _methods
 
 # Of a connection over a network; connections are made by Broker.connect.
 LEFT_OUT = {

@@ -8,6 +8,7 @@ than one could take the same message, is its own business: a queue has one consu
 Without a server the machine runs two brokers of ours against one another: one with a single worker, one with four.
 """
 
+import os
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from broker import sides
 
+SCRIPTS = int(os.environ.get("MANYTAIL_SCRIPTS", "15"))  # on a server; make test-long asks for 1,000
 KEYS = ["a", "b", "a.b", "a.b.c", ""]
 PATTERNS = ["a", "b", "a.*", "#", "*.b", "a.#", ""]
 ARGUMENTS: list[dict[str, Any]] = [{}, {"x-max-length": 2}, {"x-max-length": 1, "x-overflow": "reject-publish"}, {"x-max-priority": 2}]
@@ -225,4 +227,4 @@ if sides.SERVER:
 
     @pytest.mark.rabbitmq
     def test_a_server_agrees() -> None:
-        run(lambda: (sides.Manytail(), sides.Server()), examples=15, steps=20)
+        run(lambda: (sides.Manytail(), sides.Server()), examples=SCRIPTS, steps=20)

@@ -355,7 +355,7 @@ def test_after_cancel_no_callback_begins(connection: Connection) -> None:
             channel.basic_publish("", "q", number)
         channel.basic_cancel(tag)
         count = len(seen)
-        held, ready = channel.queue_declare("q", passive=True).method.message_count, len(channel.ledger.unacked)
+        held, ready = channel.queue_declare("q", passive=True).method.message_count, len(channel._state.unacked)
         assert held + ready == 50
         assert len(seen) == count
         assert ready == count
@@ -442,15 +442,15 @@ def test_use_of_a_queue_that_expires_leaves_one_timer(broker: Broker, connection
     channel.queue_declare("q", arguments={"x-expires": 600_000})
     for _ in range(1000):
         channel.basic_get("q")
-    assert len(broker._host.timers) == 1
+    assert len(broker._runtime.timers) == 1
     channel.queue_delete("q")
-    assert len(broker._host.timers) == 0
+    assert len(broker._runtime.timers) == 0
 
 
 def test_timers_of_the_connection_that_are_removed_are_dropped(broker: Broker, connection: Connection) -> None:
     for number in [connection.call_later(600, int) for _ in range(1000)]:
         connection.remove_timeout(number)
-    assert len(broker._host.timers) == 0
+    assert len(broker._runtime.timers) == 0
 
 
 @pytest.mark.parametrize("limit", [DEADLINE, None])

@@ -1,56 +1,70 @@
-"""Connection: pika's BlockingConnection by its names and signatures, without the network: channels, timers, and the executor that runs the
-callbacks."""
+"""Connections and brokers: pika's BlockingConnection by its names and signatures, without the network.
+
+A connection has channels, timers, and the executor that runs the callbacks. A Broker is one virtual host. Brokers that BlockingConnection finds by
+host, port and virtual host are kept in `_brokers` until reset() or the end of the process.
+"""
 
 from __future__ import annotations
 
 import itertools
+import os
+import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Executor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from manytail.broker import exceptions
-from manytail.broker._dispatch import Dispatch, Lane
-from manytail.broker._timers import Timer
-from manytail.broker._validation import require_callable
+from manytail.broker._protocol import require_callable
+from manytail.broker._runtime import Dispatch, Lane, Runtime, Timer
 from manytail.broker.channel import Channel
+from manytail.broker.parameters import Parameters
+from manytail.errors import ClosedError
+from manytail.executor import KeyedExecutor
 
-if TYPE_CHECKING:
-    from manytail.broker._vhost import VirtualHost
-
-__all__ = ["Connection"]
+__all__ = ["BlockingConnection", "Broker", "Connection", "reset"]
 
 CHANNEL_MAX = 65535
 
 
+class _Callbacks:
+    """The addressee of a connection's own callbacks in their lane."""
+
+    gone = False
+
+    def begin(self, item: Any) -> None:
+        """Nothing to note."""
+
+
 class Connection:
-    """Channels that share an executor. Made by Broker.connect(). Every method may be called from any thread."""
+    """Channels that share an executor. Made by Broker.connect() or BlockingConnection(). Every method may be called from any thread."""
 
     basic_nack_supported = basic_nack = True
     consumer_cancel_notify_supported = consumer_cancel_notify = True
     exchange_exchange_bindings_supported = exchange_exchange_bindings = True
     publisher_confirms_supported = publisher_confirms = True
 
-    def __init__(self, host: VirtualHost, executor: Executor, owned: bool, forget: Callable[[Connection], object]) -> None:
-        self._host = host
-        self._monitor = host.monitor
+    def _open(self, broker: Broker, executor: Executor, owned: bool) -> None:
+        """What __init__ is elsewhere: BlockingConnection's takes parameters. In a section."""
+        self._broker = broker
+        self._runtime = broker._runtime
         self._executor = executor
         self._owned = owned  # ours to shut down
-        self._forget_me = forget
-        self._dispatch = Dispatch(executor, host.monitor, self._executor_refused)
+        self._dispatch = Dispatch(executor, owned, self._runtime, self._executor_refused)
+        self._callbacks = _Callbacks()
         self._lane = Lane(self._dispatch, self._run_callback)
         self._channels: dict[int, Channel] = {}
         self._closing_reason: Exception | None = None
-        self._changed = host.monitor.condition()
+        self._changed = self._runtime.condition()
         self._dispatched = False  # a callback has ended since process_data_events returned
-        self._waiting = 0  # in process_data_events
-        self._rounds = 0  # counts the callbacks that ended while somebody waited
-        self._timers: dict[int, Timer] = {}
+        self._waiting = 0  # threads in process_data_events
+        self._rounds = 0  # counts the callbacks that ended while one waited
+        self._timers: dict[int, tuple[Timer, Callable[[], object]]] = {}
         self._timer_numbers = itertools.count(1)
+        broker._connections.add(self)
 
-    # ------------------------------------------------------------------ what it is
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {'open' if self.is_open else 'closed'}, {len(self._channels)} channels>"
 
@@ -73,34 +87,34 @@ class Connection:
         if self._closing_reason is not None:
             raise exceptions.ConnectionWrongStateError("Connection is closed.") from self._closing_reason
 
-    # ------------------------------------------------------------------ channels
+    # -------------------------------------------------------------------------------------------------------------------- channels
     def channel(self, channel_number: int | None = None) -> Channel:
         """Open a channel, with that number or the lowest free one from 1 to 65,535."""
-        with self._monitor:
+        asked = None if channel_number is None else int(channel_number)
+        with self._runtime:
             self._check_open()
-            if channel_number is None:
+            if asked is None:
                 number = next((number for number in range(1, CHANNEL_MAX + 1) if number not in self._channels), None)
                 if number is None:
                     raise exceptions.NoFreeChannels
+            elif 1 <= asked <= CHANNEL_MAX and asked not in self._channels:
+                number = asked
             else:
-                number = int(channel_number)
-                if not 1 <= number <= CHANNEL_MAX or number in self._channels:
-                    raise exceptions.InvalidChannelNumber(number)
+                raise exceptions.InvalidChannelNumber(asked)
             channel = self._channels[number] = Channel(self, number)
         return channel
 
     def _forget(self, channel: Channel) -> None:
-        """It is closed: its number is free again."""
-        with self._monitor:
-            if self._channels.get(channel.channel_number) is channel:
-                del self._channels[channel.channel_number]
+        """It is closed: its number is free again. In a section."""
+        if self._channels.get(channel.channel_number) is channel:
+            del self._channels[channel.channel_number]
 
-    # ------------------------------------------------------------------ ending
+    # --------------------------------------------------------------------------------------------------------------------- the end
     def close(self, reply_code: int = 200, reply_text: str = "Normal shutdown") -> None:
         """Close all channels: what is unacknowledged is requeued, exclusive queues are deleted. Waits for running callbacks, except from inside one.
 
         ConnectionWrongStateError: it is closed."""
-        with self._monitor:
+        with self._runtime:
             if self._closing_reason is not None:
                 raise exceptions.ConnectionWrongStateError(f"Connection.close({reply_code}, {reply_text!r}) called on closed connection.")
             lanes = [channel._lane for channel in self._channels.values()]
@@ -110,35 +124,35 @@ class Connection:
                 lane.wait_for(None)
 
     def _end(self, reason: Exception) -> None:
-        """Closed, for whatever reason; inside the monitor."""
+        """Closed, for whatever reason. In a section."""
         if self._closing_reason is not None:
             return
         self._closing_reason = reason
-        channels, self._channels = self._channels, {}
-        for channel in channels.values():
+        host = self._runtime.host
+        for channel in list(self._channels.values()):
             channel._end(reason)
-        for queue in [queue for queue in self._host.queues.values() if queue.owner is self]:
-            self._host.delete_queue(queue)
-        for timer in self._timers.values():
+        host.delete_queues_of(self)
+        for timer, _ in self._timers.values():
             timer.cancel()
-        self._timers.clear()
+        host.dropped.append(self._timers)
+        self._timers = {}
         self._changed.notify_all()
-        self._monitor.after(self._forget_me, self)
+        self._broker._connections.discard(self)
         if self._owned:
-            self._monitor.after(partial(self._executor.shutdown, wait=False))
+            self._runtime.after(partial(self._executor.shutdown, wait=False), trusted=True)
 
     def _executor_refused(self, error: BaseException) -> None:
         """The executor takes no more tasks: no callback would ever run again."""
-        with self._monitor:
-            reason = exceptions.AMQPConnectionError(f"the executor of the connection refused a task: {error}")
-            reason.__cause__ = error
+        reason = exceptions.AMQPConnectionError(f"the executor of the connection refused a task: {error}")
+        reason.__cause__ = error
+        with self._runtime:
             self._end(reason)
 
-    # ------------------------------------------------------------------ waiting
+    # --------------------------------------------------------------------------------------------------------------------- waiting
     def process_data_events(self, time_limit: float | None = 0) -> None:
         """Wait until a callback of this connection has ended that no earlier call of this method has told of, for time_limit seconds at the most
         (None: without limit). Callbacks need no such call to run."""
-        with self._monitor:
+        with self._runtime:
             self._waiting += 1  # before the look at _dispatched: a callback sets that first and looks here then
             before = self._rounds
             try:
@@ -152,67 +166,67 @@ class Connection:
         """Wait so many seconds, or until the connection is closed."""
         if duration < 0:
             raise ValueError(f"duration={duration!r}: expected seconds >= 0")
-        with self._monitor:
+        with self._runtime:
             self._wait(lambda: False, duration)
         self._raise_reason()
 
     def _wait(self, ready: Callable[[], object], timeout: float | None) -> None:
-        """Inside the monitor, which it leaves meanwhile."""
+        """In a section, which ends for so long."""
         self._check_open()
-        self._monitor.wait(self._changed, lambda: self._closing_reason is not None or ready(), timeout)
+        self._changed.wait_for(lambda: self._closing_reason is not None or ready(), timeout)
 
     def _raise_reason(self) -> None:
         """Why the connection was closed, if not by its client."""
         if self._closing_reason is not None and not isinstance(self._closing_reason, exceptions.ConnectionClosedByClient):
             raise self._closing_reason
 
-    # ------------------------------------------------------------------ callbacks of the connection
-    def callback_ended(self) -> None:
+    # ------------------------------------------------------------------------------------------------- callbacks of the connection
+    def _callback_ended(self) -> None:
         """One of this connection or of its channels."""
         self._dispatched = True
         if self._waiting:
-            with self._monitor:
+            with self._runtime:
                 self._rounds += 1
                 self._changed.notify_all()
 
     def _run_callback(self, item: Any) -> None:
-        _, callback = item
         try:
-            callback()
+            item[1]()
         finally:
-            self.callback_ended()
+            self._callback_ended()
 
     def add_callback_threadsafe(self, callback: Callable[[], object]) -> None:
         """Call it on the executor as soon as may be; one at a time per connection, in order. ConnectionWrongStateError: it is closed."""
         require_callable(callback, "callback")
-        with self._monitor:
+        with self._runtime:
             self._check_open()
-            self._lane.add((None, callback))
+            self._lane.add((self._callbacks, callback))
 
     def call_later(self, delay: float, callback: Callable[[], object]) -> int:
         """Call it on the executor in `delay` seconds. An id for remove_timeout. Calls that are due when the connection closes are not made."""
         require_callable(callback, "callback")
-        with self._monitor:
+        due = time.monotonic() + delay
+        with self._runtime:
             self._check_open()
             number = next(self._timer_numbers)
-            self._timers[number] = self._host.timers.at(time.monotonic() + delay, partial(self._due, number, callback))
+            self._timers[number] = self._runtime.timers.at(due, partial(self._due, number)), callback
         return number
 
-    def _due(self, number: int, callback: Callable[[], object]) -> None:
-        with self._monitor:
-            if number in self._timers:
-                self._lane.add((None, partial(self._call_timer, number, callback)))
+    def _due(self, number: int, now: float) -> None:
+        """On the timer thread, in a section."""
+        self._lane.add((self._callbacks, partial(self._call_timer, number)))
 
-    def _call_timer(self, number: int, callback: Callable[[], object]) -> None:
-        if self._timers.pop(number, None) is not None:
-            callback()
+    def _call_timer(self, number: int) -> None:
+        timer_and_callback = self._timers.pop(number, None)
+        if timer_and_callback is not None:
+            timer_and_callback[1]()
 
     def remove_timeout(self, timeout_id: int) -> None:
         """Take a call_later back, if it has not begun."""
-        with self._monitor:
-            timer = self._timers.pop(timeout_id, None)
-            if timer is not None:
-                timer.cancel()
+        with self._runtime:
+            timer_and_callback = self._timers.pop(timeout_id, None)
+            if timer_and_callback is not None:
+                timer_and_callback[0].cancel()
 
     def add_on_connection_blocked_callback(self, callback: Callable[..., object]) -> None:
         """Accepted and never called: this broker blocks no connection."""
@@ -225,3 +239,98 @@ class Connection:
     def update_secret(self, new_secret: str, reason: str) -> None:
         """Accepted: there is nothing to authenticate. ConnectionWrongStateError: it is closed."""
         self._check_open()
+
+
+class Broker:
+    """One virtual host. Context manager: closes at the end."""
+
+    def __init__(self) -> None:
+        self._runtime = Runtime()
+        self._connections: set[Connection] = set()
+        self._closed = False
+
+    def __enter__(self) -> Broker:
+        return self
+
+    def __exit__(self, exc_type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        queues = len(self._runtime.host.queues)
+        return f"<{type(self).__name__} {queues} queues, {len(self._connections)} connections{', closed' if self._closed else ''}>"
+
+    def connect(self, *, executor: Executor | None = None, max_workers: int | None = None) -> Connection:
+        """A connection whose callbacks run on `executor`, which is never shut down, or on a KeyedExecutor of its own of max_workers threads
+        (os.cpu_count()). Both given: ValueError. A ProcessPoolExecutor: TypeError. ClosedError: the broker is closed."""
+        if executor is not None and max_workers is not None:
+            raise ValueError(f"executor={executor!r} and max_workers={max_workers!r}: expected one of them; an executor has its own threads")
+        if isinstance(executor, ProcessPoolExecutor):
+            raise TypeError(f"executor={executor!r}: expected one with threads; callbacks and channels cannot go to another process")
+        connection = Connection()
+        self._connect(connection, executor, max_workers)
+        return connection
+
+    def _connect(self, connection: Connection, executor: Executor | None, max_workers: int | None) -> None:
+        owned = executor is None
+        if executor is None:
+            workers = (os.cpu_count() or 1) if max_workers is None else max_workers
+            executor = KeyedExecutor(workers, thread_name_prefix="manytail-broker")
+        with self._runtime:
+            if self._closed:
+                raise ClosedError("connect: the broker is closed")
+            connection._open(self, executor, owned)
+
+    def close(self) -> None:
+        """Close all connections, waiting for running callbacks, and forget all exchanges and queues. Closing twice is as once."""
+        with self._runtime:
+            self._closed = True
+            connections = list(self._connections)
+        for connection in connections:
+            try:
+                connection.close()
+            except exceptions.ConnectionWrongStateError:
+                continue  # another thread has closed it
+        with self._runtime:
+            for queue in list(self._runtime.host.queues.values()):
+                self._runtime.host.delete_queue(queue)
+        self._runtime.timers.close()
+
+
+# --------------------------------------------------------------------------------------------------------- the brokers of the process
+_brokers: dict[tuple[str, int, str], Broker] = {}
+_brokers_lock = threading.RLock()  # a finalizer may connect while this thread does
+
+
+class BlockingConnection(Connection):
+    """pika's BlockingConnection: connections of equal host, port and virtual host meet in one Broker of this process, made by the first one. It lives
+    until reset() or the end of the process; what one program leaves in it is there for the next."""
+
+    def __init__(self, parameters: Parameters | Sequence[Parameters] | None = None, _impl_class: None = None) -> None:
+        """Of several parameters, as pika's tries them in order, the first. TypeError: anything else."""
+        first = parameters[0] if isinstance(parameters, Sequence) and len(parameters) else parameters
+        first = Parameters() if first is None else first
+        if not isinstance(first, Parameters):
+            raise TypeError(f"parameters: {parameters!r} (expected: ConnectionParameters, URLParameters, a sequence of them, or None)")
+        address = str(first.host), int(first.port), str(first.virtual_host)
+        while True:
+            with _brokers_lock:
+                broker = _brokers.get(address)
+                if broker is None:
+                    broker = _brokers[address] = Broker()
+            try:
+                broker._connect(self, None, None)
+            except ClosedError:
+                with _brokers_lock:  # reset() came between
+                    if _brokers.get(address) is broker:
+                        del _brokers[address]
+            else:
+                return
+
+
+def reset() -> None:
+    """Close the brokers that BlockingConnection has made, with their connections; later connections meet in new ones."""
+    with _brokers_lock:
+        brokers = list(_brokers.values())
+        _brokers.clear()
+    for broker in brokers:
+        broker.close()

@@ -1,0 +1,329 @@
+"""What a call may ask for, checked before the broker's lock is taken: everything that runs a user's code (a repr, an ==, a hash) is done here.
+
+Names, keys and tables come out as values of exactly the built-in types that AMQP has. What is wrong with a call itself is a TypeError or a
+ValueError, as in pika. What the broker refuses is a ReplyError, by AMQP reply code; it is raised inside the section, where it closes something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from decimal import Decimal
+from types import NoneType
+from typing import Any, NamedTuple, NoReturn
+
+from manytail.broker.exceptions import ShortStringTooLong
+from manytail.broker.spec import PROPERTY_NAMES, BasicProperties, copied, fresh
+
+__all__ = [
+    "BindingArguments",
+    "Message",
+    "QueueArguments",
+    "ReplyError",
+    "access_refused",
+    "alike",
+    "command_invalid",
+    "delivered_properties",
+    "message_of",
+    "not_found",
+    "not_implemented",
+    "precondition_failed",
+    "require_callable",
+    "require_name",
+    "require_prefetch",
+    "require_string",
+    "require_tag",
+    "resource_locked",
+    "table",
+    "whole",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------- errors
+class ReplyError(Exception):
+    """The broker refuses. Not for users: a channel makes ChannelClosedByBroker (4xx) or ConnectionClosedByBroker (5xx) of it."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(code, text)
+        self.code, self.text = code, text
+
+
+def access_refused(text: str) -> NoReturn:
+    raise ReplyError(403, f"ACCESS_REFUSED - {text}")
+
+
+def not_found(kind: str, name: str) -> NoReturn:
+    raise ReplyError(404, f"NOT_FOUND - no {kind} {name!r} in this broker")
+
+
+def resource_locked(text: str) -> NoReturn:
+    raise ReplyError(405, f"RESOURCE_LOCKED - {text}")
+
+
+def precondition_failed(text: str) -> NoReturn:
+    raise ReplyError(406, f"PRECONDITION_FAILED - {text}")
+
+
+def command_invalid(text: str) -> NoReturn:
+    raise ReplyError(503, f"COMMAND_INVALID - {text}")
+
+
+def not_implemented(text: str) -> NoReturn:
+    raise ReplyError(540, f"NOT_IMPLEMENTED - {text}")
+
+
+# ------------------------------------------------------------------------------------------------------------------- arguments
+def require_string(value: Any, name: str) -> str:
+    """A str that fits AMQP's short strings, without the methods of a subclass."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a str, but got {value!r}")
+    exact = str.__str__(value)
+    if len(exact) > 63 and len(exact.encode()) > 255:
+        raise ShortStringTooLong(f"{name} is longer than 255 bytes: {exact[:80]!r}...")
+    return exact
+
+
+def require_name(value: Any, name: str) -> str:
+    """A name to declare: line ends are taken out, as the server does."""
+    return require_string(value, name).replace("\r", "").replace("\n", "")
+
+
+def require_callable(value: Any, name: str) -> None:
+    if not callable(value):
+        raise TypeError(f"{name} must be callable, but got {value!r}")
+
+
+def require_tag(value: Any) -> int:
+    """A delivery tag."""
+    if not isinstance(value, int):
+        raise TypeError(f"delivery_tag must be an integer, but got {value!r}")
+    return int.__int__(value)
+
+
+def require_prefetch(prefetch_size: Any, prefetch_count: Any) -> tuple[int, int]:
+    checked = []
+    for name, value, most in (("prefetch_size", prefetch_size, 0xFFFFFFFF), ("prefetch_count", prefetch_count, 0xFFFF)):
+        if not 0 <= int(value) <= most:
+            raise ValueError(f"{name} must be from 0 to {most}, but got {value}")
+        checked.append(int(value))
+    return checked[0], checked[1]
+
+
+def whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+MOST_MILLISECONDS = 0xFFFFFFFF  # the server's limit of a time
+_SCALARS: dict[type, Any] = {NoneType: None, bool: None, int: int.__int__, float: float.__float__, str: str.__str__, bytes: bytes.__bytes__}
+
+
+def _plain(value: Any, name: str) -> Any:
+    """As AMQP carries it: dicts, lists and scalars of the built-in types. Any other object passes as it is in headers, and nowhere else."""
+    if isinstance(value, Mapping):
+        return table(value, name)
+    if isinstance(value, list | tuple):
+        return [_plain(inner, name) for inner in value]
+    if type(value) not in _SCALARS:
+        for kind, exact in _SCALARS.items():
+            if exact is not None and isinstance(value, kind):
+                return exact(value)
+        if name != "headers" and not _comparable(value):
+            raise TypeError(f"{name}: {value!r} (expected: None, bool, int, float, str, bytes, Decimal, datetime, lists and dicts of them)")
+    return value
+
+
+def table(values: Mapping[str, Any] | None, name: str = "arguments") -> dict[str, Any]:
+    """A table of arguments or headers, copied."""
+    if values is None:
+        return {}
+    if not isinstance(values, Mapping):
+        raise TypeError(f"{name}: {values!r} (expected: a dict)")
+    return {require_string(key, f"a key of {name}"): _plain(value, name) for key, value in values.items()}
+
+
+def alike(value: Any, wanted: Any) -> bool:
+    """Equal as AMQP values: true is not 1. Runs no user's code: an object that AMQP cannot carry equals itself only."""
+    if value is wanted:
+        return True
+    if isinstance(value, bool) or isinstance(wanted, bool):
+        return False
+    if type(value) is list and type(wanted) is list:
+        return len(value) == len(wanted) and all(map(alike, value, wanted))
+    if type(value) is dict and type(wanted) is dict:
+        return value.keys() == wanted.keys() and all(alike(value[key], wanted[key]) for key in value)
+    return _comparable(value) and _comparable(wanted) and bool(value == wanted)
+
+
+def _comparable(value: Any) -> bool:
+    kind = type(value)
+    return kind in _SCALARS or kind is Decimal or (kind is datetime and type(value.tzinfo) in (NoneType, timezone))
+
+
+def _identity(value: Any) -> Any:
+    """A table as something to compare and hash: by key, no float like an int."""
+    if type(value) is dict:
+        return tuple(sorted((name, _identity(inner)) for name, inner in value.items()))
+    if type(value) is list:
+        return tuple(_identity(inner) for inner in value)
+    return (type(value).__name__, repr(value))
+
+
+class BindingArguments(NamedTuple):
+    """The arguments of a binding, and what makes two of them the same."""
+
+    values: dict[str, Any]
+    identity: Any
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any] | None) -> BindingArguments:
+        values = table(arguments)
+        return cls(values, _identity(values))
+
+
+# --------------------------------------------------------------------------------------------------------- arguments of queues
+# name -> (test, what it expects)
+_EXPECTED: dict[str, tuple[Any, str]] = {
+    "x-max-length": (lambda value: whole(value) and value >= 0, "a whole number >= 0"),
+    "x-overflow": (lambda value: value in ("drop-head", "reject-publish", "reject-publish-dlx"), "drop-head, reject-publish or reject-publish-dlx"),
+    "x-message-ttl": (lambda value: whole(value) and 0 <= value <= MOST_MILLISECONDS, "whole milliseconds from 0 to 2**32 - 1"),
+    "x-expires": (lambda value: whole(value) and 0 < value <= MOST_MILLISECONDS, "whole milliseconds from 1 to 2**32 - 1"),
+    "x-max-priority": (lambda value: whole(value) and 0 <= value <= 255, "a whole number from 0 to 255"),
+    "x-dead-letter-exchange": (lambda value: isinstance(value, str), "the name of an exchange"),
+    "x-dead-letter-routing-key": (lambda value: isinstance(value, str), "a routing key"),
+    "x-delivery-limit": (lambda value: whole(value) and value >= -1, "a whole number >= 0, or -1 for no limit"),
+    "x-single-active-consumer": (lambda value: isinstance(value, bool), "true or false"),
+    "x-queue-type": (lambda value: value in ("classic", "quorum"), "classic or quorum"),
+}
+
+
+class QueueArguments:
+    """What queue_declare asks for. `error` says what is wrong with it; the broker raises that once it has checked what comes before."""
+
+    def __init__(self, queue: str, arguments: Mapping[str, Any] | None) -> None:
+        given = self.given = table(arguments)
+        self.quorum = given.get("x-queue-type") == "quorum"
+        self.error: ReplyError | None = None
+        try:
+            self._check(queue)
+        except ReplyError as error:
+            self.error = error
+            return
+        self.max_length: int | None = given.get("x-max-length")
+        self.overflow: str = given.get("x-overflow", "drop-head")
+        self.ttl: int | None = given.get("x-message-ttl")
+        self.expires: int | None = given.get("x-expires")
+        self.priorities: int = given["x-max-priority"] + 1 if given.get("x-max-priority") else 0
+        self.dead_letter_exchange: str | None = given.get("x-dead-letter-exchange")
+        self.dead_letter_key: str | None = given.get("x-dead-letter-routing-key")
+        limit: int | None = given.get("x-delivery-limit", 20 if self.quorum else None)
+        self.delivery_limit = None if limit == -1 else limit
+        self.single_active: bool = given.get("x-single-active-consumer", False)
+
+    def _check(self, queue: str) -> None:
+        for name, value in self.given.items():
+            if name not in _EXPECTED:
+                precondition_failed(f"invalid arg {name!r} for queue {queue!r}: this broker does not know it")
+            test, expected = _EXPECTED[name]
+            if not test(value):
+                precondition_failed(f"invalid arg {name!r} for queue {queue!r}: {value!r}, expected {expected}")
+        if "x-dead-letter-routing-key" in self.given and "x-dead-letter-exchange" not in self.given:
+            precondition_failed(f"invalid arg 'x-dead-letter-routing-key' for queue {queue!r}: needs x-dead-letter-exchange")
+        name, kind = ("x-max-priority", "quorum") if self.quorum else ("x-delivery-limit", "classic")
+        if name in self.given:
+            precondition_failed(f"invalid arg {name!r} for queue {queue!r} of type {kind}")
+
+    def check_same(self, queue: str, asked: QueueArguments) -> None:
+        """A redeclaration has to ask for the same; whole numbers of any width are the same, 10.0 is not 10. The default type may be left out."""
+        for name in sorted(self.given.keys() | asked.given.keys()):
+            default = "classic" if name == "x-queue-type" else None
+            now, then = asked.given.get(name, default), self.given.get(name, default)
+            if now != then or type(now) is not type(then):
+                precondition_failed(f"inequivalent arg {name!r} for queue {queue!r}: received {now!r} but current is {then!r}")
+
+
+# -------------------------------------------------------------------------------------------------------------------- messages
+class Message:
+    """Body, properties, where it was published, and all its routing keys: its own first, then those of the CC and BCC headers.
+
+    A message never changes after its publish: all queues that have it share it."""
+
+    __slots__ = ("body", "exchange", "keys", "properties")
+
+    def __init__(self, body: Any, properties: BasicProperties | None, exchange: str, keys: tuple[str, ...]) -> None:
+        self.body = body
+        self.properties = properties
+        self.exchange = exchange
+        self.keys = keys
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        return (self.properties and self.properties.headers) or {}
+
+    @property
+    def ttl(self) -> int | None:
+        """Milliseconds, from the property `expiration`."""
+        expiration = self.properties.expiration if self.properties is not None else None
+        return None if expiration is None else int(expiration)
+
+
+def message_of(body: Any, properties: Any, exchange: Any, key: Any) -> tuple[Message, ReplyError | None]:
+    """A message as it is published, with its own copy of properties from any object with these attributes, as pika's; and what the broker will
+    refuse about it. TypeError, ValueError: a property that no message can have."""
+    exchange, key = require_string(exchange, "exchange"), require_string(key, "routing_key")
+    if properties is None:
+        return Message(body, None, exchange, (key,)), None
+    if type(properties) is BasicProperties:
+        given = fresh()
+        given.__dict__.update(properties.__dict__)
+    else:
+        given = BasicProperties(**{name: getattr(properties, name, None) for name in PROPERTY_NAMES})
+    if given.headers is not None:
+        given.headers = table(given.headers, "headers")
+    if given.priority is not None:
+        given.priority = _priority(given.priority)
+    message = Message(body, given, exchange, (key,))
+    try:
+        _check_expiration(given)
+        message.keys = (key, *_carbon_copies(given.headers))
+    except ReplyError as error:
+        return message, error
+    return message, None
+
+
+def _priority(value: Any) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"priority: {value!r} (expected: a whole number from 0 to 255)")
+    if not 0 <= value <= 255:
+        raise ValueError(f"priority: {value!r} (expected: a whole number from 0 to 255)")
+    return int.__int__(value)
+
+
+def _check_expiration(properties: BasicProperties) -> None:
+    expiration: Any = properties.expiration
+    if expiration is None:
+        return
+    digits = isinstance(expiration, str) and expiration.isascii() and expiration.isdigit() and len(expiration) <= 18
+    if not digits or int(expiration) > MOST_MILLISECONDS:
+        precondition_failed(f"invalid expiration {expiration!r}: expected milliseconds as a decimal string")
+    properties.expiration = str.__str__(expiration)
+
+
+def _carbon_copies(headers: dict[str, Any] | None) -> list[str]:
+    """The routing keys in the headers CC and BCC. BCC is removed."""
+    keys: list[str] = []
+    if headers:
+        for name in ("CC", "BCC"):
+            listed = headers.get(name)
+            if name in headers and not isinstance(listed, list):
+                precondition_failed(f"invalid header {name}={listed!r}: expected a list of routing keys")
+            keys += [key for key in listed or () if isinstance(key, str)]
+        headers.pop("BCC", None)
+    return keys
+
+
+def delivered_properties(message: Message, returns: int) -> BasicProperties:
+    """A consumer's own copy, with how often the message came back where a queue counts that."""
+    properties = fresh() if message.properties is None else copied(message.properties)
+    if returns:
+        properties.headers = {**(properties.headers or {}), "x-delivery-count": returns}
+    return properties

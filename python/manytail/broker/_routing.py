@@ -1,0 +1,432 @@
+"""Exchanges and bindings: the way of a message to its queues.
+
+One class per type of exchange; each answers `matches(message, key)` with destinations, which are queues or other exchanges. Topic patterns are
+in a trie of words (the usual structure for them, RabbitMQ's too): routing costs by the words of the key and the patterns that share a prefix
+with it, not by the bindings. Exchanges has them by name and walks from exchange to exchange. Pure: no thread, lock or clock.
+
+Invariant: a binding is in its source's `bindings` and in its destination's `incoming`, or in neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from manytail.broker._protocol import (
+    BindingArguments,
+    Message,
+    ReplyError,
+    access_refused,
+    alike,
+    command_invalid,
+    not_found,
+    precondition_failed,
+    table,
+)
+
+__all__ = ["Destination", "Exchange", "ExchangeRequest", "Exchanges", "check_same", "not_reserved"]
+
+PREDECLARED = {"amq.direct": "direct", "amq.fanout": "fanout", "amq.topic": "topic", "amq.headers": "headers", "amq.match": "headers"}
+
+
+class Destination:
+    """What can be bound to an exchange: a queue or an exchange."""
+
+    __slots__ = ("incoming", "name")
+    is_queue = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.incoming: dict[Binding, Exchange] = {}
+
+
+class Binding(NamedTuple):
+    """Its identity: the same destination, key and arguments bound twice are one binding."""
+
+    source: str
+    destination: Destination
+    key: str
+    arguments: Any
+
+
+# --------------------------------------------------------------------------------------------------------------- kinds of exchange
+class Exchange(Destination):
+    """Name, flags and bindings."""
+
+    __slots__ = ("alternate", "auto_delete", "bindings", "durable", "exchanges_bound", "internal")
+    type = ""
+
+    def __init__(self, name: str, durable: bool = True, auto_delete: bool = False, internal: bool = False, alternate: str | None = None) -> None:
+        super().__init__(name)
+        self.durable, self.auto_delete, self.internal, self.alternate = durable, auto_delete, internal, alternate
+        self.bindings: dict[Binding, dict[str, Any]] = {}
+        self.exchanges_bound = 0  # destinations that are exchanges: while 0, routing needs no walk
+
+    def matches(self, message: Message, key: str) -> Iterable[Any]:
+        """The destinations for one routing key, each once."""
+        raise NotImplementedError
+
+    def check(self, arguments: dict[str, Any]) -> None:
+        """Raise if this type cannot read these arguments of a binding."""
+
+    def bind(self, destination: Destination, key: str, arguments: BindingArguments) -> None:
+        """Idempotent."""
+        self.check(arguments.values)
+        binding = Binding(self.name, destination, key, arguments.identity)
+        if binding not in self.bindings:
+            self.bindings[binding] = arguments.values
+            self.exchanges_bound += not destination.is_queue
+            destination.incoming[binding] = self
+            self._added(binding)
+
+    def unbind(self, binding: Binding) -> bool:
+        """Whether there was such a binding."""
+        if self.bindings.pop(binding, None) is None:
+            return False
+        self.exchanges_bound -= not binding.destination.is_queue
+        del binding.destination.incoming[binding]
+        self._removed(binding)
+        return True
+
+    def _added(self, binding: Binding) -> None:
+        """`bindings` has it. A type that looks destinations up otherwise adds it there."""
+
+    def _removed(self, binding: Binding) -> None:
+        """The opposite."""
+
+
+def _count(counts: dict[Destination, int], destination: Destination, change: int) -> None:
+    """How many bindings lead to a destination; none: it goes."""
+    counts[destination] = counts.get(destination, 0) + change
+    if not counts[destination]:
+        del counts[destination]
+
+
+class DirectExchange(Exchange):
+    """The whole key."""
+
+    __slots__ = ("_by_key",)
+    type = "direct"
+
+    def __init__(self, *fields: Any) -> None:
+        super().__init__(*fields)
+        self._by_key: dict[str, dict[Destination, int]] = {}
+
+    def matches(self, message: Message, key: str) -> Iterable[Any]:
+        return self._by_key.get(key, ())
+
+    def _added(self, binding: Binding) -> None:
+        _count(self._by_key.setdefault(binding.key, {}), binding.destination, 1)
+
+    def _removed(self, binding: Binding) -> None:
+        counts = self._by_key[binding.key]
+        _count(counts, binding.destination, -1)
+        if not counts:
+            del self._by_key[binding.key]
+
+
+class FanoutExchange(Exchange):
+    """Everything, whatever the key."""
+
+    __slots__ = ("_counts",)
+    type = "fanout"
+
+    def __init__(self, *fields: Any) -> None:
+        super().__init__(*fields)
+        self._counts: dict[Destination, int] = {}
+
+    def matches(self, message: Message, key: str) -> Iterable[Any]:
+        return self._counts
+
+    def _added(self, binding: Binding) -> None:
+        _count(self._counts, binding.destination, 1)
+
+    def _removed(self, binding: Binding) -> None:
+        _count(self._counts, binding.destination, -1)
+
+
+class TopicExchange(Exchange):
+    """Patterns of words."""
+
+    __slots__ = ("_trie",)
+    type = "topic"
+
+    def __init__(self, *fields: Any) -> None:
+        super().__init__(*fields)
+        self._trie = Trie()
+
+    def matches(self, message: Message, key: str) -> Iterable[Any]:
+        return self._trie.match(key)
+
+    def _added(self, binding: Binding) -> None:
+        self._trie.add(binding.key, binding.destination)
+
+    def _removed(self, binding: Binding) -> None:
+        self._trie.remove(binding.key, binding.destination)
+
+
+class HeadersExchange(Exchange):
+    """The headers of the message against the arguments of each binding, one binding after the other."""
+
+    __slots__ = ()
+    type = "headers"
+
+    def matches(self, message: Message, key: str) -> Iterable[Any]:
+        headers = message.headers
+        return {binding.destination: None for binding, arguments in self.bindings.items() if _headers_match(arguments, headers)}
+
+    def check(self, arguments: dict[str, Any]) -> None:
+        kind = arguments.get("x-match", "all")
+        if not any(alike(kind, name) for name in ("all", "any", "all-with-x", "any-with-x")):
+            precondition_failed("invalid x-match field value in arguments: expected all, any, all-with-x or any-with-x")
+
+
+def _headers_match(arguments: dict[str, Any], headers: dict[str, Any]) -> bool:
+    """A None in the binding asks for the header, any other value for an equal one. No conditions: `all` holds, `any` does not."""
+    kind = arguments.get("x-match", "all")
+    with_x = kind.endswith("-with-x")
+    tests = (
+        name in headers and (wanted is None or alike(headers[name], wanted))
+        for name, wanted in arguments.items()
+        if name != "x-match" and (with_x or not name.startswith("x-"))
+    )
+    return any(tests) if kind.startswith("any") else all(tests)
+
+
+class _DefaultExchange(Exchange):
+    """The exchange of no name: every queue, by its name."""
+
+    __slots__ = ("_queues",)
+    type = "direct"
+
+    def __init__(self, queues: Mapping[str, Any]) -> None:
+        super().__init__("")
+        self._queues = queues
+
+    def matches(self, message: Message, key: str) -> Iterable[Any]:
+        queue = self._queues.get(key)
+        return () if queue is None else (queue,)
+
+
+# ------------------------------------------------------------------------------------------------------------------ topic patterns
+class _Node:
+    __slots__ = ("children", "ends", "loops")
+
+    def __init__(self, loops: bool = False) -> None:
+        self.loops = loops  # it is a "#": any further word may stay in it
+        self.children: dict[str, _Node] = {}
+        self.ends: dict[Any, int] = {}  # destination -> bindings of this pattern to it
+
+
+def _words(key: str) -> list[str]:
+    return key.split(".") if key else []
+
+
+class Trie:
+    """Patterns and their destinations. A pattern and a key are split at "."; empty words count, the empty string has no words. `*` is one word,
+    `#` any number of them; both only as a whole word and only in patterns."""
+
+    __slots__ = ("_root",)
+
+    def __init__(self) -> None:
+        self._root = _Node()
+
+    def add(self, pattern: str, destination: Any) -> None:
+        node = self._root
+        for word in _words(pattern):
+            following = node.children.get(word)
+            if following is None:
+                following = node.children[word] = _Node(loops=word == "#")
+            node = following
+        _count(node.ends, destination, 1)
+
+    def remove(self, pattern: str, destination: Any) -> None:
+        """Take one binding back, and the nodes that it alone needed."""
+        path = [self._root]
+        words = _words(pattern)
+        for word in words:
+            path.append(path[-1].children[word])
+        _count(path[-1].ends, destination, -1)
+        while words and not path[-1].ends and not path[-1].children:
+            path.pop()
+            del path[-1].children[words.pop()]
+
+    def match(self, key: str) -> Iterable[Any]:
+        """The destinations of all patterns that match, each once, in no particular order."""
+        found: dict[Any, int] = {}
+        states: dict[_Node, None] = {self._root: None}
+        _skip_hashes(states)
+        for word in _words(key):
+            states = _step(states, word)
+            if not states:
+                return ()
+        for node in states:
+            found.update(node.ends)
+        return found
+
+
+def _skip_hashes(states: dict[_Node, None]) -> None:
+    """`#` may stand for no word at all: a state before one is also at it."""
+    pending = list(states)
+    for node in pending:
+        after = node.children.get("#")
+        if after is not None and after not in states:
+            states[after] = None
+            pending.append(after)
+
+
+def _step(states: dict[_Node, None], word: str) -> dict[_Node, None]:
+    """Where one more word of the key leads: a state of the pattern automaton per node, so never more than there are nodes."""
+    following: dict[_Node, None] = {}
+    for node in states:
+        if node.loops:
+            following[node] = None
+        children = node.children
+        if children:
+            if word != "#" and word != "*" and (child := children.get(word)) is not None:
+                following[child] = None
+            if (child := children.get("*")) is not None:
+                following[child] = None
+    _skip_hashes(following)
+    return following
+
+
+# --------------------------------------------------------------------------------------------------------------- all the exchanges
+_KINDS: dict[str, type[Exchange]] = {kind.type: kind for kind in (DirectExchange, FanoutExchange, TopicExchange, HeadersExchange)}
+
+
+class ExchangeRequest:
+    """What exchange_declare asks for, checked outside the broker's lock; `error` is raised inside."""
+
+    def __init__(self, name: str, kind: Any, durable: bool, auto_delete: bool, internal: bool, arguments: Mapping[str, Any] | None) -> None:
+        self.name, self.durable, self.auto_delete, self.internal = name, durable, auto_delete, internal
+        alternate = table(arguments).get("alternate-exchange")
+        self.alternate: str | None = alternate
+        kind = getattr(kind, "value", kind)  # an enum with that value will do
+        self.error: ReplyError | None = None
+        try:
+            if not isinstance(kind, str) or kind not in _KINDS:
+                command_invalid(f"unknown exchange type {kind!r}: expected one of {', '.join(_KINDS)}")
+            self.kind = _KINDS[kind]
+            if alternate is not None and not isinstance(alternate, str):
+                precondition_failed(f"invalid arg 'alternate-exchange' for exchange {name!r}: {alternate!r}, expected a name")
+        except ReplyError as error:
+            self.error = error
+
+    def check_same(self, existing: Exchange) -> None:
+        now = {"type": self.kind.type, "durable": self.durable, "auto_delete": self.auto_delete, "internal": self.internal}
+        now["alternate-exchange"] = self.alternate
+        then = {"type": existing.type, "durable": existing.durable, "auto_delete": existing.auto_delete, "internal": existing.internal}
+        check_same("exchange", self.name, now, then | {"alternate-exchange": existing.alternate})
+
+
+class Exchanges:
+    """By name, with the predeclared ones. `queues`: those of the broker, for the default exchange."""
+
+    __slots__ = ("by_name",)
+
+    def __init__(self, queues: Mapping[str, Any]) -> None:
+        self.by_name: dict[str, Exchange] = {"": _DefaultExchange(queues)}
+        for name, kind in PREDECLARED.items():
+            self.by_name[name] = _KINDS[kind](name)
+
+    def find(self, name: str) -> Exchange:
+        exchange = self.by_name.get(name)
+        if exchange is None:
+            not_found("exchange", name)
+        return exchange
+
+    def route(self, exchange: Exchange, message: Message) -> Collection[Any]:
+        """The queues for a message, each once."""
+        keys = message.keys
+        if len(keys) == 1 and not exchange.exchanges_bound:
+            found: Any = exchange.matches(message, keys[0])
+            if found or exchange.alternate is None:
+                return found  # type: ignore[no-any-return]
+        return self._walk(exchange, message)
+
+    def _walk(self, exchange: Exchange, message: Message) -> Collection[Any]:
+        """Through exchanges bound to exchanges, and to the alternate of one whose own bindings lead nowhere; each exchange once."""
+        queues: dict[Any, None] = {}
+        pending = [exchange]
+        seen = {exchange}
+        for source in pending:
+            found: dict[Any, None] = {}
+            for key in message.keys:
+                found.update(dict.fromkeys(source.matches(message, key)))
+            if not found and source.alternate is not None:
+                alternate = self.by_name.get(source.alternate)
+                found = {} if alternate is None else {alternate: None}
+            for destination in found:
+                if destination.is_queue:
+                    queues[destination] = None
+                elif destination not in seen:
+                    seen.add(destination)
+                    pending.append(destination)
+        return queues
+
+    def declare(self, request: ExchangeRequest) -> None:
+        not_default(request.name)
+        if request.error is not None:
+            raise request.error
+        existing = self.by_name.get(request.name)
+        if existing is not None:
+            request.check_same(existing)
+            return
+        not_reserved("exchange", request.name)
+        made = request.kind(request.name, request.durable, request.auto_delete, request.internal, request.alternate)
+        self.by_name[request.name] = made
+
+    def delete(self, name: str, if_unused: bool) -> None:
+        not_default(name)
+        not_reserved("exchange", name)
+        exchange = self.by_name.get(name)
+        if exchange is None:
+            return
+        if if_unused and exchange.bindings:
+            precondition_failed(f"exchange {name!r} in use")
+        self._drop(exchange)
+
+    def _drop(self, exchange: Exchange) -> None:
+        """With its bindings both ways, and the automatic exchanges that this leaves without any."""
+        del self.by_name[exchange.name]
+        for binding in list(exchange.bindings):
+            exchange.unbind(binding)
+        self.forget(exchange)
+
+    def forget(self, destination: Destination) -> None:
+        """Remove the bindings that lead to it."""
+        for binding, source in list(destination.incoming.items()):
+            self._unbind(source, binding)
+
+    def _unbind(self, source: Exchange, binding: Binding) -> None:
+        removed = source.unbind(binding)
+        if removed and source.auto_delete and not source.bindings and self.by_name.get(source.name) is source:
+            self._drop(source)
+
+    def bind(self, source: str, destination: Destination, key: str, arguments: BindingArguments) -> None:
+        not_default(source)
+        self.find(source).bind(destination, key, arguments)
+
+    def unbind(self, source: str, destination: Destination | None, key: str, arguments: BindingArguments) -> None:
+        """What does not exist is unbound already."""
+        not_default(source)
+        exchange = self.by_name.get(source)
+        if exchange is not None and destination is not None:
+            self._unbind(exchange, Binding(source, destination, key, arguments.identity))
+
+
+def not_default(name: str) -> None:
+    if not name:
+        access_refused("operation not permitted on the default exchange")
+
+
+def not_reserved(kind: str, name: str) -> None:
+    if name.startswith("amq."):
+        access_refused(f"{kind} name {name!r} contains reserved prefix 'amq.*'")
+
+
+def check_same(kind: str, name: str, now: dict[str, Any], then: dict[str, Any]) -> None:
+    for field, value in now.items():
+        if value != then[field]:
+            precondition_failed(f"inequivalent arg {field!r} for {kind} {name!r}: received {value!r} but current is {then[field]!r}")

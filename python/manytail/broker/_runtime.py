@@ -1,0 +1,390 @@
+"""What runs a broker: its lock, its timers, and the lanes in which callbacks run on the threads of an executor.
+
+Every call of a channel is atomic because its whole change of the state happens in one section, `with runtime`. At the end of a section the
+effects that the state has left are carried out in order: deliveries enter their lanes, timers are set. Nothing of the user runs inside a section:
+callbacks run in lanes; executors are called, and bodies are let go, after the lock is released. What can still interrupt a section in its own
+thread is a signal handler or a finalizer that the collector runs. A call made from there must neither see a half-made change nor wait for itself:
+a publish, ack, nack or reject takes effect when the interrupted section has ended (`after`); a call that has to answer raises ReentrancyError.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from _thread import allocate_lock, get_ident
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from functools import partial
+from typing import Any
+
+from manytail._workpool import Dispatcher
+from manytail.broker._state import Delivery, VirtualHost
+from manytail.broker.exceptions import ReentrancyError
+
+__all__ = ["Dispatch", "Lane", "Runtime", "Timer", "Timers", "report"]
+
+_Call = tuple[Callable[..., object], tuple[Any, ...], bool]
+_INERT = (bytes, str, int, float, type(None))  # bodies that run no code when they are let go
+
+
+def report(error: BaseException) -> None:
+    """An exception that no caller gets."""
+    threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread())))
+
+
+# -------------------------------------------------------------------------------------------------------------------- the lock
+class Runtime:
+    """The lock of one broker, and what happens at the end of its sections.
+
+    The lock avoids a convoy: the running thread may take it again before the waiters. Under the GIL, two threads to which a lock is handed in
+    turn wait for one another at every call: one has the lock and needs the GIL, the other has the GIL and needs the lock.
+
+    Taking it is one atomic step, dict.setdefault, whose answer says everything: this very object `me`: it was free; an equal one: this thread has
+    it; another one: another thread has it."""
+
+    __slots__ = ("_after", "_queue_timers", "_taken", "_waiters", "host", "timers")
+
+    def __init__(self) -> None:
+        self._taken: dict[None, int] = {}
+        self._waiters: deque[Any] = deque()
+        self._after: list[_Call] = []
+        self._queue_timers: dict[Any, Timer] = {}
+        self.host = VirtualHost(self._set_queue_timer)
+        self.timers = Timers(self)
+
+    def __enter__(self) -> None:
+        me = get_ident()
+        while (owner := self._taken.setdefault(None, me)) is not me:
+            if owner == me:
+                raise ReentrancyError("this call interrupted another call of the same broker in the same thread (a signal handler or a finalizer)")
+            self._wait()
+
+    def __exit__(self, *exc: object) -> None:
+        host, after, dropped = self.host, None, None
+        try:
+            if host.dead_letters:
+                host.publish_dead_letters(time.monotonic(), time.time())
+            effects = host.effects
+            while effects:
+                effect = effects.popleft()
+                effect[0].target(effect)
+        finally:
+            if host.dropped:
+                dropped, host.dropped = host.dropped, []
+            if self._after:  # a signal handler may add to it at any moment: what runs is what was swapped out, and nothing else
+                after, self._after = self._after, []
+            del self._taken[None]
+            if self._waiters:
+                self._wake()
+            if (after is not None or dropped is not None) and get_ident() == self.timers.ident:
+                _off_the_timer_thread(after or [], dropped or [])
+            elif after is not None:
+                _run_all(after)
+            if self._after:  # it was added after the swap, or belongs to a section that has begun since
+                self.__enter__()
+                self.__exit__()
+
+    def _wait(self) -> None:
+        """Until a release, or not at all if one has happened since: a release looks for waiters afterwards."""
+        waiter = allocate_lock()
+        waiter.acquire()
+        self._waiters.append(waiter)
+        try:
+            if self._taken:
+                waiter.acquire()
+        finally:
+            try:
+                self._waiters.remove(waiter)
+            except ValueError:  # it was woken; if it leaves by an exception, the next one has to be
+                if not self._taken and self._waiters:
+                    self._wake()
+
+    def _wake(self) -> None:
+        try:
+            self._waiters.popleft().release()
+        except IndexError:
+            return  # the waiter has left by itself
+
+    def interrupted(self) -> bool:
+        """Whether this very thread is inside a section: the caller is a signal handler or a finalizer, and has to use `after`."""
+        return self._taken.get(None) == get_ident()
+
+    def after(self, call: Callable[..., object], *arguments: Any, trusted: bool = False) -> None:
+        """Run this when the current section has ended, outside it, in the order of the calls. Only from inside a section. `trusted`: it runs no
+        user's code, and may run on the timer thread."""
+        self._after.append((call, arguments, trusted))
+
+    # threading.Condition's view of the lock: to wait is to end the section, effects and all, and to begin another one.
+    def condition(self) -> threading.Condition:
+        return threading.Condition(self)  # type: ignore[arg-type]
+
+    acquire = __enter__
+    release = __exit__
+    _is_owned = interrupted
+
+    def _release_save(self) -> None:
+        try:
+            self.__exit__()
+        except BaseException:
+            self.__enter__()
+            raise
+
+    def _acquire_restore(self, saved: None) -> None:
+        self.__enter__()
+
+    def _set_queue_timer(self, effect: Any) -> None:
+        """The effect (queue,): one timer per queue."""
+        (queue,) = effect
+        timer = self._queue_timers.pop(queue, None)
+        if timer is not None:
+            timer.cancel()
+        if queue.due is not None:
+            self._queue_timers[queue] = self.timers.at(queue.due, partial(self._tick, queue))
+
+    def _tick(self, queue: Any, now: float) -> None:
+        del self._queue_timers[queue]
+        queue.tick(now)
+
+
+def _run_all(calls: list[_Call]) -> None:
+    """Each of them, whatever the others raise; the first exception is raised at the end."""
+    failure: BaseException | None = None
+    for call, arguments, _ in calls:
+        try:
+            call(*arguments)
+        except BaseException as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
+
+
+def _off_the_timer_thread(after: list[_Call], dropped: list[Any]) -> None:
+    """A user's code must not keep the timers of other users waiting. What may run any gets a thread of its own."""
+    inert = all(type(each) is Delivery and type(each.message.body) in _INERT and not each.message.headers for each in dropped)
+    if inert and all(trusted for _, _, trusted in after):
+        _run_all(after)
+        return
+    threading.Thread(target=_run_and_drop, args=(after, dropped), name="manytail-broker-effects", daemon=True).start()
+    dropped = []
+
+
+def _run_and_drop(after: list[_Call], dropped: list[Any]) -> None:
+    dropped.clear()
+    _run_all(after)
+
+
+# ---------------------------------------------------------------------------------------------------------------------- timers
+class Timer:
+    """One call at one time."""
+
+    __slots__ = ("_timers", "action", "due", "number")
+
+    def __init__(self, timers: Timers, due: float, number: int, action: Callable[[float], object]) -> None:
+        self._timers = timers
+        self.due = due
+        self.number = number
+        self.action = action
+
+    def __lt__(self, other: Timer) -> bool:
+        return (self.due, self.number) < (other.due, other.number)
+
+    def cancel(self) -> None:
+        """In a section. Its place is free at once."""
+        self._timers.drop(self)
+
+
+class Timers:
+    """One thread that makes calls when they are due, each in a section: times to live, queues that expire, call_later. It starts with a timer, and
+    ends when the broker closes or when there has been no timer for IDLE_GRACE seconds. Timers are in a sorted list, so that a cancelled one is
+    found and dropped at once."""
+
+    IDLE_GRACE = 5.0
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._changed = runtime.condition()
+        self._pending: list[Timer] = []
+        self._numbers = itertools.count(1)
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self.ident = 0
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def at(self, due: float, action: Callable[[float], object]) -> Timer:
+        """In a section. Call action(now) on the timer thread, in a section, once time.monotonic() has reached `due`. After close: never."""
+        timer = Timer(self, due, next(self._numbers), action)
+        if self._closed:
+            return timer
+        insort(self._pending, timer)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="manytail-broker-timers", daemon=True)
+            self._thread.start()
+        elif self._pending[0] is timer:
+            self._changed.notify()
+        return timer
+
+    def drop(self, timer: Timer) -> None:
+        index = bisect_left(self._pending, timer)
+        if index < len(self._pending) and self._pending[index] is timer:
+            del self._pending[index]
+
+    def close(self) -> None:
+        """Forget all, and wait for the thread to end."""
+        with self._runtime:
+            self._closed = True
+            self._pending.clear()
+            self._changed.notify()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _run(self) -> None:
+        self.ident = get_ident()
+        going_on = True
+        while going_on:
+            try:
+                with self._runtime:
+                    going_on = self._call_due()
+            except Exception as error:
+                report(error)
+
+    def _call_due(self) -> bool:
+        """Wait for the first timer and make its call. False: the thread ends."""
+        if self._closed:
+            return False
+        wait = min(self._pending[0].due - time.monotonic(), threading.TIMEOUT_MAX) if self._pending else self.IDLE_GRACE
+        if wait > 0:
+            self._changed.wait(wait)
+        if self._pending and self._pending[0].due <= (now := time.monotonic()):
+            self._pending.pop(0).action(now)
+        going_on = not self._closed and (bool(self._pending) or wait < self.IDLE_GRACE)
+        if not going_on:
+            self._thread = None
+        return going_on
+
+
+# ----------------------------------------------------------------------------------------------------------------------- lanes
+class _PendingTask:
+    """Stands for the Future of a task that is submitted when the section has ended. If no task comes of it, it is to the dispatcher a cancelled
+    one: the next item asks for another task. Else the lane would stay ready for ever."""
+
+    __slots__ = ("_callback",)
+
+    def add_done_callback(self, callback: Callable[[_PendingTask], object]) -> None:
+        self._callback = callback
+
+    def cancelled(self) -> bool:
+        return True
+
+    def fail(self) -> None:
+        self._callback(self)
+
+
+class Dispatch:
+    """The lanes of one connection, and the executor that runs them. `refused` is called, once or more, when that takes no more work. `owned`: the
+    executor is the connection's own."""
+
+    def __init__(self, executor: Executor, owned: bool, runtime: Runtime, refused: Callable[[BaseException], object]) -> None:
+        self.executor = executor
+        self._owned = owned
+        self._runtime = runtime
+        self._refused = refused
+        self.pool: Any = Dispatcher(self, on_error=lambda item, error: report(error))
+
+    def submit(self, task: Callable[[], object]) -> Future[Any] | _PendingTask:
+        """The dispatcher's executor is this object."""
+        if not self._runtime.interrupted():
+            return self.executor.submit(task)
+        pending = _PendingTask()
+        self._runtime.after(self._submit, task, pending, trusted=self._owned)
+        return pending
+
+    def _submit(self, task: Callable[[], object], pending: _PendingTask) -> None:
+        try:
+            future = self.executor.submit(task)
+        except BaseException as error:
+            pending.fail()
+            if not isinstance(error, RuntimeError):
+                raise
+            self._refused(error)
+        else:
+            if hasattr(future, "add_done_callback"):
+                future.add_done_callback(partial(self._done, pending))
+
+    def _done(self, pending: _PendingTask, future: Future[Any]) -> None:
+        """A task that the executor cancelled. Pools cancel under the lock that their submit() takes, and the end of this connection may give work to
+        another one on the same pool: a thread of its own tells of it."""
+        if future.cancelled():
+            pending.fail()
+            error = RuntimeError("the executor cancelled the task that was to run callbacks")
+            threading.Thread(target=self._refused, args=(error,), daemon=True).start()
+
+    def inside(self) -> bool:
+        """Whether the caller is a callback of this connection. It waits for no other callback: two could wait for one another."""
+        return bool(self.pool.inside)
+
+    def on_executor(self) -> bool:
+        """Whether the caller is a thread of the executor, whatever it runs there: waiting for callbacks could take the last one."""
+        return self.inside() or threading.current_thread() in getattr(self.executor, "_threads", ())
+
+
+class Lane:
+    """The callbacks of one channel: in order, never two at once, on the executor of its connection. An item begins with its addressee, a consumer or
+    something else that has `gone`.
+
+    Unbounded: prefetch is its bound, and a callback that publishes to a queue that only its own channel drains must not wait for itself. Items are
+    added inside sections: their order is that of the deliveries."""
+
+    __slots__ = ("_items", "_lock", "_run", "_running", "_watchers", "add")
+
+    def __init__(self, dispatch: Dispatch, run: Callable[[Any], object]) -> None:
+        self._run = run
+        self._lock = threading.RLock()  # a finalizer may come back here in the same thread
+        self._running: Any = None  # the addressee of the item that runs
+        self._watchers: list[threading.Event] = []
+        self._items: Any = dispatch.pool.lane(self._handle)
+        self.add: Callable[[Any], object] = self._items.add
+
+    def _handle(self, item: Any) -> None:
+        """A consumer that is gone sees nothing more. Whatever ends it either finds this item running or finds that it has not begun."""
+        addressee = item[0]
+        with self._lock:
+            if addressee.gone:
+                return
+            addressee.begin(item)
+            self._running = addressee
+        try:
+            self._run(item)
+        finally:
+            with self._lock:
+                self._running = None
+                watchers, self._watchers = self._watchers, []
+            for watcher in watchers:
+                watcher.set()
+
+    def seen(self, consumer: Any) -> int:
+        """The tag of the last delivery to a consumer that began; of one that is gone, the last ever."""
+        with self._lock:
+            tag: int = consumer.seen
+            return tag
+
+    def wait_for(self, addressee: Any) -> None:
+        """Until no item of that addressee runs; None: until the item that runs now, of whomever, has ended. Not from inside the lane."""
+        while True:
+            with self._lock:
+                if self._running is None or (addressee is not None and self._running is not addressee):
+                    return
+                watcher = threading.Event()
+                self._watchers.append(watcher)
+            watcher.wait()
+            if addressee is None:
+                return
+
+    def wait_idle(self) -> None:
+        """Until nothing runs and nothing is left."""
+        self._items.wait()

@@ -1,0 +1,885 @@
+"""The state of one broker: queues, consumers, credit, acknowledgements, transactions, times. Pure: no thread, lock, clock, callback or I/O.
+
+An operation takes the time where that matters (`now`, in seconds of any monotonic clock), changes the state, and leaves what has to happen outside
+in three lists of VirtualHost: `effects` to carry out in order, `dead_letters` to publish once the change that caused them is complete, and
+`dropped`, whose bodies may run a user's code when they are let go. A ReplyError is raised before anything is changed.
+
+An effect is a tuple that begins with its addressee, whose `target` the caller of the operations has set:
+    (consumer, delivery tag, redelivered, message, returns)     hand this delivery over
+    (consumer, None)                                            its queue is gone: the consumer is cancelled
+    (channel, message)                                          a mandatory message reached no queue
+    (queue,)                                                    call tick(now) at `queue.due`, or never if that is None
+
+The order of the steps is RabbitMQ's and shows in what clients see: a message that a consumer can take does not count against a length limit; one
+that comes back does, before any consumer is looked at. Expiry is checked only at the head.
+
+Invariants: `ready` is the length of a queue's ReadyList. A delivery is ready, or in the `unacked` of one channel, or settled in its transaction.
+No consumer that could take a message waits while one is ready, once an operation has ended.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from manytail import EntryQueue, PriorityEntryQueue
+from manytail.broker._protocol import (
+    BindingArguments,
+    Message,
+    QueueArguments,
+    ReplyError,
+    access_refused,
+    alike,
+    not_found,
+    not_implemented,
+    precondition_failed,
+    resource_locked,
+)
+from manytail.broker._routing import Destination, ExchangeRequest, Exchanges, check_same, not_default, not_reserved
+from manytail.broker.spec import BasicProperties, copied
+
+UNLIMITED = 1 << 62
+
+
+class Delivery:
+    """A message in one queue: ready, or unacknowledged on the channel it was handed to."""
+
+    __slots__ = ("consumer", "entry", "expires_at", "message", "queue", "redelivered", "returns")
+
+    def __init__(self, message: Message, queue: Queue) -> None:
+        self.message = message
+        self.queue = queue
+        self.entry: Any = None  # its place in the ready list, while it is unacknowledged
+        self.consumer: Consumer | None = None  # whose credit it uses up
+        self.redelivered = False
+        self.returns = 0  # how often it came back, for x-delivery-limit
+        self.expires_at: float | None = None  # fixed when it was enqueued
+
+    def end(self) -> None:
+        """Remove it from its queue for good."""
+        entry, self.entry = self.entry, None
+        entry.ack()
+
+
+class ReadyList:
+    """The ready messages of one queue, in order, on an EntryQueue or a PriorityEntryQueue: taking one acquires its entry, putting it back releases
+    that, and a released entry is at its original place however long it was away."""
+
+    __slots__ = ("_get", "_levels", "_put", "_subscription")
+
+    def __init__(self, levels: int) -> None:
+        """`levels`: 0 for a plain queue, else how many priorities it tells apart, 0 to levels - 1."""
+        self._levels = levels
+        queue: EntryQueue[Delivery] = PriorityEntryQueue(levels=levels, mapping="direct") if levels else EntryQueue()
+        self._put: Any = queue.put
+        self._subscription = queue.subscribe()
+        self._subscription._may_be_forgotten()  # of a broker that nobody closed and nobody has any more
+        self._get: Any = self._subscription.get
+
+    def append(self, delivery: Delivery) -> None:
+        if self._levels:
+            properties = delivery.message.properties
+            self._put(delivery, priority=(properties and properties.priority) or 0)
+        else:
+            self._put(delivery)
+
+    def take(self) -> Delivery:
+        """The first one, which now has an entry. Only while one is ready."""
+        entry = self._get(False)
+        delivery: Delivery = entry.item
+        delivery.entry = entry
+        return delivery
+
+    def close(self) -> None:
+        """The queue is deleted. Deliveries that are unacknowledged have nowhere to come back to."""
+        self._subscription.close()
+
+
+# ------------------------------------------------------------------------------------------------------------------- consumers
+class Consumer:
+    """A subscription of a channel to a queue. ChannelState.consume() gives it both."""
+
+    __slots__ = ("auto_ack", "channel", "credit", "exclusive", "gone", "order", "parked", "queue", "tag", "target")
+    channel: ChannelState
+    queue: Queue
+
+    def __init__(self, tag: str, target: Callable[[Any], object], auto_ack: bool = False, exclusive: bool = False, priority: int = 0) -> None:
+        self.tag = tag
+        self.target = target
+        self.auto_ack = auto_ack
+        self.exclusive = exclusive
+        self.order = -priority
+        self.credit = UNLIMITED
+        self.parked = False
+        self.gone = False  # cancelled by its client, or its channel is closed: what it has not seen is not for it
+
+
+class RoundRobin:
+    """The consumers of a queue that may take, as far as is known: highest priority first, round robin inside one priority.
+
+    One that is found without credit, or whose channel is at its limit, is parked, and joins the end of its ring when that is over: idle consumers
+    are not looked at."""
+
+    __slots__ = ("_rings", "orders")
+
+    def __init__(self) -> None:
+        self._rings: dict[int, deque[Consumer]] = {}
+        self.orders: list[int] = []  # negated priorities of the rings, ascending; no ring is empty
+
+    def add(self, consumer: Consumer) -> None:
+        """At the end of its ring."""
+        consumer.parked = False
+        ring = self._rings.get(consumer.order)
+        if ring is None:
+            ring = self._rings[consumer.order] = deque()
+            insort(self.orders, consumer.order)
+        ring.append(consumer)
+
+    def remove(self, consumer: Consumer) -> None:
+        """It may be parked."""
+        ring = self._rings.get(consumer.order)
+        if ring is not None and consumer in ring:
+            ring.remove(consumer)
+            if not ring:
+                del self._rings[consumer.order]
+                self.orders.remove(consumer.order)
+
+    def next(self) -> Consumer | None:
+        """The next that can take, which moves to the end of its ring; those found unable are parked."""
+        while self.orders:
+            ring = self._rings[self.orders[0]]
+            consumer = ring[0]
+            if consumer.credit and not consumer.channel.at_limit:
+                if len(ring) > 1:
+                    ring.rotate(-1)
+                return consumer
+            consumer.parked = True
+            self.remove(consumer)
+        return None
+
+
+# ---------------------------------------------------------------------------------------------------------------------- queues
+class Queue(Destination):
+    """Ready messages in order, consumers, and the rules of its arguments."""
+
+    __slots__ = (
+        *("_active", "_dropping", "_expiring", "_newest", "_ready_list", "_round_robin", "_unused_at", "arguments", "auto_delete"),
+        *("consumers", "deleted", "due", "durable", "host", "owner", "ready", "single_active", "target"),
+    )
+    is_queue = True
+
+    def __init__(self, host: VirtualHost, name: str, durable: bool, auto_delete: bool, owner: object, arguments: QueueArguments) -> None:
+        super().__init__(name)
+        self.host = host
+        self.target = host.queue_target
+        self.durable = durable
+        self.auto_delete = auto_delete
+        self.owner = owner  # the connection that may use an exclusive queue
+        self.arguments = arguments
+        self.consumers: list[Consumer] = []  # in the order of their registration
+        self.deleted = False
+        self.single_active = arguments.single_active
+        self.ready = 0
+        self.due: float | None = None  # when tick() is to be called
+        self._unused_at: float | None = None  # when x-expires deletes it, unless it is used
+        self._ready_list = ReadyList(arguments.priorities)
+        self._round_robin = RoundRobin()
+        self._active: Consumer | None = None  # with x-single-active-consumer: the one that the messages go to
+        self._newest: Delivery | None = None  # the one that is being published
+        self._dropping = arguments.max_length is not None and arguments.overflow == "drop-head"
+        self._expiring = False  # a message with a time to live was here
+
+    # messages in
+    def publish(self, message: Message, now: float) -> bool:
+        """False if the length limit refuses it. Consumers first, then the limit."""
+        arguments = self.arguments
+        if arguments.max_length is not None and not self._dropping and self.ready >= arguments.max_length:
+            if arguments.overflow == "reject-publish-dlx":
+                self._dead_letter(message, "maxlen")
+            return False
+        delivery = Delivery(message, self)
+        if arguments.ttl is not None or message.properties is not None:
+            self._set_expiry(delivery, now)
+        self._ready_list.append(delivery)
+        self.ready += 1
+        if self._round_robin.orders:
+            self._newest = delivery
+            self.pump(now)
+            self._newest = None
+        if self.ready:
+            self._enforce_limits(now)
+        return True
+
+    def _set_expiry(self, delivery: Delivery, now: float) -> None:
+        lives = [ttl for ttl in (self.arguments.ttl, delivery.message.ttl) if ttl is not None]
+        if lives:
+            delivery.expires_at = now + min(lives) / 1000
+            self._expiring = True
+
+    def requeue(self, deliveries: Iterable[Delivery], now: float) -> None:
+        """Put unacknowledged ones back to their places. The caller pumps, once credit is given back too."""
+        for delivery in deliveries:
+            delivery.redelivered = True
+            delivery.returns += self.arguments.quorum
+            limit = self.arguments.delivery_limit
+            if self.deleted:
+                self.host.end(delivery)
+            elif limit is not None and delivery.returns > limit:
+                self._end(delivery, "delivery_limit")
+            else:
+                self.ready += 1
+                entry, delivery.entry = delivery.entry, None
+                entry.release()
+        if self.ready:
+            self._enforce_limits(now)
+
+    def _enforce_limits(self, now: float) -> None:
+        """x-overflow drop-head, then expiry."""
+        if self._dropping:
+            limit = self.arguments.max_length or 0
+            while self.ready > limit:
+                self.ready -= 1
+                self._end(self._ready_list.take(), "maxlen")
+        if self._expiring and self.ready:
+            self._expire(now)
+
+    # messages out
+    def take(self, now: float) -> Delivery | None:
+        """The first live one; expired ones before it become dead letters."""
+        while self.ready:
+            delivery = self._take_first(now)
+            if delivery is not None:
+                return delivery
+        return None
+
+    def _take_first(self, now: float) -> Delivery | None:
+        """The first one, unless it has expired; with no time to live at all it may still go to a consumer that is there when it comes."""
+        self.ready -= 1
+        delivery = self._ready_list.take()
+        if delivery.expires_at is None or delivery is self._newest or delivery.expires_at > now:
+            return delivery
+        self._end(delivery, "expired")
+        return None
+
+    def pump(self, now: float) -> None:
+        """Hand over while a message is ready and a consumer can take it."""
+        round_robin = self._round_robin
+        while self.ready and round_robin.orders:
+            consumer = round_robin.next()
+            if consumer is None:
+                return
+            delivery = self._take_first(now)
+            if delivery is not None:
+                consumer.channel.hand_over(consumer, delivery)
+
+    def purge(self) -> int:
+        """Drop what is ready."""
+        count = self.ready
+        while self.ready:
+            self.ready -= 1
+            self.host.end(self._ready_list.take())
+        return count
+
+    # dead letters
+    def _end(self, delivery: Delivery, reason: str) -> None:
+        self.host.end(delivery)
+        self._dead_letter(delivery.message, reason)
+
+    def reject(self, delivery: Delivery) -> None:
+        """An unacknowledged one was rejected for good."""
+        self.host.end(delivery)
+        if not self.deleted:
+            self._dead_letter(delivery.message, "rejected")
+
+    def _dead_letter(self, message: Message, reason: str) -> None:
+        exchange = self.arguments.dead_letter_exchange
+        if exchange is not None:
+            self.host.dead_letters.append((message, reason, self.name, exchange, self.arguments.dead_letter_key))
+
+    # times
+    def _expire(self, now: float) -> None:
+        """End the expired ones at the head, and come back when the next one there expires."""
+        while self.ready:
+            delivery = self._take_first(now)
+            if delivery is not None:
+                self.ready += 1
+                entry, delivery.entry = delivery.entry, None
+                entry.release()
+                if delivery.expires_at is not None:
+                    self._wake_at(delivery.expires_at)
+                return
+
+    def _wake_at(self, due: float) -> None:
+        if self.due is None or due < self.due:
+            self.due = due
+            self.host.effects.append((self,))
+
+    def used(self, now: float) -> None:
+        """x-expires counts from the last use; a queue with consumers is in use."""
+        if self.arguments.expires is not None and not self.deleted:
+            self._unused_at = now + self.arguments.expires / 1000
+            self._wake_at(self._unused_at)
+
+    def tick(self, now: float) -> None:
+        """`due` has come, or will soon: an early call does no harm."""
+        self.due = None
+        if self.deleted:
+            return
+        if self._unused_at is not None and not self.consumers:
+            if self._unused_at <= now:
+                self.host.delete_queue(self)
+                return
+            self._wake_at(self._unused_at)
+        self._expire(now)
+
+    # consumers
+    def add_consumer(self, consumer: Consumer, now: float) -> None:
+        """The caller pumps."""
+        if any(other.exclusive for other in self.consumers):
+            access_refused(f"queue {self.name!r} is in exclusive use")
+        if consumer.exclusive and self.consumers:
+            access_refused(f"queue {self.name!r} has consumers already: no exclusive use of it")
+        if consumer.exclusive and self.single_active:
+            access_refused(f"queue {self.name!r} has x-single-active-consumer: no exclusive use of it")
+        self.consumers.append(consumer)
+        if not self.single_active:
+            self._round_robin.add(consumer)
+        elif self._active is None:
+            self._activate(consumer)
+        else:
+            self.settled()
+        self.used(now)
+
+    def channel_left(self, consumers: Collection[Consumer], deliveries: Collection[Delivery], now: float) -> None:
+        """These consumers end, and these deliveries come back before any other consumer is looked at. An automatic queue ends with its last one."""
+        for consumer in consumers:
+            if consumer in self.consumers:
+                self.consumers.remove(consumer)
+                self._round_robin.remove(consumer)
+            if consumer is self._active:
+                self._active = None
+        if consumers and not self.consumers and self.auto_delete and not self.deleted:
+            self.host.delete_queue(self)
+        self.requeue(deliveries, now)
+        if self.single_active and self._active is None and self.consumers:
+            self._activate(self._highest())
+        self.pump(now)
+        self.used(now)
+
+    def _activate(self, consumer: Consumer) -> None:
+        self._active = consumer
+        self._round_robin.add(consumer)
+
+    def _highest(self) -> Consumer:
+        """Highest priority, then oldest."""
+        return min(self.consumers, key=lambda consumer: consumer.order)
+
+    def settled(self) -> None:
+        """Single active consumer of a quorum queue: one of higher priority takes over as soon as the active one holds nothing."""
+        active = self._active
+        if active is None or not self.arguments.quorum:
+            return
+        highest = self._highest()
+        if highest.order < active.order and not active.channel.holds_for(active):
+            self._round_robin.remove(active)
+            active.parked = False
+            self._activate(highest)
+
+    def unpark(self, consumer: Consumer) -> None:
+        """It has credit again, or its channel is below its limit. The caller pumps."""
+        if consumer.parked and consumer in self.consumers:
+            self._round_robin.add(consumer)
+
+    # the end
+    def check_access(self, connection: object) -> None:
+        if self.owner is not None and self.owner is not connection:
+            resource_locked(f"exclusive queue {self.name!r} belongs to another connection")
+
+    def close(self) -> int:
+        """Deleted: how many were ready. Its consumers are cancelled."""
+        self.deleted = True
+        if self.due is not None:
+            self.due = None
+            self.host.effects.append((self,))
+        count = self.purge()
+        self._ready_list.close()
+        consumers, self.consumers = self.consumers, []
+        for consumer in consumers:
+            self._round_robin.remove(consumer)
+            self.host.effects.append((consumer, None))
+        return count
+
+
+# -------------------------------------------------------------------------------------------------------------------- channels
+class ChannelState:
+    """One channel: its consumers, what it was handed and has not settled, its credit, its transaction.
+
+    Credit is counted twice. Per consumer: it starts at the prefetch, goes down with each delivery and up with each settling of that. Per channel:
+    `_volume` is what its consumers hold, and nothing of the channel is handed over, even to consumers that need not acknowledge, while that has
+    reached `_limit`. get() is in neither. A limit that is set first inherits what is unacknowledged then.
+
+    In a transaction publishes are routed when they are made, and enter their queues, with the clock of a time to live, at the commit. Acks are
+    checked when they are made: from then on the deliveries are unknown to further acks and to recover, but they count as held until the commit."""
+
+    __slots__ = (
+        *("_limit", "_publishes", "_settlements", "_tag", "_turn", "_volume", "at_limit", "confirming", "connection", "consumers"),
+        *("gone", "host", "last_queue", "prefetch", "target", "transacted", "unacked"),
+    )
+
+    def __init__(self, host: VirtualHost, connection: object, target: Callable[[Any], object]) -> None:
+        self.host = host
+        self.connection = connection
+        self.target = target
+        self.consumers: dict[str, Consumer] = {}
+        self.unacked: dict[int, Delivery] = {}  # by tag, ascending
+        self.prefetch = 0  # of consumers that start from now on
+        self.at_limit = False
+        self.confirming = False
+        self.transacted = False
+        self.gone = False  # closed
+        self.last_queue = ""  # what the empty name stands for
+        self._tag = 0
+        self._limit = 0
+        self._volume = 0
+        self._turn = 0  # which consumer is looked at first when the channel falls below its limit
+        self._publishes: list[tuple[Message, list[Queue], bool]] = []
+        self._settlements: list[tuple[str, dict[int, Delivery]]] = []  # what to do with them at the commit, and the deliveries by tag
+
+    def close(self, now: float) -> None:
+        """Consumers leave first, so that what is requeued goes to others."""
+        if self.gone:
+            return
+        self.gone = True
+        unacked = self.unacked
+        for _, deliveries in self._settlements:
+            unacked = dict(sorted((unacked | deliveries).items()))
+        self.host.dropped += [self._publishes, self.consumers]
+        self._publishes, self._settlements, self.unacked = [], [], {}
+        queues: dict[Queue, tuple[list[Consumer], list[Delivery]]] = {}
+        for consumer in self.consumers.values():
+            consumer.gone = True
+            queues.setdefault(consumer.queue, ([], []))[0].append(consumer)
+        self.consumers = {}
+        for delivery in unacked.values():
+            queues.setdefault(delivery.queue, ([], []))[1].append(delivery)
+        for queue, (leaving, deliveries_back) in queues.items():
+            queue.channel_left(leaving, deliveries_back, now)
+
+    # publishing
+    def publish(self, message: Message, mandatory: bool, error: ReplyError | None, now: float) -> str:
+        """Route it to its queues. "returned": mandatory, and there was none. "refused": one of them has reached its length. Else the empty str."""
+        exchanges = self.host.exchanges
+        exchange = exchanges.by_name.get(message.exchange)
+        if exchange is None:
+            not_found("exchange", message.exchange)
+        if exchange.internal:
+            access_refused(f"cannot publish to internal exchange {message.exchange!r}")
+        if error is not None:
+            raise error
+        queues = exchanges.route(exchange, message)
+        if self.transacted:
+            self._publishes.append((message, list(queues), mandatory))
+            return ""
+        outcome = ""
+        for queue in queues:
+            if not queue.publish(message, now):
+                outcome = "refused"
+        if mandatory and not queues:
+            self.host.effects.append((self, message))
+            return "returned"
+        return outcome
+
+    def confirm(self) -> None:
+        if self.transacted:
+            precondition_failed("cannot switch from tx to confirm mode")
+        self.confirming = True
+
+    # deliveries out
+    def hand_over(self, consumer: Consumer, delivery: Delivery) -> None:
+        """One delivery has its tag and its place among the effects before anything else of the queue moves."""
+        tag = self._tag = self._tag + 1
+        if consumer.auto_ack:
+            delivery.end()
+        else:
+            delivery.consumer = consumer
+            self.unacked[tag] = delivery
+            consumer.credit -= 1
+            if self._limit:
+                self._volume += 1
+                self.at_limit = self._volume >= self._limit
+        self.host.effects.append((consumer, tag, delivery.redelivered, delivery.message, delivery.returns))
+
+    def get(self, name: str, auto_ack: bool, now: float) -> tuple[int, bool, Message, int, int] | None:
+        """The first message of a queue: delivery tag, redelivered, message, returns, and how many are left."""
+        queue = self.queue(name)
+        if queue.single_active and queue.arguments.quorum:
+            resource_locked(f"queue {queue.name!r} of type quorum has x-single-active-consumer: no basic.get")
+        queue.used(now)
+        delivery = queue.take(now)
+        if delivery is None:
+            return None
+        tag = self._tag = self._tag + 1
+        if auto_ack:
+            delivery.end()
+        else:
+            delivery.consumer = None
+            self.unacked[tag] = delivery
+        return tag, delivery.redelivered, delivery.message, delivery.returns, queue.ready
+
+    # settling
+    def settle(self, how: str, tag: int, multiple: bool, now: float) -> None:
+        """`how`: ack, reject or requeue. One tag, or all up to one that is itself unacknowledged, or (0, multiple) all."""
+        deliveries = self._collect(tag, multiple)
+        if self.transacted:
+            self._settlements.append((how, deliveries))
+        else:
+            self._settle(how, list(deliveries.values()), now)
+
+    def _collect(self, tag: int, multiple: bool) -> dict[int, Delivery]:
+        unacked = self.unacked
+        if multiple and tag == 0:
+            self.unacked = {}
+            return unacked
+        if tag not in unacked:
+            precondition_failed(f"unknown delivery tag {tag}")
+        if not multiple:
+            return {tag: unacked.pop(tag)}
+        collected = {}
+        for earlier, delivery in unacked.items():
+            if earlier > tag:
+                break
+            collected[earlier] = delivery
+        for earlier in collected:
+            del unacked[earlier]
+        return collected
+
+    def ack_one(self, delivery: Delivery, now: float) -> None:
+        """Settle one that the caller has removed from `unacked`, which is what nearly all acks are. The caller lets go of it."""
+        delivery.end()
+        consumer = delivery.consumer
+        if consumer is not None:
+            consumer.credit += 1
+            if consumer.parked or self._limit or delivery.queue.single_active:
+                self._free((delivery,), (), now)
+
+    def _settle(self, how: str, deliveries: list[Delivery], now: float) -> None:
+        by_queue: dict[Queue, list[Delivery]] = {}
+        for delivery in deliveries:
+            if how == "requeue":
+                by_queue.setdefault(delivery.queue, []).append(delivery)
+            elif how == "reject":
+                delivery.queue.reject(delivery)
+            else:
+                self.host.end(delivery)
+            if delivery.consumer is not None:
+                delivery.consumer.credit += 1
+        for queue, back in by_queue.items():
+            queue.requeue(back, now)
+        self._free(deliveries, by_queue, now)
+
+    def _free(self, deliveries: Iterable[Delivery], changed: Iterable[Queue], now: float) -> None:
+        """Give back the credit of these deliveries; `changed` are queues that have more to hand over."""
+        queues = dict.fromkeys(changed)
+        for delivery in deliveries:
+            consumer = delivery.consumer
+            if consumer is not None:
+                delivery.consumer = None
+                if consumer.parked:
+                    consumer.queue.unpark(consumer)
+                    queues[consumer.queue] = None
+                if self._limit:
+                    self._volume -= 1
+                if delivery.queue.single_active:
+                    delivery.queue.settled()
+                    queues[delivery.queue] = None
+        if self.at_limit and self._volume < self._limit:
+            queues.update(self._below_limit())
+        for queue in queues:
+            queue.pump(now)
+
+    def recover(self, requeue: bool, now: float) -> None:
+        if not requeue:
+            not_implemented("requeue=false of basic.recover")
+        unacked, self.unacked = self.unacked, {}
+        self._settle("requeue", list(unacked.values()), now)
+
+    def requeue_unseen(self, consumer: Consumer, seen: int, now: float) -> None:
+        """What a cancelled consumer was handed and has not seen: tags above `seen`."""
+        tags = [tag for tag, delivery in self.unacked.items() if tag > seen and delivery.consumer is consumer]
+        self._settle("requeue", [self.unacked.pop(tag) for tag in tags], now)
+
+    def holds_for(self, consumer: Consumer) -> bool:
+        return any(delivery.consumer is consumer for delivery in self.unacked.values())
+
+    # credit
+    def qos(self, size: int, count: int, of_channel: bool, now: float) -> None:
+        if size:
+            not_implemented(f"prefetch_size!=0 ({size})")
+        if not of_channel:
+            self.prefetch = count
+        limit = count if of_channel else 0
+        if limit and not self._limit:
+            self._volume = len(self.unacked)
+        self._limit = limit
+        if 0 < limit <= self._volume:
+            self.at_limit = True
+        elif self.at_limit:
+            for queue in self._below_limit():
+                queue.pump(now)
+
+    def _below_limit(self) -> dict[Queue, None]:
+        """The consumers that the limit parked join in again; which queue comes first changes from time to time, so that each gets on."""
+        self.at_limit = False
+        consumers = list(self.consumers.values())
+        self._turn += 1
+        start = self._turn % len(consumers) if consumers else 0
+        queues: dict[Queue, None] = {}
+        for consumer in consumers[start:] + consumers[:start]:
+            consumer.queue.unpark(consumer)
+            queues[consumer.queue] = None
+        return queues
+
+    def flow(self, active: bool) -> None:
+        if not active:
+            not_implemented("active=false of channel.flow")
+
+    # consumers
+    def consume(self, name: str, consumer: Consumer, error: ReplyError | None, now: float) -> None:
+        """Register it; it is handed messages from now on. `error`: of its arguments."""
+        queue = self.queue(name)
+        if error is not None:
+            raise error
+        if queue.arguments.quorum and self._limit:
+            not_implemented(f"queue {queue.name!r} of type quorum does not support global qos")
+        consumer.channel, consumer.queue = self, queue
+        if self.prefetch and not consumer.auto_ack:
+            consumer.credit = self.prefetch
+        queue.add_consumer(consumer, now)
+        self.consumers[consumer.tag] = consumer
+        queue.pump(now)
+
+    def cancel(self, tag: str, now: float) -> Consumer | None:
+        """End a consumer. What it holds stays with the channel."""
+        consumer = self.consumers.pop(tag, None)
+        if consumer is not None:
+            consumer.gone = True
+            consumer.queue.channel_left([consumer], (), now)
+        return consumer
+
+    # transactions
+    def tx_select(self) -> None:
+        if self.confirming:
+            precondition_failed("cannot switch from confirm to tx mode")
+        self.transacted = True
+
+    def tx_commit(self, now: float) -> None:
+        """Everything since the last commit or rollback takes effect."""
+        publishes, settlements = self._end_transaction()
+        self.host.dropped.append(publishes)
+        for message, queues, mandatory in publishes:
+            for queue in queues:
+                if not queue.deleted:
+                    queue.publish(message, now)
+            if mandatory and not queues:
+                self.host.effects.append((self, message))
+        for how, deliveries in settlements:
+            self._settle(how, list(deliveries.values()), now)
+
+    def tx_rollback(self) -> None:
+        """Publishes are dropped; what was settled is unacknowledged again."""
+        publishes, settlements = self._end_transaction()
+        self.host.dropped.append(publishes)
+        for _, deliveries in settlements:
+            self.unacked = dict(sorted((self.unacked | deliveries).items()))
+
+    def _end_transaction(self) -> tuple[list[Any], list[Any]]:
+        if not self.transacted:
+            precondition_failed("channel is not transactional")
+        taken = self._publishes, self._settlements
+        self._publishes, self._settlements = [], []
+        return taken
+
+    # names
+    def queue(self, name: str) -> Queue:
+        """The queue of that name, or the one that this channel declared last for the empty one; 404, 405."""
+        return self.host.queue(name or self.last_queue, self.connection)
+
+    def declare_queue(
+        self, name: str, generated: bool, passive: bool, durable: bool, exclusive: bool, auto_delete: bool, asked: QueueArguments, now: float
+    ) -> tuple[str, int, int]:
+        """Its name, how many messages are ready, how many consumers it has."""
+        if passive:
+            queue = self.host.queue(name, self.connection)
+        else:
+            queue = self.host.declare_queue(name, generated, self.connection, durable, exclusive, auto_delete, asked)
+        queue.used(now)
+        self.last_queue = queue.name
+        return queue.name, queue.ready, len(queue.consumers)
+
+    def delete_queue(self, name: str, if_unused: bool, if_empty: bool) -> int:
+        if (name or self.last_queue) not in self.host.queues:
+            return 0
+        queue = self.queue(name)
+        if if_unused and queue.consumers:
+            precondition_failed(f"queue {queue.name!r} in use")
+        if if_empty and queue.ready:
+            precondition_failed(f"queue {queue.name!r} not empty")
+        return self.host.delete_queue(queue)
+
+    def purge(self, name: str) -> int:
+        return self.queue(name).purge()
+
+    def bind_queue(self, name: str, exchange: str, key: str | None, arguments: BindingArguments) -> None:
+        queue = self.queue(name)
+        self.host.exchanges.bind(exchange, queue, self._key(name, key, queue), arguments)
+
+    def unbind_queue(self, name: str, exchange: str, key: str | None, arguments: BindingArguments) -> None:
+        queue = self.queue(name) if (name or self.last_queue) in self.host.queues else None
+        self.host.exchanges.unbind(exchange, queue, "" if queue is None else self._key(name, key, queue), arguments)
+
+    def _key(self, name: str, key: str | None, queue: Queue) -> str:
+        """No key is the given name; an empty name together with an empty key means the name of the last queue."""
+        key = name if key is None else key
+        return key or ("" if name else queue.name)
+
+    def bind_exchange(self, destination: str, source: str, key: str, arguments: BindingArguments) -> None:
+        not_default(destination)
+        exchanges = self.host.exchanges
+        exchanges.bind(source, exchanges.find(destination), key, arguments)
+
+    def unbind_exchange(self, destination: str, source: str, key: str, arguments: BindingArguments) -> None:
+        not_default(destination)
+        exchanges = self.host.exchanges
+        exchanges.unbind(source, exchanges.by_name.get(destination), key, arguments)
+
+    def declare_exchange(self, request: ExchangeRequest, passive: bool) -> None:
+        if passive:
+            self.host.exchanges.find(request.name)
+        else:
+            self.host.exchanges.declare(request)
+
+
+# --------------------------------------------------------------------------------------------------------------- the whole of it
+class VirtualHost:
+    """Exchanges and queues by name, and what the operations leave to be done outside."""
+
+    def __init__(self, queue_target: Callable[[Any], object]) -> None:
+        self.queue_target = queue_target
+        self.queues: dict[str, Queue] = {}
+        self.exchanges = Exchanges(self.queues)
+        self.effects: deque[tuple[Any, ...]] = deque()
+        self.dead_letters: deque[tuple[Message, str, str, str, str | None]] = deque()
+        self.dropped: list[object] = []
+
+    def end(self, delivery: Delivery) -> None:
+        """Remove a delivery from its queue for good; its body is let go outside."""
+        delivery.end()
+        self.dropped.append(delivery)
+
+    def queue(self, name: str, connection: object) -> Queue:
+        queue = self.queues.get(name)
+        if queue is None:
+            not_found("queue", name)
+        queue.check_access(connection)
+        return queue
+
+    def declare_queue(
+        self, name: str, generated: bool, connection: object, durable: bool, exclusive: bool, auto_delete: bool, asked: QueueArguments
+    ) -> Queue:
+        existing = self.queues.get(name)
+        if existing is not None:
+            existing.check_access(connection)
+            if exclusive and existing.owner is None:
+                resource_locked(f"cannot obtain exclusive access to queue {name!r}, which is not exclusive")
+            now = {"durable": durable, "auto_delete": auto_delete, "exclusive": exclusive}
+            then = {"durable": existing.durable, "auto_delete": existing.auto_delete, "exclusive": existing.owner is not None}
+            check_same("queue", name, now, then)
+        elif not generated:
+            not_reserved("queue", name)
+        if asked.error is not None:
+            raise asked.error
+        if existing is not None:
+            existing.arguments.check_same(name, asked)
+            return existing
+        for wrong, what in ((not durable, "non-durable"), (exclusive, "exclusive"), (auto_delete, "auto-delete")):
+            if asked.quorum and wrong:
+                precondition_failed(f"invalid property {what!r} for queue {name!r} of type quorum")
+        queue = self.queues[name] = Queue(self, name, durable, auto_delete, connection if exclusive else None, asked)
+        return queue
+
+    def delete_queue(self, queue: Queue) -> int:
+        """How many messages were ready."""
+        del self.queues[queue.name]
+        self.exchanges.forget(queue)
+        return queue.close()
+
+    def delete_queues_of(self, connection: object) -> None:
+        """Its exclusive ones."""
+        for queue in [queue for queue in self.queues.values() if queue.owner is connection]:
+            self.delete_queue(queue)
+
+    def publish_dead_letters(self, now: float, wall_clock: float) -> None:
+        """Until there are none. `wall_clock`: seconds since the epoch, for x-death."""
+        time = datetime.fromtimestamp(int(wall_clock), UTC)
+        while self.dead_letters:
+            message, reason, queue, exchange, key = self.dead_letters.popleft()
+            self.dropped.append(message)
+            target = self.exchanges.by_name.get(exchange)
+            if target is not None:
+                dead_letter = _dead_letter(message, reason, queue, exchange, key, time)
+                for destination in list(self.exchanges.route(target, dead_letter)):
+                    if not _closes_a_cycle(dead_letter, reason, destination.name):
+                        destination.publish(dead_letter, now)
+
+
+# ---------------------------------------------------------------------------------------------------------------- dead letters
+def _dead_letter(message: Message, reason: str, queue: str, exchange: str, key: str | None, time: datetime) -> Message:
+    """The message that goes to the dead-letter exchange: with `key` or else its old keys, without expiration, with one more x-death."""
+    properties = BasicProperties() if message.properties is None else copied(message.properties)
+    headers: dict[str, Any] = dict(properties.headers or {})
+    _record(headers, message, reason, queue, time)
+    if key is not None:
+        headers.pop("CC", None)
+    properties.headers = headers
+    properties.__dict__.pop("expiration", None)
+    return Message(message.body, properties, exchange, message.keys if key is None else (key,))
+
+
+def _record(headers: dict[str, Any], message: Message, reason: str, queue: str, time: datetime) -> None:
+    """Count this death with the former ones of the same queue and reason, and put it first."""
+    listed = headers.get("x-death")
+    deaths: list[dict[str, Any]] = [death for death in listed if type(death) is dict] if type(listed) is list else []
+    if not deaths:
+        headers.update({"x-first-death-reason": reason, "x-first-death-queue": queue, "x-first-death-exchange": message.exchange})
+    headers.update({"x-last-death-reason": reason, "x-last-death-queue": queue, "x-last-death-exchange": message.exchange})
+    same = next((death for death in deaths if alike(death.get("queue"), queue) and alike(death.get("reason"), reason)), None)
+    if same is None:
+        copies = [key for key in headers.get("CC") or [] if type(key) is str]
+        latest = {"count": 1, "reason": reason, "queue": queue, "time": time, "exchange": message.exchange}
+        latest["routing-keys"] = [message.keys[0], *copies]
+        if message.properties is not None and message.properties.expiration is not None:
+            latest["original-expiration"] = message.properties.expiration
+    else:
+        latest = {**same, "count": _count_of(same) + 1, "time": time}
+    headers["x-death"] = [latest, *(death for death in deaths if death is not same)]
+
+
+def _count_of(death: Mapping[str, Any]) -> int:
+    """A message may be published with an x-death of anybody's making."""
+    count = death.get("count", 0)
+    return count if type(count) is int else 0
+
+
+def _closes_a_cycle(dead_letter: Message, reason: str, queue: str) -> bool:
+    """Whether the dead letter would come to a queue that it died in before, with no rejection since: nothing would ever stop it."""
+    if reason == "rejected":
+        return False
+    since: list[dict[str, Any]] = []
+    for death in dead_letter.headers["x-death"]:
+        since.append(death)
+        if alike(death.get("queue"), queue):
+            return not any(alike(past.get("reason"), "rejected") for past in since)
+    return False
