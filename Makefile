@@ -19,6 +19,9 @@ C_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.h' '*.
 
 # pytest arguments of your own: make test ARGS='tests/core -k fairness'
 ARGS ?=
+# Processes that share the tests of a run, one more than there are cores because many tests wait; 0: pytest alone, for --pdb.
+WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
+PYTEST = -m pytest --numprocesses=$(WORKERS)
 
 .PHONY: help demo test bench lint typecheck test-freethreaded test-rabbitmq stress wakeups soak tsan asan model mutants dist clean
 
@@ -33,7 +36,7 @@ demo: $(MADE)/demo ## enrich a month of New York flights with Spark and write a 
 
 test: $(MADE)/dev ## run the whole test suite (ARGS: arguments of pytest)
 	@echo "--> running the tests"
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python $(PYTEST) $(ARGS)
 
 bench: $(MADE)/bench ## measure against the rivals, in one run
 	@echo "--> running the benchmarks"
@@ -146,9 +149,9 @@ FT_TESTS := --ignore=tests/spark --ignore=tests/demo --ignore-glob='tests/packag
 .PHONY: freethreaded-suite
 freethreaded-suite: $(FT_MADE)/dev
 	@echo "--> running the tests without the GIL"
-	PYTHON_GIL=0 .venv-ft/bin/python -m pytest $(FT_TESTS) $(ARGS)
+	PYTHON_GIL=0 .venv-ft/bin/python $(PYTEST) $(FT_TESTS) $(ARGS)
 	@echo "--> running each single-threaded test in four threads at once, without the GIL"
-	PYTHON_GIL=0 .venv-ft/bin/python -m pytest $(FT_TESTS) --parallel-threads=4 --skip-thread-unsafe=True $(ARGS)
+	PYTHON_GIL=0 .venv-ft/bin/python $(PYTEST) $(FT_TESTS) --parallel-threads=4 --skip-thread-unsafe=True $(ARGS)
 
 $(FT_MADE)/venv: $(MADE)/venv
 	@echo "--> making .venv-ft from $(FT_PYTHON)"

@@ -1,15 +1,59 @@
-"""The suite's header: which build of manytail is under test, and whether this interpreter has its GIL."""
+"""What the whole suite shares: its header, the groups that run on one worker, the counts of `--long`, and what makes it cheap."""
 
+import gc
+import os
 import signal
 import sys
+from typing import Any
+
+import pytest
 
 import manytail
+
+# What pytest-xdist gives to one worker, because it shares something that takes seconds to make: builds, a Spark session, prepared data.
+# Every other test goes to whichever worker is free.
+GROUPS = {
+    "tests/packaging/test_wheel.py": "dist",
+    "tests/packaging/test_thirdparty.py": "dist",
+    "tests/spark/test_elsewhere.py": "jvm",
+    "tests/spark/test_java.py": "jvm",
+    "tests/spark/": "spark",
+    "tests/demo/": "demo",
+    "tests/bench/": "bench",
+    "tests/docs/": "docs",
+}
+
+# JVMs that live for seconds: Spark's start costs half as much processor time without the second compiler.
+SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def pytest_configure() -> None:
     # A job in the background of a script starts with SIGINT ignored, and so would every process that the tests start.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+        os.environ.setdefault(name, SHORT_LIVED_JVM)
+
+
+def group(nodeid: str) -> str:
+    return next((name for path, name in GROUPS.items() if nodeid.startswith(path)), nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group(nodeid)
+
+    return Groups(config, log)
+
+
+def pytest_collection_finish() -> None:
+    """Take pytest's own objects, half a million for the whole suite, out of every gc.collect() that a test makes."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header() -> str:

@@ -420,7 +420,7 @@ def test_the_keys_of_the_runs_are_the_very_keys(numpy):
     assert queue.get_many_with_keys(1)[0][0] is key
 
 
-@pytest.mark.parametrize("selection", ["round_robin", "weighted", "oldest", lambda ready: ready[-1]], ids=str)
+@pytest.mark.parametrize("selection", ["round_robin", "weighted", "oldest", pytest.param(lambda ready: ready[-1], id="callable")])
 @pytest.mark.parametrize("step", [1, 2, 3, 50])
 def test_the_runs_are_what_get_with_key_gives(numpy, selection, step):
     def make():

@@ -1,5 +1,7 @@
-"""The examples of README.md and docs/ run as they stand there: each Python block in an interpreter of its own."""
+"""The examples of README.md and docs/ run as they stand there: each Python block in an interpreter of its own, those for Spark after one another
+in one, because a JVM takes ten seconds to start."""
 
+import json
 import re
 from pathlib import Path
 
@@ -20,13 +22,49 @@ def blocks(language):
             yield pytest.param(found[1], id=f"{page.name}:{line}", marks=marks)
 
 
-# What a user's shell does by itself: the workers' Python is this one, and Java is found.
-SPARK_SHELL = "from manytail.spark._java import prepare_environment\nprepare_environment()\n"
+# Runs each block of a JSON list as __main__ and says how each ended. The first lines are what a user's shell does by itself: the workers' Python is
+# this one, and Java is found.
+SPARK_SHELL = """
+import contextlib, io, json, sys, traceback
+from manytail.spark._java import prepare_environment
+
+prepare_environment()
+ended = {}
+for name, source in json.load(open(sys.argv[1])).items():
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(compile(source, name, "exec"), {"__name__": "__main__"})
+        ended[name] = ""
+    except BaseException:
+        ended[name] = traceback.format_exc()
+print(json.dumps(ended))
+"""
 
 
-@pytest.mark.parametrize("source", list(blocks("python")))
+def is_for_spark(block):
+    return bool(block.marks)
+
+
+PYTHON = list(blocks("python"))
+
+
+@pytest.mark.parametrize("source", [block for block in PYTHON if not is_for_spark(block)])
 def test_an_example_runs_as_it_stands(source):
-    run_script((SPARK_SHELL if "pyspark" in source else "") + source)
+    run_script(source)
+
+
+@pytest.fixture(scope="module")
+def spark_examples(tmp_path_factory):
+    """Name of each block for Spark: the traceback that ended it, or nothing."""
+    sources = tmp_path_factory.mktemp("docs") / "blocks.json"
+    sources.write_text(json.dumps({block.id: block.values[0] for block in PYTHON if is_for_spark(block)}))
+    return json.loads(run_script(SPARK_SHELL, arguments=[str(sources)]).splitlines()[-1])
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", [block.id for block in PYTHON if is_for_spark(block)])
+def test_an_example_for_spark_runs_as_it_stands(spark_examples, name):
+    assert not spark_examples[name], spark_examples[name]
 
 
 def test_there_are_examples_for_threads_and_for_spark():

@@ -1,4 +1,4 @@
-"""What the packaging tests share: one sdist, one wheel made from it, and environments of their own, each built once for the session.
+"""What the packaging tests share: one sdist, one wheel made from it, and environments of their own, each made once for the session.
 
 Everything is made from the unpacked sdist in a temporary directory: building in the working tree would replace the modules that this process runs.
 """
@@ -15,9 +15,18 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def dist(tmp_path_factory) -> Path:
-    """A directory with the sdist of this tree and the wheel that `build` makes of that sdist, in isolation from all that is installed here."""
+    """A directory with the sdist of this tree, the same unpacked in `source`, and the wheel that `build` makes of that.
+
+    Both are made in isolation from all that is installed here. The objects stay in source/build, and later builds of that tree use them.
+    """
     out = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--outdir", out, ROOT, cwd=out)
+    run(sys.executable, "-m", "build", "--sdist", "--outdir", out, ROOT, cwd=out)
+    (sdist,) = out.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(out / "unpacked", filter="data")
+    (unpacked,) = (out / "unpacked").iterdir()
+    source = unpacked.rename(out / "source")
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", out, source, cwd=out)
     return out
 
 
@@ -34,13 +43,9 @@ def wheel(dist) -> Path:
 
 
 @pytest.fixture(scope="session")
-def source_tree(sdist, tmp_path_factory) -> Path:
+def source_tree(dist) -> Path:
     """The sdist, unpacked."""
-    root = tmp_path_factory.mktemp("source")
-    with tarfile.open(sdist) as archive:
-        archive.extractall(root, filter="data")
-    (tree,) = root.iterdir()
-    return tree
+    return dist / "source"
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +58,8 @@ def installed(wheel, tmp_path_factory) -> Environment:
 
 @pytest.fixture(scope="session")
 def editable(source_tree, tmp_path_factory) -> Environment:
+    """An editable install. It is built with MANYTAIL_DEBUG=1, which takes a quarter of the time."""
     environment = Environment.create(tmp_path_factory.mktemp("editable"))
     environment.install(*BUILD_REQUIREMENTS)
-    environment.install("--no-build-isolation", "--editable", source_tree)
+    environment.install("--no-build-isolation", "--editable", source_tree, MANYTAIL_DEBUG="1")
     return environment

@@ -9,8 +9,8 @@ pytestmark = [pytest.mark.packaging, pytest.mark.thread_unsafe(reason="builds ar
 
 
 @pytest.mark.parametrize("kind", ["installed", "editable"])
-def test_a_third_party_module_uses_the_structures_without_the_gil(kind, request, tmp_path):
-    environment = request.getfixturevalue(kind)
+def test_a_third_party_module_uses_the_structures_without_the_gil(kind, installed, editable, tmp_path):
+    environment = {"installed": installed, "editable": editable}[kind]
     project = shutil.copytree(Path(__file__).parent / "thirdparty", tmp_path / "thirdparty")
     environment.python("setup.py", "-q", "build_ext", "--inplace", cwd=project)
     checks = environment.python("use.py", cwd=project).split()

@@ -89,7 +89,7 @@ def test_the_wheel_is_for_one_python_and_says_its_version(wheel, metadata):
 
 def test_the_core_depends_on_nothing(metadata):
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert set(metadata.get_all("Provides-Extra")) == set(extras) >= {"numpy", "spark", "demo", "test", "bench", "docs"}
+    assert set(metadata.get_all("Provides-Extra")) == set(extras) >= {"numpy", "spark", "demo", "test", "bench"}
     assert [needed for needed in metadata.get_all("Requires-Dist") if "extra ==" not in needed] == []
 
 

@@ -33,8 +33,9 @@ class Environment:
     def interpreter(self) -> Path:
         return self.root / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
-    def install(self, *arguments: str | Path) -> None:
-        run(sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", self.interpreter, "install", "-q", *arguments, cwd=self.root)
+    def install(self, *arguments: str | Path, **extra_environ: str) -> None:
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", self.interpreter]
+        run(*pip, "install", "-q", *arguments, cwd=self.root, **extra_environ)
 
     def python(self, *arguments: str | Path, cwd: Path | None = None) -> str:
         return run(self.interpreter, *arguments, cwd=cwd or self.root)

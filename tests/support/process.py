@@ -2,6 +2,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import manytail
@@ -16,8 +17,9 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths + ([before] if before else [])), "PYTHONFAULTHANDLER": "1"}
 
 
-def run_script(script: str, *options: str, timeout: float = 4 * DEADLINE) -> str:
+def run_script(script: str, *options: str, arguments: Sequence[str] = (), timeout: float = 4 * DEADLINE) -> str:
     """What the script printed. A non-zero end, a crash included, is an AssertionError with all it said."""
-    ran = subprocess.run([sys.executable, *options, "-c", script], env=environment(), capture_output=True, text=True, timeout=timeout, check=False)
+    command = [sys.executable, *options, "-c", script, *arguments]
+    ran = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=timeout, check=False)
     assert ran.returncode == 0, f"exit {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
     return ran.stdout

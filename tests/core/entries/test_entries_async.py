@@ -2,7 +2,6 @@
 import asyncio
 import gc
 import inspect
-import threading
 from queue import Empty
 
 import pytest
@@ -53,10 +52,13 @@ def test_an_aget_is_served_by_a_put_of_its_own_loop_and_of_a_thread(new):
     subscription = queue.subscribe()
 
     async def main():
-        for put in (queue.put, lambda item: threading.Thread(target=queue.put, args=(item,)).start()):
+        for in_a_thread in (False, True):
             task = asyncio.create_task(subscription.aget())
             await parked(task)
-            put(7)
+            if in_a_thread:
+                await asyncio.to_thread(queue.put, 7)
+            else:
+                queue.put(7)
             assert (await within(task)).item == 7
 
     asyncio.run(main())

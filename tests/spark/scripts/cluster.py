@@ -18,6 +18,7 @@ spark = (
     .config("spark.ui.enabled", "false")
     .config("spark.ui.showConsoleProgress", "false")
     .config("spark.executor.memory", "512m")
+    .config("spark.executor.extraJavaOptions", os.environ.get("SPARK_SUBMIT_OPTS", ""))
     .config("spark.sql.shuffle.partitions", "2")
     .config("spark.log.level", "OFF")
     .getOrCreate()

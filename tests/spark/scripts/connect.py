@@ -1,10 +1,12 @@
 """map_concurrent and concurrent_udf through Spark Connect; run by test_elsewhere.py in a process of its own."""
 
 import datetime
+import os
 
 from manytail.spark._java import prepare_environment
 
 prepare_environment()
+print(os.environ["JAVA_HOME"])
 
 import pytest  # noqa: E402
 from pyspark.errors import AnalysisException, PySparkTypeError, PySparkValueError, PythonException  # noqa: E402
