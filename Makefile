@@ -23,7 +23,7 @@ ARGS ?=
 WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 PYTEST = -m pytest --numprocesses=$(WORKERS)
 
-.PHONY: help demo test bench lint typecheck test-freethreaded test-rabbitmq stress wakeups soak tsan asan model mutants dist clean
+.PHONY: help demo test test-long check bench lint typecheck test-freethreaded test-rabbitmq stress wakeups soak tsan asan model mutants dist clean
 
 help: ## print this
 	@echo "make TARGET, where TARGET is one of"
@@ -37,6 +37,13 @@ demo: $(MADE)/demo ## enrich a month of New York flights with Spark and write a 
 test: $(MADE)/dev ## run the whole test suite (ARGS: arguments of pytest)
 	@echo "--> running the tests"
 	$(BIN)/python $(PYTEST) $(ARGS)
+
+test-long: $(MADE)/dev ## the same with the full counts of its random tests (tests/support/counts.py)
+	@echo "--> running the tests with their full counts"
+	MANYTAIL_LONG=1 $(BIN)/python $(PYTEST) -o faulthandler_timeout=0 $(ARGS)
+
+check: ## everything that CI runs: .ci/run
+	@.ci/run
 
 bench: $(MADE)/bench ## measure against the rivals, in one run
 	@echo "--> running the benchmarks"

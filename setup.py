@@ -84,16 +84,24 @@ def drop_stale_c(source):
 def extensions():
     # Cython follows the header that a module names, not the headers which that one includes.
     depends = [str(path) for path in [*HEADERS, *sorted(Path("python/manytail").glob("*.pxd")), *sorted(Path("pyx/manytail").glob("*.pxi"))]]
-    modules = []
-    for source in sorted(Path("pyx/manytail").glob("*.pyx")):
-        drop_stale_c(source)
-        modules.append(Extension(f"manytail.{source.stem}", [source.as_posix()], include_dirs=["include"], depends=depends, define_macros=macros()))
-    return cythonize(
+    sources = sorted(Path("pyx/manytail").glob("*.pyx"))
+    common = {"include_dirs": ["include"], "depends": depends, "define_macros": macros()}
+    return [Extension(f"manytail.{source.stem}", [source.as_posix()], **common) for source in sources]
+
+
+def translate(modules):
+    """Give each extension the C of its .pyx."""
+    for module in modules:
+        drop_stale_c(Path(module.sources[0]))
+    translated = cythonize(
         modules,
         include_path=["python"],  # the .pxd files are public and live in the package
         build_dir=None if COVERAGE else str(BUILD),  # the coverage plugin looks for the C beside the .pyx
         compiler_directives=DIRECTIVES | {"linetrace": COVERAGE},
     )
+    made = {module.name: module for module in translated}
+    for module in modules:
+        module.sources, module.depends = made[module.name].sources, made[module.name].depends
 
 
 class BuildExt(build_ext):
@@ -111,6 +119,7 @@ class BuildExt(build_ext):
         now = f"sanitize={SANITIZE} debug={DEBUG} delays={DELAYS} coverage={COVERAGE}\n"
         self.force = self.force or not note.exists() or note.read_text() != now
         note.unlink(missing_ok=True)  # a build that fails half-way leaves objects of both kinds
+        translate(self.extensions)  # not before: an sdist, or asking for the version, needs no C
         super().run()
         note.parent.mkdir(parents=True, exist_ok=True)
         note.write_text(now)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from support.counts import count
 
 from manytail import Lagged, PubSubQueue, ShutDown
 
@@ -182,5 +183,5 @@ def test_every_answer_is_the_models(slow):
     machine = type("Machine", (Machine,), {"slow": slow})
     run_state_machine_as_test(
         machine,
-        settings=settings(max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)),
+        settings=settings(max_examples=count(60, 1_000), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)),
     )

@@ -6,12 +6,12 @@ MANYTAIL_HISTORIES says how many small ones of each kind (default 300), MANYTAIL
 """
 
 import functools
-import os
 from bisect import bisect_left, insort
 from itertools import zip_longest
 from math import inf
 
 import pytest
+from support.counts import count
 from support.threads import switching_often
 
 from linear.checker import NotLinearizable, check
@@ -21,8 +21,8 @@ from linear.history import Call, Planned, Raised, record
 from linear.patterns import Got, Nothing, Put, bad_patterns
 from manytail import EntryQueue
 
-HISTORIES = int(os.environ.get("MANYTAIL_HISTORIES", "300"))
-ITEMS = int(os.environ.get("MANYTAIL_ITEMS", "1000"))
+HISTORIES = count(300, 3_000, "MANYTAIL_HISTORIES")
+ITEMS = count(1_000, 20_000, "MANYTAIL_ITEMS")
 
 pytestmark = pytest.mark.thread_unsafe(reason="changes the switch interval and starts threads")
 

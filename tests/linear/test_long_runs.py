@@ -3,7 +3,6 @@
 MANYTAIL_ITEMS says how many items each putter puts (default 1,000).
 """
 import functools
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from queue import Empty
 from typing import Any
 
 import pytest
+from support.counts import count
 
 from linear.history import Call, Planned, Raised, record
 from linear.patterns import Got, Nothing, Put, bad_patterns
@@ -19,7 +19,7 @@ from linear.plans import PUTTING, TAKING
 from linear.toys import Forgetful, NewestFirst, StaleEmpty, Toy, Twice
 from manytail import IndexMultiQueue, MultiQueue
 
-ITEMS = int(os.environ.get("MANYTAIL_ITEMS", "1000"))
+ITEMS = count(1_000, 20_000, "MANYTAIL_ITEMS")
 
 pytestmark = pytest.mark.thread_unsafe(reason="changes the switch interval and starts threads")
 

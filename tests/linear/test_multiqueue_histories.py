@@ -3,9 +3,9 @@
 The same seeds on every run; the schedules differ. MANYTAIL_HISTORIES says how many (default 300 of each kind). A build with
 MANYTAIL_DELAYS=1 (`make stress`) makes calls overlap that hardly ever do.
 """
-import os
 
 import pytest
+from support.counts import count
 from support.threads import switching_often
 
 from linear.checker import check
@@ -13,7 +13,7 @@ from linear.history import record
 from linear.plans import Plan
 from manytail import IndexMultiQueue, MultiQueue
 
-HISTORIES = int(os.environ.get("MANYTAIL_HISTORIES", "300"))
+HISTORIES = count(300, 3_000, "MANYTAIL_HISTORIES")
 KINDS = {
     "items only": {"changes": False},
     "items only, no waiting": {"changes": False, "waits": False, "threads": 4, "calls": 3},

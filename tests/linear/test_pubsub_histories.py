@@ -6,9 +6,9 @@ MANYTAIL_HISTORIES says how many small ones of each kind (default 300), MANYTAIL
 """
 
 import functools
-import os
 
 import pytest
+from support.counts import count
 from support.threads import switching_often
 
 from linear.checker import NotLinearizable, check
@@ -18,8 +18,8 @@ from linear.pubsub_plans import PUBLISHING, TAKING, PubSubPlan
 from linear.pubsub_spec import CLOSED, EMPTY, FULL, SHUT, PubSubSpec
 from manytail import PubSubQueue
 
-HISTORIES = int(os.environ.get("MANYTAIL_HISTORIES", "300"))
-ITEMS = int(os.environ.get("MANYTAIL_ITEMS", "1000"))
+HISTORIES = count(300, 3_000, "MANYTAIL_HISTORIES")
+ITEMS = count(1_000, 20_000, "MANYTAIL_ITEMS")
 
 pytestmark = pytest.mark.thread_unsafe(reason="changes the switch interval and starts threads")
 

@@ -326,9 +326,6 @@ def test_async_functions_of_every_form(spark: Any, fn: Any) -> None:
 
 # ---------------------------------------------------------------------------------------------------- workers that are used again
 def test_no_thread_stays_behind_in_a_worker_that_is_used_again(spark: Any) -> None:
-    def threads(row: Any) -> list[str]:
-        return [thread.name for thread in threading.enumerate() if thread.name.startswith("manytail-")]
-
     for _ in range(2):
         spark.range(0, 100, 1, 2).transform(map_concurrent, double, "x long", timeout=50, retries=1).collect()
         spark.range(0, 100, 1, 2).transform(map_concurrent, later, "x long").collect()

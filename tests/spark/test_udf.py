@@ -56,13 +56,6 @@ def test_decorator_forms(spark: Any) -> None:
     assert spark.range(1).select(first("id")).columns == ["first(id)"]
 
 
-def test_no_session_is_needed_to_decorate() -> None:
-    from pyspark.sql import SparkSession
-
-    assert concurrent_udf(abs, "no type at all") is not None  # read when it is given columns
-    assert SparkSession is not None
-
-
 def test_async_function(spark: Any) -> None:
     async def fn(a: int) -> int:
         await asyncio.sleep(0.001)

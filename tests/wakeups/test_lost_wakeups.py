@@ -6,7 +6,6 @@ A build with MANYTAIL_DELAYS=1 stretches the steps between which a wake-up could
 """
 import asyncio
 import itertools
-import os
 import random
 import signal
 import threading
@@ -15,6 +14,7 @@ from concurrent.futures import wait
 from queue import SimpleQueue
 
 import pytest
+from support.counts import count
 from support.threads import DEADLINE, Hang, Threads, switching_often
 
 from manytail import Consumer, EntryQueue, PubSubQueue, ShutDown
@@ -27,7 +27,7 @@ from .pairs import PAIRS, Get
 from .pubsub_pairs import PUBSUB_PAIRS
 from .toys import LosesWakeUps
 
-ROUNDS = int(os.environ.get("MANYTAIL_ROUNDS", "360"))
+ROUNDS = count(360, 10_000, "MANYTAIL_ROUNDS")
 
 pytestmark = pytest.mark.thread_unsafe(reason="signals, the switch interval, threads")
 

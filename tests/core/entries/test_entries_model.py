@@ -22,6 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from support import entry_model
+from support.counts import count
 from support.entry_model import ACQUIRED, AVAILABLE, DELETED, HELD, EntryModel, level_of
 from support.threads import wait_until
 
@@ -334,6 +335,6 @@ def test_anything_in_any_order(name, overflow):
     })  # fmt: skip
     run_state_machine_as_test(
         machine,
-        settings=settings(max_examples=8, stateful_step_count=50, deadline=None, database=None,
+        settings=settings(max_examples=count(8, 500), stateful_step_count=50, deadline=None, database=None,
                           suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]),
     )

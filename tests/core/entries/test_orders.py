@@ -8,6 +8,7 @@ from queue import Empty, Full
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.counts import count
 from support.entry_model import level_of
 from support.threads import run_all
 
@@ -210,7 +211,7 @@ def test_an_arrival_before_the_pointer_is_seen():
     assert [subscription.get(False).item for _ in range(3)] == [1, 6, 7]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=count(40, 1_000), deadline=None)
 @given(keys=st.lists(st.integers(0, 30), max_size=200), seed=st.integers(0, 999))
 def test_sorted_against_a_list(keys, seed):
     """Random inserts and takes from anywhere keep tree and order whole."""

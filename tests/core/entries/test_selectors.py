@@ -11,6 +11,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.counts import count
 from support.process import environment
 from support.threads import run_all
 
@@ -321,7 +322,7 @@ def sqlite_says(text, row):
     return None if answer is None else bool(answer)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=count(200, 4_000), deadline=None)
 @given(text=conditions, row=rows)
 def test_random_selectors_mean_what_sqlite_says(text, row):
     assert verdict(text, row) is sqlite_says(text, row)
@@ -330,14 +331,14 @@ def test_random_selectors_mean_what_sqlite_says(text, row):
 patterns = st.text(alphabet="ab%_", max_size=8)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=count(200, 4_000), deadline=None)
 @given(pattern=patterns, value=st.text(alphabet="ab", max_size=10))
 def test_random_patterns_match_as_in_sqlite(pattern, value):
     text = f"s1 LIKE {quoted(pattern)}"
     assert verdict(text, {"s1": value}) is sqlite_says(text, {"s1": value})
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=count(200, 3_000), deadline=None)
 @given(text=st.text(alphabet="ab1'\"() <>=+-*/.,NOTANDORLIKEIS%\n", max_size=25))
 def test_any_text_is_a_selector_or_a_value_error(text):
     try:
