@@ -26,9 +26,10 @@ def pytest_configure(config):
     config.addinivalue_line("filterwarnings", "ignore:unclosed (subscription|consumer|<):ResourceWarning")
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(autouse=True)
 def leave_no_garbage():
-    """What is unclosed when pytest ends would warn where that line does not hold any more, and fail the run without a name."""
+    """Collect what a test left unclosed while that line holds: pytest sets its filters up anew for each test, and one that is collected meanwhile
+    would be an error of the next test."""
     yield
     gc.collect()
 
