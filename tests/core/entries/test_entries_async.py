@@ -47,9 +47,9 @@ def test_what_is_there_is_got_at_once(new, keep):
     asyncio.run(main())
 
 
-def test_an_aget_is_served_by_a_put_of_its_own_loop_and_of_a_thread(new):
+def test_an_aget_is_served_by_a_put_of_its_own_loop_and_of_a_thread(new, keep):
     queue = new()
-    subscription = queue.subscribe()
+    subscription = keep(queue.subscribe())
 
     async def main():
         for in_a_thread in (False, True):
@@ -78,10 +78,10 @@ def test_an_aput_waits_for_room(new, keep):
 
 
 @pytest.mark.parametrize("how", ["release", "close", "delay", "unhold", "resume", "credit"])
-def test_an_aget_is_woken_by_whatever_lets_it_go_on(new, how):
+def test_an_aget_is_woken_by_whatever_lets_it_go_on(new, keep, how):
     queue = new()
     queue.put(1)
-    holder, subscription = queue.subscribe(), queue.subscribe(prefetch=1)
+    holder, subscription = keep(queue.subscribe()), keep(queue.subscribe(prefetch=1))
     entry = holder.get(False)
 
     async def main():
