@@ -1,27 +1,9 @@
-"""Orders through exchanges: a program for RabbitMQ that runs in one process too.
-
-    python examples/orders.py                            in this process, on manytail.broker
-    MANYTAIL_RABBITMQ=127.0.0.1:5672 python examples/orders.py    through pika, on that server
-
-The two differ in the imports and in `connect`; everything below is the same code.
-"""
+"""Orders through exchanges, in this process. With `import pika` for the import of the broker it is a program for a RabbitMQ server, at AMQP_URL."""
 
 import os
 import uuid
 
-if address := os.environ.get("MANYTAIL_RABBITMQ"):
-    import pika
-    from pika import BasicProperties, exceptions
-
-    def connect():
-        host, port = address.rsplit(":", 1)
-        return pika.BlockingConnection(pika.ConnectionParameters(host, int(port)))
-
-else:
-    from manytail.broker import BasicProperties, Broker, exceptions
-
-    broker = Broker()
-    connect = broker.connect
+from manytail import broker as pika
 
 RUN = uuid.uuid4().hex[:8]  # a server may have been here before
 ORDERS, WORK, FAILED, AUDIT = (f"{name}-{RUN}" for name in ("orders", "work", "failed", "audit"))
@@ -42,11 +24,11 @@ def publish(channel):
     channel.confirm_delivery()
     for number in range(10):
         region = "eu" if number % 5 else "us"
-        properties = BasicProperties(message_id=str(number), headers={"retry": number % 4 == 3})
+        properties = pika.BasicProperties(message_id=str(number), headers={"retry": number % 4 == 3})
         channel.basic_publish(ORDERS, f"order.{number}.{region}", f"{number} crates".encode(), properties, mandatory=True)
     try:
         channel.basic_publish("", f"nobody-{RUN}", b"lost", mandatory=True)
-    except exceptions.UnroutableError as error:
+    except pika.exceptions.UnroutableError as error:
         print("unroutable:", error.messages[0].body.decode())
 
 
@@ -90,12 +72,12 @@ def refuse(connection):
     """A channel is lost, the connection is not."""
     try:
         connection.channel().queue_declare(WORK, passive=False, durable=True)
-    except exceptions.ChannelClosedByBroker as error:
+    except pika.exceptions.ChannelClosedByBroker as error:
         print("refused:", error.reply_code)
 
 
 def main():
-    with connect() as connection:
+    with pika.BlockingConnection(pika.URLParameters(os.environ.get("AMQP_URL", "amqp://localhost/%2F"))) as connection:
         channel = connection.channel()
         declare(channel)
         publish(channel)

@@ -10,30 +10,43 @@ from pika import spec
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 
 import manytail
-from manytail.broker import BasicProperties, Broker, Channel, Connection, ExchangeType, ReturnedMessage, exceptions
-from manytail.broker import spec as _methods
+from manytail import broker
+from manytail.broker import BasicProperties, Broker, Channel, ExchangeType, ReturnedMessage, exceptions
+from manytail.broker import spec as ours_spec
 
-# Of a connection over a network; connections are made by Broker.connect.
-LEFT_OUT = {
-    "BlockingConnection": {"__init__"},
-    "BlockingChannel": {"__init__"},
-}
+# Channels are made by Connection.channel. Credentials are not sent anywhere.
+LEFT_OUT = {"BlockingChannel": {"__init__"}, "PlainCredentials": {"response_for", "erase_credentials"}}
+SAME = (
+    (BlockingChannel, Channel),
+    (BlockingConnection, broker.BlockingConnection),
+    (pika.ConnectionParameters, broker.ConnectionParameters),
+    (pika.URLParameters, broker.URLParameters),
+    (pika.PlainCredentials, broker.PlainCredentials),
+)
 
 
 def public(of: type) -> set[str]:
-    return {name for name in vars(of) if not name.startswith("_")} | {"__init__", "__enter__", "__exit__", "__int__"} & set(vars(of))
+    """Methods and properties."""
+    kept = {"__init__", "__enter__", "__exit__", "__int__"}
+    named = {name: value for name, value in vars(of).items() if not name.startswith("_") or name in kept}
+    return {name for name, value in named.items() if inspect.isfunction(value) or isinstance(value, property)}
 
 
 def shape(call: Any) -> list[tuple[str, Any, Any]]:
     """Names, kinds and defaults; annotations may differ, and an enum is as good as its value."""
     parameters = inspect.signature(call).parameters.values()
-    return [(each.name, each.kind, getattr(each.default, "value", each.default)) for each in parameters]
+    return [(each.name, each.kind, _default(each.default)) for each in parameters]
+
+
+def _default(value: Any) -> Any:
+    """A class stands for a parameter that is not passed, in both."""
+    return value.__name__ if inspect.isclass(value) else getattr(value, "value", value)
 
 
 PAIRS = [
     (theirs_, name, ours)
-    for theirs_, ours in ((BlockingChannel, Channel), (BlockingConnection, Connection))
-    for name in sorted(public(theirs_) - LEFT_OUT[theirs_.__name__])
+    for theirs_, ours in SAME
+    for name in sorted(public(theirs_) - LEFT_OUT.get(theirs_.__name__, set()))
 ]
 
 
@@ -78,12 +91,12 @@ def test_what_exceptions_carry() -> None:
         assert getattr(exceptions, name)(["message"]).messages == ["message"]
 
 
-ANSWERS = [(group, name) for group in ("Basic", "Queue", "Exchange", "Tx") for name in vars(getattr(_methods, group)) if not name.startswith("_")]
+ANSWERS = [(group, name) for group in ("Basic", "Queue", "Exchange", "Tx") for name in vars(getattr(ours_spec, group)) if not name.startswith("_")]
 
 
 @pytest.mark.parametrize(("group", "name"), ANSWERS)
 def test_answers_have_pikas_fields(group: str, name: str) -> None:
-    ours = getattr(getattr(_methods, group), name)()
+    ours = getattr(getattr(ours_spec, group), name)()
     pikas = getattr(getattr(spec, group), name)()
     assert set(ours.__slots__) == set(vars(pikas)) - {"ticket"}
     assert ours.NAME == pikas.NAME
@@ -91,8 +104,22 @@ def test_answers_have_pikas_fields(group: str, name: str) -> None:
     assert repr(ours)
 
 
+def test_what_a_program_names_is_there() -> None:
+    """`import pika` of pika 1.4, without what needs a loop of one's own or a network; and the modules that programs name."""
+    left_out = {"adapters", "AMQPConnectionWorkflow", "BaseConnection", "SelectConnection", "SSLOptions"}
+    assert set(pika.__all__) - left_out <= set(broker.__all__)
+    assert {name: broker.spec.__dict__[name] for name in ("TRANSIENT_DELIVERY_MODE", "PERSISTENT_DELIVERY_MODE")} == {
+        "TRANSIENT_DELIVERY_MODE": spec.TRANSIENT_DELIVERY_MODE,
+        "PERSISTENT_DELIVERY_MODE": spec.PERSISTENT_DELIVERY_MODE,
+    }
+    assert [(mode.name, mode.value) for mode in broker.DeliveryMode] == [(mode.name, mode.value) for mode in pika.DeliveryMode]
+    ours, pikas = broker.exchange_type.ExchangeType, pika.exchange_type.ExchangeType
+    assert {kind.name: kind.value for kind in ours} == {kind.name: kind.value for kind in pikas}
+    assert broker.spec.BasicProperties is BasicProperties
+
+
 def test_exchange_types_of_both_are_taken() -> None:
-    with Broker() as broker, broker.connect(max_workers=1) as connection:
+    with Broker() as made, made.connect(max_workers=1) as connection:
         channel = connection.channel()
         for kind in [*ExchangeType, *pika.exchange_type.ExchangeType]:
             channel.exchange_declare(f"x-{type(kind).__module__}-{kind.value}", kind)
