@@ -42,8 +42,8 @@ test-long: $(MADE)/dev ## the same with the full counts of its random tests (tes
 	@echo "--> running the tests with their full counts"
 	MANYTAIL_LONG=1 $(BIN)/python $(PYTEST) -o faulthandler_timeout=0 $(ARGS)
 
-check: ## everything that CI runs: .ci/run
-	@.ci/run
+check: ## everything that CI runs: tests, linters, tests without the GIL, sanitizers, model checker
+	@MAKEFLAGS= tools/check.sh
 
 bench: $(MADE)/bench ## measure against the rivals, in one run
 	@echo "--> running the benchmarks"
@@ -83,7 +83,7 @@ delays: $(MADE)/dev
 	$(EACH) MANYTAIL_DELAYS=1 $$python setup.py --quiet build --build-base build/delays --build-lib build/delays/lib || exit; done
 
 stress: delays ## histories and lost wake-ups on a build with delays planted between the steps of the algorithms
-	$(EACH) $(DELAYED) $$python -m pytest tests/linear tests/wakeups $(ARGS) || exit; done
+	$(EACH) $(DELAYED) $$python $(PYTEST) tests/linear tests/wakeups $(ARGS) || exit; done
 
 ROUNDS ?= 100000
 wakeups: delays ## look for lost wake-ups in the same build, ROUNDS=100000 of each pair of calls (half an hour per interpreter)

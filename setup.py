@@ -105,7 +105,11 @@ def translate(modules):
 
 
 class BuildExt(build_ext):
-    """build_ext with the flags of the compiler that it turns out to have."""
+    """build_ext with the flags of the compiler that it turns out to have, on every core."""
+
+    def initialize_options(self):
+        super().initialize_options()
+        self.parallel = os.cpu_count()
 
     def finalize_options(self):
         super().finalize_options()

@@ -150,7 +150,8 @@ def suite_under_asan(tree):
     # The stack of a generator or a longjmp is none that ASan knows, so its fake stacks stay off under the interpreter.
     options = {"ASAN_OPTIONS": "detect_leaks=0 halt_on_error=1 allocator_may_return_null=1", "PYTHONMALLOC": "malloc"}
     options |= {"LD_PRELOAD": " ".join(runtime("libasan.so", "libubsan.so")), "PYTHONPATH": str(modules)}
-    suite = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not rss", tree.root / "tests" / "core"]
+    spread = f"--numprocesses={os.cpu_count() + 1}"
+    suite = [sys.executable, "-m", "pytest", "-q", spread, "-p", "no:cacheprovider", "-m", "not rss", tree.root / "tests" / "core"]
     return run(suite, cwd=tree.root, extra=options)
 
 
