@@ -104,6 +104,21 @@ def test_an_expired_message_behind_a_live_one(side: Side) -> None:
     assert side.count(channel, queue) == 0
 
 
+@behaviour(142)
+def test_what_comes_to_the_head_expires_then(side: Side) -> None:
+    """By the clock too: nothing else has to happen to the queue."""
+    channel = side.channel()
+    dead = side.queue(channel)
+    queue = side.queue(channel, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead})
+    side.publish(channel, queue, "live")
+    side.publish(channel, queue, "expired", expiration="0")
+    side.publish(channel, queue, "short", expiration="200")
+    method, _, _ = side.get(channel, queue, auto_ack=False)
+    assert method.message_count <= 1
+    side.eventually(lambda: side.count(channel, dead) == 2, "two dead letters")
+    assert side.drain(channel, dead) == [b"expired", b"short"]
+
+
 @pytest.mark.parametrize(("queue_ttl", "message_ttl"), [(20, LONG), (LONG, 20)])
 @behaviour(143)
 def test_the_shorter_one_holds(side: Side, queue_ttl: int, message_ttl: int) -> None:

@@ -15,29 +15,6 @@ from typing import Any, NamedTuple, NoReturn
 from manytail.broker.exceptions import ShortStringTooLong
 from manytail.broker.spec import PROPERTY_NAMES, BasicProperties, copied, fresh
 
-__all__ = [
-    "BindingArguments",
-    "Message",
-    "QueueArguments",
-    "ReplyError",
-    "access_refused",
-    "alike",
-    "command_invalid",
-    "delivered_properties",
-    "message_of",
-    "not_found",
-    "not_implemented",
-    "precondition_failed",
-    "require_callable",
-    "require_name",
-    "require_prefetch",
-    "require_string",
-    "require_tag",
-    "resource_locked",
-    "table",
-    "whole",
-]
-
 
 # ---------------------------------------------------------------------------------------------------------------------- errors
 class ReplyError(Exception):

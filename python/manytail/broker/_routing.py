@@ -24,8 +24,6 @@ from manytail.broker._protocol import (
     table,
 )
 
-__all__ = ["Destination", "Exchange", "ExchangeRequest", "Exchanges", "check_same", "not_reserved"]
-
 PREDECLARED = {"amq.direct": "direct", "amq.fanout": "fanout", "amq.topic": "topic", "amq.headers": "headers", "amq.match": "headers"}
 
 

@@ -24,8 +24,6 @@ from manytail._workpool import Dispatcher
 from manytail.broker._state import Delivery, VirtualHost
 from manytail.broker.exceptions import ReentrancyError
 
-__all__ = ["Dispatch", "Lane", "Runtime", "Timer", "Timers", "report"]
-
 _Call = tuple[Callable[..., object], tuple[Any, ...], bool]
 _INERT = (bytes, str, int, float, type(None))  # bodies that run no code when they are let go
 

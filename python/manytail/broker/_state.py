@@ -207,7 +207,7 @@ class Queue(Destination):
         self.ready += 1
         if self._round_robin.orders:
             self._newest = delivery
-            self.pump(now)
+            self._hand_over(now)
             self._newest = None
         if self.ready:
             self._enforce_limits(now)
@@ -248,12 +248,13 @@ class Queue(Destination):
 
     # messages out
     def take(self, now: float) -> Delivery | None:
-        """The first live one; expired ones before it become dead letters."""
-        while self.ready:
+        """The first live one; expired ones before it, and directly behind it, become dead letters."""
+        delivery = None
+        while self.ready and delivery is None:
             delivery = self._take_first(now)
-            if delivery is not None:
-                return delivery
-        return None
+        if self._expiring:
+            self._expire(now)
+        return delivery
 
     def _take_first(self, now: float) -> Delivery | None:
         """The first one, unless it has expired; with no time to live at all it may still go to a consumer that is there when it comes."""
@@ -265,7 +266,12 @@ class Queue(Destination):
         return None
 
     def pump(self, now: float) -> None:
-        """Hand over while a message is ready and a consumer can take it."""
+        """Hand over while a message is ready and a consumer can take it; then look at the head, which is another one."""
+        self._hand_over(now)
+        if self._expiring:
+            self._expire(now)
+
+    def _hand_over(self, now: float) -> None:
         round_robin = self._round_robin
         while self.ready and round_robin.orders:
             consumer = round_robin.next()

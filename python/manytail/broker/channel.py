@@ -326,13 +326,8 @@ class Channel:
 
     # ------------------------------------------------------------------------------------------------------------------- consuming
     def basic_consume(
-        self,
-        queue: str,
-        on_message_callback: Callable[..., object],
-        auto_ack: bool = False,
-        exclusive: bool = False,
-        consumer_tag: str | None = None,
-        arguments: Mapping[str, Any] | None = None,
+        self, queue: str, on_message_callback: Callable[..., object], auto_ack: bool = False, exclusive: bool = False,
+        consumer_tag: str | None = None, arguments: Mapping[str, Any] | None = None
     ) -> str:
         """Have `on_message_callback(channel, method, properties, body)` called for the messages of a queue, from now on. The consumer tag."""
         require_callable(on_message_callback, "on_message_callback")
@@ -421,13 +416,8 @@ class Channel:
             self.basic_cancel(tag)
 
     def consume(
-        self,
-        queue: str,
-        auto_ack: bool = False,
-        exclusive: bool = False,
-        arguments: Mapping[str, Any] | None = None,
-        inactivity_timeout: float | None = None,
-        consumer_tag: str | None = None,
+        self, queue: str, auto_ack: bool = False, exclusive: bool = False, arguments: Mapping[str, Any] | None = None,
+        inactivity_timeout: float | None = None, consumer_tag: str | None = None
     ) -> Generator[tuple[Any, Any, Any], None, None]:
         """Yield (method, properties, body) of the messages of a queue, in the thread of the caller, until cancel() or the end of the queue; and
         (None, None, None) whenever none came for inactivity_timeout seconds. Another consume() with the same parameters goes on with the same
@@ -491,14 +481,8 @@ class Channel:
 
     # ------------------------------------------------------------------------------------------------------- exchanges and queues
     def exchange_declare(
-        self,
-        exchange: str,
-        exchange_type: Any = "direct",
-        passive: bool = False,
-        durable: bool = False,
-        auto_delete: bool = False,
-        internal: bool = False,
-        arguments: Mapping[str, Any] | None = None,
+        self, exchange: str, exchange_type: Any = "direct", passive: bool = False, durable: bool = False,
+        auto_delete: bool = False, internal: bool = False, arguments: Mapping[str, Any] | None = None
     ) -> Method:
         """Make an exchange of type direct, fanout, topic or headers, or find the same (406 if it is another one). passive: 404 if there is none."""
         name = require_name(exchange, "exchange")
@@ -526,13 +510,8 @@ class Channel:
         return Method(self._number, Exchange.UnbindOk())
 
     def queue_declare(
-        self,
-        queue: str,
-        passive: bool = False,
-        durable: bool = False,
-        exclusive: bool = False,
-        auto_delete: bool = False,
-        arguments: Mapping[str, Any] | None = None,
+        self, queue: str, passive: bool = False, durable: bool = False, exclusive: bool = False,
+        auto_delete: bool = False, arguments: Mapping[str, Any] | None = None
     ) -> Method:
         """Make a queue, or find the same (406 if it is another one). The empty name: one is made up. passive: 404 if there is none.
         The answer has queue, message_count (ready) and consumer_count."""

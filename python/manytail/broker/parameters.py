@@ -112,24 +112,11 @@ class ConnectionParameters(Parameters):
     """pika's ConnectionParameters. ValueError, TypeError: a parameter that no connection can have, or that there is none of."""
 
     def __init__(
-        self,
-        host: Any = _DEFAULT,
-        port: Any = _DEFAULT,
-        virtual_host: Any = _DEFAULT,
-        credentials: Any = _DEFAULT,
-        channel_max: Any = _DEFAULT,
-        frame_max: Any = _DEFAULT,
-        heartbeat: Any = _DEFAULT,
-        ssl_options: Any = _DEFAULT,
-        connection_attempts: Any = _DEFAULT,
-        retry_delay: Any = _DEFAULT,
-        socket_timeout: Any = _DEFAULT,
-        stack_timeout: Any = _DEFAULT,
-        locale: Any = _DEFAULT,
-        blocked_connection_timeout: Any = _DEFAULT,
-        client_properties: Any = _DEFAULT,
-        tcp_options: Any = _DEFAULT,
-        **kwargs: Any,
+        self, host: Any = _DEFAULT, port: Any = _DEFAULT, virtual_host: Any = _DEFAULT, credentials: Any = _DEFAULT,
+        channel_max: Any = _DEFAULT, frame_max: Any = _DEFAULT, heartbeat: Any = _DEFAULT, ssl_options: Any = _DEFAULT,
+        connection_attempts: Any = _DEFAULT, retry_delay: Any = _DEFAULT, socket_timeout: Any = _DEFAULT,
+        stack_timeout: Any = _DEFAULT, locale: Any = _DEFAULT, blocked_connection_timeout: Any = _DEFAULT,
+        client_properties: Any = _DEFAULT, tcp_options: Any = _DEFAULT, **kwargs: Any
     ) -> None:
         given = locals()
         super().__init__()

@@ -53,21 +53,10 @@ class BasicProperties:
     cluster_id: str | None = None
 
     def __init__(
-        self,
-        content_type: Any = None,
-        content_encoding: Any = None,
-        headers: Any = None,
-        delivery_mode: Any = None,
-        priority: Any = None,
-        correlation_id: Any = None,
-        reply_to: Any = None,
-        expiration: Any = None,
-        message_id: Any = None,
-        timestamp: Any = None,
-        type: Any = None,
-        user_id: Any = None,
-        app_id: Any = None,
-        cluster_id: Any = None,
+        self, content_type: Any = None, content_encoding: Any = None, headers: Any = None, delivery_mode: Any = None,
+        priority: Any = None, correlation_id: Any = None, reply_to: Any = None, expiration: Any = None,
+        message_id: Any = None, timestamp: Any = None, type: Any = None, user_id: Any = None, app_id: Any = None,
+        cluster_id: Any = None
     ) -> None:
         given = locals()
         if isinstance(delivery_mode, enum.Enum):
