@@ -512,6 +512,14 @@ def test_a_system_without_more_threads_fails_the_map(monkeypatch: pytest.MonkeyP
     assert manytail_threads() == []
 
 
+def test_an_only_item_without_a_key_fails_the_map() -> None:
+    def key(item: int) -> int:
+        raise LookupError(item)
+
+    with pytest.raises(LookupError):
+        mapped(str, [1], workers=2, key=key)
+
+
 def test_a_setup_that_raises_fails_the_map() -> None:
     def setup() -> None:
         raise ConnectionError("no server")

@@ -139,6 +139,8 @@ class Admission:
                 self._wait(item)
             for lane in dict.fromkeys([item.lane for item in items]):
                 self._fill(lane)
+                while self._by_priority and self._take_back_less_urgent(lane):
+                    self._fill(lane)
 
     def retry(self, item: Item) -> None:
         """Its wait is over: before the new items of its key and priority, on the slot that it kept."""
@@ -185,7 +187,7 @@ class Admission:
     def drain(self) -> list[Item]:
         """Take out every item that has not started. The lanes' slots mean nothing afterwards."""
         taken: list[Item] = []
-        for lane in self._lanes.values():
+        for lane in list(self._lanes.values()):  # a copy: the reader may assign meanwhile
             for queue, _ in lane.queues.values() if lane in self.paused else ():
                 taken += [item for item in list(queue) if queue.discard(item)]
             taken += [entry[2] for entry in lane.waiting] if self._by_priority else lane.waiting
@@ -236,7 +238,6 @@ class Admission:
         self.hidden += 1
         if self._by_priority:
             heappush(waiting, (item.priority, next(self._numbers), item))
-            self._take_back_less_urgent(item)
         else:
             waiting.append(item)
 
@@ -258,24 +259,34 @@ class Admission:
             lane.held += 1
             self._queue(lane, item.priority, 1).put(item)
 
-    def _take_back_less_urgent(self, item: Item) -> None:
-        """All slots of its key are in use: take one from an item that is less urgent than this one and that no worker has taken."""
-        lane = item.lane
-        if lane.held < self._per_key:
-            return
-        for entry in sorted(lane.ready, key=lambda ready: ready[1].priority, reverse=True):
-            number, other = entry
-            if other.priority <= item.priority:
-                return
+    def _take_back_less_urgent(self, lane: Lane) -> bool:
+        """All slots of the key are in use: free one that an item holds which no worker has taken and which is less urgent than the first that
+        waits. Of the least urgent ones the last in input order, or it would be overtaken by those. Whether there was one."""
+        while lane.waiting and lane.ready:
+            entry = max(lane.ready, key=_least_urgent)
+            number, item = entry
+            if item.priority <= lane.waiting[0][0]:
+                return False
             lane.ready.remove(entry)
-            if other.attempts == 0 and other.deferred is None and lane.queues[other.priority][0].discard(other):
-                heappush(lane.waiting, (other.priority, number, other))
-                self.hidden += 1
-                lane.held -= 1
-                lane.queues[other.priority][1] -= 1
-                if not lane.queues[other.priority][1]:
-                    self._remove_queue(lane, other.priority)
-                return
+            if item.attempts == 0 and item.deferred is None and lane.queues[item.priority][0].discard(item):
+                self._give_back_slot(item, number)
+                return True
+        return False
+
+    def _give_back_slot(self, item: Item, number: int) -> None:
+        lane = item.lane
+        heappush(lane.waiting, (item.priority, number, item))
+        self.hidden += 1
+        lane.held -= 1
+        entry = lane.queues[item.priority]
+        entry[1] -= 1
+        if not entry[1]:
+            self._remove_queue(lane, item.priority)
+
+
+def _least_urgent(entry: tuple[int, Item]) -> tuple[float, int]:
+    number, item = entry
+    return item.priority, number
 
 
 class Levels:

@@ -145,6 +145,9 @@ class Runner:
         workers = self.options.workers
         if self._pending and room > 0 and (2 * room >= scheduler.window - workers or scheduler.ready.qsize() < workers):
             room = self._feed(room)
+            if scheduler.halted:  # by an item that had failed before its call, or because no worker could be started: no event may follow
+                self._stop()
+                return
         if room > 0 and not self._pending and not self._reading:
             self._reading = True
             self.read_next.set()

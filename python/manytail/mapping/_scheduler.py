@@ -42,6 +42,7 @@ Invariants
 from __future__ import annotations
 
 import math
+import sys
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
@@ -156,7 +157,7 @@ class Scheduler:
         if self.halted or self.ended:
             return 0
         free = self.window - self.in_flight
-        if free <= 0 and self._growing and self._grow():
+        if free <= 0 and self._growing and not self.expired and self._grow():
             free = self.window - self.in_flight
         if self._sizeof is not None and self._growing and self.in_flight >= self._base and self._bytes() >= self._bytes_limit:
             return 0
@@ -235,7 +236,8 @@ class Scheduler:
         try:
             return self._judge(item, error, chance)
         except BaseException as wrong:
-            wrong.__cause__ = error
+            if wrong is not error:
+                wrong.__cause__ = error
             return Verdict(Kind.FAIL, error=wrong)
 
     def _judge(self, item: Item, error: BaseException, chance: float) -> Verdict:
@@ -310,9 +312,14 @@ class Scheduler:
         self.wake_at = min(first, deadline, self._timers[0][0] if self._timers else math.inf)
 
     def _expire(self) -> None:
-        """The deadline: every item that is not running fails, every running call is to be given up."""
+        """The deadline: every item that is not running fails, every running call is to be given up.
+
+        Once the map is halted, items that wait stay as they are: nothing more is decided about them, and the queue may have been shut down.
+        """
         self.expired = True
-        waiting = [each for _, _, each in self._timers if isinstance(each, Item)] + self.admission.drain()
+        waiting: list[Item] = []
+        if not self.halted:
+            waiting = [each for _, _, each in self._timers if isinstance(each, Item)] + self.admission.drain()
         self._timers.clear()
         self.resting = 0
         for item in self._running:
@@ -391,6 +398,6 @@ def _needed_per_key(options: Options) -> int:
 
 
 def _seconds(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= sys.float_info.max:
         raise ValueError(f"{name}: {value!r} (expected: seconds, a finite number >= 0)")
     return float(value)
