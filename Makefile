@@ -23,7 +23,7 @@ ARGS ?=
 WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 PYTEST = -m pytest --numprocesses=$(WORKERS)
 
-.PHONY: help demo test test-long check bench lint typecheck test-freethreaded test-rabbitmq stress wakeups soak tsan asan model mutants dist clean
+.PHONY: help demo test test-long check bench lint typecheck test-freethreaded test-rabbitmq stress wakeups simulate soak tsan asan model mutants dist clean
 
 help: ## print this
 	@echo "make TARGET, where TARGET is one of"
@@ -88,6 +88,10 @@ stress: delays ## histories and lost wake-ups on a build with delays planted bet
 ROUNDS ?= 100000
 wakeups: delays ## look for lost wake-ups in the same build, ROUNDS=100000 of each pair of calls (half an hour per interpreter)
 	$(EACH) $(DELAYED) MANYTAIL_ROUNDS=$(ROUNDS) $$python -m pytest -o faulthandler_timeout=0 tests/wakeups $(ARGS) || exit; done
+
+SEEDS ?= 100000
+simulate: $(MADE)/dev ## run the scheduler of maps in SEEDS=100000 simulated worlds (tests/simulation), until a promise is broken
+	cd tests && ../$(BIN)/python -m simulation --seeds=$(SEEDS) $(ARGS)
 
 # The interpreters, each with manytail
 SOAK_PYTHONS ?= $(BOTH)

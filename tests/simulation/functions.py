@@ -1,0 +1,57 @@
+"""The callables that users give a map: backoff and retry_on in good and in bad forms, each with what the
+contract demands of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from .settings import Never, Settings, Trouble
+
+RAISED = LookupError("raised by a user's callable")
+RETURNED: dict[str, Any] = {
+    "inf": math.inf,
+    "nan": math.nan,
+    "negative": -1.0,
+    "text": "1",
+    "bool": True,
+    "huge": 10**400,
+}
+
+
+def backoff(settings: Settings) -> float | Callable[[int, BaseException], float]:
+    """The option. "same" raises the error that it was given; the kinds of RETURNED return no number of seconds."""
+    kind, base = settings.backoff, settings.base
+
+    def of_kind(attempt: int, error: BaseException) -> Any:
+        if kind == "raises":
+            raise RAISED
+        if kind == "same":
+            raise error
+        return base * attempt if kind == "linear" else RETURNED[kind]
+
+    return base if kind == "number" else of_kind
+
+
+def retry_on(settings: Settings) -> Any:
+    """The option."""
+    kind = settings.retry_on
+
+    def predicate(error: BaseException) -> bool:
+        if kind == "raises":
+            raise RAISED
+        return is_odd(error)
+
+    return {"Exception": Exception, "everything": BaseException, "tuple": (Trouble, OSError, TimeoutError)}.get(
+        kind, predicate
+    )
+
+
+def is_odd(error: BaseException) -> bool:
+    """The predicate of kind "odd". A TimeoutError is the map's own and has no number."""
+    return isinstance(error, TimeoutError) or bool(error.args and isinstance(error.args[0], int) and error.args[0] % 2)
+
+
+def never_retry(settings: Settings) -> tuple[type[BaseException], ...]:
+    return (Never,) if settings.never_retry else ()

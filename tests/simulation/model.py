@@ -1,0 +1,636 @@
+"""The reference model: what must be true of a map, worked out from the contract (mapping.pyi) alone. It shares no
+code with the scheduler.
+
+The world tells it each event, in the order in which the scheduler handles them, and hands it what the scheduler
+then shows. It predicts exactly: which items are emitted, with which error, how many are in flight, held back or
+resting, the window, and what an idle worker must find. Where the contract leaves a choice (which key comes first,
+how items that fail together are ordered) it checks that the choice is an allowed one.
+
+    state      the item is
+    coming     not in flight yet
+    ready      in flight, and no worker has it; it may start if `Lane.best` allows it
+    taken      with a worker, until its call's end was handled
+    resting    waiting for its next attempt
+    done       finished, perhaps held back
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from heapq import heappop, heappush
+from itertools import chain, count, takewhile
+from typing import Any
+
+from manytail import DeadlineExceeded, RetryLater
+
+from . import functions
+from .settings import Never, Settings, Trouble
+
+Error = BaseException | type[BaseException] | None  # the very object, or the type that it must have
+
+FIGURES = ("in_flight", "held_back", "resting", "buffered", "finished", "failures", "retried", "deferred", "dropped")
+
+
+class Violation(AssertionError):
+    """A promise is broken."""
+
+
+class Record:
+    """One item, as the model knows it."""
+
+    __slots__ = (
+        "again", "attempts", "deferrals", "deferred", "due", "error",
+        "key", "lane", "number", "priority", "result", "size", "state",
+    )  # fmt: skip
+
+    def __init__(self, number: int, key: Any, priority: float, size: float) -> None:
+        self.number, self.key, self.priority, self.size = number, key, priority, size
+        self.state = "coming"
+        self.attempts = 0  # calls, deferred ones aside
+        self.deferrals = 0
+        self.deferred = 0.0  # seconds in all
+        self.due = -math.inf  # no call before
+        self.again = False  # it was called before
+        self.error: Error = None
+        self.result: Any = None
+        self.lane: Lane
+
+    def __repr__(self) -> str:
+        key = "" if self.key is None else f"/{self.key}"
+        return f"#{self.number}{key}" + (f"@{self.priority}" if self.priority else "")
+
+
+class Lane:
+    """The items of one key."""
+
+    __slots__ = (
+        "again",
+        "best",
+        "held",
+        "key",
+        "line",
+        "new",
+        "ordered",
+        "paused",
+        "running",
+        "unreported",
+        "until",
+        "weight",
+    )
+
+    def __init__(self, key: Any, weight: int) -> None:
+        self.key, self.weight = key, weight
+        self.new: dict[float, deque[Record]] = {}  # never called, by priority
+        self.ordered: deque[Record] = deque()  # never called, where the calls of a key start in input order
+        self.unreported: deque[Record] = deque()  # called for the first time, and the start was not reported
+        self.again: dict[float, list[Record]] = {}  # to be called again, and due
+        self.line: deque[Record] = deque()  # order="key": in flight, in input order
+        self.held = 0  # slots: items called and not finished
+        self.running = 0  # calls under way
+        self.until = -math.inf  # no call before
+        self.paused = False
+        self.best: float | None = None  # the priority of what may start next
+
+
+class Model:
+    """All items, and what the contract says about them."""
+
+    def __init__(self, settings: Settings, worker_window: int) -> None:
+        self.settings = settings
+        self.now = 0.0
+        self.lanes: dict[Any, Lane] = {}
+        self.flying: dict[Record, None] = {}  # arrived and not finished, in input order
+        self.line: deque[Record] = deque()  # order="input": arrived and not emitted
+        self.emitted: list[Record] = []
+        self.checked = 0  # of emitted: found in the output
+        self.bulk = False  # items failed together: their order among each other is free
+        self.arrivals = self.taken = self.held_back = self.resting = self.popped = self.took = 0
+        self.finished = self.failures = self.retried = self.deferred = self.dropped = 0
+        self.window = settings.max_in_flight or worker_window
+        self.base = worker_window
+        self.largest = max(settings.window_limit, worker_window)
+        self.held_bytes = self.last_size = 0.0
+        self.ended = self.halted = self.expired = False
+        self.error: Error = None
+        self.failing: Record | None = None
+        self.deadline_at = math.inf
+        self.timers: list[tuple[float, int, Record | Lane]] = []
+        self.numbers = count()
+        self.running: dict[Record, float] = {}  # timed calls that are not overdue: when they will be
+        self.waits: dict[
+            float, dict[Any, dict[Any, int]]
+        ] = {}  # by priority: key -> other keys' calls while it could have started
+        self.turns: dict[float, tuple[Lane, float]] = {}  # by priority: whose turn it is, and its calls in it
+        self.in_order = settings.prioritised and settings.order == "key"
+        # Without retries a limit of at least `workers` binds nothing: so many calls of a key never run, and while
+        # one is deferred none starts.
+        binds = settings.per_key and (settings.per_key < settings.workers or settings.retries)
+        self.per_key: float = settings.per_key if binds else math.inf
+
+    # ------------------------------------------------------------------------------------------------ small words
+    def demand(self, true: bool, promise: str) -> None:
+        if not true:
+            raise Violation(promise)
+
+    @property
+    def open(self) -> bool:
+        return not self.halted and not self.expired
+
+    @property
+    def buffered(self) -> int:
+        return min(self.settings.buffer, len(self.emitted) - self.took)
+
+    @property
+    def in_flight(self) -> int:
+        return self.arrivals - self.dropped - self.took - self.buffered
+
+    @property
+    def over(self) -> bool:
+        return self.ended and not self.flying and not self.held_back and self.popped == self.took == len(self.emitted)
+
+    def lane_of(self, record: Record) -> Lane:
+        lane = self.lanes.get(record.key)
+        if lane is None:
+            weights = self.settings.weights
+            lane = self.lanes[record.key] = Lane(record.key, 1 if weights is None else weights.get(record.key, 1))
+        return lane
+
+    # ------------------------------------------------------------------------------------------------ the input
+    def arrived(self, records: list[Record], now: float) -> None:
+        settings = self.settings
+        self.demand(len(records) <= self.window - self.in_flight, f"{len(records)} items arrived at a full window")
+        if settings.deadline is not None and self.deadline_at == math.inf:
+            self.deadline_at = now + settings.deadline
+        self.arrivals += len(records)
+        self.last_size = records[-1].size
+        for record in records:
+            record.lane = self.lane_of(record) if record.error is None else Lane(None, 1)
+            self.flying[record] = None
+            (self.line if settings.order == "input" else record.lane.line).append(record)
+        self.bulk = True
+        for record in records:
+            if record.error is not None or self.expired:
+                self.fail(record, record.error or DeadlineExceeded)
+            else:
+                record.state = "ready"
+                (record.lane.ordered if self.in_order else record.lane.new.setdefault(record.priority, deque())).append(
+                    record
+                )
+        for lane in dict.fromkeys(record.lane for record in records):
+            self.touch(lane)
+
+    # ------------------------------------------------------------------------------------------------ what may start
+    def touch(self, lane: Lane) -> None:
+        """The lane has changed: work out what may start, and whether it lost its place in the round robin."""
+        best = self._best(lane)
+        if best != lane.best:
+            if lane.best is not None:
+                self.waits.get(lane.best, {}).pop(lane.key, None)
+                if lane.best in self.turns and self.turns[lane.best][0] is lane:
+                    del self.turns[lane.best]
+            lane.best = best
+
+    def _best(self, lane: Lane) -> float | None:
+        if lane.paused:
+            return None
+        levels = [priority for priority, records in lane.again.items() if records]
+        if lane.held < self.per_key:
+            if self.in_order:
+                first = lane.ordered[0] if lane.ordered else None
+                if first is not None and (not lane.unreported or lane.unreported[0].priority == first.priority):
+                    levels.append(first.priority)
+            else:
+                levels += [priority for priority, records in lane.new.items() if records]
+        return min(levels, default=None)
+
+    def startable(self, lane: Lane) -> int:
+        """How many items of the lane workers could take one after the other. A map without keys waits for no key."""
+        if lane.paused and self.settings.keyed:
+            return 0
+        if self.in_order:
+            first = next(chain(lane.unreported, lane.ordered), None)
+            fresh = sum(1 for _ in takewhile(lambda record: record.priority == first.priority, lane.ordered))
+        else:
+            fresh = sum(map(len, lane.new.values()))
+        return sum(map(len, lane.again.values())) + int(min(fresh, self.per_key - lane.held))
+
+    def start(self, record: Record, now: float) -> None:
+        """A worker has taken the item and calls."""
+        settings, lane, level = self.settings, getattr(record, "lane", None), record.priority
+        self.demand(not self.halted, f"{record} starts although the map was halted")
+        self.demand(not self.expired, f"{record} starts after the deadline")
+        self.demand(
+            lane is not None and record.state == "ready" and record.due <= now,
+            f"{record} starts while it is {record.state}",
+        )
+        assert lane is not None
+        self.demand(lane.until <= now, f"{record} starts although its key is deferred until {lane.until}")
+        self.demand(record.attempts <= settings.retries, f"{record} is called more often than retries + 1 times")
+        self.demand(not settings.per_key or lane.running < settings.per_key, f"{record} starts beyond per_key")
+        self.demand(
+            record.again or lane.held < self.per_key, f"{record} starts though waiting items hold all slots of its key"
+        )
+        self._check_place(record, lane)
+        for other in self.lanes.values():
+            self.demand(
+                other.best is None or other.best >= level,
+                f"{record} starts before key {other.key}, priority {other.best}",
+            )
+        if settings.keyed:
+            self._check_round_robin(lane, level)
+        self._take(record, lane)
+
+    def _check_place(self, record: Record, lane: Lane) -> None:
+        """Retried items before new ones of their key and priority; new ones in input order."""
+        again = lane.again.get(record.priority, [])
+        if record.again:
+            self.demand(record in again, f"{record} starts before its time")
+            return
+        self.demand(not again, f"{record} overtakes {again}, of the same key and priority, which are called again")
+        new = lane.ordered if self.in_order else lane.new[record.priority]
+        self.demand(new[0] is record, f"{record} overtakes {new[0]}, of the same key and priority")
+
+    def _check_round_robin(self, lane: Lane, level: float) -> None:
+        waits = self.waits.setdefault(level, {})
+        for other in self.lanes.values():
+            if other is not lane and other.best == level:
+                calls = waits.setdefault(other.key, {})
+                calls[lane.key] = calls.get(lane.key, 0) + 1
+                self.demand(
+                    calls[lane.key] <= lane.weight,
+                    f"key {lane.key} starts {calls[lane.key]} times while {other.key} waits",
+                )
+        waits.pop(lane.key, None)
+        last, calls_in_turn = self.turns.get(level, (None, 0.0))
+        if last is not None and last is not lane:
+            self.demand(calls_in_turn >= last.weight, f"key {last.key} has a turn of {calls_in_turn} calls only")
+        if last is None:
+            calls_in_turn = math.inf  # its beginning was not seen: it may end at any time
+        elif last is lane and (calls_in_turn < lane.weight or calls_in_turn == math.inf):
+            calls_in_turn += 1
+        else:
+            calls_in_turn = 1
+        self.turns[level] = (lane, calls_in_turn)
+
+    def _take(self, record: Record, lane: Lane) -> None:
+        if record.again:
+            lane.again[record.priority].remove(record)
+        else:
+            lane.held += 1
+            if self.in_order:
+                lane.unreported.append(lane.ordered.popleft())
+            else:
+                lane.new[record.priority].popleft()
+        record.state = "taken"
+        record.attempts += 1
+        self.taken += 1
+        lane.running += 1
+        self.touch(lane)
+
+    def idle(self) -> None:
+        """A worker has found nothing to do."""
+        if self.open:
+            for lane in self.lanes.values():
+                self.demand(
+                    lane.best is None,
+                    f"a worker finds nothing, though key {lane.key} has an item of priority {lane.best}",
+                )
+
+    # ------------------------------------------------------------------------------------------------ calls
+    def started(self, record: Record, stamp: float) -> None:
+        """The start was reported."""
+        lane = record.lane
+        if record in lane.unreported:
+            lane.unreported.remove(record)
+            self.touch(lane)
+        if self.settings.timed and not self.expired:
+            self.running[record] = stamp + (self.settings.timeout or math.inf)
+
+    def call_ended(self, record: Record) -> None:
+        """No call of the item runs that counts: it ended, or was abandoned."""
+        record.lane.running -= 1
+
+    def succeeded(self, record: Record, result: Any) -> None:
+        self._over(record)
+        self._free(record)
+        record.result = result
+        self._complete(record)
+
+    def _over(self, record: Record) -> None:
+        self.demand(record.state == "taken", f"the call of {record} ends while it is {record.state}")
+        self.taken -= 1
+        self.running.pop(record, None)
+
+    def _free(self, record: Record) -> None:
+        if self.open:
+            record.lane.held -= 1
+            self.touch(record.lane)
+
+    def failed(self, record: Record, kind: str, seconds: float, error: Error, stamp: float) -> None:
+        self._over(record)
+        if kind == "fail" or self.expired:
+            self._free(record)
+            self.fail(record, error if kind == "fail" else DeadlineExceeded)
+            return
+        record.state, record.again, record.due = "resting", True, stamp + seconds
+        self.resting += 1
+        if kind == "defer":
+            self.deferred += 1
+            record.attempts -= 1
+            record.deferrals += 1
+            record.deferred += seconds
+            lane = record.lane
+            if record.due > lane.until:
+                lane.until, lane.paused = record.due, True
+                heappush(self.timers, (lane.until, next(self.numbers), lane))
+                self.touch(lane)
+        else:
+            self.retried += 1
+        heappush(self.timers, (record.due, next(self.numbers), record))
+
+    # ------------------------------------------------------------------------------------------------ verdicts
+    def check_verdict(
+        self, record: Record, error: BaseException, kind: str, seconds: float, found: Any, final: bool
+    ) -> Error:
+        """Is this what the contract says of a call that ended so? The error with which the item fails, if it does."""
+        wanted, low, high, fails_with = ("fail", 0.0, 0.0, error) if final else self._verdict(record, error)
+        self.demand(kind == wanted, f"{record} after {error!r}: {kind} (expected: {wanted})")
+        self.demand(low <= seconds <= high, f"{record} waits {seconds} s (expected: {low} to {high})")
+        if kind == "fail":
+            self.check_error(record, fails_with, found)
+            if found is not error:
+                self.demand(
+                    found.__cause__ is error, f"{record} fails with {found!r}, which does not name its cause {error!r}"
+                )
+            self.demand(found.__cause__ is not found, f"{record} fails with {found!r}, which is its own cause")
+        return fails_with
+
+    def _verdict(self, record: Record, error: BaseException) -> tuple[str, float, float, Error]:
+        settings, attempt = self.settings, record.attempts
+        if isinstance(error, RetryLater):
+            if not is_seconds(error.after):
+                return "fail", 0.0, 0.0, ValueError
+            if record.deferred + error.after > settings.defer_timeout:
+                return "fail", 0.0, 0.0, error
+            return "defer", error.after, error.after, None
+        if attempt > settings.retries or (settings.never_retry and isinstance(error, Never)):
+            return "fail", 0.0, 0.0, error
+        wanted: Any = {
+            "Exception": isinstance(error, Exception),
+            "everything": True,
+            "tuple": isinstance(error, (Trouble, OSError, TimeoutError)),
+            "odd": functions.is_odd(error),
+            "raises": functions.RAISED,
+        }[settings.retry_on]
+        if wanted is functions.RAISED:
+            return "fail", 0.0, 0.0, functions.RAISED
+        if not wanted:
+            return "fail", 0.0, 0.0, error
+        return self._backoff(attempt, error)
+
+    def _backoff(self, attempt: int, error: BaseException) -> tuple[str, float, float, Error]:
+        kind, base = self.settings.backoff, self.settings.base
+        if kind == "number":
+            wait = min(base * 2 ** (attempt - 1), self.settings.max_backoff)
+            return "retry", wait / 2, wait, None
+        if kind == "linear":
+            return "retry", base * attempt, base * attempt, None
+        return "fail", 0.0, 0.0, {"raises": functions.RAISED, "same": error}.get(kind, ValueError)
+
+    def check_error(self, record: Record, wanted: Error, found: Any) -> None:
+        right = type(found) is wanted if isinstance(wanted, type) else found is wanted
+        self.demand(right, f"{record} has the error {found!r} (expected: {wanted!r})")
+
+    # ------------------------------------------------------------------------------------------------ time
+    def ticked(self, now: float, overdue: list[tuple[Record, BaseException]], slack: float) -> None:
+        """`overdue`: what the scheduler wants given up. Calls may be found overdue `slack` too late."""
+        expires = self.deadline_at <= now and not self.expired
+        if expires:
+            self._expire()
+        lanes = []
+        while self.timers and self.timers[0][0] <= now:
+            each = heappop(self.timers)[2]
+            if isinstance(each, Lane):
+                if each.until <= now:
+                    each.paused = False
+                    lanes.append(each)
+            else:
+                self.resting -= 1
+                if not self.halted:
+                    each.state = "ready"
+                    each.lane.again.setdefault(each.priority, []).append(each)
+                    lanes.append(each.lane)
+        for lane in lanes:
+            self.touch(lane)
+        self._check_overdue(now, overdue, slack, expires)
+
+    def _expire(self) -> None:
+        """The deadline: all that is not running fails. Of a map that was halted before, nothing more is decided."""
+        self.expired = self.bulk = True
+        self.timers.clear()
+        self.resting = 0
+        if not self.halted:
+            for record in [record for record in self.flying if record.state in ("ready", "resting")]:
+                self.fail(record, DeadlineExceeded)
+        for lane in self.lanes.values():
+            lane.best = None
+
+    def _check_overdue(
+        self, now: float, overdue: list[tuple[Record, BaseException]], slack: float, expires: bool
+    ) -> None:
+        for record, error in overdue:
+            due = self.running.pop(record, None)
+            self.demand(due is not None, f"{record} is to be given up ({error!r}) though no call of it is timed")
+            if type(error) is TimeoutError:
+                self.demand(due <= now, f"{record} runs into its timeout before {due}")  # type: ignore[operator]
+            else:
+                self.demand(type(error) is DeadlineExceeded and expires, f"{record} is to be given up with {error!r}")
+        for record, due in self.running.items():
+            self.demand(not expires and due + slack > now, f"{record} is not given up: it was overdue at {due}")
+
+    def late_start(self, record: Record, overdue: list[tuple[Record, BaseException]]) -> None:
+        """A start that was reported after the deadline is to be given up."""
+        found = [type(error) for late, error in overdue if late is record]
+        self.demand(found == [DeadlineExceeded], f"{record}, which starts after the deadline, is given up: {found}")
+
+    def next_time(self) -> float:
+        """When the timer must ring."""
+        times = [self.timers[0][0]] if self.timers else []
+        times += self.running.values()
+        if not self.expired:
+            times.append(self.deadline_at)
+        return min(times, default=math.inf)
+
+    # ------------------------------------------------------------------------------------------------ the output
+    def fail(self, record: Record, error: Error) -> None:
+        record.error = error
+        self.failures += 1
+        if self.settings.errors != "raise":
+            self._complete(record)
+            return
+        record.state = "done"
+        self.flying.pop(record)
+        self.halted = True
+        if self.error is None:
+            self.error, self.failing = error, record
+
+    def _complete(self, record: Record) -> None:
+        record.state = "done"
+        self.flying.pop(record)
+        self.finished += 1
+        order = self.settings.order
+        if order == "completion":
+            if self.failing is None:
+                self._emit(record)
+            return
+        self.held_back += 1
+        self.held_bytes += record.size
+        line = self.line if order == "input" else record.lane.line
+        while line and line[0].state == "done" and not (line[0].error is not None and self.settings.errors == "raise"):
+            self.held_back -= 1
+            self.held_bytes -= line[0].size
+            self._emit(line.popleft())
+
+    def _emit(self, record: Record) -> None:
+        if record.error is not None and self.settings.errors == "drop":
+            self.dropped += 1
+        else:
+            self.emitted.append(record)
+
+    def check_output(self, output: Any) -> list[Record]:
+        """The new items at the right end of the output are those that this event finished, in the promised order."""
+        fresh = self.emitted[self.checked :]
+        self.demand(
+            self.popped + len(output) == len(self.emitted), f"output {numbers(output)} (expected to end with {fresh})"
+        )
+        if fresh:
+            found = [output[place - len(fresh)].value for place in range(len(fresh))]
+            if self.bulk and self.settings.order != "input":
+                keys = (
+                    (lambda record: id(record.lane)) if self.settings.order == "key" else (lambda record: record.number)
+                )
+                right = sorted(found, key=keys) == sorted(fresh, key=keys)  # sorted keeps the order within a key
+            else:
+                right = found == fresh
+            self.demand(right, f"emitted: {found} (expected: {fresh})")
+            for place in range(-len(fresh), 0):
+                item = output[place]
+                self.check_error(item.value, item.value.error, item.error)
+                if item.error is None:
+                    self.demand(
+                        item.result == item.value.result,
+                        f"{item.value} has the result {item.result}, not that of its last call",
+                    )
+            self.emitted[self.checked :] = found
+        self.checked = len(self.emitted)
+        self.bulk = False
+        return fresh
+
+    # ------------------------------------------------------------------------------------------------ the window
+    def check_room(self, room: int, window: int) -> None:
+        """What `room()` said. The window doubles when a worker has nothing to run only because of order and keys."""
+        settings, in_flight = self.settings, self.in_flight
+        automatic = not settings.max_in_flight
+        wanted = self.window
+        if self.halted or self.ended:
+            self.demand(room == 0, f"room for {room} after the end")
+        elif automatic and in_flight >= self.window and not self.expired:
+            to_run = self.taken + sum(map(self.startable, self.lanes.values()))
+            beyond = len(self.emitted) - self.popped - self.buffered
+            blocked = in_flight - to_run - self.resting
+            if (
+                beyond <= 0
+                and blocked > 0
+                and to_run < settings.workers
+                and (not settings.sized or 2 * self._bytes() <= settings.bytes_limit)
+            ):
+                wanted = min(2 * self.window, self.largest)
+        self.demand(window == wanted, f"window {window} (expected: {wanted})")
+        self.window = window
+        if not (self.halted or self.ended):
+            full = settings.sized and automatic and in_flight >= self.base and self._bytes() >= settings.bytes_limit
+            self.demand(
+                room == (0 if full else window - in_flight), f"room for {room}, in flight {in_flight}, window {window}"
+            )
+
+    def _bytes(self) -> float:
+        return self.held_bytes + (self.in_flight - self.held_back) * self.last_size
+
+    # ------------------------------------------------------------------------------------------------ after each event
+    def check_figures(self, scheduler: Any, slack: float) -> None:
+        self.demand(scheduler.halted == self.halted, f"halted: {scheduler.halted} (expected: {self.halted})")
+        self.demand(scheduler.expired == self.expired, f"expired: {scheduler.expired} (expected: {self.expired})")
+        self.demand(self.in_flight <= self.window, f"in flight {self.in_flight}, window {self.window}")
+        for name in FIGURES:
+            shown, wanted = getattr(scheduler, name), getattr(self, name)
+            if shown != wanted:
+                raise Violation(f"{name}: {shown} (expected: {wanted})")
+        self.check_error_of_map(scheduler)
+        if not scheduler.overdue:
+            wake_at = self.next_time()
+            self.demand(
+                scheduler.wake_at <= wake_at + slack, f"wake_at: {scheduler.wake_at} (expected: at most {wake_at})"
+            )
+
+    def check_error_of_map(self, scheduler: Any) -> None:
+        if self.error is None:
+            self.demand(scheduler.error is None, f"the map raises {scheduler.error!r}")
+            return
+        found = scheduler.failing and scheduler.failing.value
+        if found is not self.failing and found is not None and found.error is DeadlineExceeded:
+            self.failing = found  # all failed together: which one is named is free
+        self.demand(found is self.failing, f"the map fails with {found} (expected: {self.failing})")
+        right = type(scheduler.error) is self.error if isinstance(self.error, type) else scheduler.error is self.error
+        self.demand(right, f"the map raises {scheduler.error!r} (expected: {self.error!r})")
+
+    # ------------------------------------------------------------------------------------------------ at the end
+    def check_end(self, scheduler: Any) -> None:
+        """The world is quiet."""
+        self.demand(not self.running, f"calls that nobody gives up: {list(self.running)}")
+        if self.halted:
+            self.demand(not self.taken, f"{self.taken} calls have not ended")
+            return
+        self.demand(self.ended, "the input was not read to its end")
+        self.demand(not self.flying, f"nothing happens any more, and these are not done: {list(self.flying)}")
+        self.demand(self.over and scheduler.over, "everything is done, and the map is not over")
+        self.demand(len(self.emitted) + self.dropped == self.arrivals, "an item is lost, or emitted twice")
+        admission = scheduler.admission
+        left: dict[str, Any] = {
+            "in flight": scheduler.in_flight + scheduler.buffered,
+            "held back": scheduler.held_back,
+            "hidden": admission.hidden,
+            "ready": admission.queue.qsize(),
+            "timers": scheduler._timers,
+            "timed calls": scheduler._running,
+            "overdue": scheduler.overdue,
+            "line": scheduler._line or 0,
+            "bytes": scheduler._held_bytes,
+        }
+        if not self.expired:
+            left["paused"] = admission.paused
+            left["priorities"] = admission._levels._values if admission._levels else 0
+        for name, value in left.items():
+            self.demand(not value, f"left at the end: {name}: {value!r}")
+        for lane in [*admission._lanes.values(), *admission._retired]:
+            self._check_lane(lane)
+
+    def _check_lane(self, lane: Any) -> None:
+        self.demand(not lane.waiting and not lane.line, f"items are left in the lane of key {lane.key}")
+        if self.settings.keyed or self.settings.prioritised:
+            self.demand(lane.assigned == lane.emitted, f"the lane of key {lane.key} counts items that are gone")
+        if not self.expired:
+            slots = (lane.held, len(lane.ready), sum(entry[1] for entry in lane.queues.values()))
+            self.demand(slots == (0, 0, 0), f"slots are held in the lane of key {lane.key}: {slots}")
+            self.demand(
+                not self.in_order or lane.unstarted == 0, f"items of key {lane.key} never started: {lane.unstarted}"
+            )
+
+
+def is_seconds(value: Any) -> bool:
+    """A finite number >= 0, small enough for a clock."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1e300
+
+
+def numbers(output: Any) -> str:
+    return "[" + ", ".join(repr(item.value) for item in output) + "]"

@@ -1,0 +1,308 @@
+"""Faults to be planted, one at a time, in the scheduler, the admission, or the virtual runner, to show that the
+simulation finds them.
+
+Each replaces one text of a source file; it must stand there exactly once, or the list is out of date. `seed` is the
+first that finds the fault, as `make simulate ARGS=--mutants` prints it. Faults marked "was real" are those that the
+simulation found in the scheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from .code import Code, load
+from .settings import draw
+from .world import World
+
+
+class Mutant(NamedTuple):
+    name: str
+    file: str  # "scheduler", "admission" or "world"
+    old: str
+    new: str
+    seed: int
+
+    def world(self) -> Callable[[int], Any]:
+        """What makes the world of a seed with this fault in it."""
+        change = (self.old, self.new)
+        if self.file == "world":
+            changed, code = load("world", change), Code()
+            return lambda seed: changed.World(draw(seed), code)
+        code = Code({self.file: change})
+        return lambda seed: World(draw(seed), code)
+
+
+def first_seed(mutant: Mutant, seeds: Iterable[int]) -> int | None:
+    """The first of the seeds whose world finds the fault."""
+    world = mutant.world()
+    for seed in seeds:
+        try:
+            world(seed).run()
+        except Exception:  # a Violation, or what the broken code itself raises
+            return seed
+    return None
+
+
+MUTANTS = [
+    # ------------------------------------------------------------------------------------------------ places and slots
+    Mutant(
+        "a dropped item keeps its place in flight",
+        "scheduler",
+        "            self.dropped += 1\n            self.in_flight -= 1\n",
+        "            self.dropped += 1\n",
+        4,
+    ),
+    Mutant(
+        "a taken item keeps its place in flight",
+        "scheduler",
+        "        self.in_flight -= number - kept\n",
+        "        self.in_flight -= max(0, number - kept - 1)\n",
+        2,
+    ),
+    Mutant(
+        "a retry gives its slot back while it rests",
+        "scheduler",
+        "            self.retried += 1\n",
+        "            self.retried += 1\n            item.lane.held -= 1\n",
+        1,
+    ),
+    Mutant(
+        "a finished item keeps its slot",
+        "admission",
+        "        lane = item.lane\n        lane.held -= 1\n",
+        "        lane = item.lane\n",
+        1,
+    ),
+    Mutant(
+        "a slot that comes free fills nothing",
+        "admission",
+        "if other[1] is not item]\n            self._fill(lane)\n",
+        "if other[1] is not item]\n",
+        4,
+    ),
+    # ------------------------------------------------------------------------------------------------ what starts first
+    Mutant("a retried item goes behind new ones of its key", "admission", ".put_front(item)", ".put(item)", 0),
+    Mutant(
+        "a retried item loses its priority",
+        "admission",
+        "item.lane.queues[0 if self._plain else item.priority][0]",
+        "next(iter(item.lane.queues.values()))[0]",
+        5,
+    ),
+    Mutant(
+        "weights are ignored",
+        "admission",
+        "weight = 1 if self._weight_of is None else self._weight_of(item)",
+        "weight = 1",
+        19,
+    ),
+    Mutant(
+        "the key's next priority starts before its first has started",
+        "admission",
+        "            if self.reports_starts and lane.unstarted and item.priority != lane.level:\n                return\n",
+        "",
+        54,
+    ),
+    Mutant(
+        "an urgent item takes no slot from one that has not started",
+        "admission",
+        "                while self._by_priority and self._take_back_less_urgent(lane):\n                    self._fill(lane)\n",
+        "",
+        7,
+    ),
+    Mutant(
+        "only one of several urgent items that arrive together takes a slot back (was real)",
+        "admission",
+        "                while self._by_priority and self._take_back_less_urgent(lane):\n",
+        "                if self._by_priority and self._take_back_less_urgent(lane):\n",
+        114,
+    ),
+    Mutant(
+        "of equally urgent items the first gives its slot back (was real)",
+        "admission",
+        "    return item.priority, number\n",
+        "    return item.priority, -number\n",
+        80,
+    ),
+    Mutant(
+        "a lane is forgotten while its items rest",
+        "admission",
+        "if lane.assigned == lane.emitted]",
+        "if not lane.waiting and not any(entry[0].qsize() for entry in lane.queues.values())]",
+        2,
+    ),
+    # ------------------------------------------------------------------------------------------------ deferred keys
+    Mutant("a deferral counts as an attempt", "scheduler", "            item.attempts -= 1\n", "", 13),
+    Mutant(
+        "defer_timeout sees the last deferral only",
+        "scheduler",
+        "if (item.deferred or 0.0) + after > options.defer_timeout:",
+        "if after > options.defer_timeout:",
+        5,
+    ),
+    Mutant(
+        "a pause forgets sub-queues that come later",
+        "admission",
+        "enabled = lane not in self.paused",
+        "enabled = True",
+        27,
+    ),
+    Mutant(
+        "the first of two pauses ends both",
+        "scheduler",
+        "                if each.paused_until <= now:\n",
+        "                if True:\n",
+        5,
+    ),
+    Mutant(
+        "a pause has no timer",
+        "scheduler",
+        "                heappush(self._timers, (due, next(self._numbers), item.lane))\n",
+        "",
+        0,
+    ),
+    # ------------------------------------------------------------------------------------------------ time
+    Mutant(
+        "a resting item is not in wake_at",
+        "scheduler",
+        "(due, next(self._numbers), item))\n        self.wake_at = min(self.wake_at, due)\n",
+        "(due, next(self._numbers), item))\n",
+        0,
+    ),
+    Mutant(
+        "tick forgets the timeouts that are left",
+        "scheduler",
+        "first = next(iter(self._running.values()), math.inf)",
+        "first = math.inf",
+        2,
+    ),
+    Mutant("an overdue call is given up twice", "scheduler", "            del self._running[item]\n", "", 2),
+    Mutant(
+        "a call that ended in time is given up",
+        "scheduler",
+        "        if self._running:\n            self._running.pop(item, None)\n",
+        "",
+        2,
+    ),
+    Mutant(
+        "a late result is accepted",
+        "world",
+        '            self.note("late end", item.value)\n',
+        '            self.report("succeeded", item, item.result)\n',
+        2,
+    ),
+    Mutant(
+        "the deadline misses resting items",
+        "scheduler",
+        "[each for _, _, each in self._timers if isinstance(each, Item)] + self.admission.drain()",
+        "self.admission.drain()",
+        32,
+    ),
+    Mutant(
+        "the deadline misses items without a slot",
+        "admission",
+        "for entry in lane.waiting] if self._by_priority else lane.waiting",
+        "for entry in lane.waiting] if self._by_priority else ()",
+        0,
+    ),
+    Mutant(
+        "the deadline misses items of deferred keys",
+        "admission",
+        "lane.queues.values() if lane in self.paused else ():",
+        "():",
+        113,
+    ),
+    Mutant(
+        "a start reported after the deadline is not given up",
+        "scheduler",
+        "        if self.expired:\n            self.overdue.append((item, self._deadline_exceeded()))\n        elif",
+        "        if",
+        293,
+    ),
+    Mutant(
+        "each arrival moves the deadline",
+        "scheduler",
+        "if self._deadline_at == math.inf and self.options",
+        "if self.options",
+        0,
+    ),
+    Mutant(
+        "the deadline asks the queue of a map that was halted (was real)",
+        "scheduler",
+        "        if not self.halted:\n            waiting =",
+        "        if True:\n            waiting =",
+        2,
+    ),
+    # ------------------------------------------------------------------------------------------------ verdicts
+    Mutant(
+        "the backoff is one step ahead", "scheduler", "2.0 ** min(attempt - 1, 1_000)", "2.0 ** min(attempt, 1_000)", 1
+    ),
+    Mutant("the random factor begins at 0", "scheduler", "(0.5 + chance / 2)", "chance", 4),
+    Mutant(
+        "one call more than retries + 1",
+        "scheduler",
+        "if attempt > options.retries or",
+        "if attempt > options.retries + 1 or",
+        2,
+    ),
+    Mutant("a backoff may be infinite", "scheduler", "0 <= value <= sys.float_info.max:", "0 <= value:", 11),
+    Mutant(
+        "a huge backoff is an OverflowError (was real)",
+        "scheduler",
+        "0 <= value <= sys.float_info.max:",
+        "0 <= value < math.inf:",
+        43,
+    ),
+    Mutant(
+        "an error becomes its own cause (was real)",
+        "scheduler",
+        "            if wrong is not error:\n                wrong.__cause__ = error\n",
+        "            wrong.__cause__ = error\n",
+        5,
+    ),
+    # ---------------------------------------------------------------------------------------- the output and the window
+    Mutant(
+        "what stood behind a late item is not emitted",
+        "scheduler",
+        "        while line and line[0].done:\n",
+        "        if line and line[0].done:\n",
+        13,
+    ),
+    Mutant(
+        "an item is emitted before an earlier one",
+        "scheduler",
+        "        if line[0] is not item:\n",
+        "        if len(line) > 3 and line[0] is not item and line[1] is not item:\n",
+        2,
+    ),
+    Mutant(
+        "results after the failed item are emitted",
+        "scheduler",
+        "                if self.failing is None:\n",
+        "                if True:\n",
+        57,
+    ),
+    Mutant(
+        "a failed item does not halt the map",
+        "scheduler",
+        "            self.halted = True  # the item stays where it is in the order: nothing behind it is emitted\n",
+        "",
+        0,
+    ),
+    Mutant("the window grows for a slow consumer", "scheduler", " or len(self.output) > self.buffered:", ":", 112),
+    Mutant(
+        "the window does not grow for keys",
+        "scheduler",
+        "        blocked = self.held_back + self.admission.hidden\n",
+        "        blocked = self.held_back\n",
+        0,
+    ),
+    Mutant(
+        "the window grows after the deadline (was real)",
+        "scheduler",
+        "self._growing and not self.expired and",
+        "self._growing and",
+        213,
+    ),
+]

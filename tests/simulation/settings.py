@@ -1,0 +1,170 @@
+"""What a seed decides before its world begins: the map's options, and how its calls, its input, its consumer and
+its threads behave.
+
+Times are multiples of `grain`, so that several things often happen at one instant: a retry is due when its timeout
+is, the deadline passes when a call ends. Which comes first is drawn too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+LAST = math.inf  # the priority of None
+
+
+class Trouble(Exception):
+    """An error that is retried by default."""
+
+
+class Fatal(BaseException):
+    """An error that is not an Exception."""
+
+
+class Never(LookupError):
+    """An error of `never_retry`, where a world has one."""
+
+
+KINDS = (Trouble, ValueError, OSError, Never, StopIteration, Fatal, KeyboardInterrupt, SystemExit, GeneratorExit)
+
+
+@dataclass
+class Settings:
+    """One world. `backoff` and `retry_on` are names of what `functions.py` makes of them."""
+
+    seed: int
+    items: int
+    workers: int
+    order: str
+    keys: int  # 0: the map has no key
+    per_key: int
+    weights: dict[int, int] | None
+    priorities: tuple[float, ...]  # () where the map has none
+    max_in_flight: int
+    timeout: float | None
+    deadline: float | None
+    retries: int
+    backoff: str
+    base: float  # of the backoff, seconds
+    max_backoff: float
+    retry_on: str
+    never_retry: bool
+    defer_timeout: float
+    errors: str
+    buffer: int
+    sized: bool
+    bytes_limit: float
+    window_limit: int
+    idle_limit: int  # lanes that are kept without items
+    # How the world behaves.
+    grain: float
+    latency: float
+    tail: float  # probability of a call that takes 20 times as long
+    hangs: float  # probability of a call that never ends
+    fails: float
+    storm: float  # probability of RetryLater
+    storm_end: float  # the time that it is over
+    bad_items: float  # probability of an item that has failed when it arrives
+    pull: float  # seconds between two batches of the input
+    batch: int
+    input_raises: bool
+    rest: float  # seconds between two visits of the consumer
+    greed: int  # items that it takes at most in one visit
+    lag: float  # how late a report may be
+    sloth: float  # probability that an idle worker is late
+    coroutines: bool  # an overdue call is cancelled, not abandoned
+    close_at: float | None
+    break_at: float | None  # the map fails for a reason that is no item's
+    shares: list[int] = field(default_factory=list)  # how often each key is drawn
+
+    @property
+    def keyed(self) -> bool:
+        return self.keys > 0
+
+    @property
+    def prioritised(self) -> bool:
+        return bool(self.priorities)
+
+    @property
+    def timed(self) -> bool:
+        return self.timeout is not None or self.deadline is not None
+
+
+def _keys(rng: Random) -> dict[str, Any]:
+    keys = rng.choice([0, 0, 1, 2, 3, 4, 6, 25])
+    keyed = keys > 0
+    weights = {key: rng.randint(1, 4) for key in range(keys)} if keyed and rng.random() < 0.4 else None
+    return {
+        "keys": keys,
+        "per_key": rng.choice([0, 0, 1, 1, 2, 3, 9]) if keyed else 0,
+        "weights": weights,
+        "priorities": rng.choice([(), (), (0, 1), (0, 1, 5, LAST), (-3, 0, 2**40, LAST)]),
+        "order": rng.choice(["input", "key", "completion"] if keyed else ["input", "completion"]),
+        "shares": rng.choice([[], [], [0] * 6]),  # even, or half of all items with key 0
+    }
+
+
+def _failures(rng: Random) -> dict[str, Any]:
+    storm = rng.choice([0.0, 0.0, 0.0, 0.1, 0.5, 0.9])
+    return {
+        "retries": rng.choice([0, 0, 1, 2, 4]),
+        "backoff": rng.choice(
+            ["number"] * 6 + ["linear", "raises", "same", "inf", "nan", "negative", "text", "bool", "huge"]
+        ),
+        "base": rng.choice([0.0, 0.1, 1.0, 4.0]),
+        "max_backoff": rng.choice([60.0, 60.0, 1.5, 0.0]),
+        "retry_on": rng.choice(["Exception"] * 4 + ["everything", "tuple", "odd", "raises"]),
+        "never_retry": rng.random() < 0.2,
+        "defer_timeout": rng.choice([600.0, 5.0, 1.0]),
+        "errors": rng.choice(["return", "return", "return", "drop", "raise"]),
+        "fails": rng.choice([0.0, 0.05, 0.3, 0.3, 0.7]),
+        "storm": storm,
+        "storm_end": rng.choice([4.0, 20.0, 60.0]),
+        "bad_items": rng.choice([0.0, 0.0, 0.0, 0.05]),
+    }
+
+
+def _time(rng: Random, grain: float, latency: float) -> dict[str, Any]:
+    timeout = rng.choice([None, None, 2 * latency, 4 * latency])
+    deadline = rng.choice([None, None, None, None, 4.0, 12.0, 40.0])
+    return {
+        "timeout": timeout,
+        "deadline": deadline,
+        "hangs": 0.0 if timeout is None and deadline is None else rng.choice([0.0, 0.02, 0.1]),
+        "grain": grain,
+        "latency": latency,
+        "tail": rng.choice([0.0, 0.02, 0.1]),
+        "lag": rng.choice([0.0, 0.0, grain, 0.3]),
+        "sloth": rng.choice([0.0, 0.0, 0.5]),
+        "coroutines": rng.random() < 0.3,
+        "close_at": rng.choice([None] * 9 + [rng.uniform(0, 20)]),
+        "break_at": rng.choice([None] * 19 + [rng.uniform(0, 20)]),
+    }
+
+
+def draw(seed: int) -> Settings:
+    """The settings of that seed."""
+    rng = Random(f"settings {seed}")
+    workers = rng.choice([1, 2, 2, 3, 4, 6])
+    grain = rng.choice([1 / 64, 0.25, 0.5])
+    return Settings(
+        seed=seed,
+        items=rng.choice([3, 20, 40, 60, 100, 150]),
+        workers=workers,
+        max_in_flight=rng.choice([0, 0, 0, workers, workers + rng.randrange(10)]),
+        buffer=rng.choice([0, 0, 0, 1, 8]),
+        sized=False,
+        bytes_limit=rng.choice([50.0, 200.0, 1_000.0, math.inf]),
+        window_limit=rng.choice([10_000, 10_000, 40]),
+        idle_limit=rng.choice([4_096, 1, 4]),
+        pull=rng.choice([0.0, 0.0, grain, 2.0]),
+        batch=rng.choice([1, 1, 7, 30]),
+        input_raises=rng.random() < 0.1,
+        rest=rng.choice([0.0, 0.0, grain, 3.0]),
+        greed=rng.choice([1, 4, 1_000]),
+        **_keys(rng),
+        **_failures(rng),
+        **_time(rng, grain, max(grain, rng.choice([0.25, 1.0]))),
+    )

@@ -1,0 +1,24 @@
+"""The simulation bites: each planted fault is found."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import pytest
+from support.counts import LONG
+
+from simulation.mutants import MUTANTS, Mutant, first_seed
+
+WITHIN = 1_000
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_planted_fault_is_found(mutant: Mutant) -> None:
+    known = () if LONG else (mutant.seed,)  # a long run searches from seed 0
+    assert first_seed(mutant, chain(known, range(WITHIN))) is not None
+
+
+def test_a_text_that_is_not_there_once_is_refused() -> None:
+    for old in ("no such text", "self"):
+        with pytest.raises(LookupError, match="expected: once"):
+            Mutant("out of date", "scheduler", old, "", 0).world()

@@ -1,0 +1,61 @@
+"""Two thousand worlds, and what the simulation itself must keep: a seed replays exactly."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from support.counts import count
+
+from simulation.code import Code
+from simulation.world import replay, run
+
+SEEDS = count(2_000, 40_000, "MANYTAIL_SEEDS")
+PARTS = 8
+SITUATIONS = {
+    "arrive", "take", "started", "succeeded", "raises", "retry", "defer", "fail",  # calls
+    "tick", "abandon", "late end", "in time",  # timeouts, and calls that end at the instant at which they are overdue
+    "consume", "took", "input ends", "stop", "map fails", "quiet",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_promise_is_kept_in_every_world(part: int) -> None:
+    code = Code()
+    for seed in range(part * SEEDS // PARTS, (part + 1) * SEEDS // PARTS):
+        run(seed, code)
+
+
+def traces() -> str:
+    code = Code()
+    return "".join(replay(seed, code) for seed in range(40))
+
+
+def test_a_seed_replays_exactly() -> None:
+    """Here, and in a process whose hashes and addresses are others."""
+    script = "from simulation.test_simulation import traces\nprint(traces(), end='')"
+    here = traces()
+    for hash_seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        ran = subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=Path(__file__).parents[1],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert ran.stdout == here
+
+
+def test_worlds_reach_every_situation() -> None:
+    """A promise about something that never happens is no promise."""
+    code = Code()
+    happened: Counter[str] = Counter()
+    for seed in range(200):
+        happened.update({line[12:22].strip() for line in replay(seed, code).splitlines() if line[:10].strip()[:1].isdigit()})
+    assert {event for event in SITUATIONS if happened[event] < 5} == set()

@@ -1,0 +1,479 @@
+"""A world: the threads of a runner as events on a virtual clock, with a scheduler in their middle and the model
+beside it.
+
+What a runner promises the scheduler, the world keeps: one event is handled at a time; a worker reports a start
+before the end of the call; reports stand in a queue until somebody handles them all, so they may be late and in any
+order between workers; a verdict is found when the call ends, `failed` is handled later; a call that was given up
+reports nothing, or, as a coroutine, reports its own end; `halted` is set as soon as a verdict fails the map; the
+queue `ready` is shut down then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from random import Random
+from typing import Any
+
+from manytail import DeadlineExceeded, Empty, RetryLater, ShutDown
+from manytail.mapping._options import Options
+
+from . import functions
+from .code import Code
+from .model import Model, Record, Violation
+from .settings import KINDS, Settings, draw
+
+AFTER = (0.0, 0.25, 0.5, 1.0, 4.0)
+NO_AFTER = (math.inf, math.nan, -1.0, "1", True, 10**400)  # no seconds
+MOST_EVENTS = 60_000  # so many mean that nothing gets done
+
+
+class Call:
+    """One call under way."""
+
+    __slots__ = ("abandoned", "cancelled", "ended", "number", "record", "swallows")
+
+    def __init__(self, record: Record, number: int, swallows: bool) -> None:
+        self.record, self.number, self.swallows = record, number, swallows
+        self.ended = self.abandoned = False
+        self.cancelled: BaseException | None = None
+
+
+class World:
+    """One run of one seed."""
+
+    def __init__(self, settings: Settings, code: Code, trace: list[str] | None = None) -> None:
+        self.settings, self.code, self.trace = settings, code, trace
+        self.rng = Random(f"world {settings.seed}")
+        self.now = 0.0
+        self.events: list[tuple[float, float, Callable[..., None], tuple[Any, ...]]] = []
+        code.admission.IDLE_LIMIT = settings.idle_limit
+        code.scheduler.WINDOW_LIMIT = settings.window_limit
+        self.scheduler = code.scheduler.Scheduler(
+            options_of(settings),
+            weight_of=None if settings.weights is None else self._weight_of,
+            buffer=settings.buffer,
+            sizeof=self._sizeof if settings.sized else None,
+            bytes_limit=settings.bytes_limit,
+        )
+        self.model = Model(settings, 4 * settings.workers)
+        self.model.demand(self.scheduler.window == self.model.window, f"the window is {self.scheduler.window} at first")
+        self.reports: deque[tuple[Any, ...]] = deque()
+        self.idle = settings.workers
+        self.calls: dict[Record, Call] = {}  # that count
+        self.abandoned = 0  # calls alive that count no longer
+        self.made = self.calls_made = 0
+        self.pending: list[Any] = []  # read, not in flight
+        self.reading = self.stopping = self.closed = self.settling = self.late_worker = False
+        self.consumer_waits = True
+        self.timer_at = math.inf
+        # A start's time is taken before its report stands in the queue: another one's may come in between.
+        self.slack = settings.lag
+
+    # ------------------------------------------------------------------------------------------------ the clock
+    def at(self, delay: float, what: Callable[..., None], *arguments: Any) -> None:
+        """An event in `delay` seconds; events at one instant happen in any order."""
+        grain = self.settings.grain
+        heappush(self.events, (self.now + math.ceil(delay / grain) * grain, self.rng.random(), what, arguments))
+
+    def run(self) -> None:
+        """Until nothing happens any more. Raises Violation."""
+        settings = self.settings
+        if settings.close_at is not None:
+            self.at(settings.close_at, self.close)
+        if settings.break_at is not None:
+            self.at(settings.break_at, self.break_down)
+        self.go_on()
+        events = 0
+        while self.events:
+            self.now, _, what, arguments = heappop(self.events)
+            what(*arguments)
+            self.offer()
+            events += 1
+            self.model.demand(events < MOST_EVENTS, "the world does not come to an end")
+        self.note("quiet")
+        self.model.check_end(self.scheduler)
+
+    def note(self, event: str, what: object = "", effect: str = "") -> None:
+        if self.trace is not None:
+            self.trace.append(f"{self.now:10.4f}  {event:<10} {what!s:<22} {effect}".rstrip())
+
+    def check(self, event: str, what: object = "") -> None:
+        """After each event."""
+        scheduler = self.scheduler
+        fresh = self.model.check_output(scheduler.output)
+        if self.trace is not None:
+            effect = f"in flight {scheduler.in_flight}/{scheduler.window}, wake at {scheduler.wake_at:.4f}"
+            effect += "".join(f", emits {record}" for record in fresh) + (", halted" if scheduler.halted else "")
+            effect += "".join(f", overdue {item.value}" for item, _ in scheduler.overdue)
+            self.note(event, what, effect)
+        self.model.check_figures(scheduler, self.slack)
+        if fresh and self.consumer_waits:
+            self.consumer_waits = False
+            self.at(self._about(self.settings.rest), self.consume)
+
+    def _about(self, seconds: float) -> float:
+        return seconds * 2 * self.rng.random()
+
+    # ------------------------------------------------------------------------------------------------ the input
+    def pull(self) -> None:
+        """The reader has pulled a batch, or the input's end."""
+        settings, rng = self.settings, self.rng
+        self.settle()
+        if self.stopping:
+            return
+        self.reading = False
+        if self.made == settings.items:
+            error = OSError("input") if settings.input_raises else None
+            self.model.ended = True
+            self.scheduler.input_ended(error)
+            self.model.demand(self.scheduler.input_error is error, "the input's exception is lost")
+            self.check("input ends", error or "")
+        else:
+            self.pending = [
+                self._item() for _ in range(min(settings.items - self.made, rng.randint(1, settings.batch)))
+            ]
+        self.go_on()
+
+    def _item(self) -> Any:
+        settings, rng = self.settings, self.rng
+        key = None
+        if settings.keyed:
+            key = rng.choice([*range(settings.keys), *settings.shares])
+        priority = rng.choice(settings.priorities) if settings.prioritised else 0
+        record = Record(self.made, key, priority, rng.randint(1, 20))
+        self.made += 1
+        item = self.code.scheduler.Item(record, key, priority)
+        if rng.random() < settings.bad_items:
+            record.error = item.error = ValueError("no key")
+            self.scheduler.admission.assign_alone(item)
+        else:
+            self.scheduler.assign([item])
+        return item
+
+    def feed(self) -> None:
+        """Fill the window, as far as there are items."""
+        scheduler, rng = self.scheduler, self.rng
+        while True:
+            room = scheduler.room()
+            self.model.check_room(room, scheduler.window)
+            if room <= 0 or not self.pending:
+                break
+            number = room if rng.random() < 0.7 else rng.randint(1, room)
+            items, self.pending = self.pending[:number], self.pending[number:]
+            self.model.arrived([item.value for item in items], self.now)
+            scheduler.arrived(items, self.now)
+            self.check("arrive", [item.value for item in items])
+            if scheduler.halted:
+                break
+        if room > 0 and not self.pending and not self.reading:
+            self.reading = True
+            self.at(self._about(self.settings.pull), self.pull)
+
+    # ------------------------------------------------------------------------------------------------ reports
+    def report(self, *event: Any) -> None:
+        """Handled at once, or when whoever holds the runner's lock lets go."""
+        self.reports.append(event)
+        if self.settings.lag and self.rng.random() < 0.3:
+            self.at(self._about(self.settings.lag) / 2, self.settle)
+        else:
+            self.settle()
+
+    def settle(self) -> None:
+        if self.settling or not self.reports:
+            return
+        self.settling = True
+        while self.reports:
+            event = self.reports.popleft()
+            getattr(self, "handle_" + event[0])(*event[1:])
+            if self.rng.random() < 0.2:
+                self.offer()
+        self.settling = False
+        self.go_on()
+
+    def handle_started(self, item: Any, stamp: float) -> None:
+        self.model.started(item.value, stamp)
+        self.scheduler.started(item, stamp)
+        if self.model.expired:
+            self.model.late_start(item.value, [(late.value, error) for late, error in self.scheduler.overdue])
+        self.check("started", item.value)
+
+    def handle_succeeded(self, item: Any, result: Any) -> None:
+        self.model.succeeded(item.value, result)
+        self.scheduler.succeeded(item)
+        self.check("succeeded", item.value)
+
+    def handle_failed(self, item: Any, verdict: Any, error: Any, stamp: float) -> None:
+        self.model.failed(item.value, verdict.kind.value, verdict.seconds, error, stamp)
+        self.scheduler.failed(item, verdict, stamp)
+        self.check(verdict.kind.value, f"{item.value} {verdict.seconds:.4f}")
+
+    def handle_took(self, number: int) -> None:
+        self.model.took += number
+        self.scheduler.took(number)
+        self.consumer_waits = True
+        self.check("took", number)
+
+    def handle_stop(self) -> None:
+        self.check("stop")
+
+    def handle_fail(self, error: BaseException) -> None:
+        self.model.halted = True
+        if self.model.error is None:
+            self.model.error = error
+        self.scheduler.fail(error)
+        self.check("map fails", repr(error))
+
+    def go_on(self) -> None:
+        """Do what the scheduler decided."""
+        scheduler = self.scheduler
+        if scheduler.halted and not self.stopping:
+            self.stopping = True
+            scheduler.ready.shutdown(immediate=True)
+        if self.stopping:
+            self.pending = []
+        else:
+            self.feed()
+            if scheduler.halted:
+                self.go_on()
+                return
+        if scheduler.output and self.consumer_waits and not self.closed:
+            self.consumer_waits = False
+            self.at(self._about(self.settings.rest), self.consume)
+        self._set_timer()
+
+    # ------------------------------------------------------------------------------------------------ time
+    def _set_timer(self) -> None:
+        at = self.now if self.scheduler.overdue else self.scheduler.wake_at
+        if at < self.timer_at and not (self.stopping and not self.calls):
+            self.timer_at = at
+            late = self._about(self.settings.lag) / 2 if self.rng.random() < 0.3 else 0.0
+            heappush(self.events, (max(at, self.now) + late, self.rng.random(), self.tick, (at,)))
+
+    def tick(self, at: float) -> None:
+        """The timer rings."""
+        scheduler, model = self.scheduler, self.model
+        if at == self.timer_at:
+            self.timer_at = math.inf
+        self.settle()
+        if scheduler.wake_at <= self.now:
+            late = len(scheduler.overdue)
+            scheduler.tick(self.now)
+            model.ticked(self.now, [(item.value, error) for item, error in scheduler.overdue[late:]], self.slack)
+            model.demand(scheduler.wake_at > self.now, "the timer rings again at once")
+            self.check("tick")
+        overdue, scheduler.overdue[:] = list(scheduler.overdue), []
+        for item, error in overdue:
+            self.give_up(item, error)
+        self.go_on()
+
+    def give_up(self, item: Any, error: BaseException) -> None:
+        call = self.calls.get(item.value)
+        if call is None or call.ended:
+            self.note("in time", item.value)  # its end was, or will be, reported
+            return
+        if self.settings.coroutines:
+            if call.cancelled is None:
+                call.cancelled = error
+                if not call.swallows:
+                    self.at(self._about(self.settings.lag), self.end, item, call, error)
+            return
+        call.abandoned = True
+        self._leave(item, call)
+        self.abandoned += 1
+        if not self.model.expired:
+            self.idle += 1  # another worker takes its place
+            if self.abandoned > self.settings.workers:
+                self.scheduler.halted = self.model.halted = True
+                self.reports.append(("fail", RuntimeError("too many abandoned calls")))
+        self.note("abandon", item.value)
+        self._judge(item, error, self.scheduler.give_up, isinstance(error, DeadlineExceeded))
+
+    # ------------------------------------------------------------------------------------------------ workers
+    def offer(self) -> None:
+        """Idle workers take what is ready."""
+        while self.idle and not self.scheduler.halted:
+            if self.settings.sloth and not self.late_worker and self.rng.random() < self.settings.sloth:
+                self.late_worker = True
+                self.at(self._about(self.settings.grain), self.wake_worker)
+                return
+            if self.late_worker:
+                return
+            if not self.take():
+                return
+
+    def wake_worker(self) -> None:
+        self.late_worker = False
+        while self.idle and not self.scheduler.halted and self.take():
+            continue
+
+    def take(self) -> bool:
+        """One worker looks for an item."""
+        try:
+            item = self.scheduler.ready.get_nowait()
+        except Empty:
+            self.model.idle()
+            return False
+        except ShutDown:
+            return False
+        self.note("take", item.value)
+        self.model.start(item.value, self.now)
+        self.idle -= 1
+        item.attempts += 1
+        self.calls_made += 1
+        seconds = self._latency()
+        swallows = seconds < math.inf and self.rng.random() < 0.1  # its cancellation
+        call = self.calls[item.value] = Call(item.value, self.calls_made, swallows)
+        if self.settings.lag and self.rng.random() < 0.2:
+            self.at(self._about(self.settings.lag), self.begin, item, call, seconds)
+        else:
+            self.begin(item, call, seconds)
+        return True
+
+    def begin(self, item: Any, call: Call, seconds: float) -> None:
+        """The call begins, after its start was reported."""
+        if self.scheduler.reports_starts:
+            self.report("started", item, self.now)
+        if seconds < math.inf:
+            self.at(seconds, self.end, item, call, None)
+
+    def _latency(self) -> float:
+        settings, rng = self.settings, self.rng
+        if rng.random() < settings.hangs:
+            return math.inf
+        seconds = settings.latency * rng.choice([0.0, 0.25, 0.5, 1.0, 1.0, 2.0])
+        return 20 * seconds if rng.random() < settings.tail else seconds
+
+    def end(self, item: Any, call: Call, cancelled: BaseException | None) -> None:
+        """The call returns or raises; a call that was given up ends unheard."""
+        if call.abandoned:
+            self.abandoned -= 1
+            self.note("late end", item.value)
+            return
+        if call.ended:
+            return
+        self._leave(item, call)
+        self.idle += 1
+        if cancelled is not None:
+            self._judge(item, cancelled, self.scheduler.give_up, isinstance(cancelled, DeadlineExceeded))
+            return
+        error = self._error(item.value)
+        if error is None:
+            item.result = (item.value.number, call.number)
+            self.report("succeeded", item, item.result)
+        else:
+            self._judge(item, error, self.scheduler.judge, False)
+
+    def _leave(self, item: Any, call: Call) -> None:
+        call.ended = True
+        del self.calls[item.value]
+        self.model.call_ended(item.value)
+
+    def _error(self, record: Record) -> BaseException | None:
+        settings, rng = self.settings, self.rng
+        if self.now < settings.storm_end and rng.random() < settings.storm:
+            return RetryLater(rng.choice(NO_AFTER) if rng.random() < 0.03 else rng.choice(AFTER))
+        if rng.random() < settings.fails:
+            return rng.choice(KINDS)(record.number)
+        return None
+
+    def _judge(self, item: Any, error: BaseException, judge: Callable[..., Any], final: bool) -> None:
+        """Outside the lock: the report may come later, with the time that it then is."""
+        verdict = judge(item, error, self.rng.choice([0.0, 0.5, 0.999999]))
+        kind = verdict.kind.value
+        fails_with = self.model.check_verdict(item.value, error, kind, verdict.seconds, verdict.error, final)
+        self.note("raises", item.value, f"{error!r}: {kind}")
+        if kind == "fail" and self.settings.errors == "raise":
+            self.scheduler.halted = self.model.halted = True
+        if fails_with is ValueError:
+            fails_with = verdict.error  # any will do, but it must be this one from here on
+        if self.settings.lag and self.rng.random() < 0.3:
+            self.at(self._about(self.settings.lag), self.report_failed, item, verdict, fails_with)
+        else:
+            self.report_failed(item, verdict, fails_with)
+
+    def report_failed(self, item: Any, verdict: Any, error: Any) -> None:
+        self.report("failed", item, verdict, error, self.now)
+
+    # ---------------------------------------------------------------------------------------- the consumer, and the end
+    def consume(self) -> None:
+        if self.closed:
+            return
+        output, number = self.scheduler.output, 0
+        wanted = self.rng.randint(1, self.settings.greed)
+        while output and number < wanted:
+            output.popleft()
+            number += 1
+        self.model.popped += number
+        if number:
+            self.note("consume", number)
+            self.report("took", number)
+        else:
+            self.consumer_waits = True
+
+    def close(self) -> None:
+        """The user closes the map."""
+        self.closed = True
+        self.scheduler.halted = self.model.halted = True
+        self.report("stop")
+
+    def break_down(self) -> None:
+        """A setup that raises, say."""
+        self.scheduler.halted = self.model.halted = True
+        self.report("fail", RuntimeError("setup"))
+
+    # ----------------------------------------------------------------------------------------- what the scheduler calls
+    def _weight_of(self, item: Any) -> int:
+        assert self.settings.weights is not None
+        return self.settings.weights.get(item.value.key, 1)
+
+    def _sizeof(self, item: Any) -> float:
+        return item.value.size
+
+
+def options_of(settings: Settings) -> Options:
+    return Options(
+        workers=settings.workers,
+        max_in_flight=settings.max_in_flight,
+        order=settings.order,
+        keyed=settings.keyed,
+        per_key=settings.per_key,
+        prioritised=settings.prioritised,
+        timeout=settings.timeout,
+        deadline=settings.deadline,
+        retries=settings.retries,
+        backoff=functions.backoff(settings),
+        max_backoff=settings.max_backoff,
+        retry_on=functions.retry_on(settings),
+        never_retry=functions.never_retry(settings),
+        defer_timeout=settings.defer_timeout,
+        errors=settings.errors,
+    )
+
+
+def run(seed: int, code: Code) -> None:
+    """Raise a Violation that shows the seed and its trace if a promise is broken in that world."""
+    try:
+        World(draw(seed), code).run()
+    except Exception:
+        raise Violation(replay(seed, code)) from None
+
+
+def replay(seed: int, code: Code) -> str:
+    """The trace of a seed: event, time, item, effect."""
+    settings, trace = draw(seed), []
+    try:
+        World(settings, code, trace).run()
+        end = "every promise is kept"
+    except Violation as violation:
+        end = f"VIOLATION: {violation}"
+    except Exception as error:
+        end = f"VIOLATION: {error!r} is raised"
+        tb = error.__traceback__
+        while tb is not None and tb.tb_next is not None:
+            tb = tb.tb_next
+        if tb is not None:
+            end += f" in {tb.tb_frame.f_code.co_filename}:{tb.tb_lineno}"
+    return "\n".join([f"seed {seed}: {settings}", *trace, end, f"replay: python -m simulation {seed}   (in tests/)"])
