@@ -33,6 +33,18 @@ def pairs(put: Call, get: Call, n: int) -> float:
     return (time.thread_time_ns() - began) / (turns * 10)
 
 
+def pairs_looked_up(queue: Any, n: int) -> float:
+    """As `pairs`, with put and get looked up at each call."""
+    turns = max(1, n // 10)
+    began = time.thread_time_ns()
+    for _ in repeat(None, turns):
+        queue.put(None); queue.get(); queue.put(None); queue.get(); queue.put(None); queue.get()      # noqa: E702
+        queue.put(None); queue.get(); queue.put(None); queue.get(); queue.put(None); queue.get()      # noqa: E702
+        queue.put(None); queue.get(); queue.put(None); queue.get()                                    # noqa: E702
+        queue.put(None); queue.get(); queue.put(None); queue.get()                                    # noqa: E702
+    return (time.thread_time_ns() - began) / (turns * 10)
+
+
 def pairs_on_five(puts: Sequence[Call], get: Call, n: int) -> float:
     """The same, the tails taking turns."""
     a, b, c, d, e = puts

@@ -29,12 +29,16 @@ import lbmq
 import memory
 import pairs
 import pubsub
+import queues
 import single
 import sparkrows
 from harness import Progress, Result, Row, Unavailable
 
-HERE = [*single.ROWS, *pairs.GIL_ROWS, *lbmq.ROWS, *index.ROWS, *memory.ROWS, *executors.ROWS, *brokers.ROWS, *pubsub.ROWS, *entries.ROWS]
-FREE_THREADED = [*pairs.FREE_THREADED_ROWS, *pubsub.FREE_THREADED_ROWS, *entries.FREE_THREADED_ROWS]
+HERE = [
+    *single.ROWS, *pairs.GIL_ROWS, *lbmq.ROWS, *index.ROWS, *memory.ROWS, *executors.ROWS,
+    *brokers.ROWS, *pubsub.ROWS, *entries.ROWS, *queues.ROWS,
+]
+FREE_THREADED = [*pairs.FREE_THREADED_ROWS, *pubsub.FREE_THREADED_ROWS, *entries.FREE_THREADED_ROWS, *queues.FREE_THREADED_ROWS]
 SPARK = sparkrows.NAMES
 NAMES = [*(row.name for row in HERE), *(row.name for row in FREE_THREADED), *SPARK]
 

@@ -7,6 +7,7 @@ The map of the package
     PriorityEntryQueue, SortedEntryQueue, LastValueQueue    the same in other orders
     PubSubQueue, Subscriber         every message once to every subscriber, each at its own pace
     concurrent_map, aconcurrent_map call a slow function on every item, many calls at once, in order, within limits
+    manytail.queue                  the standard library's queue module on these queues, a drop-in replacement
     manytail.executor               KeyedExecutor: concurrent.futures with lanes for keys, fair, ordered, bounded, pausable
     manytail.broker                 RabbitMQ's exchanges, queues and channels in this process, by pika's names
     manytail.spark                  map_concurrent and concurrent_udf; the only part that needs pyspark

@@ -27,10 +27,11 @@ ALWAYS = [
     "pubsub-join",
     "entry", "entry-release-acquired", "entry-release-available", "entry-idle", "entry-priority", "entry-sorted", "entry-memory",
     "entry-sorted-memory",
+    "queue", "queue-simple", "queue-lifo", "queue-priority", "queue-overriding",
 ]
 WHERE_POSSIBLE = [
     "original", "original-bulk", "ft-pair", "ft-1+1", "ft-2+2", "ft-2+2-tails", "ft-entry-2+2", "ft-pubsub-runs", "ft-pubsub-1+1",
-    "spark-sleep", "spark-constant", "broker-rabbitmq",
+    "ft-queue", "ft-queue-simple", "ft-queue-lifo", "ft-queue-priority", "ft-queue-overriding", "spark-sleep", "spark-constant", "broker-rabbitmq",
 ]
 
 

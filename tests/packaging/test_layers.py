@@ -15,13 +15,13 @@ PYTHON = sorted([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.pyi")])
 CYTHON = sorted([*(ROOT / "pyx").rglob("*.pyx"), *(ROOT / "pyx").rglob("*.pxi"), *PACKAGE.rglob("*.pxd")])
 
 # The extension modules from the bottom up: each may cimport or import those before it.
-EXTENSIONS = ["_wait", "_multiqueue", "_entryqueue", "_entries", "_consumers", "_pubsub", "_workpool"]
+EXTENSIONS = ["_wait", "_multiqueue", "_entryqueue", "_entries", "_consumers", "_pubsub", "_workpool", "_queue"]
 LEAVES = {"errors", "_selectors"}  # Python modules that extension modules use; they import nothing of ours but each other
 PUBLIC = {"manytail", "manytail.errors"}
 
 # What of manytail a part above the core may import, itself aside.
 ALLOWED = {
-    "queue": PUBLIC,
+    "queue": PUBLIC | {"manytail._queue"},
     "executor": PUBLIC | {"manytail._workpool"},
     "broker": PUBLIC | {"manytail._workpool", "manytail.executor"},
     "mapping": PUBLIC,

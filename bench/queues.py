@@ -1,0 +1,92 @@
+"""Rows of manytail.queue beside the standard library's queue: one put and one get on one thread."""
+from __future__ import annotations
+
+import queue as standard
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import loops
+from harness import Factory, Measure, Row, Target
+from single import SIMPLE, pair, simple_queue
+
+
+def ours() -> Any:
+    from manytail import queue
+
+    return queue
+
+
+def bound(module: Callable[[], Any], name: str) -> Factory:
+    """put and get looked up once."""
+
+    def make() -> tuple[Any, Any]:
+        made = getattr(module(), name)()
+        return made.put, made.get
+
+    return pair(make)
+
+
+def looked_up(module: Callable[[], Any], name: str) -> Factory:
+    """put and get looked up at each call, as most programs do."""
+
+    @contextmanager
+    def contestant() -> Iterator[Measure]:
+        made = getattr(module(), name)()
+        loop = loops.fresh(loops.pairs_looked_up)
+        yield lambda n: loop(made, n)
+
+    return contestant
+
+
+def overriding(module: Callable[[], Any]) -> Factory:
+    """A subclass that overrides two hooks."""
+
+    def make() -> tuple[Any, Any]:
+        class Overriding(module().Queue):  # type: ignore[misc]
+            def _put(self, item: object) -> None:
+                self.queue.append(item)
+
+            def _get(self) -> object:
+                return self.queue.popleft()
+
+        made = Overriding()
+        return made.put, made.get
+
+    return pair(make)
+
+
+def stdlib() -> Any:
+    return standard
+
+
+def fast_row(name: str, kind: str, build: str, target: float) -> Row:
+    return Row(
+        name, f"{build}manytail.queue.{kind}: put+get", "ns/pair",
+        {
+            "ours": bound(ours, kind), SIMPLE: pair(simple_queue),
+            "ours, looked up": looked_up(ours, kind), "SimpleQueue, looked up": looked_up(stdlib, SIMPLE),
+        },
+        n=300_000, rounds=25, targets=(Target("<=", target, SIMPLE),),
+    )
+
+
+def slow_row(name: str, what: str, make_ours: Factory, make_theirs: Factory, build: str = "") -> Row:
+    return Row(
+        name, f"{build}{what}: put+get", "ns/pair", {"ours": make_ours, "the standard library's": make_theirs}, n=30_000, rounds=25,
+        targets=(Target("<=", 1.0, "the standard library's"),),
+    )
+
+
+def rows(prefix: str, build: str, target: float) -> list[Row]:
+    return [
+        fast_row(f"{prefix}queue", "Queue", build, target),
+        fast_row(f"{prefix}queue-simple", "SimpleQueue", build, target),
+        slow_row(f"{prefix}queue-lifo", "LifoQueue", bound(ours, "LifoQueue"), bound(stdlib, "LifoQueue"), build),
+        slow_row(f"{prefix}queue-priority", "PriorityQueue", bound(ours, "PriorityQueue"), bound(stdlib, "PriorityQueue"), build),
+        slow_row(f"{prefix}queue-overriding", "a subclass of Queue with its own _put and _get", overriding(ours), overriding(stdlib), build),
+    ]
+
+
+ROWS = rows("", "", 1.1)
+FREE_THREADED_ROWS = rows("ft-", "free-threaded: ", 1.3)

@@ -1,0 +1,974 @@
+"""The queues of manytail.queue: the standard library's Queue and SimpleQueue on the kernel of MultiQueue.
+
+Algorithm: a MultiQueue with one sub-queue (include/manytail/multiqueue.h). A put takes the put lock, a get the take lock, so that
+putters and getters do not wait for one another. What is specific here is what the standard library lets its users do to a Queue.
+
+A Queue has two modes:
+- Kernel mode: items are in the kernel, put and get are built-in methods on it. There is no mutex.
+- Locked mode: put and get run under `mutex`, items are wherever `_put` put them (a deque, unless a subclass says otherwise), and threads
+  wait for the conditions `not_empty`, `not_full` and `all_tasks_done`. A queue whose class overrides `_init`, `_qsize`, `_put` or `_get` is
+  in locked mode from the start. Any other one enters it for good when `mutex`, a condition or `queue` is used first (`enter_locked_mode`).
+
+Invariants
+- In locked mode the kernel of a queue is stopped and empty: its put and get report MT_SHUTDOWN, so that the fast paths need not ask
+  which mode it is. Who sees MT_SHUTDOWN asks.
+- The thread that makes the mutex holds it until all items have moved. Whoever comes meanwhile waits for the mutex.
+- No Python code runs under a lock of the kernel. The hooks of a subclass run under the mutex, as the standard library has it.
+
+Rules of this layer are those of _multiqueue.pyx.
+"""
+cimport cython
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint16_t, uint32_t, uintptr_t
+from libc.string cimport memcpy
+
+from manytail._wait cimport (
+    MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
+    MT_WAITER_NOTIFIED, NEVER, ONCE,
+    deadline_from, lock_slow, mt_lock, mt_lock_node, mt_lock_reset, mt_lock_try, mt_now_ns, mt_unlock, mt_waiter, mt_waitlist,
+    mt_waitlist_keep_thread, mt_waitlist_leave, mt_waitlist_notify, mt_waitlist_notify_all, mt_waitlist_push,
+    post_chain, post_lock_node, this_thread, waiter_await_post, waiter_close, waiter_open, waiter_park,
+)
+
+import math
+import os
+import threading
+import weakref
+from collections import deque
+from operator import index
+from types import GenericAlias
+
+from manytail.errors import Empty, Full, ShutDown
+
+include "_mq_structs.pxi"
+
+cdef extern from *:
+    """
+    /* The MultiQueue is included whole, and not all of it is needed here. */
+    #if defined(__GNUC__)
+    #pragma GCC diagnostic ignored "-Wunused-function"
+    #endif
+    /* The built-in method of a class as a method that a subclass defines itself. */
+    static PyObject *mt_method_for(PyObject *subclass, PyObject *method) {
+        return PyDescr_NewMethod((PyTypeObject *)subclass, ((PyMethodDescrObject *)method)->d_method);
+    }
+    """
+    object mt_method_for(object subclass, object method)
+
+cdef extern from "Python.h":
+    void Py_INCREF_raw "Py_INCREF" (PyObject *) nogil
+    void Py_DECREF_raw "Py_DECREF" (PyObject *) nogil      # attached callers only
+
+include "_mq_core.pxi"
+include "_mq_control.pxi"
+
+ctypedef void (*mt_drop)(uintptr_t, void *) noexcept nogil
+
+
+cdef void drop_chain(queue *q, mt_chunk *chain, uint32_t first, uint32_t last, mt_drop drop, void *arg, bint attached) noexcept nogil:
+    cdef mt_chunk *c = chain
+    cdef mt_chunk *following
+    cdef uint32_t i, end
+    while c != NULL:
+        following = <mt_chunk *>c.base
+        end = last if following == NULL else c.cap
+        for i in range(first, end):
+            if not mt_chunk_is_dead(c, i):
+                drop(mt_chunk_items(c)[i], arg)
+        first = 0
+        lock_take(q, attached)
+        if mt_chunk_unpin(c):
+            unlock_take(q)
+            mt_chunk_free(c)
+        else:
+            unlock_take(q)
+        c = following
+
+
+cdef object unpicklable(object queue):
+    return TypeError(f"cannot copy or pickle {type(queue).__name__!r} object: a queue lives in one process; make it inside the process "
+                     "that uses it, and send the items instead")
+
+
+cdef int raise_pending() except -1:
+    """The exception that a signal handler left set."""
+    return -1
+
+
+cdef inline int taken_get_lone(queue *q, subqueue *s, uintptr_t *item, mt_waiter **wake) noexcept nogil:
+    """taken_get() for a queue of one sub-queue: while that is listed and no getter waits there is nothing to choose or to hand on."""
+    cdef subqueue *same
+    if likely(s.ready.listed and q.getters.n == 0 and not taken_empty(s)):
+        item[0] = taken_pop(q, s)
+        q.got += 1
+        left(q, s, 1, True, wake)
+        return MT_OK
+    return taken_get(q, item, &same, True, wake)
+
+
+# ------------------------------------------------------------------------------------------------------------- kernel mode
+@cython.trashcan(True)      # queues nested 200,000 deep are freed without recursion
+@cython.no_gc_clear         # fifo_clear() below breaks cycles and leaves the queue usable
+cdef class Fifo:
+    """What the queues share: one sub-queue of a kernel. `q` and `s` are NULL where a class overrides hooks.
+
+    Each class defines put and get itself: the interpreter calls a built-in method fastest on exactly the type that defines it."""
+    cdef queue *q
+    cdef subqueue *s
+    cdef object nothing         # without an object attribute Cython would make this a class that the collector does not see
+    cdef object __weakref__
+
+    cdef int open_kernel(self) except -1:
+        self.q = new_queue(not MT_FREE_THREADED, True)
+        if self.q == NULL:
+            raise MemoryError
+        self.s = new_tail(self.q, 0, 0, 1, True)
+        if self.s == NULL or attach_tail(self.q, self.s, True) != MT_OK:
+            raise MemoryError
+        return 0
+
+    def __dealloc__(self):
+        if self.s != NULL:
+            detach_tail(self.q, self.s, True)
+            self.drop_items()
+            drop_left_chunks(self.q, self.s)
+            free_tail(self.s, True)
+        if self.q != NULL:
+            drop_queue(self.q, True)
+
+    __class_getitem__ = classmethod(GenericAlias)
+
+    def __reduce__(self):
+        raise unpicklable(self)
+
+    cdef void drop_items(self) noexcept:
+        """Empty the kernel and release the items, with no lock held."""
+        cdef mt_chunk *chain
+        cdef uint32_t first = 0, last = 0
+        clear_tail(self.q, self.s, &chain, &first, &last, True)
+        drop_chain(self.q, chain, first, last, release_item, NULL, True)
+
+    cdef inline int put_at_once(self, object item) noexcept:
+        """MT_OK; or why nothing was put."""
+        cdef int r
+        Py_INCREF(item)
+        r = put_once(self.q, self.s, <uintptr_t><PyObject *>item, True)
+        if unlikely(r != MT_OK):
+            Py_DECREF(item)
+        return r
+
+    cdef inline int get_at_once(self, uintptr_t *item) noexcept:
+        """MT_OK and an item, whose reference is the caller's; or MT_EMPTY."""
+        cdef mt_waiter *wake = NULL
+        cdef int r
+        lock_take(self.q, True)
+        r = taken_get_lone(self.q, self.s, item, &wake)
+        unlock_take(self.q)
+        if unlikely(wake != NULL):
+            post_chain(wake)
+        return r
+
+    cdef int put_waiting(self, object item, int64_t deadline) except -1:
+        """MT_OK, or why nothing was put: MT_FULL, MT_TIMEOUT, MT_SHUTDOWN."""
+        cdef int r
+        while True:
+            r = self.put_at_once(item)
+            if r == MT_OK:
+                return r
+            if r == MT_FULL:
+                r = wait_for_room(self.q, self.s, deadline, True)
+            if r == MT_INTERRUPTED:
+                raise_pending()
+            if r == MT_NOMEM:
+                pass_on_to_putter(self.q, self.s, True)
+                raise MemoryError
+            if r != MT_OK:
+                return r
+
+    cdef int get_waiting(self, int64_t deadline, uintptr_t *item) except -1:
+        """MT_OK, or why there is no item: MT_EMPTY, MT_TIMEOUT, MT_SHUTDOWN."""
+        cdef int r
+        while True:
+            r = self.get_at_once(item)
+            if r == MT_OK:
+                return r
+            r = wait_ready(self.q, deadline, True)
+            if r == MT_INTERRUPTED:
+                raise_pending()
+            if r == MT_NOMEM:
+                raise MemoryError
+            if r != MT_OK:
+                return r
+
+    cdef int64_t count(self) noexcept:
+        cdef int64_t n
+        lock_take(self.q, True)
+        n = taken_count(self.s)
+        unlock_take(self.q)
+        return n
+
+
+cdef void release_item(uintptr_t item, void *unused) noexcept nogil:
+    Py_DECREF_raw(<PyObject *>item)
+
+
+@cython.trashcan(True)
+@cython.no_gc_clear
+cdef class SimpleQueue(Fifo):
+    """A first-in, first-out queue without a bound and without tasks: queue.SimpleQueue.
+
+    put never waits and is safe in finalizers, weak reference callbacks and signal handlers, whatever this thread is doing to the queue.
+    Progress: blocking (one short lock for puts, one for gets); no lock is held while Python code runs."""
+
+    def __cinit__(self, *args, **options):
+        self.open_kernel()
+
+    def __init__(self):
+        """Takes no arguments; those of a subclass are its own."""
+
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
+    def put(self, item, block=True, timeout=None):
+        """Append an item. It never waits; block and timeout are there for compatibility with Queue, and ignored."""
+        if unlikely(self.put_at_once(item) != MT_OK):
+            raise MemoryError
+
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
+    def get(self, block=True, timeout=None):
+        """Take the next item, waiting for one if the queue is empty.
+
+        timeout: seconds for the whole call; None waits for ever. block=False does not wait and ignores timeout.
+        Empty: nothing came in time. ValueError: timeout is negative or NaN."""
+        cdef uintptr_t item = 0
+        if likely(timeout is None) and likely(self.get_at_once(&item) == MT_OK):
+            return mt_owned_item(item)
+        return self.get_slow(deadline_from(block, timeout))
+
+    cdef object get_slow(self, int64_t deadline):
+        cdef uintptr_t item = 0
+        if self.get_waiting(deadline, &item) != MT_OK:
+            raise Empty
+        return mt_owned_item(item)
+
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
+    def put_nowait(self, item):
+        """put(item)"""
+        if self.put_at_once(item) != MT_OK:
+            raise MemoryError
+
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
+    def get_nowait(self):
+        """get(block=False)"""
+        return self.get_slow(ONCE)
+
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
+    def qsize(self):
+        """Items inside. Exact when nothing runs beside it."""
+        return self.count()
+
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
+    def empty(self):
+        """Whether get would have to wait."""
+        return self.count() == 0
+
+
+# ------------------------------------------------------------------------------------------------------------- locked mode
+cdef class BaseQueue
+
+
+@cython.final
+cdef class Condition:
+    """A condition of a queue's mutex, used as threading.Condition is: by the queue, and by whoever takes `queue.not_empty` and the like.
+
+    Unlike threading.Condition, `wait` holds the mutex again when it ends whatever a signal handler raises, and passes on the wake-up of
+    a wait that such an exception ends."""
+    cdef object mutex
+    cdef mt_lock lock           # of `waiters`; the mutex alone would not do, because `notify` cannot tell who holds that
+    cdef mt_waitlist waiters
+
+    def __cinit__(self, mutex):
+        self.mutex = mutex
+
+    def __reduce__(self):
+        raise TypeError("cannot copy or pickle a condition: it belongs to one queue in this process")
+
+    def __repr__(self):
+        return f"<Condition of {self.mutex!r}, {self.waiters.n} waiting>"
+
+    def acquire(self, *args, **options):
+        """Acquire the mutex, as threading.Lock.acquire."""
+        return self.mutex.acquire(*args, **options)
+
+    def release(self):
+        """Release the mutex."""
+        self.mutex.release()
+
+    def __enter__(self):
+        return self.mutex.__enter__()
+
+    def __exit__(self, *error):
+        return self.mutex.__exit__(*error)
+
+    def wait(self, timeout=None):
+        """Release the mutex, wait to be notified, acquire it again. False: not notified within `timeout` seconds.
+        RuntimeError: the mutex is not held."""
+        cdef int64_t deadline = NEVER if timeout is None else deadline_from(True, max(timeout, 0))
+        self.check_held("wait")
+        return self.wait_until(deadline, None, 0)
+
+    def wait_for(self, predicate, timeout=None):
+        """Wait until predicate() is true, at most `timeout` seconds. What it returned last."""
+        cdef int64_t deadline = NEVER if timeout is None else deadline_from(True, max(timeout, 0))
+        self.check_held("wait")
+        while True:
+            result = predicate()
+            if result or not self.wait_until(deadline, None, 0):
+                return result or predicate()
+
+    def notify(self, n=1):
+        """Wake n of those who wait. RuntimeError: the mutex is not held."""
+        cdef int64_t left = n
+        self.check_held("notify")
+        while left > 0 and self.wake_one():
+            left -= 1
+
+    def notify_all(self):
+        """Wake all who wait. RuntimeError: the mutex is not held."""
+        self.check_held("notify")
+        self.wake_all()
+
+    cdef int check_held(self, str what) except -1:
+        if not self.mutex.locked():
+            raise RuntimeError(f"cannot {what} on un-acquired lock")
+        return 0
+
+    cdef void lock_waiters(self) noexcept:
+        if not mt_lock_try(&self.lock):
+            lock_slow(&self.lock, True)
+
+    cdef void unlock_waiters(self) noexcept:
+        cdef mt_lock_node *n = mt_unlock(&self.lock)
+        if n != NULL:
+            post_lock_node(n)
+
+    cdef bint wake_one(self) noexcept:
+        """Whether there was somebody."""
+        cdef mt_waiter *wake = NULL
+        if self.waiters.n == 0:
+            return False
+        self.lock_waiters()
+        mt_waitlist_notify(&self.waiters, &wake)
+        self.unlock_waiters()
+        post_chain(wake)
+        return wake != NULL
+
+    cdef void wake_all(self) noexcept:
+        cdef mt_waiter *wake = NULL
+        self.lock_waiters()
+        mt_waitlist_notify_all(&self.waiters, &wake)
+        self.unlock_waiters()
+        post_chain(wake)
+
+    cdef bint wait_until(self, int64_t deadline, BaseQueue owner, int64_t bound) except -1:
+        """Whether it was notified. Without `owner` its bound is not looked at."""
+        cdef mt_waiter w
+        cdef int r
+        cdef bint notified = True
+        cdef object failure = None
+        if waiter_open(&w) != MT_OK:
+            raise MemoryError
+        self.lock_waiters()
+        mt_waitlist_push(&self.waiters, &w)
+        self.unlock_waiters()
+        try:
+            self.mutex.release()
+        except BaseException:
+            self.leave(&w)
+            waiter_close(&w)
+            raise
+        # The setter of maxsize writes it before it wakes all. Either it found this waiter, or its lock makes the new one visible here.
+        r = MT_TIMEOUT if owner is not None and owner.bound != bound else waiter_park(&w, deadline, True)
+        if r == MT_INTERRUPTED:
+            failure = pending_exception()
+        if r != MT_OK:
+            notified = self.leave(&w)
+        waiter_close(&w)
+        failure = acquired(self.mutex, failure)
+        if failure is not None:
+            if notified:
+                self.wake_one()
+            raise failure
+        return notified
+
+    cdef bint leave(self, mt_waiter *w) noexcept:
+        """Give up waiting. Whether it was notified before."""
+        cdef bint notified
+        self.lock_waiters()
+        notified = mt_waitlist_leave(&self.waiters, w) == MT_WAITER_NOTIFIED
+        self.unlock_waiters()
+        if notified:
+            waiter_await_post(w, True)
+        return notified
+
+    cdef void forget_other_threads(self) noexcept:
+        mt_lock_reset(&self.lock)
+        mt_waitlist_keep_thread(&self.waiters, this_thread())
+
+
+cdef object pending_exception():
+    try:
+        raise_pending()
+    except BaseException as error:
+        return error
+
+
+cdef object acquired(object mutex, object failure):
+    """Acquire it whatever signal handlers raise; returned is what is to be raised then."""
+    while True:
+        try:
+            mutex.acquire()
+            return failure
+        except BaseException as error:
+            failure = failure or error
+
+
+cdef enum:
+    OWN_INIT = 1        # hooks that a class overrides
+    OWN_QSIZE = 2
+    OWN_PUT = 4
+    OWN_GET = 8
+
+
+cdef int overridden_hooks(object cls) except -1:
+    return ((cls._init is not BaseQueue._init) * OWN_INIT | (cls._qsize is not BaseQueue._qsize) * OWN_QSIZE
+            | (cls._put is not BaseQueue._put) * OWN_PUT | (cls._get is not BaseQueue._get) * OWN_GET)
+
+
+cdef list built_in_puts = [], built_in_gets = []
+
+
+def define_put_and_get(cls):
+    """For the public subclass: put and get as methods that it defines itself, because the interpreter calls those faster than inherited ones."""
+    cls.put = mt_method_for(cls, BaseQueue.put)
+    cls.get = mt_method_for(cls, BaseQueue.get)
+    built_in_puts.append(cls.put)
+    built_in_gets.append(cls.get)
+    return cls
+
+
+cdef int64_t bound_of(object maxsize) except? -7:
+    """As what the standard library makes of it: any number; 0 and less is no bound."""
+    if isinstance(maxsize, float) and not math.isnan(maxsize):
+        maxsize = math.ceil(maxsize) if math.isfinite(maxsize) else 0
+    try:
+        return max(0, min(index(maxsize), INT64_MAX))
+    except TypeError:
+        raise TypeError(f"maxsize={maxsize!r}: expected an int (0 or less: no bound)") from None
+
+
+@cython.trashcan(True)
+@cython.no_gc_clear
+cdef class BaseQueue(Fifo):
+    """A first-in, first-out queue with a bound, tasks and shutdown: queue.Queue of Python 3.13.
+
+    maxsize: items that it holds; a put to a full queue waits. 0 or less: no bound. It may be assigned: a larger one lets putters that
+    wait go on.
+
+    `mutex`, `not_empty`, `not_full`, `all_tasks_done` and `queue` exist. The first use of one of them makes the queue slower for good:
+    from then on each put and get takes the mutex. So do subclasses that override `_init`, `_qsize`, `_put` or `_get`, which run under it.
+    Progress: blocking (one short lock for puts, one for gets; in locked mode the mutex)."""
+    cdef object size_given      # maxsize as it was given
+    cdef int64_t bound          # the same as an int; 0: none
+    cdef int hooks              # those that the class overrides
+    cdef bint own_put, own_get  # whether the class overrides put, get: then put_nowait and get_nowait call those
+    cdef bint made              # __init__ was called
+    cdef bint ended             # shutdown() was called; written in a critical section
+    # Locked mode. All but the first are used only by whoever holds the mutex.
+    cdef object lock            # the mutex, or None in kernel mode; set once, in a critical section
+    cdef object container       # `queue`
+    cdef Condition may_get, may_put, all_done
+    cdef int64_t unfinished
+    cdef unsigned long holder   # the thread that holds the mutex in one of the methods below, for fork; 0: none
+
+    def __cinit__(self, *args, **options):
+        cdef object cls = type(self)
+        self.size_given = 0
+        self.hooks = overridden_hooks(cls)
+        self.own_put = not any([cls.put is put for put in built_in_puts])
+        self.own_get = not any([cls.get is get for get in built_in_gets])
+        if self.hooks:
+            self.adopt_mutex(threading.Lock())
+        else:
+            self.open_kernel()
+
+    def __init__(self, maxsize=0):
+        if self.made:
+            raise RuntimeError(f"{type(self).__name__}.__init__ was called before: make another queue instead")
+        self.made = True
+        self.maxsize = maxsize
+        if self.hooks:
+            self._init(maxsize)
+
+    # ----------------------------------------------------------------------------------------------------- modes
+    cdef bint adopt_mutex(self, object lock) except -1:
+        """Set the mutex and its conditions. False: another thread did."""
+        cdef Condition may_get = Condition(lock), may_put = Condition(lock), all_done = Condition(lock)
+        locked_queues[id(self)] = weakref.ref(self, forget_queue(id(self)))
+        with cython.critical_section(self):
+            if self.lock is not None:
+                return False
+            self.may_get, self.may_put, self.all_done = may_get, may_put, all_done
+            self.lock = lock
+        return True
+
+    cdef bint is_locked(self) noexcept:
+        with cython.critical_section(self):
+            return self.lock is not None
+
+    cdef int enter_locked_mode(self) except -1:
+        """From now on the mutex is what excludes. Allocates nothing that could run the collector once the kernel is stopped: a finalizer
+        that puts to this queue would wait for this thread."""
+        cdef object lock, items
+        if self.is_locked():
+            return 0
+        lock, items = threading.Lock(), deque()
+        append = items.append
+        lock.acquire()
+        if self.adopt_mutex(lock):
+            try:
+                self.unfinished = self.move_items(append)
+                self.container = items
+            finally:
+                lock.release()
+        return 0
+
+    cdef int64_t move_items(self, object append) except -1:
+        """Stop the kernel, let all who wait in it look again, and hand its items to append(). How many tasks are unfinished."""
+        cdef mt_waiter *wake = NULL
+        cdef mt_chunk *chain
+        cdef uint32_t first = 0, last = 0
+        cdef int64_t unfinished
+        cdef queue *q = self.q
+        lock_take(q, True)
+        lock_put(q, self.s, True)
+        shut_tail(q, self.s, True, &wake)
+        unlock_put(q, self.s)
+        q.shut = 1
+        unfinished = taken_unfinished(q)
+        taken_clear(q, self.s, &chain, &first, &last, &wake, True)
+        q.done = q.got              # the kernel has no unfinished task any more: task_done() is refused, join() does not wait
+        q.taken_away = taken_put_total(q) - q.done
+        mt_waitlist_notify_all(&q.getters, &wake)
+        mt_waitlist_notify_all(&q.joiners, &wake)
+        unlock_take(q)
+        post_chain(wake)
+        drop_chain(q, chain, first, last, append_item, <void *>append, True)
+        return unfinished
+
+    cdef int enter(self) except -1:
+        self.lock.acquire()
+        self.holder = this_thread()
+        return 0
+
+    cdef int leave(self) except -1:
+        self.holder = 0
+        self.lock.release()
+        return 0
+
+    cdef bint wait(self, Condition condition, int64_t deadline, int64_t bound) except -1:
+        """As Condition.wait. `bound`: as the caller saw it; if it was assigned since, without the mutex, there is nothing to wait for."""
+        self.holder = 0
+        try:
+            return condition.wait_until(deadline, self, bound)
+        finally:
+            self.holder = this_thread()
+
+    @property
+    def mutex(self):
+        """The lock under which put and get run from its first use on. Holding it excludes them."""
+        self.enter_locked_mode()
+        return self.lock
+
+    @property
+    def not_empty(self):
+        """The condition of `mutex` that getters wait for."""
+        self.enter_locked_mode()
+        return self.may_get
+
+    @property
+    def not_full(self):
+        """The condition of `mutex` that putters wait for."""
+        self.enter_locked_mode()
+        return self.may_put
+
+    @property
+    def all_tasks_done(self):
+        """The condition of `mutex` that join waits for."""
+        self.enter_locked_mode()
+        return self.all_done
+
+    @property
+    def queue(self):
+        """What holds the items. Hold `mutex` to use it."""
+        self.enter_locked_mode()
+        if self.container is None and self.q != NULL:       # another thread moves the items
+            self.enter()
+            self.leave()
+        return self.items()
+
+    @queue.setter
+    def queue(self, value):
+        self.enter_locked_mode()
+        self.container = value
+
+    # ----------------------------------------------------------------------------------------------------- hooks
+    def _init(self, maxsize):
+        """Make `queue`. Called once, by __init__, if a hook is overridden."""
+        self.queue = deque()
+
+    def _qsize(self):
+        """Items inside. Called with the mutex held."""
+        return len(self.queue)
+
+    def _put(self, item):
+        """Add an item. Called with the mutex held."""
+        self.queue.append(item)
+
+    def _get(self):
+        """Take an item out. Called with the mutex held, and only if there is one."""
+        return self.queue.popleft()
+
+    cdef object items(self):
+        """`queue`, with the mutex held."""
+        if self.container is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute 'queue': its _init has not set it")
+        return self.container
+
+    cdef int64_t locked_count(self) except? -7:
+        if self.hooks & OWN_QSIZE:
+            return self._qsize()
+        return len(self.items())
+
+    # ----------------------------------------------------------------------------------------------------- put
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
+    def put(self, item, block=True, timeout=None):
+        """Append an item, waiting for room if the queue has a bound and is full.
+
+        timeout: seconds for the whole call; None waits for ever. block=False does not wait. Both are ignored where there is no bound.
+        Full: no room in time. ShutDown: the queue was shut down, also while waiting. ValueError: timeout is negative or NaN. Nothing is
+        put when it raises."""
+        if likely(timeout is None and self.s != NULL) and likely(self.put_at_once(item) == MT_OK):
+            return
+        self.put_slow(item, block, timeout)
+
+    cdef int put_slow(self, object item, object block, object timeout) except -1:
+        # Without a bound the standard library does not look at timeout.
+        cdef int64_t deadline = NEVER if block and self.bound == 0 else deadline_from(block, timeout)
+        cdef int r = MT_SHUTDOWN
+        if self.q != NULL:
+            r = self.put_waiting(item, deadline)
+        if r == MT_SHUTDOWN and self.is_locked():
+            r = self.put_locked(item, deadline)
+        if r == MT_SHUTDOWN:
+            raise ShutDown("the queue was shut down and takes no more items")
+        if r != MT_OK:
+            raise Full
+        return 0
+
+    cdef int put_locked(self, object item, int64_t deadline) except -1:
+        """MT_OK, MT_FULL or MT_SHUTDOWN."""
+        cdef bint woken = False
+        self.enter()
+        try:
+            while not self.ended:
+                if self.bound > 0 and self.locked_count() >= self.bound:
+                    if deadline == ONCE or (deadline != NEVER and mt_now_ns() >= deadline):
+                        return MT_FULL
+                    woken = self.wait(self.may_put, deadline, self.bound)
+                    continue
+                if self.hooks & OWN_PUT:
+                    self._put(item)
+                else:
+                    self.items().append(item)
+                self.unfinished += 1
+                self.may_get.wake_one()
+                return MT_OK
+            return MT_SHUTDOWN
+        except BaseException:
+            if woken:
+                self.may_put.wake_one()     # the place that it was woken for is still there
+            raise
+        finally:
+            self.leave()
+
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
+    def put_nowait(self, item):
+        """put(item, block=False)"""
+        if self.own_put:
+            return self.put(item, block=False)
+        self.put_slow(item, False, None)
+
+    # ----------------------------------------------------------------------------------------------------- get
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
+    def get(self, block=True, timeout=None):
+        """Take the next item, waiting for one if the queue is empty.
+
+        timeout: seconds for the whole call; None waits for ever. block=False does not wait and ignores timeout.
+        Empty: nothing came in time. ShutDown: shut down and drained. ValueError: timeout is negative or NaN."""
+        cdef uintptr_t item = 0
+        if likely(timeout is None and self.s != NULL) and likely(self.get_at_once(&item) == MT_OK):
+            return mt_owned_item(item)
+        return self.get_slow(deadline_from(block, timeout))
+
+    cdef object get_slow(self, int64_t deadline):
+        cdef uintptr_t item = 0
+        cdef int r = MT_SHUTDOWN
+        if self.q != NULL:
+            r = self.get_waiting(deadline, &item)
+            if r == MT_OK:
+                return mt_owned_item(item)
+        if r == MT_SHUTDOWN and self.is_locked():
+            return self.get_locked(deadline)
+        if r == MT_SHUTDOWN:
+            raise ShutDown("the queue was shut down and nothing is left to get")
+        raise Empty
+
+    cdef object get_locked(self, int64_t deadline):
+        cdef bint woken = False
+        self.enter()
+        try:
+            while self.locked_count() == 0:
+                if self.ended:
+                    raise ShutDown("the queue was shut down and nothing is left to get")
+                if deadline == ONCE or (deadline != NEVER and mt_now_ns() >= deadline):
+                    raise Empty
+                woken = self.wait(self.may_get, deadline, self.bound)
+            item = self._get() if self.hooks & OWN_GET else self.items().popleft()
+            self.may_put.wake_one()
+            return item
+        except BaseException:
+            if woken:
+                self.may_get.wake_one()     # the item that it was woken for is still there
+            raise
+        finally:
+            self.leave()
+
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
+    def get_nowait(self):
+        """get(block=False)"""
+        if self.own_get:
+            return self.get(block=False)
+        return self.get_slow(ONCE)
+
+    # ----------------------------------------------------------------------------------------------------- state
+    @property
+    def maxsize(self):
+        """Items that it holds; 0 or less: no bound."""
+        return self.size_given
+
+    @maxsize.setter
+    def maxsize(self, value):
+        cdef int64_t bound = bound_of(value)
+        self.size_given = value
+        self.bound = bound
+        if self.q != NULL:
+            set_maxsize(self.q, self.s, bound, True)
+        if self.is_locked():
+            self.may_put.wake_all()
+
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
+    def qsize(self):
+        """Items inside. Exact when nothing runs beside it."""
+        if self.q != NULL and not self.is_locked():
+            return self.count()
+        self.enter()
+        try:
+            return self.locked_count()
+        finally:
+            self.leave()
+
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
+    def empty(self):
+        """Whether get would have to wait."""
+        return not self.qsize()
+
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
+    def full(self):
+        """Whether put would have to wait."""
+        return self.bound > 0 and self.qsize() >= self.bound
+
+    # ----------------------------------------------------------------------------------------------------- tasks
+    @property
+    def unfinished_tasks(self):
+        """Items put for which task_done was not called."""
+        cdef int64_t n
+        if self.q != NULL and not self.is_locked():
+            lock_take(self.q, True)
+            n = taken_unfinished(self.q)
+            unlock_take(self.q)
+            if not self.is_locked():
+                return n
+        return self.unfinished
+
+    @unfinished_tasks.setter
+    def unfinished_tasks(self, value):
+        self.enter_locked_mode()
+        self.unfinished = value
+
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
+    def task_done(self):
+        """One item that was put has been dealt with. ValueError: more often than items were put."""
+        if self.q != NULL and task_done(self.q, True):
+            return
+        if self.is_locked():
+            self.enter()
+            try:
+                if self.unfinished > 0:
+                    self.unfinished -= 1
+                    if self.unfinished == 0:
+                        self.all_done.wake_all()
+                    return
+            finally:
+                self.leave()
+        raise ValueError("task_done() called too many times")
+
+    def join(self, timeout=None):
+        """Wait until every item ever put is done: True. False: not within `timeout` seconds."""
+        cdef int64_t deadline = deadline_from(True, timeout)
+        cdef int r = MT_OK
+        if self.q != NULL:
+            r = wait_joined(self.q, deadline, True)
+        if r == MT_INTERRUPTED:
+            raise_pending()
+        if r == MT_NOMEM:
+            raise MemoryError
+        if r == MT_OK and self.is_locked():
+            return self.join_locked(deadline)
+        return r == MT_OK
+
+    cdef bint join_locked(self, int64_t deadline) except -1:
+        self.enter()
+        try:
+            while self.unfinished > 0:
+                if deadline != NEVER and mt_now_ns() >= deadline:
+                    return False
+                self.wait(self.all_done, deadline, self.bound)
+            return True
+        finally:
+            self.leave()
+
+    # ----------------------------------------------------------------------------------------------------- shutdown
+    def shutdown(self, immediate=False):
+        """No more puts: put raises ShutDown, get drains the queue and then raises it. immediate=True empties it; what is taken away counts as
+        done. Wakes everybody."""
+        cdef bint locked
+        with cython.critical_section(self):
+            self.ended = True
+            locked = self.lock is not None
+        if not locked:
+            shut_queue(self.q, False, True)
+            if immediate:
+                self.drop_items()
+            locked = self.is_locked()
+        if locked:
+            self.shutdown_locked(bool(immediate))
+
+    cdef int shutdown_locked(self, bint immediate) except -1:
+        cdef list gone = []         # released with the mutex free
+        self.enter()
+        try:
+            while immediate and self.locked_count() > 0:
+                gone.append(self._get())
+                if self.unfinished > 0:
+                    self.unfinished -= 1
+        finally:
+            if immediate:
+                self.all_done.wake_all()
+            self.may_get.wake_all()
+            self.may_put.wake_all()
+            self.leave()
+        return 0
+
+    @property
+    def is_shutdown(self):
+        """True from the first shutdown() on."""
+        with cython.critical_section(self):
+            return self.ended
+
+    cdef int forget_other_threads(self) except -1:
+        """In the child of a fork. If another thread was inside one of the methods above, the mutex is free here."""
+        self.may_get.forget_other_threads()
+        self.may_put.forget_other_threads()
+        self.all_done.forget_other_threads()
+        if self.holder not in (0, this_thread()):
+            self.holder = 0
+            self.lock._at_fork_reinit()
+        return 0
+
+
+cdef void append_item(uintptr_t item, void *append) noexcept nogil:
+    with gil:
+        (<object>append)(mt_owned_item(item))
+
+
+# ------------------------------------------------------------------------------------------------------ garbage collection
+cdef traverseproc base_simple_traverse, base_queue_traverse
+
+
+cdef int simple_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
+    cdef subqueue *s = (<Fifo>self).s
+    cdef int r = base_simple_traverse(self, visit, arg)
+    return r if r or s == NULL else mt_visit_items(s, visit, arg)
+
+
+cdef int queue_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
+    cdef subqueue *s = (<Fifo>self).s
+    cdef int r = base_queue_traverse(self, visit, arg)
+    return r if r or s == NULL else mt_visit_items(s, visit, arg)
+
+
+cdef int fifo_clear(PyObject *self) noexcept:
+    if (<Fifo>self).s != NULL:
+        (<Fifo>self).drop_items()
+    return 0
+
+
+base_simple_traverse = mt_traverse_of(<PyTypeObject *>SimpleQueue)
+mt_patch_gc(<PyTypeObject *>SimpleQueue, simple_traverse, fifo_clear)
+base_queue_traverse = mt_traverse_of(<PyTypeObject *>BaseQueue)
+mt_patch_gc(<PyTypeObject *>BaseQueue, queue_traverse, fifo_clear)
+
+
+# -------------------------------------------------------------------------------------------------------------------- fork
+cdef dict locked_queues = {}        # id -> weak reference: the queues in locked mode
+
+
+cdef object forget_queue(object key):
+    def gone(reference):
+        locked_queues.pop(key, None)
+    return gone
+
+
+def _after_fork_in_child():
+    forget_other_threads(this_thread())
+    for reference in locked_queues.copy().values():
+        owner = reference()
+        if owner is not None:
+            (<BaseQueue>owner).forget_other_threads()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,58 @@
+"""Runs tests of the interpreter's own `test` package against manytail.queue, in this process.
+
+    python tests/stdlib_queue/cpython_suite.py queue QueueTest ...       classes of test.test_queue, with manytail.queue as the module under test
+    python tests/stdlib_queue/cpython_suite.py users MODULE CLASS ...    classes of another module, with `sys.modules["queue"]` replaced by ours
+
+Nothing is copied: a CPython without its `test` package has none (exit status 77).
+"""
+import importlib
+import sys
+import unittest
+
+NO_TESTS = 77
+# What says the layout of an object of CPython's own, in bytes.
+LEFT_OUT = {"test_simplequeue_sizeof"}
+
+
+def module(name: str) -> object:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        print(f"{sys.executable} has no {name}")
+        sys.exit(NO_TESTS)
+
+
+def queue_cases(names: list[str]) -> list[type[unittest.TestCase]]:
+    """The mix-ins of test_queue with our module; CPython binds them to its own two."""
+    from manytail import queue
+
+    support = module("test.support")
+    support.set_memlimit("6g")  # else some versions leave the tests with many threads out, without a word
+    tests = module("test.test_queue")
+    cases = []
+    for name in names:
+        base = getattr(tests, name)
+        bases = (base,) if issubclass(base, unittest.TestCase) else (base, unittest.TestCase)
+        cases.append(type(f"Our{name}", bases, {"queue": queue}))
+    return cases
+
+
+def user_cases(name: str, names: list[str]) -> list[type[unittest.TestCase]]:
+    from manytail import queue
+
+    for user in ("logging.handlers", "logging.config", "concurrent.futures.thread", "multiprocessing.pool", name):
+        assert user not in sys.modules, f"{user} was imported before `queue` was replaced"
+    sys.modules["queue"] = queue
+    tests = module(name)
+    return [getattr(tests, each) for each in names]
+
+
+def main(kind: str, *names: str) -> int:
+    cases = queue_cases(list(names)) if kind == "queue" else user_cases(names[0], list(names[1:]))
+    loaded = [test for case in cases for test in unittest.defaultTestLoader.loadTestsFromTestCase(case) if test._testMethodName not in LEFT_OUT]
+    outcome = unittest.TextTestRunner(verbosity=2).run(unittest.TestSuite(loaded))
+    return int(not outcome.wasSuccessful() or outcome.testsRun == 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

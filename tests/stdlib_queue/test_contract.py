@@ -1,0 +1,329 @@
+"""What a queue.Queue promises, in kernel mode, in locked mode and with hooks of a subclass; and what SimpleQueue does."""
+import copy
+import math
+import pickle
+import queue as standard
+import sys
+import weakref
+from functools import partial
+
+import pytest
+from support.threads import DEADLINE, LONG, Threads, wait_asleep
+
+import manytail
+from manytail import queue
+from manytail.queue import Empty, Full, LifoQueue, PriorityQueue, Queue, ShutDown, SimpleQueue
+
+from .conftest import interrupted
+
+EVERY = [Queue, LifoQueue, PriorityQueue, SimpleQueue]
+threads_of_its_own = pytest.mark.thread_unsafe(reason="starts threads and looks at their state")
+
+
+def test_the_module_has_the_names_of_the_standard_librarys():
+    assert sorted(queue.__all__) == sorted({*standard.__all__, "ShutDown"})
+    assert (queue.Empty, queue.Full) == (standard.Empty, standard.Full)
+    assert queue.ShutDown is getattr(standard, "ShutDown", manytail.ShutDown)
+    for kind in EVERY:
+        assert kind.__name__ == getattr(standard, kind.__name__).__name__
+        for name in set(vars(getattr(standard, kind.__name__))) - {"__weakref__"}:
+            assert hasattr(kind, name), name
+    assert issubclass(LifoQueue, Queue)
+    assert issubclass(PriorityQueue, Queue)
+
+
+# ------------------------------------------------------------------------------------------------ order, bounds
+def test_items_come_in_order(new):
+    q = new()
+    for n in range(100):
+        q.put(n)
+    assert (q.qsize(), q.empty(), q.full()) == (100, False, False)
+    assert [q.get() for _ in range(100)] == list(range(100))
+    assert (q.qsize(), q.empty()) == (0, True)
+
+
+def test_any_object_is_an_item(new):
+    q = new()
+    for item in (None, False, 0, (), Empty, q):
+        q.put(item)
+        assert q.get() is item
+
+
+def test_a_full_queue_takes_no_more(new):
+    q = new(2)
+    q.put(1)
+    q.put_nowait(2)
+    assert q.full()
+    puts = [q.put_nowait, partial(q.put, block=False), partial(q.put, block=0, timeout=-1), partial(q.put, timeout=0), partial(q.put, timeout=0.001)]
+    for put in puts:
+        with pytest.raises(Full):
+            put(3)
+    assert [q.get(), q.get()] == [1, 2]
+
+
+def test_an_empty_queue_gives_nothing(new):
+    q = new()
+    for get in (q.get_nowait, partial(q.get, False), partial(q.get, 0, -1), partial(q.get, timeout=0), partial(q.get, True, 0.001)):
+        with pytest.raises(Empty):
+            get()
+
+
+@pytest.mark.parametrize("timeout", [-1, -0.001, math.nan])
+def test_a_negative_timeout_is_refused_where_it_counts(new, timeout):
+    q = new(1)
+    with pytest.raises(ValueError, match="timeout="):
+        q.put(1, timeout=timeout)
+    assert q.empty()
+    q.put(1)
+    with pytest.raises(ValueError, match="timeout="):
+        q.get(timeout=timeout)
+    assert q.get(False, timeout) == 1
+    new().put(1, timeout=timeout)       # without a bound there is nothing to wait for
+
+
+def test_maxsize_is_any_number():
+    for given, holds in ((2, 2), (2.5, 3), (True, 1)):
+        q = Queue(given)
+        assert q.maxsize is given
+        for n in range(holds):
+            q.put_nowait(n)
+        with pytest.raises(Full):
+            q.put_nowait(n)
+    for given in (0, -1, math.inf, -math.inf):
+        q = Queue(given)
+        for n in range(10):
+            q.put_nowait(n)
+        assert not q.full()
+    assert Queue(2**100).maxsize == 2**100
+    for wrong in (None, "3", math.nan):
+        with pytest.raises(TypeError, match="maxsize="):
+            Queue(wrong)
+
+
+def test_maxsize_may_be_assigned(new):
+    q = new(3)
+    for n in range(3):
+        q.put_nowait(n)
+    q.maxsize = 2
+    with pytest.raises(Full):
+        q.put_nowait(3)
+    assert (q.maxsize, q.full(), q.qsize()) == (2, True, 3)
+    q.maxsize = 4
+    q.put_nowait(3)
+    assert [q.get() for _ in range(4)] == [0, 1, 2, 3]
+
+
+# ------------------------------------------------------------------------------------------------ waiting
+@threads_of_its_own
+def test_a_put_wakes_a_get_and_a_get_a_put(new):
+    q = new(1)
+    with Threads() as threads:
+        getter = threads.start(q.get)
+        wait_asleep(getter)
+        q.put(1)
+        assert getter.result() == 1
+        q.put(2)
+        putter = threads.start(q.put, 3)
+        wait_asleep(putter)
+        assert q.get() == 2
+        putter.result()
+        assert q.get(timeout=LONG) == 3
+
+
+@threads_of_its_own
+def test_a_larger_maxsize_wakes_putters(new):
+    q = new(1)
+    q.put(0)
+    with Threads() as threads:
+        putters = [threads.start(q.put, n) for n in (1, 2)]
+        wait_asleep(*putters)
+        q.maxsize = 3
+        for putter in putters:
+            putter.result()
+    assert sorted(q.get() for _ in range(3)) == [0, 1, 2]
+
+
+@threads_of_its_own
+def test_join_waits_for_all_tasks(new):
+    q = new()
+    assert q.join() is True
+    with pytest.raises(ValueError, match="too many"):
+        q.task_done()
+    q.put(1)
+    q.put(2)
+    assert q.unfinished_tasks == 2
+    assert q.join(timeout=0.001) is False
+    with Threads() as threads:
+        joiners = [threads.start(q.join) for _ in range(2)]
+        q.get()
+        q.task_done()
+        wait_asleep(*joiners)
+        assert all(joiner.is_alive() for joiner in joiners)
+        q.get()
+        q.task_done()
+        assert [joiner.result() for joiner in joiners] == [True, True]
+    assert q.unfinished_tasks == 0
+    with pytest.raises(ValueError, match="too many"):
+        q.task_done()
+
+
+# ------------------------------------------------------------------------------------------------ shutdown
+@pytest.mark.parametrize("immediate", [False, True])
+@threads_of_its_own
+def test_shutdown_wakes_everybody(new, immediate):
+    full, empty, joined = new(1), new(), new()
+    full.put(1)
+    joined.put(1)
+    with Threads() as threads:
+        putter, getter = threads.start(full.put, 2), threads.start(empty.get)
+        joiner = threads.start(joined.join)
+        wait_asleep(putter, getter, joiner)
+        for q in (full, empty, joined):
+            assert not q.is_shutdown
+            q.shutdown(immediate=immediate)
+            assert q.is_shutdown
+        assert isinstance(putter.outcome(), ShutDown)
+        assert isinstance(getter.outcome(), ShutDown)
+        if not immediate:
+            joined.get()
+            joined.task_done()
+        assert joiner.result() is True
+
+
+def test_a_queue_that_was_shut_down_drains(new):
+    q = new(2)
+    q.put(1)
+    q.put(2)
+    q.shutdown()
+    q.shutdown()
+    for put in (q.put, q.put_nowait, partial(q.put, timeout=1)):
+        with pytest.raises(ShutDown):       # not Full
+            put(3)
+    assert [q.get(), q.get_nowait()] == [1, 2]
+    for get in (q.get, q.get_nowait, partial(q.get, timeout=1)):
+        with pytest.raises(ShutDown):
+            get()
+    assert q.unfinished_tasks == 2
+
+
+def test_an_immediate_shutdown_empties(new):
+    q = new()
+    for n in range(3):
+        q.put(n)
+    assert q.get() == 0
+    q.shutdown(immediate=True)
+    assert (q.qsize(), q.unfinished_tasks) == (0, 1)
+    with pytest.raises(ShutDown):
+        q.get()
+    q.task_done()
+    assert q.join()
+
+
+# ------------------------------------------------------------------------------------------------ interruptions
+@pytest.mark.parametrize("call", ["get", "put", "join"])
+@threads_of_its_own
+def test_ctrl_c_ends_a_wait_and_changes_nothing(new, call):
+    q = new(1)
+    if call != "get":
+        q.put("there")
+    waiting = {"get": q.get, "put": partial(q.put, "never"), "join": q.join}[call]
+    interrupted(waiting)
+    if call == "get":
+        q.put("there")
+    assert q.get() == "there"
+    assert q.empty()
+    assert q.unfinished_tasks == 1
+    q.put("again")
+    assert q.get(timeout=LONG) == "again"
+
+
+# ------------------------------------------------------------------------------------------------ objects
+@pytest.mark.parametrize("kind", EVERY)
+def test_no_queue_is_copied_or_pickled(kind):
+    for act in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match=f"cannot copy or pickle '{kind.__name__}' object: .*send the items instead"):
+            act(kind())
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_looks(kind):
+    q = kind()
+    assert weakref.ref(q)() is q
+    assert bool(q)
+    assert not hasattr(q, "__len__")
+    assert kind[int].__origin__ is kind
+    assert isinstance(kind[int](), kind)
+    assert kind.__name__ in repr(q)
+
+
+def test_instances_take_attributes():
+    for kind in (Queue, LifoQueue, PriorityQueue, type("Mine", (SimpleQueue,), {})):
+        q = kind()
+        q.mine = 3
+        assert q.mine == 3
+
+
+def test_a_queue_is_made_once(new):
+    q = new()
+    q.put(1)
+    with pytest.raises(RuntimeError, match="__init__ was called before"):
+        q.__init__()
+    assert q.get() == 1
+
+
+def test_one_made_by_new_alone_works():
+    q = Queue.__new__(Queue)
+    q.put(1)
+    assert (q.maxsize, q.get()) == (0, 1)
+    with pytest.raises(AttributeError, match="queue"):
+        LifoQueue.__new__(LifoQueue).put(1)
+
+
+def test_simple_queue():
+    q = SimpleQueue()
+    q.put(1, False, -1)
+    q.put_nowait(2)
+    q.put(item=3, block=True, timeout=None)
+    assert (q.qsize(), q.empty()) == (3, False)
+    assert [q.get(), q.get_nowait(), q.get(block=False, timeout=-1)] == [1, 2, 3]
+    for get in (q.get_nowait, partial(q.get, False), partial(q.get, timeout=0.001)):
+        with pytest.raises(Empty):
+            get()
+    for timeout in (-1, math.nan):
+        with pytest.raises(ValueError, match="timeout="):
+            q.get(timeout=timeout)
+    with pytest.raises(TypeError):
+        SimpleQueue(3)
+
+
+@threads_of_its_own
+def test_simple_queue_waits():
+    q = SimpleQueue()
+    with Threads() as threads:
+        getters = [threads.start(q.get, True, LONG) for _ in range(3)]
+        wait_asleep(*getters)
+        for n in range(3):
+            q.put(n)
+        assert sorted(getter.result() for getter in getters) == [0, 1, 2]
+    interrupted(q.get)
+    q.put(4)
+    assert q.get(timeout=DEADLINE) == 4
+
+
+@pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="reference counts may be deferred without the GIL")
+@pytest.mark.thread_unsafe(reason="counts references")
+def test_references_are_given_back(new):
+    item = object()
+    before = sys.getrefcount(item)
+    q = new(1)
+    q.put(item)
+    assert sys.getrefcount(item) == before + 1
+    with pytest.raises(Full):
+        q.put_nowait(item)
+    q.get()
+    assert sys.getrefcount(item) == before
+    q.put(item)
+    q.shutdown(immediate=True)
+    with pytest.raises(ShutDown):
+        q.put(item)
+    assert sys.getrefcount(item) == before

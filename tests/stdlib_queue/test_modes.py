@@ -1,0 +1,421 @@
+"""Locked mode: what `mutex`, the conditions and `queue` are, how a queue in use enters it, and the hooks of subclasses."""
+import gc
+import itertools
+import os
+import random
+import weakref
+from functools import partial
+
+import pytest
+from support.process import run_script
+from support.threads import DEADLINE, LONG, Threads, run_all, switching_often, wait_asleep, wait_until
+
+from manytail.queue import Empty, Full, LifoQueue, PriorityQueue, Queue, ShutDown, SimpleQueue
+
+from .conftest import Overriding, interrupted, locked
+
+pytestmark = pytest.mark.thread_unsafe(reason="starts threads and looks at their state")
+
+
+# ------------------------------------------------------------------------------------------------ the mutex, the conditions
+def test_they_are_always_the_same():
+    q = Queue()
+    for name in ("mutex", "not_empty", "not_full", "all_tasks_done", "queue"):
+        assert getattr(q, name) is getattr(q, name)
+    with q.mutex:
+        assert q.not_empty.wait(0) is False
+        assert q.mutex.locked()
+
+
+@pytest.mark.parametrize("hold", ["mutex", "not_empty", "not_full", "all_tasks_done"])
+def test_holding_the_mutex_excludes_put_and_get(hold):
+    q = Queue()
+    q.put(1)
+    with Threads() as threads:
+        with getattr(q, hold):
+            calls = [threads.start(call) for call in (q.get, partial(q.put, 2), q.qsize, q.task_done)]
+            wait_asleep(*calls)
+            assert all(call.is_alive() for call in calls)
+            assert list(q.queue) == [1]
+        assert calls[0].result() in (1, 2)
+    assert q.qsize() == 1
+
+
+def test_threads_that_ask_at_once_get_one_mutex():
+    for _ in range(200):
+        q = Queue()
+        for n in range(5):
+            q.put(n)
+        mutexes = run_all(*[lambda q=q: (q.mutex, list(q.queue))] * 3)
+        assert all(mutex is q.mutex and items == [0, 1, 2, 3, 4] for mutex, items in mutexes)
+
+
+def test_items_and_tasks_stay():
+    q = Queue(5)
+    for n in range(5):
+        q.put(n)
+    assert q.get() == 0
+    q.task_done()
+    assert list(q.queue) == [1, 2, 3, 4]
+    assert (q.qsize(), q.unfinished_tasks, q.full()) == (4, 4, False)
+    q.put(5)
+    with pytest.raises(Full):
+        q.put_nowait(6)
+    assert [q.get() for _ in range(5)] == [1, 2, 3, 4, 5]
+    for _ in range(5):
+        q.task_done()
+    with pytest.raises(ValueError, match="too many"):
+        q.task_done()
+    assert q.join()
+
+
+def test_who_waits_goes_on_waiting_in_locked_mode():
+    empty, full, tasks = Queue(), Queue(1), Queue()
+    full.put(1)
+    tasks.put(1)
+    with Threads() as threads:
+        getter, putter, joiner = threads.start(empty.get), threads.start(full.put, 2), threads.start(tasks.join)
+        wait_asleep(getter, putter, joiner)
+        for q in (empty, full, tasks):
+            assert not q.mutex.locked()
+        wait_asleep(getter, putter, joiner)
+        assert all(call.is_alive() for call in (getter, putter, joiner))
+        empty.put(3)
+        assert getter.result() == 3
+        assert full.get() == 1
+        putter.result()
+        assert full.get(timeout=LONG) == 2
+        tasks.task_done()
+        assert joiner.result() is True
+
+
+def test_shutdown_comes_along():
+    q = Queue()
+    q.put(1)
+    q.shutdown()
+    assert list(q.queue) == [1]
+    with pytest.raises(ShutDown):
+        q.put(2)
+    assert q.get() == 1
+    with pytest.raises(ShutDown):
+        q.get()
+
+
+def test_a_purge_as_programs_do_it():
+    q = Queue(3)
+    for n in range(3):
+        q.put(n)
+    with Threads() as threads:
+        joiner = threads.start(q.join)
+        wait_asleep(joiner)
+        with q.mutex:
+            q.queue.clear()
+            q.unfinished_tasks = 0
+            q.all_tasks_done.notify_all()
+            q.not_full.notify_all()
+        assert joiner.result() is True
+        for n in range(3):
+            q.put(n)
+        putter = threads.start(q.put, 3)
+        wait_asleep(putter)
+        with q.not_full:
+            q.queue.clear()
+            q.not_full.notify()
+        putter.result()
+    assert (q.get(), q.unfinished_tasks) == (3, 4)
+
+
+def test_waiting_for_a_condition_of_the_queue():
+    q = Queue(1)
+    with Threads() as threads:
+        def wait():
+            with q.not_empty:
+                return q.not_empty.wait_for(lambda: list(q.queue), timeout=LONG)
+
+        waiter = threads.start(wait)
+        wait_asleep(waiter)
+        q.put("there")
+        assert waiter.result() == ["there"]
+    with q.not_full:
+        assert q.not_full.wait(timeout=0.001) is False
+        assert q.not_full.wait_for(lambda: False, timeout=0.001) is False
+    for call in (q.not_full.wait, q.not_full.notify, q.not_full.notify_all):
+        with pytest.raises(RuntimeError, match="un-acquired lock"):
+            call()
+
+
+def test_ctrl_c_in_a_condition_leaves_the_mutex_held():
+    q = Queue()
+    with q.not_empty:
+        interrupted(q.not_empty.wait)
+        assert q.mutex.locked()
+        assert q.not_empty.wait(0) is False
+    assert not q.mutex.locked()
+
+
+def test_a_queue_in_use_enters_locked_mode_and_loses_nothing():
+    """Putters, getters, task_done and join run on while another thread asks for the mutex at some moment."""
+    luck = random.Random(7)
+    with switching_often():
+        for _ in range(60):
+            q, got, number, each = Queue(luck.choice([0, 1, 7])), [], 2, 150
+
+            def put(first, q=q, each=each):
+                for n in range(each):
+                    q.put((first, n))
+
+            def get(q=q, got=got, each=each):
+                mine = []
+                for _ in range(each):
+                    mine.append(q.get(timeout=DEADLINE))
+                    q.task_done()
+                got.append(mine)
+
+            def enter(q=q, calls_before=luck.randrange(200)):
+                for _ in range(calls_before):
+                    q.qsize()
+                with q.mutex:
+                    inside = len(q.queue)
+                    assert q.unfinished_tasks >= inside
+                    assert len(q.queue) == inside, "somebody else was let in"
+
+            run_all(*[partial(put, first) for first in range(number)], *[get] * number, enter, q.join)
+            assert q.join(DEADLINE)
+            assert (q.qsize(), q.unfinished_tasks) == (0, 0)
+            assert sorted(itertools.chain.from_iterable(got)) == [(first, n) for first in range(number) for n in range(each)]
+            for mine in got:
+                for first in range(number):
+                    order = [n for origin, n in mine if origin == first]
+                    assert order == sorted(order)
+
+
+# ------------------------------------------------------------------------------------------------ hooks
+def test_hooks_run_under_one_lock():
+    class Watched(Queue):
+        inside = 0
+
+        def watched(self, call):
+            assert self.mutex.locked()
+            assert self.inside == 0, "two hooks at once"
+            self.inside += 1
+            result = call()
+            self.inside -= 1
+            return result
+
+        def _qsize(self):
+            return self.watched(super()._qsize)
+
+        def _put(self, item):
+            self.watched(lambda: super(Watched, self)._put(item))
+
+        def _get(self):
+            return self.watched(super()._get)
+
+    q = Watched(3)
+    with switching_often():
+        got = run_all(*[lambda: [q.put(n) for n in range(300)]] * 2, *[lambda: [q.get(timeout=DEADLINE) for _ in range(300)]] * 2)
+    assert sorted(got[2] + got[3]) == sorted([*range(300)] * 2)
+
+
+def test_lifo_and_priority():
+    lifo, priority = LifoQueue(), PriorityQueue()
+    for n in (3, 1, 2):
+        lifo.put(n)
+        priority.put(n)
+    assert [lifo.get() for _ in range(3)] == [2, 1, 3]
+    assert [priority.get() for _ in range(3)] == [1, 2, 3]
+    priority.put(1)
+    with pytest.raises(TypeError):
+        priority.put("a")
+    assert priority.unfinished_tasks == 4
+    assert not priority.mutex.locked()
+
+
+class Failing(Queue):
+    """A hook raises once after fail() was called for it."""
+
+    failing = None
+
+    def _fail(self, hook):
+        if self.failing == hook:
+            self.failing = None
+            raise LookupError(hook)
+
+    def _put(self, item):
+        self._fail("put")
+        super()._put(item)
+
+    def _get(self):
+        self._fail("get")
+        return super()._get()
+
+
+def test_what_a_hook_raises_leaves_the_queue_as_it_was():
+    q = Failing(1)
+    q.failing = "put"
+    with pytest.raises(LookupError):
+        q.put(1)
+    assert (q.qsize(), q.unfinished_tasks, q.mutex.locked()) == (0, 0, False)
+    q.put(1)
+    q.failing = "get"
+    with pytest.raises(LookupError):
+        q.get()
+    assert (q.qsize(), q.unfinished_tasks, q.mutex.locked()) == (1, 1, False)
+    assert q.get() == 1
+
+
+def test_a_wake_up_whose_hook_raises_is_passed_on():
+    """Two wait for one place, or for one item: if the hook of the one that is woken raises, the other one goes on."""
+    for hook in ("put", "get"):
+        q = Failing(1)
+        if hook == "put":
+            q.put(0)
+        with Threads() as threads:
+            waiting = [threads.start(q.put, n) if hook == "put" else threads.start(q.get) for n in (1, 2)]
+            wait_asleep(*waiting)
+            q.failing = hook
+            if hook == "put":
+                q.get()
+            else:
+                q.put(3)
+            wait_until(lambda waiting=waiting: not any(task.is_alive() for task in waiting))
+            outcomes = [task.outcome() for task in waiting]
+        assert sum(isinstance(outcome, LookupError) for outcome in outcomes) == 1
+
+
+def test_put_nowait_and_get_nowait_go_through_overridden_put_and_get():
+    class Mine(Queue):
+        def put(self, item, block=True, timeout=None):
+            super().put(("mine", item), block, timeout)
+
+        def get(self, block=True, timeout=None):
+            return (*super().get(block, timeout), block)
+
+    q = Mine()
+    q.put_nowait(1)
+    assert q.get_nowait() == ("mine", 1, False)
+    with pytest.raises(Empty):
+        q.get_nowait()
+
+
+def test_hooks_may_be_some_of_them():
+    class Own(Queue):
+        def _init(self, maxsize):
+            self.queue = [maxsize]
+
+        def _get(self):
+            return self.queue.pop()
+
+    q = Own(3)
+    q.put(4)
+    assert [q.get(), q.get()] == [4, 3]
+
+    class Without(Queue):
+        def _init(self, maxsize):
+            """Makes no queue."""
+
+    with pytest.raises(AttributeError, match="its _init has not set it"):
+        Without().put(1)
+
+
+# ------------------------------------------------------------------------------------------------ memory, processes
+class Item:
+    """Something that can be watched."""
+
+
+@pytest.mark.parametrize("kind", [Queue, locked, Overriding, PriorityQueue, LifoQueue, SimpleQueue])
+def test_cycles_are_collected(kind):
+    q, item = kind(), Item()
+    item.queue = q
+    q.put(item)
+    gone = weakref.ref(item)
+    del q, item
+    gc.collect()
+    assert gone() is None
+    if kind is not SimpleQueue:
+        q = kind()
+        q.itself = q
+        gone = weakref.ref(q)
+        del q
+        gc.collect()
+        assert gone() is None
+
+
+@pytest.mark.parametrize("kind", ["Queue", "SimpleQueue", "LifoQueue"])
+def test_queues_nested_deep_are_freed(kind):
+    assert run_script(f"""
+from manytail.queue import {kind} as kind
+inner = kind()
+for _ in range(200_000):
+    outer = kind()
+    outer.put(inner)
+    inner = outer
+del inner, outer
+print("done")
+""") == "done\n"
+
+
+def test_a_finalizer_puts_into_the_queue_that_lets_it_go():
+    class Puts:
+        def __init__(self, q):
+            self.q = q
+
+        def __del__(self):
+            self.q.put("from the finalizer")
+
+    for kind in (Queue, SimpleQueue):
+        q = kind()
+        q.put(Puts(q))
+        q.get()
+        assert q.get(timeout=DEADLINE) == "from the finalizer"
+        q.put(Puts(q))
+    q = Queue()
+    q.put(Puts(q))
+    assert len(q.queue) == 1            # entering locked mode drops no item
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_queues_work_after_fork():
+    assert run_script("""
+import os, threading, warnings
+warnings.simplefilter("ignore", DeprecationWarning)
+from manytail.queue import PriorityQueue, Queue, SimpleQueue
+inside, go_on = threading.Event(), threading.Event()
+class Slow(Queue):
+    def _put(self, item):
+        if item == "slow":
+            inside.set()
+            go_on.wait()
+        super()._put(item)
+waiting = [Queue(), SimpleQueue(), PriorityQueue()]
+threads = [threading.Thread(target=q.get) for q in waiting] + [threading.Thread(target=waiting[0].join)]
+slow = Slow()
+threads.append(threading.Thread(target=slow.put, args=("slow",)))
+for thread in threads:
+    thread.start()
+inside.wait()
+child = os.fork()
+if child == 0:
+    for q in (*waiting, slow, Queue(1)):
+        q.put(1)
+        assert q.get(timeout=60) == 1, q
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+go_on.set()
+for q in waiting:
+    q.put(1)
+waiting[0].task_done()
+for thread in threads:
+    thread.join()
+print("done")
+""") == "done\n"
+
+
+def test_daemons_that_wait_do_not_hold_up_the_end():
+    assert run_script("""
+import threading
+from manytail.queue import PriorityQueue, Queue, SimpleQueue
+for kind in (Queue, SimpleQueue, PriorityQueue):
+    threading.Thread(target=kind().get, daemon=True).start()
+print("done")
+""") == "done\n"
