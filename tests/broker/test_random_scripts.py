@@ -8,17 +8,16 @@ than one could take the same message, is its own business: a queue has one consu
 Without a server the machine runs two brokers of ours against one another: one with a single worker, one with four.
 """
 
-import os
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from support.counts import count
 
 from broker import sides
 
-SCRIPTS = int(os.environ.get("MANYTAIL_SCRIPTS", "15"))  # on a server; make test-long asks for 1,000
 KEYS = ["a", "b", "a.b", "a.b.c", ""]
 PATTERNS = ["a", "b", "a.*", "#", "*.b", "a.#", ""]
 ARGUMENTS: list[dict[str, Any]] = [{}, {"x-max-length": 2}, {"x-max-length": 1, "x-overflow": "reject-publish"}, {"x-max-priority": 2}]
@@ -220,11 +219,11 @@ def test_two_of_ours_agree() -> None:
         one.executor = sides.CountingExecutor(1)
         return one, many
 
-    run(make, examples=25, steps=30)
+    run(make, examples=count(25, 1000, "MANYTAIL_SCRIPTS"), steps=30)
 
 
 if sides.SERVER:
 
     @pytest.mark.rabbitmq
     def test_a_server_agrees() -> None:
-        run(lambda: (sides.Manytail(), sides.Server()), examples=SCRIPTS, steps=20)
+        run(lambda: (sides.Manytail(), sides.Server()), examples=count(15, 1000, "MANYTAIL_SCRIPTS"), steps=20)

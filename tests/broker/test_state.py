@@ -7,7 +7,7 @@ import pytest
 
 from manytail.broker._protocol import BindingArguments, QueueArguments, ReplyError, message_of
 from manytail.broker._routing import ExchangeRequest
-from manytail.broker._state import ChannelState, Consumer, Queue, RoundRobin, VirtualHost
+from manytail.broker._state import CANCELLED, ChannelState, Consumer, Queue, RoundRobin, VirtualHost
 from manytail.broker.spec import BasicProperties
 
 
@@ -29,7 +29,7 @@ class World:
             self.timers[queue.name] = queue.due
 
     def channel(self, connection: object = "connection") -> ChannelState:
-        return ChannelState(self.host, connection, lambda effect: self.returned.append(effect[1].body))
+        return ChannelState(self.host, connection, lambda effect: self.returned.append(effect[2].body))
 
     def queue(self, channel: ChannelState, name: str = "q", **arguments: Any) -> Queue:
         asked = QueueArguments(name, {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()})
@@ -52,7 +52,7 @@ class World:
         return consumer
 
     def deliver(self, effect: Any) -> None:
-        if effect[1] is None:
+        if effect[1] == CANCELLED:
             self.cancelled.append(effect[0].tag)
         else:
             consumer, tag, redelivered, message, _ = effect

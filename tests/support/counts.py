@@ -1,7 +1,7 @@
 """How often random tests repeat: a small number in every run of the suite, the full one with MANYTAIL_LONG=1 (`make test-long`).
 
 A variable of its own sets one kind alone: MANYTAIL_HISTORIES (small histories of each kind), MANYTAIL_ITEMS (items of each thread of a long
-history), MANYTAIL_ROUNDS (rounds of each pair of calls that could lose a wake-up).
+history), MANYTAIL_ROUNDS (rounds of each pair of calls that could lose a wake-up), MANYTAIL_SCRIPTS (random scripts of the broker).
 """
 import os
 

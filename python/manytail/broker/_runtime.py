@@ -43,14 +43,15 @@ class Runtime:
     Taking it is one atomic step, dict.setdefault, whose answer says everything: this very object `me`: it was free; an equal one: this thread has
     it; another one: another thread has it."""
 
-    __slots__ = ("_after", "_queue_timers", "_taken", "_waiters", "host", "timers")
+    __slots__ = ("_after", "_dead_letters", "_dropped", "_effects", "_queue_timers", "_taken", "_waiters", "host", "timers")
 
     def __init__(self) -> None:
         self._taken: dict[None, int] = {}
         self._waiters: deque[Any] = deque()
         self._after: list[_Call] = []
         self._queue_timers: dict[Any, Timer] = {}
-        self.host = VirtualHost(self._set_queue_timer)
+        host = self.host = VirtualHost(self._set_queue_timer)
+        self._effects, self._dead_letters, self._dropped = host.effects, host.dead_letters, host.dropped
         self.timers = Timers(self)
 
     def __enter__(self) -> None:
@@ -60,18 +61,30 @@ class Runtime:
                 raise ReentrancyError("this call interrupted another call of the same broker in the same thread (a signal handler or a finalizer)")
             self._wait()
 
-    def __exit__(self, *exc: object) -> None:
-        host, after, dropped = self.host, None, None
+    def __exit__(self, kind: object = None, error: object = None, traceback: object = None) -> None:
+        if self._effects or self._dropped or self._dead_letters or self._after:
+            self._finish()
+            return
+        del self._taken[None]
+        if self._waiters:
+            self._wake()
+        if self._after:
+            self._run_late()
+
+    def _finish(self) -> None:
+        """End a section that has left something to do: effects and dead letters inside, then release the lock, then the rest."""
+        dropped, after = None, None
         try:
-            if host.dead_letters:
-                host.publish_dead_letters(time.monotonic(), time.time())
-            effects = host.effects
+            if self._dead_letters:
+                self.host.publish_dead_letters(time.monotonic(), time.time())
+            effects = self._effects
             while effects:
                 effect = effects.popleft()
                 effect[0].target(effect)
         finally:
-            if host.dropped:
-                dropped, host.dropped = host.dropped, []
+            if self._dropped:
+                dropped = self._dropped.copy()
+                self._dropped.clear()
             if self._after:  # a signal handler may add to it at any moment: what runs is what was swapped out, and nothing else
                 after, self._after = self._after, []
             del self._taken[None]
@@ -81,9 +94,13 @@ class Runtime:
                 _off_the_timer_thread(after or [], dropped or [])
             elif after is not None:
                 _run_all(after)
-            if self._after:  # it was added after the swap, or belongs to a section that has begun since
-                self.__enter__()
-                self.__exit__()
+            if self._after:
+                self._run_late()
+
+    def _run_late(self) -> None:
+        """What was added after the last look at it, or belongs to a section that has begun since."""
+        self.__enter__()
+        self.__exit__()
 
     def _wait(self) -> None:
         """Until a release, or not at all if one has happened since: a release looks for waiters afterwards."""
@@ -331,9 +348,17 @@ class Dispatch:
         return self.inside() or threading.current_thread() in getattr(self.executor, "_threads", ())
 
 
+class Addressee:
+    """What an item of a lane is for, unless it is a consumer."""
+
+    gone = False  # what has not begun is not for it
+    auto_ack = False  # `buffer` has what has not begun
+    seen = 0  # the number of the last item that began
+
+
 class Lane:
-    """The callbacks of one channel: in order, never two at once, on the executor of its connection. An item begins with its addressee, a consumer or
-    something else that has `gone`.
+    """The callbacks of one channel: in order, never two at once, on the executor of its connection. An item is an effect of the state, or anything
+    else that begins with an Addressee and a number.
 
     Unbounded: prefetch is its bound, and a callback that publishes to a queue that only its own channel drains must not wait for itself. Items are
     added inside sections: their order is that of the deliveries."""
@@ -354,7 +379,9 @@ class Lane:
         with self._lock:
             if addressee.gone:
                 return
-            addressee.begin(item)
+            addressee.seen = item[1]
+            if addressee.auto_ack:
+                addressee.buffer.popleft()
             self._running = addressee
         try:
             self._run(item)

@@ -6,8 +6,8 @@ in three lists of VirtualHost: `effects` to carry out in order, `dead_letters` t
 
 An effect is a tuple that begins with its addressee, whose `target` the caller of the operations has set:
     (consumer, delivery tag, redelivered, message, returns)     hand this delivery over
-    (consumer, None)                                            its queue is gone: the consumer is cancelled
-    (channel, message)                                          a mandatory message reached no queue
+    (consumer, CANCELLED)                                       its queue is gone: the consumer is cancelled
+    (channel, 0, message)                                       a mandatory message reached no queue
     (queue,)                                                    call tick(now) at `queue.due`, or never if that is None
 
 The order of the steps is RabbitMQ's and shows in what clients see: a message that a consumer can take does not count against a length limit; one
@@ -42,6 +42,7 @@ from manytail.broker._routing import Destination, ExchangeRequest, Exchanges, ch
 from manytail.broker.spec import BasicProperties, copied
 
 UNLIMITED = 1 << 62
+CANCELLED = 1 << 62  # behind all delivery tags
 
 
 class Delivery:
@@ -415,7 +416,7 @@ class Queue(Destination):
         consumers, self.consumers = self.consumers, []
         for consumer in consumers:
             self._round_robin.remove(consumer)
-            self.host.effects.append((consumer, None))
+            self.host.effects.append((consumer, CANCELLED))
         return count
 
 
@@ -494,7 +495,7 @@ class ChannelState:
             if not queue.publish(message, now):
                 outcome = "refused"
         if mandatory and not queues:
-            self.host.effects.append((self, message))
+            self.host.effects.append((self, 0, message))
             return "returned"
         return outcome
 
@@ -564,7 +565,8 @@ class ChannelState:
 
     def ack_one(self, delivery: Delivery, now: float) -> None:
         """Settle one that the caller has removed from `unacked`, which is what nearly all acks are. The caller lets go of it."""
-        delivery.end()
+        entry, delivery.entry = delivery.entry, None
+        entry.ack()
         consumer = delivery.consumer
         if consumer is not None:
             consumer.credit += 1
@@ -690,7 +692,7 @@ class ChannelState:
                 if not queue.deleted:
                     queue.publish(message, now)
             if mandatory and not queues:
-                self.host.effects.append((self, message))
+                self.host.effects.append((self, 0, message))
         for how, deliveries in settlements:
             self._settle(how, list(deliveries.values()), now)
 

@@ -32,8 +32,8 @@ from manytail.broker._protocol import (
     whole,
 )
 from manytail.broker._routing import ExchangeRequest
-from manytail.broker._runtime import Lane, report
-from manytail.broker._state import ChannelState, Consumer
+from manytail.broker._runtime import Addressee, Lane, report
+from manytail.broker._state import CANCELLED, ChannelState, Consumer
 from manytail.broker.spec import Basic, Exchange, Method, Queue, ReturnedMessage, Tx
 
 __all__ = ["Channel"]
@@ -55,21 +55,9 @@ class Subscriber(Consumer):
         self.buffer: deque[Any] = deque()  # deliveries that have not begun: of a generator, and of auto_ack
         self.seen = 0  # the tag of the last delivery that began; the lane's lock guards it
 
-    def begin(self, item: Any) -> None:
-        """A delivery begins; under the lane's lock."""
-        if item[1] is not None:
-            self.seen = item[1]
-            if self.auto_ack:
-                self.buffer.popleft()
 
-
-class _State(ChannelState):
+class _State(ChannelState, Addressee):
     """A channel is an addressee of its lane too, of returned messages."""
-
-    __slots__ = ()
-
-    def begin(self, item: Any) -> None:
-        """Nothing to note."""
 
 
 class Channel:
@@ -211,11 +199,11 @@ class Channel:
     # ------------------------------------------------------------------------------------------------------------------- callbacks
     def _run(self, item: Any) -> None:
         """One item of the lane: see the effects of the state."""
-        addressee, what = item[0], item[1]
+        addressee = item[0]
         try:
             if addressee is self._state:
-                self._tell_returned(what)
-            elif what is None:
+                self._tell_returned(item[2])
+            elif item[1] == CANCELLED:
                 self._tell_cancelled(addressee)
             else:
                 _, tag, redelivered, message, returns = item
@@ -235,7 +223,7 @@ class Channel:
                 callback(Method(self._number, Basic.Cancel(consumer.tag, True)))
 
     def _returned(self, effect: Any) -> None:
-        """The effect (channel, message)."""
+        """The effect (channel, 0, message)."""
         if self._on_return:
             self._lane.add(effect)
 
@@ -361,8 +349,7 @@ class Channel:
         self._changed.notify_all()
 
     def _buffer_and_add(self, effect: Any) -> None:
-        if effect[1] is not None:
-            effect[0].buffer.append(effect)
+        effect[0].buffer.append(effect)
         self._lane.add(effect)
 
     def basic_cancel(self, consumer_tag: str) -> Sequence[tuple[Any, Any, Any]]:
@@ -375,7 +362,7 @@ class Channel:
             return []
         self._wait_for_callbacks(consumer)
         if consumer.auto_ack:
-            return [self._delivered(effect) for effect in consumer.buffer if effect[1] is not None]
+            return [self._delivered(effect) for effect in consumer.buffer if effect[1] != CANCELLED]
         seen = self._lane.seen(consumer)
         with self._runtime:
             self._state.requeue_unseen(consumer, seen, _monotonic())
@@ -449,7 +436,7 @@ class Channel:
         if consumer is not self._generator or not consumer.buffer:
             return None
         effect = consumer.buffer.popleft()
-        if effect[1] is not None:
+        if effect[1] != CANCELLED:
             consumer.seen = effect[1]
             return effect
         self._generator = None
@@ -461,7 +448,7 @@ class Channel:
         """How many messages consume() would yield without waiting."""
         with self._runtime:
             consumer = self._generator
-            return 0 if consumer is None else sum(effect[1] is not None for effect in consumer.buffer)
+            return 0 if consumer is None else sum(effect[1] != CANCELLED for effect in consumer.buffer)
 
     def cancel(self) -> int:
         """End the consumer of consume(); what it has not yielded is requeued. 0."""

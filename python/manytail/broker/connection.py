@@ -18,7 +18,7 @@ from typing import Any
 
 from manytail.broker import exceptions
 from manytail.broker._protocol import require_callable
-from manytail.broker._runtime import Dispatch, Lane, Runtime, Timer
+from manytail.broker._runtime import Addressee, Dispatch, Lane, Runtime, Timer
 from manytail.broker.channel import Channel
 from manytail.broker.parameters import Parameters
 from manytail.errors import ClosedError
@@ -27,15 +27,6 @@ from manytail.executor import KeyedExecutor
 __all__ = ["BlockingConnection", "Broker", "Connection", "reset"]
 
 CHANNEL_MAX = 65535
-
-
-class _Callbacks:
-    """The addressee of a connection's own callbacks in their lane."""
-
-    gone = False
-
-    def begin(self, item: Any) -> None:
-        """Nothing to note."""
 
 
 class Connection:
@@ -53,7 +44,7 @@ class Connection:
         self._executor = executor
         self._owned = owned  # ours to shut down
         self._dispatch = Dispatch(executor, owned, self._runtime, self._executor_refused)
-        self._callbacks = _Callbacks()
+        self._callbacks = Addressee()
         self._lane = Lane(self._dispatch, self._run_callback)
         self._channels: dict[int, Channel] = {}
         self._closing_reason: Exception | None = None
@@ -191,7 +182,7 @@ class Connection:
 
     def _run_callback(self, item: Any) -> None:
         try:
-            item[1]()
+            item[2]()
         finally:
             self._callback_ended()
 
@@ -200,7 +191,7 @@ class Connection:
         require_callable(callback, "callback")
         with self._runtime:
             self._check_open()
-            self._lane.add((self._callbacks, callback))
+            self._lane.add((self._callbacks, 0, callback))
 
     def call_later(self, delay: float, callback: Callable[[], object]) -> int:
         """Call it on the executor in `delay` seconds. An id for remove_timeout. Calls that are due when the connection closes are not made."""
@@ -214,7 +205,7 @@ class Connection:
 
     def _due(self, number: int, now: float) -> None:
         """On the timer thread, in a section."""
-        self._lane.add((self._callbacks, partial(self._call_timer, number)))
+        self._lane.add((self._callbacks, 0, partial(self._call_timer, number)))
 
     def _call_timer(self, number: int) -> None:
         timer_and_callback = self._timers.pop(number, None)
