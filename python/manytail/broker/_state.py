@@ -563,15 +563,20 @@ class ChannelState:
             del unacked[earlier]
         return collected
 
-    def ack_one(self, delivery: Delivery, now: float) -> None:
-        """Settle one that the caller has removed from `unacked`, which is what nearly all acks are. The caller lets go of it."""
+    def ack_one(self, delivery: Delivery) -> bool:
+        """Settle one that the caller has removed from `unacked`, which is what nearly all acks are. The caller lets go of it, and calls freed() if
+        this is true."""
         entry, delivery.entry = delivery.entry, None
         entry.ack()
         consumer = delivery.consumer
-        if consumer is not None:
-            consumer.credit += 1
-            if consumer.parked or self._limit or delivery.queue.single_active:
-                self._free((delivery,), (), now)
+        if consumer is None:
+            return False
+        consumer.credit += 1
+        return consumer.parked or self._limit > 0 or delivery.queue.single_active
+
+    def freed(self, delivery: Delivery, now: float) -> None:
+        """Others waited for its credit."""
+        self._free((delivery,), (), now)
 
     def _settle(self, how: str, deliveries: list[Delivery], now: float) -> None:
         by_queue: dict[Queue, list[Delivery]] = {}

@@ -278,8 +278,8 @@ class Channel:
             try:
                 with self._runtime:
                     delivery = state.unacked.pop(delivery_tag, None)
-                    if delivery is not None:
-                        state.ack_one(delivery, _monotonic())
+                    if delivery is not None and state.ack_one(delivery):
+                        state.freed(delivery, _monotonic())
             except exceptions.ReentrancyError:
                 delivery = None
             if delivery is not None:
