@@ -72,7 +72,7 @@ def test_every_plot_is_there_and_is_a_drawing(run, tmp_path):
     assert set(drawn) == {
         "Rows per second over time",
         "Calls in flight over time",
-        "Wait of each carrier for its turn, and its calls at once",
+        "How long rows of each carrier were held back, and its calls at once",
         "Rows by attempts",
     }
     for svg in drawn.values():

@@ -23,24 +23,23 @@ def written(folder, carrier, started, finished, attempts=None):
     return folder
 
 
-def test_a_row_enters_when_the_row_a_window_before_it_is_handed_on():
-    # In order, the second row is handed on only when the first has ended, and a failed row with the row before it.
-    finished = np.array([5.0, 1.0, NAN, 7.0, 8.0])
-    assert timeline.entered(finished, 2).tolist() == [0.0, 0.0, 5.0, 5.0, 5.0]
-    assert timeline.entered(finished, 3).tolist() == [0.0, 0.0, 0.0, 5.0, 5.0]
-    assert timeline.entered(finished, 10).tolist() == [0.0] * 5
-
-
-def test_waits_are_reckoned_from_there_to_the_start(tmp_path):
-    calls = written(tmp_path / "calls", ["A", "B", "A"], [100.0, 100.5, 103.0], [102.0, 101.0, 104.0])
-    times = timeline.read(calls, window=2)
+def test_a_row_is_held_back_from_the_first_call_behind_it_to_its_own(tmp_path):
+    calls = written(tmp_path / "calls", ["A", "A", "B", "A"], [100.0, 103.0, 101.0, 102.5], [102.0, 104.0, 101.5, 103.0])
+    times = timeline.read(calls)
     assert times.zero == 100.0
-    assert times.waited.tolist() == [0.0, 0.5, 1.0]
+    assert times.held.tolist() == [0.0, 2.0, 0.0, 0.0]
 
 
-def test_a_retried_row_and_a_failed_row_have_no_wait(tmp_path):
+def test_rows_in_hand_reach_from_the_first_that_has_not_ended_to_the_last_that_has_started(tmp_path):
+    calls = written(tmp_path / "calls", ["A"] * 4, [0.0, 1.0, 2.0, 5.0], [4.0, 1.5, 3.0, 6.0])
+    assert timeline.most_in_hand(timeline.read(calls)) == 3  # at 2.0; at 5.0 the first three have ended
+    in_turn = written(tmp_path / "in_turn", ["A"] * 3, [0.0, 1.0, 2.0], [1.0, 2.0, 3.0])
+    assert timeline.most_in_hand(timeline.read(in_turn)) == 1
+
+
+def test_a_retried_row_and_a_failed_row_have_no_such_time(tmp_path):
     calls = written(tmp_path / "calls", ["A", "A", "A"], [1.0, None, 2.0], [2.0, None, 3.0], attempts=[1, None, 2])
-    assert np.isnan(timeline.read(calls, window=1).waited).tolist() == [False, True, True]
+    assert np.isnan(timeline.read(calls).held).tolist() == [False, True, True]
 
 
 def test_open_calls_are_counted_at_every_change():
@@ -50,7 +49,7 @@ def test_open_calls_are_counted_at_every_change():
 
 
 def test_an_end_and_a_start_at_one_moment_are_one_call_at_once(tmp_path):
-    times = timeline.read(written(tmp_path / "calls", ["A", "A"], [0.0, 1.0], [1.0, 2.0]), window=4)
+    times = timeline.read(written(tmp_path / "calls", ["A", "A"], [0.0, 1.0], [1.0, 2.0]))
     assert timeline.most_at_once(times) == 1
 
 
@@ -62,14 +61,14 @@ def test_the_rate_times_its_spans_is_the_number_of_rows():
 
 
 def test_waits_per_carrier_come_busiest_first(tmp_path):
-    calls = written(tmp_path / "calls", ["A", "B", "B", "C"], [0.0, 0.2, 0.4, None], [1.0, 1.0, 1.0, None])
-    waits = timeline.waits(timeline.read(calls, window=8))
+    calls = written(tmp_path / "calls", ["A", "B", "B", "C"], [0.2, 0.4, 0.0, None], [1.0, 1.0, 1.0, None])
+    waits = timeline.waits(timeline.read(calls))
     assert [(wait.carrier, wait.rows, wait.at_once) for wait in waits] == [("B", 2, 2), ("A", 1, 1)]
-    assert [wait.median for wait in waits] == pytest.approx([0.3, 0.0])
+    assert [wait.median for wait in waits] == pytest.approx([0.2, 0.2])
 
 
 def test_a_run_without_a_single_call_has_an_empty_timeline(tmp_path):
-    times = timeline.read(written(tmp_path / "calls", ["A"], [None], [None]), window=8)
+    times = timeline.read(written(tmp_path / "calls", ["A"], [None], [None]))
     assert timeline.most_at_once(times) == 0
     assert timeline.waits(times) == []
     assert [len(part) for part in timeline.rate(times.finished)] == [0, 0]

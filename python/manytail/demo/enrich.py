@@ -16,7 +16,6 @@ from pyspark.sql import DataFrame
 from manytail.spark import Delivery, map_concurrent
 
 SCHEMA = "temp double, wind_speed double, precip double, visib double, attempts int, started double, finished double"
-IN_FLIGHT = 16  # rows per worker
 
 
 class Cancelled(Exception):
@@ -59,10 +58,10 @@ def enrich(flights: DataFrame, url: str, *, workers: int = 64, per_key: int = 16
     """Every flight with its weather, in the order it came; what failed says why in `_error`.
 
     Many flights of a few carriers and few of many: `key` gives the carriers turns, `per_key` bounds what one may have running at once.
-    A row that waits for a retry holds back the rows behind it, since they must come out after it: `max_in_flight` is large enough for their calls to
-    go on meanwhile. `row_id` makes the idempotency key, so that a repeated call is known as such to the service.
+    A slow call, or a row that waits for a retry, holds back the rows behind it, since they must come out after it; their calls go on meanwhile.
+    `row_id` makes the idempotency key, so that a repeated call is known as such to the service.
     """
     return flights.transform(
-        map_concurrent, fetch, SCHEMA, setup=partial(connect, url), workers=workers, max_in_flight=IN_FLIGHT * workers,
-        ordered="input", key="carrier", per_key=per_key, retries=4, backoff=0.05, retry_on=Busy, errors="column", row_id="seq",
+        map_concurrent, fetch, SCHEMA, setup=partial(connect, url), workers=workers,
+        key="carrier", per_key=per_key, retries=4, backoff=0.05, retry_on=Busy, errors="column", row_id="seq",
     )  # fmt: skip

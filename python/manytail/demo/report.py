@@ -93,7 +93,7 @@ def _verdict(tally: Tally) -> str:
 def _sections(run: Run) -> Iterable[str]:
     yield _section("Rows per second", "Calls that ended well, by the time they ended.", _plot(_draw_rate, run))
     yield _section("In flight", "Calls open at a time: as the job's rows tell it, and as the service said while it ran.", _plot(_draw_in_flight, run))
-    yield _section("Wait per carrier", fairness(timeline.waits(run.times)), _plot(_draw_waits, run, height=5.2))
+    yield _section("Held back per carrier", fairness(timeline.waits(run.times)), _plot(_draw_waits, run, height=5.2))
     yield _section("Attempts", "Rows by the number of calls they took. The scale is logarithmic.", _plot(_draw_attempts, run, height=2.2))
     reasons = table("Dead letters by reason", ["reason", "rows"], ((reason, f"{rows:,}") for reason, rows in run.tally.reasons.items()))
     yield _section("Dead letters", "Cancelled: the flight never left, so no call was made. NoWeather: the service answered 404.", reasons)
@@ -104,20 +104,20 @@ def _section(title: str, text: str, body: str) -> str:
 
 
 def fairness(waits: Sequence[timeline.Wait]) -> str:
-    """Fair or not, in words: whether somebody waits because others have more flights."""
-    how = "Time from taking a place in flight to the start of the call, the busiest carrier on top. "
+    """Fair or not, in words: whether somebody is held back because others have more flights."""
+    how = "How long a row stood back while a row behind it was being called, the busiest carrier on top. "
     if len(waits) < 2:
         return how + "With one carrier there is nothing to compare."
     busiest, others = waits[0], waits[1:]
     worst = max(others, key=lambda wait: wait.median)
     figures = (
-        f"Half of the flights of {busiest.carrier} ({busiest.rows:,}) waited {busiest.median * 1e3:.0f} ms or less; "
-        f"the longest such wait of another carrier is {worst.median * 1e3:.0f} ms ({worst.carrier}, {worst.rows:,} flights). "
+        f"Half of the flights of {busiest.carrier} ({busiest.rows:,}) were held back for {busiest.median * 1e3:.0f} ms or less; "
+        f"the longest such time of another carrier is {worst.median * 1e3:.0f} ms ({worst.carrier}, {worst.rows:,} flights). "
     )
     fair = worst.median <= max(1.25 * busiest.median, busiest.median + 0.005)
     if fair:
-        return how + figures + "Fair: nobody waits longer than the carrier with the most flights, which waits for itself."
-    return how + figures + "Not fair: a carrier with fewer flights waits longer than the one with the most."
+        return how + figures + "Fair: nobody is held back longer than the carrier with the most flights, which is held back by itself."
+    return how + figures + "Not fair: a carrier with fewer flights is held back longer than the one with the most."
 
 
 def _plot(draw: Callable[[Figure, Run], None], run: Run, height: float = 2.6) -> str:
@@ -158,12 +158,12 @@ def _draw_in_flight(figure: Figure, run: Run) -> None:
 
 
 def _draw_waits(figure: Figure, run: Run) -> None:
-    """Wait of each carrier for its turn, and its calls at once"""
+    """How long rows of each carrier were held back, and its calls at once"""
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=[3, 1])
     waits = timeline.waits(run.times)
     places = np.arange(len(waits))
-    left.hlines(places, 0, [wait.high * 1e3 for wait in waits], color=FIRST, alpha=0.25, linewidth=6, label="19 in 20 wait less")
-    left.plot([wait.median * 1e3 for wait in waits], places, "o", color=FIRST, markersize=5, label="half wait less")
+    left.hlines(places, 0, [wait.high * 1e3 for wait in waits], color=FIRST, alpha=0.25, linewidth=6, label="19 in 20 less")
+    left.plot([wait.median * 1e3 for wait in waits], places, "o", color=FIRST, markersize=5, label="half of its rows less")
     left.set_yticks(places, [f"{wait.carrier}  {wait.rows:,}" for wait in waits])
     left.set(xlabel="ms", xlim=(0, None))
     left.invert_yaxis()

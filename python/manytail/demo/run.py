@@ -7,20 +7,19 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from . import compare, data, job, report, tally, timeline
 from .console import bar, console, step, table
 from .data import Inputs, Share
-from .enrich import IN_FLIGHT, enrich
+from .enrich import enrich
 from .job import Outputs
 from .launch import Running
 from .service import Counts
 from .session import spark_session
 from .stopping import Stopping
-
-ROWS_PER_BATCH = 10_000  # Spark's own setting, spark.sql.execution.arrow.maxRecordsPerBatch
 
 
 class Options(NamedTuple):
@@ -45,8 +44,8 @@ class Done(NamedTuple):
 
     tally: tally.Tally
     times: timeline.Timeline
-    window: int  # rows that may be in hand at once
     history: list[Counts]
+    busy: float  # share of this machine's processor time that was in use, by whomever; NaN where the system does not say
 
 
 class Bench:
@@ -55,19 +54,30 @@ class Bench:
     def __init__(self, options: Options, inputs: Inputs, chosen: pa.Table, spark: SparkSession) -> None:
         self._options, self._inputs, self._chosen, self._spark = options, inputs, chosen, spark
 
-    def do(self, name: str, transform: Callable[..., DataFrame], outputs: Outputs, window: int) -> Done:
+    def do(self, name: str, transform: Callable[..., DataFrame], outputs: Outputs) -> Done:
         """Runs the job with `transform(flights, url, workers=)` against a service of its own, and counts."""
         options, spark = self._options, self._spark
         flights = job.flights_of(spark, self._inputs.flights, options.share)
         with bar(name, self._chosen.num_rows - self._chosen["dep_time"].null_count) as shown, self._service(shown.heard) as service:
+            before = processor()
             seconds = job.run(flights, partial(transform, url=service.url, workers=options.workers), outputs.calls)
+            busy = np.subtract(processor(), before)
             counts = service.stop()
         job.split(spark, outputs, flights.columns)
         counted = tally.count(self._chosen.num_rows, outputs, counts, seconds)
-        return Done(counted, timeline.read(outputs.calls, window), window, service.history)
+        return Done(counted, timeline.read(outputs.calls), service.history, float(busy[0] / busy[1]))
 
     def _service(self, heard: Callable[[Counts], None]) -> Running:
         return Running(self._inputs.weather, seed=self._options.seed, heard=heard)
+
+
+def processor() -> tuple[float, float]:
+    """Processor time of this machine since it started: in use, and in all."""
+    try:
+        times = [float(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    except OSError:
+        return float("nan"), float("nan")
+    return sum(times) - times[3] - times[4], sum(times)
 
 
 def perform(options: Options, stopping: Stopping) -> list[str]:
@@ -92,7 +102,8 @@ def _perform(options: Options, stopping: Stopping) -> list[str]:
     step("manytail", options.title)
     inputs = data.prepare(options.out / "cache")
     chosen = data.select(inputs.flights, options.share)
-    step("input", f"{chosen.num_rows:,} flights, {len(chosen['carrier'].unique())} carriers; weather by HTTP, 2-30 ms a call, 1 % refused at first")
+    carriers = len(chosen["carrier"].unique())
+    step("input", f"{chosen.num_rows:,} flights, {carriers} carriers; weather by HTTP: half of the calls 8 ms or less, 1 % 300 ms or more")
     stopping.check()
     outputs, beside = Outputs.under(options.out), Outputs.under(options.out / "compare")
     with tempfile.TemporaryDirectory(dir=options.out, prefix=".scratch-") as name:
@@ -101,8 +112,8 @@ def _perform(options: Options, stopping: Stopping) -> list[str]:
         with spark_session(scratch, options.out / "spark.log") as spark, stopping.by(spark.stop):
             job.warm_up(job.flights_of(spark, inputs.flights, options.share), scratch)
             bench = Bench(options, inputs, chosen, spark)
-            done = bench.do("job", partial(enrich, per_key=options.per_key), outputs, window=IN_FLIGHT * options.workers)
-            usual = bench.do("usual way", compare.pool_per_batch, beside, window=ROWS_PER_BATCH) if options.compare else None
+            done = bench.do("job", partial(enrich, per_key=options.per_key), outputs)
+            usual = bench.do("usual way", compare.pool_per_batch, beside) if options.compare else None
     stopping.check()
     _show(options, outputs, done, usual)
     return [*done.tally.faults(), *(f"the usual way: {fault}" for fault in (usual.tally.faults() if usual else ()))]
@@ -127,7 +138,7 @@ def _show(options: Options, outputs: Outputs, done: Done, usual: Done | None) ->
 
 
 WAYS = ("map_concurrent", "pool per batch")
-COMPARED = "The same function, rows and service; a thread pool of the same size for each Arrow batch inside mapInArrow."
+COMPARED = "The same function, rows and service; a thread pool of the same size for each Arrow batch of 1,000 rows inside mapInArrow."
 
 
 def comparison(done: Done, usual: Done) -> list[tuple[str, str, str]]:
@@ -139,10 +150,12 @@ def comparison(done: Done, usual: Done) -> list[tuple[str, str, str]]:
     return [
         line("seconds", lambda way: f"{way.tally.seconds:,.1f}"),
         line("rows/s", lambda way: f"{way.tally.rows_per_second:,.0f}"),
+        line("times the pool's rows/s", lambda way: f"{way.tally.rows_per_second / usual.tally.rows_per_second:.2f}"),
         line("enriched", lambda way: f"{way.tally.enriched:,}"),
         line("dead letters", lambda way: f"{way.tally.dead:,}"),
         line("calls", lambda way: f"{way.tally.service.calls:,}"),
-        line("rows in flight at most", lambda way: f"{way.window:,}"),
+        line("processor busy", lambda way: f"{way.busy:.0%}"),
+        line("most rows in hand", lambda way: f"{timeline.most_in_hand(way.times):,}"),
         line("most calls at once", lambda way: f"{timeline.most_at_once(way.times):,}"),
         line("most at once for one carrier", lambda way: f"{max((wait.at_once for wait in timeline.waits(way.times)), default=0):,}"),
     ]

@@ -3,8 +3,9 @@
 GET /weather/<airport>/<UTC hour, 2013-01-01T10>   200 with a JSON object, 404 for an hour without weather, 503 "try again"
 GET /counts                                         its counts as JSON
 
-It behaves as such services do, but the same way in every run: the seed and the caller's Idempotency-Key decide how long a call takes (2 to 30 ms,
-evenly spread) and whether it is refused with 503 first (1 % of keys; one in ten of those twice). A call without the header is its own path.
+It behaves as such services do, but the same way in every run: the seed and the caller's Idempotency-Key decide how long a call takes (log-normal:
+half of the calls 8 ms or less, one in a hundred 300 ms or more) and whether it is refused with 503 first (1 % of keys; one in ten of those twice).
+A call without the header is its own path.
 
 It talks to whoever started it over its standard streams. Out: one JSON line {"url": ...} when it listens, then a line of counts at most every
 PUSH_EVERY seconds while something changes, and the last counts before it ends. In: nothing; end of file is the request to stop, so it cannot
@@ -16,18 +17,21 @@ import asyncio
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import sqlite3
 import sys
 import threading
 import time
 from pathlib import Path
+from statistics import NormalDist
 
 from aiohttp import web
 
 from .data import WEATHER
 
-FASTEST, SLOWEST = 0.002, 0.030
+MEDIAN, SLOW, LONGEST = 0.008, 0.300, 2.0  # seconds; one call in a hundred takes SLOW or more
+SPREAD = math.log(SLOW / MEDIAN) / NormalDist().inv_cdf(0.99)
 REFUSED, REFUSED_TWICE = 0.01, 0.001
 PUSH_EVERY = 0.1
 
@@ -53,9 +57,9 @@ class Counts:
 def temper(seed: int, key: str) -> tuple[float, int]:
     """Latency in seconds and number of refusals of the calls that carry `key`."""
     digest = hashlib.blake2b(f"{seed}/{key}".encode(), digest_size=16).digest()
-    pace, luck = (int.from_bytes(digest[i : i + 8], "big") / 2**64 for i in (0, 8))
+    pace, luck = ((int.from_bytes(digest[i : i + 6], "big") + 0.5) / 2**48 for i in (0, 8))  # within (0, 1)
     refusals = 2 if luck < REFUSED_TWICE else 1 if luck < REFUSED else 0
-    return FASTEST + (SLOWEST - FASTEST) * pace, refusals
+    return min(MEDIAN * math.exp(SPREAD * NormalDist().inv_cdf(pace)), LONGEST), refusals
 
 
 class Service:

@@ -29,6 +29,7 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.files.minPartitionNum": "1",
     "spark.sql.shuffle.partitions": "1",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.catalogImplementation": "in-memory",
 }

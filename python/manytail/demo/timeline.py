@@ -1,8 +1,7 @@
 """When which row waited, ran and ended, read from the transform's own output.
 
-A row's times are those of its last attempt, as `fetch` returned them; failed rows have none. The wait of a row is reckoned, not measured: with
-ordered="input" a row takes a place in flight when the row `window` places before it has been handed on, which is when that row and all before it
-have ended; from there to the start of its call it waited for its turn.
+A row's times are those of its last attempt, as `fetch` returned them; failed rows have none. Rows are taken in order, so a row is there as soon as
+one behind it is called: from that call to its own it was held back, by its carrier's turn or limit.
 """
 
 from pathlib import Path
@@ -22,7 +21,7 @@ class Timeline(NamedTuple):
     carrier: NDArray[np.str_]
     started: Floats
     finished: Floats
-    waited: Floats  # of rows whose first attempt went well
+    held: Floats  # how long each row was held back, of those whose first attempt went well
 
     @property
     def carriers(self) -> list[tuple[str, int]]:
@@ -32,25 +31,26 @@ class Timeline(NamedTuple):
 
     def of(self, carrier: str) -> "Timeline":
         rows = self.carrier == carrier
-        return Timeline(self.zero, self.carrier[rows], self.started[rows], self.finished[rows], self.waited[rows])
+        return Timeline(self.zero, self.carrier[rows], self.started[rows], self.finished[rows], self.held[rows])
 
 
-def read(calls: Path, window: int) -> Timeline:
-    """The timeline of an output of the transform that ran with max_in_flight=`window`."""
+def read(calls: Path) -> Timeline:
+    """The timeline of an output of the transform."""
     table = pq.read_table(calls, columns=["carrier", "attempts", "started", "finished"])
     attempts, started, finished = (table[name].to_numpy().astype(float) for name in ("attempts", "started", "finished"))
     zero = float(np.nanmin(started)) if np.isfinite(started).any() else 0.0
     started, finished = started - zero, finished - zero
-    waited = np.where(attempts == 1, started - entered(finished, window), np.nan)
-    return Timeline(zero, table["carrier"].to_numpy().astype(str), started, finished, np.maximum(waited, 0.0))
+    first_behind = np.fmin.accumulate(started[::-1])[::-1]  # of the row and all behind it
+    held = np.where(attempts == 1, started - first_behind, np.nan)
+    return Timeline(zero, table["carrier"].to_numpy().astype(str), started, finished, held)
 
 
-def entered(finished: Floats, window: int) -> Floats:
-    """When each row took its place in flight."""
-    handed_on = np.fmax.accumulate(finished)
-    times = np.zeros_like(finished)
-    times[window:] = handed_on[: max(len(finished) - window, 0)]
-    return np.nan_to_num(times)
+def most_in_hand(timeline: Timeline) -> int:
+    """The most rows from the first that has not ended to the last that has started, at any moment: what must be held to keep the order."""
+    known = np.isfinite(timeline.started)
+    ended = np.maximum.accumulate(timeline.finished[known])
+    places = np.arange(1, len(ended) + 1)
+    return int((places - np.searchsorted(ended, timeline.started[known], side="right")).max(initial=0))
 
 
 def rate(finished: Floats, parts: int = 100) -> tuple[Floats, Floats]:
@@ -79,7 +79,7 @@ def most_at_once(timeline: Timeline) -> int:
 
 
 class Wait(NamedTuple):
-    """Waits of one carrier's rows, in seconds: the half-way row, and the row that one in twenty exceeds."""
+    """For how long one carrier's rows were held back, in seconds: the half-way row, and the row that one in twenty exceeds."""
 
     carrier: str
     rows: int
@@ -93,7 +93,7 @@ def waits(timeline: Timeline) -> list[Wait]:
     found = []
     for carrier, rows in timeline.carriers:
         own = timeline.of(carrier)
-        known = own.waited[np.isfinite(own.waited)]
+        known = own.held[np.isfinite(own.held)]
         if len(known):
             found.append(Wait(carrier, rows, float(np.median(known)), float(np.quantile(known, 0.95)), most_at_once(own)))
     return found
