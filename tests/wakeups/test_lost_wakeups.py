@@ -25,6 +25,7 @@ from .duel import QUICKLY, Interrupted, awaited, duel, expect
 from .entry_pairs import ENTRY_PAIRS
 from .pairs import PAIRS, Get
 from .pubsub_pairs import PUBSUB_PAIRS
+from .queue_pairs import QUEUE_PAIRS
 from .toys import LosesWakeUps
 
 ROUNDS = count(360, 10_000, "MANYTAIL_ROUNDS")
@@ -46,7 +47,7 @@ def waiters(pair):
 
 
 def fights():
-    for name, pair in {**PAIRS, **PUBSUB_PAIRS, **ENTRY_PAIRS}.items():
+    for name, pair in {**PAIRS, **PUBSUB_PAIRS, **ENTRY_PAIRS, **QUEUE_PAIRS}.items():
         for patient, restless in waiters(pair):
             rounds = -(-ROUNDS // len(waiters(pair)))
             yield pytest.param(pair, patient, restless, rounds, id=f"{name}: {patient}, {restless}")
