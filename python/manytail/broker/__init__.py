@@ -9,7 +9,8 @@
         print(channel.basic_get("work", auto_ack=True))
 
 The map of the package
-    BlockingConnection      pika's; connections of equal host, port and virtual host meet in one Broker of the process; reset() ends those
+    BlockingConnection      pika's; those of equal host, port and virtual host meet in one Broker of the process
+    reset()                 ends the brokers that they have made
     ConnectionParameters, URLParameters, PlainCredentials       pika's
     Broker                  one virtual host of one's own; Broker.connect() takes the executor of the callbacks
     Connection, Channel     pika's BlockingConnection and BlockingChannel

@@ -1,8 +1,9 @@
-"""What a call may ask for, checked before the broker's lock is taken: everything that runs a user's code (a repr, an ==, a hash) is done here.
+"""What a call may ask for, checked before the broker's lock is taken: everything that runs a user's code (a repr, an
+==, a hash) is done here.
 
-Names, keys and tables come out as values of exactly the built-in types that AMQP has. What is wrong with a call itself is a TypeError or a
-ValueError, as in pika. What the broker refuses is a ReplyError, by AMQP reply code; it is raised inside the section, where it closes something.
-"""
+Names, keys and tables come out as values of exactly the built-in types that AMQP has. What is wrong with a call itself
+is a TypeError or a ValueError, as in pika. What the broker refuses is a ReplyError, by AMQP reply code; it is raised
+inside the section, where it closes something. """
 
 from __future__ import annotations
 
@@ -16,9 +17,10 @@ from manytail.broker.exceptions import ShortStringTooLong
 from manytail.broker.spec import PROPERTY_NAMES, BasicProperties, copied, fresh
 
 
-# ---------------------------------------------------------------------------------------------------------------------- errors
+# --------------------------------------------------------------------------------------------------------------- errors
 class ReplyError(Exception):
-    """The broker refuses. Not for users: a channel makes ChannelClosedByBroker (4xx) or ConnectionClosedByBroker (5xx) of it."""
+    """The broker refuses. Not for users: a channel makes ChannelClosedByBroker (4xx) or ConnectionClosedByBroker (5xx)
+    of it."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(code, text)
@@ -49,7 +51,7 @@ def not_implemented(text: str) -> NoReturn:
     raise ReplyError(540, f"NOT_IMPLEMENTED - {text}")
 
 
-# ------------------------------------------------------------------------------------------------------------------- arguments
+# ------------------------------------------------------------------------------------------------------------ arguments
 def require_string(value: Any, name: str) -> str:
     """A str that fits AMQP's short strings, without the methods of a subclass."""
     if not isinstance(value, str):
@@ -91,11 +93,14 @@ def whole(value: Any) -> bool:
 
 
 MOST_MILLISECONDS = 0xFFFFFFFF  # the server's limit of a time
-_SCALARS: dict[type, Any] = {NoneType: None, bool: None, int: int.__int__, float: float.__float__, str: str.__str__, bytes: bytes.__bytes__}
+# type -> what makes one of exactly that type of one of a subclass
+_SCALARS: dict[type, Any] = {NoneType: None, bool: None, int: int.__int__, float: float.__float__, str: str.__str__}
+_SCALARS[bytes] = bytes.__bytes__
 
 
 def _plain(value: Any, name: str) -> Any:
-    """As AMQP carries it: dicts, lists and scalars of the built-in types. Any other object passes as it is in headers, and nowhere else."""
+    """As AMQP carries it: dicts, lists and scalars of the built-in types. Any other object passes as it is in headers,
+    and nowhere else."""
     if isinstance(value, Mapping):
         return table(value, name)
     if isinstance(value, list | tuple):
@@ -105,7 +110,8 @@ def _plain(value: Any, name: str) -> Any:
             if exact is not None and isinstance(value, kind):
                 return exact(value)
         if name != "headers" and not _comparable(value):
-            raise TypeError(f"{name}: {value!r} (expected: None, bool, int, float, str, bytes, Decimal, datetime, lists and dicts of them)")
+            expected = "None, bool, int, float, str, bytes, Decimal, datetime, lists and dicts of them"
+            raise TypeError(f"{name}: {value!r} (expected: {expected})")
     return value
 
 
@@ -157,13 +163,14 @@ class BindingArguments(NamedTuple):
         return cls(values, _identity(values))
 
 
-# --------------------------------------------------------------------------------------------------------- arguments of queues
+# -------------------------------------------------------------------------------------------------- arguments of queues
+_OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
 # name -> (test, what it expects)
 _EXPECTED: dict[str, tuple[Any, str]] = {
     "x-max-length": (lambda value: whole(value) and value >= 0, "a whole number >= 0"),
-    "x-overflow": (lambda value: value in ("drop-head", "reject-publish", "reject-publish-dlx"), "drop-head, reject-publish or reject-publish-dlx"),
-    "x-message-ttl": (lambda value: whole(value) and 0 <= value <= MOST_MILLISECONDS, "whole milliseconds from 0 to 2**32 - 1"),
-    "x-expires": (lambda value: whole(value) and 0 < value <= MOST_MILLISECONDS, "whole milliseconds from 1 to 2**32 - 1"),
+    "x-overflow": (lambda value: value in _OVERFLOWS, ", ".join(_OVERFLOWS)),
+    "x-message-ttl": (lambda value: whole(value) and 0 <= value <= MOST_MILLISECONDS, "milliseconds, 0 to 2**32 - 1"),
+    "x-expires": (lambda value: whole(value) and 0 < value <= MOST_MILLISECONDS, "milliseconds, 1 to 2**32 - 1"),
     "x-max-priority": (lambda value: whole(value) and 0 <= value <= 255, "a whole number from 0 to 255"),
     "x-dead-letter-exchange": (lambda value: isinstance(value, str), "the name of an exchange"),
     "x-dead-letter-routing-key": (lambda value: isinstance(value, str), "a routing key"),
@@ -174,7 +181,8 @@ _EXPECTED: dict[str, tuple[Any, str]] = {
 
 
 class QueueArguments:
-    """What queue_declare asks for. `error` says what is wrong with it; the broker raises that once it has checked what comes before."""
+    """What queue_declare asks for. `error` says what is wrong with it; the broker raises that once it has checked what
+    comes before."""
 
     def __init__(self, queue: str, arguments: Mapping[str, Any] | None) -> None:
         given = self.given = table(arguments)
@@ -204,23 +212,27 @@ class QueueArguments:
             if not test(value):
                 precondition_failed(f"invalid arg {name!r} for queue {queue!r}: {value!r}, expected {expected}")
         if "x-dead-letter-routing-key" in self.given and "x-dead-letter-exchange" not in self.given:
-            precondition_failed(f"invalid arg 'x-dead-letter-routing-key' for queue {queue!r}: needs x-dead-letter-exchange")
+            text = f"invalid arg 'x-dead-letter-routing-key' for queue {queue!r}: needs x-dead-letter-exchange"
+            precondition_failed(text)
         name, kind = ("x-max-priority", "quorum") if self.quorum else ("x-delivery-limit", "classic")
         if name in self.given:
             precondition_failed(f"invalid arg {name!r} for queue {queue!r} of type {kind}")
 
     def check_same(self, queue: str, asked: QueueArguments) -> None:
-        """A redeclaration has to ask for the same; whole numbers of any width are the same, 10.0 is not 10. The default type may be left out."""
+        """A redeclaration has to ask for the same; whole numbers of any width are the same, 10.0 is not 10. The default
+        type may be left out."""
         for name in sorted(self.given.keys() | asked.given.keys()):
             default = "classic" if name == "x-queue-type" else None
             now, then = asked.given.get(name, default), self.given.get(name, default)
             if now != then or type(now) is not type(then):
-                precondition_failed(f"inequivalent arg {name!r} for queue {queue!r}: received {now!r} but current is {then!r}")
+                text = f"inequivalent arg {name!r} for queue {queue!r}: received {now!r} but current is {then!r}"
+                precondition_failed(text)
 
 
-# -------------------------------------------------------------------------------------------------------------------- messages
+# ------------------------------------------------------------------------------------------------------------- messages
 class Message:
-    """Body, properties, where it was published, and all its routing keys: its own first, then those of the CC and BCC headers.
+    """Body, properties, where it was published, and all its routing keys: its own first, then those of the CC and BCC
+    headers.
 
     A message never changes after its publish: all queues that have it share it."""
 
@@ -244,8 +256,8 @@ class Message:
 
 
 def message_of(body: Any, properties: Any, exchange: Any, key: Any) -> tuple[Message, ReplyError | None]:
-    """A message as it is published, with its own copy of properties from any object with these attributes, as pika's; and what the broker will
-    refuse about it. TypeError, ValueError: a property that no message can have."""
+    """A message as it is published, with its own copy of properties from any object with these attributes, as pika's;
+    and what the broker will refuse about it. TypeError, ValueError: a property that no message can have."""
     exchange, key = require_string(exchange, "exchange"), require_string(key, "routing_key")
     if properties is None:
         return Message(body, None, exchange, (key,)), None

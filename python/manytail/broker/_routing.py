@@ -1,8 +1,9 @@
 """Exchanges and bindings: the way of a message to its queues.
 
-One class per type of exchange; each answers `matches(message, key)` with destinations, which are queues or other exchanges. Topic patterns are
-in a trie of words (the usual structure for them, RabbitMQ's too): routing costs by the words of the key and the patterns that share a prefix
-with it, not by the bindings. Exchanges has them by name and walks from exchange to exchange. Pure: no thread, lock or clock.
+One class per type of exchange; each answers `matches(message, key)` with destinations, which are queues or other
+exchanges. Topic patterns are in a trie of words (the usual structure for them, RabbitMQ's too): routing costs by the
+words of the key and the patterns that share a prefix with it, not by the bindings. Exchanges has them by name and walks
+from exchange to exchange. Pure: no thread, lock or clock.
 
 Invariant: a binding is in its source's `bindings` and in its destination's `incoming`, or in neither.
 """
@@ -24,7 +25,7 @@ from manytail.broker._protocol import (
     table,
 )
 
-PREDECLARED = {"amq.direct": "direct", "amq.fanout": "fanout", "amq.topic": "topic", "amq.headers": "headers", "amq.match": "headers"}
+PREDECLARED = {"amq.match": "headers"} | {f"amq.{kind}": kind for kind in ("direct", "fanout", "headers", "topic")}
 
 
 class Destination:
@@ -47,14 +48,17 @@ class Binding(NamedTuple):
     arguments: Any
 
 
-# --------------------------------------------------------------------------------------------------------------- kinds of exchange
+# ---------------------------------------------------------------------------------------------------- kinds of exchange
 class Exchange(Destination):
     """Name, flags and bindings."""
 
     __slots__ = ("alternate", "auto_delete", "bindings", "durable", "exchanges_bound", "internal")
     type = ""
 
-    def __init__(self, name: str, durable: bool = True, auto_delete: bool = False, internal: bool = False, alternate: str | None = None) -> None:
+    def __init__(
+        self, name: str, durable: bool = True, auto_delete: bool = False, internal: bool = False,
+        alternate: str | None = None,
+    ) -> None:
         super().__init__(name)
         self.durable, self.auto_delete, self.internal, self.alternate = durable, auto_delete, internal, alternate
         self.bindings: dict[Binding, dict[str, Any]] = {}
@@ -171,7 +175,8 @@ class HeadersExchange(Exchange):
 
     def matches(self, message: Message, key: str) -> Iterable[Any]:
         headers = message.headers
-        return {binding.destination: None for binding, arguments in self.bindings.items() if _headers_match(arguments, headers)}
+        bindings = self.bindings.items()
+        return {binding.destination: None for binding, arguments in bindings if _headers_match(arguments, headers)}
 
     def check(self, arguments: dict[str, Any]) -> None:
         kind = arguments.get("x-match", "all")
@@ -180,7 +185,8 @@ class HeadersExchange(Exchange):
 
 
 def _headers_match(arguments: dict[str, Any], headers: dict[str, Any]) -> bool:
-    """A None in the binding asks for the header, any other value for an equal one. No conditions: `all` holds, `any` does not."""
+    """A None in the binding asks for the header, any other value for an equal one. No conditions: `all` holds, `any`
+    does not."""
     kind = arguments.get("x-match", "all")
     with_x = kind.endswith("-with-x")
     tests = (
@@ -206,7 +212,7 @@ class _DefaultExchange(Exchange):
         return () if queue is None else (queue,)
 
 
-# ------------------------------------------------------------------------------------------------------------------ topic patterns
+# ------------------------------------------------------------------------------------------------------- topic patterns
 class _Node:
     __slots__ = ("children", "ends", "loops")
 
@@ -221,8 +227,8 @@ def _words(key: str) -> list[str]:
 
 
 class Trie:
-    """Patterns and their destinations. A pattern and a key are split at "."; empty words count, the empty string has no words. `*` is one word,
-    `#` any number of them; both only as a whole word and only in patterns."""
+    """Patterns and their destinations. A pattern and a key are split at "."; empty words count, the empty string has no
+    words. `*` is one word, `#` any number of them; both only as a whole word and only in patterns."""
 
     __slots__ = ("_root",)
 
@@ -274,7 +280,8 @@ def _skip_hashes(states: dict[_Node, None]) -> None:
 
 
 def _step(states: dict[_Node, None], word: str) -> dict[_Node, None]:
-    """Where one more word of the key leads: a state of the pattern automaton per node, so never more than there are nodes."""
+    """Where one more word of the key leads: a state of the pattern automaton per node, so never more than there are
+    nodes."""
     following: dict[_Node, None] = {}
     for node in states:
         if node.loops:
@@ -289,17 +296,22 @@ def _step(states: dict[_Node, None], word: str) -> dict[_Node, None]:
     return following
 
 
-# --------------------------------------------------------------------------------------------------------------- all the exchanges
-_KINDS: dict[str, type[Exchange]] = {kind.type: kind for kind in (DirectExchange, FanoutExchange, TopicExchange, HeadersExchange)}
+# ---------------------------------------------------------------------------------------------------- all the exchanges
+_CLASSES: tuple[type[Exchange], ...] = (DirectExchange, FanoutExchange, TopicExchange, HeadersExchange)
+_KINDS = {kind.type: kind for kind in _CLASSES}
 
 
 class ExchangeRequest:
     """What exchange_declare asks for, checked outside the broker's lock; `error` is raised inside."""
 
-    def __init__(self, name: str, kind: Any, durable: bool, auto_delete: bool, internal: bool, arguments: Mapping[str, Any] | None) -> None:
-        self.name, self.durable, self.auto_delete, self.internal = name, durable, auto_delete, internal
+    def __init__(
+        self, name: str, kind: Any, durable: bool, auto_delete: bool, internal: bool,
+        arguments: Mapping[str, Any] | None,
+    ) -> None:
+        self.name = name
         alternate = table(arguments).get("alternate-exchange")
-        self.alternate: str | None = alternate
+        self.flags: dict[str, Any] = {"durable": durable, "auto_delete": auto_delete, "internal": internal}
+        self.flags["alternate"] = alternate
         kind = getattr(kind, "value", kind)  # an enum with that value will do
         self.error: ReplyError | None = None
         try:
@@ -307,15 +319,13 @@ class ExchangeRequest:
                 command_invalid(f"unknown exchange type {kind!r}: expected one of {', '.join(_KINDS)}")
             self.kind = _KINDS[kind]
             if alternate is not None and not isinstance(alternate, str):
-                precondition_failed(f"invalid arg 'alternate-exchange' for exchange {name!r}: {alternate!r}, expected a name")
+                text = f"invalid arg 'alternate-exchange' for exchange {name!r}: {alternate!r}, expected a name"
+                precondition_failed(text)
         except ReplyError as error:
             self.error = error
 
     def check_same(self, existing: Exchange) -> None:
-        now = {"type": self.kind.type, "durable": self.durable, "auto_delete": self.auto_delete, "internal": self.internal}
-        now["alternate-exchange"] = self.alternate
-        then = {"type": existing.type, "durable": existing.durable, "auto_delete": existing.auto_delete, "internal": existing.internal}
-        check_same("exchange", self.name, now, then | {"alternate-exchange": existing.alternate})
+        check_same("exchange", self.name, {"type": self.kind.type, **self.flags}, existing)
 
 
 class Exchanges:
@@ -344,7 +354,8 @@ class Exchanges:
         return self._walk(exchange, message)
 
     def _walk(self, exchange: Exchange, message: Message) -> Collection[Any]:
-        """Through exchanges bound to exchanges, and to the alternate of one whose own bindings lead nowhere; each exchange once."""
+        """Through exchanges bound to exchanges, and to the alternate of one whose own bindings lead nowhere; each
+        exchange once."""
         queues: dict[Any, None] = {}
         pending = [exchange]
         seen = {exchange}
@@ -372,8 +383,7 @@ class Exchanges:
             request.check_same(existing)
             return
         not_reserved("exchange", request.name)
-        made = request.kind(request.name, request.durable, request.auto_delete, request.internal, request.alternate)
-        self.by_name[request.name] = made
+        self.by_name[request.name] = request.kind(request.name, *request.flags.values())
 
     def delete(self, name: str, if_unused: bool) -> None:
         not_default(name)
@@ -424,7 +434,10 @@ def not_reserved(kind: str, name: str) -> None:
         access_refused(f"{kind} name {name!r} contains reserved prefix 'amq.*'")
 
 
-def check_same(kind: str, name: str, now: dict[str, Any], then: dict[str, Any]) -> None:
-    for field, value in now.items():
-        if value != then[field]:
-            precondition_failed(f"inequivalent arg {field!r} for {kind} {name!r}: received {value!r} but current is {then[field]!r}")
+def check_same(kind: str, name: str, asked: dict[str, Any], existing: Destination) -> None:
+    """A declaration of what exists has to ask for the same."""
+    for field, value in asked.items():
+        current = getattr(existing, field)
+        if value != current:
+            text = f"inequivalent arg {field!r} for {kind} {name!r}: received {value!r} but current is {current!r}"
+            precondition_failed(text)

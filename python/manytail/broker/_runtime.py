@@ -1,11 +1,12 @@
 """What runs a broker: its lock, its timers, and the lanes in which callbacks run on the threads of an executor.
 
-Every call of a channel is atomic because its whole change of the state happens in one section, `with runtime`. At the end of a section the
-effects that the state has left are carried out in order: deliveries enter their lanes, timers are set. Nothing of the user runs inside a section:
-callbacks run in lanes; executors are called, and bodies are let go, after the lock is released. What can still interrupt a section in its own
-thread is a signal handler or a finalizer that the collector runs. A call made from there must neither see a half-made change nor wait for itself:
-a publish, ack, nack or reject takes effect when the interrupted section has ended (`after`); a call that has to answer raises ReentrancyError.
-"""
+Every call of a channel is atomic because its whole change of the state happens in one section, `with runtime`. At the
+end of a section the effects that the state has left are carried out in order: deliveries enter their lanes, timers are
+set. Nothing of the user runs inside a section: callbacks run in lanes; executors are called, and bodies are let go,
+after the lock is released. What can still interrupt a section in its own thread is a signal handler or a finalizer that
+the collector runs. A call made from there must neither see a half-made change nor wait for itself: a publish, ack, nack
+or reject takes effect when the interrupted section has ended (`after`); a call that has to answer raises
+ReentrancyError. """
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from manytail._workpool import Dispatcher
 from manytail.broker._state import Delivery, VirtualHost
@@ -30,20 +31,24 @@ _INERT = (bytes, str, int, float, type(None))  # bodies that run no code when th
 
 def report(error: BaseException) -> None:
     """An exception that no caller gets."""
-    threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread())))
+    thread = threading.current_thread()
+    threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, thread)))
 
 
-# -------------------------------------------------------------------------------------------------------------------- the lock
+# ------------------------------------------------------------------------------------------------------------- the lock
 class Runtime:
     """The lock of one broker, and what happens at the end of its sections.
 
-    The lock avoids a convoy: the running thread may take it again before the waiters. Under the GIL, two threads to which a lock is handed in
-    turn wait for one another at every call: one has the lock and needs the GIL, the other has the GIL and needs the lock.
+    The lock avoids a convoy: the running thread may take it again before the waiters. Under the GIL, two threads to
+    which a lock is handed in turn wait for one another at every call: one has the lock and needs the GIL, the other has
+    the GIL and needs the lock.
 
-    Taking it is one atomic step, dict.setdefault, whose answer says everything: this very object `me`: it was free; an equal one: this thread has
-    it; another one: another thread has it."""
+    Taking it is one atomic step, dict.setdefault, whose answer says everything: this very object `me`: it was free; an
+    equal one: this thread has it; another one: another thread has it."""
 
-    __slots__ = ("_after", "_dead_letters", "_dropped", "_effects", "_queue_timers", "_taken", "_waiters", "host", "timers")
+    __slots__ = (
+        *("_after", "_dead_letters", "_dropped", "_effects", "_queue_timers", "_taken", "_waiters", "host", "timers"),
+    )
 
     def __init__(self) -> None:
         self._taken: dict[None, int] = {}
@@ -58,7 +63,8 @@ class Runtime:
         me = get_ident()
         while (owner := self._taken.setdefault(None, me)) is not me:
             if owner == me:
-                raise ReentrancyError("this call interrupted another call of the same broker in the same thread (a signal handler or a finalizer)")
+                who = "a signal handler or a finalizer"
+                raise ReentrancyError(f"the call interrupted another call of its broker in the same thread ({who})")
             self._wait()
 
     def __exit__(self, kind: object = None, error: object = None, traceback: object = None) -> None:
@@ -72,7 +78,8 @@ class Runtime:
             self._run_late()
 
     def _finish(self) -> None:
-        """End a section that has left something to do: effects and dead letters inside, then release the lock, then the rest."""
+        """End a section that has left something to do: effects and dead letters inside, then release the lock, then the
+        rest."""
         dropped, after = None, None
         try:
             if self._dead_letters:
@@ -85,7 +92,7 @@ class Runtime:
             if self._dropped:
                 dropped = self._dropped.copy()
                 self._dropped.clear()
-            if self._after:  # a signal handler may add to it at any moment: what runs is what was swapped out, and nothing else
+            if self._after:  # a signal handler may add to it at any moment: what was swapped out runs, and nothing else
                 after, self._after = self._after, []
             del self._taken[None]
             if self._waiters:
@@ -124,12 +131,13 @@ class Runtime:
             return  # the waiter has left by itself
 
     def interrupted(self) -> bool:
-        """Whether this very thread is inside a section: the caller is a signal handler or a finalizer, and has to use `after`."""
+        """Whether this very thread is inside a section: the caller is a signal handler or a finalizer, and has to use
+        `after`."""
         return self._taken.get(None) == get_ident()
 
     def after(self, call: Callable[..., object], *arguments: Any, trusted: bool = False) -> None:
-        """Run this when the current section has ended, outside it, in the order of the calls. Only from inside a section. `trusted`: it runs no
-        user's code, and may run on the timer thread."""
+        """Run this when the current section has ended, outside it, in the order of the calls. Only from inside a
+        section. `trusted`: it runs no user's code, and may run on the timer thread."""
         self._after.append((call, arguments, trusted))
 
     # threading.Condition's view of the lock: to wait is to end the section, effects and all, and to begin another one.
@@ -178,12 +186,14 @@ def _run_all(calls: list[_Call]) -> None:
 
 def _off_the_timer_thread(after: list[_Call], dropped: list[Any]) -> None:
     """A user's code must not keep the timers of other users waiting. What may run any gets a thread of its own."""
-    inert = all(type(each) is Delivery and type(each.message.body) in _INERT and not each.message.headers for each in dropped)
-    if inert and all(trusted for _, _, trusted in after):
+    if all(map(_is_inert, dropped)) and all(trusted for _, _, trusted in after):
         _run_all(after)
         return
     threading.Thread(target=_run_and_drop, args=(after, dropped), name="manytail-broker-effects", daemon=True).start()
-    dropped = []
+
+
+def _is_inert(dropped: Any) -> bool:
+    return type(dropped) is Delivery and type(dropped.message.body) in _INERT and not dropped.message.headers
 
 
 def _run_and_drop(after: list[_Call], dropped: list[Any]) -> None:
@@ -191,7 +201,7 @@ def _run_and_drop(after: list[_Call], dropped: list[Any]) -> None:
     _run_all(after)
 
 
-# ---------------------------------------------------------------------------------------------------------------------- timers
+# --------------------------------------------------------------------------------------------------------------- timers
 class Timer:
     """One call at one time."""
 
@@ -212,9 +222,9 @@ class Timer:
 
 
 class Timers:
-    """One thread that makes calls when they are due, each in a section: times to live, queues that expire, call_later. It starts with a timer, and
-    ends when the broker closes or when there has been no timer for IDLE_GRACE seconds. Timers are in a sorted list, so that a cancelled one is
-    found and dropped at once."""
+    """One thread that makes calls when they are due, each in a section: times to live, queues that expire, call_later.
+    It starts with a timer, and ends when the broker closes or when there has been no timer for IDLE_GRACE seconds.
+    Timers are in a sorted list, so that a cancelled one is found and dropped at once."""
 
     IDLE_GRACE = 5.0
 
@@ -231,7 +241,8 @@ class Timers:
         return len(self._pending)
 
     def at(self, due: float, action: Callable[[float], object]) -> Timer:
-        """In a section. Call action(now) on the timer thread, in a section, once time.monotonic() has reached `due`. After close: never."""
+        """In a section. Call action(now) on the timer thread, in a section, once time.monotonic() has reached `due`.
+        After close: never."""
         timer = Timer(self, due, next(self._numbers), action)
         if self._closed:
             return timer
@@ -283,10 +294,10 @@ class Timers:
         return going_on
 
 
-# ----------------------------------------------------------------------------------------------------------------------- lanes
+# ---------------------------------------------------------------------------------------------------------------- lanes
 class _PendingTask:
-    """Stands for the Future of a task that is submitted when the section has ended. If no task comes of it, it is to the dispatcher a cancelled
-    one: the next item asks for another task. Else the lane would stay ready for ever."""
+    """Stands for the Future of a task that is submitted when the section has ended. If no task comes of it, it is to
+    the dispatcher a cancelled one: the next item asks for another task. Else the lane would stay ready for ever."""
 
     __slots__ = ("_callback",)
 
@@ -301,10 +312,12 @@ class _PendingTask:
 
 
 class Dispatch:
-    """The lanes of one connection, and the executor that runs them. `refused` is called, once or more, when that takes no more work. `owned`: the
-    executor is the connection's own."""
+    """The lanes of one connection, and the executor that runs them. `refused` is called, once or more, when that takes
+    no more work. `owned`: the executor is the connection's own."""
 
-    def __init__(self, executor: Executor, owned: bool, runtime: Runtime, refused: Callable[[BaseException], object]) -> None:
+    def __init__(
+        self, executor: Executor, owned: bool, runtime: Runtime, refused: Callable[[BaseException], object]
+    ) -> None:
         self.executor = executor
         self._owned = owned
         self._runtime = runtime
@@ -332,20 +345,51 @@ class Dispatch:
                 future.add_done_callback(partial(self._done, pending))
 
     def _done(self, pending: _PendingTask, future: Future[Any]) -> None:
-        """A task that the executor cancelled. Pools cancel under the lock that their submit() takes, and the end of this connection may give work to
-        another one on the same pool: a thread of its own tells of it."""
+        """A task that the executor cancelled. Pools cancel under the lock that their submit() takes, and the end of
+        this connection may give work to another one on the same pool: a thread of its own tells of it."""
         if future.cancelled():
             pending.fail()
             error = RuntimeError("the executor cancelled the task that was to run callbacks")
             threading.Thread(target=self._refused, args=(error,), daemon=True).start()
 
     def inside(self) -> bool:
-        """Whether the caller is a callback of this connection. It waits for no other callback: two could wait for one another."""
+        """Whether the caller is a callback of this connection. It waits for no other callback: two could wait for one
+        another."""
         return bool(self.pool.inside)
 
     def on_executor(self) -> bool:
-        """Whether the caller is a thread of the executor, whatever it runs there: waiting for callbacks could take the last one."""
+        """Whether the caller is a thread of the executor, whatever it runs there: waiting for callbacks could take the
+        last one."""
         return self.inside() or threading.current_thread() in getattr(self.executor, "_threads", ())
+
+
+class Closable:
+    """What channels and connections have in common: they are open until there is a reason why not."""
+
+    wrong_state: type[Exception]
+    _closing_reason: Exception | None
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, exc_type: object, value: object, traceback: object) -> None:
+        if self.is_open:
+            self.close()
+
+    @property
+    def is_open(self) -> bool:
+        return self._closing_reason is None
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closing_reason is not None
+
+    def _check_open(self) -> None:
+        if self._closing_reason is not None:
+            raise self.wrong_state(f"{type(self).__name__} is closed.") from self._closing_reason
 
 
 class Addressee:
@@ -357,11 +401,11 @@ class Addressee:
 
 
 class Lane:
-    """The callbacks of one channel: in order, never two at once, on the executor of its connection. An item is an effect of the state, or anything
-    else that begins with an Addressee and a number.
+    """The callbacks of one channel: in order, never two at once, on the executor of its connection. An item is an
+    effect of the state, or anything else that begins with an Addressee and a number.
 
-    Unbounded: prefetch is its bound, and a callback that publishes to a queue that only its own channel drains must not wait for itself. Items are
-    added inside sections: their order is that of the deliveries."""
+    Unbounded: prefetch is its bound, and a callback that publishes to a queue that only its own channel drains must not
+    wait for itself. Items are added inside sections: their order is that of the deliveries."""
 
     __slots__ = ("_items", "_lock", "_run", "_running", "_watchers", "add")
 
@@ -374,7 +418,8 @@ class Lane:
         self.add: Callable[[Any], object] = self._items.add
 
     def _handle(self, item: Any) -> None:
-        """A consumer that is gone sees nothing more. Whatever ends it either finds this item running or finds that it has not begun."""
+        """A consumer that is gone sees nothing more. Whatever ends it either finds this item running or finds that it
+        has not begun."""
         addressee = item[0]
         with self._lock:
             if addressee.gone:
@@ -399,7 +444,8 @@ class Lane:
             return tag
 
     def wait_for(self, addressee: Any) -> None:
-        """Until no item of that addressee runs; None: until the item that runs now, of whomever, has ended. Not from inside the lane."""
+        """Until no item of that addressee runs; None: until the item that runs now, of whomever, has ended. Not from
+        inside the lane."""
         while True:
             with self._lock:
                 if self._running is None or (addressee is not None and self._running is not addressee):

@@ -1,8 +1,10 @@
-"""The state of one broker: queues, consumers, credit, acknowledgements, transactions, times. Pure: no thread, lock, clock, callback or I/O.
+"""The state of one broker: queues, consumers, credit, acknowledgements, transactions, times. Pure: no thread, lock,
+clock, callback or I/O.
 
-An operation takes the time where that matters (`now`, in seconds of any monotonic clock), changes the state, and leaves what has to happen outside
-in three lists of VirtualHost: `effects` to carry out in order, `dead_letters` to publish once the change that caused them is complete, and
-`dropped`, whose bodies may run a user's code when they are let go. A ReplyError is raised before anything is changed.
+An operation takes the time where that matters (`now`, in seconds of any monotonic clock), changes the state, and leaves
+what has to happen outside in three lists of VirtualHost: `effects` to carry out in order, `dead_letters` to publish
+once the change that caused them is complete, and `dropped`, whose bodies may run a user's code when they are let go. A
+ReplyError is raised before anything is changed.
 
 An effect is a tuple that begins with its addressee, whose `target` the caller of the operations has set:
     (consumer, delivery tag, redelivered, message, returns)     hand this delivery over
@@ -10,11 +12,11 @@ An effect is a tuple that begins with its addressee, whose `target` the caller o
     (channel, 0, message)                                       a mandatory message reached no queue
     (queue,)                                                    call tick(now) at `queue.due`, or never if that is None
 
-The order of the steps is RabbitMQ's and shows in what clients see: a message that a consumer can take does not count against a length limit; one
-that comes back does, before any consumer is looked at. Expiry is checked only at the head.
+The order of the steps is RabbitMQ's and shows in what clients see: a message that a consumer can take does not count
+against a length limit; one that comes back does, before any consumer is looked at. Expiry is checked only at the head.
 
-Invariants: `ready` is the length of a queue's ReadyList. A delivery is ready, or in the `unacked` of one channel, or settled in its transaction.
-No consumer that could take a message waits while one is ready, once an operation has ended.
+Invariants: `ready` is the length of a queue's ReadyList. A delivery is ready, or in the `unacked` of one channel, or
+settled in its transaction. No consumer that could take a message waits while one is ready, once an operation has ended.
 """
 
 from __future__ import annotations
@@ -66,8 +68,8 @@ class Delivery:
 
 
 class ReadyList:
-    """The ready messages of one queue, in order, on an EntryQueue or a PriorityEntryQueue: taking one acquires its entry, putting it back releases
-    that, and a released entry is at its original place however long it was away."""
+    """The ready messages of one queue, in order, on an EntryQueue or a PriorityEntryQueue: taking one acquires its
+    entry, putting it back releases that, and a released entry is at its original place however long it was away."""
 
     __slots__ = ("_get", "_levels", "_put", "_subscription")
 
@@ -99,7 +101,7 @@ class ReadyList:
         self._subscription.close()
 
 
-# ------------------------------------------------------------------------------------------------------------------- consumers
+# ------------------------------------------------------------------------------------------------------------ consumers
 class Consumer:
     """A subscription of a channel to a queue. ChannelState.consume() gives it both."""
 
@@ -107,7 +109,10 @@ class Consumer:
     channel: ChannelState
     queue: Queue
 
-    def __init__(self, tag: str, target: Callable[[Any], object], auto_ack: bool = False, exclusive: bool = False, priority: int = 0) -> None:
+    def __init__(
+        self, tag: str, target: Callable[[Any], object], auto_ack: bool = False, exclusive: bool = False,
+        priority: int = 0,
+    ) -> None:
         self.tag = tag
         self.target = target
         self.auto_ack = auto_ack
@@ -119,10 +124,11 @@ class Consumer:
 
 
 class RoundRobin:
-    """The consumers of a queue that may take, as far as is known: highest priority first, round robin inside one priority.
+    """The consumers of a queue that may take, as far as is known: highest priority first, round robin inside one
+    priority.
 
-    One that is found without credit, or whose channel is at its limit, is parked, and joins the end of its ring when that is over: idle consumers
-    are not looked at."""
+    One that is found without credit, or whose channel is at its limit, is parked, and joins the end of its ring when
+    that is over: idle consumers are not looked at."""
 
     __slots__ = ("_rings", "orders")
 
@@ -162,17 +168,19 @@ class RoundRobin:
         return None
 
 
-# ---------------------------------------------------------------------------------------------------------------------- queues
+# --------------------------------------------------------------------------------------------------------------- queues
 class Queue(Destination):
     """Ready messages in order, consumers, and the rules of its arguments."""
 
     __slots__ = (
-        *("_active", "_dropping", "_expiring", "_newest", "_ready_list", "_round_robin", "_unused_at", "arguments", "auto_delete"),
-        *("consumers", "deleted", "due", "durable", "host", "owner", "ready", "single_active", "target"),
+        *("_active", "_dropping", "_expiring", "_newest", "_ready_list", "_round_robin", "_unused_at", "arguments"),
+        *("auto_delete", "consumers", "deleted", "due", "durable", "host", "owner", "ready", "single_active", "target"),
     )
     is_queue = True
 
-    def __init__(self, host: VirtualHost, name: str, durable: bool, auto_delete: bool, owner: object, arguments: QueueArguments) -> None:
+    def __init__(
+        self, host: VirtualHost, name: str, durable: bool, auto_delete: bool, owner: object, arguments: QueueArguments
+    ) -> None:
         super().__init__(name)
         self.host = host
         self.target = host.queue_target
@@ -258,7 +266,8 @@ class Queue(Destination):
         return delivery
 
     def _take_first(self, now: float) -> Delivery | None:
-        """The first one, unless it has expired; with no time to live at all it may still go to a consumer that is there when it comes."""
+        """The first one, unless it has expired; with no time to live at all it may still go to a consumer that is there
+        when it comes."""
         self.ready -= 1
         delivery = self._ready_list.take()
         if delivery.expires_at is None or delivery is self._newest or delivery.expires_at > now:
@@ -267,7 +276,8 @@ class Queue(Destination):
         return None
 
     def pump(self, now: float) -> None:
-        """Hand over while a message is ready and a consumer can take it; then look at the head, which is another one."""
+        """Hand over while a message is ready and a consumer can take it; then look at the head, which is another
+        one."""
         self._hand_over(now)
         if self._expiring:
             self._expire(now)
@@ -361,7 +371,8 @@ class Queue(Destination):
         self.used(now)
 
     def channel_left(self, consumers: Collection[Consumer], deliveries: Collection[Delivery], now: float) -> None:
-        """These consumers end, and these deliveries come back before any other consumer is looked at. An automatic queue ends with its last one."""
+        """These consumers end, and these deliveries come back before any other consumer is looked at. An automatic
+        queue ends with its last one."""
         for consumer in consumers:
             if consumer in self.consumers:
                 self.consumers.remove(consumer)
@@ -385,7 +396,8 @@ class Queue(Destination):
         return min(self.consumers, key=lambda consumer: consumer.order)
 
     def settled(self) -> None:
-        """Single active consumer of a quorum queue: one of higher priority takes over as soon as the active one holds nothing."""
+        """Single active consumer of a quorum queue: one of higher priority takes over as soon as the active one holds
+        nothing."""
         active = self._active
         if active is None or not self.arguments.quorum:
             return
@@ -401,6 +413,10 @@ class Queue(Destination):
             self._round_robin.add(consumer)
 
     # the end
+    @property
+    def exclusive(self) -> bool:
+        return self.owner is not None
+
     def check_access(self, connection: object) -> None:
         if self.owner is not None and self.owner is not connection:
             resource_locked(f"exclusive queue {self.name!r} belongs to another connection")
@@ -420,20 +436,22 @@ class Queue(Destination):
         return count
 
 
-# -------------------------------------------------------------------------------------------------------------------- channels
+# ------------------------------------------------------------------------------------------------------------- channels
 class ChannelState:
     """One channel: its consumers, what it was handed and has not settled, its credit, its transaction.
 
-    Credit is counted twice. Per consumer: it starts at the prefetch, goes down with each delivery and up with each settling of that. Per channel:
-    `_volume` is what its consumers hold, and nothing of the channel is handed over, even to consumers that need not acknowledge, while that has
-    reached `_limit`. get() is in neither. A limit that is set first inherits what is unacknowledged then.
+    Credit is counted twice. Per consumer: it starts at the prefetch, goes down with each delivery and up with each
+    settling of that. Per channel: `_volume` is what its consumers hold, and nothing of the channel is handed over, even
+    to consumers that need not acknowledge, while that has reached `_limit`. get() is in neither. A limit that is set
+    first inherits what is unacknowledged then.
 
-    In a transaction publishes are routed when they are made, and enter their queues, with the clock of a time to live, at the commit. Acks are
-    checked when they are made: from then on the deliveries are unknown to further acks and to recover, but they count as held until the commit."""
+    In a transaction publishes are routed when they are made, and enter their queues, with the clock of a time to live,
+    at the commit. Acks are checked when they are made: from then on the deliveries are unknown to further acks and to
+    recover, but they count as held until the commit."""
 
     __slots__ = (
-        *("_limit", "_publishes", "_settlements", "_tag", "_turn", "_volume", "at_limit", "confirming", "connection", "consumers"),
-        *("gone", "host", "last_queue", "prefetch", "target", "transacted", "unacked"),
+        *("_limit", "_publishes", "_settlements", "_tag", "_turn", "_volume", "at_limit", "confirming", "connection"),
+        *("consumers", "gone", "host", "last_queue", "prefetch", "target", "transacted", "unacked"),
     )
 
     def __init__(self, host: VirtualHost, connection: object, target: Callable[[Any], object]) -> None:
@@ -453,7 +471,8 @@ class ChannelState:
         self._volume = 0
         self._turn = 0  # which consumer is looked at first when the channel falls below its limit
         self._publishes: list[tuple[Message, list[Queue], bool]] = []
-        self._settlements: list[tuple[str, dict[int, Delivery]]] = []  # what to do with them at the commit, and the deliveries by tag
+        # What to do at the commit, and with which deliveries, by tag.
+        self._settlements: list[tuple[str, dict[int, Delivery]]] = []
 
     def close(self, now: float) -> None:
         """Consumers leave first, so that what is requeued goes to others."""
@@ -477,7 +496,8 @@ class ChannelState:
 
     # publishing
     def publish(self, message: Message, mandatory: bool, error: ReplyError | None, now: float) -> str:
-        """Route it to its queues. "returned": mandatory, and there was none. "refused": one of them has reached its length. Else the empty str."""
+        """Route it to its queues. "returned": mandatory, and there was none. "refused": one of them has reached its
+        length. Else the empty str."""
         exchanges = self.host.exchanges
         exchange = exchanges.by_name.get(message.exchange)
         if exchange is None:
@@ -538,7 +558,8 @@ class ChannelState:
 
     # settling
     def settle(self, how: str, tag: int, multiple: bool, now: float) -> None:
-        """`how`: ack, reject or requeue. One tag, or all up to one that is itself unacknowledged, or (0, multiple) all."""
+        """`how`: ack, reject or requeue. One tag, or all up to one that is itself unacknowledged, or (0, multiple)
+        all."""
         deliveries = self._collect(tag, multiple)
         if self.transacted:
             self._settlements.append((how, deliveries))
@@ -564,8 +585,8 @@ class ChannelState:
         return collected
 
     def ack_one(self, delivery: Delivery) -> bool:
-        """Settle one that the caller has removed from `unacked`, which is what nearly all acks are. The caller lets go of it, and calls freed() if
-        this is true."""
+        """Settle one that the caller has removed from `unacked`, which is what nearly all acks are. The caller lets go
+        of it, and calls freed() if this is true."""
         entry, delivery.entry = delivery.entry, None
         entry.ack()
         consumer = delivery.consumer
@@ -644,7 +665,8 @@ class ChannelState:
                 queue.pump(now)
 
     def _below_limit(self) -> dict[Queue, None]:
-        """The consumers that the limit parked join in again; which queue comes first changes from time to time, so that each gets on."""
+        """The consumers that the limit parked join in again; which queue comes first changes from time to time, so that
+        each gets on."""
         self.at_limit = False
         consumers = list(self.consumers.values())
         self._turn += 1
@@ -721,7 +743,8 @@ class ChannelState:
         return self.host.queue(name or self.last_queue, self.connection)
 
     def declare_queue(
-        self, name: str, generated: bool, passive: bool, durable: bool, exclusive: bool, auto_delete: bool, asked: QueueArguments, now: float
+        self, name: str, generated: bool, passive: bool, durable: bool, exclusive: bool, auto_delete: bool,
+        asked: QueueArguments, now: float,
     ) -> tuple[str, int, int]:
         """Its name, how many messages are ready, how many consumers it has."""
         if passive:
@@ -775,7 +798,7 @@ class ChannelState:
             self.host.exchanges.declare(request)
 
 
-# --------------------------------------------------------------------------------------------------------------- the whole of it
+# ------------------------------------------------------------------------------------------------------ the whole of it
 class VirtualHost:
     """Exchanges and queues by name, and what the operations leave to be done outside."""
 
@@ -800,16 +823,16 @@ class VirtualHost:
         return queue
 
     def declare_queue(
-        self, name: str, generated: bool, connection: object, durable: bool, exclusive: bool, auto_delete: bool, asked: QueueArguments
+        self, name: str, generated: bool, connection: object, durable: bool, exclusive: bool, auto_delete: bool,
+        asked: QueueArguments,
     ) -> Queue:
         existing = self.queues.get(name)
         if existing is not None:
             existing.check_access(connection)
             if exclusive and existing.owner is None:
                 resource_locked(f"cannot obtain exclusive access to queue {name!r}, which is not exclusive")
-            now = {"durable": durable, "auto_delete": auto_delete, "exclusive": exclusive}
-            then = {"durable": existing.durable, "auto_delete": existing.auto_delete, "exclusive": existing.owner is not None}
-            check_same("queue", name, now, then)
+            flags = {"durable": durable, "auto_delete": auto_delete, "exclusive": exclusive}
+            check_same("queue", name, flags, existing)
         elif not generated:
             not_reserved("queue", name)
         if asked.error is not None:
@@ -848,9 +871,10 @@ class VirtualHost:
                         destination.publish(dead_letter, now)
 
 
-# ---------------------------------------------------------------------------------------------------------------- dead letters
+# --------------------------------------------------------------------------------------------------------- dead letters
 def _dead_letter(message: Message, reason: str, queue: str, exchange: str, key: str | None, time: datetime) -> Message:
-    """The message that goes to the dead-letter exchange: with `key` or else its old keys, without expiration, with one more x-death."""
+    """The message that goes to the dead-letter exchange: with `key` or else its old keys, without expiration, with one
+    more x-death."""
     properties = BasicProperties() if message.properties is None else copied(message.properties)
     headers: dict[str, Any] = dict(properties.headers or {})
     _record(headers, message, reason, queue, time)
@@ -863,12 +887,14 @@ def _dead_letter(message: Message, reason: str, queue: str, exchange: str, key: 
 
 def _record(headers: dict[str, Any], message: Message, reason: str, queue: str, time: datetime) -> None:
     """Count this death with the former ones of the same queue and reason, and put it first."""
+    now = {"reason": reason, "queue": queue, "exchange": message.exchange}
     listed = headers.get("x-death")
     deaths: list[dict[str, Any]] = [death for death in listed if type(death) is dict] if type(listed) is list else []
     if not deaths:
-        headers.update({"x-first-death-reason": reason, "x-first-death-queue": queue, "x-first-death-exchange": message.exchange})
-    headers.update({"x-last-death-reason": reason, "x-last-death-queue": queue, "x-last-death-exchange": message.exchange})
-    same = next((death for death in deaths if alike(death.get("queue"), queue) and alike(death.get("reason"), reason)), None)
+        headers |= {f"x-first-death-{name}": value for name, value in now.items()}
+    headers |= {f"x-last-death-{name}": value for name, value in now.items()}
+    alikes = (death for death in deaths if alike(death.get("queue"), queue) and alike(death.get("reason"), reason))
+    same = next(alikes, None)
     if same is None:
         copies = [key for key in headers.get("CC") or [] if type(key) is str]
         latest = {"count": 1, "reason": reason, "queue": queue, "time": time, "exchange": message.exchange}
@@ -887,7 +913,8 @@ def _count_of(death: Mapping[str, Any]) -> int:
 
 
 def _closes_a_cycle(dead_letter: Message, reason: str, queue: str) -> bool:
-    """Whether the dead letter would come to a queue that it died in before, with no rejection since: nothing would ever stop it."""
+    """Whether the dead letter would come to a queue that it died in before, with no rejection since: nothing would ever
+    stop it."""
     if reason == "rejected":
         return False
     since: list[dict[str, Any]] = []

@@ -1,8 +1,8 @@
 """Channel: what a client calls. pika's BlockingChannel by its names and signatures.
 
-Each call checks its arguments, then is one operation of the state in one section of the broker's lock. A ReplyError that the operation raises closes
-the channel or the connection in that section; then the call raises. Callbacks run in the channel's lane.
-"""
+Each call checks its arguments, then is one operation of the state in one section of the broker's lock. A ReplyError
+that the operation raises closes the channel or the connection in that section; then the call raises. Callbacks run in
+the channel's lane. """
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
 from manytail.broker import exceptions
@@ -32,7 +31,7 @@ from manytail.broker._protocol import (
     whole,
 )
 from manytail.broker._routing import ExchangeRequest
-from manytail.broker._runtime import Addressee, Lane, report
+from manytail.broker._runtime import Addressee, Closable, Lane, report
 from manytail.broker._state import CANCELLED, ChannelState, Consumer
 from manytail.broker.spec import Basic, Exchange, Method, Queue, ReturnedMessage, Tx
 
@@ -49,7 +48,9 @@ class Subscriber(Consumer):
 
     __slots__ = ("buffer", "callback", "seen")
 
-    def __init__(self, tag: str, target: Callable[[Any], object], callback: Any, auto_ack: bool, exclusive: bool, priority: int) -> None:
+    def __init__(
+        self, tag: str, target: Callable[[Any], object], callback: Any, auto_ack: bool, exclusive: bool, priority: int
+    ) -> None:
         super().__init__(tag, target, auto_ack, exclusive, priority)
         self.callback = callback
         self.buffer: deque[Any] = deque()  # deliveries that have not begun: of a generator, and of auto_ack
@@ -60,9 +61,12 @@ class _State(ChannelState, Addressee):
     """A channel is an addressee of its lane too, of returned messages."""
 
 
-class Channel:
-    """A session on a connection: consumers, delivery tags, acknowledgements, confirms or transactions. Every method may be called from any thread;
-    callbacks of one channel run one at a time, in the order of the deliveries. Made by Connection.channel()."""
+class Channel(Closable):
+    """A session on a connection: consumers, delivery tags, acknowledgements, confirms or transactions. Every method may
+    be called from any thread; callbacks of one channel run one at a time, in the order of the deliveries. Made by
+    Connection.channel()."""
+
+    wrong_state = exceptions.ChannelWrongStateError
 
     def __init__(self, connection: Any, channel_number: int) -> None:
         self._connection = connection
@@ -86,13 +90,6 @@ class Channel:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._number} {'open' if self.is_open else 'closed'}>"
 
-    def __enter__(self) -> Channel:
-        return self
-
-    def __exit__(self, exc_type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
-        if self.is_open:
-            self.close()
-
     @property
     def channel_number(self) -> int:
         return self._number
@@ -102,22 +99,10 @@ class Channel:
         return self._connection
 
     @property
-    def is_open(self) -> bool:
-        return self._closing_reason is None
-
-    @property
-    def is_closed(self) -> bool:
-        return self._closing_reason is not None
-
-    @property
     def consumer_tags(self) -> list[str]:
         return list(self._state.consumers)
 
-    def _check_open(self) -> None:
-        if self._closing_reason is not None:
-            raise exceptions.ChannelWrongStateError("Channel is closed.") from self._closing_reason
-
-    # ------------------------------------------------------------------------------------------------------------ calls and errors
+    # ------------------------------------------------------------------------------------------------- calls and errors
     def _call(self, operation: Callable[..., Any], *arguments: Any) -> Any:
         """One operation of the state in a section, on an open channel."""
         with self._runtime:
@@ -129,7 +114,8 @@ class Channel:
         raise error
 
     def _call_or_postpone(self, operation: Callable[..., Any], *arguments: Any) -> None:
-        """The same where there is no answer: a call that interrupts another section of its own thread takes effect right after that."""
+        """The same where there is no answer: a call that interrupts another section of its own thread takes effect
+        right after that."""
         if self._runtime.interrupted():
             self._runtime.after(self._late, self._call, operation, *arguments)
         else:
@@ -153,9 +139,10 @@ class Channel:
             self._connection._end(error)
         return error
 
-    # --------------------------------------------------------------------------------------------------------------------- the end
+    # ---------------------------------------------------------------------------------------------------------- the end
     def close(self, reply_code: int = 0, reply_text: str = "Normal shutdown") -> None:
-        """Requeue what is unacknowledged, cancel the consumers, wait for the callback that is running unless it is the caller.
+        """Requeue what is unacknowledged, cancel the consumers, wait for the callback that is running unless it is the
+        caller.
 
         ChannelWrongStateError: it is closed."""
         reason = exceptions.ChannelClosedByClient(reply_code, reply_text)
@@ -196,7 +183,7 @@ class Channel:
         if isinstance(self._closing_reason, exceptions.ChannelClosedByBroker | exceptions.ConnectionClosedByBroker):
             raise self._closing_reason
 
-    # ------------------------------------------------------------------------------------------------------------------- callbacks
+    # -------------------------------------------------------------------------------------------------------- callbacks
     def _run(self, item: Any) -> None:
         """One item of the lane: see the effects of the state."""
         addressee = item[0]
@@ -232,15 +219,19 @@ class Channel:
             callback(self, *_returned_as(message))
 
     def add_on_cancel_callback(self, callback: Callable[[Any], object]) -> None:
-        """`callback(frame)` when the queue of a consumer was deleted, in order with the deliveries. frame.method.consumer_tag says whose."""
+        """`callback(frame)` when the queue of a consumer was deleted, in order with the deliveries.
+        frame.method.consumer_tag says whose."""
         self._on_cancel.append(callback)
 
     def add_on_return_callback(self, callback: Callable[..., object]) -> None:
-        """`callback(channel, method, properties, body)` when a mandatory message reached no queue, in order with the deliveries."""
+        """`callback(channel, method, properties, body)` when a mandatory message reached no queue, in order with the
+        deliveries."""
         self._on_return.append(callback)
 
-    # ------------------------------------------------------------------------------------------------------------------ publishing
-    def basic_publish(self, exchange: str, routing_key: str, body: Any, properties: Any = None, mandatory: bool = False) -> None:
+    # ------------------------------------------------------------------------------------------------------- publishing
+    def basic_publish(
+        self, exchange: str, routing_key: str, body: Any, properties: Any = None, mandatory: bool = False
+    ) -> None:
         """Route a message to its queues; never waits for a consumer. With confirms: UnroutableError, NackError."""
         if isinstance(body, str):
             body = body.encode()
@@ -267,10 +258,11 @@ class Channel:
             raise exceptions.UnroutableError([ReturnedMessage(*_returned_as(message))])
 
     def confirm_delivery(self) -> None:
-        """From now on basic_publish raises UnroutableError and NackError. Twice is as once; not on a transacted channel (406)."""
+        """From now on basic_publish raises UnroutableError and NackError. Twice is as once; not on a transacted channel
+        (406)."""
         self._call(self._state.confirm)
 
-    # -------------------------------------------------------------------------------------------------------------------- settling
+    # --------------------------------------------------------------------------------------------------------- settling
     def basic_ack(self, delivery_tag: int = 0, multiple: bool = False) -> None:
         """Done with that delivery; with `multiple`, with all up to it, and (0, multiple) with all. Unknown tag: 406."""
         state = self._state
@@ -287,7 +279,8 @@ class Channel:
         self._settle("ack", delivery_tag, multiple)
 
     def basic_nack(self, delivery_tag: int = 0, multiple: bool = False, requeue: bool = True) -> None:
-        """Give deliveries back to their places in the queue, or, without `requeue`, to the dead letters. Tags as in basic_ack."""
+        """Give deliveries back to their places in the queue, or, without `requeue`, to the dead letters. Tags as in
+        basic_ack."""
         self._settle("requeue" if requeue else "reject", delivery_tag, multiple)
 
     def basic_reject(self, delivery_tag: int = 0, requeue: bool = True) -> None:
@@ -302,8 +295,9 @@ class Channel:
         self._call(self._state.recover, bool(requeue), _monotonic())
 
     def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, global_qos: bool = False) -> None:
-        """How many unacknowledged deliveries each consumer started from now on may have, or with global_qos this channel; 0: any number.
-        Setting the former takes the latter away, as on the server. prefetch_size other than 0: 540."""
+        """How many unacknowledged deliveries each consumer started from now on may have, or with global_qos this
+        channel; 0: any number. Setting the former takes the latter away, as on the server. prefetch_size other than 0:
+        540."""
         size, count = require_prefetch(prefetch_size, prefetch_count)
         self._call(self._state.qos, size, count, bool(global_qos), _monotonic())
 
@@ -312,12 +306,13 @@ class Channel:
         self._call(self._state.flow, bool(active))
         return True
 
-    # ------------------------------------------------------------------------------------------------------------------- consuming
+    # -------------------------------------------------------------------------------------------------------- consuming
     def basic_consume(
         self, queue: str, on_message_callback: Callable[..., object], auto_ack: bool = False, exclusive: bool = False,
         consumer_tag: str | None = None, arguments: Mapping[str, Any] | None = None
     ) -> str:
-        """Have `on_message_callback(channel, method, properties, body)` called for the messages of a queue, from now on. The consumer tag."""
+        """Have `on_message_callback(channel, method, properties, body)` called for the messages of a queue, from now
+        on. The consumer tag."""
         require_callable(on_message_callback, "on_message_callback")
         consumer, refusal = self._subscriber(on_message_callback, auto_ack, exclusive, consumer_tag, arguments)
         self._call(self._consume, require_string(queue, "queue"), consumer, refusal)
@@ -353,8 +348,9 @@ class Channel:
         self._lane.add(effect)
 
     def basic_cancel(self, consumer_tag: str) -> Sequence[tuple[Any, Any, Any]]:
-        """End a consumer. What it was handed and has not seen is requeued, or returned if it need not acknowledge; what it has seen stays with the
-        channel. After this, no callback of it runs or begins, but the caller's own. Unknown tag: nothing happens."""
+        """End a consumer. What it was handed and has not seen is requeued, or returned if it need not acknowledge; what
+        it has seen stays with the channel. After this, no callback of it runs or begins, but the caller's own. Unknown
+        tag: nothing happens."""
         tag = require_string(consumer_tag, "consumer_tag")
         consumer = self._call(self._cancel, tag)
         if consumer is None:
@@ -382,10 +378,13 @@ class Channel:
         return method, delivered_properties(message, returns), message.body
 
     def start_consuming(self) -> None:
-        """Wait until this channel has no consumers left and their callbacks have ended. Raises what a callback raised, and what the broker closed the
-        channel for. ReentrancyError: from a callback, or from another thread of the executor that runs them."""
+        """Wait until this channel has no consumers left and their callbacks have ended. Raises what a callback raised,
+        and what the broker closed the channel for. ReentrancyError: from a callback, or from another thread of the
+        executor that runs them."""
         if self._connection._dispatch.on_executor():
-            raise exceptions.ReentrancyError("start_consuming would wait for itself in a callback, or in a thread of their executor")
+            raise exceptions.ReentrancyError(
+                "start_consuming would wait for itself in a callback, or in a thread of their executor"
+            )
         with self._runtime:
             if self._failure is None:
                 self._check_open()
@@ -406,15 +405,17 @@ class Channel:
         self, queue: str, auto_ack: bool = False, exclusive: bool = False, arguments: Mapping[str, Any] | None = None,
         inactivity_timeout: float | None = None, consumer_tag: str | None = None
     ) -> Generator[tuple[Any, Any, Any], None, None]:
-        """Yield (method, properties, body) of the messages of a queue, in the thread of the caller, until cancel() or the end of the queue; and
-        (None, None, None) whenever none came for inactivity_timeout seconds. Another consume() with the same parameters goes on with the same
-        consumer; with others it raises ValueError."""
+        """Yield (method, properties, body) of the messages of a queue, in the thread of the caller, until cancel() or
+        the end of the queue; and (None, None, None) whenever none came for inactivity_timeout seconds. Another
+        consume() with the same parameters goes on with the same consumer; with others it raises ValueError."""
         params = (require_string(queue, "queue"), bool(auto_ack), bool(exclusive))
         made, refusal = self._subscriber(None, auto_ack, exclusive, consumer_tag, arguments)
         consumer: Subscriber = self._call(self._generate, params, made, refusal)
         while consumer is self._generator:
             with self._runtime:
-                came = self._changed.wait_for(lambda: bool(consumer.buffer) or consumer is not self._generator, inactivity_timeout)
+                came = self._changed.wait_for(
+                    lambda: bool(consumer.buffer) or consumer is not self._generator, inactivity_timeout
+                )
                 effect = self._next_of(consumer)
             if effect is not None:
                 yield self._delivered(effect)
@@ -428,7 +429,9 @@ class Channel:
             self._consume(params[0], made, refusal)
             self._generator, self._generator_params = made, params
         elif params != self._generator_params:
-            raise ValueError(f"consume with {params!r}: this channel consumes with {self._generator_params!r} already; cancel() that first")
+            before = self._generator_params
+            text = f"consume with {params!r}: this channel consumes with {before!r} already; cancel() that first"
+            raise ValueError(text)
         return self._generator
 
     def _next_of(self, consumer: Subscriber) -> Any:
@@ -466,54 +469,62 @@ class Channel:
         method = Basic.GetOk(tag, redelivered, message.exchange, message.keys[0], left)
         return method, delivered_properties(message, returns), message.body
 
-    # ------------------------------------------------------------------------------------------------------- exchanges and queues
+    # --------------------------------------------------------------------------------------------- exchanges and queues
     def exchange_declare(
         self, exchange: str, exchange_type: Any = "direct", passive: bool = False, durable: bool = False,
         auto_delete: bool = False, internal: bool = False, arguments: Mapping[str, Any] | None = None
     ) -> Method:
-        """Make an exchange of type direct, fanout, topic or headers, or find the same (406 if it is another one). passive: 404 if there is none."""
+        """Make an exchange of type direct, fanout, topic or headers, or find the same (406 if it is another one).
+        passive: 404 if there is none."""
         name = require_name(exchange, "exchange")
         request = ExchangeRequest(name, exchange_type, bool(durable), bool(auto_delete), bool(internal), arguments)
         self._call(self._state.declare_exchange, request, bool(passive))
         return Method(self._number, Exchange.DeclareOk())
 
     def exchange_delete(self, exchange: str | None = None, if_unused: bool = False) -> Method:
-        """Delete it and its bindings. if_unused: 406 if it has any as source. One that does not exist is deleted already."""
+        """Delete it and its bindings. if_unused: 406 if it has any as source. One that does not exist is deleted
+        already."""
         self._call(self._state.host.exchanges.delete, require_string(exchange or "", "exchange"), bool(if_unused))
         return Method(self._number, Exchange.DeleteOk())
 
-    def exchange_bind(self, destination: str, source: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None) -> Method:
-        """Have messages of exchange `source` that match go on to exchange `destination`. 404: one of them does not exist."""
-        names = require_string(destination, "destination"), require_string(source, "source"), require_string(routing_key, "routing_key")
-        self._call(self._state.bind_exchange, *names, BindingArguments.of(arguments))
+    def exchange_bind(
+        self, destination: str, source: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None
+    ) -> Method:
+        """Have messages of exchange `source` that match go on to exchange `destination`. 404: one of them does not
+        exist."""
+        names = require_string(destination, "destination"), require_string(source, "source")
+        key = require_string(routing_key, "routing_key")
+        self._call(self._state.bind_exchange, *names, key, BindingArguments.of(arguments))
         return Method(self._number, Exchange.BindOk())
 
     def exchange_unbind(
-        self, destination: str | None = None, source: str | None = None, routing_key: str = "", arguments: Mapping[str, Any] | None = None
+        self, destination: str | None = None, source: str | None = None, routing_key: str = "",
+        arguments: Mapping[str, Any] | None = None,
     ) -> Method:
         """Take a binding back, if there is one."""
         names = (require_string(name or "", "exchange") for name in (destination, source))
-        self._call(self._state.unbind_exchange, *names, require_string(routing_key, "routing_key"), BindingArguments.of(arguments))
+        key = require_string(routing_key, "routing_key")
+        self._call(self._state.unbind_exchange, *names, key, BindingArguments.of(arguments))
         return Method(self._number, Exchange.UnbindOk())
 
     def queue_declare(
         self, queue: str, passive: bool = False, durable: bool = False, exclusive: bool = False,
         auto_delete: bool = False, arguments: Mapping[str, Any] | None = None
     ) -> Method:
-        """Make a queue, or find the same (406 if it is another one). The empty name: one is made up. passive: 404 if there is none.
-        The answer has queue, message_count (ready) and consumer_count."""
+        """Make a queue, or find the same (406 if it is another one). The empty name: one is made up. passive: 404 if
+        there is none. The answer has queue, message_count (ready) and consumer_count."""
         name = require_name(queue, "queue")
         generated = not name and not passive
         if generated:
             name = f"amq.gen-{secrets.token_urlsafe(16)}"
         flags = (generated, bool(passive), bool(durable), bool(exclusive), bool(auto_delete))
-        return Method(
-            self._number, Queue.DeclareOk(*self._call(self._state.declare_queue, name, *flags, QueueArguments(name, arguments), _monotonic()))
-        )
+        asked = QueueArguments(name, arguments)
+        answer = self._call(self._state.declare_queue, name, *flags, asked, _monotonic())
+        return Method(self._number, Queue.DeclareOk(*answer))
 
     def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False) -> Method:
-        """Delete it; message_count says how many were ready. 406: if_unused and it has consumers, if_empty and it has messages. One that does not
-        exist is deleted already."""
+        """Delete it; message_count says how many were ready. 406: if_unused and it has consumers, if_empty and it has
+        messages. One that does not exist is deleted already."""
         count = self._call(self._state.delete_queue, require_string(queue, "queue"), bool(if_unused), bool(if_empty))
         return Method(self._number, Queue.DeleteOk(count))
 
@@ -521,19 +532,25 @@ class Channel:
         """Drop what is ready; message_count says how many."""
         return Method(self._number, Queue.PurgeOk(self._call(self._state.purge, require_string(queue, "queue"))))
 
-    def queue_bind(self, queue: str, exchange: str, routing_key: str | None = None, arguments: Mapping[str, Any] | None = None) -> Method:
-        """Have messages of an exchange that match go to a queue; no routing key: the queue's name. 404: one of them does not exist."""
+    def queue_bind(
+        self, queue: str, exchange: str, routing_key: str | None = None, arguments: Mapping[str, Any] | None = None
+    ) -> Method:
+        """Have messages of an exchange that match go to a queue; no routing key: the queue's name. 404: one of them
+        does not exist."""
         self._call(self._state.bind_queue, *_binding(queue, exchange, routing_key, arguments))
         return Method(self._number, Queue.BindOk())
 
-    def queue_unbind(self, queue: str, exchange: str, routing_key: str | None = None, arguments: Mapping[str, Any] | None = None) -> Method:
+    def queue_unbind(
+        self, queue: str, exchange: str, routing_key: str | None = None, arguments: Mapping[str, Any] | None = None
+    ) -> Method:
         """Take a binding back, if there is one."""
         self._call(self._state.unbind_queue, *_binding(queue, exchange, routing_key, arguments))
         return Method(self._number, Queue.UnbindOk())
 
-    # ---------------------------------------------------------------------------------------------------------------- transactions
+    # ----------------------------------------------------------------------------------------------------- transactions
     def tx_select(self) -> Method:
-        """From now on publishes, acks, nacks and rejects take effect at tx_commit. Not on a channel with confirms (406)."""
+        """From now on publishes, acks, nacks and rejects take effect at tx_commit. Not on a channel with confirms
+        (406)."""
         self._call(self._state.tx_select)
         return Method(self._number, Tx.SelectOk())
 
@@ -549,9 +566,10 @@ class Channel:
 
 
 def _returned_as(message: Message) -> tuple[Any, Any, Any]:
-    return Basic.Return(312, "NO_ROUTE", message.exchange, message.keys[0]), delivered_properties(message, 0), message.body
+    method = Basic.Return(312, "NO_ROUTE", message.exchange, message.keys[0])
+    return method, delivered_properties(message, 0), message.body
 
 
-def _binding(queue: Any, exchange: Any, key: Any, arguments: Mapping[str, Any] | None) -> tuple[str, str, str | None, BindingArguments]:
+def _binding(queue: Any, exchange: Any, key: Any, arguments: Mapping[str, Any] | None) -> tuple[Any, ...]:
     key = None if key is None else require_string(key, "routing_key")
     return require_string(queue, "queue"), require_string(exchange, "exchange"), key, BindingArguments.of(arguments)

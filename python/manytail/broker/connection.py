@@ -1,7 +1,7 @@
 """Connections and brokers: pika's BlockingConnection by its names and signatures, without the network.
 
-A connection has channels, timers, and the executor that runs the callbacks. A Broker is one virtual host. Brokers that BlockingConnection finds by
-host, port and virtual host are kept in `_brokers` until reset() or the end of the process.
+A connection has channels, timers, and the executor that runs the callbacks. A Broker is one virtual host. Brokers that
+BlockingConnection finds by host, port and virtual host are kept in `_brokers` until reset() or the end of the process.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 from manytail.broker import exceptions
 from manytail.broker._protocol import require_callable
-from manytail.broker._runtime import Addressee, Dispatch, Lane, Runtime, Timer
+from manytail.broker._runtime import Addressee, Closable, Dispatch, Lane, Runtime, Timer
 from manytail.broker.channel import Channel
 from manytail.broker.parameters import Parameters
 from manytail.errors import ClosedError
@@ -29,9 +28,11 @@ __all__ = ["BlockingConnection", "Broker", "Connection", "reset"]
 CHANNEL_MAX = 65535
 
 
-class Connection:
-    """Channels that share an executor. Made by Broker.connect() or BlockingConnection(). Every method may be called from any thread."""
+class Connection(Closable):
+    """Channels that share an executor. Made by Broker.connect() or BlockingConnection(). Every method may be called
+    from any thread."""
 
+    wrong_state = exceptions.ConnectionWrongStateError
     basic_nack_supported = basic_nack = True
     consumer_cancel_notify_supported = consumer_cancel_notify = True
     exchange_exchange_bindings_supported = exchange_exchange_bindings = True
@@ -59,26 +60,7 @@ class Connection:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {'open' if self.is_open else 'closed'}, {len(self._channels)} channels>"
 
-    def __enter__(self) -> Connection:
-        return self
-
-    def __exit__(self, exc_type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
-        if self.is_open:
-            self.close()
-
-    @property
-    def is_open(self) -> bool:
-        return self._closing_reason is None
-
-    @property
-    def is_closed(self) -> bool:
-        return self._closing_reason is not None
-
-    def _check_open(self) -> None:
-        if self._closing_reason is not None:
-            raise exceptions.ConnectionWrongStateError("Connection is closed.") from self._closing_reason
-
-    # -------------------------------------------------------------------------------------------------------------------- channels
+    # --------------------------------------------------------------------------------------------------------- channels
     def channel(self, channel_number: int | None = None) -> Channel:
         """Open a channel, with that number or the lowest free one from 1 to 65,535."""
         asked = None if channel_number is None else int(channel_number)
@@ -100,14 +82,16 @@ class Connection:
         if self._channels.get(channel.channel_number) is channel:
             del self._channels[channel.channel_number]
 
-    # --------------------------------------------------------------------------------------------------------------------- the end
+    # ---------------------------------------------------------------------------------------------------------- the end
     def close(self, reply_code: int = 200, reply_text: str = "Normal shutdown") -> None:
-        """Close all channels: what is unacknowledged is requeued, exclusive queues are deleted. Waits for running callbacks, except from inside one.
+        """Close all channels: what is unacknowledged is requeued, exclusive queues are deleted. Waits for running
+        callbacks, except from inside one.
 
         ConnectionWrongStateError: it is closed."""
         with self._runtime:
             if self._closing_reason is not None:
-                raise exceptions.ConnectionWrongStateError(f"Connection.close({reply_code}, {reply_text!r}) called on closed connection.")
+                text = f"Connection.close({reply_code}, {reply_text!r}) called on closed connection."
+                raise exceptions.ConnectionWrongStateError(text)
             lanes = [channel._lane for channel in self._channels.values()]
             self._end(exceptions.ConnectionClosedByClient(reply_code, reply_text))
         if not self._dispatch.inside():
@@ -139,10 +123,10 @@ class Connection:
         with self._runtime:
             self._end(reason)
 
-    # --------------------------------------------------------------------------------------------------------------------- waiting
+    # ---------------------------------------------------------------------------------------------------------- waiting
     def process_data_events(self, time_limit: float | None = 0) -> None:
-        """Wait until a callback of this connection has ended that no earlier call of this method has told of, for time_limit seconds at the most
-        (None: without limit). Callbacks need no such call to run."""
+        """Wait until a callback of this connection has ended that no earlier call of this method has told of, for
+        time_limit seconds at the most (None: without limit). Callbacks need no such call to run."""
         with self._runtime:
             self._waiting += 1  # before the look at _dispatched: a callback sets that first and looks here then
             before = self._rounds
@@ -168,10 +152,11 @@ class Connection:
 
     def _raise_reason(self) -> None:
         """Why the connection was closed, if not by its client."""
-        if self._closing_reason is not None and not isinstance(self._closing_reason, exceptions.ConnectionClosedByClient):
-            raise self._closing_reason
+        reason = self._closing_reason
+        if reason is not None and not isinstance(reason, exceptions.ConnectionClosedByClient):
+            raise reason
 
-    # ------------------------------------------------------------------------------------------------- callbacks of the connection
+    # -------------------------------------------------------------------------------------- callbacks of the connection
     def _callback_ended(self) -> None:
         """One of this connection or of its channels."""
         self._dispatched = True
@@ -187,14 +172,16 @@ class Connection:
             self._callback_ended()
 
     def add_callback_threadsafe(self, callback: Callable[[], object]) -> None:
-        """Call it on the executor as soon as may be; one at a time per connection, in order. ConnectionWrongStateError: it is closed."""
+        """Call it on the executor as soon as may be; one at a time per connection, in order. ConnectionWrongStateError:
+        it is closed."""
         require_callable(callback, "callback")
         with self._runtime:
             self._check_open()
             self._lane.add((self._callbacks, 0, callback))
 
     def call_later(self, delay: float, callback: Callable[[], object]) -> int:
-        """Call it on the executor in `delay` seconds. An id for remove_timeout. Calls that are due when the connection closes are not made."""
+        """Call it on the executor in `delay` seconds. An id for remove_timeout. Calls that are due when the connection
+        closes are not made."""
         require_callable(callback, "callback")
         due = time.monotonic() + delay
         with self._runtime:
@@ -243,20 +230,23 @@ class Broker:
     def __enter__(self) -> Broker:
         return self
 
-    def __exit__(self, exc_type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
-        queues = len(self._runtime.host.queues)
-        return f"<{type(self).__name__} {queues} queues, {len(self._connections)} connections{', closed' if self._closed else ''}>"
+        queues, connections = len(self._runtime.host.queues), len(self._connections)
+        return f"<{type(self).__name__} {queues} queues, {connections} connections{', closed' if self._closed else ''}>"
 
     def connect(self, *, executor: Executor | None = None, max_workers: int | None = None) -> Connection:
-        """A connection whose callbacks run on `executor`, which is never shut down, or on a KeyedExecutor of its own of max_workers threads
-        (os.cpu_count()). Both given: ValueError. A ProcessPoolExecutor: TypeError. ClosedError: the broker is closed."""
+        """A connection whose callbacks run on `executor`, which is never shut down, or on a KeyedExecutor of its own of
+        max_workers threads (os.cpu_count()). Both given: ValueError. A ProcessPoolExecutor: TypeError. ClosedError: the
+        broker is closed."""
         if executor is not None and max_workers is not None:
-            raise ValueError(f"executor={executor!r} and max_workers={max_workers!r}: expected one of them; an executor has its own threads")
+            both = f"executor={executor!r} and max_workers={max_workers!r}"
+            raise ValueError(f"{both}: expected one of them; an executor has its own threads")
         if isinstance(executor, ProcessPoolExecutor):
-            raise TypeError(f"executor={executor!r}: expected one with threads; callbacks and channels cannot go to another process")
+            why = "callbacks and channels cannot go to another process"
+            raise TypeError(f"executor={executor!r}: expected one with threads; {why}")
         connection = Connection()
         self._connect(connection, executor, max_workers)
         return connection
@@ -272,7 +262,8 @@ class Broker:
             connection._open(self, executor, owned)
 
     def close(self) -> None:
-        """Close all connections, waiting for running callbacks, and forget all exchanges and queues. Closing twice is as once."""
+        """Close all connections, waiting for running callbacks, and forget all exchanges and queues. Closing twice is
+        as once."""
         with self._runtime:
             self._closed = True
             connections = list(self._connections)
@@ -287,21 +278,23 @@ class Broker:
         self._runtime.timers.close()
 
 
-# --------------------------------------------------------------------------------------------------------- the brokers of the process
+# ------------------------------------------------------------------------------------------- the brokers of the process
 _brokers: dict[tuple[str, int, str], Broker] = {}
 _brokers_lock = threading.RLock()  # a finalizer may connect while this thread does
 
 
 class BlockingConnection(Connection):
-    """pika's BlockingConnection: connections of equal host, port and virtual host meet in one Broker of this process, made by the first one. It lives
-    until reset() or the end of the process; what one program leaves in it is there for the next."""
+    """pika's BlockingConnection: connections of equal host, port and virtual host meet in one Broker of this process,
+    made by the first one. It lives until reset() or the end of the process; what one program leaves in it is there for
+    the next."""
 
     def __init__(self, parameters: Parameters | Sequence[Parameters] | None = None, _impl_class: None = None) -> None:
         """Of several parameters, as pika's tries them in order, the first. TypeError: anything else."""
         first = parameters[0] if isinstance(parameters, Sequence) and len(parameters) else parameters
         first = Parameters() if first is None else first
         if not isinstance(first, Parameters):
-            raise TypeError(f"parameters: {parameters!r} (expected: ConnectionParameters, URLParameters, a sequence of them, or None)")
+            expected = "ConnectionParameters, URLParameters, a sequence of them, or None"
+            raise TypeError(f"parameters: {parameters!r} (expected: {expected})")
         address = str(first.host), int(first.port), str(first.virtual_host)
         while True:
             with _brokers_lock:
@@ -319,7 +312,8 @@ class BlockingConnection(Connection):
 
 
 def reset() -> None:
-    """Close the brokers that BlockingConnection has made, with their connections; later connections meet in new ones."""
+    """Close the brokers that BlockingConnection has made, with their connections; later connections meet in new
+    ones."""
     with _brokers_lock:
         brokers = list(_brokers.values())
         _brokers.clear()

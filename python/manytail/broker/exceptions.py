@@ -1,7 +1,8 @@
-"""The exceptions of the broker, by pika's names and with pika's bases, so that `except` clauses written for pika keep their meaning.
+"""The exceptions of the broker, by pika's names and with pika's bases, so that `except` clauses written for pika keep
+their meaning.
 
-What only a network can cause (a lost stream, a missed heartbeat, a refused login) is never raised here; those names exist because handlers name them.
-"""
+What only a network can cause (a lost stream, a missed heartbeat, a refused login) is never raised here; those names
+exist because handlers name them. """
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Where a program connects to, by pika's names: ConnectionParameters, URLParameters, PlainCredentials.
 
-Host, port and virtual host name a broker of this process. Everything else is checked as far as a mistake in it would show with pika too, kept as an
-attribute, and has no effect: there is no network, no login and no frame.
-"""
+Host, port and virtual host name a broker of this process. Everything else is checked as far as a mistake in it would
+show with pika too, kept as an attribute, and has no effect: there is no network, no login and no frame. """
 
 from __future__ import annotations
 
@@ -43,9 +42,12 @@ class ExternalCredentials:
         self.erase_on_connect = False
 
 
-def _number(least: float, most: float = math.inf, *, none: bool = False, whole: bool = True) -> tuple[Callable[[Any], bool], str]:
+def _number(
+    least: float, most: float = math.inf, *, none: bool = False, whole: bool = True
+) -> tuple[Callable[[Any], bool], str]:
     kind = int if whole else (int, float)
-    expected = f"{'a whole number' if whole else 'seconds'} from {least}{'' if most == math.inf else f' to {most}'}{' or None' if none else ''}"
+    expected = f"{'a whole number' if whole else 'seconds'} from {least}"
+    expected += ("" if most == math.inf else f" to {most}") + (" or None" if none else "")
     return lambda value: (none and value is None) or (isinstance(value, kind) and least <= value <= most), expected
 
 
@@ -54,7 +56,9 @@ _OPTIONS: dict[str, tuple[Any, Callable[[Any], bool], str]] = {
     "host": ("localhost", lambda value: isinstance(value, str), "a str"),
     "port": (PORT, *_number(0, 65535)),
     "virtual_host": ("/", lambda value: isinstance(value, str), "a str"),
-    "credentials": (PlainCredentials("guest", "guest"), lambda value: hasattr(value, "erase_on_connect"), "PlainCredentials or ExternalCredentials"),
+    "credentials": (
+        PlainCredentials("guest", "guest"), lambda value: hasattr(value, "erase_on_connect"), "PlainCredentials",
+    ),
     "channel_max": (65535, *_number(1, 65535)),
     "frame_max": (131072, *_number(4096, 131072)),
     "heartbeat": (
@@ -109,7 +113,8 @@ class _DEFAULT:
 
 
 class ConnectionParameters(Parameters):
-    """pika's ConnectionParameters. ValueError, TypeError: a parameter that no connection can have, or that there is none of."""
+    """pika's ConnectionParameters. ValueError, TypeError: a parameter that no connection can have, or that there is
+    none of."""
 
     def __init__(
         self, host: Any = _DEFAULT, port: Any = _DEFAULT, virtual_host: Any = _DEFAULT, credentials: Any = _DEFAULT,
@@ -130,7 +135,8 @@ class ConnectionParameters(Parameters):
 
 
 class URLParameters(Parameters):
-    """amqp://user:password@host:port/virtual-host?parameter=value&...; %2f is the virtual host "/". ValueError: no such URL, no such parameter."""
+    """amqp://user:password@host:port/virtual-host?parameter=value&...; %2f is the virtual host "/". ValueError: no such
+    URL, no such parameter."""
 
     def __init__(self, url: str) -> None:
         super().__init__()
@@ -138,7 +144,8 @@ class URLParameters(Parameters):
         if parts.scheme.lower() not in ("amqp", "amqps", "http", "https", ""):
             raise ValueError(f"url: {url!r} (expected: the scheme amqp or amqps)")
         self.host = parts.hostname or self.host
-        self.port = parts.port if parts.port is not None else PORT_OF_AMQPS if parts.scheme.lower() in ("amqps", "https") else PORT
+        default = PORT_OF_AMQPS if parts.scheme.lower() in ("amqps", "https") else PORT
+        self.port = default if parts.port is None else parts.port
         if parts.username is not None:
             self.credentials = PlainCredentials(unquote(parts.username), unquote(parts.password or ""))
         if len(parts.path) > 1:

@@ -1,4 +1,5 @@
-"""The objects that a program sees, by the names of pika.spec: the properties of a message, and the methods that a broker answers with."""
+"""The objects that a program sees, by the names of pika.spec: the properties of a message, and the methods that a
+broker answers with."""
 
 from __future__ import annotations
 
@@ -32,10 +33,11 @@ class DeliveryMode(enum.Enum):
 
 
 class BasicProperties:
-    """What a message says of itself besides its body. Every property may be None. The broker reads headers (exchanges of type headers, CC, BCC),
-    expiration (milliseconds as a decimal string) and priority; the others pass.
+    """What a message says of itself besides its body. Every property may be None. The broker reads headers (exchanges
+    of type headers, CC, BCC), expiration (milliseconds as a decimal string) and priority; the others pass.
 
-    A property that was never set is None in the class and not in the instance: a message without properties costs one empty object."""
+    A property that was never set is None in the class and not in the instance: a message without properties costs one
+    empty object."""
 
     content_type: str | None = None
     content_encoding: str | None = None
@@ -112,9 +114,10 @@ class _Fields:
 
 def _method(name: str, **fields: Any) -> Any:
     """A class of that name with these fields, each with its default; without one if that is _REQUIRED."""
-    listed: list[Any] = [(field, Any) if default is _REQUIRED else (field, Any, default) for field, default in fields.items()]
+    listed = [(field, Any) if default is _REQUIRED else (field, Any, default) for field, default in fields.items()]
     namespace = {"NAME": name, "__module__": __name__, "__qualname__": name}
-    return make_dataclass(name.rpartition(".")[2], listed, bases=(_Fields,), namespace=namespace, slots=True, repr=False)
+    short = name.rpartition(".")[2]
+    return make_dataclass(short, listed, bases=(_Fields,), namespace=namespace, slots=True, repr=False)
 
 
 _REQUIRED = object()
