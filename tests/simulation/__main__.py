@@ -8,7 +8,7 @@ import sys
 import time
 
 from .code import Code
-from .model import Violation
+from .lanes import Violation
 from .mutants import MUTANTS, first_seed
 from .world import replay, run
 

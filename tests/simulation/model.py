@@ -19,114 +19,41 @@ from __future__ import annotations
 import math
 from collections import deque
 from heapq import heappop, heappush
-from itertools import chain, count, takewhile
+from itertools import count
 from typing import Any
 
-from manytail import DeadlineExceeded, RetryLater
+from manytail import DeadlineExceeded
 
-from . import functions
-from .settings import Never, Settings, Trouble
-
-Error = BaseException | type[BaseException] | None  # the very object, or the type that it must have
+from .lanes import Error, Lane, Lanes, Record, Violation
+from .settings import Settings
+from .verdicts import Expected, expected
 
 FIGURES = ("in_flight", "held_back", "resting", "buffered", "finished", "failures", "retried", "deferred", "dropped")
 
 
-class Violation(AssertionError):
-    """A promise is broken."""
-
-
-class Record:
-    """One item, as the model knows it."""
-
-    __slots__ = (
-        "again", "attempts", "deferrals", "deferred", "due", "error",
-        "key", "lane", "number", "priority", "result", "size", "state",
-    )  # fmt: skip
-
-    def __init__(self, number: int, key: Any, priority: float, size: float) -> None:
-        self.number, self.key, self.priority, self.size = number, key, priority, size
-        self.state = "coming"
-        self.attempts = 0  # calls, deferred ones aside
-        self.deferrals = 0
-        self.deferred = 0.0  # seconds in all
-        self.due = -math.inf  # no call before
-        self.again = False  # it was called before
-        self.error: Error = None
-        self.result: Any = None
-        self.lane: Lane
-
-    def __repr__(self) -> str:
-        key = "" if self.key is None else f"/{self.key}"
-        return f"#{self.number}{key}" + (f"@{self.priority}" if self.priority else "")
-
-
-class Lane:
-    """The items of one key."""
-
-    __slots__ = (
-        "again",
-        "best",
-        "held",
-        "key",
-        "line",
-        "new",
-        "ordered",
-        "paused",
-        "running",
-        "unreported",
-        "until",
-        "weight",
-    )
-
-    def __init__(self, key: Any, weight: int) -> None:
-        self.key, self.weight = key, weight
-        self.new: dict[float, deque[Record]] = {}  # never called, by priority
-        self.ordered: deque[Record] = deque()  # never called, where the calls of a key start in input order
-        self.unreported: deque[Record] = deque()  # called for the first time, and the start was not reported
-        self.again: dict[float, list[Record]] = {}  # to be called again, and due
-        self.line: deque[Record] = deque()  # order="key": in flight, in input order
-        self.held = 0  # slots: items called and not finished
-        self.running = 0  # calls under way
-        self.until = -math.inf  # no call before
-        self.paused = False
-        self.best: float | None = None  # the priority of what may start next
-
-
-class Model:
+class Model(Lanes):
     """All items, and what the contract says about them."""
 
     def __init__(self, settings: Settings, worker_window: int) -> None:
-        self.settings = settings
-        self.now = 0.0
-        self.lanes: dict[Any, Lane] = {}
+        super().__init__(settings)
         self.flying: dict[Record, None] = {}  # arrived and not finished, in input order
         self.line: deque[Record] = deque()  # order="input": arrived and not emitted
         self.emitted: list[Record] = []
         self.checked = 0  # of emitted: found in the output
         self.bulk = False  # items failed together: their order among each other is free
-        self.arrivals = self.taken = self.held_back = self.resting = self.popped = self.took = 0
+        self.arrivals = self.held_back = self.resting = self.popped = self.took = 0
         self.finished = self.failures = self.retried = self.deferred = self.dropped = 0
         self.window = settings.max_in_flight or worker_window
         self.base = worker_window
         self.largest = max(settings.window_limit, worker_window)
         self.held_bytes = self.last_size = 0.0
-        self.ended = self.halted = self.expired = False
+        self.ended = False
         self.error: Error = None
         self.failing: Record | None = None
         self.deadline_at = math.inf
         self.timers: list[tuple[float, int, Record | Lane]] = []
         self.numbers = count()
         self.running: dict[Record, float] = {}  # timed calls that are not overdue: when they will be
-        self.waits: dict[
-            float, dict[Any, dict[Any, int]]
-        ] = {}  # by priority: key -> other keys' calls while it could have started
-        self.turns: dict[float, tuple[Lane, float]] = {}  # by priority: whose turn it is, and its calls in it
-        self.in_order = settings.prioritised and settings.order == "key"
-        # Without retries a limit of at least `workers` binds nothing: so many calls of a key never run, and while
-        # one is deferred none starts.
-        binds = settings.per_key and (settings.per_key < settings.workers or settings.retries)
-        self.per_key: float = settings.per_key if binds else math.inf
 
     # ------------------------------------------------------------------------------------------------ small words
     def demand(self, true: bool, promise: str) -> None:
@@ -149,13 +76,6 @@ class Model:
     def over(self) -> bool:
         return self.ended and not self.flying and not self.held_back and self.popped == self.took == len(self.emitted)
 
-    def lane_of(self, record: Record) -> Lane:
-        lane = self.lanes.get(record.key)
-        if lane is None:
-            weights = self.settings.weights
-            lane = self.lanes[record.key] = Lane(record.key, 1 if weights is None else weights.get(record.key, 1))
-        return lane
-
     # ------------------------------------------------------------------------------------------------ the input
     def arrived(self, records: list[Record], now: float) -> None:
         settings = self.settings
@@ -173,129 +93,9 @@ class Model:
             if record.error is not None or self.expired:
                 self.fail(record, record.error or DeadlineExceeded)
             else:
-                record.state = "ready"
-                (record.lane.ordered if self.in_order else record.lane.new.setdefault(record.priority, deque())).append(
-                    record
-                )
+                self.enter(record)
         for lane in dict.fromkeys(record.lane for record in records):
             self.touch(lane)
-
-    # ------------------------------------------------------------------------------------------------ what may start
-    def touch(self, lane: Lane) -> None:
-        """The lane has changed: work out what may start, and whether it lost its place in the round robin."""
-        best = self._best(lane)
-        if best != lane.best:
-            if lane.best is not None:
-                self.waits.get(lane.best, {}).pop(lane.key, None)
-                if lane.best in self.turns and self.turns[lane.best][0] is lane:
-                    del self.turns[lane.best]
-            lane.best = best
-
-    def _best(self, lane: Lane) -> float | None:
-        if lane.paused:
-            return None
-        levels = [priority for priority, records in lane.again.items() if records]
-        if lane.held < self.per_key:
-            if self.in_order:
-                first = lane.ordered[0] if lane.ordered else None
-                if first is not None and (not lane.unreported or lane.unreported[0].priority == first.priority):
-                    levels.append(first.priority)
-            else:
-                levels += [priority for priority, records in lane.new.items() if records]
-        return min(levels, default=None)
-
-    def startable(self, lane: Lane) -> int:
-        """How many items of the lane workers could take one after the other. A map without keys waits for no key."""
-        if lane.paused and self.settings.keyed:
-            return 0
-        if self.in_order:
-            first = next(chain(lane.unreported, lane.ordered), None)
-            fresh = sum(1 for _ in takewhile(lambda record: record.priority == first.priority, lane.ordered))
-        else:
-            fresh = sum(map(len, lane.new.values()))
-        return sum(map(len, lane.again.values())) + int(min(fresh, self.per_key - lane.held))
-
-    def start(self, record: Record, now: float) -> None:
-        """A worker has taken the item and calls."""
-        settings, lane, level = self.settings, getattr(record, "lane", None), record.priority
-        self.demand(not self.halted, f"{record} starts although the map was halted")
-        self.demand(not self.expired, f"{record} starts after the deadline")
-        self.demand(
-            lane is not None and record.state == "ready" and record.due <= now,
-            f"{record} starts while it is {record.state}",
-        )
-        assert lane is not None
-        self.demand(lane.until <= now, f"{record} starts although its key is deferred until {lane.until}")
-        self.demand(record.attempts <= settings.retries, f"{record} is called more often than retries + 1 times")
-        self.demand(not settings.per_key or lane.running < settings.per_key, f"{record} starts beyond per_key")
-        self.demand(
-            record.again or lane.held < self.per_key, f"{record} starts though waiting items hold all slots of its key"
-        )
-        self._check_place(record, lane)
-        for other in self.lanes.values():
-            self.demand(
-                other.best is None or other.best >= level,
-                f"{record} starts before key {other.key}, priority {other.best}",
-            )
-        if settings.keyed:
-            self._check_round_robin(lane, level)
-        self._take(record, lane)
-
-    def _check_place(self, record: Record, lane: Lane) -> None:
-        """Retried items before new ones of their key and priority; new ones in input order."""
-        again = lane.again.get(record.priority, [])
-        if record.again:
-            self.demand(record in again, f"{record} starts before its time")
-            return
-        self.demand(not again, f"{record} overtakes {again}, of the same key and priority, which are called again")
-        new = lane.ordered if self.in_order else lane.new[record.priority]
-        self.demand(new[0] is record, f"{record} overtakes {new[0]}, of the same key and priority")
-
-    def _check_round_robin(self, lane: Lane, level: float) -> None:
-        waits = self.waits.setdefault(level, {})
-        for other in self.lanes.values():
-            if other is not lane and other.best == level:
-                calls = waits.setdefault(other.key, {})
-                calls[lane.key] = calls.get(lane.key, 0) + 1
-                self.demand(
-                    calls[lane.key] <= lane.weight,
-                    f"key {lane.key} starts {calls[lane.key]} times while {other.key} waits",
-                )
-        waits.pop(lane.key, None)
-        last, calls_in_turn = self.turns.get(level, (None, 0.0))
-        if last is not None and last is not lane:
-            self.demand(calls_in_turn >= last.weight, f"key {last.key} has a turn of {calls_in_turn} calls only")
-        if last is None:
-            calls_in_turn = math.inf  # its beginning was not seen: it may end at any time
-        elif last is lane and (calls_in_turn < lane.weight or calls_in_turn == math.inf):
-            calls_in_turn += 1
-        else:
-            calls_in_turn = 1
-        self.turns[level] = (lane, calls_in_turn)
-
-    def _take(self, record: Record, lane: Lane) -> None:
-        if record.again:
-            lane.again[record.priority].remove(record)
-        else:
-            lane.held += 1
-            if self.in_order:
-                lane.unreported.append(lane.ordered.popleft())
-            else:
-                lane.new[record.priority].popleft()
-        record.state = "taken"
-        record.attempts += 1
-        self.taken += 1
-        lane.running += 1
-        self.touch(lane)
-
-    def idle(self) -> None:
-        """A worker has found nothing to do."""
-        if self.open:
-            for lane in self.lanes.values():
-                self.demand(
-                    lane.best is None,
-                    f"a worker finds nothing, though key {lane.key} has an item of priority {lane.best}",
-                )
 
     # ------------------------------------------------------------------------------------------------ calls
     def started(self, record: Record, stamp: float) -> None:
@@ -338,7 +138,6 @@ class Model:
         if kind == "defer":
             self.deferred += 1
             record.attempts -= 1
-            record.deferrals += 1
             record.deferred += seconds
             lane = record.lane
             if record.due > lane.until:
@@ -350,53 +149,19 @@ class Model:
         heappush(self.timers, (record.due, next(self.numbers), record))
 
     # ------------------------------------------------------------------------------------------------ verdicts
-    def check_verdict(
-        self, record: Record, error: BaseException, kind: str, seconds: float, found: Any, final: bool
-    ) -> Error:
+    def check_verdict(self, record: Record, error: BaseException, verdict: Any, final: bool) -> Error:
         """Is this what the contract says of a call that ended so? The error with which the item fails, if it does."""
-        wanted, low, high, fails_with = ("fail", 0.0, 0.0, error) if final else self._verdict(record, error)
-        self.demand(kind == wanted, f"{record} after {error!r}: {kind} (expected: {wanted})")
-        self.demand(low <= seconds <= high, f"{record} waits {seconds} s (expected: {low} to {high})")
+        kind, seconds, found = verdict.kind.value, verdict.seconds, verdict.error
+        wanted = Expected("fail", error=error) if final else expected(self.settings, record, error)
+        if kind != wanted.kind:
+            raise Violation(f"{record} after {error!r}: {kind} (expected: {wanted})")
+        if not wanted.low <= seconds <= wanted.high:
+            raise Violation(f"{record} waits {seconds} s (expected: {wanted.low} to {wanted.high})")
         if kind == "fail":
-            self.check_error(record, fails_with, found)
-            if found is not error:
-                self.demand(
-                    found.__cause__ is error, f"{record} fails with {found!r}, which does not name its cause {error!r}"
-                )
-            self.demand(found.__cause__ is not found, f"{record} fails with {found!r}, which is its own cause")
-        return fails_with
-
-    def _verdict(self, record: Record, error: BaseException) -> tuple[str, float, float, Error]:
-        settings, attempt = self.settings, record.attempts
-        if isinstance(error, RetryLater):
-            if not is_seconds(error.after):
-                return "fail", 0.0, 0.0, ValueError
-            if record.deferred + error.after > settings.defer_timeout:
-                return "fail", 0.0, 0.0, error
-            return "defer", error.after, error.after, None
-        if attempt > settings.retries or (settings.never_retry and isinstance(error, Never)):
-            return "fail", 0.0, 0.0, error
-        wanted: Any = {
-            "Exception": isinstance(error, Exception),
-            "everything": True,
-            "tuple": isinstance(error, (Trouble, OSError, TimeoutError)),
-            "odd": functions.is_odd(error),
-            "raises": functions.RAISED,
-        }[settings.retry_on]
-        if wanted is functions.RAISED:
-            return "fail", 0.0, 0.0, functions.RAISED
-        if not wanted:
-            return "fail", 0.0, 0.0, error
-        return self._backoff(attempt, error)
-
-    def _backoff(self, attempt: int, error: BaseException) -> tuple[str, float, float, Error]:
-        kind, base = self.settings.backoff, self.settings.base
-        if kind == "number":
-            wait = min(base * 2 ** (attempt - 1), self.settings.max_backoff)
-            return "retry", wait / 2, wait, None
-        if kind == "linear":
-            return "retry", base * attempt, base * attempt, None
-        return "fail", 0.0, 0.0, {"raises": functions.RAISED, "same": error}.get(kind, ValueError)
+            self.check_error(record, wanted.error, found)
+            if found.__cause__ is found or (found is not error and found.__cause__ is not error):
+                raise Violation(f"{record} fails with {found!r}, caused by {found.__cause__!r} (expected: {error!r})")
+        return found if wanted.error is ValueError else wanted.error
 
     def check_error(self, record: Record, wanted: Error, found: Any) -> None:
         right = type(found) is wanted if isinstance(wanted, type) else found is wanted
@@ -625,11 +390,6 @@ class Model:
             self.demand(
                 not self.in_order or lane.unstarted == 0, f"items of key {lane.key} never started: {lane.unstarted}"
             )
-
-
-def is_seconds(value: Any) -> bool:
-    """A finite number >= 0, small enough for a clock."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1e300
 
 
 def numbers(output: Any) -> str:

@@ -51,7 +51,7 @@ MUTANTS = [
         "scheduler",
         "            self.dropped += 1\n            self.in_flight -= 1\n",
         "            self.dropped += 1\n",
-        4,
+        2,
     ),
     Mutant(
         "a taken item keeps its place in flight",
@@ -65,7 +65,7 @@ MUTANTS = [
         "scheduler",
         "            self.retried += 1\n",
         "            self.retried += 1\n            item.lane.held -= 1\n",
-        1,
+        26,
     ),
     Mutant(
         "a finished item keeps its slot",
@@ -79,10 +79,10 @@ MUTANTS = [
         "admission",
         "if other[1] is not item]\n            self._fill(lane)\n",
         "if other[1] is not item]\n",
-        4,
+        7,
     ),
     # ------------------------------------------------------------------------------------------------ what starts first
-    Mutant("a retried item goes behind new ones of its key", "admission", ".put_front(item)", ".put(item)", 0),
+    Mutant("a retried item goes behind new ones of its key", "admission", ".put_front(item)", ".put(item)", 5),
     Mutant(
         "a retried item loses its priority",
         "admission",
@@ -95,7 +95,7 @@ MUTANTS = [
         "admission",
         "weight = 1 if self._weight_of is None else self._weight_of(item)",
         "weight = 1",
-        19,
+        28,
     ),
     Mutant(
         "the key's next priority starts before its first has started",
@@ -116,7 +116,7 @@ MUTANTS = [
         "admission",
         "                while self._by_priority and self._take_back_less_urgent(lane):\n",
         "                if self._by_priority and self._take_back_less_urgent(lane):\n",
-        114,
+        412,
     ),
     Mutant(
         "of equally urgent items the first gives its slot back (was real)",
@@ -126,6 +126,20 @@ MUTANTS = [
         80,
     ),
     Mutant(
+        "two priorities get one label",
+        "admission",
+        "            if found == below:\n                return None\n",
+        "",
+        168,
+    ),
+    Mutant(
+        "new labels are in another order",
+        "admission",
+        "label = (number - total // 2) * step",
+        "label = (number * 7 % total - total // 2) * step",
+        168,
+    ),
+    Mutant(
         "a lane is forgotten while its items rest",
         "admission",
         "if lane.assigned == lane.emitted]",
@@ -133,7 +147,7 @@ MUTANTS = [
         2,
     ),
     # ------------------------------------------------------------------------------------------------ deferred keys
-    Mutant("a deferral counts as an attempt", "scheduler", "            item.attempts -= 1\n", "", 13),
+    Mutant("a deferral counts as an attempt", "scheduler", "            item.attempts -= 1\n", "", 109),
     Mutant(
         "defer_timeout sees the last deferral only",
         "scheduler",
@@ -146,7 +160,7 @@ MUTANTS = [
         "admission",
         "enabled = lane not in self.paused",
         "enabled = True",
-        27,
+        5,
     ),
     Mutant(
         "the first of two pauses ends both",
@@ -160,7 +174,7 @@ MUTANTS = [
         "scheduler",
         "                heappush(self._timers, (due, next(self._numbers), item.lane))\n",
         "",
-        0,
+        1,
     ),
     # ------------------------------------------------------------------------------------------------ time
     Mutant(
@@ -175,7 +189,7 @@ MUTANTS = [
         "scheduler",
         "first = next(iter(self._running.values()), math.inf)",
         "first = math.inf",
-        2,
+        3,
     ),
     Mutant("an overdue call is given up twice", "scheduler", "            del self._running[item]\n", "", 2),
     Mutant(
@@ -197,48 +211,48 @@ MUTANTS = [
         "scheduler",
         "[each for _, _, each in self._timers if isinstance(each, Item)] + self.admission.drain()",
         "self.admission.drain()",
-        32,
+        28,
     ),
     Mutant(
         "the deadline misses items without a slot",
         "admission",
         "for entry in lane.waiting] if self._by_priority else lane.waiting",
         "for entry in lane.waiting] if self._by_priority else ()",
-        0,
+        8,
     ),
     Mutant(
         "the deadline misses items of deferred keys",
         "admission",
         "lane.queues.values() if lane in self.paused else ():",
         "():",
-        113,
+        28,
     ),
     Mutant(
         "a start reported after the deadline is not given up",
         "scheduler",
         "        if self.expired:\n            self.overdue.append((item, self._deadline_exceeded()))\n        elif",
         "        if",
-        293,
+        38,
     ),
     Mutant(
         "each arrival moves the deadline",
         "scheduler",
         "if self._deadline_at == math.inf and self.options",
         "if self.options",
-        0,
+        4,
     ),
     Mutant(
         "the deadline asks the queue of a map that was halted (was real)",
         "scheduler",
         "        if not self.halted:\n            waiting =",
         "        if True:\n            waiting =",
-        2,
+        17,
     ),
     # ------------------------------------------------------------------------------------------------ verdicts
     Mutant(
-        "the backoff is one step ahead", "scheduler", "2.0 ** min(attempt - 1, 1_000)", "2.0 ** min(attempt, 1_000)", 1
+        "the backoff is one step ahead", "scheduler", "2.0 ** min(attempt - 1, 1_000)", "2.0 ** min(attempt, 1_000)", 78
     ),
-    Mutant("the random factor begins at 0", "scheduler", "(0.5 + chance / 2)", "chance", 4),
+    Mutant("the random factor begins at 0", "scheduler", "(0.5 + chance / 2)", "chance", 19),
     Mutant(
         "one call more than retries + 1",
         "scheduler",
@@ -252,7 +266,7 @@ MUTANTS = [
         "scheduler",
         "0 <= value <= sys.float_info.max:",
         "0 <= value < math.inf:",
-        43,
+        83,
     ),
     Mutant(
         "an error becomes its own cause (was real)",
@@ -267,7 +281,7 @@ MUTANTS = [
         "scheduler",
         "        while line and line[0].done:\n",
         "        if line and line[0].done:\n",
-        13,
+        3,
     ),
     Mutant(
         "an item is emitted before an earlier one",
@@ -281,7 +295,7 @@ MUTANTS = [
         "scheduler",
         "                if self.failing is None:\n",
         "                if True:\n",
-        57,
+        12,
     ),
     Mutant(
         "a failed item does not halt the map",
@@ -290,19 +304,19 @@ MUTANTS = [
         "",
         0,
     ),
-    Mutant("the window grows for a slow consumer", "scheduler", " or len(self.output) > self.buffered:", ":", 112),
+    Mutant("the window grows for a slow consumer", "scheduler", " or len(self.output) > self.buffered:", ":", 304),
     Mutant(
         "the window does not grow for keys",
         "scheduler",
         "        blocked = self.held_back + self.admission.hidden\n",
         "        blocked = self.held_back\n",
-        0,
+        46,
     ),
     Mutant(
         "the window grows after the deadline (was real)",
         "scheduler",
         "self._growing and not self.expired and",
         "self._growing and",
-        213,
+        39,
     ),
 ]

@@ -42,6 +42,7 @@ class Settings:
     per_key: int
     weights: dict[int, int] | None
     priorities: tuple[float, ...]  # () where the map has none
+    nested: bool  # more priorities than there are labels between two
     max_in_flight: int
     timeout: float | None
     deadline: float | None
@@ -95,13 +96,14 @@ class Settings:
 def _keys(rng: Random) -> dict[str, Any]:
     keys = rng.choice([0, 0, 1, 2, 3, 4, 6, 25])
     keyed = keys > 0
-    weights = {key: rng.randint(1, 4) for key in range(keys)} if keyed and rng.random() < 0.4 else None
+    weights = {key: rng.randint(1, 4) for key in range(1, keys + 2)} if keyed and rng.random() < 0.4 else None
     return {
         "keys": keys,
         "per_key": rng.choice([0, 0, 1, 1, 2, 3, 9]) if keyed else 0,
         "weights": weights,
         "priorities": rng.choice([(), (), (0, 1), (0, 1, 5, LAST), (-3, 0, 2**40, LAST)]),
         "order": rng.choice(["input", "key", "completion"] if keyed else ["input", "completion"]),
+        "nested": rng.random() < 0.15,
         "shares": rng.choice([[], [], [0] * 6]),  # even, or half of all items with key 0
     }
 

@@ -22,7 +22,8 @@ from manytail.mapping._options import Options
 
 from . import functions
 from .code import Code
-from .model import Model, Record, Violation
+from .lanes import Record, Violation
+from .model import Model
 from .settings import KINDS, Settings, draw
 
 AFTER = (0.0, 0.25, 0.5, 1.0, 4.0)
@@ -142,7 +143,7 @@ class World:
         key = None
         if settings.keyed:
             key = rng.choice([*range(settings.keys), *settings.shares])
-        priority = rng.choice(settings.priorities) if settings.prioritised else 0
+        priority = self._priority() if settings.prioritised else 0
         record = Record(self.made, key, priority, rng.randint(1, 20))
         self.made += 1
         item = self.code.scheduler.Item(record, key, priority)
@@ -152,6 +153,12 @@ class World:
         else:
             self.scheduler.assign([item])
         return item
+
+    def _priority(self) -> float:
+        """Nested ones, each between 0 and the one before, leave no label free between them."""
+        if self.settings.nested and self.rng.random() < 0.8:
+            return 2 ** max(1, 70 - self.made)
+        return self.rng.choice(self.settings.priorities)
 
     def feed(self) -> None:
         """Fill the window, as far as there are items."""
@@ -213,7 +220,7 @@ class World:
     def handle_took(self, number: int) -> None:
         self.model.took += number
         self.scheduler.took(number)
-        self.consumer_waits = True
+        self.consumer_waits = self.consumer_waits or bool(self.settings.buffer)
         self.check("took", number)
 
     def handle_stop(self) -> None:
@@ -383,12 +390,10 @@ class World:
         """Outside the lock: the report may come later, with the time that it then is."""
         verdict = judge(item, error, self.rng.choice([0.0, 0.5, 0.999999]))
         kind = verdict.kind.value
-        fails_with = self.model.check_verdict(item.value, error, kind, verdict.seconds, verdict.error, final)
+        fails_with = self.model.check_verdict(item.value, error, verdict, final)
         self.note("raises", item.value, f"{error!r}: {kind}")
         if kind == "fail" and self.settings.errors == "raise":
             self.scheduler.halted = self.model.halted = True
-        if fails_with is ValueError:
-            fails_with = verdict.error  # any will do, but it must be this one from here on
         if self.settings.lag and self.rng.random() < 0.3:
             self.at(self._about(self.settings.lag), self.report_failed, item, verdict, fails_with)
         else:
@@ -409,6 +414,8 @@ class World:
         self.model.popped += number
         if number:
             self.note("consume", number)
+            # Who takes batches waits until the last one was counted; who takes single items need not.
+            self.consumer_waits = not self.settings.buffer
             self.report("took", number)
         else:
             self.consumer_waits = True

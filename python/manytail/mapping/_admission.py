@@ -300,13 +300,13 @@ class Levels:
     def __init__(self) -> None:
         self._values: list[float] = []  # sorted; ints and LAST
         self._labels: dict[float, int] = {}
-        self._queues: dict[float, set[Any]] = {}
+        self._queues: dict[float, dict[Any, None]] = {}  # in the order in which they came: a run can be repeated exactly
 
     def label(self, value: float) -> int:
         """The label of a priority, which is in use from here on."""
         if value not in self._labels:
             insort(self._values, value)
-            self._queues[value] = set()
+            self._queues[value] = {}
             found = self._between(bisect_left(self._values, value))
             if found is None:
                 self._spread()
@@ -315,12 +315,12 @@ class Levels:
         return self._labels[value]
 
     def join(self, value: float, queue: Any) -> None:
-        self._queues[value].add(queue)
+        self._queues[value][queue] = None
 
     def leave(self, value: float, queue: Any) -> None:
         """That sub-queue is gone; a priority without sub-queues is no longer in use."""
         queues = self._queues[value]
-        queues.discard(queue)
+        del queues[queue]
         if not queues:
             del self._queues[value], self._labels[value]
             del self._values[bisect_left(self._values, value)]

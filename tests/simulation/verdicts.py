@@ -1,0 +1,55 @@
+"""The model of what follows from an exception: another attempt, a deferral, or the item's failure."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from manytail import RetryLater
+
+from . import functions
+from .lanes import Error, Record
+from .settings import Never, Settings, Trouble
+
+
+class Expected(NamedTuple):
+    kind: str  # "retry", "defer" or "fail"
+    low: float = 0.0  # seconds
+    high: float = 0.0
+    error: Error = None
+
+
+def expected(settings: Settings, record: Record, error: BaseException) -> Expected:
+    """What the contract says of a call that ended so."""
+    attempt = record.attempts
+    if isinstance(error, RetryLater):
+        if not is_seconds(error.after):
+            return Expected("fail", error=ValueError)
+        if record.deferred + error.after > settings.defer_timeout:
+            return Expected("fail", error=error)
+        return Expected("defer", error.after, error.after)
+    if attempt > settings.retries or (settings.never_retry and isinstance(error, Never)):
+        return Expected("fail", error=error)
+    if settings.retry_on == "raises":
+        return Expected("fail", error=functions.RAISED)
+    retries_on = {
+        "Exception": isinstance(error, Exception),
+        "everything": True,
+        "tuple": isinstance(error, (Trouble, OSError, TimeoutError)),
+        "odd": functions.is_odd(error),
+    }
+    return _backoff(settings, attempt, error) if retries_on[settings.retry_on] else Expected("fail", error=error)
+
+
+def _backoff(settings: Settings, attempt: int, error: BaseException) -> Expected:
+    kind, base = settings.backoff, settings.base
+    if kind == "number":
+        wait = min(base * 2 ** (attempt - 1), settings.max_backoff)
+        return Expected("retry", wait / 2, wait)
+    if kind == "linear":
+        return Expected("retry", base * attempt, base * attempt)
+    return Expected("fail", error={"raises": functions.RAISED, "same": error}.get(kind, ValueError))
+
+
+def is_seconds(value: Any) -> bool:
+    """A finite number >= 0 that a clock can hold."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1e300
