@@ -26,6 +26,7 @@ import executors
 import harness
 import index
 import lbmq
+import maps
 import memory
 import pairs
 import pubsub
@@ -36,7 +37,7 @@ from harness import Progress, Result, Row, Unavailable
 
 HERE = [
     *single.ROWS, *pairs.GIL_ROWS, *lbmq.ROWS, *index.ROWS, *memory.ROWS, *executors.ROWS,
-    *brokers.ROWS, *pubsub.ROWS, *entries.ROWS, *queues.ROWS,
+    *brokers.ROWS, *pubsub.ROWS, *entries.ROWS, *queues.ROWS, *maps.ROWS,
 ]
 FREE_THREADED = [*pairs.FREE_THREADED_ROWS, *pubsub.FREE_THREADED_ROWS, *entries.FREE_THREADED_ROWS, *queues.FREE_THREADED_ROWS]
 SPARK = sparkrows.NAMES

@@ -22,7 +22,7 @@ DEADLINE = 600.0
 ALWAYS = [
     "pair", "five", "five-of-1k", "five-of-100k", "ready", "ready-of-1k", "ready-of-100k", "spread", "spread-filled", "bulk",
     "gil-1+1", "gil-2+2", "index", "index-threads", "memory", "executor-1-key", "executor-10000-keys", "executor-fairness",
-    "broker", "broker-topic",
+    "broker", "broker-topic", "map-long-tail",
     "pubsub-publish-0", "pubsub-publish-1", "pubsub-publish-4", "pubsub-delivery-1", "pubsub-delivery-4", "pubsub-delivery-16", "pubsub-memory",
     "pubsub-join",
     "entry", "entry-release-acquired", "entry-release-available", "entry-idle", "entry-priority", "entry-sorted", "entry-memory",

@@ -71,6 +71,7 @@ def test_there_are_examples_for_threads_and_for_spark():
     readme = re.findall(r"^```python\n(.*?)^```", PAGES[0].read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     assert len([source for source in readme if "pyspark" in source]) == 1
     assert len([source for source in readme if "threading" in source]) == 1
+    assert len([source for source in readme if "import concurrent_map" in source]) == 1
 
 
 def test_links_between_pages_lead_somewhere():
