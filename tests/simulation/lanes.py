@@ -23,11 +23,11 @@ class Record:
     """One item, as the model knows it."""
 
     __slots__ = (
-        "again", "attempts", "deferred", "due", "error", "key", "lane", "number", "priority", "result", "size", "state",
+        "again", "attempts", "deferred", "due", "error", "key", "lane", "number", "priority", "result", "state",
     )  # fmt: skip
 
-    def __init__(self, number: int, key: Any, priority: float, size: float) -> None:
-        self.number, self.key, self.priority, self.size = number, key, priority, size
+    def __init__(self, number: int, key: Any, priority: float) -> None:
+        self.number, self.key, self.priority = number, key, priority
         self.state = "coming"
         self.attempts = 0  # calls, deferred ones aside
         self.deferred = 0.0  # seconds in all

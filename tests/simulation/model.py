@@ -44,9 +44,7 @@ class Model(Lanes):
         self.arrivals = self.held_back = self.resting = self.popped = self.took = 0
         self.finished = self.failures = self.retried = self.deferred = self.dropped = 0
         self.window = settings.max_in_flight or worker_window
-        self.base = worker_window
         self.largest = max(settings.window_limit, worker_window)
-        self.held_bytes = self.last_size = 0.0
         self.ended = False
         self.error: Error = None
         self.failing: Record | None = None
@@ -83,7 +81,6 @@ class Model(Lanes):
         if settings.deadline is not None and self.deadline_at == math.inf:
             self.deadline_at = now + settings.deadline
         self.arrivals += len(records)
-        self.last_size = records[-1].size
         for record in records:
             record.lane = self.lane_of(record) if record.error is None else Lane(None, 1)
             self.flying[record] = None
@@ -250,11 +247,9 @@ class Model(Lanes):
                 self._emit(record)
             return
         self.held_back += 1
-        self.held_bytes += record.size
         line = self.line if order == "input" else record.lane.line
         while line and line[0].state == "done" and not (line[0].error is not None and self.settings.errors == "raise"):
             self.held_back -= 1
-            self.held_bytes -= line[0].size
             self._emit(line.popleft())
 
     def _emit(self, record: Record) -> None:
@@ -295,32 +290,22 @@ class Model(Lanes):
     # ------------------------------------------------------------------------------------------------ the window
     def check_room(self, room: int, window: int) -> None:
         """What `room()` said. The window doubles when a worker has nothing to run only because of order and keys."""
-        settings, in_flight = self.settings, self.in_flight
-        automatic = not settings.max_in_flight
-        wanted = self.window
-        if self.halted or self.ended:
-            self.demand(room == 0, f"room for {room} after the end")
-        elif automatic and in_flight >= self.window and not self.expired:
-            to_run = self.taken + sum(map(self.startable, self.lanes.values()))
-            beyond = len(self.emitted) - self.popped - self.buffered
-            blocked = in_flight - to_run - self.resting
-            if (
-                beyond <= 0
-                and blocked > 0
-                and to_run < settings.workers
-                and (not settings.sized or 2 * self._bytes() <= settings.bytes_limit)
-            ):
-                wanted = min(2 * self.window, self.largest)
-        self.demand(window == wanted, f"window {window} (expected: {wanted})")
+        closed = self.halted or self.ended
+        wanted = min(2 * self.window, self.largest) if not closed and self._grows() else self.window
+        if window != wanted:
+            raise Violation(f"window {window} (expected: {wanted})")
         self.window = window
-        if not (self.halted or self.ended):
-            full = settings.sized and automatic and in_flight >= self.base and self._bytes() >= settings.bytes_limit
-            self.demand(
-                room == (0 if full else window - in_flight), f"room for {room}, in flight {in_flight}, window {window}"
-            )
+        if room != (0 if closed else window - self.in_flight):
+            raise Violation(f"room for {room}, in flight {self.in_flight}, window {window}, input closed: {closed}")
 
-    def _bytes(self) -> float:
-        return self.held_bytes + (self.in_flight - self.held_back) * self.last_size
+    def _grows(self) -> bool:
+        """The automatic window is full, a worker would stand idle, items wait for order or keys, not for the consumer."""
+        if self.settings.max_in_flight or self.in_flight < self.window or self.expired:
+            return False
+        to_run = self.taken + sum(map(self.startable, self.lanes.values()))
+        blocked = self.in_flight - to_run - self.resting
+        beyond = len(self.emitted) - self.popped - self.buffered
+        return beyond <= 0 and blocked > 0 and to_run < self.settings.workers
 
     # ------------------------------------------------------------------------------------------------ after each event
     def check_figures(self, scheduler: Any, slack: float) -> None:
@@ -370,7 +355,6 @@ class Model(Lanes):
             "timed calls": scheduler._running,
             "overdue": scheduler.overdue,
             "line": scheduler._line or 0,
-            "bytes": scheduler._held_bytes,
         }
         if not self.expired:
             left["paused"] = admission.paused

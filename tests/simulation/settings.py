@@ -55,8 +55,6 @@ class Settings:
     defer_timeout: float
     errors: str
     buffer: int
-    sized: bool
-    bytes_limit: float
     window_limit: int
     idle_limit: int  # lanes that are kept without items
     # How the world behaves.
@@ -157,8 +155,6 @@ def draw(seed: int) -> Settings:
         workers=workers,
         max_in_flight=rng.choice([0, 0, 0, workers, workers + rng.randrange(10)]),
         buffer=rng.choice([0, 0, 0, 1, 8]),
-        sized=False,
-        bytes_limit=rng.choice([50.0, 200.0, 1_000.0, math.inf]),
         window_limit=rng.choice([10_000, 10_000, 40]),
         idle_limit=rng.choice([4_096, 1, 4]),
         pull=rng.choice([0.0, 0.0, grain, 2.0]),

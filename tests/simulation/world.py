@@ -56,8 +56,6 @@ class World:
             options_of(settings),
             weight_of=None if settings.weights is None else self._weight_of,
             buffer=settings.buffer,
-            sizeof=self._sizeof if settings.sized else None,
-            bytes_limit=settings.bytes_limit,
         )
         self.model = Model(settings, 4 * settings.workers)
         self.model.demand(self.scheduler.window == self.model.window, f"the window is {self.scheduler.window} at first")
@@ -144,7 +142,7 @@ class World:
         if settings.keyed:
             key = rng.choice([*range(settings.keys), *settings.shares])
         priority = self._priority() if settings.prioritised else 0
-        record = Record(self.made, key, priority, rng.randint(1, 20))
+        record = Record(self.made, key, priority)
         self.made += 1
         item = self.code.scheduler.Item(record, key, priority)
         if rng.random() < settings.bad_items:
@@ -435,9 +433,6 @@ class World:
     def _weight_of(self, item: Any) -> int:
         assert self.settings.weights is not None
         return self.settings.weights.get(item.value.key, 1)
-
-    def _sizeof(self, item: Any) -> float:
-        return item.value.size
 
 
 def options_of(settings: Settings) -> Options:
