@@ -59,13 +59,24 @@ class Runtime:
         self._effects, self._dead_letters, self._dropped = host.effects, host.dead_letters, host.dropped
         self.timers = Timers(self)
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> int:
+        """What recover() takes."""
         me = get_ident()
-        while (owner := self._taken.setdefault(None, me)) is not me:
-            if owner == me:
-                who = "a signal handler or a finalizer"
-                raise ReentrancyError(f"the call interrupted another call of its broker in the same thread ({who})")
-            self._wait()
+        try:
+            while (owner := self._taken.setdefault(None, me)) is not me:
+                if owner == me:
+                    who = "a signal handler or a finalizer"
+                    raise ReentrancyError(f"the call interrupted another call of its broker in the same thread ({who})")
+                self._wait()
+        except BaseException:
+            self.recover(me)
+            raise
+        return me
+
+    def recover(self, token: int) -> None:
+        """Release the lock if the section that `token` is of has it: a signal handler raised before its end could begin."""
+        if self._taken.get(None) is token:
+            self.__exit__()
 
     def __exit__(self, kind: object = None, error: object = None, traceback: object = None) -> None:
         if self._effects or self._dropped or self._dead_letters or self._after:
@@ -156,7 +167,15 @@ class Runtime:
             raise
 
     def _acquire_restore(self, saved: None) -> None:
-        self.__enter__()
+        """Whatever a signal handler raises meanwhile: the section that waits goes on to its end with the lock."""
+        failure: BaseException | None = None
+        while not self.interrupted():
+            try:
+                self.__enter__()
+            except BaseException as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
     def _set_queue_timer(self, effect: Any) -> None:
         """The effect (queue,): one timer per queue."""

@@ -105,12 +105,17 @@ class Channel(Closable):
     # ------------------------------------------------------------------------------------------------- calls and errors
     def _call(self, operation: Callable[..., Any], *arguments: Any) -> Any:
         """One operation of the state in a section, on an open channel."""
-        with self._runtime:
-            self._check_open()
-            try:
-                return operation(*arguments)
-            except ReplyError as refusal:
-                error = self._refused(refusal)
+        token = 0
+        try:
+            with self._runtime as token:
+                self._check_open()
+                try:
+                    return operation(*arguments)
+                except ReplyError as refusal:
+                    error = self._refused(refusal)
+        except BaseException:
+            self._runtime.recover(token)
+            raise
         raise error
 
     def _call_or_postpone(self, operation: Callable[..., Any], *arguments: Any) -> None:
@@ -245,13 +250,18 @@ class Channel(Closable):
             self._runtime.after(self._late, self._publish, message, bool(mandatory), refusal)
 
     def _publish(self, message: Message, mandatory: bool, refusal: ReplyError | None) -> None:
-        with self._runtime:
-            if self._closing_reason is not None:
-                self._check_open()
-            try:
-                outcome = self._state.publish(message, mandatory, refusal, _monotonic())
-            except ReplyError as refused:
-                raise self._refused(refused) from None
+        token = 0
+        try:
+            with self._runtime as token:
+                if self._closing_reason is not None:
+                    self._check_open()
+                try:
+                    outcome = self._state.publish(message, mandatory, refusal, _monotonic())
+                except ReplyError as refused:
+                    raise self._refused(refused) from None
+        except BaseException:
+            self._runtime.recover(token)
+            raise
         if outcome and self._state.confirming:
             if outcome == "refused":
                 raise exceptions.NackError([])
@@ -267,13 +277,17 @@ class Channel(Closable):
         """Done with that delivery; with `multiple`, with all up to it, and (0, multiple) with all. Unknown tag: 406."""
         state = self._state
         if not multiple and type(delivery_tag) is int and not state.transacted:
+            token = 0
             try:
-                with self._runtime:
+                with self._runtime as token:
                     delivery = state.unacked.pop(delivery_tag, None)
                     if delivery is not None and state.ack_one(delivery):
                         state.freed(delivery, _monotonic())
             except exceptions.ReentrancyError:
                 delivery = None
+            except BaseException:
+                self._runtime.recover(token)
+                raise
             if delivery is not None:
                 return
         self._settle("ack", delivery_tag, multiple)
