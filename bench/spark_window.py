@@ -43,7 +43,7 @@ def batches(rows: int, size: int) -> Iterator[pa.RecordBatch]:
 def ours(sleeps: list[float], order: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     from pyspark.sql import types as T
 
-    from manytail.spark import _options
+    from manytail.mapping._options import check
     from manytail.spark._task import Work
 
     def call(row: Any) -> int:
@@ -51,7 +51,7 @@ def ours(sleeps: list[float], order: str) -> Callable[[Iterator[pa.RecordBatch]]
         return 1
 
     return Work(
-        fn=call, settings=_options.settings(call, workers=WORKERS, ordered=order), result=T.StructType([T.StructField("x", T.IntegerType())]),
+        fn=call, options=check(call, {"workers": WORKERS, "order": order}), result=T.StructType([T.StructField("x", T.IntegerType())]),
         names=("id",), types=(T.LongType(),), key=None, priority=None, row_id=None, weights=None, append=True, error_column=False,
         wants_delivery=False, time_zone="UTC", max_records=10_000,
     ).run  # fmt: skip
@@ -86,7 +86,7 @@ def measure(rounds: int, scale: float) -> dict[str, dict[str, list[float]]]:
         for name, (rows, size) in LOADS.items():
             rows, size = int(rows * scale), int(size * scale)
             sleeps = latencies(rows)
-            contestants = {OURS: ours(sleeps, "input"), COMPLETION: ours(sleeps, "none"), POOL: pool(sleeps)}
+            contestants = {OURS: ours(sleeps, "input"), COMPLETION: ours(sleeps, "completion"), POOL: pool(sleeps)}
             for contestant, run in contestants.items():
                 measured[name][contestant].append(speed(run, rows, size))
     return measured

@@ -69,7 +69,7 @@ def test_order_keys_and_retries_are_as_with_threads() -> None:
 
     rows = [(number % 3, number) for number in range(200)]
     source = batches(rows, 30, key=lambda row: row[0])
-    out = results(call, source, workers=8, is_async=True, per_key=1, retries=1, backoff=0.001, ordered="key")
+    out = results(call, source, workers=8, is_async=True, per_key=1, retries=1, backoff=0.001, order="key")
     assert sorted(out) == sorted(rows)
     for key in range(3):
         assert [row for row in out if row[0] == key] == [row for row in rows if row[0] == key]
@@ -86,10 +86,10 @@ def test_a_coroutine_over_its_time_is_cancelled() -> None:
             raise
         return row
 
-    calls = finished(call, [Rows(range(3))], timeout=2, errors="column", is_async=True)
-    assert [call.value for call in calls] == [0, None, 2]
-    assert calls[1].failure is not None
-    assert calls[1].failure.type == "TimeoutError"
+    calls = finished(call, [Rows(range(3))], timeout=2, errors="return", is_async=True)
+    assert [call.result for call in calls] == [0, None, 2]
+    assert calls[1].error is not None
+    assert calls[1].error.type == "TimeoutError"
     assert cancelled == [1]
 
 
@@ -103,10 +103,10 @@ def test_a_coroutine_that_takes_its_cancellation_otherwise_has_timed_out_too(way
                 raise ValueError("interrupted") from None
         return "late"
 
-    calls = finished(call, [Rows([0])], timeout=0.1, errors="column", is_async=True)
-    assert calls[0].value is None
-    assert calls[0].failure is not None
-    assert calls[0].failure.type == "TimeoutError"
+    calls = finished(call, [Rows([0])], timeout=0.1, errors="return", is_async=True)
+    assert calls[0].result is None
+    assert calls[0].error is not None
+    assert calls[0].error.type == "TimeoutError"
 
 
 @pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit])
@@ -116,9 +116,9 @@ def test_whatever_a_coroutine_raises_is_a_failure_of_its_row(error: type[BaseExc
             raise error
         return row
 
-    calls = finished(call, batches(range(10), 4), errors="column", is_async=True)
-    assert [call.index for call in calls if call.failure] == [3]
-    assert [call.value for call in calls] == [None if row == 3 else row for row in range(10)]
+    calls = finished(call, batches(range(10), 4), errors="return", is_async=True)
+    assert [call.index for call in calls if call.error] == [3]
+    assert [call.result for call in calls] == [None if row == 3 else row for row in range(10)]
 
 
 def test_raise_waits_for_open_coroutines() -> None:

@@ -1,6 +1,5 @@
 """What happens to a row whose call fails: attempts, backoff, what comes out, and how a task fails."""
 
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +8,7 @@ import pytest
 from support.scheduling import Rows, Run, Script, Source, batches, engine, finished, results
 from support.threads import wait_until
 
-from manytail.spark._call import Failure
+from manytail.spark._results import Described
 
 
 class Flaky:
@@ -17,13 +16,11 @@ class Flaky:
 
     def __init__(self, failures: int, error: Callable[[Any], BaseException] = ValueError) -> None:
         self.calls: Counter[Any] = Counter()
-        self.times: list[float] = []
         self._failures = failures
         self._error = error
 
     def __call__(self, row: Any) -> Any:
         self.calls[row] += 1
-        self.times.append(time.monotonic())
         if self.calls[row] <= self._failures:
             raise self._error(row)
         return row
@@ -33,30 +30,23 @@ class Flaky:
 @pytest.mark.parametrize("retries", [0, 1, 3])
 def test_at_most_retries_and_one_calls(retries: int) -> None:
     fn = Flaky(100)
-    calls = finished(fn, batches(range(5), 2), retries=retries, backoff=0, errors="column")
+    calls = finished(fn, batches(range(5), 2), retries=retries, backoff=0, errors="return")
     assert fn.calls == Counter(dict.fromkeys(range(5), retries + 1))
-    assert [call.failure for call in calls] == [Failure("ValueError", str(row), retries + 1) for row in range(5)]
+    assert [call.error for call in calls] == [Described("ValueError", str(row), retries + 1) for row in range(5)]
 
 
 def test_a_row_that_succeeds_at_last_has_no_error() -> None:
     fn = Flaky(2)
-    calls = finished(fn, batches(range(50), 7), retries=2, backoff=0, errors="column")
-    assert [call.value for call in calls] == list(range(50))
-    assert {call.failure for call in calls} == {None}
-    assert {call.attempt for call in calls} == {3}
-
-
-def test_float_backoff_doubles() -> None:
-    fn = Flaky(3)
-    assert results(fn, [Rows([0])], retries=3, backoff=0.05) == [0]
-    pauses = [after - before for before, after in zip(fn.times, fn.times[1:], strict=False)]
-    assert [pause >= least for pause, least in zip(pauses, (0.05, 0.1, 0.2), strict=True)] == [True] * 3
+    calls = finished(fn, batches(range(50), 7), retries=2, backoff=0, errors="return")
+    assert [call.result for call in calls] == list(range(50))
+    assert {call.error for call in calls} == {None}
+    assert {call.attempts for call in calls} == {3}
 
 
 def test_callable_backoff_gets_the_number_of_the_failed_attempt() -> None:
     asked: list[int] = []
 
-    def backoff(attempt: int) -> float:
+    def backoff(attempt: int, error: BaseException) -> float:
         asked.append(attempt)
         return 0
 
@@ -66,10 +56,10 @@ def test_callable_backoff_gets_the_number_of_the_failed_attempt() -> None:
 
 @pytest.mark.parametrize("wrong", [-1, float("nan"), "soon", None])
 def test_a_backoff_that_returns_nonsense_fails_the_row(wrong: Any) -> None:
-    calls = finished(Flaky(1), [Rows([0])], retries=1, backoff=lambda attempt: wrong, errors="column")
-    assert calls[0].failure is not None
-    assert calls[0].failure.type == "ValueError"
-    assert calls[0].failure.message.startswith("backoff: ")
+    calls = finished(Flaky(1), [Rows([0])], retries=1, backoff=lambda attempt, error: wrong, errors="return")
+    assert calls[0].error is not None
+    assert calls[0].error.type == "ValueError"
+    assert calls[0].error.message.startswith("backoff: ")
 
 
 @pytest.mark.parametrize(
@@ -79,15 +69,15 @@ def test_a_backoff_that_returns_nonsense_fails_the_row(wrong: Any) -> None:
 )  # fmt: skip
 def test_only_what_retry_on_names_is_tried_again(error: type[BaseException], retry_on: Any, calls: int) -> None:
     fn = Flaky(100, error)
-    out = finished(fn, [Rows([0])], retries=1, backoff=0, retry_on=retry_on, errors="column")
+    out = finished(fn, [Rows([0])], retries=1, backoff=0, retry_on=retry_on, errors="return")
     assert fn.calls[0] == calls
-    assert out[0].failure is not None
-    assert out[0].failure.type == error.__name__
+    assert out[0].error is not None
+    assert out[0].error.type == error.__name__
 
 
 def test_never_retry_wins() -> None:
     fn = Flaky(100)
-    finished(fn, [Rows([0])], retries=5, backoff=0, never_retry=(ValueError,), errors="column")
+    finished(fn, [Rows([0])], retries=5, backoff=0, never_retry=(ValueError,), errors="return")
     assert fn.calls[0] == 1
 
 
@@ -98,7 +88,7 @@ def test_a_row_that_waits_for_its_retry_holds_no_worker() -> None:
     def both(row: int) -> int:
         return fn(row) if row == 0 else script(row)
 
-    with Run(both, batches(range(10), 10), workers=1, retries=1, backoff=1, ordered="none", max_in_flight=10, batch_rows=1) as run:
+    with Run(both, batches(range(10), 10), workers=1, retries=1, backoff=1, order="completion", max_in_flight=10, batch_rows=1) as run:
         assert run.wait_values(9) == list(range(1, 10))
         assert run.result()[-1] == 0
 
@@ -108,11 +98,11 @@ def test_a_row_that_waits_for_its_retry_keeps_its_place_in_flight() -> None:
     source = Source(batches(range(24), 1))
     fn, waiting = Flaky(1), []
 
-    def backoff(attempt: int) -> float:
+    def backoff(attempt: int, error: BaseException) -> float:
         waiting.append(source.rows)
         return 0.2
 
-    assert sorted(results(fn, source, workers=2, max_in_flight=6, retries=1, backoff=backoff, ordered="none")) == list(range(24))
+    assert sorted(results(fn, source, workers=2, max_in_flight=6, retries=1, backoff=backoff, order="completion")) == list(range(24))
     assert max(waiting[:6]) <= 6
 
 
@@ -125,7 +115,7 @@ def test_a_row_that_waits_for_its_retry_keeps_its_slot() -> None:
         return fn(row) if row == ("a", 0) else row
 
     rows = [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
-    out = results(call, [Rows(rows, key=lambda row: row[0])], workers=4, per_key=1, retries=1, backoff=0.3, ordered="none")
+    out = results(call, [Rows(rows, key=lambda row: row[0])], workers=4, per_key=1, retries=1, backoff=0.3, order="completion")
     assert sorted(out) == rows
     # ("a", 1) started only after ("a", 0) was through, retry included.
     assert [row for row in order if row[0] == "a"] == [("a", 0), ("a", 0), ("a", 1)]
@@ -141,26 +131,26 @@ def test_a_retry_goes_before_new_rows_of_its_key(key: Any) -> None:
         return fn(row) if row == ("a", 0) else script(row)
 
     rows = [("a", number) for number in range(4)]
-    with Run(call, [Rows(rows, key=key)], workers=1, max_in_flight=4, retries=1, backoff=0.01, ordered="none") as run:
+    with Run(call, [Rows(rows, key=key)], workers=1, max_in_flight=4, retries=1, backoff=0.01, order="completion") as run:
         script.wait_started(1)  # ("a", 1) runs; 2 and 3 stand in the queue
-        wait_until(lambda: run.engine.queue.qsize() == 3)  # ... and now 0 again
+        wait_until(lambda: run.engine.scheduler.ready.qsize() == 3)  # ... and now 0 again
         script.let_all_go()
         run.result()
     assert order == [("a", 0), ("a", 1), ("a", 0), ("a", 2), ("a", 3)]
 
 
-# ---------------------------------------------------------------------------------------------------- errors="column" and "drop"
+# ---------------------------------------------------------------------------------------------------- errors="return" and "drop"
 def test_one_failing_row_fails_nothing_else() -> None:
-    calls = finished(lambda row: 1 // (row - 7), batches(range(100), 9), errors="column")
-    assert [call.index for call in calls if call.failure] == [7]
-    assert [call.value for call in calls if not call.failure] == [1 // (row - 7) for row in range(100) if row != 7]
+    calls = finished(lambda row: 1 // (row - 7), batches(range(100), 9), errors="return")
+    assert [call.index for call in calls if call.error] == [7]
+    assert [call.result for call in calls if not call.error] == [1 // (row - 7) for row in range(100) if row != 7]
 
 
 def test_drop_leaves_failed_rows_out_and_counts_them() -> None:
-    run = engine(lambda row: 1 // (row % 3) and row, errors="drop", ordered="input")
-    out = [call.value for calls in run.run(iter(batches(range(90), 8))) for call in calls]
+    run = engine(lambda row: 1 // (row % 3) and row, errors="drop", order="input")
+    out = [call.result for calls in run.run(iter(batches(range(90), 8))) for call in calls]
     assert out == [1 // (row % 3) and row for row in range(90) if row % 3]
-    assert run.dropped == 30
+    assert run.scheduler.dropped == 30
 
 
 def test_all_rows_dropped() -> None:
@@ -194,7 +184,7 @@ def test_type_and_message_of_an_error(error: BaseException, kind: str, message: 
     def fail(row: int) -> None:
         raise error
 
-    assert finished(fail, [Rows([0])], errors="column")[0].failure == Failure(kind, message, 1)
+    assert finished(fail, [Rows([0])], errors="return")[0].error == Described(kind, message, 1)
 
 
 # ---------------------------------------------------------------------------------------------------- errors="raise"
@@ -232,7 +222,7 @@ def test_raise_starts_no_further_call_and_waits_for_running_ones() -> None:
     with Run(call, batches(range(100), 100), workers=3, max_in_flight=100) as run:
         script.wait(lambda: sorted(script.running) == [0, 1, 2])
         script.let_go(1)
-        wait_until(lambda: run.engine.stopping)
+        wait_until(lambda: run.engine.runner.stopping)
         assert run.task.is_alive()  # 0 and 2 still run
         script.let_all_go()
         error = run.task.outcome()
@@ -248,7 +238,7 @@ def test_the_first_row_to_fail_fails_the_task() -> None:
         raise ValueError(script(row))
 
     with Run(call, batches(range(4), 4), workers=4) as run:
-        wait_until(lambda: run.engine.stopping)
+        wait_until(lambda: run.engine.runner.stopping)
         script.let_all_go()
         error = run.task.outcome()
     assert isinstance(error, ValueError)

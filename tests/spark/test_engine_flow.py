@@ -9,7 +9,7 @@ import pytest
 from support.scheduling import Rows, Run, Script, Source, batches, engine, finished, results
 from support.threads import Threads, wait_until
 
-from manytail.spark import _engine
+from manytail.spark import _task
 
 
 def test_at_most_workers_calls_run_at_once() -> None:
@@ -23,7 +23,7 @@ def test_at_most_workers_calls_run_at_once() -> None:
 
 def test_all_workers_have_work_when_the_window_is_just_as_large() -> None:
     script = Script()
-    with Run(script, batches(range(50), 50), workers=5, max_in_flight=5, ordered="none") as run:
+    with Run(script, batches(range(50), 50), workers=5, max_in_flight=5, order="completion") as run:
         for first in range(0, 50, 5):
             script.wait(lambda first=first: len(script.started) == first + 5)
             script.let_go(*script.running)
@@ -36,7 +36,7 @@ def test_backpressure_at_the_source(size: int) -> None:
     """Before the first row is emitted, at most max_in_flight rows and the rest of one batch have been read."""
     source = Source(batches(range(1_000), size))
     script = Script(*range(1, 1_000))
-    with Run(script, source, workers=8, max_in_flight=64, ordered="input") as run:
+    with Run(script, source, workers=8, max_in_flight=64, order="input") as run:
         script.wait(lambda: len(script.started) == 64 and script.running == [0])
         assert 64 <= source.rows < 64 + size
         assert run.outputs == []
@@ -48,10 +48,10 @@ def test_rows_in_flight_wait_while_the_output_is_not_taken() -> None:
     """One full output batch is held; finished rows behind it stay in flight and the source is left alone."""
     source = Source(batches(range(100), 1))
     output = engine(lambda row: row, workers=2, max_in_flight=8, batch_rows=5).run(iter(source))
-    first = [call.value for call in next(output)]
+    first = [call.result for call in next(output)]
     # One batch was handed out, another fills up, and max_in_flight rows stand behind it: then nothing moves until it is taken.
     wait_until(lambda: source.rows == len(first) + 5 + 8)
-    rest = [call.value for calls in output for call in calls]
+    rest = [call.result for calls in output for call in calls]
     assert first + rest == list(range(100))
 
 
@@ -73,7 +73,7 @@ def test_an_output_batch_waits_one_second_for_more_rows() -> None:
 
 
 def test_an_output_batch_does_not_wait_when_nothing_else_can_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_engine, "LINGER", 1e6)
+    monkeypatch.setattr(_task, "FLUSH_INTERVAL", 1e6)
     source = Source(batches(range(2), 1), hold_before=1)
     with Run(lambda row: row, source, batch_rows=10) as run:
         run.wait_values(1)
@@ -84,8 +84,8 @@ def test_an_output_batch_does_not_wait_when_nothing_else_can_go_on(monkeypatch: 
 
 def test_small_input_batches_do_not_make_small_output_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """A source that has more rows in a moment is no reason to hand out single ones."""
-    monkeypatch.setattr(_engine, "LINGER", 1e6)
-    monkeypatch.setattr(_engine, "PAUSE", 1e6)  # this machine may need longer than the usual moment
+    monkeypatch.setattr(_task, "FLUSH_INTERVAL", 1e6)
+    monkeypatch.setattr(_task, "IDLE_GRACE", 1e6)  # this machine may need longer than the usual moment
     outputs = list(engine(lambda row: row, batch_rows=1_000).run(iter(batches(range(1_000), 1))))
     assert [len(output) for output in outputs] == [1_000]
 
@@ -109,7 +109,7 @@ def test_closing_the_generator_waits_for_running_calls_and_reads_no_further() ->
     source = Source(batches(range(100), 1))
     script = Script(*range(4))
     output = engine(script, workers=4, max_in_flight=8, batch_rows=4).run(iter(source))
-    assert [call.value for call in next(output)] == [0, 1, 2, 3]
+    assert [call.result for call in next(output)] == [0, 1, 2, 3]
     script.wait_started(8)
     with Threads() as threads:
         closing = threads.start(output.close)
@@ -186,26 +186,26 @@ def test_results_do_not_keep_rows_alive() -> None:
 
 def test_a_row_that_finishes_while_others_are_handled_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Row 2 finishes when the worker of row 1 has handled what there was and still holds the lock; nobody else would look for a long time."""
-    monkeypatch.setattr(_engine, "LINGER", 1e6)
-    monkeypatch.setattr(_engine, "PAUSE", 1e6)
+    monkeypatch.setattr(_task, "FLUSH_INTERVAL", 1e6)
+    monkeypatch.setattr(_task, "IDLE_GRACE", 1e6)
     script = Script()
-    with Run(script, batches(range(3), 3), workers=3, ordered="none") as run:
-        engine, handle = run.engine, run.engine._handle
+    with Run(script, batches(range(3), 3), workers=3, order="completion") as run:
+        engine, handle = run.engine.runner, run.engine.runner._handle
 
         def handle_and_wait() -> None:
             handle()
             if script.running == [2]:
                 script.let_go(2)
-                wait_until(lambda: engine.queue.stats().getters_waiting == 2)  # row 2's worker has tried the lock in vain
+                wait_until(lambda: engine.scheduler.ready.stats().getters_waiting == 2)  # row 2's worker has tried the lock in vain
 
         script.wait_started(3)
         script.let_go(0)
-        wait_until(lambda: engine._exhausted and len(engine._out) == 1 and not engine._look.is_set())
+        wait_until(lambda: engine.scheduler.ended and len(engine.scheduler.output) == 1 and not engine.look.is_set())
         monkeypatch.setattr(engine, "_handle", handle_and_wait)
         script.let_go(1)
         assert run.result() == [0, 1, 2]
 
 
 def test_every_row_comes_out_once_under_load() -> None:
-    out = results(lambda row: row, batches(range(20_000), 333), workers=16, max_in_flight=64, ordered="none", batch_rows=1_000)
+    out = results(lambda row: row, batches(range(20_000), 333), workers=16, max_in_flight=64, order="completion", batch_rows=1_000)
     assert sorted(out) == list(range(20_000))

@@ -15,11 +15,11 @@ def letter(row: tuple[str, int]) -> str:
 
 def starts_one_by_one(rows: list[Any], **settings: Any) -> list[Any]:
     """The order in which one worker starts the rows, all of which are in flight before the second start."""
-    columns = {name: settings.pop(name) for name in ("key", "priority", "weights") if name in settings}
+    columns = {name: settings.pop(name) for name in ("key", "priority") if name in settings}
     first = ("first", 0)
     script = Script()
     values = [first, *rows]
-    settings.setdefault("ordered", "none")
+    settings.setdefault("order", "completion")
     with Run(script, [Rows(values, **columns)], workers=1, max_in_flight=len(values), **settings) as run:
         script.wait_started(1)
         script.let_all_go()
@@ -35,7 +35,7 @@ def test_keys_take_turns() -> None:
 
 def test_weight_gives_a_key_several_calls_per_turn() -> None:
     rows = [("a", number) for number in range(5)] + [("b", number) for number in range(3)]
-    started = starts_one_by_one(rows, key=letter, weights={"a": 2}, weighted=True)
+    started = starts_one_by_one(rows, key=letter, weights={"a": 2})
     assert [row[0] for row in started] == ["a", "a", "b", "a", "a", "b", "a", "b"]
 
 
@@ -60,7 +60,7 @@ def test_random_priorities_start_in_order() -> None:
 
 def test_in_key_order_a_key_has_the_priority_of_its_first_waiting_row() -> None:
     rows = [("a", 5), ("a", 0), ("a", 0), ("b", 1), ("b", 9), ("c", 3)]
-    started = starts_one_by_one(rows, key=letter, priority=lambda row: row[1] - (row[0] == "first"), prioritised=True, ordered="key")
+    started = starts_one_by_one(rows, key=letter, priority=lambda row: row[1] - (row[0] == "first"), prioritised=True, order="key")
     # a waits behind its 5 although its next rows are 0; b has priority 1, and 9 once its first row is gone.
     assert started == [("b", 1), ("c", 3), ("a", 5), ("a", 0), ("a", 0), ("b", 9)]
 
@@ -68,12 +68,12 @@ def test_in_key_order_a_key_has_the_priority_of_its_first_waiting_row() -> None:
 def test_in_key_order_with_priorities_weights_still_count() -> None:
     rows = [("a", 0)] * 6 + [("b", 0)] * 2
     started = starts_one_by_one(
-        rows, key=letter, priority=lambda row: row[1] - (row[0] == "first"), prioritised=True, ordered="key", weights={"a": 3}, weighted=True
+        rows, key=letter, priority=lambda row: row[1] - (row[0] == "first"), prioritised=True, order="key", weights={"a": 3}
     )
     assert [row[0] for row in started] == ["a", "a", "a", "b", "a", "a", "a", "b"]
 
 
-@pytest.mark.parametrize("ordered", ["input", "key", "none"])
+@pytest.mark.parametrize("ordered", ["input", "key", "completion"])
 @pytest.mark.parametrize("prioritised", [False, True])
 @pytest.mark.parametrize("per_key", [1, 2])
 def test_per_key_is_never_exceeded_and_used_up(ordered: str, prioritised: bool, per_key: int) -> None:
@@ -81,7 +81,7 @@ def test_per_key_is_never_exceeded_and_used_up(ordered: str, prioritised: bool, 
     script.key = letter
     rows = [(key, number) for number in range(12) for key in "abc"]
     source = [Rows(rows, key=letter, priority=(lambda row: row[1] % 3) if prioritised else None)]
-    with Run(script, source, workers=12, max_in_flight=36, ordered=ordered, per_key=per_key, prioritised=prioritised) as run:
+    with Run(script, source, workers=12, max_in_flight=36, order=ordered, per_key=per_key, prioritised=prioritised) as run:
         script.wait(lambda: len(script.running) == 3 * per_key)
         script.let_all_go()
         out = run.result()
@@ -103,14 +103,14 @@ def test_per_key_1_in_key_order_starts_in_input_order() -> None:
         started[row[0]].append(row[1])
         return row
 
-    results(fn, batches(rows, 100, key=letter), workers=8, max_in_flight=64, ordered="key", per_key=1)
+    results(fn, batches(rows, 100, key=letter), workers=8, max_in_flight=64, order="key", per_key=1)
     assert all(numbers == sorted(numbers) for numbers in started.values())
 
 
 def test_a_key_at_its_limit_stops_no_other() -> None:
     script = Script(*[("b", number) for number in range(10)])
     rows = [("a", number) for number in range(5)] + [("b", number) for number in range(10)]
-    with Run(script, [Rows(rows, key=letter)], workers=2, max_in_flight=15, per_key=1, ordered="none", batch_rows=1) as run:
+    with Run(script, [Rows(rows, key=letter)], workers=2, max_in_flight=15, per_key=1, order="completion", batch_rows=1) as run:
         assert sorted(run.wait_values(10)) == [("b", number) for number in range(10)]
         assert script.running == [("a", 0)]
         script.let_all_go()
@@ -122,9 +122,9 @@ def test_an_urgent_row_takes_the_slot_of_one_that_has_not_started() -> None:
     # One worker is busy with another key; a's only slot is given to (a, 9) first, then (a, 1) and (a, 4) come.
     rows = [("first", 0), ("a", 9), ("a", 1), ("a", 4)]
     source = [Rows([row], key=letter, priority=lambda row: row[1]) for row in rows]
-    with Run(script, source, workers=1, max_in_flight=4, per_key=1, retries=1, prioritised=True, ordered="none") as run:
+    with Run(script, source, workers=1, max_in_flight=4, per_key=1, retries=1, prioritised=True, order="completion") as run:
         script.wait_started(1)
-        wait_until(lambda: run.engine._in_flight == 4)
+        wait_until(lambda: run.engine.scheduler.in_flight == 4)
         script.let_all_go()
         run.result()
     assert script.started == [("first", 0), ("a", 1), ("a", 4), ("a", 9)]
@@ -133,7 +133,7 @@ def test_an_urgent_row_takes_the_slot_of_one_that_has_not_started() -> None:
 def test_input_order_changes_with_no_key_or_priority() -> None:
     rows = [("abc"[number % 3], number) for number in range(500)]
     out = results(
-        lambda row: row, batches(rows, 60, key=letter, priority=lambda row: -row[1]), workers=6, ordered="input", per_key=2, prioritised=True
+        lambda row: row, batches(rows, 60, key=letter, priority=lambda row: -row[1]), workers=6, order="input", per_key=2, prioritised=True
     )
     assert out == rows
 
@@ -141,7 +141,7 @@ def test_input_order_changes_with_no_key_or_priority() -> None:
 def test_many_keys_come_and_go() -> None:
     """Ten thousand keys, each seen twice far apart: lanes are forgotten and made again, no row is lost."""
     rows = [(number % 10_000, number) for number in range(20_000)]
-    run = engine(lambda row: row, workers=8, ordered="key", per_key=1)
-    out = [call.value for calls in run.run(iter(batches(rows, 1_000, key=letter))) for call in calls]
+    run = engine(lambda row: row, workers=8, order="key", per_key=1)
+    out = [call.result for calls in run.run(iter(batches(rows, 1_000, key=letter))) for call in calls]
     assert sorted(out) == sorted(rows)
-    assert len(run.lanes._lanes) <= 4_096 + 1
+    assert len(run.scheduler.admission._lanes) <= 4_096 + 1

@@ -61,7 +61,7 @@ def test_invariants_under_random_loads(seed: int) -> None:
     chance = random.Random(seed)
     workers = chance.randrange(1, 7)
     retries = chance.choice([0, 0, 1])
-    ordered = chance.choice(["input", "key", "none"])
+    ordered = chance.choice(["input", "key", "completion"])
     per_key = chance.choice([0, 1, 2])
     prioritised = chance.random() < 0.5
     errors = chance.choice(["column", "drop"])
@@ -78,40 +78,41 @@ def test_invariants_under_random_loads(seed: int) -> None:
         watch,
         workers=workers,
         max_in_flight=window,
-        ordered=ordered,
+        order=ordered,
         per_key=per_key,
         prioritised=prioritised,
+        keyed=True,
         retries=retries,
         backoff=0.0001,
         errors=errors,
         timeout=chance.choice([None, 100]),
         batch_rows=chance.choice([1, 7, 1_000]),
     )
-    watch.in_flight = lambda: run._in_flight
+    watch.in_flight = lambda: run.scheduler.in_flight
     with switching_often():
         for output in run.run(source()):
             emitted.extend(output)
-    _check(watch, rows, emitted, run, ordered=ordered, workers=workers, per_key=per_key, prioritised=prioritised, errors=errors)
+    _check(watch, rows, emitted, run, order=ordered, workers=workers, per_key=per_key, prioritised=prioritised, errors=errors)
 
 
 def _check(watch: Watch, rows: list[Any], emitted: list[Any], run: Any, **settings: Any) -> None:
     good = watch.expected(rows)
-    values = [call.value for call in emitted if call.failure is None]
+    values = [call.result for call in emitted if call.error is None]
     assert sorted(values, key=lambda row: row[1]) == good
-    assert run.dropped == (len(rows) - len(good) if settings["errors"] == "drop" else 0)
-    assert len(emitted) + run.dropped == len(rows)
+    assert run.scheduler.dropped == (len(rows) - len(good) if settings["errors"] == "drop" else 0)
+    assert len(emitted) + run.scheduler.dropped == len(rows)
     assert watch.peak <= settings["workers"]
-    assert 1 <= watch.peak_in_flight <= run.settings.max_in_flight
+    assert 1 <= watch.peak_in_flight <= run.options.max_in_flight
     if settings["per_key"]:
         assert watch.peak_of <= settings["per_key"]
-    if settings["ordered"] == "input":
+    if settings["order"] == "input":
         assert values == good
-    if settings["ordered"] == "key":
+    if settings["order"] == "key":
         for key in range(5):
             assert [row for row in values if row[0] == key] == [row for row in good if row[0] == key]
             if settings["per_key"] == 1:
                 assert watch.starts[key] == sorted(watch.starts[key])
-    assert watch.calls == Counter({row[1]: min(watch.fails(row[1]), run.settings.retries) + 1 for row in rows})
-    assert run._in_flight == 0
-    assert all(not lane.in_flight and not lane.held and not lane.waiting for lane in run.lanes._lanes.values())
-    assert run.queue.stats().qsize == 0
+    assert watch.calls == Counter({row[1]: min(watch.fails(row[1]), run.options.retries) + 1 for row in rows})
+    assert run.scheduler.in_flight == 0
+    assert all(lane.assigned == lane.emitted and not lane.held and not lane.waiting for lane in run.scheduler.admission._lanes.values())
+    assert run.scheduler.ready.stats().qsize == 0

@@ -110,7 +110,7 @@ def test_a_failing_setup_fails_the_task(is_async: bool) -> None:
         return row
 
     with pytest.raises(OSError, match="no connection"):
-        finished(call, batches(range(100), 10), setup=setup, is_async=is_async, errors="column")
+        finished(call, batches(range(100), 10), setup=setup, is_async=is_async, errors="return")
 
 
 def test_a_failing_exit_fails_the_task() -> None:

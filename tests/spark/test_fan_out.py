@@ -16,7 +16,7 @@ from support.notes import Notes
 from support.threads import DEADLINE, LONG, Threads
 
 from manytail.spark import fan_out
-from manytail.spark._fan_out import FanOut, Running
+from manytail.spark._fan_out import FanOut, Running, _raise_first
 
 register_pickle_by_value(sys.modules[__name__])  # workers cannot import it
 
@@ -84,7 +84,7 @@ def test_every_sink_gets_all_rows_in_order() -> None:
     sinks = {name: Kept() for name in "abc"}
     ran = work(sinks).feed(iter([batch(1, 2), batch(3), batch(4, 5, 6)]))
     assert all(sink.values == [1, 2, 3, 4, 5, 6] for sink in sinks.values())
-    assert [(one.name, one.rows, one.message) for one in ran] == [("a", 6, None), ("b", 6, None), ("c", 6, None)]
+    assert [(one.name, one.rows, one.described) for one in ran] == [("a", 6, None), ("b", 6, None), ("c", 6, None)]
 
 
 def test_batches_are_shared_not_copied() -> None:
@@ -147,7 +147,7 @@ def test_a_sink_that_returns_early_is_unsubscribed_and_the_input_is_read_to_its_
     kept = Kept()
     first, none, rest = work({"first": lambda batches: next(batches), "none": lambda batches: None, "all": kept}, max_lag=1).feed(iter(source))
     assert (first.rows, none.rows, rest.rows) == (1, 0, 100)
-    assert first.message is none.message is rest.message is None
+    assert first.described is none.described is rest.described is None
     assert source.asked == 100
 
 
@@ -159,7 +159,7 @@ def test_the_input_is_read_to_its_end_when_no_sink_is_left() -> None:
 
     ran = work({"a": fails, "b": lambda batches: None}, max_lag=1).feed(iter(source))
     assert source.asked == 100
-    assert [one.message for one in ran] == ["ValueError: at once", None]
+    assert [one.described for one in ran] == [{"type": "ValueError", "message": "at once"}, None]
 
 
 @pytest.mark.parametrize("error", [KeyError("lost"), SystemExit(3), KeyboardInterrupt()])
@@ -172,10 +172,15 @@ def test_a_failing_sink_stops_only_itself(error: BaseException) -> None:
     kept = Kept()
     failed, fine = work({"fails": fails, "fine": kept}, max_lag=1).feed(iter(Source(50)))
     assert failed.rows == 2
-    assert failed.message is not None
-    assert failed.message.startswith(f"{type(error).__name__}: ")
-    assert fine.message is None
+    assert failed.described is not None
+    assert failed.described["type"] == type(error).__name__
+    assert fine.described is None
     assert kept.values == list(range(50))
+
+
+def text(ran: Any) -> str | None:
+    """The error of a sink in one line."""
+    return None if ran.described is None else f"{ran.described['type']}: {ran.described['message']}"
 
 
 class Failure(Exception):
@@ -186,7 +191,7 @@ def test_type_and_message_of_an_error() -> None:
     def fails(batches: Any) -> None:
         raise Failure("x" * 5000)
 
-    message = work({"a": fails}).feed(iter([]))[0].message
+    message = text(work({"a": fails}).feed(iter([]))[0])
     assert message == f"{__name__}.Failure: " + "x" * 4000
 
 
@@ -236,7 +241,7 @@ def test_a_returned_generator_or_awaitable_is_an_error_of_the_sink() -> None:
     async def coroutine() -> None: ...
 
     ran = work({"generator": lambda batches: (one for one in batches), "awaitable": lambda batches: coroutine()}).feed(iter([batch(1)]))
-    assert [one.message for one in ran] == [
+    assert [text(one) for one in ran] == [
         "TypeError: the sink returned a generator, which nothing runs",
         "TypeError: the sink returned a coroutine, which nothing runs",
     ]
@@ -251,7 +256,7 @@ def test_the_iterator_is_an_iterator() -> None:
         with pytest.raises(StopIteration):
             next(batches)
 
-    assert work({"a": sink}).feed(iter([batch(1)]))[0].message is None
+    assert work({"a": sink}).feed(iter([batch(1)]))[0].described is None
     assert seen == [1]
 
 
@@ -271,7 +276,7 @@ def test_one_row_per_task_and_sink(spark: Any) -> None:
         T.StructField("partition", T.IntegerType(), False),
         T.StructField("sink", T.StringType(), False),
         T.StructField("rows", T.LongType(), False),
-        T.StructField("error", T.StringType()),
+        T.StructField("error", T.StructType([T.StructField("type", T.StringType()), T.StructField("message", T.StringType())])),
         T.StructField("result", T.StructType([T.StructField("n", T.LongType())])),
     ])
     found = {(row.partition, row.sink): row for row in done.collect()}
@@ -324,11 +329,12 @@ def test_result_is_null_on_error_and_its_columns_are_null_for_none(spark: Any) -
         return 1, 1.5
 
     sinks = {"fails": fails, "misfit": misfit, "none": lambda batches: None, "two": lambda batches: {"b": 2}}
-    done = {row.sink: row for row in fan_out(spark.range(0, 5, 1, 1), sinks, schema="a int, b int").collect()}
-    assert done["fails"].error == "ValueError: not today"
+    done = {row.sink: row for row in fan_out(spark.range(0, 5, 1, 1), sinks, schema="a int, b int", errors="column").collect()}
+    assert tuple(done["fails"].error) == ("ValueError", "not today")
     assert done["fails"].result is None
     assert done["misfit"].result is None
-    assert done["misfit"].error.startswith("manytail.spark.ResultError: column b: 1.5")
+    assert done["misfit"].error.type == "manytail.spark.ResultError"
+    assert done["misfit"].error.message.startswith("column b: 1.5")
     assert tuple(done["none"].result) == (None, None)
     assert tuple(done["two"].result) == (None, 2)
 
@@ -423,3 +429,15 @@ def test_fan_out_on_a_stream(spark: Any, tmp_path: Any) -> None:
     query = done.writeStream.format("memory").queryName("fanned").trigger(availableNow=True).start()
     query.awaitTermination(DEADLINE)
     assert {row.sink: row.result.n for row in spark.table("fanned").collect()} == {"rows": 50, "total": 1225}
+
+
+@pytest.mark.parametrize("error", [StopIteration("drained"), SystemExit(3)])
+def test_what_cannot_leave_a_generator_fails_the_job_wrapped(error: BaseException) -> None:
+    def fails(batches: Iterator[pa.RecordBatch]) -> None:
+        raise error
+
+    ran = work({"a": fails}).feed(iter([batch(1)]))
+    with pytest.raises(RuntimeError, match=rf"^{type(error).__name__}: ") as caught:
+        _raise_first(ran)
+    assert caught.value.__cause__ is error
+    assert caught.value.__notes__ == ["manytail: raised by the sink 'a' of fan_out"]

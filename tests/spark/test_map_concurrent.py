@@ -35,9 +35,9 @@ def test_every_row_once_and_in_input_order(spark: Any) -> None:
     assert [tuple(row) for row in df.collect()] == [(number, 2 * number) for number in range(20_000)]
 
 
-@pytest.mark.parametrize("ordered", ["input", "key", "none"])
+@pytest.mark.parametrize("order", ["input", "key", "completion"])
 @pytest.mark.parametrize("errors", ["column", "drop"])
-def test_none_lost_none_doubled_whatever_fails(spark: Any, ordered: str, errors: str) -> None:
+def test_none_lost_none_doubled_whatever_fails(spark: Any, order: str, errors: str) -> None:
     def fn(row: Any) -> int:
         if row.id % 10 == 3:
             raise ValueError(row.id)
@@ -46,7 +46,7 @@ def test_none_lost_none_doubled_whatever_fails(spark: Any, ordered: str, errors:
         return row.id  # type: ignore[no-any-return]
 
     source = spark.range(0, 3_000, 1, 3)
-    df = source.transform(map_concurrent, fn, "same long", ordered=ordered, errors=errors, retries=1, backoff=0, key=F.col("id") % 7, per_key=3)
+    df = source.transform(map_concurrent, fn, "same long", order=order, errors=errors, retries=1, backoff=0, key=F.col("id") % 7, per_key=3)
     rows = df.collect()
     bad = {number for number in range(3_000) if number % 10 in (3, 4)}
     good = [number for number in range(3_000) if number not in bad]
@@ -165,7 +165,7 @@ def test_all_types_of_results(spark: Any) -> None:
 
 def test_the_order_of_rows_is_that_of_sort_within_partitions(spark: Any) -> None:
     source = spark.range(0, 1_000, 1, 2).withColumn("back", -F.col("id")).repartition(2, "id").sortWithinPartitions("back")
-    df = source.transform(map_concurrent, double, "twice long", ordered="input").withColumn("part", F.spark_partition_id())
+    df = source.transform(map_concurrent, double, "twice long", order="input").withColumn("part", F.spark_partition_id())
     found = df.collect()
     for part in {row.part for row in found}:
         backs = [row.back for row in found if row.part == part]

@@ -23,13 +23,23 @@ INT, STRING = T.IntegerType(), T.StringType()
 PAIR = T.StructType([T.StructField("a", INT), T.StructField("b", STRING)])
 
 
+class Keyed:
+    """Stands for a row's batch: names the key."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+    def shown_key(self, index: int) -> str:
+        return self.key
+
+
 def results(*types: T.DataType) -> Results:
     return Results(T.StructType([T.StructField(name, kind) for name, kind in zip("xyz", types, strict=False)]), ZONE)
 
 
 def through(schema: Results, *returned: Any) -> list[Any]:
     """What stands in the columns, as Python sees it, row by row."""
-    columns = schema.columns([schema.check(value, "k") for value in returned])
+    columns = schema.columns([schema.check(value, Keyed("k")) for value in returned])
     return list(zip(*[column.to_pylist() for column in columns], strict=True))
 
 
@@ -55,7 +65,7 @@ def test_a_missing_name_is_null(value: Any) -> None:
 @pytest.mark.parametrize("value", [{"x": 1, "nope": 2}, Row(x=1, nope=2), {1: 1}])
 def test_an_unknown_name_does_not_fit(value: Any) -> None:
     with pytest.raises(ResultError, match=r"column (nope|1): .*expected: one of the names x, y"):
-        results(INT, STRING).check(value, "k")
+        results(INT, STRING).check(value, Keyed("k"))
 
 
 @pytest.mark.parametrize("value", [(1, "s"), Row(1, "s"), Pair(1, "s")])
@@ -66,13 +76,13 @@ def test_another_tuple_goes_by_position(value: Any) -> None:
 @pytest.mark.parametrize("value", [(1,), (1, "s", 2), ()])
 def test_a_tuple_of_another_length_does_not_fit(value: Any) -> None:
     with pytest.raises(ResultError, match="expected: a tuple of 2"):
-        results(INT, STRING).check(value, "k")
+        results(INT, STRING).check(value, Keyed("k"))
 
 
 @pytest.mark.parametrize("value", [1, "ab", [1, "s"], {1, 2}])
 def test_anything_else_is_for_one_column_schemas_only(value: Any) -> None:
     with pytest.raises(ResultError, match=r"column x, y: .*expected: a mapping, a Row or a tuple"):
-        results(INT, STRING).check(value, "k")
+        results(INT, STRING).check(value, Keyed("k"))
 
 
 def test_one_column() -> None:
@@ -83,9 +93,9 @@ def test_one_column() -> None:
     assert through(results(strings), {"x": 1, "y": 2}) == [([("x", 1), ("y", 2)],)]
     assert through(results(PAIR), {"a": 1, "b": "s"}, Row(a=1, b="s"), ((1, "s"),)) == [({"a": 1, "b": "s"},)] * 3
     with pytest.raises(ResultError, match="expected: a tuple of 1"):
-        results(PAIR).check((1, "s"), "k")
+        results(PAIR).check((1, "s"), Keyed("k"))
     with pytest.raises(ResultError, match=r"column x: \{'y': 5}"):
-        results(INT).check({"y": 5}, "k")
+        results(INT).check({"y": 5}, Keyed("k"))
 
 
 # ---------------------------------------------------------------------------------------------------- which values fit
@@ -165,9 +175,9 @@ MISFITS: list[tuple[T.DataType, Any]] = [
 @pytest.mark.parametrize(("kind", "value"), MISFITS, ids=lambda value: value.simpleString() if isinstance(value, T.DataType) else repr(value)[:30])
 def test_what_does_not_fit_names_key_and_column(kind: T.DataType, value: Any) -> None:
     with pytest.raises(ResultError, match=r"^column x[^ ]*: .* of type \w+ does not fit \(expected: .*\) \(key 'the key'\)$"):
-        results(kind).check(value, "the key")
+        results(kind).check(value, Keyed("the key"))
     with pytest.raises(ResultError, match=r"^column y"):
-        results(INT, kind).check((1, value), "the key")
+        results(INT, kind).check((1, value), Keyed("the key"))
 
 
 def test_the_path_to_a_nested_misfit_is_named() -> None:

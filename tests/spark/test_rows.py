@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import Row
 
 from manytail.spark import RowView
-from manytail.spark._rows import Columns, Reader, digests, group_keys, session_zone
+from manytail.spark._rows import Columns, Reader, group_keys, row_digest, session_zone
 
 NEW_YORK = session_zone("America/New_York")
 
@@ -137,15 +137,15 @@ def test_instants_are_keys_not_local_times() -> None:
 
 # ---------------------------------------------------------------------------------------------------- idempotency keys
 def digest(*columns: pa.Array) -> str:
-    return digests(columns)(0)
+    return row_digest(columns, 0)
 
 
 def test_idempotency_keys_are_blake2b_hex_and_depend_on_the_values_alone() -> None:
     one = pa.record_batch({"a": [1, 2], "b": ["x", None]})
     other = pa.record_batch({"a": [9, 8, 1], "b": ["q", "r", "x"]})
-    found = digests(one.columns)(0)
-    assert found == digests(other.columns)(2) == digests(other.slice(2).columns)(0)
-    assert found != digests(one.columns)(1)
+    found = row_digest(one.columns, 0)
+    assert found == row_digest(other.columns, 2) == row_digest(other.slice(2).columns, 0)
+    assert found != row_digest(one.columns, 1)
     assert len(bytes.fromhex(found)) == 16
 
 

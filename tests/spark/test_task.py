@@ -9,15 +9,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
-from manytail.spark import _options
+from manytail.mapping._options import check
 from manytail.spark._task import Work
 
 
 def work(fn: Any, **changes: Any) -> Work:
-    settings = {name: changes.pop(name) for name in ("ordered", "errors", "workers", "max_in_flight") if name in changes}
+    settings = {name: changes.pop(name) for name in ("order", "errors", "workers", "max_in_flight") if name in changes}
     fields: dict[str, Any] = {
         "fn": fn,
-        "settings": _options.settings(fn, **settings),
+        "options": check(fn, settings, failures=("raise", "column", "drop")),
         "result": T.StructType([T.StructField("x", T.LongType())]),
         "names": ("id", "text"),
         "types": (T.LongType(), T.StringType()),
@@ -53,7 +53,7 @@ def test_nothing_is_logged_where_nothing_was_dropped(caplog: pytest.LogCaptureFi
     assert caplog.messages == []
 
 
-@pytest.mark.parametrize("ordered", ["input", "none"])
+@pytest.mark.parametrize("ordered", ["input", "completion"])
 @pytest.mark.parametrize("size", [7, 50, 1_000])
 def test_input_columns_stand_beside_their_results(ordered: str, size: int) -> None:
     chance = random.Random(3)
@@ -66,7 +66,7 @@ def test_input_columns_stand_beside_their_results(ordered: str, size: int) -> No
             raise ValueError(row.text)
         return -row.id  # type: ignore[no-any-return]
 
-    out = list(work(fn, ordered=ordered, errors="column").run(batches(1_000, size)))
+    out = list(work(fn, order=ordered, errors="column").run(batches(1_000, size)))
     rows = [tuple(row.values()) for batch in out for row in batch.to_pylist()]
     assert sorted(row[0] for row in rows) == list(range(1_000))
     for number, text, value, error in rows:

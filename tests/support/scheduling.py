@@ -1,12 +1,15 @@
-"""For tests of manytail.spark's scheduler without Spark: batches of plain values, a function whose calls the test holds and lets go, and a run
-whose output a test can wait for."""
+"""For tests of the thread runner as Spark uses it, without Spark: batches of plain values, a function whose calls the test holds and lets go, and a
+run whose output a test can wait for."""
 
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from manytail.spark._call import Call
-from manytail.spark._engine import Engine, Settings
+from manytail.mapping._options import Options
+from manytail.mapping._runner import ThreadRunner
+from manytail.mapping._scheduler import Item, Scheduler
+from manytail.spark._results import describe
+from manytail.spark._task import WINDOW_BYTES, Row, _size, output_batches
 
 from .threads import DEADLINE, LONG, Hang, Task, Threads
 
@@ -19,21 +22,28 @@ class Rows:
         values: Sequence[Any],
         key: Callable[[Any], Hashable] | None = None,
         priority: Callable[[Any], int | None] | None = None,
-        weights: Mapping[Hashable, int] | None = None,
         row_bytes: float = 8.0,
     ) -> None:
-        self.values = list(values)
-        self.size = len(self.values)
+        self.size = len(values)
         self.row_bytes = row_bytes
-        self.keys = None if key is None else [key(value) for value in self.values]
-        self.priorities = None if priority is None else [priority(value) for value in self.values]
-        self.weights = weights or {}
+        self.values = list(values)
+        self.keyed = key is not None
+        self._key = key
+        self._priority = priority
 
-    def key(self, index: int) -> Any:
-        return None if self.keys is None else self.keys[index]
+    def rows(self) -> list[Item]:
+        """New ones each time: a batch keeps no row alive."""
+        rows: list[Item] = [Row(self, index) for index in range(self.size)]  # type: ignore[arg-type]
+        for row, value in zip(rows, self.values, strict=True):
+            if self._key is not None:
+                row.key = self._key(value)
+            if self._priority is not None:
+                number = self._priority(value)
+                row.priority = float("inf") if number is None else number
+        return rows
 
-    def weight(self, index: int) -> int:
-        return self.weights.get(self.key(index), 1)
+    def shown_key(self, index: int) -> Any:
+        return None if self._key is None else self._key(self.values[index])
 
 
 def batches(values: Sequence[Any], size: int, **columns: Any) -> list[Rows]:
@@ -45,6 +55,7 @@ class Source:
 
     def __init__(self, batches: Iterable[Rows], hold_before: int | None = None) -> None:
         self._batches = iter(batches)
+        self.keyed = isinstance(batches, list) and _keyed(batches)
         self._hold_before = hold_before
         self._number = 0
         self.rows = 0
@@ -113,12 +124,42 @@ class Script:
         self.wait(lambda: len(self.started) >= count)
 
 
-class Run:
-    """The scheduler over some batches, pulled by a thread of its own. Use as a context manager."""
+class Engine:
+    """A scheduler and a thread runner over batches, with Spark's output batches."""
 
-    def __init__(self, fn: Callable[..., Any], source: Iterable[Rows], **settings: Any) -> None:
-        self.engine = engine(fn, **settings)
-        self.outputs: list[list[Call]] = []
+    def __init__(self, fn: Callable[..., Any], batch_rows: int = 10_000, weights: Mapping[Hashable, int] | None = None, **options: Any) -> None:
+        options.setdefault("workers", 4)
+        options.setdefault("max_in_flight", 4 * options["workers"])
+        self.options = Options(**options)
+        self._batch_rows = batch_rows
+        self.scheduler = Scheduler(
+            self.options,
+            weight_of=None if weights is None else lambda item: weights.get(item.key, 1),
+            buffer=batch_rows,
+            window_bytes=WINDOW_BYTES,
+            sizeof=_size,
+        )
+        keep = None if self.options.errors == "raise" else describe
+        self.runner = ThreadRunner(self.scheduler, self._call_with(fn), keep, input_error_first=True)
+
+    def _call_with(self, fn: Callable[..., Any]) -> Callable[[dict[str, Any]], Callable[[Item], Any]]:
+        return lambda resource: lambda item: fn(item.batch.values[item.index], **resource)
+
+    def run(self, batches: Iterator[Rows]) -> Iterator[list[Item]]:
+        def take(batch: Rows) -> list[Item]:
+            rows = batch.rows()
+            self.scheduler.assign(rows)
+            return rows
+
+        return output_batches(self.runner, map(take, batches), self._batch_rows)
+
+
+class Run:
+    """An engine over some batches, pulled by a thread of its own. Use as a context manager."""
+
+    def __init__(self, fn: Callable[..., Any], source: Iterable[Rows], **options: Any) -> None:
+        self.engine = engine(fn, **{"keyed": _keyed(source), **options})
+        self.outputs: list[list[Item]] = []
         self._source = source
         self._change = threading.Condition()
         self._threads = Threads()
@@ -141,7 +182,7 @@ class Run:
 
     @property
     def values(self) -> list[Any]:
-        return [call.value for output in self.outputs for call in output]
+        return [item.result for output in self.outputs for item in output]
 
     def wait_values(self, count: int) -> list[Any]:
         with self._change:
@@ -153,21 +194,20 @@ class Run:
         return self.task.result()
 
 
-def engine(fn: Callable[..., Any], **settings: Any) -> Engine:
+def _keyed(source: Iterable[Rows]) -> bool:
+    """Whether the batches have keys, as far as it can be seen before they are read."""
+    return source.keyed if isinstance(source, Source) else isinstance(source, list) and any(batch.keyed for batch in source)
+
+
+def engine(fn: Callable[..., Any], **options: Any) -> Engine:
     """An engine whose function gets the row's value, and `resource=` where there is a setup."""
-    settings.setdefault("workers", 4)
-    settings.setdefault("max_in_flight", 4 * settings["workers"])
-
-    def caller(resource: dict[str, Any]) -> Callable[[Call], Any]:
-        return lambda call: fn(call.batch.values[call.index], **resource)
-
-    return Engine(Settings(**settings), caller)
+    return Engine(fn, **options)
 
 
-def finished(fn: Callable[..., Any], source: Iterable[Rows], **settings: Any) -> list[Call]:
+def finished(fn: Callable[..., Any], source: Iterable[Rows], **options: Any) -> list[Item]:
     """All rows that come out, in this order."""
-    return [call for output in engine(fn, **settings).run(iter(source)) for call in output]
+    return [item for output in engine(fn, **{"keyed": _keyed(source), **options}).run(iter(source)) for item in output]
 
 
-def results(fn: Callable[..., Any], source: Iterable[Rows], **settings: Any) -> list[Any]:
-    return [call.value for call in finished(fn, source, **settings)]
+def results(fn: Callable[..., Any], source: Iterable[Rows], **options: Any) -> list[Any]:
+    return [item.result for item in finished(fn, source, **options)]

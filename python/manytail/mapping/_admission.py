@@ -97,6 +97,8 @@ class Admission:
                 item.lane = lone
             return
         for item in items:
+            if self._levels is None:
+                item.priority = 0
             lane = item.lane = self._lane(item)
             lane.assigned += 1
 

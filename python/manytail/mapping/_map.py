@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from . import _options
@@ -184,6 +185,10 @@ def _delivery(item: Item) -> Delivery:
     return Delivery(item.attempts, 0, item.key, idempotency_key(item.value))
 
 
+def _read_one(plan: Plan, scheduler: Scheduler, value: Any) -> list[Item]:
+    return [plan.item(scheduler, value)]
+
+
 def final_error(runner: Runner) -> BaseException | None:
     """What the map raises after its last result."""
     scheduler = runner.scheduler
@@ -260,7 +265,8 @@ class Results(Iterator[Any]):
         show = shower(plan.progress, self._total)
         if show is not None:
             self._ticker = Ticker(Meter(scheduler, show))
-        self._runner.start(_read(plan, scheduler, items))
+        # No generator: its frame would keep the last item alive while the input has none.
+        self._runner.start(map(partial(_read_one, plan, scheduler), items))
 
     def _end(self) -> None:
         self._over = True
@@ -279,11 +285,6 @@ class Results(Iterator[Any]):
             self._runner.stop(cancel=True)
             if self._ticker is not None:
                 self._ticker.stop(wait=False)
-
-
-def _read(plan: Plan, scheduler: Scheduler, items: Iterator[Any]) -> Iterator[list[Item]]:
-    for value in items:
-        yield [plan.item(scheduler, value)]
 
 
 # ---------------------------------------------------------------------------------------------------- in the caller's loop

@@ -57,6 +57,8 @@ def check(fn: Any, given: Mapping[str, Any], *, arguments: int | None = 1, failu
     if 0 < max_in_flight < workers:
         raise bad_value("max_in_flight", max_in_flight, f"0, which means automatic, or at least workers, which is {workers}")
     setup = values.get("setup")
+    if setup is not None:
+        function("setup", setup)
     check_fn(fn, arguments, setup is not None)
     if setup is not None:
         check_setup(setup, fn)
@@ -174,7 +176,6 @@ def check_fn(fn: Any, arguments: int | None, has_setup: bool) -> None:
 
 
 def check_setup(setup: Any, fn: Any) -> None:
-    function("setup", setup)
     if not accepts(setup, 0):
         raise bad_type("setup", setup, "a callable without arguments")
     if is_async(setup) and not is_async(fn):

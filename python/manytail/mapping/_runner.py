@@ -143,7 +143,7 @@ class Runner:
         room = scheduler.room()
         # Filled in strides, because every refill may wake workers; but never so late that one of them finds nothing to do.
         workers = self.options.workers
-        if self._pending and room > 0 and (2 * room >= scheduler.window - workers or scheduler.ready.qsize() < workers):
+        if self._pending and room > 0 and (room >= (scheduler.window - workers) // 2 or scheduler.ready.qsize() < workers):
             room = self._feed(room)
             if scheduler.halted:  # by an item that had failed before its call, or because no worker could be started: no event may follow
                 self._stop()
@@ -151,10 +151,10 @@ class Runner:
         if room > 0 and not self._pending and not self._reading:
             self._reading = True
             self.read_next.set()
-            if not scheduler.in_flight and self.idle_since is None:
-                self.idle_since = self.now()
-                self.look.set()
-        if len(scheduler.output) >= self._wanted or scheduler.over:
+        if self._reading and not scheduler.in_flight and self.idle_since is None:
+            self.idle_since = self.now()
+            self.look.set()
+        if len(scheduler.output) >= self._wanted or scheduler.full or scheduler.over:
             self.look.set()
 
     def _feed(self, room: int) -> int:
@@ -251,20 +251,27 @@ class ThreadRunner(Runner):
         self._reader.start()
 
     def _read(self, source: Iterator[list[Item]]) -> None:
-        items: list[Item] | None = []
-        error = None
-        while items is not None:
+        try:
+            self._read_all(source)
+        except BaseException as error:
+            self.fail(error)
+
+    def _read_all(self, source: Iterator[list[Item]]) -> None:
+        while True:
+            items = error = None  # a reader that waits keeps no item alive
             self.read_next.wait()  # type: ignore[attr-defined]
             if self.stopping:
                 return
             try:
                 items = next(source, None)
             except BaseException as raised:
-                items, error = None, raised
+                error = raised
             with self.state():
                 if self.stopping:
                     return
                 self.items_read(items, error)
+            if items is None:
+                return
 
     def set_timer(self, at: float) -> None:
         self._timer.set(at)
@@ -274,7 +281,7 @@ class ThreadRunner(Runner):
         """Until `wanted` items are in the output, no more come, the map is idle or stopped, or `timeout` seconds have passed."""
         with self.state():
             self._wanted = wanted
-            if len(self.scheduler.output) >= wanted or self.scheduler.over or self.stopping:
+            if len(self.scheduler.output) >= wanted or self.scheduler.full or self.scheduler.over or self.stopping:
                 return
             self.look.clear()
         self.look.wait(timeout)  # type: ignore[attr-defined]

@@ -36,7 +36,7 @@ Invariants
     held_back + hidden + resting + ready + running = in_flight - (len(output) - buffered), until the map is halted
     window    max_in_flight if given; else it starts at 4 x workers and doubles when a worker has nothing to run only because the window is
               full of items that wait for an earlier one or for their key
-    buffered  items in `output` that stand in the output batch being filled; at most `buffer`
+    buffered  the first items in `output`, which stand in the output batch being filled; at most `buffer`
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, islice
 from typing import Any, NamedTuple
 
 from ._admission import Admission, Lane
@@ -100,10 +100,11 @@ class Scheduler:
         weight_of: Callable[[Item], int] | None = None,
         buffer: int = 0,
         sizeof: Callable[[Item], float] | None = None,
-        bytes_limit: float = math.inf,
+        buffer_bytes: float = math.inf,
+        window_bytes: float = math.inf,
     ) -> None:
-        """buffer: emitted items that count as handed on before they are popped. sizeof: bytes of an item and its result; the automatic window
-        holds at most `bytes_limit` of them, as far as 4 x workers items allow."""
+        """buffer, buffer_bytes: so many emitted items, or so many bytes of them, count as handed on before they are popped. window_bytes: of items
+        and results that the automatic window holds, as far as 4 x workers items allow. sizeof: bytes of an item and its result."""
         self.options = options
         self.admission = Admission(
             per_key=_needed_per_key(options),
@@ -133,7 +134,9 @@ class Scheduler:
         self._growing = not options.max_in_flight
         self._buffer = buffer
         self._sizeof = sizeof
-        self._bytes_limit = bytes_limit
+        self._buffer_bytes = buffer_bytes
+        self._window_bytes = window_bytes
+        self._buffered_bytes = 0.0
         self._held_bytes = self._item_bytes = 0.0  # of items that are held back; of one that arrived last
         # Time.
         self._timers: list[tuple[float, int, Item | Lane]] = []  # resting items, and lanes to resume
@@ -159,7 +162,7 @@ class Scheduler:
         free = self.window - self.in_flight
         if free <= 0 and self._growing and not self.expired and self._grow():
             free = self.window - self.in_flight
-        if self._sizeof is not None and self._growing and self.in_flight >= self._base and self._bytes() >= self._bytes_limit:
+        if self._sizeof is not None and self._growing and self.in_flight >= self._base and self._bytes() >= self._window_bytes:
             return 0
         return free
 
@@ -174,7 +177,7 @@ class Scheduler:
         to_run = self.in_flight - blocked - self.resting
         if not blocked or to_run >= self.options.workers or len(self.output) > self.buffered:
             return False
-        if self._sizeof is not None and 2 * self._bytes() > self._bytes_limit:
+        if self._sizeof is not None and 2 * self._bytes() > self._window_bytes:
             return False
         self.window = min(2 * self.window, self._largest)
         self._growing = self.window < self._largest or self._sizeof is not None
@@ -377,19 +380,31 @@ class Scheduler:
             self.in_flight -= 1
             return
         self.output.append(item)
-        if self.buffered < self._buffer:
-            self.buffered += 1
-            self.in_flight -= 1
+        if self.buffered < self._buffer and not self.full:
+            self._buffer_one(item)
+
+    def _buffer_one(self, item: Item) -> None:
+        self.buffered += 1
+        self.in_flight -= 1
+        if self._sizeof is not None:
+            self._buffered_bytes += item.size
+
+    @property
+    def full(self) -> bool:
+        """The bytes of the buffer are used up."""
+        return self._buffered_bytes >= self._buffer_bytes
 
     def took(self, number: int) -> None:
         """The consumer popped that many items: those behind them take their places in the buffer."""
         kept = min(number, self.buffered)
         self.buffered -= kept
         self.in_flight -= number - kept
-        more = min(self._buffer, len(self.output)) - self.buffered
-        if more > 0:
-            self.buffered += more
-            self.in_flight -= more
+        if self._buffer:
+            self._buffered_bytes = sum(item.size for item in islice(self.output, self.buffered)) if self._sizeof is not None else 0.0
+            for item in list(islice(self.output, self.buffered, self._buffer)):
+                if self.full:
+                    return
+                self._buffer_one(item)
 
 
 def _needed_per_key(options: Options) -> int:

@@ -25,6 +25,11 @@ from ._scheduler import Item
 log = logging.getLogger("manytail")
 
 
+def exit_arguments(error: BaseException | None) -> tuple[Any, Any, Any]:
+    """For `__exit__` of a resource: what failed the map, if anything."""
+    return (None, None, None) if error is None else (type(error), error, error.__traceback__)
+
+
 def enter_setup(stack: ExitStack, setup: Callable[[], Any] | None) -> dict[str, Any]:
     """What a worker thread's calls get as keywords; the stack gives it back."""
     if setup is None:
@@ -120,8 +125,9 @@ class ThreadWorkers:
         """No more threads than items."""
         if len(self._counting) < self._limit:
             self._items += items
-            while len(self._counting) < min(self._limit, self._items) and not self._runner.stopping and self._add():
-                continue
+            for _ in range(min(self._limit, self._items) - len(self._counting)):
+                if self._runner.scheduler.halted or not self._add():
+                    return
 
     def abandon(self, item: Item, error: BaseException) -> bool:
         worker = self._at_work.get(item)
@@ -188,14 +194,15 @@ class ThreadWorkers:
         runner = self._runner
         stack = ExitStack()
         try:
-            with stack:
+            try:
                 call = runner.call_with(enter_setup(stack, runner.options.setup))
                 if self._timed:
                     self._serve_timed(worker, call)
                 else:
                     self._serve(call)
-                if worker.abandoned and self._over:
-                    stack.pop_all()
+            finally:
+                if not (worker.abandoned and self._over):
+                    stack.__exit__(*exit_arguments(runner.scheduler.error))
         except BaseException as error:
             if worker.abandoned:
                 log.warning("closing the resource of a call that ran out of time failed", exc_info=True)
@@ -308,11 +315,14 @@ class LoopWorkers:
     async def main(self) -> None:
         runner = self._runner
         try:
-            async with AsyncExitStack() as stack:
+            stack = AsyncExitStack()
+            try:
                 call = runner.call_with(await enter_setup_async(stack, runner.options.setup))
                 async with asyncio.TaskGroup() as group:
                     for _ in range(runner.options.workers):
                         group.create_task(self._serve(call))
+            finally:
+                await stack.__aexit__(*exit_arguments(runner.scheduler.error))
         except asyncio.CancelledError:
             if not runner.stopping:
                 runner.fail(RuntimeError("the loop of the map was cancelled"))

@@ -4,12 +4,12 @@
 PySpark with pyarrow: `pip install 'manytail[spark]'`.
 """
 
-from ._call import Delivery
+from manytail.mapping import DeadlineExceeded, Delivery, RetryLater
+
 from ._fan_out import fan_out
-from ._later import bootstrap, per_task, progress
 from ._results import ResultError
 from ._rows import RowView
 from ._transform import map_concurrent
 from ._udf import concurrent_udf
 
-__all__ = ["Delivery", "ResultError", "RowView", "bootstrap", "concurrent_udf", "fan_out", "map_concurrent", "per_task", "progress"]
+__all__ = ["DeadlineExceeded", "Delivery", "ResultError", "RetryLater", "RowView", "concurrent_udf", "fan_out", "map_concurrent"]

@@ -18,14 +18,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from manytail import PubSubQueue, ShutDown, Subscriber
+from manytail.mapping import _options as options
 
-from . import _options as options
-from ._call import describe
-from ._results import Results, arrow_type
+from ._results import Results, arrow_type, describe
 from ._rows import session_zone
 from ._task import TIME_ZONE
-from ._transform import result_schema
+from ._transform import result_schema, result_types
 
+ERROR = T.StructType([T.StructField("type", T.StringType()), T.StructField("message", T.StringType())])
 Sink = Callable[[Iterator[pa.RecordBatch]], Any]
 
 
@@ -35,7 +35,7 @@ def fan_out(
     *,
     schema: str | T.StructType | None = None,
     max_lag: int = 16,
-    errors: Literal["column", "raise"] = "column",
+    errors: Literal["raise", "column"] = "raise",
 ) -> DataFrame:
     """Read the rows once, and give all of them to every sink.
 
@@ -52,14 +52,14 @@ def fan_out(
         The columns of what a sink returns, by the rules of `map_concurrent`. None: what it returns is dropped.
     max_lag : int
         The reader waits for a running sink that is this many batches behind.
-    errors : {"column", "raise"}
-        Whether a sink's exception is told in its row, or fails the task once the input is read and all sinks have ended.
+    errors : {"raise", "column"}
+        Whether a sink's exception fails the task once the input is read and all sinks have ended, or is told in its row.
 
     Returns
     -------
     DataFrame
-        One row per task and sink: `partition` int, `sink` string, `rows` long (of the batches that it took), `error` string ("type: message", null
-        if it went well), and with `schema` also `result` struct<schema>, null on error.
+        One row per task and sink: `partition` int, `sink` string, `rows` long (of the batches that it took), `error` struct<type, message>
+        (null if it went well), and with `schema` also `result` struct<schema>, null on error.
 
     Examples
     --------
@@ -70,9 +70,9 @@ def fan_out(
     if not isinstance(df, DataFrame):
         raise options.bad_type("df", df, "a DataFrame")
     options.whole("max_lag", max_lag, 1)
-    options.choice("errors", errors, ("column", "raise"))
+    options.choice("errors", errors, ("raise", "column"))
     zone = df.sparkSession.conf.get(TIME_ZONE) or "UTC"
-    result = None if schema is None else options.result_types("schema", result_schema(schema), zone)
+    result = None if schema is None else result_types("schema", result_schema(schema), zone)
     work = FanOut(sinks=_sinks(sinks), result=result, max_lag=max_lag, raises=errors == "raise", time_zone=zone)
     df.schema  # noqa: B018 - an AnalysisException of the input itself is raised here, on Connect too
 
@@ -112,7 +112,7 @@ class FanOut:
             T.StructField("partition", T.IntegerType(), False),
             T.StructField("sink", T.StringType(), False),
             T.StructField("rows", T.LongType(), False),
-            T.StructField("error", T.StringType()),
+            T.StructField("error", ERROR),
         ]
         if self.result is not None:
             fields.append(T.StructField("result", self.result))
@@ -154,7 +154,7 @@ class FanOut:
             pa.array([partition] * len(ran), pa.int32()),
             pa.array([one.name for one in ran], pa.string()),
             pa.array([one.rows for one in ran], pa.int64()),
-            pa.array([one.message for one in ran], pa.string()),
+            pa.array([one.described for one in ran], arrow_type(ERROR)),
         ]
         if results is not None and self.result is not None:
             columns = results.columns([one.value for one in ran])
@@ -202,7 +202,7 @@ class Running:
             if inspect.iscoroutine(value):
                 value.close()
             raise TypeError(f"the sink returned a {type(value).__name__}, which nothing runs")
-        return None if self._results is None else self._results.check(value, self.name)
+        return None if self._results is None else self._results.check(value, self)
 
     # The iterator that the sink gets.
     def __iter__(self) -> Running:
@@ -218,24 +218,31 @@ class Running:
         self.rows += batch.num_rows
         return batch
 
+    def shown_key(self, index: int) -> str:
+        """What a ResultError names."""
+        return self.name
+
     @property
-    def message(self) -> str | None:
+    def described(self) -> dict[str, str] | None:
+        """The row's error."""
         if self.error is None:
             return None
-        failure = describe(self.error, 1)
-        return f"{failure.type}: {failure.message}"
+        described = describe(self.error, 1)
+        return {"type": described.type, "message": described.message}
 
 
 def _raise_first(ran: list[Running]) -> None:
-    """The exception of the sink that failed first, with a note that names it; what is no Exception comes wrapped in a RuntimeError."""
+    """The exception of the sink that failed first, with a note that names it; what is no Exception, and StopIteration, comes wrapped in a
+    RuntimeError."""
     failures = ran[0].failures
     if not failures:
         return
     first = failures[0]
     error = first.error
     assert error is not None
-    if not isinstance(error, Exception):
-        error = RuntimeError(first.message)
+    if not isinstance(error, Exception) or isinstance(error, StopIteration):  # neither can leave the generator that Spark runs
+        described = describe(error, 1)
+        error = RuntimeError(f"{described.type}: {described.message}")
         error.__cause__ = first.error
     error.add_note(f"manytail: raised by the sink {first.name!r} of fan_out")
     raise error

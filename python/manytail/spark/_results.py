@@ -12,7 +12,7 @@ import inspect
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import types as T
@@ -324,7 +324,7 @@ class Results:
         self._types = [arrow_type(field.dataType) for field in schema.fields]
         self._single = len(schema.fields) == 1
 
-    def check(self, value: Any, key: Any) -> Any:
+    def check(self, value: Any, batch: Any = None, index: int = 0) -> Any:
         """What `columns` takes for that result: None, a tuple of clean values, or for a one-column schema the clean value."""
         if value is None:
             return None
@@ -335,9 +335,10 @@ class Results:
             return tuple([_within(name, fit, item) for (name, fit), item in zip(self._fits, values, strict=True)])
         except Misfit as misfit:
             _refuse_awaitable(value)
+            key = None if batch is None else batch.shown_key(index)
             raise ResultError(f"{misfit} (key {key!r})") from misfit.__cause__
 
-    def check_value(self, value: Any, key: Any) -> Any:
+    def check_value(self, value: Any, batch: Any = None, index: int = 0) -> Any:
         """For a one-column schema, where the value is the column's whatever it is."""
         if value is None:
             return None
@@ -346,6 +347,7 @@ class Results:
             return _within(name, fit, value)
         except Misfit as misfit:
             _refuse_awaitable(value)
+            key = None if batch is None else batch.shown_key(index)
             raise ResultError(f"{misfit} (key {key!r})") from misfit.__cause__
 
     def _split(self, value: Any) -> Sequence[Any]:
@@ -442,3 +444,38 @@ ERROR_TYPE = T.StructType(
         T.StructField("key", T.StringType()),
     ]
 )
+
+
+# ---------------------------------------------------------------------------------------------------- failures and sizes
+MESSAGE_LIMIT = 4_000
+
+
+class Described(NamedTuple):
+    """Why a row has no result, in the fields of the error column (`key` is added where the column is built)."""
+
+    type: str
+    message: str
+    attempts: int
+
+
+def describe(error: BaseException, attempts: int) -> Described:
+    """The error as text that fits a Spark string: at most 4,000 characters, no lone surrogates, even if `str(error)` itself fails."""
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    try:
+        message = str(error)
+    except BaseException as inner:
+        message = f"<no message: str() of it raised {type(inner).__qualname__}>"
+    message = message[:MESSAGE_LIMIT].encode("utf-8", "replace").decode("utf-8")
+    return Described(name, message, attempts)
+
+
+def result_bytes(value: Any) -> int:
+    """Roughly the memory of a checked result: that of its text and bytes, and 8 for anything else."""
+    if isinstance(value, (str, bytes)):
+        return 8 + len(value)
+    if isinstance(value, (list, tuple)):
+        return 8 + sum(map(result_bytes, value))
+    if isinstance(value, dict):
+        return 8 + sum(map(result_bytes, value.values()))
+    return 8

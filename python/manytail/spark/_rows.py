@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime
 import math
 import re
-import struct
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
@@ -24,6 +23,8 @@ from pyspark.sql.types import (
     UserDefinedType,
     VariantVal,
 )
+
+from manytail.mapping._idempotency import encode
 
 Convert = Callable[[Any], Any]
 
@@ -113,7 +114,7 @@ def in_utc(arrow: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(arrow):
         return pa.struct([_field_in_utc(arrow.field(position)) for position in range(arrow.num_fields)])
     if pa.types.is_map(arrow):
-        return pa.map_(_field_in_utc(arrow.key_field), _field_in_utc(arrow.item_field), arrow.keys_sorted)
+        return pa.map_(arrow.key_field.with_type(in_utc(arrow.key_type)), _field_in_utc(arrow.item_field), arrow.keys_sorted)
     if pa.types.is_list(arrow):
         return pa.list_(_field_in_utc(arrow.value_field))
     if pa.types.is_large_list(arrow):
@@ -122,7 +123,8 @@ def in_utc(arrow: pa.DataType) -> pa.DataType:
 
 
 def _field_in_utc(field: pa.Field) -> pa.Field:
-    return field.with_type(in_utc(field.type))
+    """Nullable: a null struct has nulls in its fields, whatever they are declared as, and a cast refuses them."""
+    return field.with_type(in_utc(field.type)).with_nullable(True)
 
 
 def _local_times(column: pa.Array, zone: datetime.tzinfo) -> list[Any]:
@@ -143,7 +145,8 @@ class Reader:
     ) -> None:
         self.names = tuple(names)
         self.position = {name: position for position, name in enumerate(names)}
-        self.converters = [column_converter(arrow, zone, kind) for arrow, kind in zip(types, spark or [None] * len(types), strict=True)]
+        kinds = spark or [None] * len(types)
+        self.converters = [_isolated(column_converter(arrow, zone, kind)) for arrow, kind in zip(types, kinds, strict=True)]
 
 
 class Columns(dict[str, list[Any]]):
@@ -163,6 +166,41 @@ class Columns(dict[str, list[Any]]):
         return values
 
 
+class Partial(list[Any]):
+    """A converted column with values that Python cannot hold: asking for one of them raises."""
+
+    def __getitem__(self, index: Any) -> Any:
+        value = super().__getitem__(index)
+        if isinstance(value, _Bad):
+            raise ValueError(f"this value cannot be held in Python: {value.error}") from value.error
+        return value
+
+
+class _Bad:
+    """In the place of a value that could not be converted."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+def _isolated(convert: Callable[[pa.Array], list[Any]]) -> Callable[[pa.Array], list[Any]]:
+    """The same conversion, in which a value that fails is no failure of the others."""
+
+    def one(cell: pa.Array) -> Any:
+        try:
+            return convert(cell)[0]
+        except Exception as error:
+            return _Bad(error)
+
+    def isolated(column: pa.Array) -> list[Any]:
+        try:
+            return convert(column)
+        except Exception:
+            return Partial([one(column.slice(index, 1)) for index in range(len(column))])
+
+    return isolated
+
+
 class RowView(Mapping[str, Any]):
     """One input row: a mapping from column names to values, whose columns are attributes too (`row.url`), where no method has that name."""
 
@@ -176,11 +214,8 @@ class RowView(Mapping[str, Any]):
         return self._columns[name][self._index]
 
     def __getattr__(self, name: str) -> Any:
-        if not name.startswith("__"):
-            try:
-                return self._columns[name][self._index]
-            except KeyError:
-                pass
+        if not name.startswith("__") and name in self._columns.reader.position:
+            return self._columns[name][self._index]
         raise AttributeError(f"row has no column {name!r} (columns: {', '.join(self)})")
 
     def __iter__(self) -> Iterator[str]:
@@ -228,42 +263,40 @@ def normalise(value: Any) -> Hashable:
 _NAN = "NaN", float  # a key of its own, which no value of a key column equals
 
 
+_COUNTED = {"timestamp": 64, "time64": 64, "duration": 64, "date32": 32}  # types that are counts of something, and their bits
+
+
 def group_keys(column: pa.Array) -> list[Hashable]:
-    """What tells the rows' keys apart. Instants, not local times: the hour that a clock repeats is two keys."""
-    if pa.types.is_timestamp(column.type):
-        return column.cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
+    """What tells the rows' keys apart. Instants, not local times: the hour that a clock repeats is two keys. Times are told by their numbers, because
+    Python cannot hold all of them."""
+    bits = _COUNTED.get(str(column.type).partition("[")[0])
+    if bits is not None:
+        return column.cast(pa.int64() if bits == 64 else pa.int32()).to_pylist()  # type: ignore[no-any-return]
     values = column.to_pylist()
     return [normalise(value) for value in values] if pa.types.is_floating(column.type) else values
 
 
 # ---------------------------------------------------------------------------------------------------- idempotency keys
-def digests(columns: Sequence[pa.Array]) -> Callable[[int], str]:
-    """index -> hex digest of that row's values, in column order. It depends on the values alone: not on the batch, nor on the session's time zone."""
-    values = [column.cast(in_utc(column.type)).to_pylist() for column in columns]
-
-    def digest(index: int) -> str:
-        state = blake2b(digest_size=16)
-        for column in values:
-            _absorb(state.update, column[index])
-        return state.hexdigest()
-
-    return digest
+def row_digest(columns: Sequence[pa.Array], index: int) -> str:
+    """A digest of that row's values, in column order. It depends on the values alone: not on the batch, the session's time zone, or the order of a
+    map's entries."""
+    return blake2b(b"".join([_encode(column[index]) for column in columns]), digest_size=16).hexdigest()
 
 
-def _absorb(update: Callable[[bytes], None], value: Any) -> None:
+def _encode(scalar: pa.Scalar) -> bytes:
     """Every value starts with its kind and says how long it is, so that no two rows read alike."""
-    if value is None:
-        update(b"0")
-    elif isinstance(value, float):
-        update(b"f" + (b"nan" if math.isnan(value) else struct.pack(">d", value + 0.0)))
-    elif isinstance(value, (dict, list, tuple)):
-        items = list(value.items()) if isinstance(value, dict) else value
-        update(b"c%d:" % len(items))
-        for item in items:
-            _absorb(update, item)
-    else:
-        if isinstance(value, datetime.datetime) and value.tzinfo is not None:
-            value = value.astimezone(datetime.UTC)
-        data = value if isinstance(value, bytes) else str(value).encode()
-        update(b"%s%d:" % (type(value).__name__.encode(), len(data)))
-        update(data)
+    if not scalar.is_valid:
+        return b"0"
+    kind = scalar.type
+    if pa.types.is_struct(kind):
+        fields = [encode(kind.field(position).name) + _encode(scalar[position]) for position in range(kind.num_fields)]
+        return b"r%d:" % len(fields) + b"".join(fields)
+    if pa.types.is_map(kind):
+        entries = scalar.values
+        return b"m%d:" % len(entries) + b"".join(sorted([_encode(entry) for entry in entries]))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return b"l%d:" % len(scalar.values) + b"".join([_encode(element) for element in scalar.values])
+    if pa.types.is_temporal(kind):
+        count = b"%d" % scalar.value
+        return b"%s%d:%s" % (str(kind).partition("[")[0].encode(), len(count), count)
+    return encode(scalar.as_py())

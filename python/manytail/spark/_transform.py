@@ -11,8 +11,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from . import _options as options
-from ._results import ERROR_TYPE
+from manytail.mapping import _options as options
+from manytail.mapping._options import RetryOn
+
+from ._results import ERROR_TYPE, ResultError, Results
+from ._rows import session_zone
 from ._task import MAX_RECORDS, TIME_ZONE, Work
 
 _ATOMIC = tuple(
@@ -33,28 +36,25 @@ def map_concurrent(
     *,
     workers: int = 16,
     max_in_flight: int = 0,
-    ordered: Literal["input", "key", "none"] = "input",
+    order: Literal["input", "key", "completion"] = "input",
     key: str | Column | None = None,
     per_key: int = 0,
-    weight: Mapping[Any, int] | None = None,
+    weights: Mapping[Any, int] | None = None,
     priority: str | Column | None = None,
-    rate: float | None = None,
-    per_key_rate: float | None = None,
     timeout: float | None = None,
+    deadline: float | None = None,
     retries: int = 0,
-    backoff: float | Callable[[int], float] = 0.1,
-    retry_on: type[BaseException] | tuple[type[BaseException], ...] = Exception,
-    breaker: int = 0,
-    breaker_reset: float = 30.0,
-    breaker_open: Literal["wait", "fail"] = "wait",
+    backoff: float | Callable[[int, BaseException], float] = 0.1,
+    max_backoff: float = 60.0,
+    retry_on: RetryOn = Exception,
+    defer_timeout: float = 600.0,
     errors: Literal["raise", "column", "drop"] = "raise",
     error_column: str = "_error",
-    columns: Literal["append", "replace"] = "append",
     row_id: str | Column | None = None,
-    metrics: bool = False,
+    columns: Literal["append", "replace"] = "append",
     setup: Callable[[], Any] | None = None,
 ) -> DataFrame:
-    """Call `fn(row)` on every row, many at once, inside each task.
+    """Call `fn(row)` on every row, many at once, inside each task: `manytail.concurrent_map` for DataFrames.
 
     A row is emitted exactly once per successful task, none lost, none doubled, whatever fails. Limits hold per task, because a task shares no state
     with others. docs/spark.md describes every option at length.
@@ -68,35 +68,31 @@ def map_concurrent(
         May be `async def`. Gets `delivery=` if it has a parameter of that name, and `resource=` if `setup` is given.
     schema : str or StructType
         The columns that `fn` returns; nullable whatever it says.
-    workers : int
-        Calls that run at once.
-    max_in_flight : int
-        Rows between the input and the output batch being filled. 0: starts at 4 x workers and doubles whenever a worker has nothing to run only
-        because the window is full of rows that wait for an earlier one or for their key, up to 10,000 rows and 256 MB.
-    ordered : {"input", "key", "none"}
+    workers, max_in_flight, timeout, deadline, retries, backoff, max_backoff, retry_on, defer_timeout, setup
+        As in `manytail.concurrent_map`. The automatic window does not grow beyond 256 MB of rows and results.
+    order : {"input", "key", "completion"}
         Which order the output keeps.
-    key, per_key, weight
-        Rows of one key share at most `per_key` calls; keys take turns, `weight` calls per turn.
+    key, per_key, weights
+        Rows of one key share at most `per_key` calls; keys are served round robin, by weight.
     priority : str or Column
-        Integral, lower first, null last; comes before turns.
-    timeout : float
-        Seconds per attempt.
-    retries, backoff, retry_on
-        Up to `retries` further calls after an exception that `retry_on` names, after `backoff * 2**(k-1)` seconds or `backoff(k)`.
+        Integral, lower first, null last; comes before round robin.
     errors : {"raise", "column", "drop"}
         What a row that failed for good does: fail the task, fill `error_column`, or be left out.
     columns : {"append", "replace"}
         Whether the input columns stay.
     row_id : str or Column
         Tells rows apart in `delivery.idempotency_key` that are equal in all columns.
-    setup : callable
-        Makes what `fn` gets as `resource=`: once per worker thread, or once per task for an `async def`.
-    rate, per_key_rate, breaker, breaker_reset, breaker_open, metrics
-        Not in this version.
 
     Returns
     -------
     DataFrame
+
+    Raises
+    ------
+    ValueError, TypeError
+        An option that is wrong, or that does not fit to the others; at the call.
+    AnalysisException
+        An unknown column; at the call, on Connect too.
 
     Examples
     --------
@@ -105,29 +101,14 @@ def map_concurrent(
     ...         return answer.status, answer.read()
     >>> pages = urls.transform(map_concurrent, fetch, "status int, body binary", workers=32, retries=3, errors="column")  # doctest: +SKIP
     """
-    options.refuse_later({"rate": rate, "per_key_rate": per_key_rate, "metrics": metrics})
-    options.refuse_later({"breaker": breaker, "breaker_reset": breaker_reset, "breaker_open": breaker_open})
     if not isinstance(df, DataFrame):
         raise options.bad_type("df", df, "a DataFrame")
-    settings = options.settings(
-        fn,
-        workers=workers,
-        max_in_flight=max_in_flight,
-        ordered=ordered,
-        keyed=key is not None,
-        per_key=per_key,
-        weighted=weight is not None,
-        prioritised=priority is not None,
-        timeout=timeout,
-        retries=retries,
-        backoff=backoff,
-        retry_on=retry_on,
-        errors=errors,
-        setup=setup,
-    )
-    options.name("error_column", error_column)
+    given = {**locals(), "keyed": key is not None, "prioritised": priority is not None, "never_retry": (ResultError,)}
+    checked = options.check(fn, given, failures=("raise", "column", "drop"))
+    weights = options.check_weights(weights)
+    if not isinstance(error_column, str) or not error_column:
+        raise (options.bad_value if isinstance(error_column, str) else options.bad_type)("error_column", error_column, "a column name")
     append = options.choice("columns", columns, ("append", "replace")) == "append"
-    weights = options.weights(weight, key is not None)
     session = df.sparkSession
     source = _Source(df)
     key_at = source.add("key", key, _ATOMIC, "a column of an atomic type")
@@ -135,11 +116,11 @@ def map_concurrent(
     row_id_at = source.add("row_id", row_id, None, "a column")
     prepared = source.prepare()
     zone = session.conf.get(TIME_ZONE) or "UTC"
-    result = options.result_types("schema", result_schema(schema), zone)
+    result = result_types("schema", result_schema(schema), zone)
     output = _output_schema(source.schema, result, append, error_column if errors == "column" else None, _case_sensitive(session))
     work = Work(
         fn=fn,
-        settings=settings,
+        options=checked,
         result=result,
         names=tuple(source.schema.names),
         types=tuple(field.dataType for field in source.schema.fields),
@@ -149,7 +130,7 @@ def map_concurrent(
         weights=weights,
         append=append,
         error_column=errors == "column",
-        wants_delivery=options.takes(fn, "delivery"),
+        wants_delivery="delivery" in options.unfilled(fn, 1),
         time_zone=zone,
         max_records=int(session.conf.get(MAX_RECORDS) or 10_000),
     )
@@ -167,6 +148,11 @@ class _Source:
     def __init__(self, df: DataFrame) -> None:
         self._df = df
         self.schema = df.schema  # an AnalysisException of the input itself is raised here, on Connect too
+        if not self.schema.fields:
+            raise options.bad_value("df", df, "at least one column: Spark hands no rows without columns to Python")
+        for field in self.schema.fields:
+            if found := _without_python_values(field.dataType):
+                raise options.bad_type("df", df, f"columns that have Python and Arrow values; {field.name} has type {found}")
         self._hidden: list[Column] = []
         self._checks: list[tuple[str, Any, tuple[type, ...] | None, str]] = []
 
@@ -176,22 +162,37 @@ class _Source:
             return None
         if not isinstance(column, (str, Column)):
             raise options.bad_type(option, column, "a column name or a Column")
-        self._hidden.append((F.col(column) if isinstance(column, str) else column).alias(f"_manytail_{option}"))
+        # By way of a struct: Spark refuses a generator in there, which would multiply rows.
+        inner = F.struct((F.col(column) if isinstance(column, str) else column).alias("value")).getField("value")
+        self._hidden.append(inner.alias(f"_manytail_{option}"))
         self._checks.append((option, column, kinds, expected))
         return len(self.schema.fields) + len(self._hidden) - 1
 
     def prepare(self) -> DataFrame:
         """The input for mapInArrow; raises AnalysisException for unknown columns."""
-        df = self._df.select("*", *self._hidden) if self._hidden else self._df
-        hidden = df.schema.fields[len(self.schema.fields) :]
-        if len(hidden) != len(self._checks):
-            raise options.bad_value(self._checks[0][0], self._checks[0][1], "one column")
+        try:
+            df = self._df.select("*", *self._hidden) if self._hidden else self._df
+            hidden = df.schema.fields[len(self.schema.fields) :]
+        except AnalysisException as error:
+            if "UNSUPPORTED_GENERATOR" not in str(error.getCondition()):
+                raise
+            names = ", ".join(option for option, _, _, _ in self._checks)
+            raise ValueError(f"{names}: a generator such as explode (expected: a column with one value per row)") from error
         for field, (option, column, kinds, expected) in zip(hidden, self._checks, strict=True):
             if kinds is not None and not isinstance(field.dataType, kinds):
                 raise options.bad_type(option, column, f"{expected}; it is {field.dataType.simpleString()}")
             if option == "key" and isinstance(field.dataType, T.StringType) and not _is_binary(field.dataType):
                 raise options.bad_type(option, column, f"a string that compares byte by byte; it is {field.dataType.simpleString()}")
         return df.toDF(*[f"c{position}" for position in range(len(df.schema.fields))])
+
+
+def _without_python_values(kind: T.DataType) -> str | None:
+    """The first type in a type that Python workers have no values of."""
+    if isinstance(kind, (T.YearMonthIntervalType, T.CalendarIntervalType)):
+        return kind.simpleString()
+    inner = [field.dataType for field in kind.fields] if isinstance(kind, T.StructType) else []
+    inner += [getattr(kind, name) for name in ("elementType", "keyType", "valueType") if hasattr(kind, name)]
+    return next((found for one in inner if (found := _without_python_values(one))), None)
 
 
 def _is_binary(kind: T.StringType) -> bool:
@@ -214,6 +215,17 @@ def result_schema(schema: str | T.StructType) -> T.StructType:
     if not schema.fields:
         raise options.bad_value("schema", schema, "at least one column")
     return T.StructType([T.StructField(field.name, field.dataType, True, field.metadata) for field in schema.fields])
+
+
+def result_types(option: str, result: T.StructType, zone: str) -> T.StructType:
+    """The same, if a task will be able to check results against it."""
+    for field in result.fields:
+        try:
+            Results(T.StructType([field]), session_zone(zone))
+        except TypeError as error:
+            expected = "types that have Python and Arrow values"
+            raise options.bad_type(option, f"{field.name} {field.dataType.simpleString()}", expected) from error
+    return result
 
 
 def _case_sensitive(session: Any) -> bool:

@@ -5,24 +5,39 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from . import _options as options
-from ._engine import Settings
-from ._results import ERROR_TYPE
+from manytail.mapping import _options as options
+from manytail.mapping._options import Options, RetryOn
+
+from ._results import ERROR_TYPE, ResultError
 from ._task import MAX_RECORDS, TIME_ZONE, Task, Work
-
-_OPTIONS = ("workers", "max_in_flight", "timeout", "retries", "backoff", "retry_on", "errors", "setup")
-_LATER = ("rate", "breaker", "breaker_reset", "breaker_open")
+from ._transform import result_types
 
 
-def concurrent_udf(fn: Callable[..., Any] | None = None, returnType: str | T.DataType | None = None, **keywords: Any) -> Any:
-    """Make a column function that calls `fn(*values)` for every row, many at once, inside each task.
+def concurrent_udf(
+    fn: Callable[..., Any] | None = None,
+    returnType: str | T.DataType | None = None,
+    *,
+    workers: int = 16,
+    max_in_flight: int = 0,
+    timeout: float | None = None,
+    deadline: float | None = None,
+    retries: int = 0,
+    backoff: float | Callable[[int, BaseException], float] = 0.1,
+    max_backoff: float = 60.0,
+    retry_on: RetryOn = Exception,
+    defer_timeout: float = 600.0,
+    errors: Literal["raise", "column"] = "raise",
+    setup: Callable[[], Any] | None = None,
+) -> Any:
+    """Make a column function that calls `fn(*values)` for every row, many at once, inside each task. The order is the input's.
 
     Parameters
     ----------
@@ -30,9 +45,10 @@ def concurrent_udf(fn: Callable[..., Any] | None = None, returnType: str | T.Dat
         Gets the values of the row's columns, None for null. May be `async def`.
     returnType : str or DataType
         Of the value that `fn` returns.
-    **keywords
-        workers, max_in_flight, timeout, retries, backoff, retry_on, setup as in `map_concurrent`; errors is "raise" or "column". With "column" the
-        value is struct<value: returnType, error: struct<type, message, attempts, key>>.
+    workers, max_in_flight, timeout, deadline, retries, backoff, max_backoff, retry_on, defer_timeout, setup
+        As in `map_concurrent`.
+    errors : {"raise", "column"}
+        With "column" the value is struct<value: returnType, error: struct<type, message, attempts, key>>.
 
     Returns
     -------
@@ -46,51 +62,47 @@ def concurrent_udf(fn: Callable[..., Any] | None = None, returnType: str | T.Dat
     >>> @concurrent_udf("string", timeout=5)  # doctest: +SKIP
     ... async def fetch(url): ...
     """
+    given = {name: value for name, value in locals().items() if name not in ("fn", "returnType")}
     if isinstance(fn, (str, T.DataType)) and returnType is None:  # @concurrent_udf("string")
         fn, returnType = None, fn
-    if returnType is None:
-        raise options.bad_type("returnType", returnType, "a DDL string or DataType")
     if not isinstance(returnType, (str, T.DataType)):
         raise options.bad_type("returnType", returnType, "a DDL string or DataType")
-    for name in keywords:
-        if name not in (*_OPTIONS, *_LATER):
-            raise options.bad_type(name, keywords[name], f"no such option; there are {', '.join((*_OPTIONS, *_LATER))}")
-    options.refuse_later(keywords)
     if fn is None:
-        return functools.partial(concurrent_udf, returnType=returnType, **keywords)
-    chosen = {name: keywords[name] for name in _OPTIONS if name in keywords}
-    return _ColumnFunction(fn, returnType, options.settings(fn, allowed_errors=("raise", "column"), **chosen))
+        return functools.partial(concurrent_udf, returnType=returnType, **given)
+    checked = options.check(fn, {**given, "never_retry": (ResultError,)}, arguments=None, failures=("raise", "column"))
+    return _ColumnFunction(fn, returnType, checked)
 
 
 class _ColumnFunction:
     """What `concurrent_udf` returns. The session is asked for nothing before columns are given, so that it may be a module's decorator."""
 
-    def __init__(self, fn: Callable[..., Any], kind: str | T.DataType, settings: Settings) -> None:
+    def __init__(self, fn: Callable[..., Any], kind: str | T.DataType, checked: Options) -> None:
         self._fn = fn
         self._kind = kind
-        self._settings = settings
+        self._options = checked
         functools.update_wrapper(self, fn, updated=())
 
     def __call__(self, *columns: str | Column) -> Column:
         if not columns:
             raise options.bad_value("columns", columns, "at least one column")
+        options.check_fn(self._fn, len(columns), self._options.setup is not None)
         made: Column = self._udf(len(columns))(*columns)
         return made
 
     def _udf(self, width: int) -> Any:
         if not hasattr(F, "arrow_udf"):
             raise NotImplementedError("concurrent_udf needs PySpark 4.1 or newer: it is built on arrow_udf")
-        value = T.DataType.fromDDL(self._kind) if isinstance(self._kind, str) else self._kind
+        value = _parsed(self._kind)
         fields = [T.StructField("value", value)]
-        work = self._work(T.StructType(fields))
+        work = self._work(T.StructType(fields), width)
         returned = T.StructType([*fields, T.StructField("error", ERROR_TYPE)]) if work.error_column else value
 
         def call_values(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
             task = Task(work)
             with closing(task.finished(map(_as_batch, batches))) as finished:
-                for calls in finished:
-                    yield task.build_values(calls)
-                    del calls
+                for rows in finished:
+                    yield task.build_values(rows)
+                    del rows
 
         # The form of the function is told by its type hints, which are text here; Spark wants the types themselves.
         one, many = Iterator[pa.Array], Iterator[tuple[pa.Array, ...]]
@@ -98,13 +110,13 @@ class _ColumnFunction:
         call_values.__name__ = getattr(self._fn, "__name__", type(self._fn).__name__)
         return F.arrow_udf(call_values, returned).asNondeterministic()
 
-    def _work(self, result: T.StructType) -> Work:
+    def _work(self, result: T.StructType, width: int) -> Work:
         session = SparkSession.active()
         zone = session.conf.get(TIME_ZONE) or "UTC"
         return Work(
             fn=self._fn,
-            settings=self._settings,
-            result=options.result_types("returnType", result, zone),
+            options=self._options,
+            result=result_types("returnType", result, zone),
             names=(),
             types=None,
             key=None,
@@ -112,11 +124,20 @@ class _ColumnFunction:
             row_id=None,
             weights=None,
             append=False,
-            error_column=self._settings.errors == "column",
-            wants_delivery=options.takes(self._fn, "delivery"),
+            error_column=self._options.errors == "column",
+            wants_delivery="delivery" in options.unfilled(self._fn, width),
             time_zone=zone,
             max_records=int(session.conf.get(MAX_RECORDS) or 10_000),
         )
+
+
+def _parsed(kind: str | T.DataType) -> T.DataType:
+    if not isinstance(kind, str):
+        return kind
+    try:
+        return T.DataType.fromDDL(kind)
+    except AnalysisException as error:  # a ParseException is one
+        raise options.bad_value("returnType", kind, "a DDL string or DataType") from error
 
 
 def _as_batch(arrays: Any) -> pa.RecordBatch:

@@ -35,7 +35,7 @@ def fn(row, delivery):
 
 
 source = spark.range(0, 1_000, 1, 4)
-df = source.transform(map_concurrent, fn, "task_attempt int, k string", ordered="input", key=F.col("id") % 10, per_key=2)
+df = source.transform(map_concurrent, fn, "task_attempt int, k string", order="input", key=F.col("id") % 10, per_key=2)
 rows = df.withColumn("part", F.spark_partition_id()).collect()
 assert [row.id for row in rows] == list(range(1_000))  # none lost, none doubled
 attempts = {row.part: row.task_attempt for row in rows}

@@ -9,7 +9,7 @@ prepare_environment()
 print(os.environ["JAVA_HOME"])
 
 import pytest  # noqa: E402
-from pyspark.errors import AnalysisException, PySparkTypeError, PySparkValueError, PythonException  # noqa: E402
+from pyspark.errors import AnalysisException, PythonException  # noqa: E402
 from pyspark.sql import Row, SparkSession  # noqa: E402
 from pyspark.sql import functions as F  # noqa: E402
 from pyspark.sql import types as T  # noqa: E402
@@ -62,9 +62,9 @@ assert [row.x for row in spark.range(5).select(udf("id", F.lit(1)).alias("x")).c
 for option in ("key", "priority", "row_id"):
     raises(AnalysisException, lambda option=option: source.transform(map_concurrent, later, "x long", **{option: "nope"}), "nope")
     raises(AnalysisException, lambda option=option: source.transform(map_concurrent, later, "x long", **{option: F.col("nope") + 1}), "nope")
-raises(PySparkTypeError, lambda: source.transform(map_concurrent, later, "x long", priority="t"), "priority", "integral")
-raises(PySparkValueError, lambda: source.transform(map_concurrent, later, "ID long"), "schema", "ID")
-raises(PySparkValueError, lambda: source.transform(map_concurrent, later, "no type"), "schema", "no type")
+raises(TypeError, lambda: source.transform(map_concurrent, later, "x long", priority="t"), "priority", "integral")
+raises(ValueError, lambda: source.transform(map_concurrent, later, "ID long"), "schema", "ID")
+raises(ValueError, lambda: source.transform(map_concurrent, later, "no type"), "schema", "no type")
 spark.conf.set("spark.sql.caseSensitive", "true")
 assert source.transform(map_concurrent, later, "ID long").columns == ["id", "t", "ID"]
 raises(

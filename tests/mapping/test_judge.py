@@ -1,0 +1,60 @@
+"""What follows from an exception: `Scheduler.judge` and the options that it obeys, without a clock."""
+
+import pytest
+
+from manytail import RetryLater
+from manytail.mapping._options import Options
+from manytail.mapping._scheduler import Item, Kind, Scheduler, Verdict
+
+
+def judge(attempt: int, error: BaseException, chance: float = 0.999_999_999_999, deferred: float | None = None, **options: object) -> Verdict:
+    item = Item("item")
+    item.attempts, item.deferred = attempt, deferred
+    return Scheduler(Options(**options)).judge(item, error, chance)  # type: ignore[arg-type]
+
+
+def test_a_float_backoff_doubles_up_to_max_backoff() -> None:
+    waits = [judge(attempt, OSError(), retries=2_000, backoff=0.5, max_backoff=3).seconds for attempt in (1, 2, 3, 4, 2_000)]
+    assert waits == pytest.approx([0.5, 1, 2, 3, 3])
+
+
+def test_a_wait_is_spread_from_half_to_all_of_it() -> None:
+    assert judge(1, OSError(), chance=0.0, retries=1, backoff=4).seconds == 2
+    assert judge(1, OSError(), chance=0.5, retries=1, backoff=4).seconds == 3
+
+
+def test_a_callable_backoff_gets_attempt_and_error_and_is_taken_as_it_is() -> None:
+    error = OSError("busy")
+    asked = []
+
+    def backoff(attempt: int, raised: BaseException) -> float:
+        asked.append((attempt, raised))
+        return 1_000
+
+    assert judge(3, error, chance=0.0, retries=3, backoff=backoff, max_backoff=1) == Verdict(Kind.RETRY, 1_000)
+    assert asked == [(3, error)]
+
+
+def test_retries_are_used_up() -> None:
+    error = OSError()
+    assert judge(2, error, retries=1) == Verdict(Kind.FAIL, error=error)
+
+
+def test_retry_later_uses_up_no_retry() -> None:
+    assert judge(1, RetryLater(5), retries=0) == Verdict(Kind.DEFER, 5)
+
+
+def test_deferrals_add_up_to_defer_timeout() -> None:
+    assert judge(1, RetryLater(5), deferred=5, defer_timeout=10).kind is Kind.DEFER
+    assert judge(1, RetryLater(5), deferred=5.1, defer_timeout=10).kind is Kind.FAIL
+
+
+def test_a_predicate_that_raises_fails_the_item_with_what_it_raised() -> None:
+    def retry_on(error: BaseException) -> bool:
+        raise SystemExit(4)
+
+    error = OSError()
+    verdict = judge(1, error, retries=1, retry_on=retry_on)
+    assert verdict.kind is Kind.FAIL
+    assert isinstance(verdict.error, SystemExit)
+    assert verdict.error.__cause__ is error
