@@ -73,8 +73,8 @@ def fast_row(name: str, kind: str, build: str, target: float) -> Row:
 
 def slow_row(name: str, what: str, make_ours: Factory, make_theirs: Factory, build: str = "") -> Row:
     return Row(
-        name, f"{build}{what}: put+get", "ns/pair", {"ours": make_ours, "the standard library's": make_theirs}, n=30_000, rounds=25,
-        targets=(Target("<=", 1.0, "the standard library's"),),
+        name, f"{build}{what}: put+get", "ns/pair", {"ours": make_ours, "the standard library's": make_theirs},
+        n=30_000, rounds=25, targets=(Target("<=", 1.0, "the standard library's"),),
     )
 
 
@@ -83,8 +83,14 @@ def rows(prefix: str, build: str, target: float) -> list[Row]:
         fast_row(f"{prefix}queue", "Queue", build, target),
         fast_row(f"{prefix}queue-simple", "SimpleQueue", build, target),
         slow_row(f"{prefix}queue-lifo", "LifoQueue", bound(ours, "LifoQueue"), bound(stdlib, "LifoQueue"), build),
-        slow_row(f"{prefix}queue-priority", "PriorityQueue", bound(ours, "PriorityQueue"), bound(stdlib, "PriorityQueue"), build),
-        slow_row(f"{prefix}queue-overriding", "a subclass of Queue with its own _put and _get", overriding(ours), overriding(stdlib), build),
+        slow_row(
+            f"{prefix}queue-priority", "PriorityQueue", bound(ours, "PriorityQueue"), bound(stdlib, "PriorityQueue"),
+            build,
+        ),
+        slow_row(
+            f"{prefix}queue-overriding", "a subclass of Queue with its own _put and _get", overriding(ours),
+            overriding(stdlib), build,
+        ),
     ]
 
 

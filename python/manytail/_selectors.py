@@ -10,19 +10,22 @@
     literal   := 'it''s' | 57 | 0x39 | 071 | 7.5 | 7E3 | TRUE | FALSE
     header    := a Java identifier, case-sensitive, or any name in double quotes: "content-type"
 
-Keywords may be written in any case. A header that is missing or None is NULL. `JMSPriority` is the entry's priority unless a
-header has that name. lark parses; its Transformer builds the closures bottom-up, while it parses. Importing this file needs lark.
+Keywords may be written in any case. A header that is missing or None is NULL. `JMSPriority` is the entry's priority
+unless a header has that name. lark parses; its Transformer builds the closures bottom-up, while it parses. Importing
+this file needs lark.
 
 Semantics are those of JMS 2.0, section 3.8.1:
-- AND, OR and NOT are three-valued. What compares or computes with NULL is unknown; only a selector that is true selects.
-- Numbers compare with numbers, exact with approximate ones too; strings with strings and booleans with booleans by = and <> only.
-  Any other pair compares false, also by <>. A literal that cannot fit where it stands is refused when the selector is compiled.
+- AND, OR and NOT are three-valued. What compares or computes with NULL is unknown; only a selector that is true
+  selects.
+- Numbers compare with numbers, exact with approximate ones too; strings with strings and booleans with booleans by =
+  and <> only. Any other pair compares false, also by <>. A literal that cannot fit where it stands is refused when the
+  selector is compiled.
 - A header that stands as a condition is compared with TRUE.
 - Exact division truncates toward zero, as in Java. Exact numbers do not overflow.
-JMS leaves open: division by zero and arithmetic with what is no number give NULL. A header that is neither number, string nor
-boolean is not NULL and compares false with everything.
+JMS leaves open: division by zero and arithmetic with what is no number give NULL. A header that is neither number,
+string nor boolean is not NULL and compares false with everything.
 
-Progress: evaluation takes no lock, allocates only what arithmetic allocates, and may run in any number of threads at once.
+Progress: evaluation takes no lock, allocates only what arithmetic allocates, and may run in any number of threads.
 """
 from __future__ import annotations
 
@@ -39,7 +42,9 @@ try:
     from lark import Lark, Token, Transformer, v_args
     from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 except ImportError as error:
-    raise ImportError("a selector that is a string needs lark: pip install 'manytail[selectors]'; a callable needs nothing") from error
+    raise ImportError(
+        "a selector that is a string needs lark: pip install 'manytail[selectors]'; a callable needs nothing"
+    ) from error
 
 MAX_DEPTH = 100  # of closures that call closures: far from the interpreter's limit, wherever a get comes from
 
@@ -63,7 +68,8 @@ def compile_selector(text: str) -> Callable[[Selectable], bool]:
     if not isinstance(text, str):
         raise TypeError(f"selector: {text!r} (expected: a str)")
     try:
-        evaluate = _as_condition(PARSER.parse(text)).evaluate  # type: ignore[arg-type]  # the rules make operands, not trees
+        parsed: Any = PARSER.parse(text)  # an operand: the rules make no trees
+        evaluate = _as_condition(parsed).evaluate
     except UnexpectedInput as error:
         message = _message(text, error)
     else:
@@ -148,7 +154,7 @@ class _Refused(UnexpectedInput):
 
 
 def _plain(value: Any) -> Any:
-    """The value as None, bool, int, float or str; what is none of these is returned as it came and compares false with everything."""
+    """The value as None, bool, int, float or str. What is none of these is returned as it is: it equals nothing."""
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, Integral):  # bool is one of the types that do not come here
@@ -197,7 +203,8 @@ def _folded(made: _Operand, parts: Sequence[_Operand]) -> _Operand:
 
 def _as_condition(operand: _Operand) -> _Operand:
     if operand.kind == ANY:
-        return _made(BOOLEAN, _compared("=", operand, _Operand(BOOLEAN, _always(True), operand.place, constant=True)), [operand], operand.place)
+        true = _Operand(BOOLEAN, _always(True), operand.place, constant=True)
+        return _made(BOOLEAN, _compared("=", operand, true), [operand], operand.place)
     return _expect(operand, BOOLEAN)
 
 
@@ -229,7 +236,8 @@ class _Rules(Transformer[Token, _Operand]):
         try:
             return _literal(NUMBER, int(digits, base), token)
         except ValueError:
-            raise _Refused(_start(token), f"{token} (expected: an octal number after the leading 0, at most 4300 digits)") from None
+            what = f"{token} (expected: an octal number after the leading 0, at most 4300 digits)"
+            raise _Refused(_start(token), what) from None
 
     def approximate(self, token: Token) -> _Operand:
         return _literal(NUMBER, float(token.rstrip("fFdD")), token)
@@ -258,7 +266,9 @@ class _Rules(Transformer[Token, _Operand]):
             _expect(right, NUMBER)
         return _made(BOOLEAN, _compared(str(sign), left, right), [left, right], left.place)
 
-    def between(self, value: _Operand, inverted: Token | None, _b: Token, low: _Operand, _a: Token, high: _Operand) -> _Operand:
+    def between(
+        self, value: _Operand, inverted: Token | None, _b: Token, low: _Operand, _a: Token, high: _Operand
+    ) -> _Operand:
         parts = [_expect(part, NUMBER) for part in (value, low, high)]
         inside = _all_of([_compared(">=", value, low), _compared("<=", value, high)])
         return _made(BOOLEAN, _not(inside) if inverted else inside, parts, value.place)
@@ -268,7 +278,15 @@ class _Rules(Transformer[Token, _Operand]):
         found = _among(header.evaluate, [literal.constant for literal in literals])
         return _made(BOOLEAN, _not(found) if inverted else found, [header], header.place)
 
-    def like(self, header: _Operand, inverted: Token | None, _like: Token, pattern: Token, _esc: Token | None, escape: Token | None) -> _Operand:
+    def like(
+        self,
+        header: _Operand,
+        inverted: Token | None,
+        _like: Token,
+        pattern: Token,
+        _esc: Token | None,
+        escape: Token | None,
+    ) -> _Operand:
         _expect_header(header, "LIKE")
         matched = _matching(header.evaluate, _pattern(pattern, escape))
         return _made(BOOLEAN, _not(matched) if inverted else matched, [header], header.place)
@@ -281,8 +299,8 @@ class _Rules(Transformer[Token, _Operand]):
     # ---------------------------------------------------------------- values
     def sum(self, first: _Operand, *rest: Any) -> _Operand:
         parts = [_expect(part, NUMBER) for part in (first, *rest[1::2])]
-        made = _made(NUMBER, _computed(first.evaluate, [(ARITHMETIC[sign], part.evaluate) for sign, part in _pairs(rest)]), parts, first.place)
-        return _folded(made, parts)
+        steps = [(ARITHMETIC[sign], part.evaluate) for sign, part in zip(rest[::2], parts[1:], strict=True)]
+        return _folded(_made(NUMBER, _computed(first.evaluate, steps), parts, first.place), parts)
 
     term = sum
 
@@ -290,10 +308,6 @@ class _Rules(Transformer[Token, _Operand]):
         _expect(operand, NUMBER)
         zero_plus_or_minus = _computed(_always(0), [(ARITHMETIC[sign], operand.evaluate)])
         return _folded(_made(NUMBER, zero_plus_or_minus, [operand], _start(sign)), [operand])
-
-
-def _pairs(rest: Sequence[Any]) -> list[tuple[str, _Operand]]:
-    return list(zip(rest[::2], rest[1::2], strict=True))
 
 
 def _start(token: Token) -> int:
@@ -403,8 +417,8 @@ def _matching(header: Evaluate, matches: Callable[[str], Any]) -> Evaluate:
 
 
 def _pattern(pattern: Token, escape: Token | None) -> Callable[[str], Any]:
-    """A LIKE pattern as a regular expression. Each part between two % is looked for from the left and never again, in an atomic
-    group: so a match takes at most length of the text x length of the pattern."""
+    """A LIKE pattern as a regular expression. Each part between two % is looked for from the left and never again, in
+    an atomic group: so a match takes at most length of the text x length of the pattern."""
     parts = _like_parts(_unquoted(pattern), _start(pattern), _escape_character(escape))
     first, *middle = parts
     if not middle:
@@ -423,7 +437,7 @@ def _escape_character(escape: Token | None) -> str | None:
 
 
 def _like_parts(text: str, place: int, escape: str | None) -> list[str]:
-    """The regular expressions between the % of a pattern; one that begins or ends with % has an empty first or last one."""
+    """The regular expressions between the % of a pattern: empty before a first % and after a last one."""
     parts, characters = [""], iter(text)
     for character in characters:
         if character == escape:
@@ -448,7 +462,9 @@ def _divided(a: Any, b: Any) -> Any:
     return a / b
 
 
-ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": _divided}
+ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": _divided,
+}  # fmt: skip
 
 
 def _computed(first: Evaluate, steps: Sequence[tuple[Callable[[Any, Any], Any], Evaluate]]) -> Evaluate:
@@ -469,7 +485,8 @@ def _computed(first: Evaluate, steps: Sequence[tuple[Callable[[Any, Any], Any], 
 # ------------------------------------------------------------------------------------------------ errors
 VALUES = frozenset(["FLOAT", "INTEGER", "STRING", "NAME", "QUOTED_NAME", "TRUE", "FALSE", "SIGN", "LPAR", "NOT"])
 SPELLINGS = {
-    "EQUAL": "= <>", "ORDER": "< <= > >=", "SIGN": "+ -", "SCALE": "* /", "LPAR": "(", "RPAR": ")", "COMMA": ",", "$END": "the end",
+    "EQUAL": "= <>", "ORDER": "< <= > >=", "SIGN": "+ -", "SCALE": "* /", "LPAR": "(", "RPAR": ")", "COMMA": ",",
+    "$END": "the end",
     "STRING": "a string", "FLOAT": "a number", "INTEGER": "a number", "NAME": "a header", "QUOTED_NAME": "a header",
 }  # fmt: skip
 
@@ -508,4 +525,11 @@ def _message(text: str, error: UnexpectedInput) -> str:
 
 
 # Threads share it: a parse keeps its state to itself.
-PARSER = Lark(GRAMMAR, parser="lalr", lexer="basic", transformer=_Rules(), lexer_callbacks={"NAME": _keyword}, maybe_placeholders=True)
+PARSER = Lark(
+    GRAMMAR,
+    parser="lalr",
+    lexer="basic",
+    transformer=_Rules(),
+    lexer_callbacks={"NAME": _keyword},
+    maybe_placeholders=True,
+)

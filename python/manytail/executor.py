@@ -1,16 +1,17 @@
 """KeyedExecutor: a concurrent.futures executor whose work queue is a MultiQueue.
 
-For what ThreadPoolExecutor lacks: fairness between keys, order inside a key, priorities, bounds with back-pressure, pausing a key.
-Algorithm: the work pool (docs/design/workpool.md), which does the queueing, the turns and the waiting. This file has the threads: when they
-start and end. As the standard library's pool, it starts a thread when a call is submitted and no thread is idle, and its threads end with the
-executor (shutdown, or nobody refers to it), or with the interpreter, after they have run what was submitted.
+For what ThreadPoolExecutor lacks: fairness between keys, order inside a key, priorities, bounds with back-pressure,
+pausing a key. Algorithm: the work pool (docs/design/workpool.md), which does the queueing, the turns and the waiting.
+This file has the threads: when they start and end. As the standard library's pool, it starts a thread when a call is
+submitted and no thread is idle, and its threads end with the executor (shutdown, or nobody refers to it), or with the
+interpreter, after they have run what was submitted.
 
 Invariants
-- References: executor -> lanes that were given options -> _Lifetime -> _Workers -> WorkPool -> lanes that have calls. Worker threads
-  refer to _Workers. Nothing refers back to the executor, so an executor that nobody refers to ends at once; a lane that somebody refers to,
-  or that has calls, keeps the threads.
-- A lane is in `_lanes` as long as anybody refers to it. The pool does while it has calls. The executor does (`_kept`) if it was given
-  options or is paused, until it is shut down.
+- References: executor -> lanes that were given options -> _Lifetime -> _Workers -> WorkPool -> lanes that have calls.
+  Worker threads refer to _Workers. Nothing refers back to the executor, so an executor that nobody refers to ends at
+  once; a lane that somebody refers to, or that has calls, keeps the threads.
+- A lane is in `_lanes` as long as anybody refers to it. The pool does while it has calls. The executor does (`_kept`)
+  if it was given options or is paused, until it is shut down.
 """
 
 from __future__ import annotations
@@ -45,14 +46,16 @@ _executor_number = itertools.count()
 class KeyedExecutor(Executor):
     """Runs calls in up to max_workers threads, the lanes of its keys in turn.
 
-    max_workers: as of ThreadPoolExecutor (None: the processors + 4, at most 32). per_key: how many calls of a lane may run at a time, for
-    each lane that has no max_running of its own (1: the calls of every key in order; 0: no limit). max_pending: how many calls may wait in
-    all lanes together; then `submit` waits for a place, except in a worker of this executor (0: no bound). thread_name_prefix,
-    initializer, initargs: as of ThreadPoolExecutor; if the initializer raises, pending and later calls get BrokenThreadPool.
+    max_workers: as of ThreadPoolExecutor (None: the processors + 4, at most 32). per_key: how many calls of a lane may
+    run at a time, for each lane that has no max_running of its own (1: the calls of every key in order; 0: no limit).
+    max_pending: how many calls may wait in all lanes together; then `submit` waits for a place, except in a worker of
+    this executor (0: no bound). thread_name_prefix, initializer, initargs: as of ThreadPoolExecutor; if the initializer
+    raises, pending and later calls get BrokenThreadPool.
 
-    Fair: of the lanes of one priority each has `weight` calls started per turn, whatever the backlog of the others. Futures are
-    those of concurrent.futures; cancel() frees the place at once. After fork the child has an idle executor: what was pending or
-    running is the parent's. Progress: blocking. ValueError, TypeError: an argument is out of range, or of another type.
+    Fair: of the lanes of one priority each has `weight` calls started per turn, whatever the backlog of the others.
+    Futures are those of concurrent.futures; cancel() frees the place at once. After fork the child has an idle
+    executor: what was pending or running is the parent's. Progress: blocking. ValueError, TypeError: an argument is out
+    of range, or of another type.
 
     >>> with KeyedExecutor(4, per_key=1) as executor:               # the calls of a key run one at a time, in order
     ...     orders = executor.lane("customer 7")
@@ -87,8 +90,8 @@ class KeyedExecutor(Executor):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"cannot copy or pickle {type(self).__name__!r} object: it owns threads of this process; share the executor itself between "
-            "threads, and make another one in another process"
+            f"cannot copy or pickle {type(self).__name__!r} object: it owns threads of this process; "
+            "share the executor itself between threads, and make another one in another process"
         )
 
     def __repr__(self) -> str:
@@ -97,16 +100,23 @@ class KeyedExecutor(Executor):
         return f"<{type(self).__name__} of {self._workers.max_workers} workers, {state}>"
 
     def lane(
-        self, key: Hashable, *, priority: int = UNSET, weight: int = UNSET, max_pending: int = UNSET, max_running: int = UNSET
+        self,
+        key: Hashable,
+        *,
+        priority: int = UNSET,
+        weight: int = UNSET,
+        max_pending: int = UNSET,
+        max_running: int = UNSET,
     ) -> Lane:
-        """The lane of that key, made on first use (priority 0, weight 1, no limits but per_key); options passed explicitly are set on the
-        lane, all of them or none, and stay until it is shut down. lane(None) is the lane of no key, that of `submit`.
+        """The lane of that key, made on first use (priority 0, weight 1, no limits but per_key); options passed
+        explicitly are set on the lane, all of them or none, and stay until it is shut down. lane(None) is the lane of
+        no key, that of `submit`.
 
-        priority: lower first. weight: calls per turn. max_running: how many of its calls may run at a time (0: no limit); with 1 they
-        run one at a time, in submission order. max_pending: how many may wait (0: no bound); a full lane makes `submit` wait, except
-        from a worker of this executor, which never waits. A lane that was given options, or is paused, is never forgotten; another one is
-        when it is idle and nobody refers to it. `==` of keys runs with no lock held.
-        ValueError: weight < 1. TypeError: an option is no int, or the key cannot be hashed."""
+        priority: lower first. weight: calls per turn. max_running: how many of its calls may run at a time (0: no
+        limit); with 1 they run one at a time, in submission order. max_pending: how many may wait (0: no bound); a full
+        lane makes `submit` wait, except from a worker of this executor, which never waits. A lane that was given
+        options, or is paused, is never forgotten; another one is when it is idle and nobody refers to it. `==` of keys
+        runs with no lock held. ValueError: weight < 1. TypeError: an option is no int, or the key cannot be hashed."""
         lane = self._lanes.get(key, self._make_lane)
         if not (priority is weight is max_pending is max_running is UNSET):
             lane._give(priority=priority, weight=weight, max_pending=max_pending, max_running=max_running)
@@ -132,15 +142,17 @@ class KeyedExecutor(Executor):
     ) -> Iterator[_T]:
         """An iterator over fn(*items) for the items of the iterables, as far as the shortest goes.
 
-        Submits at once up to buffersize calls (None: 4 x max_workers); later items are pulled, one for each, as results are taken.
-        order="completion": results come as calls end. timeout: seconds from the call of map, for all; TimeoutError after that. What a
-        call raises is raised by the iterator, which then, as when it is closed, cancels what it had submitted. An exception
-        of an iterable comes in its place: after the results of what was pulled before it. chunksize is ignored."""
+        Submits at once up to buffersize calls (None: 4 x max_workers); later items are pulled, one for each, as results
+        are taken. order="completion": results come as calls end. timeout: seconds from the call of map, for all;
+        TimeoutError after that. What a call raises is raised by the iterator, which then, as when it is closed, cancels
+        what it had submitted. An exception of an iterable comes in its place: after the results of what was pulled
+        before it. chunksize is ignored."""
         return _map(self, self._workers.max_workers, fn, iterables, timeout, order, buffersize)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls: submit raises RuntimeError, also where it waits. Paused lanes resume, and what is pending runs, unless
-        cancel_futures cancels it. wait: until all calls and threads have ended. RuntimeError: wait in one of these threads."""
+        """Take no more calls: submit raises RuntimeError, also where it waits. Paused lanes resume, and what is pending
+        runs, unless cancel_futures cancels it. wait: until all calls and threads have ended. RuntimeError: wait in one
+        of these threads."""
         self._workers.end(cancel_futures)
         if wait:
             self._workers.join()
@@ -215,7 +227,8 @@ class Lane(_workpool.Lane, Executor):
                 executor._kept.discard(self)
 
     def pause(self) -> None:
-        """Calls wait until resume(); those that run go on. The lane is not forgotten before that. RuntimeError: it was shut down."""
+        """Calls wait until resume(); those that run go on. The lane is not forgotten before that. RuntimeError: it was
+        shut down."""
         super().pause()
         self._keep()
 
@@ -241,8 +254,9 @@ class Lane(_workpool.Lane, Executor):
         return _map(self, self._max_workers, fn, iterables, timeout, order, buffersize)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End this lane only: submit to it raises RuntimeError, and the key may be used again, as another lane without options. If it is
-        paused it resumes. wait: until its calls have run. RuntimeError: wait in a call of this lane."""
+        """End this lane only: submit to it raises RuntimeError, and the key may be used again, as another lane without
+        options. If it is paused it resumes. wait: until its calls have run. RuntimeError: wait in a call of this
+        lane."""
         self._end(resume=not cancel_futures)
         executor = self._executor()
         if executor is not None:
@@ -279,18 +293,20 @@ class _Workers:
         self.max_workers = max_workers
         self.pool = WorkPool(self.start, max_workers, max_pending, self.refusal, per_key)
         self.threads: set[threading.Thread] = set()
-        self.lock = threading.RLock()  # re-entrant: a signal handler or a finalizer may submit while this thread starts one
+        # Re-entrant: a signal handler or a finalizer may submit while this thread starts one.
+        self.lock = threading.RLock()
         self.broken: str | bool = False
         self._names = map(f"{prefix}_{{}}".format, itertools.count())
         self._initializer = initializer
         self._initargs = initargs
-        _living[id(self)] = weakref.ref(self, lambda _, number=id(self): _living.pop(number, None))  # type: ignore[misc]
+        number = id(self)
+        _living[number] = weakref.ref(self, lambda _: _living.pop(number, None))
         if _exiting:
             self.end()
 
     def start(self) -> BaseException | None:
-        """One more thread. RuntimeError: the system, or an interpreter that ends, has none. Returned is what a signal handler raised when
-        there was one already."""
+        """One more thread. RuntimeError: the system, or an interpreter that ends, has none. Returned is what a signal
+        handler raised when there was one already."""
         if self.broken:
             raise self.refusal()
         interruption = None
@@ -389,7 +405,8 @@ def _after_fork_in_child() -> None:
         workers.forget_threads()
 
 
-# Not atexit: that runs after threads are waited for, and idle ones of ours end only when they are told to. The standard library's pool does the same.
+# Not atexit: that runs after threads are waited for, and idle ones of ours end only when they are told to. The standard
+# library's pool does the same.
 threading._register_atexit(_end_with_interpreter)  # type: ignore[attr-defined]
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
@@ -397,8 +414,8 @@ if hasattr(os, "register_at_fork"):
 
 # ------------------------------------------------------------------------------------------------------------------ map
 class _Supply:
-    """The calls of a map, one for each time that it is asked. Refers to the executor only while items are left, so that a map
-    whose items are all submitted keeps no executor alive."""
+    """The calls of a map, one for each time that it is asked. Refers to the executor only while items are left, so that
+    a map whose items are all submitted keeps no executor alive."""
 
     def __init__(self, executor: Executor, fn: Callable[..., Any], iterables: tuple[Iterable[Any], ...]) -> None:
         self._executor: Executor | None = executor
@@ -460,7 +477,8 @@ def _check_seconds(timeout: float) -> None:
     try:
         number = not math.isnan(timeout)
     except TypeError:
-        raise TypeError(f"timeout={timeout!r}: expected a number of seconds or None, not {type(timeout).__name__}") from None
+        kind = type(timeout).__name__
+        raise TypeError(f"timeout={timeout!r}: expected a number of seconds or None, not {kind}") from None
     if not number:
         raise ValueError(f"timeout={timeout!r}: expected a number of seconds, or None to wait for ever")
 
@@ -512,7 +530,8 @@ class _AsCompleted:
 
     def __init__(self) -> None:
         self._futures: set[Future[Any]] = set()
-        self._done: MultiQueue[None, Future[Any]] = MultiQueue()  # SimpleQueue.get may sleep past its timeout: docs/design/entryqueue.md, Time
+        # The standard library's SimpleQueue.get may sleep past its timeout: docs/design/entryqueue.md, Time.
+        self._done: MultiQueue[None, Future[Any]] = MultiQueue()
         self._tail = self._done.add(None)
 
     def __len__(self) -> int:

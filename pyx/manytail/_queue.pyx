@@ -1,19 +1,22 @@
 """The queues of manytail.queue: the standard library's Queue and SimpleQueue on the kernel of MultiQueue.
 
-Algorithm: a MultiQueue with one sub-queue (include/manytail/multiqueue.h). A put takes the put lock, a get the take lock, so that
-putters and getters do not wait for one another. What is specific here is what the standard library lets its users do to a Queue.
+Algorithm: a MultiQueue with one sub-queue (include/manytail/multiqueue.h). A put takes the put lock, a get the take
+lock, so that putters and getters do not wait for one another. What is specific here is what the standard library lets
+its users do to a Queue.
 
 A Queue has two modes:
 - Kernel mode: items are in the kernel, put and get are built-in methods on it. There is no mutex.
-- Locked mode: put and get run under `mutex`, items are wherever `_put` put them (a deque, unless a subclass says otherwise), and threads
-  wait for the conditions `not_empty`, `not_full` and `all_tasks_done`. A queue whose class overrides `_init`, `_qsize`, `_put` or `_get` is
-  in locked mode from the start. Any other one enters it for good when `mutex`, a condition or `queue` is used first (`enter_locked_mode`).
+- Locked mode: put and get run under `mutex`, items are wherever `_put` put them (a deque, unless a subclass says
+  otherwise), and threads wait for the conditions `not_empty`, `not_full` and `all_tasks_done`. A queue whose class
+  overrides `_init`, `_qsize`, `_put` or `_get` is in locked mode from the start. Any other one enters it for good when
+  `mutex`, a condition or `queue` is used first (`enter_locked_mode`).
 
 Invariants
-- In locked mode the kernel of a queue is stopped and empty: its put and get report MT_SHUTDOWN, so that the fast paths need not ask
-  which mode it is. Who sees MT_SHUTDOWN asks.
+- In locked mode the kernel of a queue is stopped and empty: its put and get report MT_SHUTDOWN, so that the fast paths
+  need not ask which mode it is. Who sees MT_SHUTDOWN asks.
 - The thread that makes the mutex holds it until all items have moved. Whoever comes meanwhile waits for the mutex.
-- No Python code runs under a lock of the kernel. The hooks of a subclass run under the mutex, as the standard library has it.
+- No Python code runs under a lock of the kernel. The hooks of a subclass run under the mutex, as the standard library
+  has it.
 
 Rules of this layer are those of _multiqueue.pyx.
 """
@@ -25,8 +28,9 @@ from libc.string cimport memcpy
 from manytail._wait cimport (
     MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
     MT_WAITER_NOTIFIED, NEVER, ONCE,
-    deadline_from, lock_slow, mt_lock, mt_lock_node, mt_lock_reset, mt_lock_try, mt_now_ns, mt_unlock, mt_waiter, mt_waitlist,
-    mt_waitlist_keep_thread, mt_waitlist_leave, mt_waitlist_notify, mt_waitlist_notify_all, mt_waitlist_push,
+    deadline_from, lock_slow, mt_lock, mt_lock_node, mt_lock_reset, mt_lock_try, mt_now_ns, mt_unlock, mt_waiter,
+    mt_waitlist, mt_waitlist_keep_thread, mt_waitlist_leave, mt_waitlist_notify, mt_waitlist_notify_all,
+    mt_waitlist_push,
     post_chain, post_lock_node, this_thread, waiter_await_post, waiter_close, waiter_open, waiter_park,
 )
 
@@ -65,7 +69,9 @@ include "_mq_control.pxi"
 ctypedef void (*mt_drop)(uintptr_t, void *) noexcept nogil
 
 
-cdef void drop_chain(queue *q, mt_chunk *chain, uint32_t first, uint32_t last, mt_drop drop, void *arg, bint attached) noexcept nogil:
+cdef void drop_chain(queue *q, mt_chunk *chain, uint32_t first, uint32_t last, mt_drop drop, void *arg,
+                     bint attached) noexcept nogil:
+    """Hand over and free what taken_cut() cut off. No lock is held while `drop` runs."""
     cdef mt_chunk *c = chain
     cdef mt_chunk *following
     cdef uint32_t i, end
@@ -86,8 +92,8 @@ cdef void drop_chain(queue *q, mt_chunk *chain, uint32_t first, uint32_t last, m
 
 
 cdef object unpicklable(object queue):
-    return TypeError(f"cannot copy or pickle {type(queue).__name__!r} object: a queue lives in one process; make it inside the process "
-                     "that uses it, and send the items instead")
+    return TypeError(f"cannot copy or pickle {type(queue).__name__!r} object: a queue lives in one process; "
+                     "make it inside the process that uses it, and send the items instead")
 
 
 cdef int raise_pending() except -1:
@@ -96,7 +102,8 @@ cdef int raise_pending() except -1:
 
 
 cdef inline int taken_get_lone(queue *q, subqueue *s, uintptr_t *item, mt_waiter **wake) noexcept nogil:
-    """taken_get() for a queue of one sub-queue: while that is listed and no getter waits there is nothing to choose or to hand on."""
+    """taken_get() for a queue of one sub-queue: while that is listed and no getter waits there is nothing to choose or
+    to hand on."""
     cdef subqueue *same
     if likely(s.ready.listed and q.getters.n == 0 and not taken_empty(s)):
         item[0] = taken_pop(q, s)
@@ -106,16 +113,17 @@ cdef inline int taken_get_lone(queue *q, subqueue *s, uintptr_t *item, mt_waiter
     return taken_get(q, item, &same, True, wake)
 
 
-# ------------------------------------------------------------------------------------------------------------- kernel mode
+# ---------------------------------------------------------------------------------------------------------- kernel mode
 @cython.trashcan(True)      # queues nested 200,000 deep are freed without recursion
 @cython.no_gc_clear         # fifo_clear() below breaks cycles and leaves the queue usable
 cdef class Fifo:
     """What the queues share: one sub-queue of a kernel. `q` and `s` are NULL where a class overrides hooks.
 
-    Each class defines put and get itself: the interpreter calls a built-in method fastest on exactly the type that defines it."""
+    Each class defines put and get itself: the interpreter calls a built-in method fastest on exactly the type that
+    defines it."""
     cdef queue *q
     cdef subqueue *s
-    cdef object nothing         # without an object attribute Cython would make this a class that the collector does not see
+    cdef object nothing         # without an object attribute the collector would not see instances
     cdef object __weakref__
 
     cdef int open_kernel(self) except -1:
@@ -217,8 +225,9 @@ cdef void release_item(uintptr_t item, void *unused) noexcept nogil:
 cdef class SimpleQueue(Fifo):
     """A first-in, first-out queue without a bound and without tasks: queue.SimpleQueue.
 
-    put never waits and is safe in finalizers, weak reference callbacks and signal handlers, whatever this thread is doing to the queue.
-    Progress: blocking (one short lock for puts, one for gets); no lock is held while Python code runs."""
+    put never waits and is safe in finalizers, weak reference callbacks and signal handlers, whatever this thread is
+    doing to the queue. Progress: blocking (one short lock for puts, one for gets); no lock is held while Python code
+    runs."""
 
     def __cinit__(self, *args, **options):
         self.open_kernel()
@@ -277,18 +286,19 @@ cdef class SimpleQueue(Fifo):
         return self.count() == 0
 
 
-# ------------------------------------------------------------------------------------------------------------- locked mode
+# ---------------------------------------------------------------------------------------------------------- locked mode
 cdef class BaseQueue
 
 
 @cython.final
 cdef class Condition:
-    """A condition of a queue's mutex, used as threading.Condition is: by the queue, and by whoever takes `queue.not_empty` and the like.
+    """A condition of a queue's mutex, used as threading.Condition is: by the queue, and by whoever takes
+    `queue.not_empty` and the like.
 
-    Unlike threading.Condition, `wait` holds the mutex again when it ends whatever a signal handler raises, and passes on the wake-up of
-    a wait that such an exception ends."""
+    Unlike threading.Condition, `wait` holds the mutex again when it ends whatever a signal handler raises, and passes
+    on the wake-up of a wait that such an exception ends."""
     cdef object mutex
-    cdef mt_lock lock           # of `waiters`; the mutex alone would not do, because `notify` cannot tell who holds that
+    cdef mt_lock lock           # of `waiters`; the mutex would not do: `notify` cannot tell whether its caller holds it
     cdef mt_waitlist waiters
 
     def __cinit__(self, mutex):
@@ -391,7 +401,8 @@ cdef class Condition:
             self.leave(&w)
             waiter_close(&w)
             raise
-        # The setter of maxsize writes it before it wakes all. Either it found this waiter, or its lock makes the new one visible here.
+        # The setter of maxsize writes it before it wakes all. Either it found this waiter, or its lock makes the new
+        # one visible here.
         r = MT_TIMEOUT if owner is not None and owner.bound != bound else waiter_park(&w, deadline, True)
         if r == MT_INTERRUPTED:
             failure = pending_exception()
@@ -453,7 +464,8 @@ cdef list built_in_puts = [], built_in_gets = []
 
 
 def define_put_and_get(cls):
-    """For the public subclass: put and get as methods that it defines itself, because the interpreter calls those faster than inherited ones."""
+    """For the public subclass: put and get as methods that it defines itself, because the interpreter calls those
+    faster than inherited ones."""
     cls.put = mt_method_for(cls, BaseQueue.put)
     cls.get = mt_method_for(cls, BaseQueue.get)
     built_in_puts.append(cls.put)
@@ -476,12 +488,13 @@ cdef int64_t bound_of(object maxsize) except? -7:
 cdef class BaseQueue(Fifo):
     """A first-in, first-out queue with a bound, tasks and shutdown: queue.Queue of Python 3.13.
 
-    maxsize: items that it holds; a put to a full queue waits. 0 or less: no bound. It may be assigned: a larger one lets putters that
-    wait go on.
+    maxsize: items that it holds; a put to a full queue waits. 0 or less: no bound. It may be assigned: a larger one
+    lets putters that wait go on.
 
-    `mutex`, `not_empty`, `not_full`, `all_tasks_done` and `queue` exist. The first use of one of them makes the queue slower for good:
-    from then on each put and get takes the mutex. So do subclasses that override `_init`, `_qsize`, `_put` or `_get`, which run under it.
-    Progress: blocking (one short lock for puts, one for gets; in locked mode the mutex)."""
+    `mutex`, `not_empty`, `not_full`, `all_tasks_done` and `queue` exist. The first use of one of them makes the queue
+    slower for good: from then on each put and get takes the mutex. So do subclasses that override `_init`, `_qsize`,
+    `_put` or `_get`, which run under it. Progress: blocking (one short lock for puts, one for gets; in locked mode the
+    mutex)."""
     cdef object size_given      # maxsize as it was given
     cdef int64_t bound          # the same as an int; 0: none
     cdef int hooks              # those that the class overrides
@@ -531,8 +544,8 @@ cdef class BaseQueue(Fifo):
             return self.lock is not None
 
     cdef int enter_locked_mode(self) except -1:
-        """From now on the mutex is what excludes. Allocates nothing that could run the collector once the kernel is stopped: a finalizer
-        that puts to this queue would wait for this thread."""
+        """From now on the mutex is what excludes. Allocates nothing that could run the collector once the kernel is
+        stopped: a finalizer that puts to this queue would wait for this thread."""
         cdef object lock, items
         if self.is_locked():
             return 0
@@ -548,7 +561,8 @@ cdef class BaseQueue(Fifo):
         return 0
 
     cdef int64_t move_items(self, object append) except -1:
-        """Stop the kernel, let all who wait in it look again, and hand its items to append(). How many tasks are unfinished."""
+        """Stop the kernel, let all who wait in it look again, and hand its items to append(). How many tasks are
+        unfinished."""
         cdef mt_waiter *wake = NULL
         cdef mt_chunk *chain
         cdef uint32_t first = 0, last = 0
@@ -561,7 +575,7 @@ cdef class BaseQueue(Fifo):
         q.shut = 1
         unfinished = taken_unfinished(q)
         taken_clear(q, self.s, &chain, &first, &last, &wake, True)
-        q.done = q.got              # the kernel has no unfinished task any more: task_done() is refused, join() does not wait
+        q.done = q.got              # no unfinished task is left: the kernel refuses task_done(), join() does not wait
         q.taken_away = taken_put_total(q) - q.done
         mt_waitlist_notify_all(&q.getters, &wake)
         mt_waitlist_notify_all(&q.joiners, &wake)
@@ -581,7 +595,8 @@ cdef class BaseQueue(Fifo):
         return 0
 
     cdef bint wait(self, Condition condition, int64_t deadline, int64_t bound) except -1:
-        """As Condition.wait. `bound`: as the caller saw it; if it was assigned since, without the mutex, there is nothing to wait for."""
+        """As Condition.wait. `bound`: as the caller saw it; if it was assigned since, without the mutex, there is
+        nothing to wait for."""
         self.holder = 0
         try:
             return condition.wait_until(deadline, self, bound)
@@ -660,9 +675,9 @@ cdef class BaseQueue(Fifo):
     def put(self, item, block=True, timeout=None):
         """Append an item, waiting for room if the queue has a bound and is full.
 
-        timeout: seconds for the whole call; None waits for ever. block=False does not wait. Both are ignored where there is no bound.
-        Full: no room in time. ShutDown: the queue was shut down, also while waiting. ValueError: timeout is negative or NaN. Nothing is
-        put when it raises."""
+        timeout: seconds for the whole call; None waits for ever. block=False does not wait. Both are ignored where
+        there is no bound. Full: no room in time. ShutDown: the queue was shut down, also while waiting. ValueError:
+        timeout is negative or NaN. Nothing is put when it raises."""
         if likely(timeout is None and self.s != NULL) and likely(self.put_at_once(item) == MT_OK):
             return
         self.put_slow(item, block, timeout)
@@ -872,8 +887,8 @@ cdef class BaseQueue(Fifo):
 
     # ----------------------------------------------------------------------------------------------------- shutdown
     def shutdown(self, immediate=False):
-        """No more puts: put raises ShutDown, get drains the queue and then raises it. immediate=True empties it; what is taken away counts as
-        done. Wakes everybody."""
+        """No more puts: put raises ShutDown, get drains the queue and then raises it. immediate=True empties it; what
+        is taken away counts as done. Wakes everybody."""
         cdef bint locked
         with cython.critical_section(self):
             self.ended = True
@@ -924,7 +939,7 @@ cdef void append_item(uintptr_t item, void *append) noexcept nogil:
         (<object>append)(mt_owned_item(item))
 
 
-# ------------------------------------------------------------------------------------------------------ garbage collection
+# --------------------------------------------------------------------------------------------------- garbage collection
 cdef traverseproc base_simple_traverse, base_queue_traverse
 
 
@@ -952,7 +967,7 @@ base_queue_traverse = mt_traverse_of(<PyTypeObject *>BaseQueue)
 mt_patch_gc(<PyTypeObject *>BaseQueue, queue_traverse, fifo_clear)
 
 
-# -------------------------------------------------------------------------------------------------------------------- fork
+# ----------------------------------------------------------------------------------------------------------------- fork
 cdef dict locked_queues = {}        # id -> weak reference: the queues in locked mode
 
 

@@ -1,7 +1,7 @@
 """Runs tests of the interpreter's own `test` package against manytail.queue, in this process.
 
-    python tests/stdlib_queue/cpython_suite.py queue QueueTest ...       classes of test.test_queue, with manytail.queue as the module under test
-    python tests/stdlib_queue/cpython_suite.py users MODULE CLASS ...    classes of another module, with `sys.modules["queue"]` replaced by ours
+    cpython_suite.py queue CLASS ...            classes of test.test_queue, with manytail.queue as the module under test
+    cpython_suite.py users MODULE CLASS ...     classes of another module, with `sys.modules["queue"]` replaced by ours
 
 Nothing is copied: a CPython without its `test` package has none (exit status 77).
 """
@@ -49,7 +49,8 @@ def user_cases(name: str, names: list[str]) -> list[type[unittest.TestCase]]:
 
 def main(kind: str, *names: str) -> int:
     cases = queue_cases(list(names)) if kind == "queue" else user_cases(names[0], list(names[1:]))
-    loaded = [test for case in cases for test in unittest.defaultTestLoader.loadTestsFromTestCase(case) if test._testMethodName not in LEFT_OUT]
+    loaded = [test for case in cases for test in unittest.defaultTestLoader.loadTestsFromTestCase(case)]
+    loaded = [test for test in loaded if test._testMethodName not in LEFT_OUT]
     outcome = unittest.TextTestRunner(verbosity=2).run(unittest.TestSuite(loaded))
     return int(not outcome.wasSuccessful() or outcome.testsRun == 0)
 

@@ -1,4 +1,5 @@
-"""CPython's own tests pass: those of `queue` on manytail.queue, and those of what uses `queue` with `sys.modules["queue"]` replaced."""
+"""CPython's own tests pass: those of `queue` on manytail.queue, and those of what uses `queue` with
+`sys.modules["queue"]` replaced."""
 import re
 import subprocess
 import sys
@@ -15,9 +16,8 @@ pytestmark = pytest.mark.thread_unsafe(reason="each test is a process of its own
 
 def run(*arguments):
     script = Path(__file__).with_name("cpython_suite.py")
-    ran = subprocess.run(
-        [sys.executable, str(script), *arguments], env=environment(), capture_output=True, text=True, timeout=10 * DEADLINE, check=False
-    )
+    command = [sys.executable, str(script), *arguments]
+    ran = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=10 * DEADLINE, check=False)
     if ran.returncode == NO_TESTS:
         pytest.skip(ran.stdout.strip())
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -1,4 +1,5 @@
-"""Locked mode: what `mutex`, the conditions and `queue` are, how a queue in use enters it, and the hooks of subclasses."""
+"""Locked mode: what `mutex`, the conditions and `queue` are, how a queue in use enters it, and the hooks of
+subclasses."""
 import gc
 import itertools
 import os
@@ -17,7 +18,7 @@ from .conftest import Overriding, interrupted, locked
 pytestmark = pytest.mark.thread_unsafe(reason="starts threads and looks at their state")
 
 
-# ------------------------------------------------------------------------------------------------ the mutex, the conditions
+# -------------------------------------------------------------------------------------------- the mutex, the conditions
 def test_they_are_always_the_same():
     q = Queue()
     for name in ("mutex", "not_empty", "not_full", "all_tasks_done", "queue"):
@@ -182,7 +183,8 @@ def test_a_queue_in_use_enters_locked_mode_and_loses_nothing():
             run_all(*[partial(put, first) for first in range(number)], *[get] * number, enter, q.join)
             assert q.join(DEADLINE)
             assert (q.qsize(), q.unfinished_tasks) == (0, 0)
-            assert sorted(itertools.chain.from_iterable(got)) == [(first, n) for first in range(number) for n in range(each)]
+            every = [(first, n) for first in range(number) for n in range(each)]
+            assert sorted(itertools.chain.from_iterable(got)) == every
             for mine in got:
                 for first in range(number):
                     order = [n for origin, n in mine if origin == first]
@@ -213,7 +215,8 @@ def test_hooks_run_under_one_lock():
 
     q = Watched(3)
     with switching_often():
-        got = run_all(*[lambda: [q.put(n) for n in range(300)]] * 2, *[lambda: [q.get(timeout=DEADLINE) for _ in range(300)]] * 2)
+        put, get = (lambda: [q.put(n) for n in range(300)]), (lambda: [q.get(timeout=DEADLINE) for _ in range(300)])
+        got = run_all(put, put, get, get)
     assert sorted(got[2] + got[3]) == sorted([*range(300)] * 2)
 
 

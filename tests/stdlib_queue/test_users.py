@@ -1,4 +1,5 @@
-"""Programs that use the standard library's queue run on ours, in a process where `sys.modules["queue"]` is manytail.queue."""
+"""Programs that use the standard library's queue run on ours, in a process where `sys.modules["queue"]` is
+manytail.queue."""
 import pytest
 from support.process import run_script
 

@@ -98,8 +98,8 @@ class SimpleGet(QueueGet):
 
 
 OF_QUEUES = {
-    "get/put": QueueGet, "put/get": QueuePut, "put/maxsize": QueueMaxsize, "join/task_done": QueueJoin, "get/shutdown": QueueShutdown,
-    "put/shutdown": QueuePutShutdown,
+    "get/put": QueueGet, "put/get": QueuePut, "put/maxsize": QueueMaxsize, "join/task_done": QueueJoin,
+    "get/shutdown": QueueShutdown, "put/shutdown": QueuePutShutdown,
 }
 KINDS = {"kernel": Queue, "locked": locked, "lifo": LifoQueue}
 QUEUE_PAIRS = {
