@@ -1,14 +1,16 @@
 /* The state word of a queue entry: every transition is one compare-and-swap on it.
  *
- *      63        62                   32 31            5    4      3    2     0
- *     +----+----------------------------+---------------+------+------+--------+
- *     |  0 | delivery                   | owner         | REDL | LOCK | state  |
- *     +----+----------------------------+---------------+------+------+--------+
+ *      63                                           5    4      3    2     0
+ *     +----------------------------------------------+------+------+--------+
+ *     | delivery                                     | REDL | LOCK | state  |
+ *     +----------------------------------------------+------+------+--------+
  *
  * Source: the entry states of Qpid's strictly ordered queue. There a state is an immutable object whose identity is
  * swapped; here all of it is packed into a word, so that an acquire allocates nothing.
  * `delivery` counts how often the entry was handed to an acquiring subscription. It never goes back, so the pair
- * (entry, delivery) names one hand-over for ever: a handle that remembers an older number loses every swap.
+ * (entry, delivery) names one hand-over for ever: a handle that remembers an older number loses every swap. It has 59
+ * bits, which last for 18 years of a delivery per nanosecond: 32 would be used up within an hour by a loop that gets and
+ * releases, and the number 0 says "no delivery".
  *
  *     from                  to           by                          who may
  *     AVAILABLE             ACQUIRED     mt_entry_acquire            a subscription; delivery + 1, locked
@@ -34,16 +36,15 @@ enum { MT_ENTRY_AVAILABLE = 0, MT_ENTRY_HELD = 1, MT_ENTRY_ACQUIRED = 2, MT_ENTR
 #define MT_ENTRY_STATE INT64_C(7)
 #define MT_ENTRY_LOCKED INT64_C(8)
 #define MT_ENTRY_REDELIVERED INT64_C(16)
-#define MT_ENTRY_OWNER_SHIFT 5
-#define MT_ENTRY_OWNER_MASK ((INT64_C(1) << 27) - 1)
-#define MT_ENTRY_OWNER (MT_ENTRY_OWNER_MASK << MT_ENTRY_OWNER_SHIFT)
-#define MT_ENTRY_DELIVERY_SHIFT 32
+#define MT_ENTRY_DELIVERY_SHIFT 5
 
 static inline int mt_word_state(int64_t w) { return (int)(w & MT_ENTRY_STATE); }
 static inline int mt_word_locked(int64_t w) { return (w & MT_ENTRY_LOCKED) != 0; }
 static inline int mt_word_redelivered(int64_t w) { return (w & MT_ENTRY_REDELIVERED) != 0; }
-static inline uint32_t mt_word_owner(int64_t w) { return (uint32_t)((w & MT_ENTRY_OWNER) >> MT_ENTRY_OWNER_SHIFT); }
-static inline uint32_t mt_word_delivery(int64_t w) { return (uint32_t)(w >> MT_ENTRY_DELIVERY_SHIFT); }
+static inline uint64_t mt_word_delivery(int64_t w) { return (uint64_t)w >> MT_ENTRY_DELIVERY_SHIFT; }
+static inline int64_t mt_word_of(uint64_t delivery, int64_t flags) {
+    return (int64_t)(delivery << MT_ENTRY_DELIVERY_SHIFT) | flags;
+}
 
 static inline int64_t mt_entry_word(mt_atomic_i64 *word) {
     /* pairs with: mt_cas_acq_rel in mt_entry_swap, mt_store_release in mt_entry_delete */
@@ -56,32 +57,30 @@ static inline int mt_entry_swap(mt_atomic_i64 *word, int64_t *seen, int64_t to) 
     return mt_cas_acq_rel_i64(word, seen, to);
 }
 
-static inline int mt_word_held_by(int64_t w, uint32_t delivery) {
+static inline int mt_word_held_by(int64_t w, uint64_t delivery) {
     return mt_word_state(w) == MT_ENTRY_ACQUIRED && mt_word_delivery(w) == delivery;
 }
 
 /* The new delivery number, or 0: it was not AVAILABLE. */
-static inline uint32_t mt_entry_acquire(mt_atomic_i64 *word, uint32_t owner) {
+static inline uint64_t mt_entry_acquire(mt_atomic_i64 *word) {
     int64_t w = mt_entry_word(word), to;
     while (mt_word_state(w) == MT_ENTRY_AVAILABLE) {
-        to = ((int64_t)(mt_word_delivery(w) + 1) << MT_ENTRY_DELIVERY_SHIFT) | (w & MT_ENTRY_REDELIVERED) |
-             ((int64_t)(owner & MT_ENTRY_OWNER_MASK) << MT_ENTRY_OWNER_SHIFT) | MT_ENTRY_LOCKED | MT_ENTRY_ACQUIRED;
+        to = mt_word_of(mt_word_delivery(w) + 1, (w & MT_ENTRY_REDELIVERED) | MT_ENTRY_LOCKED | MT_ENTRY_ACQUIRED);
         if (mt_entry_swap(word, &w, to)) return mt_word_delivery(to);
     }
     return 0;
 }
 
 /* `to`: MT_ENTRY_AVAILABLE or MT_ENTRY_HELD. */
-static inline int mt_entry_release(mt_atomic_i64 *word, uint32_t delivery, int64_t to) {
+static inline int mt_entry_release(mt_atomic_i64 *word, uint64_t delivery, int64_t to) {
     int64_t w = mt_entry_word(word);
     while (mt_word_held_by(w, delivery)) {
-        if (mt_entry_swap(word, &w, ((int64_t)delivery << MT_ENTRY_DELIVERY_SHIFT) | MT_ENTRY_REDELIVERED | to))
-            return 1;
+        if (mt_entry_swap(word, &w, mt_word_of(delivery, MT_ENTRY_REDELIVERED | to))) return 1;
     }
     return 0;
 }
 
-static inline int mt_entry_dequeue(mt_atomic_i64 *word, uint32_t delivery) {
+static inline int mt_entry_dequeue(mt_atomic_i64 *word, uint64_t delivery) {
     int64_t w = mt_entry_word(word);
     while (mt_word_held_by(w, delivery)) {
         if (mt_entry_swap(word, &w, (w & ~(MT_ENTRY_STATE | MT_ENTRY_LOCKED)) | MT_ENTRY_DEQUEUED)) return 1;
@@ -90,7 +89,7 @@ static inline int mt_entry_dequeue(mt_atomic_i64 *word, uint32_t delivery) {
 }
 
 /* From now on it may be stolen. 0: not this holder's, or not locked. */
-static inline int mt_entry_unlock(mt_atomic_i64 *word, uint32_t delivery) {
+static inline int mt_entry_unlock(mt_atomic_i64 *word, uint64_t delivery) {
     int64_t w = mt_entry_word(word);
     while (mt_word_held_by(w, delivery) && mt_word_locked(w)) {
         if (mt_entry_swap(word, &w, w & ~MT_ENTRY_LOCKED)) return 1;
@@ -99,7 +98,7 @@ static inline int mt_entry_unlock(mt_atomic_i64 *word, uint32_t delivery) {
 }
 
 /* 1: this holder's, and locked now. */
-static inline int mt_entry_lock(mt_atomic_i64 *word, uint32_t delivery) {
+static inline int mt_entry_lock(mt_atomic_i64 *word, uint64_t delivery) {
     int64_t w = mt_entry_word(word);
     while (mt_word_held_by(w, delivery)) {
         if (mt_word_locked(w) || mt_entry_swap(word, &w, w | MT_ENTRY_LOCKED)) return 1;

@@ -14,7 +14,7 @@ typedef struct {
     int64_t seq; /* arrival number */
     mt_entryqueue *queue;
     void *entry;       /* NULL: given up */
-    uint32_t delivery; /* how often the entry was handed over, this one included; 0: only looked at */
+    uint64_t delivery; /* how often the entry was handed over, this one included; 0: only looked at */
 } mt_delivery;
 
 #endif

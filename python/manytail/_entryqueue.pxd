@@ -1,6 +1,6 @@
 # Entry queues without Python objects; `cimport manytail` re-exports this file, docs/nogil.md explains it.
 # Items are uintptr_t and belong to the caller. Timeouts are nanoseconds: negative waits for ever, 0 tries once.
-from libc.stdint cimport int64_t, uint32_t, uintptr_t
+from libc.stdint cimport int64_t, uint64_t, uintptr_t
 
 from manytail._multiqueue cimport mt_drop
 
@@ -15,7 +15,7 @@ cdef extern from "manytail/entryqueue.h" nogil:
         int64_t seq
         mt_entryqueue *queue
         void *entry
-        uint32_t delivery
+        uint64_t delivery
 
 # levels: 1 is strict FIFO, more are as many FIFOs, the highest priority first, 1..65535. maxsize bounds the depth, <= 0: no bound.
 # NULL: levels are out of range, or no memory.

@@ -51,7 +51,7 @@ cdef mt_entryqueue *mt_entryqueue_new(int levels, int64_t maxsize) noexcept nogi
     if b == NULL:
         return NULL
     b.q = new_core()
-    if b.q == NULL or (levels > 1 and not make_levels(b.q, <uint32_t>levels)):
+    if b.q == NULL or (levels > 1 and make_levels(b.q, <uint32_t>levels, 0) != MT_OK):
         if b.q != NULL:
             free_core(b.q)
         free(b)
@@ -244,7 +244,7 @@ cdef int take_bare(bare_sub *b, mt_delivery *out, int64_t *ticket) noexcept nogi
     cdef core *q = b.s.q
     cdef sub *s = &b.s
     cdef entry *e = NULL
-    cdef uint32_t delivery = 0
+    cdef uint64_t delivery = 0
     cdef debts d
     cdef int r
     clear_debts(&d)
@@ -333,23 +333,23 @@ cdef int finish_bare(mt_delivery *it, uint32_t reason) noexcept nogil:
     cdef bare *b = <bare *>it.queue
     cdef entry *e = <entry *>it.entry
     cdef debts d
+    cdef bint done
     if e == NULL:
         return MT_BADARG
     it.entry = NULL
-    if it.delivery == 0 or not mt_entry_dequeue(&e.word, it.delivery):
+    if it.delivery == 0 or not mt_word_held_by(mt_entry_word(&e.word), it.delivery):
         mt_entry_drop(e)
         return MT_BADARG
     clear_debts(&d)
     mt_point()
     lock_order(b.q)
-    ordered_let_go(b.q, e, &d)
-    b.q.acquired -= 1
-    ordered_bury(b.q, e, reason, &d)
-    d.dead = NULL               # it is e, whose item is the caller's
+    done = ordered_finish(b.q, e, it.delivery, reason, &d)
+    d.dead = NULL               # it can only be e, whose item is the caller's
     unlock_bare(b, &d)
+    if done:
+        mt_entry_drop(e)
     mt_entry_drop(e)
-    mt_entry_drop(e)
-    return MT_OK
+    return MT_OK if done else MT_BADARG
 
 
 cdef int mt_entryqueue_ack(mt_delivery *it) noexcept nogil:

@@ -6,7 +6,14 @@
 cdef class Credit:
     """What the subscriptions of one Consumer share: how many entries they may hold together, and who waits."""
     cdef pool p
+    cdef bint listens           # its Consumer has a listener
     cdef object nothing         # makes it a type that the garbage collector knows
+
+    def __cinit__(self):
+        register_pool(&self.p)
+
+    def __dealloc__(self):
+        unregister_pool(&self.p)
 
     cdef int64_t get_limit(self) noexcept:
         return mt_load_relaxed_i64(&self.p.limit)       # relaxed because: a figure
@@ -36,90 +43,96 @@ class _NoLoop:
 cdef object NO_LOOP = _NoLoop()
 
 
+@cython.no_gc_clear         # leave_all needs the taps, whoever is collected first
 cdef class Gate:
-    """Opens once, at the first wake-up of any of its taps."""
+    """Opens once, at the first wake-up of any of its taps.
+
+    Who waits and who finds the loop closed may call leave_all at the same time, also while enter_all is still at it: leaving a list twice does
+    nothing, and whoever enters looks at `left` afterwards."""
     cdef mt_waiter w            # a thread's, to park on
     cdef bint threaded
     cdef mt_atomic_u32 opened
-    cdef object loop
-    cdef readonly object future
+    cdef LoopWaiter waker       # of a coroutine; in no list
     cdef object listener
-    cdef list taps
+    cdef list taps              # never changed
+    cdef mt_atomic_u32 left     # nobody waits here: leave_all was called
     cdef Credit credit
 
     def __dealloc__(self):
         if self.threaded:
             waiter_close(&self.w)
 
-    cdef void open(self) noexcept:
+    cdef bint open(self) noexcept:
+        """False: the loop of the coroutine is closed."""
         # pairs with: itself in other threads: only the first opens
         if mt_xchg_seq_cst_u32(&self.opened, 1):
-            return
+            return True
         if self.threaded:
             self.w.next = NULL
             post_chain(&self.w)
-            return
-        try:
-            if self.listener is not None:
-                self.listener.submit()
-            else:
-                self.loop.call_soon_threadsafe(_set_done, self.future)
-        except RuntimeError:            # the loop is closed
-            leave_all(self, None, True)
-        except KeyboardInterrupt:       # belongs to the caller's next instruction
-            PyErr_SetInterrupt()
-            leave_all(self, None, True)
+        elif self.listener is not None:
+            self.listener.submit()
+        else:
+            return self.waker.hand_over()
+        return True
 
 
 @cython.final
+@cython.no_gc_clear
 cdef class Tap(EntryWaiter):
     """A Gate's place in one wait list; `sub` is None in that of the credit."""
     cdef Gate gate
 
-    cdef void post(self) noexcept:
-        self.gate.open()
+    cdef bint hand_over(self) noexcept:
+        return self.gate.open()
+
+    cdef void lost(self) noexcept:
+        leave_all(self.gate, None, True)
 
 
 cdef Gate new_gate(Credit credit, bint threaded, loop, listener):
     cdef Gate g = Gate.__new__(Gate)
     g.credit = credit
     g.taps = []
-    g.loop = loop
     g.listener = listener
     if threaded:
         if waiter_open(&g.w) != MT_OK:
             raise MemoryError
         g.threaded = True
     elif loop is not None:
-        g.future = loop.create_future()
+        g.waker = LoopWaiter(loop, None)
     return g
 
 
 cdef bint enter_all(Gate g, list subs, list tickets, int64_t version) except -1:
     """Into every list, unless something has happened there since it was looked at: then into none. Whether it waits now."""
-    cdef Subscription s
-    cdef Tap t
-    cdef Py_ssize_t i
+    g.taps = [new_tap(g, None)] + [new_tap(g, s) for s in subs]
+    if not enter_pool(g.credit, g.taps[0], version):
+        return False
+    try:
+        for i in range(len(subs)):
+            mt_point()
+            if not (<Subscription>subs[i])._enrol(<Tap>g.taps[i + 1], tickets[i]):
+                leave_all(g, None, False)
+                return False
+    except BaseException:
+        leave_all(g, None, True)
+        raise
+    # relaxed because: whoever set it has left, after that, the lists that were entered before; their locks order it against entering later
+    if mt_load_relaxed_u32(&g.left):
+        leave_all(g, None, True)
+    return True
+
+
+cdef bint enter_pool(Credit credit, Tap t, int64_t version) noexcept:
     cdef bint quiet
-    t = new_tap(g, None)
-    lock_pool(&g.credit.p)
-    quiet = g.credit.p.version == version
+    lock_pool(&credit.p)
+    quiet = credit.p.version == version
     if quiet:
         Py_INCREF(t)
-        mt_waitlist_push(&g.credit.p.waiters, &t.line.w)
-    unlock_pool(&g.credit.p)
-    if not quiet:
-        return False
-    g.taps.append(t)
-    for i in range(len(subs)):
-        s = subs[i]
-        t = new_tap(g, s)
-        mt_point()
-        if not s._enrol(t, tickets[i]):
-            leave_all(g, None, False)
-            return False
-        g.taps.append(t)
-    return True
+        mt_waitlist_push(&credit.p.waiters, &t.line.w)
+    unlock_pool(&credit.p)
+    return quiet
 
 
 cdef Tap new_tap(Gate g, Subscription s):
@@ -132,10 +145,9 @@ cdef Tap new_tap(Gate g, Subscription s):
 cdef void leave_all(Gate g, list useful, bint pass_on) noexcept:
     """Out of every list. An entry that was handed over is appended to `useful` (None: it is released); a wake-up is passed on if it
     is of no use here."""
-    cdef list taps = g.taps
     cdef Tap t
-    g.taps = []
-    for t in taps:
+    mt_store_relaxed_u32(&g.left, 1)    # relaxed because: see enter_all
+    for t in g.taps:
         if t.sub is None:
             leave_pool(g.credit, t)
         else:
@@ -277,13 +289,13 @@ cdef int pass_on_all(list subs) except -1:
 async def _aget_from(credit, subs, owner):
     """aget of a Consumer, or of one of its subscriptions."""
     while True:
-        found, gate = _begin_aget(credit, subs, owner)
+        found, gate, future = _begin_aget(credit, subs, owner)
         if gate is None:
             if found is not None:
                 return found[0]
             continue
         try:
-            await gate.future
+            await future
         except BaseException:
             leave_all(gate, None, True)
             raise
@@ -300,14 +312,14 @@ def _begin_aget(Credit credit, list subs, Consumer owner):
         subs = owner.usable()
         found = owner.unstash()
         if found is not None:
-            return [found], None
+            return [found], None, None
     found = try_all(subs, &turn if owner is None else &owner.turn, tickets, owner)
     if found is not None:
-        return [found], None
+        return [found], None, None
     g = new_gate(credit, False, running_loop(), None)
     if not enter_all(g, subs, tickets, version):
-        return None, None
-    return None, g
+        return None, None, None
+    return None, g, g.waker.future
 
 
 def _end_aget(Gate g, Consumer owner):
@@ -339,6 +351,7 @@ cdef int raise_it() except -1:
 
 
 @cython.final
+@cython.no_gc_clear         # its finalizer closes it; a cycle through it is broken at its lists or at what else is in it
 cdef class Consumer:
     """One consumer over several queues: blocks on all of them, takes one entry per queue and turn, has one credit for all.
 
@@ -371,19 +384,24 @@ cdef class Consumer:
 
     def __init__(self, *, prefetch=0, priority=0):
         cdef int64_t limit = int_argument("prefetch", prefetch, "an int >= 0 (0: no limit)")
+        cdef int64_t urgency = int_argument("priority", priority, "an int (bigger goes first)")
+        cdef bint begun
         if limit < 0:
             raise ValueError(f"prefetch={prefetch!r}: expected an int >= 0 (0: no limit)")
-        self.priority = int_argument("priority", priority, "an int (bigger goes first)")
-        mt_store_relaxed_i64(&self.credit.p.limit, limit)       # relaxed because: nobody else has it yet
+        lock_pool(&self.credit.p)
+        begun = self.started
         self.started = True
+        unlock_pool(&self.credit.p)
+        if begun:
+            raise RuntimeError("Consumer.__init__ was called on a consumer that is in use")
+        self.priority = urgency
+        mt_store_relaxed_i64(&self.credit.p.limit, limit)       # relaxed because: it has no subscription yet
 
     def __del__(self):
         if self.started and not self.closed_:
-            try:
-                PyErr_ResourceWarning(self, 1, "unclosed Consumer of %zd queues: it releases the entries that it holds",
-                                      <Py_ssize_t>len(self.subs))
-            finally:
-                self.close()
+            queues = len(self.subs)
+            self.close()
+            unclosed(f"unclosed Consumer of {queues} queues: it releases the entries that it holds")
 
     __class_getitem__ = classmethod(GenericAlias)
 
@@ -429,6 +447,9 @@ cdef class Consumer:
         if not isinstance(queue, EntryQueue):
             raise TypeError(f"queue={queue!r}: expected an EntryQueue, not {type(queue).__name__}")
         self.check_open()
+        lock_pool(&self.credit.p)
+        self.started = True         # options are set, or are the defaults
+        unlock_pool(&self.credit.p)
         given = subscribe_options(options)
         it = (<EntryQueue>queue).new_subscription(0, given[0], given[1], given[2], self.priority, given[3], given[4], self.credit)
         with cython.critical_section(self):
@@ -452,11 +473,14 @@ cdef class Consumer:
         if n <= 0:
             return []
         out = [self.get(block, timeout)]
-        while len(out) < n:
-            try:
+        try:
+            while len(out) < n:
                 out.append(self.get(False))
-            except (Empty, ShutDown, ClosedError):
-                break
+        except (Empty, ShutDown, ClosedError):
+            return out
+        except BaseException:
+            release_all(out)
+            raise
         return out
 
     async def aget(self):
@@ -464,22 +488,10 @@ cdef class Consumer:
         return await _aget_from(self.credit, None, self)
 
     def __iter__(self):
-        return self
-
-    def __next__(self):
-        try:
-            return self.get()
-        except (ShutDown, ClosedError):
-            raise StopIteration from None
+        return EntryIterator.__new__(EntryIterator, self)
 
     def __aiter__(self):
-        return self
-
-    async def __anext__(self):
-        try:
-            return await self.aget()
-        except (ShutDown, ClosedError):
-            raise StopAsyncIteration from None
+        return EntryIterator.__new__(EntryIterator, self)
 
     def __enter__(self):
         return self
@@ -496,6 +508,7 @@ cdef class Consumer:
             raise TypeError(f"callback={callback!r}: expected a callable of an entry")
         self.usable()
         self.listener = _Listener(self, callback, executor)
+        self.credit.listens = True
         self.credit.notify()            # whoever waits in a get finds out
         self.listener.submit()
 
@@ -574,17 +587,27 @@ class _Listener:
         self.found = None               # the entry of the next turn
 
     def submit(self):
-        """Run a turn, on the executor."""
-        try:
-            if not self.stopped:
-                self.executor.submit(self.turn)
-        except BaseException as problem:
+        """Run a turn, on the executor. This may be a thread that only wanted to put: what a signal handler raises here does not end the
+        listening, so it is tried once more; a turn too many finds nothing to do."""
+        interrupted, problem = False, None
+        for _ in range(2):
             if self.stopped:
-                return                  # closed meanwhile, and then its executor was
-            self.stopped = True
-            if self.found is not None:
-                self.found.release()
-            unraisable(problem, self.callback, "Consumer.listen")
+                break
+            try:
+                self.executor.submit(self.turn)
+                problem = None
+                break
+            except KeyboardInterrupt as raised:
+                interrupted, problem = True, raised
+            except BaseException as raised:
+                problem = raised
+        if problem is not None and not self.stopped:        # else closed meanwhile, and then its executor was
+            found, self.found = self.found, None
+            if found is not None:
+                found.release()
+            self.fail(problem)
+        if interrupted:
+            PyErr_SetInterrupt()
 
     def turn(self):
         with self.lock:
@@ -600,6 +623,8 @@ class _Listener:
             self.look()
         except (ShutDown, ClosedError):
             self.stopped = True
+        except BaseException as problem:        # nobody reads the executor's future
+            self.fail(problem)
         finally:
             with self.lock:
                 self.thread = None
@@ -607,6 +632,14 @@ class _Listener:
                 self.idle.set()
         if again or self.found is not None:
             self.submit()
+
+    def fail(self, problem):
+        """It cannot go on (no memory): say so, and close the consumer, so that others get what it keeps from them."""
+        self.stopped = True
+        unraisable(problem, self.callback, "Consumer.listen")
+        consumer = self.consumer()
+        if consumer is not None:
+            consumer.close()
 
     def deliver(self):
         entry, self.found = self.found, None

@@ -6,6 +6,7 @@
 # structure half changed), so the child has whole structures; it forgets locks and waiters of threads that it does not have.
 cdef mt_lock registry_lock
 cdef core *registry_first = NULL
+cdef pool *pools_first = NULL
 
 
 cdef inline void lock_registry() noexcept nogil:
@@ -42,20 +43,60 @@ cdef core *new_core() noexcept nogil:
     return q
 
 
-cdef bint make_levels(core *q, uint32_t n) noexcept nogil:
-    """Before first use. False: no memory."""
-    cdef mt_list *lists = <mt_list *>calloc(n, sizeof(mt_list))
-    cdef uint64_t *ready = <uint64_t *>calloc((n + 63) // 64, sizeof(uint64_t))
-    if lists == NULL or ready == NULL:
+cdef void register_pool(pool *p) noexcept nogil:
+    global pools_first
+    lock_registry()
+    p.reg_next = pools_first
+    if pools_first != NULL:
+        pools_first.reg_prev = p
+    pools_first = p
+    unlock_registry()
+
+
+cdef void unregister_pool(pool *p) noexcept nogil:
+    global pools_first
+    lock_registry()
+    if p.reg_prev != NULL:
+        p.reg_prev.reg_next = p.reg_next
+    else:
+        pools_first = p.reg_next
+    if p.reg_next != NULL:
+        p.reg_next.reg_prev = p.reg_prev
+    unlock_registry()
+
+
+cdef int make_levels(core *q, uint32_t n, int64_t mapping) noexcept nogil:
+    """Before first use: MT_OK. MT_NOMEM, or ST_DENIED: it is in use; nothing has changed then."""
+    cdef mt_list *lists
+    cdef uint64_t *ready
+    cdef int r
+    if n == 1:
+        q.mapping = mapping
+        return MT_OK
+    lists = <mt_list *>calloc(n, sizeof(mt_list))
+    ready = <uint64_t *>calloc((n + 63) // 64, sizeof(uint64_t))
+    lock_order(q)
+    r = MT_NOMEM if lists == NULL or ready == NULL else ordered_make_levels(q, lists, ready, n)
+    if r == MT_OK:
+        q.mapping = mapping
+    unlock_order(q)
+    if r != MT_OK:
         free(lists)
         free(ready)
-        return False
-    cursor_close(q, &q.shared)
-    free_levels(q)
-    q.lists = lists
-    q.ready = ready
-    q.nlevels = n
-    return cursor_open(q, &q.shared, False)
+    return r
+
+
+cdef int ordered_make_levels(core *q, mt_list *lists, uint64_t *ready, uint32_t n) noexcept nogil:
+    cdef cursor fresh
+    if q.nseq or q.nsubs or q.owners != NULL:
+        return ST_DENIED
+    q.lists, q.ready, q.nlevels = lists, ready, n
+    if not cursor_open(q, &fresh, False):
+        q.lists, q.ready, q.nlevels = &q.one, &q.one_ready, 1
+        return MT_NOMEM
+    mt_pos_close(&q.one, &q.shared.one)
+    q.shared = fresh            # its positions are in memory of their own
+    return MT_OK
 
 
 cdef void free_levels(core *q) noexcept nogil:
@@ -94,20 +135,35 @@ cdef void free_core(core *q) noexcept nogil:
 cdef void forget_threads_of_sub(sub *s, unsigned long me) noexcept nogil:
     mt_waitlist_keep_thread(&s.waiters, me)
     s.notified = 0
-    if s.pool != NULL:
-        mt_lock_reset(&s.pool.lock)
-        mt_waitlist_keep_thread(&s.pool.waiters, me)
     ordered_relist(s.q, s)
+
+
+cdef void forget_letters_of_others(core *q, unsigned long me) noexcept nogil:
+    """The calls of dead letter callables that other threads of the parent are in."""
+    cdef running *r = q.running
+    cdef running *following
+    q.running = NULL
+    while r != NULL:
+        following = r.next
+        if r.thread == me:
+            list_letter(q, r)
+        r = following
 
 
 cdef void forget_other_threads(unsigned long me) noexcept nogil:
     """In the child: locks are free, nobody waits but event loops of the one thread that is left."""
     cdef core *q = registry_first
+    cdef pool *p = pools_first
     cdef level *lvl
     cdef sub *s
+    while p != NULL:
+        mt_lock_reset(&p.lock)
+        mt_waitlist_keep_thread(&p.waiters, me)
+        p = p.reg_next
     while q != NULL:
         mt_lock_reset(&q.lock)
         mt_waitlist_keep_thread(&q.putters, me)
+        forget_letters_of_others(q, me)
         lvl = q.levels
         while lvl != NULL:
             s = lvl.all.first
@@ -222,12 +278,11 @@ cdef void ordered_unsubscribe(core *q, sub *s, debts *d) noexcept nogil:
     cdef entry *e
     if s.closed:
         return
+    while s.held_first != NULL:             # before it is closed: a release may detach, and a child of a fork must not find a closed holder
+        e = s.held_first
+        ordered_release(q, e, mt_word_delivery(mt_entry_word(&e.word)), 0, d)
     ordered_unlist(q, s)
     s.closed = True
-    while s.held_first != NULL:
-        e = s.held_first
-        if not ordered_release(q, e, mt_word_delivery(mt_entry_word(&e.word)), 0, d):
-            ordered_let_go(q, e, d)         # its holder has just dequeued it and will bury it
     if s.own:
         cursor_close(q, &s.mine)
     if q.groups != GROUPS_NONE:
@@ -282,8 +337,10 @@ cdef inline void ordered_join(core *q, entry *e, debts *d) noexcept nogil:
         ordered_wake(q, e, True, d)
 
 
-cdef void ordered_unlocked(core *q, entry *e, debts *d) noexcept nogil:
-    """Its holder has unlocked it: what was put off is due."""
+cdef bint ordered_unlock_entry(core *q, entry *e, uint64_t delivery, debts *d) noexcept nogil:
+    """From now on it may be stolen, and what waited for that is due. False: this delivery is over, or it is not locked."""
+    if not mt_entry_unlock(&e.word, delivery):
+        return False
     if e.more != NULL and e.more.expires and mt_entry_linked(e):
         if e.more.expires <= mt_now_ns():
             ordered_kill(q, e, EXPIRED, d)
@@ -291,6 +348,7 @@ cdef void ordered_unlocked(core *q, entry *e, debts *d) noexcept nogil:
             ordered_set_timer(q, e)
     if q.overflow == OVERFLOW_DROP and q.maxsize > 0 and depth_of(q) > q.maxsize:
         ordered_make_room(q, NULL, d)
+    return True
 
 
 cdef int64_t ordered_kill_all(core *q, uint32_t reason, bint unlocked, debts *d) noexcept nogil:
@@ -372,13 +430,20 @@ cdef void free_entries(core *q) noexcept:
             clear_entry(q, e, &d)
             d.dead = NULL
             release_entry(e)
+    while q.late != NULL:
+        e = q.late
+        q.late = e.held_next
+        release_entry(e)
     if d.keys != NULL:
         release_keys(d.keys)
+    if q.late_keys != NULL:
+        release_keys(q.late_keys)
 
 
 cdef void clear_entry(core *q, entry *e, debts *d) noexcept nogil:
     """Whatever its state: dead, with no count but depth's."""
     cdef int was = state_of(e)
+    cdef pool *p = ordered_begin_to_let_go(e)
     if was == MT_ENTRY_ACQUIRED:
         if e.owner != NULL:
             ordered_let_go(q, e, d)
@@ -388,6 +453,7 @@ cdef void clear_entry(core *q, entry *e, debts *d) noexcept nogil:
     else:
         q.available -= 1
     ordered_bury(q, e, CLEARED, d)
+    unlock_pool(p)
 
 
 # ---------------------------------------------------------------------------------------------------- dead letter callables
@@ -395,12 +461,16 @@ cdef void enter_letter(core *q, running *here) noexcept nogil:
     """This thread is inside the dead letter callable of this queue."""
     here.thread = this_thread()
     lock_order(q)
+    list_letter(q, here)
+    unlock_order(q)
+
+
+cdef void list_letter(core *q, running *here) noexcept nogil:
     here.prev = NULL
     here.next = q.running
     if q.running != NULL:
         q.running.prev = here
     q.running = here
-    unlock_order(q)
 
 
 cdef void leave_letter(core *q, running *here) noexcept nogil:

@@ -22,6 +22,11 @@ cdef enum:                  # entry.reason
     REPLACED = 8
     CLEARED = 9
 
+cdef enum:
+    LETTERS_NONE = 0
+    LETTERS_QUEUE = 1
+    LETTERS_CALL = 2        # a callable
+
 cdef enum:                  # beside the MT_* codes
     ST_NO_CREDIT = 100
     ST_CLOSED = 101
@@ -334,10 +339,10 @@ cdef inline void ordered_link(core *q, entry *e) noexcept nogil:
 
 cdef inline void ordered_count_in(core *q, entry *e) noexcept nogil:
     cdef int64_t depth
-    q.enqueued += 1
+    q.figures.enqueued += 1
     depth = depth_of(q)
-    if depth > q.high_water:
-        q.high_water = depth
+    if depth > q.figures.high_water:
+        q.figures.high_water = depth
     if unlikely(q.arrivals):
         e.more.newer = NULL
         e.more.older = q.newest
@@ -348,9 +353,9 @@ cdef inline void ordered_count_in(core *q, entry *e) noexcept nogil:
         q.newest = e
 
 
-cdef inline uint32_t ordered_acquire(core *q, sub *s, entry *e) noexcept nogil:
+cdef inline uint64_t ordered_acquire(core *q, sub *s, entry *e) noexcept nogil:
     """AVAILABLE -> ACQUIRED. Counts a reference to the entry, its item and its extra for the handle to be made."""
-    cdef uint32_t delivery = mt_entry_acquire(&e.word, s.id)
+    cdef uint64_t delivery = mt_entry_acquire(&e.word)
     q.available -= 1
     q.acquired += 1
     ordered_hand(q, s, e)
@@ -358,7 +363,7 @@ cdef inline uint32_t ordered_acquire(core *q, sub *s, entry *e) noexcept nogil:
 
 
 cdef inline void ordered_hand(core *q, sub *s, entry *e) noexcept nogil:
-    q.delivered += 1
+    q.figures.delivered += 1
     e.owner = s
     e.held_next = NULL
     e.held_prev = s.held_last
@@ -389,11 +394,23 @@ cdef void ordered_out_of_credit(core *q, sub *s) noexcept nogil:
     ordered_relist(q, s)
 
 
+cdef inline pool *ordered_begin_to_let_go(entry *e) noexcept nogil:
+    """First step of whatever ends the hold on e: lock the credit that its holder shares with others; NULL: it has its own.
+
+    This comes before anything is changed. Whoever waits for a lock detaches, and then another thread may fork: its child must not find an
+    entry that is half given up. After this step nothing detaches until unlock_pool."""
+    cdef sub *s = <sub *>e.owner
+    if likely(s == NULL or s.pool == NULL):
+        return NULL
+    lock_pool(s.pool)
+    return s.pool
+
+
 cdef inline void ordered_let_go(core *q, entry *e, debts *d) noexcept nogil:
-    """The entry is no longer held by its subscription: credit comes back."""
+    """The entry is no longer held by its subscription: credit comes back. The pool of its holder is locked."""
     cdef sub *s = <sub *>e.owner
     if unlikely(s == NULL):
-        return              # the subscription was closed meanwhile
+        return              # nobody holds it
     if e.held_prev != NULL:
         e.held_prev.held_next = e.held_next
     else:
@@ -407,7 +424,7 @@ cdef inline void ordered_let_go(core *q, entry *e, debts *d) noexcept nogil:
     if unlikely(q.groups != GROUPS_NONE):
         group_left(q, s, e, d)
     if unlikely(s.pool != NULL):
-        pool_back(s.pool, 1, d)
+        locked_pool_back(s.pool, d)
     if unlikely(s.limit > 0 or s.pool != NULL):
         q.events += 1
         ordered_relist(q, s)
@@ -421,26 +438,31 @@ cdef inline void lock_pool(pool *p) noexcept nogil:
 
 
 cdef inline void unlock_pool(pool *p) noexcept nogil:
+    """NULL: there was none to be locked."""
     cdef mt_lock_node *n
-    if LOCKS:
+    if LOCKS and p != NULL:
         n = mt_unlock(&p.lock)
         if n != NULL:
             post_lock_node(n)
 
 
-cdef void pool_back(pool *p, int64_t n, debts *d) noexcept nogil:
+cdef void locked_pool_back(pool *p, debts *d) noexcept nogil:
     """Credit of a Consumer comes back: whoever waits in it, for whichever queue, looks again."""
     # pairs with: mt_fetch_add_acq_rel in ordered_hand
-    mt_fetch_add_acq_rel_i64(&p.used, -n)
+    mt_fetch_add_acq_rel_i64(&p.used, -1)
     # relaxed because: whoever changes it calls pool_notify afterwards
     if mt_load_relaxed_i64(&p.limit) > 0:
-        pool_notify(p, d)
+        locked_pool_notify(p, d)
+
+
+cdef inline void locked_pool_notify(pool *p, debts *d) noexcept nogil:
+    p.version += 1
+    mt_waitlist_notify_all(&p.waiters, &d.wake)
 
 
 cdef void pool_notify(pool *p, debts *d) noexcept nogil:
     lock_pool(p)
-    p.version += 1
-    mt_waitlist_notify_all(&p.waiters, &d.wake)
+    locked_pool_notify(p, d)
     unlock_pool(p)
 
 
@@ -458,10 +480,39 @@ cdef inline void ordered_bury(core *q, entry *e, uint32_t reason, debts *d) noex
     e.reason = reason
     count_death(q, reason)
     mt_entry_delete(&e.word)
-    e.held_next = d.dead
-    d.dead = e
+    if unlikely(reason == EXPIRED and q.letters == LETTERS_CALL):
+        ordered_leave_to_thread(q, e, d)        # here, so that they are called in the order in which they expired
+    else:
+        e.held_next = d.dead
+        d.dead = e
     if unlikely(q.stopped or q.putters.n):
         ordered_room(q, d)
+
+
+cdef void ordered_leave_to_thread(core *q, entry *e, debts *d) noexcept nogil:
+    """A dead entry is for the thread of dead letters (_en_time.pxi), which runs the user's code: its callable, the finalizer of its item."""
+    e.held_next = NULL
+    if q.late_last != NULL:
+        q.late_last.held_next = e
+    else:
+        q.late = e
+    q.late_last = e
+    ordered_tell_thread(q, d)
+
+
+cdef void ordered_leave_keys_to_thread(core *q, debts *d) noexcept nogil:
+    cdef keyrec *k = d.keys
+    while k.next != NULL:
+        k = k.next
+    k.next = q.late_keys
+    q.late_keys = d.keys
+    d.keys = NULL
+    ordered_tell_thread(q, d)
+
+
+cdef inline void ordered_tell_thread(core *q, debts *d) noexcept nogil:
+    d.late = d.late or not q.late_told
+    q.late_told = True
 
 
 cdef void ordered_bury_more(core *q, entry *e, debts *d) noexcept nogil:
@@ -488,17 +539,17 @@ cdef void ordered_bury_more(core *q, entry *e, debts *d) noexcept nogil:
 
 cdef inline void count_death(core *q, uint32_t reason) noexcept nogil:
     if reason == ACKED:
-        q.acked += 1
+        q.figures.acked += 1
     elif reason == REJECTED:
-        q.rejected += 1
+        q.figures.rejected += 1
     elif reason == EXPIRED:
-        q.expired += 1
+        q.figures.expired += 1
     elif reason == PURGED:
-        q.purged += 1
+        q.figures.purged += 1
     elif reason != CLEARED:
-        q.dropped += 1
+        q.figures.dropped += 1
     if q.letters and is_letter(reason):
-        q.dead_lettered += 1
+        q.figures.dead_lettered += 1
 
 
 cdef inline bint is_letter(uint32_t reason) noexcept nogil:
@@ -566,10 +617,20 @@ cdef inline uint16_t level_of(core *q, int64_t priority) noexcept nogil:
     return <uint16_t>(q.nlevels - 1 - max(0, min(priority - q.mapping, <int64_t>q.nlevels - 1)))
 
 
-cdef bint ordered_release(core *q, entry *e, uint32_t delivery, int64_t due, debts *d) noexcept nogil:
+cdef bint ordered_release(core *q, entry *e, uint64_t delivery, int64_t due, debts *d) noexcept nogil:
     """ACQUIRED -> AVAILABLE or HELD, or dead: delivered too often, out of date, replaced, or the queue takes nothing back."""
+    cdef pool *p = ordered_begin_to_let_go(e)
+    cdef bint done = ordered_release_step(q, e, delivery, due, d)
+    unlock_pool(p)
+    if q.overflow == OVERFLOW_DROP and q.maxsize > 0 and depth_of(q) > q.maxsize and done and mt_entry_linked(e):
+        ordered_make_room(q, NULL, d)
+    return done
+
+
+cdef bint ordered_release_step(core *q, entry *e, uint64_t delivery, int64_t due, debts *d) noexcept nogil:
+    """ordered_release but for what drop_oldest does afterwards. The pool of the holder is locked."""
     cdef uint32_t reason = 0
-    if q.max_deliveries > 0 and delivery >= q.max_deliveries:
+    if q.max_deliveries > 0 and delivery >= <uint64_t>q.max_deliveries:
         reason = EXHAUSTED
     elif q.shut_now:
         reason = SHUT
@@ -578,19 +639,30 @@ cdef bint ordered_release(core *q, entry *e, uint32_t delivery, int64_t due, deb
     elif e.more != NULL and e.more.expires and e.more.expires <= mt_now_ns():
         reason = EXPIRED
     if reason:
-        if not mt_entry_dequeue(&e.word, delivery):
-            return False
-        ordered_let_go(q, e, d)
-        q.acquired -= 1
-        ordered_bury(q, e, reason, d)
-        return True
+        return ordered_finish_step(q, e, delivery, reason, d)
     if not mt_entry_release(&e.word, delivery, MT_ENTRY_HELD if due else MT_ENTRY_AVAILABLE):
         return False
-    q.released += 1
+    q.figures.released += 1
     ordered_let_go(q, e, d)
     ordered_released(q, e, due, d)
-    if q.overflow == OVERFLOW_DROP and q.maxsize > 0 and depth_of(q) > q.maxsize:
-        ordered_make_room(q, NULL, d)
+    return True
+
+
+cdef bint ordered_finish(core *q, entry *e, uint64_t delivery, uint32_t reason, debts *d) noexcept nogil:
+    """ACQUIRED -> dead, by its holder: ack and reject. False: this delivery is over."""
+    cdef pool *p = ordered_begin_to_let_go(e)
+    cdef bint done = ordered_finish_step(q, e, delivery, reason, d)
+    unlock_pool(p)
+    return done
+
+
+cdef inline bint ordered_finish_step(core *q, entry *e, uint64_t delivery, uint32_t reason, debts *d) noexcept nogil:
+    """The pool of the holder is locked."""
+    if not mt_entry_dequeue(&e.word, delivery):
+        return False
+    ordered_let_go(q, e, d)
+    q.acquired -= 1
+    ordered_bury(q, e, reason, d)
     return True
 
 
@@ -606,8 +678,11 @@ cdef bint ordered_kill(core *q, entry *e, uint32_t reason, debts *d) noexcept no
 cdef bint ordered_kill_one_of_many(core *q, entry *e, uint32_t reason, debts *d) noexcept nogil:
     """The same; the caller tells those who wait for the end once for all, because that looks at every subscription with wishes."""
     cdef int was = state_of(e)
+    cdef pool *p = NULL
     if was == MT_ENTRY_ACQUIRED:
+        p = ordered_begin_to_let_go(e)
         if not mt_entry_steal(&e.word):
+            unlock_pool(p)
             return False
         ordered_let_go(q, e, d)
         q.acquired -= 1
@@ -621,6 +696,7 @@ cdef bint ordered_kill_one_of_many(core *q, entry *e, uint32_t reason, debts *d)
     else:
         return False
     ordered_bury(q, e, reason, d)
+    unlock_pool(p)
     return True
 
 
@@ -683,7 +759,7 @@ cdef inline int ordered_usable(sub *s) noexcept nogil:
     return MT_OK
 
 
-cdef inline int ordered_take_plain(core *q, sub *s, entry **out, uint32_t *delivery) noexcept nogil:
+cdef inline int ordered_take_plain(core *q, sub *s, entry **out, uint64_t *delivery) noexcept nogil:
     """The first AVAILABLE entry, for a subscription that takes any. ST_SLOW: ask the long way."""
     cdef bint maybe
     cdef int r = ordered_usable(s)

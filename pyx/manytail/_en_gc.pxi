@@ -25,13 +25,18 @@ cdef int visit_entry(entry *e, visitproc visit, void *arg) noexcept:
 
 cdef int visit_keys(keytab *t, visitproc visit, void *arg) noexcept:
     cdef int64_t i
-    cdef keyrec *k
     cdef int r = 0
     for i in range(t.nbuckets):
-        k = t.buckets[i]
-        while k != NULL and r == 0:
-            r = mt_visit_one(k.key, visit, arg)
-            k = k.next
+        if r == 0:
+            r = visit_key_chain(t.buckets[i], visit, arg)
+    return r
+
+
+cdef int visit_key_chain(keyrec *k, visitproc visit, void *arg) noexcept:
+    cdef int r = 0
+    while k != NULL and r == 0:
+        r = mt_visit_one(k.key, visit, arg)
+        k = k.next
     return r
 
 
@@ -47,6 +52,12 @@ cdef int queue_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
         while e != NULL and r == 0:
             r = visit_entry(e, visit, arg)
             e = e.next
+    e = q.late
+    while e != NULL and r == 0:
+        r = visit_entry(e, visit, arg)
+        e = e.held_next
+    if r == 0:
+        r = visit_key_chain(q.late_keys, visit, arg)
     if r == 0:
         r = visit_keys(&q.group_keys, visit, arg)
     if r == 0:
@@ -79,7 +90,7 @@ base_credit_traverse = mt_traverse_of(<PyTypeObject *>Credit)
 mt_patch_gc(<PyTypeObject *>Credit, credit_traverse, mt_clear_of(<PyTypeObject *>Credit))
 mt_patch_gc(<PyTypeObject *>Subscription, sub_traverse, mt_clear_of(<PyTypeObject *>Subscription))
 
-for closed_type in (Entry, Extra, Subscription, Credit, Browser, Gate):
+for closed_type in (Entry, EntryIterator, Extra, Subscription, Credit, Browser, Gate):
     mt_patch_new(<PyTypeObject *>closed_type)
 del closed_type
 
@@ -88,6 +99,7 @@ del closed_type
 def _after_fork_in_child():
     forget_other_threads(this_thread())
     timer.after_fork()
+    dead_letters.after_fork()
 
 
 if hasattr(os, "register_at_fork"):

@@ -13,13 +13,16 @@ cdef class PriorityEntryQueue(EntryQueue):
     ValueError: levels < 1 or > 65535, an unknown mapping."""
     def __init__(self, name="", *, levels=10, mapping="jms", **options):
         cdef int64_t n = int_argument("levels", levels, "an int from 1 to 65535")
+        cdef int r
         if not 1 <= n <= 65535:
             raise ValueError(f"levels={levels!r}: expected an int from 1 to 65535")
         if mapping not in ("jms", "direct"):
             raise ValueError(f"mapping={mapping!r}: expected 'jms' or 'direct'")
         EntryQueue.__init__(self, name, **options)
-        self.q.mapping = 5 - (n + 1) // 2 if mapping == "jms" else 0
-        if not make_levels(self.q, <uint32_t>n):
+        r = make_levels(self.q, <uint32_t>n, 5 - (n + 1) // 2 if mapping == "jms" else 0)
+        if r == ST_DENIED:
+            raise RuntimeError(f"{type(self).__name__}.__init__ was called on a queue that is in use")
+        if r != MT_OK:
             raise MemoryError
 
     @property
@@ -36,14 +39,14 @@ cdef class LastValueQueue(EntryQueue):
     key: a callable of the item, run once per put, without any lock; its result must be hashable.
     TypeError: key is not callable."""
     def __init__(self, name="", *, key, **options):
-        EntryQueue.__init__(self, name, **options)
         if not callable(key):
             raise TypeError(f"key={key!r}: expected a callable of an item")
+        EntryQueue.__init__(self, name, **options)
         self.key = key
         self.plain = False
 
     cdef int prepare(self, entry *e, object item) except -1:
-        key = self.key(item)
+        key = self.key_of_item(item)
         if key is not None:
             need_more(e).slot = self.find_key(&self.q.slot_keys, key)
         return 0
@@ -61,9 +64,9 @@ cdef class SortedEntryQueue(EntryQueue):
     held while they run.
     TypeError: key is not callable."""
     def __init__(self, name="", *, key, **options):
-        EntryQueue.__init__(self, name, **options)
         if not callable(key):
             raise TypeError(f"key={key!r}: expected a callable of an item")
+        EntryQueue.__init__(self, name, **options)
         self.key = key
         self.plain = False
         self.q.keyed = True
@@ -79,7 +82,7 @@ cdef class SortedEntryQueue(EntryQueue):
         if q.arrivals:
             need_more(e)
         if own[0] == NULL:
-            key = self.key(item)
+            key = self.key_of_item(item)
             Py_INCREF(key)
             own[0] = <void *>key
         lock_order(q)

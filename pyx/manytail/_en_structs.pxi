@@ -10,6 +10,7 @@ cdef extern from "manytail/atomics.h" nogil:
     void mt_store_relaxed_i64(mt_atomic_i64 *, int64_t)
     int64_t mt_fetch_add_acq_rel_i64(mt_atomic_i64 *, int64_t)
     uint32_t mt_load_relaxed_u32(mt_atomic_u32 *)
+    void mt_store_relaxed_u32(mt_atomic_u32 *, uint32_t)
     uint32_t mt_xchg_seq_cst_u32(mt_atomic_u32 *, uint32_t)
     int mt_first_bit(uint64_t)
     void mt_prefetch_read(const void *)
@@ -27,14 +28,14 @@ cdef extern from "manytail/entry_state.h" nogil:
     int mt_word_state(int64_t)
     bint mt_word_locked(int64_t)
     bint mt_word_redelivered(int64_t)
-    uint32_t mt_word_delivery(int64_t)
-    bint mt_word_held_by(int64_t, uint32_t)
+    uint64_t mt_word_delivery(int64_t)
+    bint mt_word_held_by(int64_t, uint64_t)
     int64_t mt_entry_word(mt_atomic_i64 *)
-    uint32_t mt_entry_acquire(mt_atomic_i64 *, uint32_t owner)
-    bint mt_entry_release(mt_atomic_i64 *, uint32_t delivery, int64_t to)
-    bint mt_entry_dequeue(mt_atomic_i64 *, uint32_t delivery)
-    bint mt_entry_unlock(mt_atomic_i64 *, uint32_t delivery)
-    bint mt_entry_lock(mt_atomic_i64 *, uint32_t delivery)
+    uint64_t mt_entry_acquire(mt_atomic_i64 *)
+    bint mt_entry_release(mt_atomic_i64 *, uint64_t delivery, int64_t to)
+    bint mt_entry_dequeue(mt_atomic_i64 *, uint64_t delivery)
+    bint mt_entry_unlock(mt_atomic_i64 *, uint64_t delivery)
+    bint mt_entry_lock(mt_atomic_i64 *, uint64_t delivery)
     bint mt_entry_steal(mt_atomic_i64 *)
     bint mt_entry_withdraw(mt_atomic_i64 *)
     bint mt_entry_unhold(mt_atomic_i64 *)
@@ -176,6 +177,8 @@ cdef struct pool:
     mt_atomic_i64 suspended
     int64_t version             # counts whatever may make a waiter's next try worth it
     mt_waitlist waiters
+    pool *reg_next              # all of the process, for fork
+    pool *reg_prev
 
 cdef struct chain:
     sub *first
@@ -228,6 +231,7 @@ cdef struct debts:
     mt_waiter *wake
     entry *dead                 # by held_next
     keyrec *keys                # keys that no entry has any more
+    bint late                   # the thread of dead letters has to be told of the queue's `late`
     bint quiet                  # nothing is due any more: the shared timer may want to know
 
 
@@ -235,6 +239,7 @@ cdef inline void clear_debts(debts *d) noexcept nogil:
     d.wake = NULL
     d.dead = NULL
     d.keys = NULL
+    d.late = False
     d.quiet = False
 
 
@@ -246,6 +251,9 @@ cdef struct verdict:            # what a selector said about an entry that is to
 cdef struct verdicts:
     verdict *items
     int64_t n, room
+
+cdef struct figures:            # what happened since the queue was made
+    int64_t enqueued, delivered, acked, released, expired, rejected, dropped, purged, dead_lettered, selector_errors, high_water
 
 cdef struct core:
     mt_lock lock                # the order lock: everything below, and all but `word` and `refs` of the entries
@@ -260,13 +268,17 @@ cdef struct core:
     int64_t nseq
     cursor shared               # of all subscriptions that take any entry
     int64_t available, acquired, held
-    int64_t enqueued, delivered, acked, released, expired, rejected, dropped, purged, dead_lettered, selector_errors, high_water
+    figures figures
     int64_t events              # counts whatever may make an entry takable for somebody
     int64_t maxsize, resume_mark
     int overflow
     bint stopped                # "block": puts wait until depth <= resume_mark
     bint shut, shut_now
-    bint letters                # has a dead letter
+    int letters                 # LETTERS_NONE, _QUEUE, _CALL: what kind of dead letter it has
+    entry *late                 # dead, for the thread of dead letters: by held_next, the oldest first
+    entry *late_last
+    keyrec *late_keys           # for the same thread: to be released
+    bint late_told              # that thread was told of them
     mt_waitlist putters
     mt_timers timers
     int64_t watched             # when the shared timer looks next, 0: never

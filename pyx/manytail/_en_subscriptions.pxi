@@ -17,12 +17,8 @@ cdef class EntryWaiter(LoopWaiter):
         self.line.w.thread = this_thread()
 
     cdef void lost(self) noexcept:
-        self.sub.lost(self)
-
-
-def _set_done(future):
-    if not future.done():
-        future.set_result(None)
+        if self.sub is not None:        # else the collector has cleared this waiter
+            self.sub.lost(self)
 
 
 cdef extern from *:
@@ -33,7 +29,7 @@ cdef extern from *:
     void mt_waitlist_notify_first(mt_waitlist *, int kind, mt_waiter **wake) nogil
 
 
-cdef void ordered_give(core *q, sub *s, entry *e, uint32_t delivery, debts *d) noexcept nogil:
+cdef void ordered_give(core *q, sub *s, entry *e, uint64_t delivery, debts *d) noexcept nogil:
     """Leave an entry, acquired for s, with a waiter of it, and wake that one."""
     cdef int kind = MT_WAITER_THREAD
     cdef mt_waiter *w = mt_first_waiter(&s.waiters, kind)
@@ -48,6 +44,8 @@ cdef void ordered_give(core *q, sub *s, entry *e, uint32_t delivery, debts *d) n
 
 
 @cython.final
+@cython.trashcan(True)      # an origin may be another subscription, and so on
+@cython.no_gc_clear         # its finalizer closes it; a cycle through it is broken at what else is in it
 cdef class Subscription:
     """A pointer into one queue's order. Usable from several threads. Closing it releases what it holds, each entry at its old place.
 
@@ -64,13 +62,12 @@ cdef class Subscription:
     cdef object __weakref__
 
     def __del__(self):
+        cdef int64_t held
         if self.open and not self.s.closed:
-            try:
-                if not self.quiet:
-                    PyErr_ResourceWarning(self, 1, "unclosed subscription to queue %R: it releases the %zd entries that it holds",
-                                          <PyObject *>self.queue_.name_, <Py_ssize_t>self.s.nheld)
-            finally:
-                self.close()
+            held = self.s.nheld
+            self.close()
+            if not self.quiet:
+                unclosed(f"unclosed subscription to queue {self.queue_.name_!r}: it releases the {held} entries that it holds")
 
     def _may_be_forgotten(self):
         """For one whose queue nobody else has: collected unclosed, it closes itself without a warning."""
@@ -149,7 +146,7 @@ cdef class Subscription:
         """One try. MT_OK, MT_EMPTY, MT_SHUTDOWN, ST_NO_CREDIT, ST_CLOSED. ticket: what the queue's count of events was then."""
         cdef debts d
         cdef entry *e = NULL
-        cdef uint32_t delivery = 0
+        cdef uint64_t delivery = 0
         cdef core *q = self.s.q
         cdef int r
         clear_debts(&d)
@@ -163,7 +160,7 @@ cdef class Subscription:
             r = MT_SHUTDOWN
         ticket[0] = q.events
         unlock_order(q)
-        if unlikely(d.wake != NULL or d.dead != NULL):
+        if unlikely(d.wake != NULL or d.dead != NULL or d.late or d.quiet):
             self.queue_.settle(&d)
         if likely(r == MT_OK):
             return r
@@ -214,7 +211,7 @@ cdef class Subscription:
         cdef entry *e
         cdef entry *judged = NULL       # pinned
         cdef bint wanted = False
-        cdef uint32_t delivery
+        cdef uint64_t delivery
         cdef int r
         clear_debts(&d)
         lock_order(q)
@@ -269,9 +266,12 @@ cdef class Subscription:
         for h in it:
             state = state_of(h.e)
             if (state == MT_ENTRY_HELD or (available and state == MT_ENTRY_AVAILABLE)) and quick_wants(&self.s, h.e):
-                if self.selector is None or judge(self.queue_, self.selector, h):
+                if self.selector is None or judge(self.queue_, self.selector, h, self.listens()):
                     return True
         return False
+
+    cdef inline bint listens(self) noexcept:
+        return self.credit is not None and self.credit.listens
 
     cdef bint judge_unlocked(self, entry *e, bint walking) except -1:
         """Ask the selector, and when walking those of more urgent subscriptions, about e; the order lock is given up meanwhile. e is pinned
@@ -296,10 +296,10 @@ cdef class Subscription:
             others = [mt_owned(found[i]) for i in range(n)] if n else None
             n = 0
             if self.selector is not None:
-                verdict = judge(self.queue_, self.selector, h)
+                verdict = judge(self.queue_, self.selector, h, self.listens())
             if verdict and others is not None:
                 for selector in others:
-                    if selector is None or judge(self.queue_, selector, h):
+                    if selector is None or judge(self.queue_, selector, h, self.listens()):
                         verdict = False
                         break
         except BaseException:
@@ -392,8 +392,12 @@ cdef class Subscription:
         if n <= 0:
             return []
         out = [self.get(block, timeout)]
-        while len(out) < n and self.take(&t, &ticket) == MT_OK:
-            out.append(handle_of(self.queue_, &t))
+        try:
+            while len(out) < n and self.take(&t, &ticket) == MT_OK:
+                out.append(handle_of(self.queue_, &t))
+        except BaseException:
+            release_all(out)
+            raise
         return out
 
     # ------------------------------------------------------------------------------------------------------------- async
@@ -512,22 +516,10 @@ cdef class Subscription:
 
     # --------------------------------------------------------------------------------------------------------- iteration
     def __iter__(self):
-        return self
-
-    def __next__(self):
-        try:
-            return self.get()
-        except (ShutDown, ClosedError):
-            raise StopIteration from None
+        return EntryIterator.__new__(EntryIterator, self)
 
     def __aiter__(self):
-        return self
-
-    async def __anext__(self):
-        try:
-            return await self.aget()
-        except (ShutDown, ClosedError):
-            raise StopAsyncIteration from None
+        return EntryIterator.__new__(EntryIterator, self)
 
     def __enter__(self):
         return self
@@ -546,21 +538,20 @@ cdef class Subscription:
         cdef debts d
         cdef entry *e
         cdef entry *following
+        cdef pool *p
         cdef bint last = False
         cdef int64_t n = 0
         clear_debts(&d)
         lock_order(q)
         if h.e.owner == s and h.delivery and mt_word_held_by(mt_entry_word(&h.e.word), h.delivery):
+            p = ordered_begin_to_let_go(h.e)
             following = s.held_first
             while not last:
                 e = following
                 following = e.held_next
                 last = e == h.e
-                if mt_entry_dequeue(&e.word, mt_word_delivery(mt_entry_word(&e.word))):     # else its holder was faster, and will bury it
-                    ordered_let_go(q, e, &d)
-                    q.acquired -= 1
-                    ordered_bury(q, e, ACKED, &d)
-                    n += 1
+                n += ordered_finish_step(q, e, mt_word_delivery(mt_entry_word(&e.word)), ACKED, &d)
+            unlock_pool(p)
         unlock_order(q)
         self.queue_.settle(&d)
         return n
@@ -645,14 +636,58 @@ cdef class Subscription:
         self.queue_.settle(&d)
 
 
-cdef bint judge(EntryQueue queue, selector, Entry h) except -1:
-    """Whether a selector wants an entry; one that raises does not, and is counted."""
+@cython.final
+cdef class EntryIterator:
+    """What iterating over a Subscription or a Consumer returns, for `for` and for `async for`: get() until that raises ShutDown or
+    ClosedError. Then it is at its end for good, also if an entry is released later; another `for` begins anew."""
+    cdef object getter          # whose get and aget are called; None: at the end
+
+    def __cinit__(self, getter):
+        self.getter = getter
+
+    def __reduce__(self):
+        raise unpicklable(self)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        getter = self.getter
+        if getter is None:
+            raise StopIteration
+        try:
+            return getter.get()
+        except (ShutDown, ClosedError):
+            self.getter = None
+            raise StopIteration from None
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        getter = self.getter
+        if getter is None:
+            raise StopAsyncIteration
+        try:
+            return await getter.aget()
+        except (ShutDown, ClosedError):
+            self.getter = None
+            raise StopAsyncIteration from None
+
+
+cdef bint judge(EntryQueue queue, selector, Entry h, bint listening) except -1:
+    """Whether a selector wants an entry; one that raises does not, and is counted. A BaseException that is no Exception goes to the caller
+    of get; a listener has no caller, so there it is reported and the entry is skipped as well."""
     try:
         return bool(selector(h))
-    except Exception:
+    except BaseException as problem:
+        if not listening and not isinstance(problem, Exception):
+            raise
         lock_order(queue.q)
-        queue.q.selector_errors += 1
+        queue.q.figures.selector_errors += 1
         unlock_order(queue.q)
+        if not isinstance(problem, Exception):
+            unraisable(problem, selector, "a selector of Consumer.listen")
         return False
 
 
@@ -680,50 +715,69 @@ cdef int64_t ordered_rivals(core *q, sub *s, entry *e, PyObject ***found) noexce
     return n
 
 
+cdef int release_all(list entries) except -1:
+    """Whoever took them gets an exception instead."""
+    cdef Entry h
+    for h in reversed(entries):
+        h.release()
+    return 0
+
+
 cdef inline bint ordered_nothing_left(core *q, sub *s) noexcept nogil:
     """After shutdown: nothing that it may take now or later, as far as can be said without selectors."""
     return q.held == 0 and (q.available == 0 or (not s.own and ordered_usable(s) == MT_OK))
 
 
 @cython.final
+@cython.no_gc_clear         # __dealloc__ needs the queue; a cycle through this is broken at the queue or at what else is in it
 cdef class Browser:
-    """What EntryQueue.browse() returns."""
+    """What EntryQueue.browse() returns. Several threads may iterate over one: each entry goes to one of them."""
     cdef EntryQueue queue_
     cdef cursor c
-    cdef bint open
+    cdef bint open              # c is on the queue's lists; under the order lock
 
     def __dealloc__(self):
-        self.stop()
+        if self.queue_ is not None:
+            lock_order(self.queue_.q)
+            self.ordered_stop()
+            unlock_order(self.queue_.q)
 
-    cdef void stop(self) noexcept:
-        if not self.open:
-            return
-        self.open = False
-        lock_order(self.queue_.q)
-        cursor_close(self.queue_.q, &self.c)
-        unlock_order(self.queue_.q)
+    cdef inline void ordered_stop(self) noexcept nogil:
+        if self.open:
+            self.open = False
+            cursor_close(self.queue_.q, &self.c)
+
+    def __reduce__(self):
+        raise unpicklable(self)
 
     def __iter__(self):
         return self
 
     def __next__(self):
-        cdef core *q
+        cdef core *q = self.queue_.q
         cdef entry *e = NULL
         cdef taken t
-        cdef uint32_t i
-        if not self.open:
-            raise StopIteration
-        q = self.queue_.q
         lock_order(q)
+        if self.open:
+            e = self.ordered_next()
+            if e == NULL:
+                self.ordered_stop()
+            else:
+                keep_for_handle(e)
+                ordered_note(&t, e, 0)
+        unlock_order(q)
+        if e == NULL:
+            raise StopIteration
+        return handle_of(self.queue_, &t)
+
+    cdef entry *ordered_next(self) noexcept nogil:
+        """The first entry at or after the position, which passes it; NULL at the end."""
+        cdef core *q = self.queue_.q
+        cdef entry *e
+        cdef uint32_t i
         for i in range(q.nlevels):
             e = level_first(&q.lists[i], &self.c.pos[i], MT_ENTRY_ACQUIRED)
             if e != NULL:
                 mt_pos_move(&q.lists[i], &self.c.pos[i], e.next)
-                keep_for_handle(e)
-                ordered_note(&t, e, 0)
-                break
-        unlock_order(q)
-        if e == NULL:
-            self.stop()
-            raise StopIteration
-        return handle_of(self.queue_, &t)
+                return e
+        return NULL

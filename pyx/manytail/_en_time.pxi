@@ -1,6 +1,10 @@
-# The shared timer: one daemon thread for all queues of the process that have something due. It calls maintain() of each when its next due
-# time has come, and ends when nobody has any. Whoever puts, in whatever thread, finalizer or signal handler, only drops a note into a
-# SimpleQueue and rings, which may be done anywhere.
+# Two daemon threads for all entry queues of the process, never more than one of each. Each starts when it is needed, ends when there is
+# nothing to do, and is started again in the child of a fork if there is. Whoever puts, in whatever thread, finalizer or signal handler, only
+# drops a note into a SimpleQueue, which may be done anywhere.
+#
+# The timer expires and un-holds what is due in queues. Every queue depends on it, so it runs no code of the user's.
+# The thread of dead letters runs what the timer's thread must not run: the callables that get what expired, in order, and the finalizers of
+# expired items. One of them that waits holds up the others, but never time.
 
 @cython.final
 cdef class Bell:
@@ -35,15 +39,88 @@ cdef class Bell:
             raise_it()
 
 
-class _Timer:
-    """Notes are (when, queue): look at that queue at that time (ns of the monotonic clock)."""
+class _ServiceThread:
+    """A daemon thread that starts with the first note; work() reads them. If it returns, the thread ends until the next note."""
 
     def __init__(self):
         self.notes = SimpleQueue()
+        self.licence = ["to run"]       # whoever pops it starts the thread; the thread puts it back when it ends
+
+    def start(self):
+        """After a note was dropped."""
+        try:
+            self.licence.pop()
+        except IndexError:
+            return                      # it runs
+        try:                            # not threading.Thread: its start() waits, and a signal handler that raises there leaves two of them
+            start_new_thread(self.run, ())
+        except BaseException:
+            self.licence.append("to run")
+            raise
+
+    def run(self):
+        try:
+            while True:
+                self.work()
+                if self.may_end():
+                    return
+        except BaseException as problem:    # no memory: whoever drops the next note starts it again
+            self.licence.append("to run")
+            unraisable(problem, self, type(self).__name__)
+
+    def may_end(self):
+        self.licence.append("to run")
+        if self.notes.empty():
+            return True
+        try:                            # a note came in between, and its sender may have found the licence missing
+            self.licence.pop()
+        except IndexError:
+            return True
+        return False
+
+    def left_notes(self):
+        """In the child of a fork, where the thread is gone: its notes, once."""
+        notes = self.notes
+        left = []
+        while not notes.empty():
+            left.append(notes.get_nowait())
+        return left
+
+
+class _DeadLetters(_ServiceThread):
+    """Notes are queues with something in `late`."""
+
+    def __init__(self):
+        _ServiceThread.__init__(self)
+        self.current = None             # the queue that the thread is at
+
+    def request(self, queue):
+        self.notes.put(queue)
+        self.start()
+
+    def work(self):
+        while not self.notes.empty():
+            self.current = self.notes.get_nowait()
+            (<EntryQueue>self.current).deliver_late()
+            self.current = None
+
+    def after_fork(self):
+        left = self.left_notes()
+        if self.current is not None:
+            left.append(self.current)
+        self.__init__()
+        for queue in left:
+            self.request(queue)
+
+
+class _Timer(_ServiceThread):
+    """Notes are (when, queue): look at that queue at that time (ns of the monotonic clock)."""
+
+    def __init__(self):
+        _ServiceThread.__init__(self)
         self.bell = Bell()
         self.heap = []
         self.count = itertools.count()
-        self.licence = ["to run"]       # whoever pops it starts the thread; the thread puts it back when it ends
 
     def watch(self, when, queue):
         self.notes.put((when, next(self.count), weakref.ref(queue, self.forget)))
@@ -58,36 +135,14 @@ class _Timer:
         self.bell.ring()
         self.start()
 
-    def start(self):
-        try:
-            self.licence.pop()
-        except IndexError:
-            return                      # it runs
-        try:                            # not threading.Thread: its start() waits, and a signal handler that raises there leaves two timers
-            start_new_thread(self.run, ())
-        except BaseException:
-            self.licence.append("to run")
-            raise
-
-    def run(self):
+    def work(self):
         while True:
             while not self.notes.empty():
                 self.read(self.notes.get_nowait())
             self.look()
-            if self.heap:
-                self.bell.wait(self.heap[0][0])
-            elif self.may_end():
+            if not self.heap:
                 return
-
-    def may_end(self):
-        self.licence.append("to run")
-        if self.notes.empty():
-            return True
-        try:                            # a note came in between, and its sender may have found the licence missing
-            self.licence.pop()
-        except IndexError:
-            return True
-        return False
+            self.bell.wait(self.heap[0][0])
 
     def read(self, note):
         if note is None:
@@ -105,17 +160,14 @@ class _Timer:
             del it
 
     def after_fork(self):
-        """In the child: the thread is gone, what it had to watch is not."""
-        heap, notes = self.heap, self.notes
+        """What it had to watch is still to be watched."""
+        left = self.heap + [note for note in self.left_notes() if note is not None]
         self.__init__()
-        while not notes.empty():
-            note = notes.get_nowait()
-            if note is not None:
-                heap.append(note)
-        for note in heap:
+        for note in left:
             self.notes.put(note)
-        if heap:
+        if left:
             self.start()
 
 
 cdef object timer = _Timer()
+cdef object dead_letters = _DeadLetters()

@@ -31,7 +31,7 @@ from manytail._wait cimport (
     LoopWaiter, deadline_from, lock_slow, lock_slow_heavy, mt_lock, mt_lock_node, mt_lock_reset, mt_lock_try, mt_now_ns, mt_unlock,
     mt_waiter, mt_waitlist,
     mt_waitlist_keep_thread, mt_waitlist_leave, mt_waitlist_notify, mt_waitlist_notify_all, mt_waitlist_push,
-    post_chain, post_lock_node, this_thread, waiter_await_post, waiter_close, waiter_open, waiter_park,
+    post_chain, post_lock_node, this_thread, unclosed, waiter_await_post, waiter_close, waiter_open, waiter_park,
 )
 
 import enum
@@ -59,7 +59,6 @@ cdef extern from "Python.h":
     void PyErr_SetInterrupt()
     void PyErr_Fetch(PyObject **, PyObject **, PyObject **)
     void PyErr_Restore(PyObject *, PyObject *, PyObject *)
-    int PyErr_ResourceWarning(object source, Py_ssize_t stack_level, const char *format, ...) except -1
     ctypedef int (*visitproc)(PyObject *, void *) noexcept
     ctypedef int (*traverseproc)(PyObject *, visitproc, void *) noexcept
     ctypedef int (*inquiry)(PyObject *) noexcept
@@ -149,12 +148,14 @@ cdef dict REASONS = {
 cdef dict OVERFLOWS = {"block": OVERFLOW_BLOCK, "reject": OVERFLOW_REJECT, "drop_oldest": OVERFLOW_DROP}
 cdef dict GROUPS = {None: GROUPS_NONE, "shared": GROUPS_SHARED, "assigned": GROUPS_ASSIGNED}
 cdef object NO_HEADERS = MappingProxyType({})
+cdef double RESUME_AT = 0.8         # default of `resume_at`
 
 cdef class EntryQueue
 cdef class Subscription
 cdef class Entry
 cdef class Credit
 cdef class Consumer
+cdef class Cascade
 
 
 # --------------------------------------------------------------------------------------------------------------- arguments
@@ -206,10 +207,10 @@ cdef struct taken:
     entry *e                    # each of these with a reference for the handle
     void *item
     void *extra
-    uint32_t delivery           # 0: not a delivery
+    uint64_t delivery           # 0: not a delivery
 
 
-cdef inline void ordered_note(taken *t, entry *e, uint32_t delivery) noexcept nogil:
+cdef inline void ordered_note(taken *t, entry *e, uint64_t delivery) noexcept nogil:
     t.e = e
     t.item = e.item
     t.extra = e.extra
@@ -225,6 +226,8 @@ cdef inline void forget_taken(taken *t) noexcept:
 
 @cython.final
 @cython.freelist(256)
+@cython.trashcan(True)      # its item, origin or group may be another handle, and so on
+@cython.no_gc_clear         # nothing in it changes; a cycle through it is broken at what else is in it
 cdef class Entry:
     """A handle of one place in the strict order.
 
@@ -236,7 +239,7 @@ cdef class Entry:
     cdef object thing
     cdef Extra extra
     cdef entry *e
-    cdef uint32_t delivery
+    cdef uint64_t delivery
     cdef object __weakref__
 
     def __dealloc__(self):
@@ -326,17 +329,16 @@ cdef class Entry:
     cdef inline object finish(self, uint32_t reason):
         cdef debts d
         cdef core *q = self.q.q
-        if self.delivery == 0 or not mt_entry_dequeue(&self.e.word, self.delivery):
+        cdef bint done
+        if self.delivery == 0 or not mt_word_held_by(mt_entry_word(&self.e.word), self.delivery):
             return False
         clear_debts(&d)
         mt_point()
-        lock_order(q)
-        ordered_let_go(q, self.e, &d)
-        q.acquired -= 1
-        ordered_bury(q, self.e, reason, &d)
+        lock_order(q)       # first: a fork while this thread waits for the lock finds the entry as it was
+        done = ordered_finish(q, self.e, self.delivery, reason, &d)
         unlock_order(q)
         self.q.settle(&d)
-        return True
+        return done
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
@@ -367,16 +369,17 @@ cdef class Entry:
         """From now on expiry, purge and drop_oldest may steal it. False: this delivery is over, or it is not locked."""
         cdef debts d
         cdef core *q = self.q.q
-        if self.delivery == 0 or not mt_entry_unlock(&self.e.word, self.delivery):
+        cdef bint done
+        if self.delivery == 0 or not mt_word_held_by(mt_entry_word(&self.e.word), self.delivery):
             return False
         clear_debts(&d)
         lock_order(q)
-        ordered_unlocked(q, self.e, &d)
+        done = ordered_unlock_entry(q, self.e, self.delivery, &d)
         unlock_order(q)
         self.q.settle(&d)
         if unlikely(q.timers.n != 0):
             self.q.watch()
-        return True
+        return done
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
@@ -415,7 +418,8 @@ cdef class EntryQueue:
     depth() >= maxsize every put waits (or raises Full) until depth() <= floor(resume_at * maxsize). "reject": Full at once. "drop_oldest":
     drops AVAILABLE, HELD or unlocked entries, least urgent level first, oldest arrival inside it; if none can go the queue grows.
     ttl: seconds from put; the shorter of the queue's and the entry's wins. max_deliveries=N: a release with deliveries >= N goes to
-    the dead letter. dead_letter: another EntryQueue, or a callable of (entry, reason) that runs in the acting thread.
+    the dead letter. dead_letter: another EntryQueue, or a callable of (entry, reason) that runs in the acting thread; for what expires, in a
+    daemon thread that runs these calls in order. A queue that is its own dead letter, or a ring of them, drops what comes round again.
     groups: "shared": a group belongs to a subscription while it holds unacked entries of it; "assigned": from its first entry until that
     subscription closes.
     ValueError, TypeError: an argument is not one of these.
@@ -438,7 +442,7 @@ cdef class EntryQueue:
     cdef int64_t ttl            # nanoseconds, 0: none
     cdef double resume_at
     cdef bint plain             # prepare() and place() have nothing to add
-    cdef bint in_use
+    cdef bint begun             # __init__ has set the options; under the order lock
     cdef object key             # of a sorted or last-value queue
     cdef object __weakref__
 
@@ -447,36 +451,54 @@ cdef class EntryQueue:
         if self.q == NULL:
             raise MemoryError
         self.plain = True
+        self.name_ = ""
+        self.overflow_ = "block"
+        self.resume_at = RESUME_AT
 
     def __init__(self, name="", *, maxsize=0, overflow="block", resume_at=0.8, ttl=None, max_deliveries=0, dead_letter=None, groups=None):
-        if self.in_use or self.q.nsubs or self.q.nseq:
-            raise RuntimeError(f"{type(self).__name__}.__init__ was called on a queue that is in use")
+        cdef double fraction
+        cdef int64_t limit, span, bound
         if not isinstance(name, str):
             raise TypeError(f"name={name!r}: expected a str, not {type(name).__name__}")
         if not isinstance(overflow, str) or overflow not in OVERFLOWS:
             raise ValueError(f"overflow={overflow!r}: expected 'block', 'reject' or 'drop_oldest'")
         try:
-            self.resume_at = resume_at
+            fraction = resume_at
         except TypeError:
             raise TypeError(f"resume_at={resume_at!r}: expected a number from 0 to 1, not {type(resume_at).__name__}") from None
-        if not 0 <= self.resume_at <= 1:
+        if not 0 <= fraction <= 1:
             raise ValueError(f"resume_at={resume_at!r}: expected a number from 0 to 1")
         if not (groups is None or isinstance(groups, str)) or groups not in GROUPS:
             raise ValueError(f"groups={groups!r}: expected 'shared', 'assigned' or None")
         if not (dead_letter is None or isinstance(dead_letter, EntryQueue) or callable(dead_letter)):
             raise TypeError(f"dead_letter={dead_letter!r}: expected an EntryQueue, a callable of (entry, reason) or None")
-        self.q.max_deliveries = int_argument("max_deliveries", max_deliveries, "an int >= 0 (0: no limit)")
-        if self.q.max_deliveries < 0:
+        limit = int_argument("max_deliveries", max_deliveries, "an int >= 0 (0: no limit)")
+        if limit < 0:
             raise ValueError(f"max_deliveries={max_deliveries!r}: expected an int >= 0 (0: no limit)")
-        self.ttl = 0 if ttl is None else span_argument("ttl", ttl, False)
+        span = 0 if ttl is None else span_argument("ttl", ttl, False)
+        bound = int_argument("maxsize", maxsize, "an int (0 or less: no bound)")
+        self.begin()
+        self.resume_at = fraction
+        self.q.max_deliveries = limit
+        self.ttl = span
         self.q.overflow = OVERFLOWS[overflow]
         self.q.groups = GROUPS[groups]
-        self.q.letters = dead_letter is not None
+        self.q.letters = LETTERS_QUEUE if isinstance(dead_letter, EntryQueue) else LETTERS_NONE if dead_letter is None else LETTERS_CALL
         self.letter = dead_letter
         self.name_ = name
         self.overflow_ = overflow
-        self.set_maxsize(int_argument("maxsize", maxsize, "an int (0 or less: no bound)"))
-        self.in_use = True
+        self.set_maxsize(bound)
+
+    cdef int begin(self) except -1:
+        """Options may be set once, and before anything is put or subscribed."""
+        cdef bint begun
+        lock_order(self.q)
+        begun = self.begun or self.q.nsubs != 0 or self.q.nseq != 0
+        self.begun = True
+        unlock_order(self.q)
+        if begun:
+            raise RuntimeError(f"{type(self).__name__}.__init__ was called on a queue that is in use")
+        return 0
 
     def __dealloc__(self):
         if self.q != NULL:
@@ -489,7 +511,12 @@ cdef class EntryQueue:
         raise unpicklable(self)
 
     def __repr__(self):
-        return f"<{type(self).__name__} {self.name_!r}: {self.qsize()} available of {self.depth()}{', shut down' if self.is_shutdown else ''}>"
+        cdef int64_t available, depth
+        lock_order(self.q)              # not by methods that a subclass may have overridden
+        available = self.q.available
+        depth = depth_of(self.q)
+        unlock_order(self.q)
+        return f"<{type(self).__name__} {self.name_!r}: {available} available of {depth}{', shut down' if self.q.shut else ''}>"
 
     @property
     def name(self):
@@ -608,6 +635,12 @@ cdef class EntryQueue:
         """For an order of its own: whatever needs Python code, before anything is linked."""
         return 0
 
+    cdef object key_of_item(self, item):
+        key = self.key
+        if key is None:
+            raise RuntimeError(f"{type(self).__name__} has no key function: the garbage collector has taken it")
+        return key(item)
+
     cdef int place(self, entry *e, debts *d) noexcept nogil:
         """For an order of its own: link e, under the order lock. MT_OK; MT_EMPTY: what prepare() found out is out of date, prepare again."""
         ordered_link(self.q, e)
@@ -635,6 +668,7 @@ cdef class EntryQueue:
         cdef debts d
         cdef taken t
         cdef int r
+        cdef bint waited = False
         cdef core *q = self.q
         if want_handle:
             keep_for_handle(e)
@@ -645,21 +679,14 @@ cdef class EntryQueue:
             ordered_look_at_clock(q, &d)
             r = self.ordered_admit(e, &d, False)
             unlock_order(q)
-            if unlikely(d.wake != NULL or d.dead != NULL):
+            if unlikely(d.wake != NULL or d.dead != NULL or d.late or d.quiet):
                 self.settle(&d)
             if likely(r == MT_OK):
                 break
             try:
-                if r == MT_EMPTY:
-                    self.prepare(e, <object>e.item)
-                    continue
-                if r == MT_FULL and deadline != ONCE and q.overflow == OVERFLOW_BLOCK:
-                    r = self.wait_for_room(e, deadline)
-                    if r == MT_OK:
-                        continue
-                self.refuse_put(r)
+                self.put_again(e, r, deadline, &waited)
             except BaseException:
-                self.discard(e)
+                self.give_up_put(e, waited)
                 if want_handle:
                     forget_taken(&t)
                 raise
@@ -702,6 +729,24 @@ cdef class EntryQueue:
                 return True
             r = r.next
         return False
+
+    cdef int put_again(self, entry *e, int r, int64_t deadline, bint *waited) except -1:
+        """A put was answered by r: make ready for another one, or raise what r means."""
+        if r == MT_EMPTY:
+            self.prepare(e, <object>e.item)
+            return 0
+        if r == MT_FULL and deadline != ONCE and self.q.overflow == OVERFLOW_BLOCK:
+            r = self.wait_for_room(e, deadline)
+            if r == MT_OK:
+                waited[0] = True
+                return 0
+        return self.refuse_put(r)
+
+    cdef int give_up_put(self, entry *e, bint waited) except -1:
+        """Nothing comes of it. Whoever has waited was woken for a place that it does not take: the next one may."""
+        if waited:
+            self.pass_room_on()
+        return self.discard(e)
 
     cdef int refuse_put(self, int r) except -1:
         if r == MT_INTERRUPTED:
@@ -765,6 +810,7 @@ cdef class EntryQueue:
         cdef debts d
         cdef taken t
         cdef int r
+        cdef bint waited = False
         keep_for_handle(e)
         ordered_note(&t, e, 0)
         try:
@@ -778,19 +824,15 @@ cdef class EntryQueue:
                 if r == MT_OK:
                     break
                 if r == ST_DENIED:
-                    self.discard(e)
+                    self.give_up_put(e, waited)
                     forget_taken(&t)
                     return None
                 if r == ST_SLOW:
                     self.ask_waiting(e, v)
-                elif r == MT_EMPTY:
-                    self.prepare(e, <object>e.item)
-                elif r == MT_FULL and deadline != ONCE and q.overflow == OVERFLOW_BLOCK and self.wait_for_room(e, deadline) == MT_OK:
-                    continue
                 else:
-                    self.refuse_put(r)
+                    self.put_again(e, r, deadline, &waited)
         except BaseException:
-            self.discard(e)
+            self.give_up_put(e, waited)
             forget_taken(&t)
             raise
         return handle_of(self, &t)
@@ -799,7 +841,7 @@ cdef class EntryQueue:
         """MT_OK; ST_DENIED: nobody waits for it; ST_SLOW: a selector has to be asked first; or as ordered_admit."""
         cdef core *q = self.q
         cdef sub *s = NULL
-        cdef uint32_t delivery
+        cdef uint64_t delivery
         cdef int r
         if q.shut:
             return MT_SHUTDOWN
@@ -843,7 +885,7 @@ cdef class EntryQueue:
             if v.items[i].selector != NULL:
                 selector = mt_owned(v.items[i].selector)
                 v.items[i].selector = NULL
-                v.items[i].wants = judge(self, selector, h)
+                v.items[i].wants = judge(self, selector, h, False)
         return 0
 
     def put_many(self, items, block=True, timeout=None, **options):
@@ -938,14 +980,25 @@ cdef class EntryQueue:
 
     async def aput(self, item, **options):
         """put for coroutines: waits for room without blocking the loop."""
-        while True:
-            ticket = self._ticket()
-            try:
-                return self.put(item, False, **options)
-            except Full:
-                if self.q.overflow != OVERFLOW_BLOCK:
-                    raise
-            await self._until_room(ticket)
+        waited = False
+        try:
+            while True:
+                ticket = self._ticket()
+                try:
+                    entry = self.put(item, False, **options)
+                except Full:
+                    if self.q.overflow != OVERFLOW_BLOCK:
+                        raise
+                else:
+                    if waited and entry is None:    # the place that it was woken for is for the next one
+                        self._pass_room_on()
+                    return entry
+                await self._until_room(ticket)
+                waited = True
+        except BaseException:
+            if waited:
+                self._pass_room_on()
+            raise
 
     def _ticket(self):
         cdef int64_t now
@@ -987,6 +1040,9 @@ cdef class EntryQueue:
             self._pass_room_on()
 
     def _pass_room_on(self):
+        self.pass_room_on()
+
+    cdef void pass_room_on(self) noexcept:
         cdef debts d
         clear_debts(&d)
         lock_order(self.q)
@@ -1004,78 +1060,119 @@ cdef class EntryQueue:
             if likely(e.held_next == NULL and not (self.q.letters and is_letter(e.reason))):
                 release_entry(e)
             else:
-                self.bury_all(e)
+                self.settle_dead(e)
         if unlikely(d.keys != NULL):
             release_keys(d.keys)
+        if unlikely(d.late):
+            self.tell_thread()
         if unlikely(d.quiet):
-            self.settle_timer()
-
-    cdef void settle_timer(self) noexcept:
-        try:
             self.watch()
-        except BaseException as problem:
-            unraisable(problem, self, "the shared timer")
 
-    cdef void bury_all(self, entry *chain) noexcept:
-        """In the order in which they died."""
-        cdef entry *e = NULL
+    cdef void tell_thread(self) noexcept:
+        """Have the thread of dead letters look at `late`."""
+        try:
+            dead_letters.request(self)
+        except BaseException as problem:        # no memory, no thread: whoever comes next tells it
+            lock_order(self.q)
+            self.q.late_told = False
+            unlock_order(self.q)
+            unraisable(problem, self, "the thread of dead letters")
+
+    cdef void settle_dead(self, entry *newest) noexcept:
+        """Deliver the dead letters of a chain and release it, in the order in which they died.
+
+        A dead letter queue that drops its oldest for what it is given has dead letters of its own, and so on: they are worked off here, one queue
+        on top of the other, not by recursion, because users may chain as many queues as they like. Whatever comes back to a queue that dropped
+        something on the way here is dropped for good, or a ring of them would go on for ever."""
+        cdef EntryQueue at = self
+        cdef EntryQueue to
+        cdef Cascade below = None
+        cdef set dropping = None            # queues below `at` that dropped their oldest; None: nothing is below
+        cdef entry *e = oldest_first(newest)
         cdef entry *following
-        while chain != NULL:
-            following = chain.held_next
-            chain.held_next = e
-            e = chain
-            chain = following
-        while e != NULL:
+        cdef entry *dead
+        while e != NULL or below is not None:
+            if e == NULL:
+                at, e = below.queue, below.left
+                below = leave_cascade(below, dropping)
+                continue
             following = e.held_next
             e.held_next = NULL
-            if self.q.letters and is_letter(e.reason):
-                self.deliver_dead(e)
+            dead = NULL
+            to = None
+            if at.q.letters and is_letter(e.reason):
+                to = at.letter if isinstance(at.letter, EntryQueue) else None
+                if e.reason == OVERFLOWN and to is not None and (to is at or (dropping is not None and <uintptr_t><void *>to in dropping)):
+                    at.uncount_letter()
+                else:
+                    dead = at.deliver_dead(e)
+            if dead != NULL:
+                try:
+                    if dropping is None:
+                        dropping = set()
+                    below = enter_cascade(at, following, e.reason == OVERFLOWN, below, dropping)
+                    at, following = to, oldest_first(dead)
+                except BaseException as problem:        # no memory
+                    unraisable(problem, to, "the dead letters of a dead letter queue")
+                    release_chain(dead)
             release_entry(e)
             e = following
 
-    cdef void deliver_dead(self, entry *e) noexcept:
+    cdef void uncount_letter(self) noexcept nogil:
+        lock_order(self.q)
+        self.q.figures.dead_lettered -= 1
+        unlock_order(self.q)
+
+    cdef entry *deliver_dead(self, entry *e) noexcept:
+        """To the dead letter. What its queue dropped for it is returned, the newest first."""
         cdef taken t
         cdef running here
         cdef object handle
-        cdef Extra x
+        cdef entry *dropped = NULL
+        letter = self.letter
         try:
-            if isinstance(self.letter, EntryQueue):
-                x = None if e.extra == NULL else <Extra>e.extra
-                (<EntryQueue>self.letter).put_dead(<object>e.item, None if x is None else x.headers, e.priority, None if x is None else x.group)
-                return
+            if isinstance(letter, EntryQueue):
+                (<EntryQueue>letter).put_dead(e, &dropped)
+                return dropped
             keep_for_handle(e)
             ordered_note(&t, e, 0)
             handle = handle_of(self, &t)
             enter_letter(self.q, &here)
             try:
-                self.letter(handle, REASONS[e.reason])
+                letter(handle, REASONS[e.reason])
             finally:
                 leave_letter(self.q, &here)
         except BaseException as problem:
-            unraisable(problem, self.letter, f"dead_letter of {self.name_!r}")
+            unraisable(problem, letter, f"dead_letter of {self.name_!r}")
+        return dropped
 
-    cdef int put_dead(self, item, headers, priority, group) except -1:
-        """A put that never waits and has no ttl or delay."""
+    cdef int put_dead(self, entry *letter, entry **dropped) except -1:
+        """A put that never waits and has no ttl, delay or origin. dropped: what overflowed, the newest first; the caller settles it."""
         cdef debts d
+        cdef Extra x
         cdef entry *e = mt_entry_new(self.q.keyed)
         cdef int r = MT_EMPTY
         if e == NULL:
             raise MemoryError
-        Py_INCREF(item)
-        e.item = <void *>item
+        e.item = letter.item
+        Py_INCREF(<object>e.item)
         e.born = mt_now_coarse_ns()
+        e.priority = letter.priority
+        e.level = level_of(self.q, e.priority)
         try:
-            e.priority = priority_argument(priority)
-            e.level = level_of(self.q, e.priority)
-            if headers is not None or group is not None:
-                self.add_extra(e, headers, group, None)
+            if letter.extra != NULL:
+                x = <Extra>letter.extra
+                if x.headers is not None or x.group is not None:
+                    self.add_letter_extra(e, x)
             while r == MT_EMPTY:
                 if not self.plain:
-                    self.prepare(e, item)
+                    self.prepare(e, <object>e.item)
                 clear_debts(&d)
                 lock_order(self.q)
                 r = self.ordered_admit(e, &d, True)
                 unlock_order(self.q)
+                dropped[0] = d.dead
+                d.dead = NULL
                 self.settle(&d)
             if r != MT_OK:
                 self.refuse_put(r)
@@ -1083,6 +1180,91 @@ cdef class EntryQueue:
             self.discard(e)
             raise
         return 0
+
+    cdef int add_letter_extra(self, entry *e, Extra of) except -1:
+        """Headers, which nobody changes, and the group of another queue's entry."""
+        cdef Extra x = Extra.__new__(Extra)
+        x.headers = of.headers
+        x.group = of.group
+        Py_INCREF(x)
+        e.extra = <void *>x
+        if x.group is not None and self.q.groups != GROUPS_NONE:
+            need_more(e).group = self.find_key(&self.q.group_keys, x.group)
+        return 0
+
+    # ------------------------------------------------------------------------- what the timer's thread has no time for
+    cdef int run_timers_for_all(self) except -1:
+        """Expire and un-hold what is due, in the timer's thread: no code of the user's runs here, because that might wait. What died is for the
+        thread of dead letters, but for those that go to a dead letter queue where nothing of the user's can run."""
+        cdef debts d
+        cdef entry *e
+        clear_debts(&d)
+        lock_order(self.q)
+        ordered_tend(self.q, mt_now_ns(), &d)
+        unlock_order(self.q)
+        self.put_dead_quietly(&d)
+        lock_order(self.q)
+        while d.dead != NULL:
+            e = d.dead
+            d.dead = e.held_next
+            ordered_leave_to_thread(self.q, e, &d)
+        if d.keys != NULL:
+            ordered_leave_keys_to_thread(self.q, &d)
+        unlock_order(self.q)
+        self.settle(&d)
+        return 0
+
+    cdef void put_dead_quietly(self, debts *d) noexcept:
+        """Of a chain, the newest first, what may go to the dead letter queue at once does. The chain is turned: the oldest first."""
+        cdef entry *e
+        cdef entry *dropped = NULL
+        d.dead = e = oldest_first(d.dead)
+        letter = self.letter
+        if self.q.letters != LETTERS_QUEUE or not isinstance(letter, EntryQueue):
+            return
+        while e != NULL:
+            if is_letter(e.reason):
+                if not (<EntryQueue>letter).takes_quietly(e):
+                    return                      # nor those after it: they keep their order
+                try:
+                    (<EntryQueue>letter).put_dead(e, &dropped)
+                except BaseException:
+                    return                      # the other thread tries again, and reports it
+                e.reason = CLEARED              # delivered
+            e = e.held_next
+
+    cdef bint takes_quietly(self, entry *e) noexcept:
+        """Whether a letter can be put here without running code of the user's: keys, comparisons, a callable for what overflows."""
+        cdef Extra x
+        if not self.plain or self.q.shut or (self.q.overflow == OVERFLOW_DROP and self.q.maxsize > 0):
+            return False
+        if self.q.groups == GROUPS_NONE or e.extra == NULL:
+            return True
+        x = <Extra>e.extra
+        return x.group is None
+
+    cdef void deliver_late(self) noexcept:
+        """In the thread of dead letters: whatever was left to it. One by one, so that a fork finds the others where they are."""
+        cdef entry *e
+        cdef keyrec *keys
+        while True:
+            lock_order(self.q)
+            keys = self.q.late_keys
+            self.q.late_keys = NULL
+            e = self.q.late
+            if e != NULL:
+                self.q.late = e.held_next
+                if self.q.late == NULL:
+                    self.q.late_last = NULL
+                e.held_next = NULL
+            else:
+                self.q.late_told = False
+            unlock_order(self.q)
+            if keys != NULL:
+                release_keys(keys)
+            if e == NULL:
+                return
+            self.settle_dead(e)
 
     cdef int give_back(self, taken *t) except -1:
         """Release a delivery that nobody will get."""
@@ -1153,16 +1335,21 @@ cdef class EntryQueue:
     cdef void drop_all(self) noexcept:
         """For the garbage collector: no entry is left, no dead letter gets them."""
         cdef debts d
+        cdef entry *late
         cdef uint32_t i
         clear_debts(&d)
         lock_order(self.q)
-        self.q.letters = False
+        self.q.letters = LETTERS_NONE
+        late = self.q.late
+        self.q.late = self.q.late_last = NULL
         for i in range(self.q.nlevels):
             while self.q.lists[i].first != NULL:
                 clear_entry(self.q, self.q.lists[i].first, &d)
         unlock_order(self.q)
         self.settle(&d)
+        release_chain(late)
         self.letter = None
+        self.key = None
 
     # ----------------------------------------------------------------------------------------------------- subscriptions
     def subscribe(self, *, prefetch=0, selector=None, browse=False, exclusive=False, priority=0, start="oldest", origin=None):
@@ -1280,12 +1467,14 @@ cdef class EntryQueue:
         lock_order(self.q)
         self.q.watched = 0
         unlock_order(self.q)
-        self.maintain()
+        self.run_timers_for_all()
+        self.watch()
         return 0
 
-    cdef int watch(self) except -1:
-        """Have the shared timer look at the next due time, if it does not look before that anyhow. When nothing is due any more, but the
-        timer would wait long for it, have it look within a second, so that it may end."""
+    cdef void watch(self) noexcept:
+        """Have the shared timer look at the next due time, if it does not look before that anyhow. When nothing is due, but the
+        timer would wait long for it, have it look within a second, so that it may end. Whoever comes here has put or released something,
+        and that stays: what fails (no memory, no thread) is reported, and the next one tries again."""
         cdef core *q = self.q
         cdef int64_t when, now
         lock_order(q)
@@ -1299,9 +1488,15 @@ cdef class EntryQueue:
         else:
             when = 0
         unlock_order(q)
-        if when:
+        if when == 0:
+            return
+        try:
             watch_shielded(self, when)
-        return 0
+        except BaseException as problem:
+            lock_order(q)
+            q.watched = 0
+            unlock_order(q)
+            unraisable(problem, self, "the shared timer")
 
     def shutdown(self, immediate=False):
         """put raises ShutDown from now on; get goes on while something is left that it may take, then raises ShutDown. ack, release and
@@ -1322,15 +1517,16 @@ cdef class EntryQueue:
     def stats(self):
         """QueueStats: one consistent look at the counters."""
         cdef core *q = self.q
-        cdef core now
-        cdef int64_t born
+        cdef figures now
+        cdef int64_t available, acquired, held, subscriptions, born
         lock_order(q)
-        now = q[0]
+        now = q.figures
+        available, acquired, held, subscriptions = q.available, q.acquired, q.held, q.nsubs
         born = ordered_oldest(q)
         unlock_order(q)
         age = None if born == 0 else max(0.0, (mt_now_ns() - born) / 1e9)
-        return QueueStats(now.available, now.acquired, now.held, depth_of(&now), now.enqueued, now.delivered, now.acked, now.released,
-                          now.expired, now.rejected, now.dropped, now.purged, now.dead_lettered, now.selector_errors, now.high_water, now.nsubs, age)
+        return QueueStats(available, acquired, held, available + acquired + held, now.enqueued, now.delivered, now.acked, now.released, now.expired,
+                          now.rejected, now.dropped, now.purged, now.dead_lettered, now.selector_errors, now.high_water, subscriptions, age)
 
 
 cdef object ZERO = 0.0         # the very objects that are put()'s defaults: equal constants of a module are one
@@ -1394,6 +1590,53 @@ cdef more *need_more(entry *e) except NULL:
         if e.more == NULL:
             raise MemoryError
     return e.more
+
+
+cdef entry *oldest_first(entry *newest) noexcept nogil:
+    """A chain by held_next the other way round."""
+    cdef entry *e = NULL
+    cdef entry *following
+    while newest != NULL:
+        following = newest.held_next
+        newest.held_next = e
+        e = newest
+        newest = following
+    return e
+
+
+cdef void release_chain(entry *e) noexcept:
+    cdef entry *following
+    while e != NULL:
+        following = e.held_next
+        e.held_next = NULL
+        release_entry(e)
+        e = following
+
+
+@cython.final
+cdef class Cascade:
+    """A queue whose dead letters wait until those that one of them caused in its dead letter queue are done: settle_dead."""
+    cdef EntryQueue queue
+    cdef entry *left            # its other dead ones, the oldest first
+    cdef bint dropping          # it is in the set: it dropped the one that is under way
+    cdef Cascade below
+
+
+cdef Cascade enter_cascade(EntryQueue queue, entry *left, bint dropping, Cascade below, set all_dropping):
+    cdef Cascade c = Cascade.__new__(Cascade)
+    c.queue = queue
+    c.dropping = dropping
+    c.below = below
+    if dropping:
+        all_dropping.add(<uintptr_t><void *>queue)      # by identity: classes of users may have an `==`
+    c.left = left
+    return c
+
+
+cdef Cascade leave_cascade(Cascade c, set all_dropping):
+    if c.dropping:
+        all_dropping.discard(<uintptr_t><void *>c.queue)
+    return c.below
 
 
 cdef inline void release_entry(entry *e) noexcept:

@@ -17,8 +17,8 @@ template <typename suite, unsigned threads> struct entry_suite : rl::test_suite<
         acquired = ended = 0;
     }
 
-    uint32_t acquire(uint32_t owner) {
-        uint32_t delivery = mt_entry_acquire(&word, owner);
+    uint64_t acquire() {
+        uint64_t delivery = mt_entry_acquire(&word);
         if (delivery == 0) return 0;
         acquired++;
         payload($) = payload($) + 1;
@@ -47,14 +47,14 @@ template <typename suite, unsigned threads> struct entry_suite : rl::test_suite<
 struct entry_states : entry_suite<entry_states, 3> {
     void thread(unsigned index) {
         if (index == 0) {
-            uint32_t delivery = acquire(1);
+            uint64_t delivery = acquire();
             if (delivery == 0) return;
             RL_ASSERT(mt_entry_release(&word, delivery, MT_ENTRY_AVAILABLE));
             RL_ASSERT(!mt_entry_dequeue(&word, delivery));
             RL_ASSERT(!mt_entry_release(&word, delivery, MT_ENTRY_HELD));
             RL_ASSERT(!mt_entry_lock(&word, delivery));
         } else if (index == 1) {
-            uint32_t delivery = acquire(2);
+            uint64_t delivery = acquire();
             if (delivery == 0) return;
             RL_ASSERT(mt_entry_dequeue(&word, delivery));
             end();
@@ -70,7 +70,7 @@ struct entry_theft : entry_suite<entry_theft, 2> {
     static const unsigned bound = 4;
     void thread(unsigned index) {
         if (index == 0) {
-            uint32_t delivery = acquire(1);
+            uint64_t delivery = acquire();
             RL_ASSERT(delivery == 1 && mt_entry_unlock(&word, delivery));
             if (mt_entry_lock(&word, delivery)) {
                 RL_ASSERT(payload($) == 1);
@@ -89,7 +89,7 @@ struct entry_held : entry_suite<entry_held, 3> {
     void before() {
         entry_suite::before();
         due = false;
-        uint32_t delivery = acquire(1);
+        uint64_t delivery = acquire();
         mt_entry_release(&word, delivery, MT_ENTRY_HELD);
     }
     void thread(unsigned index) {
@@ -97,7 +97,7 @@ struct entry_held : entry_suite<entry_held, 3> {
             due = true;
             mt_entry_unhold(&word);
         } else if (index == 1) {
-            uint32_t delivery = acquire(2);
+            uint64_t delivery = acquire();
             RL_ASSERT(delivery == 0 || due);
             RL_ASSERT(delivery == 0 || mt_word_redelivered(mt_entry_word(&word)));
             if (delivery && mt_entry_dequeue(&word, delivery)) end();

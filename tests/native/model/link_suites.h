@@ -43,9 +43,9 @@ template <typename suite, unsigned threads> struct link_suite : rl::test_suite<s
 
     /* Whatever is left comes out in order; then nothing is left. */
     void end(int put) {
-        uint32_t delivery;
+        uint64_t delivery;
         int64_t last = -1;
-        while (mt_entry *e = acquire(9, &delivery)) {
+        while (mt_entry *e = acquire(&delivery)) {
             RL_ASSERT(e->seq > last);
             last = e->seq;
             ack(e, delivery);
@@ -114,7 +114,7 @@ template <typename suite, unsigned threads> struct link_suite : rl::test_suite<s
     }
 
     /* The first that is AVAILABLE, with a reference for its handle. */
-    mt_entry *acquire(uint32_t owner, uint32_t *delivery) {
+    mt_entry *acquire(uint64_t *delivery) {
         lock();
         mt_entry *e = locked_first(&takers);
         rl::ctx().disable_preemption();
@@ -122,7 +122,7 @@ template <typename suite, unsigned threads> struct link_suite : rl::test_suite<s
         rl::ctx().enable_preemption();
         if (e != NULL) {
             locked_skip(&takers, e);
-            *delivery = mt_entry_acquire(&e->word, owner);
+            *delivery = mt_entry_acquire(&e->word);
             RL_ASSERT(*delivery);
             model_watched(e)->guarded($) = 2;
             mt_entry_keep(e);
@@ -138,7 +138,7 @@ template <typename suite, unsigned threads> struct link_suite : rl::test_suite<s
     }
 
     /* It is at its old place again, and the pointer comes back for it. The handle goes. */
-    bool release(mt_entry *e, uint32_t delivery) {
+    bool release(mt_entry *e, uint64_t delivery) {
         lock();
         bool done = mt_entry_release(&e->word, delivery, MT_ENTRY_AVAILABLE);
         if (done) {
@@ -150,7 +150,7 @@ template <typename suite, unsigned threads> struct link_suite : rl::test_suite<s
         return done;
     }
 
-    bool ack(mt_entry *e, uint32_t delivery) {
+    bool ack(mt_entry *e, uint64_t delivery) {
         bool done = mt_entry_dequeue(&e->word, delivery);
         if (done) {
             lock();
@@ -279,14 +279,14 @@ template <typename suite, unsigned threads> struct link_suite : rl::test_suite<s
 struct link_order : link_suite<link_order, 3> {
     void before() { begin(2); }
     void thread(unsigned index) {
-        uint32_t delivery;
+        uint64_t delivery;
         if (index == 0) {
             mt_entry *e = put(true);
             look(e);
             mt_entry_drop(e);
             return;
         }
-        mt_entry *e = acquire(index, &delivery);
+        mt_entry *e = acquire(&delivery);
         RL_ASSERT(e != NULL);
         RL_ASSERT(index == 1 && rl::rand(2) ? release(e, delivery) : ack(e, delivery));
     }
@@ -296,19 +296,19 @@ struct link_order : link_suite<link_order, 3> {
 /* Somebody ends an entry while another one stands on it, walks over it, or just has a handle of it. */
 struct link_kept : link_suite<link_kept, 3> {
     mt_entry *kept, *held;
-    uint32_t delivery;
+    uint64_t delivery;
     void before() {
         begin(1);
         kept = put(true);
-        held = acquire(1, &delivery);
+        held = acquire(&delivery);
         RL_ASSERT(held != kept);
         put(false);
     }
     void thread(unsigned index) {
-        uint32_t mine;
+        uint64_t mine;
         if (index == 0) {
             RL_ASSERT(ack(held, delivery));
-            mt_entry *e = acquire(1, &mine);
+            mt_entry *e = acquire(&mine);
             RL_ASSERT(e == kept && ack(e, mine));
         } else if (index == 1) {
             while (walk()) {
@@ -328,21 +328,21 @@ struct link_kept : link_suite<link_kept, 3> {
 struct link_again : link_suite<link_again, 2> {
     static const unsigned bound = 3;
     mt_entry *held[3];
-    uint32_t deliveries[3];
+    uint64_t deliveries[3];
     void before() {
         begin(5);
         takers.again.items = (mt_again_item *)malloc(2 * sizeof(mt_again_item));
         takers.again.room = 2;
-        for (int i = 0; i < 3; i++) held[i] = acquire(1, &deliveries[i]);
+        for (int i = 0; i < 3; i++) held[i] = acquire(&deliveries[i]);
     }
     void thread(unsigned index) {
-        uint32_t delivery;
+        uint64_t delivery;
         if (index == 0) {
             for (int i = 2; i >= 0; i--) RL_ASSERT(release(held[i], deliveries[i]));
             return;
         }
         for (int i = 0; i < 2; i++) {
-            mt_entry *e = acquire(2, &delivery);
+            mt_entry *e = acquire(&delivery);
             RL_ASSERT(e != NULL);
             RL_ASSERT(i || rl::rand(2) ? release(e, delivery) : ack(e, delivery));
         }
@@ -354,10 +354,10 @@ struct link_again : link_suite<link_again, 2> {
 /* A holder gives up its lock on an entry, and asks for a timer, while somebody ends all that may be ended. */
 struct link_stolen : link_suite<link_stolen, 3> {
     mt_entry *held;
-    uint32_t delivery;
+    uint64_t delivery;
     void before() {
         begin(2);
-        held = acquire(1, &delivery);
+        held = acquire(&delivery);
         held->more = (mt_entry_more *)calloc(1, sizeof(mt_entry_more));
         RL_ASSERT(mt_timers_reserve(&timers, 1));
     }

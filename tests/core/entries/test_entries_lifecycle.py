@@ -1,0 +1,593 @@
+"""What the end of an object, an exception at the wrong moment, a fork or another thread must not do to an entry queue.
+
+tests/contract/lifecycle asks the same questions of every public class; here are those that only entry queues raise.
+"""
+import asyncio
+import gc
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from support.process import run_script
+from support.threads import LONG, Threads, ctrl_c, run_all, wait_asleep, wait_until
+
+from manytail import Consumer, DeadReason, EntryQueue, LastValueQueue, PriorityEntryQueue, SortedEntryQueue
+
+ROOT = Path(__file__).resolve().parents[3]
+DEEP = 400_000
+
+
+# ----------------------------------------------------------------------------------------------------------- the collector
+@pytest.mark.parametrize("steps", [0, 1, 3], ids=["fresh", "half", "exhausted"])
+def test_a_browser_in_a_reference_cycle_is_collected(steps):
+    """The collector clears it before it is freed, and it still has to take its position off the queue's list."""
+    queue = EntryQueue("q")
+    queue.put_many([1, 2])
+    gone = weakref.ref(queue)
+    browser = queue.browse()
+    for _ in range(steps):
+        next(browser, None)
+    ring = [browser]
+    ring.append(ring)
+    queue.put(ring)
+    del queue, browser, ring
+    gc.collect()
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_browser_collected_in_a_cycle_leaves_the_queue_in_order():
+    queue = EntryQueue("q")
+    queue.put_many(range(3))
+    for _ in range(50):
+        ring = [queue.browse()]
+        ring.append(ring)
+        next(ring[0])
+    del ring
+    gc.collect()
+    queue.purge()
+    queue.put(1)
+    assert [entry.item for entry in queue.browse()] == [1]
+
+
+class WithKey(SortedEntryQueue):
+    def __init__(self):
+        super().__init__("q", key=self.key_of)
+
+    def key_of(self, item):
+        return item
+
+
+class WithValue(LastValueQueue):
+    def __init__(self):
+        super().__init__("q", key=self.key_of)
+
+    def key_of(self, item):
+        return item
+
+
+class WithLetter(EntryQueue):
+    def __init__(self):
+        super().__init__("q", dead_letter=self.dead)
+
+    def dead(self, entry, reason):
+        pass  # it is never called
+
+
+@pytest.mark.parametrize("make", [WithKey, WithValue, WithLetter])
+def test_a_queue_that_owns_its_own_bound_method_is_collected(make):
+    gc.collect()
+    for _ in range(20):
+        make().put(1)
+    gc.collect()
+    assert sum(type(it) is make for it in gc.get_objects()) == 0
+
+
+NESTS = {
+    "entry, its item": "e = q.put(e)",
+    "entry, its origin": "e = q.put(None, origin=e)",
+    "entry, its group": "e = q.put(None, group=e)",
+    "entry, a header": "e = q.put(None, headers={'a': e})",
+    "subscription, its origin": "e = q.subscribe(origin=e, start='newest'); e.close()",
+    "dead letters": "e = EntryQueue('q', dead_letter=e)",
+}
+
+
+@pytest.mark.parametrize("step", NESTS.values(), ids=NESTS)
+def test_a_long_chain_is_freed_without_recursion(step):
+    run_script(f"""
+from manytail import EntryQueue
+q = EntryQueue("q")
+e = None
+for n in range({DEEP if "put" in step else DEEP // 20}):
+    {step}
+    q.purge()
+del q
+del e
+""")
+
+
+# ----------------------------------------------------------------------------------------------------------- other threads
+def test_threads_that_share_a_browser_share_its_entries():
+    for _ in range(20):
+        queue = PriorityEntryQueue("q", levels=3)
+        queue.put_many(range(200))
+        browser = queue.browse()
+        seen = run_all(*[lambda browser=browser: [entry.item for entry in browser]] * 4)
+        assert sorted(item for items in seen for item in items) == list(range(200))
+        assert next(browser, None) is None
+
+
+def test_an_exhausted_browser_stays_exhausted():
+    queue = EntryQueue("q")
+    queue.put(1)
+    browser = queue.browse()
+    assert [entry.item for entry in browser] == [1]
+    queue.put(2)
+    assert list(browser) == []
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["subscription", "consumer"])
+def test_an_exhausted_iterator_stays_exhausted_and_the_next_one_begins_anew(several):
+    queue = EntryQueue("q")
+    queue.put(1)
+    holder = queue.subscribe()
+    held = holder.get(False)
+    it = Consumer() if several else queue.subscribe()
+    with it:
+        if several:
+            it.subscribe(queue)
+        queue.shutdown()
+        first = iter(it)
+        assert list(first) == []
+        assert held.release()
+        assert list(first) == []
+        assert [entry.item for entry in it] == [1]
+
+        async def once():
+            return [entry.item async for entry in it]
+
+        assert asyncio.run(once()) == []
+    holder.close()
+
+
+# ------------------------------------------------------------------------------------------------------------ dead letters
+def test_a_dead_letter_callable_that_waits_holds_up_nobodys_time():
+    release = threading.Event()
+    dead = []
+
+    def letter(entry, reason):
+        assert release.wait(LONG)
+        dead.append((entry.item, reason, threading.current_thread() is threading.main_thread()))
+
+    slow = EntryQueue("slow", dead_letter=letter)
+    quick = EntryQueue("quick")
+    try:
+        slow.put(1, ttl=0.02)
+        quick.put(2, delay=0.1)
+        with quick.subscribe() as subscription:
+            assert subscription.get(timeout=LONG).item == 2
+        assert dead == []
+    finally:
+        release.set()
+    wait_until(lambda: dead)
+    assert dead == [(1, DeadReason.EXPIRED, False)]
+
+
+def test_expired_entries_are_told_in_order_one_at_a_time_and_not_by_who_acts():
+    dead, threads, inside = [], set(), []
+
+    def letter(entry, reason):
+        inside.append(entry)
+        threads.add((threading.get_ident(), len(inside)))
+        dead.append(entry.item)
+        inside.pop()
+
+    queue = EntryQueue("q", dead_letter=letter)
+    for n in range(200):
+        queue.put(n, ttl=0.001 + n / 5000)
+        if n % 7 == 0:
+            queue.maintain()
+    wait_until(lambda: len(dead) == 200)
+    assert dead == list(range(200))
+    assert {n for _, n in threads} == {1}
+    assert threading.get_ident() not in {thread for thread, _ in threads}
+
+
+@pytest.mark.parametrize("through", ["finalizer", "key", "callable behind a queue"])
+def test_the_timer_runs_no_code_of_the_users(through):
+    """Nothing that expires may hold up the timer: not what its item's finalizer does, nor what its dead letter queue calls."""
+    release = threading.Event()
+    reached = threading.Event()
+
+    def wait(*_):
+        reached.set()
+        release.wait(LONG)
+        return 0                # as a key
+
+    class Item:
+        def __del__(self):
+            wait()
+
+    behind = {
+        "finalizer": lambda: None,
+        "key": lambda: SortedEntryQueue("dead", key=wait),
+        "callable behind a queue": lambda: EntryQueue("dead", maxsize=1, overflow="drop_oldest", dead_letter=wait),
+    }[through]()
+    slow = EntryQueue("slow", dead_letter=behind)
+    quick = EntryQueue("quick")
+    try:
+        for _ in range(2):      # in a thread that ends: without the GIL, the thread that made an item may have to run its finalizer
+            run_all(lambda: slow.put(Item() if through == "finalizer" else 1, ttl=0.1) and None)
+        assert reached.wait(LONG)
+        quick.put(2, delay=0.05)
+        with quick.subscribe() as subscription:
+            assert subscription.get(timeout=LONG).item == 2
+    finally:
+        release.set()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_what_expired_is_told_in_the_child_of_a_fork():
+    run_script("""
+import os, threading, time
+from manytail import EntryQueue
+main, held, dead = os.getpid(), threading.Event(), []
+go = threading.Event()
+def letter(entry, reason):
+    if entry.item == "first" and os.getpid() == main:
+        held.set()
+        go.wait()
+    dead.append(entry.item)
+queue = EntryQueue("q", dead_letter=letter)
+queue.put("first", ttl=0.001)
+assert held.wait(60)
+for n in range(3):
+    queue.put(n, ttl=0.001)
+while queue.depth():
+    queue.maintain()
+child = os.fork()
+if child == 0:
+    end = time.monotonic() + 60
+    while dead != [0, 1, 2] and time.monotonic() < end:
+        time.sleep(0.001)
+    queue.put(3, ttl=0.001)
+    while dead != [0, 1, 2, 3] and time.monotonic() < end:
+        time.sleep(0.001)
+    os._exit(dead != [0, 1, 2, 3])
+assert os.waitpid(child, 0)[1] == 0
+go.set()
+""")
+
+
+class OwnLetter(EntryQueue):
+    def __init__(self, **options):
+        super().__init__("own", dead_letter=self, **options)
+
+
+def test_a_queue_that_is_its_own_dead_letter_drops_what_overflows():
+    queue = OwnLetter(maxsize=1, overflow="drop_oldest")
+    queue.put_many(range(5))
+    assert [entry.item for entry in queue.browse()] == [4]
+    stats = queue.stats()
+    assert (stats.dropped, stats.dead_lettered, stats.enqueued) == (4, 0, 5)
+
+
+def test_a_queue_that_is_its_own_dead_letter_gets_what_is_rejected_again():
+    queue = OwnLetter()
+    queue.put_many([1, 2])
+    with queue.subscribe() as subscription:
+        assert subscription.get(False).reject()
+        assert [entry.item for entry in queue.browse()] == [2, 1]
+    assert queue.stats().dead_lettered == 1
+
+
+def late_letter(**options):
+    """A queue whose dead letter can be set once the others of its ring exist, and the way to set it."""
+
+    class Late(EntryQueue):
+        pass
+
+    queue = Late.__new__(Late)
+    return queue, lambda letter: queue.__init__("ring", dead_letter=letter, **options)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_a_ring_of_dead_letter_queues_drops_what_comes_round_again(n):
+    ring = [late_letter(maxsize=1, overflow="drop_oldest") for _ in range(n)]
+    for i, (_, begin) in enumerate(ring):
+        begin(ring[(i + 1) % n][0])
+    queues = [queue for queue, _ in ring]
+    for item in range(3 * n):
+        queues[0].put(item)
+    assert [queue.depth() for queue in queues] == [1] * n
+    assert [next(queue.browse()).item for queue in queues] == list(range(3 * n - 1, 2 * n - 1, -1))
+    assert sum(queue.stats().enqueued for queue in queues) - sum(queue.stats().dead_lettered for queue in queues) == 3 * n
+
+
+def test_a_long_row_of_dead_letter_queues_that_overflow_is_no_recursion():
+    run_script("""
+from manytail import EntryQueue
+last = []
+row = [EntryQueue("q", maxsize=1, overflow="drop_oldest", dead_letter=lambda entry, reason: last.append(entry.item))]
+for n in range(20_000):
+    row.append(EntryQueue("q", maxsize=1, overflow="drop_oldest", dead_letter=row[-1]))
+for n, queue in enumerate(row):
+    queue.put(n)
+row[-1].put("new")
+assert [next(queue.browse()).item for queue in row[-1:-4:-1]] == ["new", 20_000, 19_999], last
+assert last[-1] == 0, last[-3:]
+""")
+
+
+# ------------------------------------------------------------------------------------------------ exceptions while it waits
+class Stopped(Exception):
+    """What a signal handler raises."""
+
+
+@pytest.fixture
+def raising_handler():
+    import signal
+
+    def handler(*_):
+        raise Stopped
+
+    before = signal.signal(signal.SIGINT, handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.thread_unsafe(reason="signals")
+@pytest.mark.parametrize("immediate", [False, True])
+def test_a_handlers_exception_ends_a_put_into_a_full_queue(immediate, raising_handler):
+    queue = EntryQueue("q", maxsize=1)
+    queue.put(1)
+    begins = threading.Event()
+
+    def interrupt():
+        begins.wait(LONG)
+        wait_asleep(threading.main_thread())
+        ctrl_c()
+
+    def put():
+        begins.set()
+        queue.put(2, immediate=immediate)
+
+    with Threads() as threads:
+        threads.start(interrupt)
+        with pytest.raises(Stopped):    # whether it comes before the put waits or while it does
+            put()
+    assert [entry.item for entry in queue.browse()] == [1]
+
+
+def test_a_put_that_hands_over_nothing_gives_its_place_to_the_next():
+    queue = EntryQueue("q", maxsize=1)
+    first = queue.put(1)
+    with queue.subscribe() as subscription, Threads() as threads:
+        held = subscription.get(False)
+        assert first.item == 1
+        immediate = threads.start(lambda: queue.put("nobody waits for this", immediate=True))
+        wait_asleep(immediate)
+        plain = threads.start(lambda: queue.put(2))
+        wait_asleep(plain)
+        assert held.ack()
+        assert immediate.result() is None
+        assert plain.result().item == 2
+
+
+def test_an_aput_that_hands_over_nothing_gives_its_place_to_the_next():
+    queue = EntryQueue("q", maxsize=1)
+    queue.put(1)
+
+    async def both():
+        immediate = asyncio.ensure_future(queue.aput("nobody waits for this", immediate=True))
+        await asyncio.sleep(0)
+        plain = asyncio.ensure_future(queue.aput(2))
+        await asyncio.sleep(0)
+        with queue.subscribe() as subscription:
+            subscription.get(False).ack()
+            assert await asyncio.wait_for(immediate, LONG) is None
+            assert (await asyncio.wait_for(plain, LONG)).item == 2
+
+    asyncio.run(both())
+
+
+# ------------------------------------------------------------------------------------------------------------------ listen
+class Rude(BaseException):
+    """No Exception."""
+
+
+def test_a_selector_that_raises_a_base_exception_is_reported_and_the_listening_goes_on(monkeypatch):
+    caught, heard = [], []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: caught.append(unraisable.exc_type))
+
+    def selector(entry):
+        if entry.item == 1:
+            raise Rude
+        return True
+
+    queue = EntryQueue("q")
+    queue.put_many([1, 2])
+    with ThreadPoolExecutor(1) as pool, Consumer() as consumer:
+        consumer.subscribe(queue, selector=selector)
+
+        def callback(entry):
+            heard.append(entry.item)
+            entry.ack()
+
+        consumer.listen(callback, executor=pool)
+        wait_until(lambda: heard == [2])
+        queue.put(3)
+        wait_until(lambda: heard == [2, 3])
+    assert set(caught) == {Rude}
+    assert [entry.item for entry in queue.browse()] == [1]
+
+
+def test_a_selector_that_raises_a_base_exception_raises_it_in_get():
+    def selector(entry):
+        raise Rude
+
+    queue = EntryQueue("q")
+    queue.put(1)
+    with queue.subscribe(selector=selector) as subscription, pytest.raises(Rude):
+        subscription.get(False)
+
+
+def test_get_many_that_raises_gives_everything_back():
+    def selector(entry):
+        if entry.item == 3:
+            raise Rude
+        return True
+
+    queue = EntryQueue("q")
+    queue.put_many([1, 2, 3])
+    with queue.subscribe(selector=selector) as subscription, pytest.raises(Rude):
+        subscription.get_many(3)
+    with Consumer() as consumer:
+        consumer.subscribe(queue, selector=selector)
+        with pytest.raises(Rude):
+            consumer.get_many(3)
+        assert consumer.unacked == 0
+    assert queue.qsize() == 3
+
+
+# ---------------------------------------------------------------------------------------------------------- loops, handlers
+class RaisingLoop(asyncio.SelectorEventLoop):
+    """Its call_soon_threadsafe is interrupted, before or after it has done its work."""
+
+    raises = ()
+
+    def call_soon_threadsafe(self, *args, **kwargs):
+        if self.raises:
+            kind, done = self.raises.pop(0)
+            if done:
+                super().call_soon_threadsafe(*args, **kwargs)
+            raise kind
+        return super().call_soon_threadsafe(*args, **kwargs)
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("kind", [Stopped, Rude, RuntimeError, MemoryError])
+@pytest.mark.parametrize("waiter", ["subscription", "consumer"])
+def test_a_handler_that_raises_while_a_coroutine_is_woken_costs_it_nothing(waiter, kind, done, monkeypatch):
+    caught = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: caught.append(unraisable.exc_type))
+    queue = EntryQueue("q")
+    loop = RaisingLoop()
+    with Consumer() as consumer, queue.subscribe() as subscription:
+        consumer.subscribe(queue)
+        ready = threading.Event()
+
+        async def get():
+            task = asyncio.ensure_future((consumer if waiter == "consumer" else subscription).aget())
+            await asyncio.sleep(0)
+            ready.set()
+            return (await task).item
+
+        with Threads() as threads:
+            waiting = threads.start(lambda: loop.run_until_complete(get()))
+            ready.wait(LONG)
+            loop.raises = [(kind, done)]
+            queue.put("woken")
+            assert waiting.result() == "woken"
+    loop.close()
+    assert caught == [kind]
+
+
+# ------------------------------------------------------------------------------------------------------------------- fork
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.parametrize("act", ["ack", "release", "reject", "unlock", "consumer", "close", "purge"])
+def test_a_fork_while_another_thread_ends_its_delivery_leaves_nothing_half_done(act):
+    """The child counts what the lists hold, and everything that nobody holds can be got."""
+    run_script(f"""
+import os, sys, threading
+from manytail import Consumer, EntryQueue, ShutDown
+queue = EntryQueue("q")
+sys.setswitchinterval(1e-6)
+stop = threading.Event()
+act = {act!r}
+def work():
+    consumer = Consumer(prefetch=50)
+    subscription = consumer.subscribe(queue) if act in ("consumer", "close") else queue.subscribe()
+    n = 0
+    while not stop.is_set():
+        try:
+            queue.put_many(range(4))
+            got = subscription.get_many(4)
+        except ShutDown:
+            break
+        for entry in got:
+            if act == "unlock":
+                entry.unlock()
+                entry.ack()
+            elif act == "purge":
+                entry.unlock()
+            elif act == "close":
+                pass
+            elif act == "consumer":
+                entry.ack()
+            else:
+                getattr(entry, act)()
+        if act == "purge" or act == "release":
+            queue.purge()
+        if act == "close":
+            n += 1
+            subscription.close()
+            queue.purge()
+            subscription = consumer.subscribe(queue)
+    subscription.close()
+    consumer.close()
+threads = [threading.Thread(target=work) for _ in range(3)]
+for thread in threads:
+    thread.start()
+bad = 0
+for _ in range(60):
+    child = os.fork()
+    if child == 0:
+        stats = queue.stats()
+        states = [entry.state.value for entry in queue.browse()]
+        ok = (stats.available, stats.acquired, stats.depth) == (states.count(0), states.count(2), len(states))
+        os._exit(0 if ok else 1)
+    bad += os.waitpid(child, 0)[1] != 0
+stop.set()
+queue.shutdown()
+for thread in threads:
+    thread.join()
+assert not bad, bad
+""")
+
+
+# ---------------------------------------------------------------------------------------------------------- delivery number
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="the program is for gcc")
+def test_a_delivery_number_does_not_run_out_after_four_thousand_million(tmp_path):
+    source = tmp_path / "deliveries.c"
+    source.write_text("""
+#include <stdio.h>
+#include <string.h>
+#include "manytail/entry_state.h"
+#define CHECK(what) if (!(what)) { puts(#what); return 1; }
+int main(void) {
+    mt_atomic_i64 word;
+    unsigned long long old = 0xffffffffull, n;
+    memset((void *)&word, 0, sizeof word);
+    mt_store_relaxed_i64(&word, mt_word_of(old, MT_ENTRY_AVAILABLE));
+    n = mt_entry_acquire(&word);
+    CHECK(n == old + 1);
+    CHECK(mt_word_held_by(mt_entry_word(&word), n) && !mt_word_held_by(mt_entry_word(&word), 0));
+    CHECK(!mt_entry_release(&word, old, MT_ENTRY_AVAILABLE));
+    CHECK(mt_entry_release(&word, n, MT_ENTRY_AVAILABLE));
+    CHECK(mt_entry_acquire(&word) == n + 1 && mt_word_redelivered(mt_entry_word(&word)));
+    CHECK(mt_entry_dequeue(&word, n + 1));
+    return 0;
+}
+""")
+    program = tmp_path / "deliveries"
+    subprocess.run(["gcc", "-std=gnu11", "-Wall", "-Werror", f"-I{ROOT / 'include'}", source, "-o", program], check=True)
+    ran = subprocess.run([program], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout
