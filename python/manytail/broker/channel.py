@@ -195,7 +195,7 @@ class Channel(Closable):
         try:
             if addressee is self._state:
                 self._tell_returned(item[2])
-            elif item[1] == CANCELLED:
+            elif item[1] is CANCELLED:
                 self._tell_cancelled(addressee)
             else:
                 _, tag, redelivered, message, returns = item
@@ -203,7 +203,10 @@ class Channel(Closable):
                 addressee.callback(self, method, delivered_properties(message, returns), message.body)
         except BaseException as error:
             self._failed(error)
-        self._connection._callback_ended()
+        connection = self._connection
+        connection._dispatched = True
+        if connection._waiting:
+            connection._callback_ended()
 
     def _tell_cancelled(self, consumer: Subscriber) -> None:
         """Its queue is gone; told behind the deliveries that were made before."""
