@@ -188,7 +188,10 @@ class _Source:
 
 def _without_python_values(kind: T.DataType) -> str | None:
     """The first type in a type that Python workers have no values of."""
-    if isinstance(kind, (T.YearMonthIntervalType, T.CalendarIntervalType)):
+    # An empty array() or map() literal has elements of type void that may not be null: Arrow has no such field, and reading one ends the worker.
+    empty = isinstance(kind, T.ArrayType) and isinstance(kind.elementType, T.NullType) and not kind.containsNull
+    empty = empty or (isinstance(kind, T.MapType) and isinstance(kind.keyType, T.NullType))
+    if empty or isinstance(kind, (T.YearMonthIntervalType, T.CalendarIntervalType)):
         return kind.simpleString()
     inner = [field.dataType for field in kind.fields] if isinstance(kind, T.StructType) else []
     inner += [getattr(kind, name) for name in ("elementType", "keyType", "valueType") if hasattr(kind, name)]
