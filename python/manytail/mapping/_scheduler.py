@@ -229,7 +229,7 @@ class Scheduler:
     def succeeded(self, item: Item) -> None:
         if self._running:
             self._running.pop(item, None)
-        if self._open:
+        if not self.expired and not self.halted:
             self.admission.finished(item)
         self._complete(item)
 
@@ -380,8 +380,11 @@ class Scheduler:
             self.in_flight -= 1
             return
         self.output.append(item)
-        if self.buffered < self._buffer and not self.full:
-            self._buffer_one(item)
+        if self.buffered < self._buffer and self._buffered_bytes < self._buffer_bytes:
+            self.buffered += 1
+            self.in_flight -= 1
+            if self._sizeof is not None:
+                self._buffered_bytes += item.size
 
     def _buffer_one(self, item: Item) -> None:
         self.buffered += 1

@@ -305,7 +305,10 @@ def _next_rows(runner: ThreadRunner, batch_rows: int) -> list[Item]:
 
 def _size(item: Any) -> float:
     """Bytes of the input row and its result."""
-    return item.batch.row_bytes + result_bytes(item.result)  # type: ignore[no-any-return]
+    value = item.result
+    if value is None or type(value) is int:
+        return item.batch.row_bytes + 8  # type: ignore[no-any-return]
+    return item.batch.row_bytes + result_bytes(value)  # type: ignore[no-any-return]
 
 
 def _task_error(scheduler: Scheduler) -> Exception:
