@@ -1,6 +1,7 @@
 """The model of what may start: slots, pauses, priorities, round robin, and the order within a key.
 
-An item that may start is one that a worker must find. So the admission is wrong if a worker takes another item, and wrong if it finds none.
+An item that may start is one that a worker must find. So the admission is wrong if a worker takes another item, and
+wrong if it finds none.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ class Record:
     """One item, as the model knows it."""
 
     __slots__ = (
-        "again", "attempts", "deferred", "due", "error", "key", "lane", "number", "priority", "result", "state",
+        "again", "attempts", "bytes", "deferred", "due", "error",
+        "key", "lane", "number", "priority", "result", "size", "state",
     )  # fmt: skip
 
-    def __init__(self, number: int, key: Any, priority: float) -> None:
-        self.number, self.key, self.priority = number, key, priority
+    def __init__(self, number: int, key: Any, priority: float, size: float) -> None:
+        self.number, self.key, self.priority, self.size = number, key, priority, size
+        self.bytes = 0.0  # of the item and its result
         self.state = "coming"
         self.attempts = 0  # calls, deferred ones aside
         self.deferred = 0.0  # seconds in all
@@ -72,12 +75,12 @@ class Lanes:
         self.taken = 0  # items with a worker
         self.halted = self.expired = False
         self.in_order = settings.prioritised and settings.order == "key"
-        # Without retries a limit of at least `workers` binds nothing: so many calls of a key never run, and while one is
-        # deferred none starts.
+        # Without retries a limit of at least `workers` binds nothing: so many calls of a key never run, and while one
+        # is deferred none starts.
         binds = settings.per_key and (settings.per_key < settings.workers or settings.retries)
         self.per_key: float = settings.per_key if binds else math.inf
-        # Round robin, by priority: how often other keys were called while a key could have been; whose turn it is, and its
-        # calls in that turn.
+        # Round robin, by priority: how often other keys were called while a key could have been; whose turn it is,
+        # and its calls in that turn.
         self.waits: dict[float, dict[Any, dict[Any, int]]] = {}
         self.turns: dict[float, tuple[Lane, float]] = {}
 
@@ -137,7 +140,7 @@ class Lanes:
         if not self.halted and not self.expired:
             for lane in self.lanes.values():
                 if lane.best is not None:
-                    raise Violation(f"a worker finds nothing, though key {lane.key} has an item of priority {lane.best}")
+                    raise Violation(f"a worker finds nothing; key {lane.key} has an item of priority {lane.best}")
 
     # ------------------------------------------------------------------------------------------------ a start
     def start(self, record: Record, now: float) -> None:

@@ -41,9 +41,11 @@ class Model(Lanes):
         self.emitted: list[Record] = []
         self.checked = 0  # of emitted: found in the output
         self.bulk = False  # items failed together: their order among each other is free
-        self.arrivals = self.held_back = self.resting = self.popped = self.took = 0
+        self.arrivals = self.held_back = self.resting = self.popped = self.took = self.buffered = 0
         self.finished = self.failures = self.retried = self.deferred = self.dropped = 0
         self.window = settings.max_in_flight or worker_window
+        self.base = worker_window
+        self.held_bytes = self.item_bytes = 0.0  # of items that are held back; of the one that arrived last
         self.largest = max(settings.window_limit, worker_window)
         self.ended = False
         self.error: Error = None
@@ -63,10 +65,6 @@ class Model(Lanes):
         return not self.halted and not self.expired
 
     @property
-    def buffered(self) -> int:
-        return min(self.settings.buffer, len(self.emitted) - self.took)
-
-    @property
     def in_flight(self) -> int:
         return self.arrivals - self.dropped - self.took - self.buffered
 
@@ -81,6 +79,7 @@ class Model(Lanes):
         if settings.deadline is not None and self.deadline_at == math.inf:
             self.deadline_at = now + settings.deadline
         self.arrivals += len(records)
+        self.item_bytes = records[-1].size
         for record in records:
             record.lane = self.lane_of(record) if record.error is None else Lane(None, 1)
             self.flying[record] = None
@@ -161,8 +160,8 @@ class Model(Lanes):
         return found if wanted.error is ValueError else wanted.error
 
     def check_error(self, record: Record, wanted: Error, found: Any) -> None:
-        right = type(found) is wanted if isinstance(wanted, type) else found is wanted
-        self.demand(right, f"{record} has the error {found!r} (expected: {wanted!r})")
+        if not (type(found) is wanted if isinstance(wanted, type) else found is wanted):
+            raise Violation(f"{record} has the error {found!r} (expected: {wanted!r})")
 
     # ------------------------------------------------------------------------------------------------ time
     def ticked(self, now: float, overdue: list[tuple[Record, BaseException]], slack: float) -> None:
@@ -241,15 +240,18 @@ class Model(Lanes):
         record.state = "done"
         self.flying.pop(record)
         self.finished += 1
+        record.bytes = record.size * (2 if record.error is None else 1)  # a result is as large as its item
         order = self.settings.order
         if order == "completion":
             if self.failing is None:
                 self._emit(record)
             return
         self.held_back += 1
+        self.held_bytes += record.bytes
         line = self.line if order == "input" else record.lane.line
         while line and line[0].state == "done" and not (line[0].error is not None and self.settings.errors == "raise"):
             self.held_back -= 1
+            self.held_bytes -= line[0].bytes
             self._emit(line.popleft())
 
     def _emit(self, record: Record) -> None:
@@ -258,34 +260,55 @@ class Model(Lanes):
         else:
             self.emitted.append(record)
 
+    def consumed(self, number: int) -> None:
+        """The consumer popped that many items."""
+        self.took += number
+        self.buffered = max(0, self.buffered - number)
+        self._fill_buffer()
+
+    def _fill_buffer(self) -> None:
+        """The first items of the output stand in the buffer: `buffer` at most, none once they reach `buffer_bytes`."""
+        settings, place = self.settings, self.took + self.buffered
+        held = sum(record.bytes for record in self.emitted[self.took : place]) if settings.sized else 0.0
+        while place < len(self.emitted) and self.buffered < settings.buffer:
+            if settings.sized and held >= settings.buffer_bytes:
+                return
+            held += self.emitted[place].bytes
+            self.buffered += 1
+            place += 1
+
     def check_output(self, output: Any) -> list[Record]:
         """The new items at the right end of the output are those that this event finished, in the promised order."""
         fresh = self.emitted[self.checked :]
-        self.demand(
-            self.popped + len(output) == len(self.emitted), f"output {numbers(output)} (expected to end with {fresh})"
-        )
+        if self.popped + len(output) != len(self.emitted):
+            raise Violation(f"the output is {[item.value for item in output]} (expected: {fresh} at its end)")
         if fresh:
-            found = [output[place - len(fresh)].value for place in range(len(fresh))]
-            if self.bulk and self.settings.order != "input":
-                keys = (
-                    (lambda record: id(record.lane)) if self.settings.order == "key" else (lambda record: record.number)
-                )
-                right = sorted(found, key=keys) == sorted(fresh, key=keys)  # sorted keeps the order within a key
-            else:
-                right = found == fresh
-            self.demand(right, f"emitted: {found} (expected: {fresh})")
-            for place in range(-len(fresh), 0):
-                item = output[place]
-                self.check_error(item.value, item.value.error, item.error)
-                if item.error is None:
-                    self.demand(
-                        item.result == item.value.result,
-                        f"{item.value} has the result {item.result}, not that of its last call",
-                    )
+            items = [output[place - len(fresh)] for place in range(len(fresh))]
+            found = [item.value for item in items]
+            if not self._in_order(found, fresh):
+                raise Violation(f"emitted: {found} (expected: {fresh})")
+            for item in items:
+                self._check_outcome(item)
             self.emitted[self.checked :] = found
+            self._fill_buffer()
         self.checked = len(self.emitted)
         self.bulk = False
         return fresh
+
+    def _in_order(self, found: list[Record], wanted: list[Record]) -> bool:
+        """Items that failed together are in order within their key, or in any order, as `order` says."""
+        order = self.settings.order
+        if not self.bulk or order == "input":
+            return found == wanted
+        if order == "completion":
+            return set(found) == set(wanted) and len(found) == len(wanted)
+        return by_lane(found) == by_lane(wanted)
+
+    def _check_outcome(self, item: Any) -> None:
+        record = item.value
+        self.check_error(record, record.error, item.error)
+        if item.error is None and item.result != record.result:
+            raise Violation(f"{record} has the result {item.result}, not that of its last call, {record.result}")
 
     # ------------------------------------------------------------------------------------------------ the window
     def check_room(self, room: int, window: int) -> None:
@@ -295,33 +318,46 @@ class Model(Lanes):
         if window != wanted:
             raise Violation(f"window {window} (expected: {wanted})")
         self.window = window
+        closed = closed or self._bytes_are_used_up()
         if room != (0 if closed else window - self.in_flight):
-            raise Violation(f"room for {room}, in flight {self.in_flight}, window {window}, input closed: {closed}")
+            raise Violation(f"room for {room}, in flight {self.in_flight}, window {window}, closed: {closed}")
 
     def _grows(self) -> bool:
-        """The automatic window is full, a worker would stand idle, items wait for order or keys, not for the consumer."""
+        """The automatic window is full, a worker would stand idle, items wait for order or keys, not the consumer."""
         if self.settings.max_in_flight or self.in_flight < self.window or self.expired:
+            return False
+        if self.settings.sized and 2 * self._bytes() > self.settings.window_bytes:
             return False
         to_run = self.taken + sum(map(self.startable, self.lanes.values()))
         blocked = self.in_flight - to_run - self.resting
         beyond = len(self.emitted) - self.popped - self.buffered
         return beyond <= 0 and blocked > 0 and to_run < self.settings.workers
 
+    def _bytes_are_used_up(self) -> bool:
+        """Of the automatic window, beyond the items that it holds at least."""
+        settings = self.settings
+        if not settings.sized or settings.max_in_flight or self.in_flight < self.base:
+            return False
+        return self._bytes() >= settings.window_bytes
+
+    def _bytes(self) -> float:
+        """Of what is held back the bytes are known; what else is in flight is taken to be as large as the last item."""
+        return self.held_bytes + (self.in_flight - self.held_back) * self.item_bytes
+
     # ------------------------------------------------------------------------------------------------ after each event
     def check_figures(self, scheduler: Any, slack: float) -> None:
-        self.demand(scheduler.halted == self.halted, f"halted: {scheduler.halted} (expected: {self.halted})")
-        self.demand(scheduler.expired == self.expired, f"expired: {scheduler.expired} (expected: {self.expired})")
-        self.demand(self.in_flight <= self.window, f"in flight {self.in_flight}, window {self.window}")
+        if (scheduler.halted, scheduler.expired) != (self.halted, self.expired):
+            shown = (scheduler.halted, scheduler.expired)
+            raise Violation(f"halted, expired: {shown} (expected: {(self.halted, self.expired)})")
+        if self.in_flight > self.window:
+            raise Violation(f"in flight {self.in_flight}, window {self.window}")
         for name in FIGURES:
             shown, wanted = getattr(scheduler, name), getattr(self, name)
             if shown != wanted:
                 raise Violation(f"{name}: {shown} (expected: {wanted})")
         self.check_error_of_map(scheduler)
-        if not scheduler.overdue:
-            wake_at = self.next_time()
-            self.demand(
-                scheduler.wake_at <= wake_at + slack, f"wake_at: {scheduler.wake_at} (expected: at most {wake_at})"
-            )
+        if not scheduler.overdue and scheduler.wake_at > self.next_time() + slack:
+            raise Violation(f"wake_at: {scheduler.wake_at} (expected: at most {self.next_time()})")
 
     def check_error_of_map(self, scheduler: Any) -> None:
         if self.error is None:
@@ -355,6 +391,7 @@ class Model(Lanes):
             "timed calls": scheduler._running,
             "overdue": scheduler.overdue,
             "line": scheduler._line or 0,
+            "bytes": scheduler._held_bytes + scheduler._buffered_bytes,
         }
         if not self.expired:
             left["paused"] = admission.paused
@@ -376,5 +413,8 @@ class Model(Lanes):
             )
 
 
-def numbers(output: Any) -> str:
-    return "[" + ", ".join(repr(item.value) for item in output) + "]"
+def by_lane(records: list[Record]) -> dict[int, list[int]]:
+    lanes: dict[int, list[int]] = {}
+    for record in records:
+        lanes.setdefault(id(record.lane), []).append(record.number)
+    return lanes

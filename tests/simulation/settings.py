@@ -55,6 +55,9 @@ class Settings:
     defer_timeout: float
     errors: str
     buffer: int
+    sized: bool  # items and results have sizes
+    buffer_bytes: float
+    window_bytes: float
     window_limit: int
     idle_limit: int  # lanes that are kept without items
     # How the world behaves.
@@ -97,9 +100,9 @@ def _keys(rng: Random) -> dict[str, Any]:
     weights = {key: rng.randint(1, 4) for key in range(1, keys + 2)} if keyed and rng.random() < 0.4 else None
     return {
         "keys": keys,
-        "per_key": rng.choice([0, 0, 1, 1, 2, 3, 9]) if keyed else 0,
+        "per_key": rng.choice([0, 1, 1, 2, 2, 3, 9]) if keyed else 0,
         "weights": weights,
-        "priorities": rng.choice([(), (), (0, 1), (0, 1, 5, LAST), (-3, 0, 2**40, LAST)]),
+        "priorities": rng.choice([(), (0, 1), (0, 1, 5, LAST), (-3, 0, 2**40, LAST)]),
         "order": rng.choice(["input", "key", "completion"] if keyed else ["input", "completion"]),
         "nested": rng.random() < 0.15,
         "shares": rng.choice([[], [], [0] * 6]),  # even, or half of all items with key 0
@@ -155,10 +158,13 @@ def draw(seed: int) -> Settings:
         workers=workers,
         max_in_flight=rng.choice([0, 0, 0, workers, workers + rng.randrange(10)]),
         buffer=rng.choice([0, 0, 0, 1, 8]),
+        sized=rng.random() < 0.2,
+        buffer_bytes=rng.choice([10.0, 40.0, math.inf]),
+        window_bytes=rng.choice([50.0, 200.0, 1_000.0, math.inf]),
         window_limit=rng.choice([10_000, 10_000, 40]),
         idle_limit=rng.choice([4_096, 1, 4]),
         pull=rng.choice([0.0, 0.0, grain, 2.0]),
-        batch=rng.choice([1, 1, 7, 30]),
+        batch=rng.choice([1, 7, 7, 30]),
         input_raises=rng.random() < 0.1,
         rest=rng.choice([0.0, 0.0, grain, 3.0]),
         greed=rng.choice([1, 4, 1_000]),

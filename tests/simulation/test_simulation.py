@@ -57,5 +57,6 @@ def test_worlds_reach_every_situation() -> None:
     code = Code()
     happened: Counter[str] = Counter()
     for seed in range(200):
-        happened.update({line[12:22].strip() for line in replay(seed, code).splitlines() if line[:10].strip()[:1].isdigit()})
+        lines = [line for line in replay(seed, code).splitlines() if line[:10].strip()[:1].isdigit()]
+        happened.update({line[12:22].strip() for line in lines})
     assert {event for event in SITUATIONS if happened[event] < 5} == set()

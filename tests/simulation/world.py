@@ -56,6 +56,9 @@ class World:
             options_of(settings),
             weight_of=None if settings.weights is None else self._weight_of,
             buffer=settings.buffer,
+            sizeof=self._sizeof if settings.sized else None,
+            buffer_bytes=settings.buffer_bytes if settings.sized else math.inf,
+            window_bytes=settings.window_bytes if settings.sized else math.inf,
         )
         self.model = Model(settings, 4 * settings.workers)
         self.model.demand(self.scheduler.window == self.model.window, f"the window is {self.scheduler.window} at first")
@@ -142,7 +145,7 @@ class World:
         if settings.keyed:
             key = rng.choice([*range(settings.keys), *settings.shares])
         priority = self._priority() if settings.prioritised else 0
-        record = Record(self.made, key, priority)
+        record = Record(self.made, key, priority, rng.randint(1, 20))
         self.made += 1
         item = self.code.scheduler.Item(record, key, priority)
         if rng.random() < settings.bad_items:
@@ -216,7 +219,7 @@ class World:
         self.check(verdict.kind.value, f"{item.value} {verdict.seconds:.4f}")
 
     def handle_took(self, number: int) -> None:
-        self.model.took += number
+        self.model.consumed(number)
         self.scheduler.took(number)
         self.consumer_waits = self.consumer_waits or bool(self.settings.buffer)
         self.check("took", number)
@@ -433,6 +436,10 @@ class World:
     def _weight_of(self, item: Any) -> int:
         assert self.settings.weights is not None
         return self.settings.weights.get(item.value.key, 1)
+
+    def _sizeof(self, item: Any) -> float:
+        """Bytes of an item and its result."""
+        return item.value.size * (1 if item.result is None else 2)
 
 
 def options_of(settings: Settings) -> Options:
