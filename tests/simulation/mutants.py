@@ -329,8 +329,8 @@ MUTANTS = [
     Mutant(
         "the bytes of the buffer are not counted",
         "scheduler",
-        "            self._buffered_bytes += item.size\n",
-        "            self._buffered_bytes += 0\n",
+        "                self._buffered_bytes += item.size\n",
+        "                self._buffered_bytes += 0\n",
         23,
     ),
     Mutant(
