@@ -74,7 +74,7 @@ def compile_flags(msvc):
 
 
 def drop_stale_c(source):
-    """Remove the C of a module whose own .pxd is newer: Cython looks for that beside the .pyx, ours are in the package."""
+    """Remove the C of a module whose own .pxd is public and newer: Cython looks for that beside the .pyx."""
     made = BUILD / source.with_suffix(".c")
     pxd = Path("python/manytail", source.stem).with_suffix(".pxd")
     if made.exists() and pxd.exists() and made.stat().st_mtime < pxd.stat().st_mtime:
@@ -83,7 +83,8 @@ def drop_stale_c(source):
 
 def extensions():
     # Cython follows the header that a module names, not the headers which that one includes.
-    depends = [str(path) for path in [*HEADERS, *sorted(Path("python/manytail").glob("*.pxd")), *sorted(Path("pyx/manytail").glob("*.pxi"))]]
+    included = [*sorted(Path("python/manytail").glob("*.pxd")), *sorted(Path("pyx/manytail").glob("*.px[di]"))]
+    depends = [str(path) for path in [*HEADERS, *included]]
     sources = sorted(Path("pyx/manytail").glob("*.pyx"))
     common = {"include_dirs": ["include"], "depends": depends, "define_macros": macros()}
     return [Extension(f"manytail.{source.stem}", [source.as_posix()], **common) for source in sources]
@@ -95,7 +96,7 @@ def translate(modules):
         drop_stale_c(Path(module.sources[0]))
     translated = cythonize(
         modules,
-        include_path=["python"],  # the .pxd files are public and live in the package
+        include_path=["python", "pyx"],  # one package: public .pxd files are shipped with it, private ones lie beside the modules
         build_dir=None if COVERAGE else str(BUILD),  # the coverage plugin looks for the C beside the .pyx
         compiler_directives=DIRECTIVES | {"linetrace": COVERAGE},
     )

@@ -72,7 +72,7 @@ class Tree:
         made = self.build / f"{source.stem}.{'cpp' if cplus else 'c'}"
         sources = [path for path in self.sources if path.suffix in (".pyx", ".pxi", ".pxd")]
         if older(made, sources):
-            include = ["-I", self.root / "python", "-I", self.root / "pyx" / "manytail"]
+            include = ["-I", self.root / "python", "-I", self.root / "pyx", "-I", self.root / "pyx" / "manytail"]
             language = ["--cplus"] if cplus else []
             quietly([sys.executable, "-m", "cython", "-3", *language, *include, "--module-name", source.stem, "-o", made, source], cwd=self.root)
         return made

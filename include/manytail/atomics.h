@@ -68,9 +68,20 @@ MT_DEFINE_ATOMIC(uptr, uintptr_t, mt_atomic_uptr)
 #undef MT_DEFINE_ATOMIC
 
 /* Hints, not semantics. */
+#if defined(__has_builtin)
+#define MT_HAS_BUILTIN(name) __has_builtin(name)
+#else
+#define MT_HAS_BUILTIN(name) 0
+#endif
 #if defined(__GNUC__) || defined(__clang__)
+/* Certain, not just probable: gcc else inlines cold functions into hot ones and spills registers for them. */
+#if (defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 9) || MT_HAS_BUILTIN(__builtin_expect_with_probability)
+#define MT_LIKELY(x) __builtin_expect_with_probability(!!(x), 1, 1.0)
+#define MT_UNLIKELY(x) __builtin_expect_with_probability(!!(x), 0, 1.0)
+#else
 #define MT_LIKELY(x) __builtin_expect(!!(x), 1)
 #define MT_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#endif
 #define MT_NOINLINE __attribute__((noinline))
 #define MT_INLINE static inline __attribute__((always_inline))
 #else

@@ -12,6 +12,7 @@
 
 #include "backoff.h"
 #include "multiqueue.h"
+#include "objects.h"
 
 /* Visit the items of one chunk from slot `from` up to slot `to`. */
 static inline int mt_visit_chunk(mt_chunk *c, uint32_t from, uint32_t to, visitproc visit, void *arg) {
@@ -101,11 +102,5 @@ static inline int mt_finalizing(void) {
     return Py_IsFinalizing();
 #endif
 }
-
-#ifdef Py_GIL_DISABLED
-#define MT_FREE_THREADED 1
-#else
-#define MT_FREE_THREADED 0
-#endif
 
 #endif

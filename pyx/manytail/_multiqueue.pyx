@@ -1,8 +1,7 @@
 """MultiQueue: many tails, one head.
 
-Algorithm and source: include/manytail/multiqueue.h. This file is the Python face; the algorithm is in _mq_core.pxi (items
-moving) and _mq_control.pxi (all else), the nogil API in _mq_capi.pxi. They are one module because the hot paths have to
-be inlined into each other.
+Source and picture: include/manytail/multiqueue.h. The algorithm is _mq.pxd, whose functions are inlined into the methods here. This file is
+its Python face and, at the end, the nogil API.
 
 Rules of this layer
 - A Python reference is counted before the item is published and given up after it was taken, with no lock held; the
@@ -17,16 +16,33 @@ from cpython.buffer cimport (
     PyBUF_FORMAT, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer,
 )
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
-from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint16_t, uint32_t, uintptr_t
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uintptr_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy
 
+from manytail._c cimport (
+    MT_FREE_THREADED, MT_GATE_DETACHED, MT_INTERRUPTED, MT_OLDEST, MT_ROUND_ROBIN, MT_WAITER_NOTIFIED,
+    MT_WAITER_QUEUED, MT_WEIGHTED, likely, mt_chunk, mt_chunk_items, mt_load_acquire_i64, mt_load_relaxed_i64,
+    mt_load_relaxed_u32, mt_ready_append, mt_ready_node, mt_ready_remove, mt_subqueue_of, mt_waiter,
+    mt_waitlist_leave, mt_waitlist_push, mt_xchg_seq_cst_u32, queue, subqueue, unlikely,
+)
+from manytail._cpython cimport (
+    PySequence_Fast_ITEMS, PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_let_go_of_gil_first, mt_list_filled,
+    mt_list_reserve, mt_list_slots, mt_owned_item, mt_pair_fill, mt_pair_reserve, mt_patch_gc, mt_queue_quiet,
+    mt_traverse_of, mt_visit_items, mt_visit_waiters, traverseproc, visitproc,
+)
+from manytail._mq cimport (
+    SNAPSHOT, add_tail, attach_tail, clear_tail, cursor, cursor_close, cursor_open, cursor_step, destroy_queue,
+    detach_tail, discard_at, drop_chain, drop_left_chunks, drop_queue, enable_tail, enter_bulk,
+    forget_other_threads, free_tail, get_many_within, get_within, hold_bulks, item_drop, leave_bulk, left,
+    lock_put, lock_take, new_queue, new_tail, pass_on_to_getter, pass_on_to_putter, put_once, put_run_once,
+    put_run_until, put_run_within, put_until, put_within, putting_leave, putting_room,
+    qsize_of, release_bulks, remove_tail, run_length, set_maxsize, set_priority, set_weight, shut_queue,
+    taken_cascade, taken_count, taken_empty, taken_finish, taken_get, taken_get_many, taken_left_and_served,
+    taken_next, taken_pop, taken_pop_run, taken_put_total, taken_qsize, taken_served, taken_skip_dead,
+    taken_unfinished, task_done, unlock_put, unlock_take, wait_for_room, wait_joined, wait_ready,
+)
 from manytail._wait cimport (
-    MT_BADARG, MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
-    MT_WAITER_NOTIFIED, MT_WAITER_QUEUED, NEVER, ONCE,
-    LoopWaiter, deadline_from, lock_slow, mt_lock, mt_lock_node, mt_lock_reset, mt_lock_try, mt_now_ns, mt_unlock, mt_waiter, mt_waitlist,
-    mt_waitlist_keep_thread, mt_waitlist_leave, mt_waitlist_notify, mt_waitlist_notify_all, mt_waitlist_push,
-    post_chain, post_lock_node, this_thread, waiter_await_post, waiter_close, waiter_open, waiter_park,
+    LoopWaiter, NEVER, ONCE, deadline_from, post_chain, this_thread,
 )
 
 import os
@@ -37,18 +53,6 @@ from typing import NamedTuple
 
 from manytail._wait import until_posted
 from manytail.errors import Empty, Full, ShutDown
-
-include "_mq_structs.pxi"
-
-cdef extern from "Python.h":
-    void Py_INCREF_raw "Py_INCREF" (PyObject *) nogil
-    void Py_DECREF_raw "Py_DECREF" (PyObject *) nogil      # attached callers only
-    PyObject **PySequence_Fast_ITEMS(object)
-    Py_ssize_t PyList_GET_SIZE(object)
-
-include "_mq_core.pxi"
-include "_mq_control.pxi"
-include "_mq_capi.pxi"
 
 cdef class SubQueue
 
@@ -116,8 +120,8 @@ cdef int refuse(int status, subqueue *s) except -1:
     raise ShutDown("the queue was shut down and takes no more items")
 
 
-cdef object unpicklable(object queue):
-    return TypeError(f"cannot pickle {type(queue).__name__!r} object: a queue lives in one process; make it inside the process or "
+cdef object unpicklable(object it):
+    return TypeError(f"cannot pickle {type(it).__name__!r} object: a queue lives in one process; make it inside the process or "
                      "task that uses it, and send the items instead")
 
 
@@ -764,7 +768,7 @@ cdef class SubQueue:
         self.release_chain(chain, first, last)
 
     cdef void release_chain(self, mt_chunk *chain, uint32_t first, uint32_t last) noexcept:
-        cdef mt_drop drop = release_item
+        cdef item_drop drop = release_item
         if self.raw:
             drop = NULL
         drop_chain(self.s.mq, chain, first, last, drop, NULL, True)
@@ -856,8 +860,10 @@ cdef class SubQueue:
         cdef int r
         if not self.raw:
             Py_INCREF(item)
-        r = put_until(self.s.mq, self.s, raw, front, deadline, True)
-        if r != MT_OK:
+        r = MT_FULL if front else put_once(self.s.mq, self.s, raw, True)
+        if unlikely(r != MT_OK):
+            r = put_until(self.s.mq, self.s, raw, front, deadline, True)
+        if unlikely(r != MT_OK):
             if not self.raw:
                 Py_DECREF(item)
             refuse(r, self.s)
@@ -1157,3 +1163,49 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 include "_mq_int64.pxi"
+
+
+# --------------------------------------------------------------------------------------------------------------- nogil API
+# What python/manytail/_multiqueue.pxd declares.
+cdef mt_multiqueue *mt_multiqueue_new() noexcept nogil:
+    return <mt_multiqueue *>new_queue(False, False)
+
+
+cdef void mt_multiqueue_destroy(mt_multiqueue *mq, mt_drop drop, void *arg) noexcept nogil:
+    destroy_queue(<queue *>mq, drop, arg)
+
+
+cdef mt_subqueue *mt_multiqueue_add(mt_multiqueue *mq, int priority, int64_t maxsize, int weight) noexcept nogil:
+    return <mt_subqueue *>add_tail(<queue *>mq, priority, maxsize, weight)
+
+
+cdef int mt_multiqueue_remove(mt_multiqueue *mq, mt_subqueue *tail, mt_drop drop, void *arg) noexcept nogil:
+    return remove_tail(<queue *>mq, <subqueue *>tail, drop, arg)
+
+
+cdef int mt_subqueue_put(mt_subqueue *tail, uintptr_t item, int64_t timeout_ns) noexcept nogil:
+    return put_within(<subqueue *>tail, item, timeout_ns)
+
+
+cdef int mt_subqueue_put_many(mt_subqueue *tail, const uintptr_t *items, int64_t n, int64_t timeout_ns, int64_t *count) noexcept nogil:
+    return put_run_within(<subqueue *>tail, items, n, timeout_ns, count)
+
+
+cdef void mt_subqueue_enable(mt_subqueue *tail, bint enabled) noexcept nogil:
+    enable_tail((<subqueue *>tail).mq, <subqueue *>tail, enabled, False)
+
+
+cdef int mt_multiqueue_get(mt_multiqueue *mq, uintptr_t *item, mt_subqueue **tail, int64_t timeout_ns) noexcept nogil:
+    return get_within(<queue *>mq, item, <subqueue **>tail, timeout_ns)
+
+
+cdef int mt_multiqueue_get_many(mt_multiqueue *mq, uintptr_t *items, int64_t n, int64_t timeout_ns, int64_t *count) noexcept nogil:
+    return get_many_within(<queue *>mq, items, n, timeout_ns, count)
+
+
+cdef int64_t mt_multiqueue_qsize(mt_multiqueue *mq) noexcept nogil:
+    return qsize_of(<queue *>mq)
+
+
+cdef void mt_multiqueue_shutdown(mt_multiqueue *mq, bint immediate) noexcept nogil:
+    shut_queue(<queue *>mq, immediate, False)

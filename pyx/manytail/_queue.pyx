@@ -22,16 +22,27 @@ Rules of this layer are those of _multiqueue.pyx.
 """
 cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
-from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint16_t, uint32_t, uintptr_t
-from libc.string cimport memcpy
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uintptr_t
 
+from manytail._c cimport (
+    MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
+    MT_WAITER_NOTIFIED, likely, mt_chunk, mt_lock, mt_lock_node, mt_lock_reset, mt_lock_try, mt_now_ns, mt_unlock,
+    mt_waiter, mt_waitlist, mt_waitlist_keep_thread, mt_waitlist_leave, mt_waitlist_notify, mt_waitlist_notify_all,
+    mt_waitlist_push, queue, subqueue, unlikely,
+)
+from manytail._cpython cimport (
+    PyTypeObject, Py_DECREF_raw, mt_owned_item, mt_patch_gc, mt_traverse_of, mt_visit_items, traverseproc,
+    visitproc,
+)
+from manytail._mq cimport (
+    attach_tail, clear_tail, detach_tail, drop_chain, drop_left_chunks, drop_queue, free_tail, left, lock_put,
+    lock_take, new_queue, new_tail, pass_on_to_putter, put_once, set_maxsize, shut_queue, shut_tail, taken_clear,
+    taken_count, taken_empty, taken_get, taken_pop, taken_put_total, taken_unfinished, task_done, unlock_put,
+    unlock_take, wait_for_room, wait_joined, wait_ready,
+)
 from manytail._wait cimport (
-    MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
-    MT_WAITER_NOTIFIED, NEVER, ONCE,
-    deadline_from, lock_slow, mt_lock, mt_lock_node, mt_lock_reset, mt_lock_try, mt_now_ns, mt_unlock, mt_waiter,
-    mt_waitlist, mt_waitlist_keep_thread, mt_waitlist_leave, mt_waitlist_notify, mt_waitlist_notify_all,
-    mt_waitlist_push,
-    post_chain, post_lock_node, this_thread, waiter_await_post, waiter_close, waiter_open, waiter_park,
+    NEVER, ONCE, deadline_from, lock_slow, post_chain, post_lock_node, this_thread, waiter_await_post,
+    waiter_close, waiter_open, waiter_park,
 )
 
 import math
@@ -42,53 +53,19 @@ from collections import deque
 from operator import index
 from types import GenericAlias
 
-from manytail.errors import Empty, Full, ShutDown
+# Its hook runs first in the child of a fork: it forgets the other threads of all kernels.
+import manytail._multiqueue  # no-cython-lint
 
-include "_mq_structs.pxi"
+from manytail.errors import Empty, Full, ShutDown
 
 cdef extern from *:
     """
-    /* The MultiQueue is included whole, and not all of it is needed here. */
-    #if defined(__GNUC__)
-    #pragma GCC diagnostic ignored "-Wunused-function"
-    #endif
     /* The built-in method of a class as a method that a subclass defines itself. */
     static PyObject *mt_method_for(PyObject *subclass, PyObject *method) {
         return PyDescr_NewMethod((PyTypeObject *)subclass, ((PyMethodDescrObject *)method)->d_method);
     }
     """
     object mt_method_for(object subclass, object method)
-
-cdef extern from "Python.h":
-    void Py_INCREF_raw "Py_INCREF" (PyObject *) nogil
-    void Py_DECREF_raw "Py_DECREF" (PyObject *) nogil      # attached callers only
-
-include "_mq_core.pxi"
-include "_mq_control.pxi"
-
-ctypedef void (*mt_drop)(uintptr_t, void *) noexcept nogil
-
-
-cdef void drop_chain(queue *q, mt_chunk *chain, uint32_t first, uint32_t last, mt_drop drop, void *arg,
-                     bint attached) noexcept nogil:
-    """Hand over and free what taken_cut() cut off. No lock is held while `drop` runs."""
-    cdef mt_chunk *c = chain
-    cdef mt_chunk *following
-    cdef uint32_t i, end
-    while c != NULL:
-        following = <mt_chunk *>c.base
-        end = last if following == NULL else c.cap
-        for i in range(first, end):
-            if not mt_chunk_is_dead(c, i):
-                drop(mt_chunk_items(c)[i], arg)
-        first = 0
-        lock_take(q, attached)
-        if mt_chunk_unpin(c):
-            unlock_take(q)
-            mt_chunk_free(c)
-        else:
-            unlock_take(q)
-        c = following
 
 
 cdef object unpicklable(object queue):
@@ -978,7 +955,6 @@ cdef object forget_queue(object key):
 
 
 def _after_fork_in_child():
-    forget_other_threads(this_thread())
     for reference in locked_queues.copy().values():
         owner = reference()
         if owner is not None:

@@ -1,6 +1,6 @@
 """The work pool: keys whose work is done in turn, each in its own order, by threads that serve all of them.
 
-What it is, its source and its invariants: _wp_core.pxi. This file has its two faces.
+What it is, its source and its invariants: _wp.pxd. This file has its two faces.
 - WorkPool and Lane serve manytail.executor: threads of its own take one item at a time (the weight of a lane says how many
   per turn), an item is a call with its Future, lanes have bounds. LaneTable finds the lane of a key.
 - Dispatcher and SerialLane serve whoever has to run callbacks one at a time and in order on somebody else's executor (the
@@ -11,15 +11,27 @@ was taken, with no lock held; no Python code runs under a lock.
 """
 cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
-from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint16_t, uint32_t, uintptr_t
-from libc.string cimport memcpy
+from libc.stdint cimport int64_t, uint32_t, uintptr_t
 
+from manytail._c cimport (
+    MT_FREE_THREADED, MT_FULL, MT_GATE_SHUTDOWN, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_WEIGHTED,
+    queue, subqueue, unlikely,
+)
+from manytail._cpython cimport (
+    PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_list_filled, mt_list_reserve, mt_list_slots, mt_owned_item,
+    mt_patch_gc, mt_traverse_of, mt_visit_items, traverseproc, visitproc,
+)
+from manytail._mq cimport (
+    attach_tail, detach_tail, drop_left_chunks, drop_queue, free_tail, lock_take,
+    new_queue, new_tail, set_priority, set_weight, taken_count, unlock_take, wait_ready,
+)
 from manytail._wait cimport (
-    MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
-    MT_WAITER_NOTIFIED, NEVER, ONCE,
-    deadline_from, lock_slow, mt_lock, mt_lock_node, mt_lock_reset, mt_lock_try, mt_unlock, mt_waiter, mt_waitlist,
-    mt_waitlist_keep_thread, mt_waitlist_leave, mt_waitlist_notify, mt_waitlist_notify_all, mt_waitlist_push,
-    post_chain, post_lock_node, this_thread, waiter_await_post, waiter_close, waiter_open, waiter_park, write_unraisable,
+    NEVER, deadline_from, this_thread, write_unraisable,
+)
+from manytail._wp cimport (
+    begin_block, end_pool, finish_item, forget_in_child, lane as lane_t, leave_pool, limit_lane, missing_tasks,
+    pass_on_place, pause_lane, pool as pool_t, put_in_lane, refused_tasks, rest_lane, shut_lane, stop_lane, take_away,
+    take_item, take_of_block, wait_for_place, wait_until_idle, withdraw_item,
 )
 
 import logging
@@ -29,23 +41,8 @@ import weakref
 from concurrent.futures import Future
 from operator import index
 
-include "_mq_structs.pxi"
-
-cdef extern from *:
-    """
-    /* The MultiQueue is included whole, and not all of it is needed here. */
-    #if defined(__GNUC__)
-    #pragma GCC diagnostic ignored "-Wunused-function"
-    #endif
-    """
-
-cdef extern from "Python.h":
-    void Py_INCREF_raw "Py_INCREF" (PyObject *) nogil
-    void Py_DECREF_raw "Py_DECREF" (PyObject *) nogil      # attached callers only
-
-include "_mq_core.pxi"
-include "_mq_control.pxi"
-include "_wp_core.pxi"
+# Its hook runs first in the child of a fork: it forgets the other threads of all queues, a pool's too.
+import manytail._multiqueue  # no-cython-lint
 
 cdef class BaseLane
 cdef class SerialLane
@@ -101,7 +98,7 @@ cdef class WorkPool:
     have left it. If it raises, there is no thread; what was raised into it when there was one already, it returns. refusal()
     makes the exception that a refused submit raises. per_key: max_running of each lane that is given none (0 or less: no limit).
     Progress: blocking (one short lock); no lock is held while Python code runs."""
-    cdef pool p
+    cdef pool_t p
     cdef int64_t per_key
     cdef bint begun             # options were set; under the critical section
     cdef object start, refusal
@@ -160,7 +157,7 @@ cdef class WorkPool:
     def submitters_waiting(self):
         """Threads that wait for a place."""
         cdef int64_t n = 0
-        cdef lane *ln
+        cdef lane_t *ln
         lock_take(self.p.q, True)
         ln = self.p.room_ring
         while ln != NULL:
@@ -224,7 +221,7 @@ cdef class WorkPool:
         """The next call, waiting for one if need be; None: the pool has ended, and this worker does not count any more."""
         cdef uintptr_t item = 0
         cdef int64_t era = 0
-        cdef lane *ln
+        cdef lane_t *ln
         cdef int r
         cdef Call call
         while True:
@@ -260,8 +257,8 @@ cdef class WorkPool:
             if self.p.q.nsubs <= n:
                 s = self.p.q.all_first
                 while s != NULL:
-                    refs = <PyObject *>(<lane *>s.owner).object
-                    if (<lane *>s.owner).kept:              # the others may be on their way out
+                    refs = <PyObject *>(<lane_t *>s.owner).object
+                    if (<lane_t *>s.owner).kept:              # the others may be on their way out
                         Py_INCREF_raw(refs)
                         mt_list_slots(<PyObject *>out)[i] = <uintptr_t>refs
                         i += 1
@@ -312,7 +309,7 @@ cdef int raise_pending() except -1:
 @cython.no_gc_clear     # lane_clear() below breaks cycles and leaves the lane usable
 cdef class BaseLane:
     """A key of a pool: its own queue, its turn among the others. Another lane of the same key shares nothing with it."""
-    cdef lane ln
+    cdef lane_t ln
     cdef WorkPool pool
     cdef object __weakref__
 
@@ -801,7 +798,7 @@ cdef class Dispatcher(WorkPool):
     cdef bint serve_block(self, bint of_task) except -1:
         """False: no lane is ready."""
         cdef int64_t era = 0
-        cdef lane *ln = begin_block(&self.p, self.block, of_task, &era)
+        cdef lane_t *ln = begin_block(&self.p, self.block, of_task, &era)
         cdef SerialLane serving
         if ln == NULL:
             return False
@@ -924,10 +921,10 @@ cdef traverseproc base_lane_traverse, base_serial_traverse, base_pool_traverse, 
 cdef int visit_kept(queue *q, visitproc visit, void *arg) noexcept:
     """The lanes that a pool owns a reference to."""
     cdef subqueue *s = q.all_first if q != NULL else NULL
-    cdef lane *ln
+    cdef lane_t *ln
     cdef int r = 0
     while s != NULL and r == 0:
-        ln = <lane *>s.owner
+        ln = <lane_t *>s.owner
         if ln.kept:
             r = visit(<PyObject *>ln.object, arg)
         s = s.all_next
@@ -1011,7 +1008,6 @@ mt_patch_gc(<PyTypeObject *>Dispatcher, dispatcher_traverse, dispatcher_clear)
 
 # -------------------------------------------------------------------------------------------------------------------- fork
 def _after_fork_in_child():
-    forget_other_threads(this_thread())
     for reference in pools.copy().values():
         owner = reference()
         if owner is not None:

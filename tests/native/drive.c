@@ -11,11 +11,10 @@
 #define DRIVER "drive"
 #include "platform.h"
 
-#include "kernels.c"
+#include "kernels.h"
 
 #include <stdatomic.h>
 
-#define K(name) __pyx_f_7kernels_##name
 #define FOREVER ((int64_t)-1)
 
 enum { MAX_TAILS = 256, SLOTS = 4, BATCH = 24 };
@@ -98,9 +97,9 @@ static int put_some(int p, int *made, int *tail) {
         items[i] = (uintptr_t)c;
     }
     if (kind < 3) {
-        r = K(mt_subqueue_put_many)(s, items, n, some_timeout(), &count);
+        r = MQ(put_run_within)(s, items, n, some_timeout(), &count);
     } else {
-        r = kind == 3 ? K(put_front_once)(s->mq, s, items[0], 0) : K(mt_subqueue_put)(s, items[0], some_timeout());
+        r = kind == 3 ? MQ(put_front_once)(s->mq, s, items[0], 0) : MQ(put_within)(s, items[0], some_timeout());
         count = r == MT_OK;
     }
     CHECK(r == MT_OK ? count == n : r == MT_FULL || r == MT_TIMEOUT || r == MT_SHUTDOWN, "put: %d, %d of %d", r,
@@ -129,9 +128,9 @@ static void mixed_getter(int unused) {
         many = native_random(3) == 0;
         count = 0;
         if (many) {
-            r = K(mt_multiqueue_get_many)(m.q, items, 1 + (int64_t)native_random(BATCH), some_timeout(), &count);
+            r = MQ(get_many_within)(m.q, items, 1 + (int64_t)native_random(BATCH), some_timeout(), &count);
         } else {
-            r = K(mt_multiqueue_get)(m.q, items, NULL, some_timeout());
+            r = MQ(get_within)(m.q, items, NULL, some_timeout());
             count = r == MT_OK;
         }
         for (i = 0; i < count; i++) {
@@ -141,7 +140,7 @@ static void mixed_getter(int unused) {
             CHECK(c->front || c->seq + 1 > *seq, "item %d of putter %d overtook %d", (int)*seq - 1, c->putter,
                   (int)c->seq);
             if (!c->front) *seq = c->seq + 1;
-            K(task_done)(m.q, 0);
+            MQ(task_done)(m.q, 0);
         }
         settle(count);
         if (r == MT_SHUTDOWN) break;
@@ -155,7 +154,7 @@ static int add_tail(void) {
     int n = atomic_load_explicit(&m.ntails, memory_order_relaxed);
     int64_t maxsize = native_random(2) ? 1 + (int64_t)native_random(40) : 0;
     CHECK(n < MAX_TAILS, "too many tails");
-    m.tails[n] = K(mt_multiqueue_add)(m.q, (int)native_random(2), maxsize, 1 + (int)native_random(4));
+    m.tails[n] = MQ(add_tail)(m.q, (int)native_random(2), maxsize, 1 + (int)native_random(4));
     CHECK(m.tails[n] != NULL, "no tail");
     atomic_store_explicit(&m.ntails, n + 1, memory_order_relaxed);
     return n;
@@ -167,34 +166,34 @@ static void replace_tail(int slot) {
     if (atomic_load_explicit(&m.ntails, memory_order_relaxed) == MAX_TAILS) return;
     /* release: pairs with the putters' look at the slot */
     atomic_store_explicit(&m.slots[slot], add_tail(), memory_order_release);
-    CHECK(K(mt_multiqueue_remove)(m.q, m.tails[old], drop_cell, &dropped) == MT_OK, "remove");
-    CHECK(K(mt_multiqueue_remove)(m.q, m.tails[old], drop_cell, &dropped) == MT_BADARG, "remove twice");
+    CHECK(MQ(remove_tail)(m.q, m.tails[old], drop_cell, &dropped) == MT_OK, "remove");
+    CHECK(MQ(remove_tail)(m.q, m.tails[old], drop_cell, &dropped) == MT_BADARG, "remove twice");
     settle(dropped);
 }
 
 static void walk_and_discard(mt_subqueue *s) {
-    struct __pyx_t_7kernels_cursor k;
+    mq_cursor k;
     int64_t discarded = 0;
     uint32_t i;
-    K(cursor_open)(&k);
+    MQ(cursor_open)(&k);
     do {
-        K(cursor_step)(m.q, s, &k, 0);
+        MQ(cursor_step)(m.q, s, &k, 0);
         for (i = 0; i < k.n; i++) {
-            if (native_random(4) == 0 && K(discard_at)(m.q, s, k.chunk, k.slots[i], k.items[i], 0)) {
+            if (native_random(4) == 0 && MQ(discard_at)(m.q, s, k.chunk, k.slots[i], k.items[i], 0)) {
                 ((cell *)k.items[i])->seen++;
                 discarded++;
             }
         }
     } while (k.n && native_random(8));
-    K(cursor_close)(m.q, &k);
+    MQ(cursor_close)(m.q, &k);
     settle(discarded);
 }
 
 static int64_t clear(mt_subqueue *s) {
     mt_chunk *chain;
     uint32_t first = 0, last = 0;
-    int64_t dropped = 0, n = K(clear_tail)(s->mq, s, &chain, &first, &last, 0);
-    K(drop_chain)(s->mq, chain, first, last, drop_cell, &dropped, 0);
+    int64_t dropped = 0, n = MQ(clear_tail)(s->mq, s, &chain, &first, &last, 0);
+    MQ(drop_chain)(s->mq, chain, first, last, drop_cell, &dropped, 0);
     CHECK(n == dropped, "cleared %d items, counted %d", (int)dropped, (int)n);
     return n;
 }
@@ -206,16 +205,16 @@ static void change_something(void) {
     case 0:
     case 1:
     case 2:
-        K(mt_subqueue_enable)(s, (int)native_random(2));
+        MQ(enable_tail)(s->mq, s, (int)native_random(2), 0);
         break;
     case 3:
-        K(set_priority)(m.q, s, (int64_t)native_random(3), 0);
+        MQ(set_priority)(m.q, s, (int64_t)native_random(3), 0);
         break;
     case 4:
-        K(set_weight)(m.q, s, 1 + (uint32_t)native_random(4), 0);
+        MQ(set_weight)(m.q, s, 1 + (uint32_t)native_random(4), 0);
         break;
     case 5:
-        K(set_maxsize)(m.q, s, (int64_t)native_random(20), 0);
+        MQ(set_maxsize)(m.q, s, (int64_t)native_random(20), 0);
         break;
     case 6:
         settle(clear(s));
@@ -224,13 +223,13 @@ static void change_something(void) {
         walk_and_discard(s);
         break;
     case 8:
-        CHECK(K(mt_multiqueue_qsize)(m.q) >= 0, "qsize");
+        CHECK(MQ(qsize_of)(m.q) >= 0, "qsize");
         break;
     case 9:
         if (native_random(4) == 0) replace_tail(slot);
         break;
     default:
-        K(mt_subqueue_enable)(s, 1);
+        MQ(enable_tail)(s->mq, s, 1, 0);
         break;
     }
 }
@@ -238,7 +237,7 @@ static void change_something(void) {
 static void mixed_begin(void) {
     int i;
     memset(&m, 0, sizeof m);
-    m.q = K(mt_multiqueue_new)();
+    m.q = MQ(new_queue)(0, 0);
     CHECK(m.q != NULL, "no queue");
     m.q->selection = (uint32_t)native_random(3);
     m.q->ready.oldest = m.q->selection == MT_OLDEST;
@@ -255,13 +254,13 @@ static void mixed_begin(void) {
 static void mixed_end(void) {
     int64_t left = 0;
     int i;
-    CHECK(K(taken_put_total)(m.q) == m.expected, "put %d, counted %d", (int)m.expected, (int)K(taken_put_total)(m.q));
+    CHECK(MQ(taken_put_total)(m.q) == m.expected, "put %d, counted %d", (int)m.expected, (int)MQ(taken_put_total)(m.q));
     CHECK(m.q->got + m.q->taken_away == m.expected, "got %d, taken away %d of %d", (int)m.q->got, (int)m.q->taken_away,
           (int)m.expected);
-    CHECK(K(wait_joined)(m.q, 0, 0) == MT_OK, "unfinished: %d", (int)K(taken_unfinished)(m.q));
+    CHECK(MQ(wait_joined)(m.q, 0, 0) == MT_OK, "unfinished: %d", (int)MQ(taken_unfinished)(m.q));
     for (i = 0; i < m.putters * m.per_putter; i++)
         CHECK(m.cells[i].seen == 1, "item %d came out %d times", i, (int)m.cells[i].seen);
-    K(mt_multiqueue_destroy)(m.q, drop_cell, &left);
+    MQ(destroy_queue)(m.q, drop_cell, &left);
     CHECK(left == 0, "%d items left", (int)left);
     sem_destroy(&m.all_settled);
     free(m.cells);
@@ -277,12 +276,12 @@ static void mixed(void) {
         pause_a_while();
     }
     join_from(m.getters);
-    for (i = 0; i < SLOTS; i++) K(mt_subqueue_enable)(m.tails[m.slots[i]], 1);
+    for (i = 0; i < SLOTS; i++) MQ(enable_tail)(m.tails[m.slots[i]]->mq, m.tails[m.slots[i]], 1, 0);
     atomic_exchange(&m.expected, m.putters * m.per_putter);
     /* No getter may sleep while something is there: they take the rest without being told. */
     if (atomic_load(&m.settled) != m.expected && !native_wait(&m.all_settled, deadline_us()))
         CHECK(atomic_load(&m.settled) == m.expected, "%d of %d items came out", (int)m.settled, (int)m.expected);
-    K(mt_multiqueue_shutdown)(m.q, 0);
+    MQ(shut_queue)(m.q, 0, 0);
     join_from(0);
     mixed_end();
 }
@@ -300,8 +299,8 @@ static struct {
 static void wake_begin(int64_t maxsize) {
     int i;
     memset(&w, 0, sizeof w);
-    w.q = K(mt_multiqueue_new)();
-    w.s = K(mt_multiqueue_add)(w.q, 0, maxsize, 1);
+    w.q = MQ(new_queue)(0, 0);
+    w.s = MQ(add_tail)(w.q, 0, maxsize, 1);
     sem_init(&w.arrived, 0, 0);
     for (i = 0; i < PARTIES; i++) sem_init(&w.go[i], 0, 0);
 }
@@ -309,7 +308,7 @@ static void wake_begin(int64_t maxsize) {
 static void wake_end(void) {
     int64_t left = 0;
     int i;
-    K(mt_multiqueue_destroy)(w.q, drop_cell, &left);
+    MQ(destroy_queue)(w.q, drop_cell, &left);
     CHECK(left == 0, "%d items left", (int)left);
     sem_destroy(&w.arrived);
     for (i = 0; i < PARTIES; i++) sem_destroy(&w.go[i]);
@@ -327,7 +326,7 @@ static void one_each(int i) {
     uintptr_t item;
     int step;
     for (step = 0; step < STEPS; step++) {
-        CHECK(K(mt_multiqueue_get)(w.q, &item, NULL, FOREVER) == MT_OK, "get");
+        CHECK(MQ(get_within)(w.q, &item, NULL, FOREVER) == MT_OK, "get");
         ((cell *)item)->seen++;
         sem_post(&w.arrived);
         wait_for(&w.go[i], "the next step");
@@ -343,13 +342,13 @@ static void items_for_all(void) {
     for (step = 0; step < STEPS; step++) {
         for (i = 0; i < PARTIES; i++) items[i] = (uintptr_t)&w.cells[i];
         if (step % 4) usleep((useconds_t)native_random(300)); /* lets them fall asleep, most of the time */
-        if (step % 3 == 2) K(mt_subqueue_enable)(w.s, 0);
+        if (step % 3 == 2) MQ(enable_tail)(w.s->mq, w.s, 0, 0);
         if (step % 3 == 0) {
-            for (i = 0; i < PARTIES; i++) CHECK(K(mt_subqueue_put)(w.s, items[i], 0) == MT_OK, "put");
+            for (i = 0; i < PARTIES; i++) CHECK(MQ(put_within)(w.s, items[i], 0) == MT_OK, "put");
         } else {
-            CHECK(K(mt_subqueue_put_many)(w.s, items, PARTIES, 0, NULL) == MT_OK, "put_many");
+            CHECK(MQ(put_run_within)(w.s, items, PARTIES, 0, NULL) == MT_OK, "put_many");
         }
-        if (step % 3 == 2) K(mt_subqueue_enable)(w.s, 1);
+        if (step % 3 == 2) MQ(enable_tail)(w.s->mq, w.s, 1, 0);
         arrive(PARTIES);
         for (i = 0; i < PARTIES; i++)
             CHECK(w.cells[i].seen == step + 1, "item %d came out %d times", i, (int)w.cells[i].seen);
@@ -362,7 +361,7 @@ static void items_for_all(void) {
 static void one_place_each(int i) {
     int step;
     for (step = 0; step < STEPS; step++) {
-        CHECK(K(mt_subqueue_put)(w.s, (uintptr_t)&w.cells[i], FOREVER) == MT_OK, "put");
+        CHECK(MQ(put_within)(w.s, (uintptr_t)&w.cells[i], FOREVER) == MT_OK, "put");
         sem_post(&w.arrived);
         wait_for(&w.go[i], "the next step");
     }
@@ -381,24 +380,23 @@ static void room_for_all(void) {
         if (step == STEPS - 1) break;
         if (step % 4) usleep((useconds_t)native_random(300));
         if (step % 3 == 0) {
-            K(mt_subqueue_enable)(w.s, 0);
-            K(set_maxsize)(w.q, w.s, 2 * PARTIES, 0);
+            MQ(enable_tail)(w.s->mq, w.s, 0, 0);
+            MQ(set_maxsize)(w.q, w.s, 2 * PARTIES, 0);
             arrive(PARTIES);
-            K(set_maxsize)(w.q, w.s, PARTIES, 0);
+            MQ(set_maxsize)(w.q, w.s, PARTIES, 0);
             for (i = 0; i < PARTIES; i++) sem_post(&w.arrived);
-            K(mt_subqueue_enable)(w.s, 1);
-            CHECK(K(mt_multiqueue_get_many)(w.q, items, PARTIES, 0, &count) == MT_OK && count == PARTIES, "%d of them",
+            MQ(enable_tail)(w.s->mq, w.s, 1, 0);
+            CHECK(MQ(get_many_within)(w.q, items, PARTIES, 0, &count) == MT_OK && count == PARTIES, "%d of them",
                   (int)count);
         } else if (step % 3 == 1) {
-            CHECK(K(mt_multiqueue_get_many)(w.q, items, PARTIES, 0, &count) == MT_OK && count == PARTIES, "%d of them",
+            CHECK(MQ(get_many_within)(w.q, items, PARTIES, 0, &count) == MT_OK && count == PARTIES, "%d of them",
                   (int)count);
         } else {
             CHECK(clear(w.s) == PARTIES, "clear");
         }
     }
     join_from(0);
-    CHECK(K(mt_multiqueue_get_many)(w.q, items, PARTIES, 0, &count) == MT_OK && count == PARTIES, "%d are left",
-          (int)count);
+    CHECK(MQ(get_many_within)(w.q, items, PARTIES, 0, &count) == MT_OK && count == PARTIES, "%d are left", (int)count);
     wake_end();
 }
 
@@ -410,7 +408,7 @@ static void impatient_getter(int i) {
     uintptr_t item;
     int step;
     for (step = 0; step < STEPS; step++) {
-        if (K(wait_ready)(w.q, soon(), 1) == MT_OK && K(mt_multiqueue_get)(w.q, &item, NULL, 0) == MT_OK) {
+        if (MQ(wait_ready)(w.q, soon(), 1) == MT_OK && MQ(get_within)(w.q, &item, NULL, 0) == MT_OK) {
             ((cell *)item)->seen++;
             sem_post(&w.arrived);
         }
@@ -422,7 +420,7 @@ static void patient_getter(int unused) {
     uintptr_t item;
     int r;
     (void)unused;
-    while ((r = K(mt_multiqueue_get)(w.q, &item, NULL, FOREVER)) == MT_OK) {
+    while ((r = MQ(get_within)(w.q, &item, NULL, FOREVER)) == MT_OK) {
         ((cell *)item)->seen++;
         sem_post(&w.arrived);
     }
@@ -436,12 +434,12 @@ static void impatient_getters(void) {
     for (i = 1; i < PARTIES; i++) start_interrupted(impatient_getter, i, 3);
     for (step = 0; step < STEPS; step++) {
         if (step % 4) usleep((useconds_t)native_random(60));
-        CHECK(K(mt_subqueue_put)(w.s, (uintptr_t)&w.cells[0], 0) == MT_OK, "put");
+        CHECK(MQ(put_within)(w.s, (uintptr_t)&w.cells[0], 0) == MT_OK, "put");
         arrive(1);
         CHECK(w.cells[0].seen == step + 1, "it came out %d times", (int)w.cells[0].seen);
         release(1);
     }
-    K(mt_multiqueue_shutdown)(w.q, 0);
+    MQ(shut_queue)(w.q, 0, 0);
     join_from(0);
     wake_end();
 }
@@ -449,8 +447,7 @@ static void impatient_getters(void) {
 static void impatient_putter(int i) {
     int step;
     for (step = 0; step < STEPS; step++) {
-        if (K(wait_for_room)(w.q, w.s, soon(), 1) == MT_OK &&
-            K(mt_subqueue_put)(w.s, (uintptr_t)&w.cells[i], 0) == MT_OK)
+        if (MQ(wait_for_room)(w.q, w.s, soon(), 1) == MT_OK && MQ(put_within)(w.s, (uintptr_t)&w.cells[i], 0) == MT_OK)
             sem_post(&w.arrived);
         wait_for(&w.go[i], "the next step");
     }
@@ -458,7 +455,7 @@ static void impatient_putter(int i) {
 
 static void patient_putter(int i) {
     int r;
-    while ((r = K(mt_subqueue_put)(w.s, (uintptr_t)&w.cells[i], FOREVER)) == MT_OK) sem_post(&w.arrived);
+    while ((r = MQ(put_within)(w.s, (uintptr_t)&w.cells[i], FOREVER)) == MT_OK) sem_post(&w.arrived);
     CHECK(r == MT_SHUTDOWN, "put: %d", r);
 }
 
@@ -471,18 +468,18 @@ static void impatient_putters(void) {
     for (i = 1; i < PARTIES; i++) start_interrupted(impatient_putter, i, 3);
     for (step = 0; step < STEPS; step++) {
         if (step % 4) usleep((useconds_t)native_random(60));
-        CHECK(K(mt_multiqueue_get)(w.q, &item, NULL, 0) == MT_OK, "get");
+        CHECK(MQ(get_within)(w.q, &item, NULL, 0) == MT_OK, "get");
         arrive(1);
         release(1);
     }
     if (native_random(2)) {
-        K(mt_multiqueue_shutdown)(w.q, 0);
+        MQ(shut_queue)(w.q, 0, 0);
         join_from(0);
-        CHECK(K(mt_multiqueue_get)(w.q, &item, NULL, 0) == MT_OK, "get");
-        CHECK(K(mt_multiqueue_get)(w.q, &item, NULL, FOREVER) == MT_SHUTDOWN, "get from a drained queue");
+        CHECK(MQ(get_within)(w.q, &item, NULL, 0) == MT_OK, "get");
+        CHECK(MQ(get_within)(w.q, &item, NULL, FOREVER) == MT_SHUTDOWN, "get from a drained queue");
     } else {
         int64_t dropped = 0;
-        CHECK(K(mt_multiqueue_remove)(w.q, w.s, drop_cell, &dropped) == MT_OK && dropped == 1, "remove");
+        CHECK(MQ(remove_tail)(w.q, w.s, drop_cell, &dropped) == MT_OK && dropped == 1, "remove");
         join_from(0);
     }
     wake_end();
@@ -496,7 +493,7 @@ static void pinger(int i) {
     int step;
     for (step = 0; step < STEPS; step++) {
         w.cells[i].seen++;
-        CHECK(K(mt_subqueue_put)(own[i], (uintptr_t)i, 0) == MT_OK, "put");
+        CHECK(MQ(put_within)(own[i], (uintptr_t)i, 0) == MT_OK, "put");
         wait_for(&answered[i], "somebody to get the item");
         pause_a_while();
     }
@@ -506,9 +503,9 @@ static void answerer(int unused) {
     uintptr_t i;
     int r;
     (void)unused;
-    while ((r = K(mt_multiqueue_get)(w.q, &i, NULL, FOREVER)) == MT_OK) {
+    while ((r = MQ(get_within)(w.q, &i, NULL, FOREVER)) == MT_OK) {
         w.cells[i].seen++;
-        K(task_done)(w.q, 0);
+        MQ(task_done)(w.q, 0);
         sem_post(&answered[i]);
     }
     CHECK(r == MT_SHUTDOWN, "get: %d", r);
@@ -518,7 +515,7 @@ static void joiner(int unused) {
     int step, r;
     (void)unused;
     for (step = 0; step < STEPS; step++) {
-        r = K(wait_joined)(w.q, native_random(2) ? FOREVER : soon(), 1);
+        r = MQ(wait_joined)(w.q, native_random(2) ? FOREVER : soon(), 1);
         CHECK(r == MT_OK || r == MT_TIMEOUT || r == MT_INTERRUPTED, "join: %d", r);
         pause_a_while();
     }
@@ -528,14 +525,14 @@ static void ping(void) {
     int i, priorities = 1 + (int)native_random(2);
     wake_begin(0);
     for (i = 0; i < PARTIES; i++) {
-        own[i] = K(mt_multiqueue_add)(w.q, i % priorities, native_random(2) ? 1 : 0, 1);
+        own[i] = MQ(add_tail)(w.q, i % priorities, native_random(2) ? 1 : 0, 1);
         sem_init(&answered[i], 0, 0);
     }
     start_interrupted(joiner, 0, 5);
     for (i = 1; i < PARTIES; i++) start_interrupted(answerer, i, 0);
     start(pinger, PARTIES);
     join_from(PARTIES);
-    K(mt_multiqueue_shutdown)(w.q, 0);
+    MQ(shut_queue)(w.q, 0, 0);
     join_from(0);
     for (i = 0; i < PARTIES; i++) {
         CHECK(w.cells[i].seen == 2 * STEPS, "%d pings and answers", (int)w.cells[i].seen);

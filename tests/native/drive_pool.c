@@ -7,11 +7,9 @@
 #define DRIVER "drive_pool"
 #include "platform.h"
 
-#include "kernels.c"
+#include "kernels.h"
 
 #include <stdatomic.h>
-
-#define K(name) __pyx_f_7kernels_##name
 
 enum { LANES = 3, SUBMITTERS = 3, WORKERS = 3, CALLS = 300 };
 
@@ -20,8 +18,8 @@ typedef struct {
 } call;
 
 static struct {
-    __pyx_t_7kernels_pool p;
-    __pyx_t_7kernels_lane lanes[LANES];
+    wp_pool p;
+    wp_lane lanes[LANES];
     _Atomic int64_t objects[LANES]; /* how often each lane's object is counted */
     int last[LANES][SUBMITTERS];    /* of a lane that runs one at a time: which call ran last */
     call calls[SUBMITTERS][CALLS];
@@ -37,17 +35,17 @@ static void submitter(int s) {
     int i, r, start, gone;
     for (i = 0; i < CALLS; i++) {
         int lane = (int)native_random(LANES);
-        __pyx_t_7kernels_lane *ln = &m.lanes[lane];
+        wp_lane *ln = &m.lanes[lane];
         call *c = &m.calls[s][i];
         c->submitter = s;
         c->number = i;
         do {
-            r = K(put_in_lane)(&m.p, ln, (uintptr_t)c, 0, &position, &start);
+            r = WP(put_in_lane)(&m.p, ln, (uintptr_t)c, 0, &position, &start);
             CHECK(r == MT_OK || r == MT_FULL, "put_in_lane: %d", r);
             CHECK(!start, "a worker too many is asked for");
-        } while (r == MT_FULL && K(wait_for_place)(&m.p, ln) == MT_OK);
+        } while (r == MT_FULL && WP(wait_for_place)(&m.p, ln) == MT_OK);
         CHECK(r == MT_OK, "wait_for_place");
-        if (native_random(6) || !K(withdraw_item)(&m.p, ln, position, (uintptr_t)c, &gone)) continue;
+        if (native_random(6) || !WP(withdraw_item)(&m.p, ln, position, (uintptr_t)c, &gone)) continue;
         c->cancelled = 1;
         if (gone) let_go(lane, 1);
     }
@@ -67,16 +65,16 @@ static void worker(int unused) {
     int r;
     (void)unused;
     for (;;) {
-        __pyx_t_7kernels_lane *ln = K(take_item)(&m.p, &raw, &era);
+        wp_lane *ln = WP(take_item)(&m.p, &raw, &era);
         if (ln != NULL) {
             int lane = (int)(ln - m.lanes);
             run_call(lane, (call *)raw);
-            let_go(lane, 1 + (K(finish_item)(&m.p, ln, era) != 0));
+            let_go(lane, 1 + (WP(finish_item)(&m.p, ln, era) != 0));
             continue;
         }
-        r = K(wait_ready)(m.p.q, -1, 0);
+        r = MQ(wait_ready)(m.p.q, -1, 0);
         CHECK(r == MT_OK || r == MT_SHUTDOWN, "wait_ready: %d", r);
-        if (r == MT_SHUTDOWN && K(leave_pool)(&m.p, 0)) return;
+        if (r == MT_SHUTDOWN && WP(leave_pool)(&m.p, 0)) return;
     }
 }
 
@@ -85,31 +83,31 @@ static void pauser(int unused) {
     int i;
     (void)unused;
     for (i = 0; i < CALLS; i++) {
-        __pyx_t_7kernels_lane *ln = &m.lanes[native_random(LANES)];
-        CHECK(K(pause_lane)(&m.p, ln, 1) == 0, "pause");
+        wp_lane *ln = &m.lanes[native_random(LANES)];
+        CHECK(WP(pause_lane)(&m.p, ln, 1) == 0, "pause");
         if (native_random(2)) sched_yield();
-        CHECK(K(pause_lane)(&m.p, ln, 0) == 0, "resume asks for a worker");
+        CHECK(WP(pause_lane)(&m.p, ln, 0) == 0, "resume asks for a worker");
     }
-    CHECK(K(wait_until_idle)(&m.p, &m.lanes[0], mt_now_ns() + 100000) != MT_NOMEM, "no memory");
+    CHECK(WP(wait_until_idle)(&m.p, &m.lanes[0], mt_now_ns() + 100000) != MT_NOMEM, "no memory");
 }
 
 /* -------------------------------------------------------------------------------------------------------------- a round */
 static void begin(void) {
     int i, s;
     memset((void *)&m, 0, sizeof m);
-    m.p.q = K(new_queue)(0, 1);
+    m.p.q = MQ(new_queue)(0, 1);
     m.p.q->selection = MT_WEIGHTED;
     m.p.max_workers = m.p.workers = WORKERS;
     m.p.max_pending = native_random(2) ? 1 + (int64_t)native_random(30) : 0;
     for (i = 0; i < LANES; i++) {
-        __pyx_t_7kernels_lane *ln = &m.lanes[i];
+        wp_lane *ln = &m.lanes[i];
         ln->p = &m.p;
         ln->object = (void *)&m.objects[i];
         ln->max_running = (int64_t)native_random(3);
         ln->max_pending = native_random(2) ? 1 + (int64_t)native_random(10) : 0;
-        ln->s = K(new_tail)(m.p.q, (int64_t)native_random(2), 0, 1 + (uint32_t)native_random(3), 1);
+        ln->s = MQ(new_tail)(m.p.q, (int64_t)native_random(2), 0, 1 + (uint32_t)native_random(3), 1);
         ln->s->owner = ln;
-        CHECK(K(attach_tail)(m.p.q, ln->s, 1) == MT_OK, "no memory");
+        CHECK(MQ(attach_tail)(m.p.q, ln->s, 1) == MT_OK, "no memory");
         for (s = 0; s < SUBMITTERS; s++) m.last[i][s] = -1;
     }
 }
@@ -121,11 +119,11 @@ static void end(void) {
         for (i = 0; i < CALLS; i++) CHECK(m.calls[s][i].ran + m.calls[s][i].cancelled == 1, "call %d of %d", i, s);
     for (i = 0; i < LANES; i++) {
         CHECK(m.objects[i] == 0 && m.lanes[i].running == 0, "lane %d is counted %d times", i, (int)m.objects[i]);
-        K(detach_tail)(m.p.q, m.lanes[i].s, 1);
-        K(drop_left_chunks)(m.p.q, m.lanes[i].s);
-        K(free_tail)(m.lanes[i].s, 1);
+        MQ(detach_tail)(m.p.q, m.lanes[i].s, 1);
+        MQ(drop_left_chunks)(m.p.q, m.lanes[i].s);
+        MQ(free_tail)(m.lanes[i].s, 1);
     }
-    K(drop_queue)(m.p.q, 1);
+    MQ(drop_queue)(m.p.q, 1);
 }
 
 static void mixed(void) {
@@ -134,7 +132,7 @@ static void mixed(void) {
     start(submitter, SUBMITTERS);
     start(pauser, 1);
     join_from(WORKERS);
-    CHECK(K(end_pool)(&m.p, 1) == 0, "the end asks for a worker");
+    CHECK(WP(end_pool)(&m.p, 1) == 0, "the end asks for a worker");
     join_from(0);
     end();
 }

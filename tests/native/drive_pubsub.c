@@ -8,7 +8,7 @@
 #define DRIVER "drive_pubsub"
 #include "platform.h"
 
-#include "kernels.c"
+#include "kernels.h"
 
 #include <stdatomic.h>
 
@@ -22,8 +22,6 @@ typedef struct {
 static void hold(cell *c);
 
 #include "manytail/pubsub.h"
-
-#define K(name) __pyx_f_7kernels_##name
 
 enum { PUBLISHERS = 3, SHARED = 3, TAKERS = 4, GUESTS = 2, RUN = 24, ALIVE = 0x600d, DEAD = 0xdead };
 
@@ -106,12 +104,12 @@ static void publisher(int p) {
 }
 
 static void lock(mt_lock *l) {
-    if (!mt_lock_try(l)) K(lock_slow)(l, 0);
+    if (!mt_lock_try(l)) WAIT(lock_slow)(l, 0);
 }
 
 static void unlock(mt_lock *l) {
     mt_lock_node *n = mt_unlock(l);
-    if (n != NULL) K(post_lock_node)(n);
+    if (n != NULL) WAIT(post_lock_node)(n);
 }
 
 static void locked_begin(session *s) {

@@ -32,6 +32,7 @@ static inline void post_loop_waiter(void *owned) {
 static inline void native_keep(PyObject *object) {
     atomic_fetch_add_explicit((_Atomic int64_t *)object, 1, memory_order_relaxed);
 }
+#define MT_KEEP(item) native_keep((PyObject *)(item))
 
 /* 1: taken; 0: the time is over. us < 0 waits for ever. */
 static inline int native_wait(sem_t *s, int64_t us) {

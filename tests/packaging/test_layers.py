@@ -12,8 +12,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "python" / "manytail"
 PYTHON = sorted([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.pyi")])
-CYTHON = sorted([*(ROOT / "pyx").rglob("*.pyx"), *(ROOT / "pyx").rglob("*.pxi"), *PACKAGE.rglob("*.pxd")])
+PRIVATE = ROOT / "pyx" / "manytail"  # modules and kernels; what is shipped of Cython lies in the package
+CYTHON = sorted([*PRIVATE.glob("*.p[yx][xdi]"), *PACKAGE.rglob("*.pxd")])
 
+# The private .pxd files from the bottom up: each may cimport those before it, and an extension module all of them.
+KERNELS = ["_c", "_cpython", "_wait", "_lock", "_mq", "_wp"]
 # The extension modules from the bottom up: each may cimport or import those before it.
 EXTENSIONS = ["_wait", "_multiqueue", "_entryqueue", "_entries", "_consumers", "_pubsub", "_workpool", "_queue"]
 LEAVES = {"errors", "_selectors"}  # Python modules that extension modules use; they import nothing of ours but each other
@@ -111,14 +114,19 @@ def test_extension_modules_cimport_only_what_is_below(path):
     if path.stem == "__init__":
         return  # manytail/__init__.pxd is the face of all of them
     named = set(re.findall(r"^\s*(?:from|cimport|import)\s+manytail\.(\w+)", path.read_text(), re.MULTILINE))
-    if path.stem in EXTENSIONS:
-        assert named <= set(EXTENSIONS[: EXTENSIONS.index(path.stem)]) | LEAVES
+    if path.parent == PRIVATE and path.suffix == ".pxd":
+        assert named <= set(KERNELS[: KERNELS.index(path.stem)])
+    elif path.parent != PRIVATE:
+        assert named <= set(EXTENSIONS) - set(KERNELS)  # a third party compiles it without the private files
+    elif path.stem in EXTENSIONS:
+        assert named <= {*EXTENSIONS[: EXTENSIONS.index(path.stem)], *KERNELS} | LEAVES
     else:
-        assert named <= {*EXTENSIONS} | LEAVES  # a .pxi goes where it is included
+        assert named <= {*EXTENSIONS, *KERNELS} | LEAVES  # a .pxi goes where it is included
 
 
-def test_every_extension_module_has_its_place():
-    assert {path.stem for path in (ROOT / "pyx" / "manytail").glob("*.pyx")} <= set(EXTENSIONS)
+def test_every_extension_module_and_every_kernel_has_its_place():
+    assert {path.stem for path in PRIVATE.glob("*.pyx")} <= set(EXTENSIONS)
+    assert {path.stem for path in PRIVATE.glob("*.pxd")} <= set(KERNELS)
 
 
 def test_importing_manytail_starts_no_thread_and_loads_nothing_heavy():

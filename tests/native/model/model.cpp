@@ -9,11 +9,9 @@
  */
 #include "platform.h"
 
-#include "kernels.cpp"
+#include "../kernels.h"
 
 #include "epoch_suites.h"
-
-#define K(name) __pyx_f_7kernels_##name
 
 enum { DETACHED = 0, ATTACHED = 1 };
 static const int64_t FOREVER = -1, SOMETIME = 1000000000; /* timeouts in ns */
@@ -37,15 +35,14 @@ template <typename suite, unsigned threads> struct queue_suite : rl::test_suite<
     void begin(int64_t maxsize_a, int64_t maxsize_b = 0, int priority_b = 0, uint32_t selection = MT_ROUND_ROBIN) {
         model_now = 1;
         model_interrupts = 0;
-        memset(&__pyx_v_7kernels_registry_lock, 0, sizeof __pyx_v_7kernels_registry_lock);
-        __pyx_v_7kernels_registry_first = NULL;
+        memset(&native_registry, 0, sizeof native_registry);
         cells = model_variable<cell_block>()->cells;
         for (int i = 0; i < ncells; i++) cells[i].seen = 0;
-        q = K(mt_multiqueue_new)();
+        q = MQ(new_queue)(0, 0);
         q->selection = selection;
         q->ready.oldest = selection == MT_OLDEST;
-        a = K(mt_multiqueue_add)(q, 0, maxsize_a, 1);
-        b = K(mt_multiqueue_add)(q, priority_b, maxsize_b, 1);
+        a = MQ(add_tail)(q, 0, maxsize_a, 1);
+        b = MQ(add_tail)(q, priority_b, maxsize_b, 1);
         touch(a);
         touch(b);
         mt_load_relaxed_i64(&q->clock);
@@ -64,7 +61,7 @@ template <typename suite, unsigned threads> struct queue_suite : rl::test_suite<
 
     /* Everything that was put came out once. */
     void end(int put) {
-        K(mt_multiqueue_destroy)(q, dropped, NULL);
+        MQ(destroy_queue)(q, dropped, NULL);
         int seen = 0;
         for (int i = 0; i < ncells; i++) {
             RL_ASSERT(cells[i].seen <= 1);
@@ -79,18 +76,18 @@ template <typename suite, unsigned threads> struct queue_suite : rl::test_suite<
         return (uintptr_t)&cells[i];
     }
 
-    int put(mt_subqueue *s, int i, int64_t timeout = FOREVER) { return K(mt_subqueue_put)(s, item(i), timeout); }
+    int put(mt_subqueue *s, int i, int64_t timeout = FOREVER) { return MQ(put_within)(s, item(i), timeout); }
 
     int put_many(mt_subqueue *s, int from, int n, int64_t timeout = FOREVER) {
         uintptr_t items[ncells];
         for (int i = 0; i < n; i++) items[i] = item(from + i);
-        return K(mt_subqueue_put_many)(s, items, n, timeout, NULL);
+        return MQ(put_run_within)(s, items, n, timeout, NULL);
     }
 
     /* What came, or -1 - status. */
     int get(int64_t timeout = FOREVER) {
         uintptr_t got;
-        int r = K(mt_multiqueue_get)(q, &got, NULL, timeout);
+        int r = MQ(get_within)(q, &got, NULL, timeout);
         return r == MT_OK ? taken(got) : -1 - r;
     }
 
@@ -105,7 +102,7 @@ template <typename suite, unsigned threads> struct queue_suite : rl::test_suite<
     int get_many(int n, int64_t timeout = FOREVER) {
         uintptr_t got[ncells];
         int64_t count;
-        int r = K(mt_multiqueue_get_many)(q, got, n, timeout, &count);
+        int r = MQ(get_many_within)(q, got, n, timeout, &count);
         RL_ASSERT(r == MT_OK || count == 0);
         for (int64_t i = 0; i < count; i++) taken(got[i]);
         return (int)count;
@@ -126,10 +123,10 @@ struct lock_three : rl::test_suite<lock_three, 3> {
     }
     void thread(unsigned index) {
         for (unsigned i = 0; i < (index ? 1u : 2u); i++) {
-            if (!mt_lock_try(&lock)) K(lock_slow)(&lock, DETACHED);
+            if (!mt_lock_try(&lock)) WAIT(lock_slow)(&lock, DETACHED);
             counter($) = counter($) + 1;
             mt_lock_node *n = mt_unlock(&lock);
-            if (n != NULL) K(post_lock_node)(n);
+            if (n != NULL) WAIT(post_lock_node)(n);
         }
     }
     void after() {
@@ -212,12 +209,12 @@ struct shown : queue_suite<shown, 3> {
     static const unsigned bound = 1;
     void before() {
         begin(0);
-        K(mt_subqueue_enable)(a, 0);
+        MQ(enable_tail)(a->mq, a, 0, 0);
     }
     void thread(unsigned index) {
         if (index == 0) {
             RL_ASSERT(put(a, 0) == MT_OK);
-            K(mt_subqueue_enable)(a, 1);
+            MQ(enable_tail)(a->mq, a, 1, 0);
             RL_ASSERT(put(a, 1) == MT_OK);
         } else {
             RL_ASSERT(get() >= 0);
@@ -256,7 +253,7 @@ template <typename suite> struct giving_up : queue_suite<suite, 3> {
         if (index == 0) {
             RL_ASSERT(this->put(this->a, 0) == MT_OK);
         } else if (index == 1) {
-            int r = K(wait_ready)(this->q, suite::interrupts ? FOREVER : model_now + SOMETIME, ATTACHED);
+            int r = MQ(wait_ready)(this->q, suite::interrupts ? FOREVER : model_now + SOMETIME, ATTACHED);
             RL_ASSERT(r == MT_OK || r == (suite::interrupts ? MT_INTERRUPTED : MT_TIMEOUT));
             if (r == MT_OK && this->get(0) >= 0) another(1);
         } else {
@@ -325,7 +322,7 @@ template <typename suite> struct giving_up_room : queue_suite<suite, 3> {
         if (index == 0) {
             RL_ASSERT(this->get() >= 0);
         } else if (index == 1) {
-            int r = K(wait_for_room)(this->q, this->a, suite::interrupts ? FOREVER : model_now + SOMETIME, ATTACHED);
+            int r = MQ(wait_for_room)(this->q, this->a, suite::interrupts ? FOREVER : model_now + SOMETIME, ATTACHED);
             RL_ASSERT(r == MT_OK || r == (suite::interrupts ? MT_INTERRUPTED : MT_TIMEOUT));
             if (r == MT_OK && this->put(this->a, 1, 0) == MT_OK) out_again();
         } else {
@@ -362,17 +359,17 @@ struct chunks : queue_suite<chunks, 3> {
             RL_ASSERT(got == 11);
             RL_ASSERT(get() == 11);
         } else {
-            struct __pyx_t_7kernels_cursor k;
+            mq_cursor k;
             uintptr_t last = 0;
-            K(cursor_open)(&k);
+            MQ(cursor_open)(&k);
             do {
-                K(cursor_step)(q, a, &k, 0);
+                MQ(cursor_step)(q, a, &k, 0);
                 for (uint32_t i = 0; i < k.n; i++) {
                     RL_ASSERT(k.items[i] > last);
                     last = k.items[i];
                 }
             } while (k.n);
-            K(cursor_close)(q, &k);
+            MQ(cursor_close)(q, &k);
         }
     }
     void after() { end(12); }
@@ -388,7 +385,7 @@ struct cleared : queue_suite<cleared, 3> {
         if (index == 0) {
             RL_ASSERT(put(a, 2) == MT_OK);
         } else if (index == 1) {
-            K(drop_items)(q, a, dropped, NULL);
+            MQ(drop_items)(q, a, dropped, NULL);
         } else {
             get(0);
             get(0);
@@ -411,7 +408,7 @@ struct shut : queue_suite<shut, 3> {
             RL_ASSERT(r == MT_OK || r == MT_SHUTDOWN);
             accepted = r == MT_OK;
         } else if (index == 1) {
-            K(mt_multiqueue_shutdown)(q, 0);
+            MQ(shut_queue)(q, 0, 0);
         } else {
             int got = get();
             if (got >= 0) got = get();
@@ -435,7 +432,7 @@ struct removed : queue_suite<removed, 3> {
             RL_ASSERT(r == MT_OK || r == MT_SHUTDOWN);
             accepted = r == MT_OK;
         } else if (index == 1) {
-            RL_ASSERT(K(mt_multiqueue_remove)(q, a, dropped, NULL) == MT_OK);
+            RL_ASSERT(MQ(remove_tail)(q, a, dropped, NULL) == MT_OK);
         } else {
             get(0);
         }

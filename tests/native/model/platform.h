@@ -198,5 +198,6 @@ static inline void post_loop_waiter(void *) { RL_ASSERT(false); }
 
 /* An object is its count. */
 static inline void native_keep(PyObject *object) { ++*(int64_t *)object; }
+#define MT_KEEP(item) native_keep((PyObject *)(item))
 
 #endif

@@ -1,4 +1,4 @@
-/* The work pool (_wp_core.pxi) in the model checker: what WorkPool, Lane and Dispatcher do with it, without Python. Workers are there from the start. */
+/* The work pool (_wp.pxd) in the model checker: what WorkPool, Lane and Dispatcher do with it, without Python. Workers are there from the start. */
 #ifndef POOL_SUITES_H
 #define POOL_SUITES_H
 
@@ -18,8 +18,8 @@ template <typename suite, unsigned threads> struct pool_suite : rl::test_suite<s
         call calls[ITEMS];
         lane_state lanes[LANES];
     };
-    __pyx_t_7kernels_pool p;
-    __pyx_t_7kernels_lane lanes[LANES];
+    wp_pool p;
+    wp_lane lanes[LANES];
     int64_t objects[LANES]; /* how often each lane's object is counted, native_keep() */
     block *all;
     bool one_by_one; /* no lane may run two items at once */
@@ -27,28 +27,27 @@ template <typename suite, unsigned threads> struct pool_suite : rl::test_suite<s
     void begin(int workers, int64_t max_pending = 0, int64_t max_running = 0, int64_t lane_pending = 0) {
         model_now = 1;
         model_interrupts = 0;
-        memset(&__pyx_v_7kernels_registry_lock, 0, sizeof __pyx_v_7kernels_registry_lock);
-        __pyx_v_7kernels_registry_first = NULL;
+        memset(&native_registry, 0, sizeof native_registry);
         all = model_variable<block>();
         memset(&p, 0, sizeof p);
         memset(lanes, 0, sizeof lanes);
         memset(objects, 0, sizeof objects);
         one_by_one = max_running == 1;
-        p.q = K(new_queue)(0, ATTACHED);
+        p.q = MQ(new_queue)(0, ATTACHED);
         p.q->selection = MT_WEIGHTED;
         p.max_workers = p.workers = workers;
         p.max_pending = max_pending;
         mt_load_relaxed_i64(&p.q->clock);
         mt_load_relaxed_uptr(&p.q->spare);
         for (int i = 0; i < LANES; i++) {
-            __pyx_t_7kernels_lane *ln = &lanes[i];
+            wp_lane *ln = &lanes[i];
             ln->p = &p;
             ln->object = &objects[i];
             ln->max_running = max_running;
             ln->max_pending = lane_pending;
-            ln->s = K(new_tail)(p.q, 0, 0, 1, 1);
+            ln->s = MQ(new_tail)(p.q, 0, 0, 1, 1);
             ln->s->owner = ln;
-            RL_ASSERT(K(attach_tail)(p.q, ln->s, ATTACHED) == MT_OK);
+            RL_ASSERT(MQ(attach_tail)(p.q, ln->s, ATTACHED) == MT_OK);
             queue_suite<lock_three, 1>::touch(ln->s);
             all->lanes[i].runs($) = -1;
         }
@@ -60,11 +59,11 @@ template <typename suite, unsigned threads> struct pool_suite : rl::test_suite<s
         for (int i = 0; i < LANES; i++) {
             RL_ASSERT(lanes[i].running == 0 && !lanes[i].kept && objects[i] == 0);
             RL_ASSERT(lanes[i].room.n == 0 && lanes[i].idle.n == 0);
-            K(detach_tail)(p.q, lanes[i].s, ATTACHED);
-            K(drop_left_chunks)(p.q, lanes[i].s);
-            K(free_tail)(lanes[i].s, ATTACHED);
+            MQ(detach_tail)(p.q, lanes[i].s, ATTACHED);
+            MQ(drop_left_chunks)(p.q, lanes[i].s);
+            MQ(free_tail)(lanes[i].s, ATTACHED);
         }
-        K(drop_queue)(p.q, ATTACHED);
+        MQ(drop_queue)(p.q, ATTACHED);
         RL_ASSERT(model_end_memory() == 0);
     }
 
@@ -77,17 +76,17 @@ template <typename suite, unsigned threads> struct pool_suite : rl::test_suite<s
 
     /* submit(): MT_OK, MT_SHUTDOWN or MT_INTERRUPTED. */
     int submit(int i, int lane) {
-        __pyx_t_7kernels_lane *ln = &lanes[lane];
+        wp_lane *ln = &lanes[lane];
         call *c = item(i, lane);
         int start, r;
         for (;;) {
-            r = K(put_in_lane)(&p, ln, (uintptr_t)c, 0, &c->position, &start);
+            r = WP(put_in_lane)(&p, ln, (uintptr_t)c, 0, &c->position, &start);
             RL_ASSERT(r != MT_OK || !start); /* there are no more workers */
             if (r == MT_FULL)
-                r = K(wait_for_place)(&p, ln);
+                r = WP(wait_for_place)(&p, ln);
             else if (r == MT_OK)
                 return r;
-            if (r == MT_SHUTDOWN) K(pass_on_place)(&p, ln);
+            if (r == MT_SHUTDOWN) WP(pass_on_place)(&p, ln);
             if (r != MT_OK) return r;
         }
     }
@@ -96,7 +95,7 @@ template <typename suite, unsigned threads> struct pool_suite : rl::test_suite<s
     bool withdraw(int i, int lane) {
         call *c = &all->calls[i];
         int let_go;
-        if (!K(withdraw_item)(&p, &lanes[lane], c->position, (uintptr_t)c, &let_go)) return false;
+        if (!WP(withdraw_item)(&p, &lanes[lane], c->position, (uintptr_t)c, &let_go)) return false;
         objects[lane] -= let_go != 0;
         c->withdrawn++;
         return true;
@@ -119,11 +118,11 @@ template <typename suite, unsigned threads> struct pool_suite : rl::test_suite<s
     bool work_once() {
         uintptr_t raw;
         int64_t era;
-        __pyx_t_7kernels_lane *ln = K(take_item)(&p, &raw, &era);
+        wp_lane *ln = WP(take_item)(&p, &raw, &era);
         if (ln == NULL) return false;
         int lane = (int)(ln - lanes);
         run(lane, raw);
-        objects[lane] -= 1 + (K(finish_item)(&p, ln, era) != 0);
+        objects[lane] -= 1 + (WP(finish_item)(&p, ln, era) != 0);
         return true;
     }
 
@@ -133,9 +132,9 @@ template <typename suite, unsigned threads> struct pool_suite : rl::test_suite<s
             if (work_once()) {
                 n--;
             } else {
-                int r = K(wait_ready)(p.q, FOREVER, DETACHED);
+                int r = MQ(wait_ready)(p.q, FOREVER, DETACHED);
                 RL_ASSERT(r == MT_OK || (n < 0 && r == MT_SHUTDOWN));
-                if (r == MT_SHUTDOWN && K(leave_pool)(&p, 0)) return;
+                if (r == MT_SHUTDOWN && WP(leave_pool)(&p, 0)) return;
             }
         }
     }
@@ -148,9 +147,9 @@ template <typename suite, unsigned threads> struct pool_suite : rl::test_suite<s
     /* add() of a Dispatcher whose executor runs each task at once: a block of one item, then the next task. */
     void add(int i, int lane) {
         int start;
-        RL_ASSERT(K(put_in_lane)(&p, &lanes[lane], (uintptr_t)item(i, lane), 0, &all->calls[i].position, &start) ==
+        RL_ASSERT(WP(put_in_lane)(&p, &lanes[lane], (uintptr_t)item(i, lane), 0, &all->calls[i].position, &start) ==
                   MT_OK);
-        while (int64_t n = K(missing_tasks)(&p)) {
+        while (int64_t n = WP(missing_tasks)(&p)) {
             if (n < 0) break;
             while (n--) serve_block();
         }
@@ -159,11 +158,11 @@ template <typename suite, unsigned threads> struct pool_suite : rl::test_suite<s
     void serve_block() {
         int64_t era;
         uintptr_t raw;
-        __pyx_t_7kernels_lane *ln = K(begin_block)(&p, 1, 1, &era);
+        wp_lane *ln = WP(begin_block)(&p, 1, 1, &era);
         if (ln == NULL) return;
         int lane = (int)(ln - lanes);
-        while (K(take_of_block)(&p, ln, era, &raw)) run(lane, raw);
-        objects[lane] -= 1 + (K(finish_item)(&p, ln, era) != 0);
+        while (WP(take_of_block)(&p, ln, era, &raw)) run(lane, raw);
+        objects[lane] -= 1 + (WP(finish_item)(&p, ln, era) != 0);
     }
 };
 
@@ -177,7 +176,7 @@ struct pool_two_lanes : pool_suite<pool_two_lanes, 3> {
         if (index == 0) {
             RL_ASSERT(submit(1, 1) == MT_OK);
             RL_ASSERT(submit(2, 0) == MT_OK);
-            start(K(end_pool)(&p, 1));
+            start(WP(end_pool)(&p, 1));
         } else {
             work(-1);
         }
@@ -195,7 +194,7 @@ struct pool_one_by_one : pool_suite<pool_one_by_one, 3> {
     void thread(unsigned index) {
         if (index == 0) {
             RL_ASSERT(submit(2, 0) == MT_OK);
-            start(K(end_pool)(&p, 1));
+            start(WP(end_pool)(&p, 1));
         } else {
             work(-1);
         }
@@ -249,7 +248,7 @@ struct pool_withdrawn : pool_suite<pool_withdrawn, 3> {
             RL_ASSERT(withdraw(0, 0) == (all->calls[0].withdrawn == 1));
         } else if (index == 1) {
             RL_ASSERT(submit(1, 0) == MT_OK);
-            start(K(end_pool)(&p, 1));
+            start(WP(end_pool)(&p, 1));
         } else {
             work(-1);
         }
@@ -282,13 +281,13 @@ struct pool_place_withdrawn : pool_suite<pool_place_withdrawn, 2> {
 struct pool_paused : pool_suite<pool_paused, 3> {
     void before() {
         begin(2);
-        RL_ASSERT(K(pause_lane)(&p, &lanes[0], 1) == 0);
+        RL_ASSERT(WP(pause_lane)(&p, &lanes[0], 1) == 0);
         submit(0, 0);
         submit(1, 0);
     }
     void thread(unsigned index) {
         if (index == 0) {
-            RL_ASSERT(K(pause_lane)(&p, &lanes[0], 0) == 0);
+            RL_ASSERT(WP(pause_lane)(&p, &lanes[0], 0) == 0);
         } else {
             work(1);
         }
@@ -308,10 +307,10 @@ struct pool_idle : pool_suite<pool_idle, 3> {
             work(1);
             work_once();
         } else if (index == 1) {
-            RL_ASSERT(K(wait_until_idle)(&p, &lanes[0], FOREVER) == MT_OK);
+            RL_ASSERT(WP(wait_until_idle)(&p, &lanes[0], FOREVER) == MT_OK);
             RL_ASSERT(all->lanes[0].runs($) == all->calls[1].ran);
         } else {
-            int r = K(wait_until_idle)(&p, &lanes[0], model_now + SOMETIME);
+            int r = WP(wait_until_idle)(&p, &lanes[0], model_now + SOMETIME);
             RL_ASSERT(r == MT_OK || r == MT_TIMEOUT);
             withdraw(1, 0);
         }
@@ -325,7 +324,7 @@ struct pool_ended : pool_suite<pool_ended, 3> {
     int accepted;
     void before() {
         begin(1, 0, 0, 1);
-        RL_ASSERT(K(pause_lane)(&p, &lanes[0], 1) == 0);
+        RL_ASSERT(WP(pause_lane)(&p, &lanes[0], 1) == 0);
         submit(0, 0);
         accepted = 0;
     }
@@ -335,7 +334,7 @@ struct pool_ended : pool_suite<pool_ended, 3> {
             RL_ASSERT(r == MT_OK || r == MT_SHUTDOWN);
             accepted = r == MT_OK;
         } else if (index == 1) {
-            start(K(end_pool)(&p, 1));
+            start(WP(end_pool)(&p, 1));
         } else {
             work(-1);
         }
@@ -351,20 +350,20 @@ struct pool_refused : pool_suite<pool_refused, 2> {
     static const unsigned bound = 3;
     void before() {
         begin(0, 0, 0, 1);
-        RL_ASSERT(K(pause_lane)(&p, &lanes[0], 1) == 0);
+        RL_ASSERT(WP(pause_lane)(&p, &lanes[0], 1) == 0);
         submit(0, 0);
     }
     void thread(unsigned index) {
         if (index == 0) {
             RL_ASSERT(submit(1, 0) == MT_SHUTDOWN);
         } else {
-            RL_ASSERT(K(end_pool)(&p, 0) == 0);
+            RL_ASSERT(WP(end_pool)(&p, 0) == 0);
         }
     }
     void after() {
         uintptr_t raw;
         int let_go;
-        RL_ASSERT(K(take_away)(&p, &lanes[0], &raw, &let_go) && let_go);
+        RL_ASSERT(WP(take_away)(&p, &lanes[0], &raw, &let_go) && let_go);
         objects[0]--;
         end();
     }

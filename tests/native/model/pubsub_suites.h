@@ -140,12 +140,12 @@ template <typename suite, unsigned threads> struct pubsub_suite : rl::test_suite
     }
 
     void lock(mt_lock *l) {
-        if (!mt_lock_try(l)) K(lock_slow)(l, DETACHED);
+        if (!mt_lock_try(l)) WAIT(lock_slow)(l, DETACHED);
     }
 
     void unlock(mt_lock *l) {
         mt_lock_node *n = mt_unlock(l);
-        if (n != NULL) K(post_lock_node)(n);
+        if (n != NULL) WAIT(post_lock_node)(n);
     }
 
     void trim() {
@@ -296,11 +296,11 @@ template <typename suite, int old> struct pubsub_waiting : pubsub_suite<suite, 2
             count_waiting(s);
         }
         this->unlock(&s->lock);
-        K(post_chain)(woken);
+        WAIT(post_chain)(woken);
     }
     void wait(mt_subscriber *s) {
         mt_waiter w;
-        K(waiter_open)(&w);
+        WAIT(waiter_open)(&w);
         this->lock(&s->lock);
         mt_waitlist_push(&s->getters, &w);
         count_waiting(s);
@@ -310,9 +310,9 @@ template <typename suite, int old> struct pubsub_waiting : pubsub_suite<suite, 2
             this->unlock(&s->lock);
         } else {
             this->unlock(&s->lock);
-            RL_ASSERT(K(waiter_park)(&w, FOREVER, DETACHED) == MT_OK);
+            RL_ASSERT(WAIT(waiter_park)(&w, FOREVER, DETACHED) == MT_OK);
         }
-        K(waiter_close)(&w);
+        WAIT(waiter_close)(&w);
     }
     void after() { this->end(); }
 };

@@ -31,7 +31,7 @@ template <typename suite, unsigned oldest> struct ready_suite : rl::test_suite<s
 
     void thread(unsigned index) {
         for (int step = 0; step < STEPS; step++) {
-            if (!mt_lock_try(&lock)) K(lock_slow)(&lock, DETACHED);
+            if (!mt_lock_try(&lock)) WAIT(lock_slow)(&lock, DETACHED);
             guarded($) = guarded($) + 1;
             switch (rl::rand(3)) {
             case 0:
@@ -45,7 +45,7 @@ template <typename suite, unsigned oldest> struct ready_suite : rl::test_suite<s
             }
             check();
             mt_lock_node *n = mt_unlock(&lock);
-            if (n != NULL) K(post_lock_node)(n);
+            if (n != NULL) WAIT(post_lock_node)(n);
         }
     }
 
@@ -203,8 +203,8 @@ struct moved : queue_suite<moved, 3> {
         if (index == 0) {
             RL_ASSERT(put(a, 2) == MT_OK);
         } else if (index == 1) {
-            RL_ASSERT(K(set_priority)(q, a, 1, DETACHED) == MT_OK);
-            RL_ASSERT(K(set_priority)(q, a, 0, DETACHED) == MT_OK);
+            RL_ASSERT(MQ(set_priority)(q, a, 1, DETACHED) == MT_OK);
+            RL_ASSERT(MQ(set_priority)(q, a, 0, DETACHED) == MT_OK);
         } else {
             int a_seen = 0;
             for (int i = 0; i < 3; i++) {
@@ -227,8 +227,8 @@ struct hidden : queue_suite<hidden, 3> {
         if (index == 0) {
             RL_ASSERT(put(a, 1) == MT_OK);
         } else if (index == 1) {
-            K(mt_subqueue_enable)(a, 0);
-            K(mt_subqueue_enable)(a, 1);
+            MQ(enable_tail)(a->mq, a, 0, 0);
+            MQ(enable_tail)(a->mq, a, 1, 0);
         } else {
             RL_ASSERT(get() == 0);
             RL_ASSERT(get() == 1);

@@ -1,4 +1,7 @@
-# The C side of the MultiQueue as Cython sees it: include/manytail/{chunk,ready,multiqueue,pygc}.h say what each field means.
+# The C side as Cython sees it, each thing declared once: include/manytail/*.h say what it means. Private; nothing here names Python.
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uintptr_t
+
+
 cdef extern from "manytail/atomics.h" nogil:
     ctypedef struct mt_atomic_i64:
         pass
@@ -32,6 +35,35 @@ cdef extern from "manytail/backoff.h" nogil:
         uint32_t step
         uint32_t limit
     bint mt_backoff_spin(mt_backoff *)
+    void mt_yield_cpu()
+
+cdef extern from "manytail/lock.h" nogil:
+    ctypedef struct mt_lock_node:
+        void *sem
+    ctypedef struct mt_lock:
+        pass
+    bint mt_lock_try(mt_lock *l)
+    bint mt_lock_enqueue(mt_lock *l, mt_lock_node *n)
+    mt_lock_node *mt_unlock(mt_lock *l)
+    void mt_lock_reset(mt_lock *l)
+
+cdef extern from "manytail/waitlist.h" nogil:
+    ctypedef struct mt_waiter:
+        mt_waiter *next
+        void *sem
+        void *callback
+        unsigned long thread
+    ctypedef struct mt_waitlist:
+        int64_t n
+    void mt_waitlist_push(mt_waitlist *l, mt_waiter *w)
+    void mt_waitlist_notify(mt_waitlist *l, mt_waiter **wake)
+    void mt_waitlist_notify_all(mt_waitlist *l, mt_waiter **wake)
+    enum: MT_WAITER_OUT, MT_WAITER_QUEUED, MT_WAITER_NOTIFIED
+    uint32_t mt_waitlist_leave(mt_waitlist *l, mt_waiter *w)
+    void mt_waitlist_keep_thread(mt_waitlist *l, unsigned long thread)
+
+cdef extern from "manytail/clock.h" nogil:
+    int64_t mt_now_ns()
 
 cdef extern from "manytail/chunk.h" nogil:
     ctypedef struct mt_chunk:
@@ -85,6 +117,7 @@ cdef extern from "manytail/ready.h" nogil:
     void mt_ready_free(mt_ready *)
 
 cdef extern from "manytail/multiqueue.h" nogil:
+    enum: MT_OK, MT_EMPTY, MT_FULL, MT_SHUTDOWN, MT_TIMEOUT, MT_NOMEM, MT_BADARG, MT_INTERRUPTED
     enum: MT_GATE_DETACHED, MT_GATE_SHUTDOWN, MT_GATE_STOPPED
     enum: MT_ROUND_ROBIN, MT_WEIGHTED, MT_OLDEST
     ctypedef struct queue "mt_multiqueue"
@@ -142,24 +175,6 @@ cdef extern from "manytail/multiqueue.h" nogil:
     void *mt_alloc_aligned(size_t)
     void mt_free_aligned(void *)
 
-cdef extern from "manytail/pygc.h":
-    ctypedef int (*visitproc)(PyObject *, void *) noexcept
-    ctypedef int (*traverseproc)(PyObject *, visitproc, void *) noexcept
-    ctypedef int (*inquiry)(PyObject *) noexcept
-    ctypedef struct PyTypeObject:
-        pass
-    int mt_visit_items(subqueue *, visitproc, void *) noexcept
-    void mt_patch_gc(PyTypeObject *, traverseproc, inquiry)
-    int mt_visit_waiters(mt_waitlist *, visitproc, void *) noexcept
-    bint mt_queue_quiet(queue *) noexcept
-    traverseproc mt_traverse_of(PyTypeObject *)
-    inquiry mt_clear_of(PyTypeObject *)
-    object mt_owned_item(uintptr_t)
-    object mt_new_item(uintptr_t)
-    tuple mt_pair_reserve()
-    void mt_pair_fill(PyObject *pair, uintptr_t first, uintptr_t second)
-    list mt_list_reserve(Py_ssize_t)
-    uintptr_t *mt_list_slots(PyObject *) nogil
-    void mt_list_filled(PyObject *, Py_ssize_t) nogil
+cdef extern from "manytail/objects.h" nogil:
+    void keep "MT_KEEP" (uintptr_t item)        # adds a reference to an item that is an object; the caller is attached
     const bint MT_FREE_THREADED
-    void mt_let_go_of_gil_first() nogil

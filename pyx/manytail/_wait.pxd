@@ -1,40 +1,12 @@
 # What the queue modules use of _wait: locks, wait lists, parking. Private.
 from libc.stdint cimport int64_t, uint32_t
 
-
-cdef extern from "manytail/lock.h" nogil:
-    ctypedef struct mt_lock_node:
-        void *sem
-    ctypedef struct mt_lock:
-        pass
-    bint mt_lock_try(mt_lock *l)
-    bint mt_lock_enqueue(mt_lock *l, mt_lock_node *n)
-    mt_lock_node *mt_unlock(mt_lock *l)
-    void mt_lock_reset(mt_lock *l)
-
-
-cdef extern from "manytail/waitlist.h" nogil:
-    ctypedef struct mt_waiter:
-        mt_waiter *next
-        void *sem
-        void *callback
-        unsigned long thread
-    ctypedef struct mt_waitlist:
-        int64_t n
-    void mt_waitlist_push(mt_waitlist *l, mt_waiter *w)
-    void mt_waitlist_notify(mt_waitlist *l, mt_waiter **wake)
-    void mt_waitlist_notify_all(mt_waitlist *l, mt_waiter **wake)
-    enum: MT_WAITER_OUT, MT_WAITER_QUEUED, MT_WAITER_NOTIFIED
-    uint32_t mt_waitlist_leave(mt_waitlist *l, mt_waiter *w)
-    void mt_waitlist_keep_thread(mt_waitlist *l, unsigned long thread)
-
-
-cdef extern from "manytail/clock.h" nogil:
-    int64_t mt_now_ns()
-
-
-cdef extern from "manytail/multiqueue.h" nogil:
-    enum: MT_OK, MT_EMPTY, MT_FULL, MT_SHUTDOWN, MT_TIMEOUT, MT_NOMEM, MT_BADARG, MT_INTERRUPTED
+from manytail._c cimport (
+    mt_lock, mt_lock_node, mt_lock_try, mt_lock_enqueue, mt_unlock, mt_lock_reset, mt_waiter, mt_waitlist,
+    mt_waitlist_push, mt_waitlist_notify, mt_waitlist_notify_all, MT_WAITER_OUT, MT_WAITER_QUEUED,
+    MT_WAITER_NOTIFIED, mt_waitlist_leave, mt_waitlist_keep_thread, mt_now_ns, MT_OK, MT_EMPTY, MT_FULL,
+    MT_SHUTDOWN, MT_TIMEOUT, MT_NOMEM, MT_BADARG, MT_INTERRUPTED,
+)
 
 
 # Deadlines are nanoseconds of the monotonic clock.
@@ -53,6 +25,17 @@ cdef int waiter_park(mt_waiter *w, int64_t deadline, bint attached) noexcept nog
 cdef void waiter_await_post(mt_waiter *w, bint attached) noexcept nogil
 cdef void post_chain(mt_waiter *chain) noexcept nogil
 cdef unsigned long this_thread() noexcept nogil
+
+# Every MultiQueue of the process, and what keeps detached bulk calls and forks apart: _mq.pxd.
+ctypedef struct mt_registry:
+    mt_lock lock
+    void *first             # under lock
+    mt_lock bulk_lock
+    int64_t bulks_inside    # detached bulk calls; under bulk_lock
+    int64_t forks_pending   # threads that are about to fork; under bulk_lock
+    mt_waitlist forkers     # under bulk_lock
+
+cdef mt_registry multiqueues
 cdef void write_unraisable(object error, object where) noexcept
 cdef void unclosed(str text) noexcept
 

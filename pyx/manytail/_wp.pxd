@@ -12,11 +12,11 @@
 # with what still runs for the old one; a lane may run several items at once; turns have weights and priorities; who waits for a
 # place is woken by whatever frees one, and stops waiting without losing an item.
 #
-# A lane is a tail of a weighted MultiQueue (_mq_core.pxi). Ready: in the ring. Dormant: empty, unknown to the head. In progress,
+# A lane is a tail of a weighted MultiQueue (_mq.pxd). Ready: in the ring. Dormant: empty, unknown to the head. In progress,
 # or paused: the tail is not `enabled`, so it is out of the ring and a put does not list it.
 #
 # One lock: everything here happens under the queue's take lock; put locks are taken inside it, so nobody ever waits for
-# one. "taken_" as in _mq_core.pxi: the take lock is held. `wake` collects waiters to be posted after unlocking. With the GIL
+# one. "taken_" as in _mq.pxd: the take lock is held. `wake` collects waiters to be posted after unlocking. With the GIL
 # the queue is serial: the GIL is that lock.
 #
 # Invariants
@@ -27,6 +27,24 @@
 #       whatever frees more (resume, a higher limit, the end) wakes as many;
 #   W4  nobody sleeps in `room` while the lane and the pool have a place, unless somebody who was woken for it is on his way:
 #       each place that comes free wakes one, and who was woken and gives up passes it on.
+#
+# Private. Its face is _workpool.pyx.
+from libc.stdint cimport int64_t, uint32_t, uintptr_t
+
+from manytail._c cimport (
+    MT_FULL, MT_GATE_SHUTDOWN, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, MT_WAITER_NOTIFIED, keep,
+    mt_chunk, mt_chunk_items, mt_chunk_kill, mt_chunk_next, mt_level, mt_load_relaxed_i64, mt_point, mt_waiter,
+    mt_waitlist, mt_waitlist_keep_thread, mt_waitlist_leave, mt_waitlist_notify, mt_waitlist_notify_all,
+    mt_waitlist_push, queue, subqueue,
+)
+from manytail._mq cimport (
+    is_unknown, left, lock_put, lock_take, putting_one, set_unknown, shut_queue, taken_count,
+    taken_drop_dead_chunk, taken_empty, taken_forget, taken_hide, taken_holds, taken_list, taken_next, taken_pop,
+    taken_unlist, unlock_put, unlock_take,
+)
+from manytail._wait cimport (
+    NEVER, ONCE, post_chain, waiter_await_post, waiter_close, waiter_open, waiter_park,
+)
 
 ctypedef struct pool        # declared first: a lane points to its pool
 
@@ -61,7 +79,7 @@ cdef inline bint taken_full(pool *p, lane *ln) noexcept nogil:
     return (ln.max_pending > 0 and taken_count(ln.s) >= ln.max_pending) or (p.max_pending > 0 and p.pending >= p.max_pending)
 
 
-cdef void taken_enlist(pool *p, lane *ln, mt_waiter *w) noexcept nogil:
+cdef inline void taken_enlist(pool *p, lane *ln, mt_waiter *w) noexcept nogil:
     """Queue a waiter for room."""
     mt_waitlist_push(&ln.room, w)
     if ln.ring_next != NULL:
@@ -75,7 +93,7 @@ cdef void taken_enlist(pool *p, lane *ln, mt_waiter *w) noexcept nogil:
         ln.ring_next.ring_prev = ln
 
 
-cdef void taken_unring(pool *p, lane *ln) noexcept nogil:
+cdef inline void taken_unring(pool *p, lane *ln) noexcept nogil:
     """Nobody of that lane waits any more, perhaps."""
     if ln.room.n or ln.ring_next == NULL:
         return
@@ -89,7 +107,7 @@ cdef void taken_unring(pool *p, lane *ln) noexcept nogil:
     ln.ring_next = ln.ring_prev = NULL
 
 
-cdef void taken_admit(pool *p, lane *ln, mt_waiter **wake) noexcept nogil:
+cdef inline void taken_admit(pool *p, lane *ln, mt_waiter **wake) noexcept nogil:
     """A place of this lane came free: wake one who waits for it, or for the pool's."""
     cdef lane *first = p.room_ring
     if first == NULL:
@@ -107,7 +125,7 @@ cdef void taken_admit(pool *p, lane *ln, mt_waiter **wake) noexcept nogil:
     taken_unring(p, ln)
 
 
-cdef void taken_admit_all(pool *p, lane *ln, mt_waiter **wake) noexcept nogil:
+cdef inline void taken_admit_all(pool *p, lane *ln, mt_waiter **wake) noexcept nogil:
     """Everybody of this lane looks again: its bound, or its gate, has changed."""
     mt_waitlist_notify_all(&ln.room, wake)
     taken_unring(p, ln)
@@ -118,7 +136,7 @@ cdef inline bint taken_may_run(lane *ln) noexcept nogil:
     return not ln.paused and (ln.max_running <= 0 or ln.running < ln.max_running)
 
 
-cdef void taken_settle(pool *p, lane *ln) noexcept nogil:
+cdef inline void taken_settle(pool *p, lane *ln) noexcept nogil:
     """Bring the tail in line with W1. One that is shown goes on with its turn if that is not over."""
     cdef queue *q = p.q
     cdef subqueue *s = ln.s
@@ -142,7 +160,7 @@ cdef void taken_settle(pool *p, lane *ln) noexcept nogil:
         s.turn = 0
 
 
-cdef bint taken_rest(lane *ln, mt_waiter **wake) noexcept nogil:
+cdef inline bint taken_rest(lane *ln, mt_waiter **wake) noexcept nogil:
     """If it has become idle: wake who waits for that. 1: the caller gives up the pool's reference, after unlocking."""
     if ln.running or taken_count(ln.s):
         return False
@@ -164,7 +182,7 @@ cdef inline bint taken_call_worker(pool *p, mt_waiter **wake) noexcept nogil:
     return True
 
 
-cdef int64_t taken_call_workers(pool *p, lane *ln, mt_waiter **wake) noexcept nogil:
+cdef inline int64_t taken_call_workers(pool *p, lane *ln, mt_waiter **wake) noexcept nogil:
     """The items of a lane that was shown can be taken: wake as many workers; how many the caller is to start."""
     cdef int64_t n = taken_count(ln.s), start = 0
     if not ln.s.enabled:
@@ -178,7 +196,7 @@ cdef int64_t taken_call_workers(pool *p, lane *ln, mt_waiter **wake) noexcept no
     return start
 
 
-cdef int64_t taken_lanes_ready(pool *p) noexcept nogil:
+cdef inline int64_t taken_lanes_ready(pool *p) noexcept nogil:
     cdef int64_t n = 0
     cdef uint32_t i
     for i in range(p.q.ready.best.n):
@@ -187,7 +205,7 @@ cdef int64_t taken_lanes_ready(pool *p) noexcept nogil:
 
 
 # -------------------------------------------------------------------------------------------------------------------- put
-cdef int put_in_lane(pool *p, lane *ln, uintptr_t item, bint over, int64_t *position, bint *start) noexcept nogil:
+cdef inline int put_in_lane(pool *p, lane *ln, uintptr_t item, bint over, int64_t *position, bint *start) noexcept nogil:
     """MT_OK, MT_FULL, MT_SHUTDOWN or MT_NOMEM. over: whatever the bounds say. *position: where it stands, for withdraw()."""
     cdef queue *q = p.q
     cdef subqueue *s = ln.s
@@ -221,10 +239,10 @@ cdef int put_in_lane(pool *p, lane *ln, uintptr_t item, bint over, int64_t *posi
 cdef inline void taken_keep(lane *ln) noexcept nogil:
     if not ln.kept:
         ln.kept = True
-        Py_INCREF_raw(<PyObject *>ln.object)
+        keep(<uintptr_t>ln.object)
 
 
-cdef int wait_for_place(pool *p, lane *ln) noexcept nogil:
+cdef inline int wait_for_place(pool *p, lane *ln) noexcept nogil:
     """Until a put is worth trying again: MT_OK. MT_INTERRUPTED with the exception set, or MT_NOMEM."""
     cdef queue *q = p.q
     cdef mt_waiter w
@@ -246,7 +264,7 @@ cdef int wait_for_place(pool *p, lane *ln) noexcept nogil:
     return r
 
 
-cdef void stop_waiting_for_place(pool *p, lane *ln, mt_waiter *w) noexcept nogil:
+cdef inline void stop_waiting_for_place(pool *p, lane *ln, mt_waiter *w) noexcept nogil:
     """Interrupted. A wake-up that had come is passed on."""
     cdef mt_waiter *wake = NULL
     cdef bint notified
@@ -262,7 +280,7 @@ cdef void stop_waiting_for_place(pool *p, lane *ln, mt_waiter *w) noexcept nogil
         waiter_await_post(w, True)
 
 
-cdef void pass_on_place(pool *p, lane *ln) noexcept nogil:
+cdef inline void pass_on_place(pool *p, lane *ln) noexcept nogil:
     """Somebody who may have been woken for a place will not take it."""
     cdef mt_waiter *wake = NULL
     lock_take(p.q, True)
@@ -273,7 +291,7 @@ cdef void pass_on_place(pool *p, lane *ln) noexcept nogil:
 
 
 # ------------------------------------------------------------------------------------------------------------------- take
-cdef uintptr_t taken_remove_head(pool *p, lane *ln, mt_waiter **wake) noexcept nogil:
+cdef inline uintptr_t taken_remove_head(pool *p, lane *ln, mt_waiter **wake) noexcept nogil:
     """Its oldest item, out of the pool's books."""
     cdef uintptr_t item = taken_pop(p.q, ln.s)
     p.q.got += 1
@@ -283,7 +301,7 @@ cdef uintptr_t taken_remove_head(pool *p, lane *ln, mt_waiter **wake) noexcept n
     return item
 
 
-cdef lane *taken_next_lane(pool *p) noexcept nogil:
+cdef inline lane *taken_next_lane(pool *p) noexcept nogil:
     """The ready lane whose turn it is, one step of its turn taken; or NULL."""
     cdef subqueue *s = taken_next(p.q, False)
     if s == NULL:
@@ -294,7 +312,7 @@ cdef lane *taken_next_lane(pool *p) noexcept nogil:
     return <lane *>s.owner
 
 
-cdef lane *take_item(pool *p, uintptr_t *item, int64_t *era) noexcept nogil:
+cdef inline lane *take_item(pool *p, uintptr_t *item, int64_t *era) noexcept nogil:
     """An item of the lane whose turn it is, which runs from now on; NULL: nothing can be taken."""
     cdef mt_waiter *wake = NULL
     cdef lane *ln
@@ -306,7 +324,7 @@ cdef lane *take_item(pool *p, uintptr_t *item, int64_t *era) noexcept nogil:
         era[0] = p.era
         item[0] = taken_remove_head(p, ln, &wake)
         ln.running += 1
-        Py_INCREF_raw(<PyObject *>ln.object)
+        keep(<uintptr_t>ln.object)
         if taken_empty(s):
             taken_unlist(p.q, s)
         elif s.turn == 0:
@@ -318,7 +336,7 @@ cdef lane *take_item(pool *p, uintptr_t *item, int64_t *era) noexcept nogil:
     return ln
 
 
-cdef bint leave_pool(pool *p, bint at_once) noexcept nogil:
+cdef inline bint leave_pool(pool *p, bint at_once) noexcept nogil:
     """A worker that was told of the end does not count any more. 0: there is something to take after all, and it stays. Both under one lock,
     or a lane that is resumed in between would count on a worker that has gone. at_once: it goes whatever there is."""
     cdef bint leaves
@@ -330,7 +348,7 @@ cdef bint leave_pool(pool *p, bint at_once) noexcept nogil:
     return leaves
 
 
-cdef bint finish_item(pool *p, lane *ln, int64_t era) noexcept nogil:
+cdef inline bint finish_item(pool *p, lane *ln, int64_t era) noexcept nogil:
     """What was taken has run. 1: the caller gives up the pool's reference to the lane."""
     cdef mt_waiter *wake = NULL
     cdef bint let_go = False
@@ -345,7 +363,7 @@ cdef bint finish_item(pool *p, lane *ln, int64_t era) noexcept nogil:
     return let_go
 
 
-cdef lane *begin_block(pool *p, int64_t most, bint of_task, int64_t *era) noexcept nogil:
+cdef inline lane *begin_block(pool *p, int64_t most, bint of_task, int64_t *era) noexcept nogil:
     """The lane whose turn it is goes in progress; up to `most` of its items may be taken. NULL: none is ready. of_task: an executor task
     begins with this, which so far counted as one under way."""
     cdef lane *ln
@@ -358,13 +376,13 @@ cdef lane *begin_block(pool *p, int64_t most, bint of_task, int64_t *era) noexce
         ln.s.turn = 0                    # the block is its turn
         ln.block_left = most
         ln.running += 1
-        Py_INCREF_raw(<PyObject *>ln.object)
+        keep(<uintptr_t>ln.object)
         taken_settle(p, ln)
     unlock_take(p.q)
     return ln
 
 
-cdef bint take_of_block(pool *p, lane *ln, int64_t era, uintptr_t *item) noexcept nogil:
+cdef inline bint take_of_block(pool *p, lane *ln, int64_t era, uintptr_t *item) noexcept nogil:
     """The next item of a block under way; 0: the block is over."""
     cdef mt_waiter *wake = NULL
     cdef bint some = False
@@ -380,7 +398,7 @@ cdef bint take_of_block(pool *p, lane *ln, int64_t era, uintptr_t *item) noexcep
 
 
 # ------------------------------------------------------------------------------------------------------------- taking back
-cdef bint withdraw_item(pool *p, lane *ln, int64_t position, uintptr_t item, bint *let_go) noexcept nogil:
+cdef inline bint withdraw_item(pool *p, lane *ln, int64_t position, uintptr_t item, bint *let_go) noexcept nogil:
     """Take an item out from wherever in its lane it stands. 0: it is not there any more."""
     cdef mt_waiter *wake = NULL
     cdef subqueue *s = ln.s
@@ -408,14 +426,14 @@ cdef bint withdraw_item(pool *p, lane *ln, int64_t position, uintptr_t item, bin
     return there
 
 
-cdef mt_chunk *taken_chunk_at(subqueue *s, int64_t position) noexcept nogil:
+cdef inline mt_chunk *taken_chunk_at(subqueue *s, int64_t position) noexcept nogil:
     cdef mt_chunk *c = s.head
     while c != NULL and position >= c.base + c.cap:
         c = mt_chunk_next(c) if c != s.tail else NULL
     return c if c != NULL and position >= c.base else NULL
 
 
-cdef bint take_away(pool *p, lane *ln, uintptr_t *item, bint *let_go) noexcept nogil:
+cdef inline bint take_away(pool *p, lane *ln, uintptr_t *item, bint *let_go) noexcept nogil:
     """The oldest item of that lane, not to be run; 0: it has none."""
     cdef mt_waiter *wake = NULL
     cdef bint some = False
@@ -434,7 +452,7 @@ cdef bint take_away(pool *p, lane *ln, uintptr_t *item, bint *let_go) noexcept n
 
 
 # ----------------------------------------------------------------------------------------------------------------- changes
-cdef int64_t pause_lane(pool *p, lane *ln, bint paused) noexcept nogil:
+cdef inline int64_t pause_lane(pool *p, lane *ln, bint paused) noexcept nogil:
     """How many workers the caller is to start; -1: it was shut down, so it cannot be paused."""
     cdef mt_waiter *wake = NULL
     cdef int64_t start = 0
@@ -454,7 +472,7 @@ cdef int64_t pause_lane(pool *p, lane *ln, bint paused) noexcept nogil:
     return start
 
 
-cdef int64_t limit_lane(pool *p, lane *ln, int64_t max_pending, int64_t max_running) noexcept nogil:
+cdef inline int64_t limit_lane(pool *p, lane *ln, int64_t max_pending, int64_t max_running) noexcept nogil:
     """New bounds; how many workers the caller is to start."""
     cdef mt_waiter *wake = NULL
     cdef int64_t start
@@ -470,7 +488,7 @@ cdef int64_t limit_lane(pool *p, lane *ln, int64_t max_pending, int64_t max_runn
     return start
 
 
-cdef int64_t taken_shut_lane(pool *p, lane *ln, bint resume, mt_waiter **wake) noexcept nogil:
+cdef inline int64_t taken_shut_lane(pool *p, lane *ln, bint resume, mt_waiter **wake) noexcept nogil:
     ln.s.gate |= MT_GATE_SHUTDOWN
     taken_admit_all(p, ln, wake)
     if not ln.paused or not resume:
@@ -480,7 +498,7 @@ cdef int64_t taken_shut_lane(pool *p, lane *ln, bint resume, mt_waiter **wake) n
     return taken_call_workers(p, ln, wake)
 
 
-cdef int64_t shut_lane(pool *p, lane *ln, bint resume) noexcept nogil:
+cdef inline int64_t shut_lane(pool *p, lane *ln, bint resume) noexcept nogil:
     """It takes nothing more; resume: what is in it still runs. How many workers the caller is to start."""
     cdef mt_waiter *wake = NULL
     cdef int64_t start
@@ -492,7 +510,7 @@ cdef int64_t shut_lane(pool *p, lane *ln, bint resume) noexcept nogil:
     return start
 
 
-cdef void stop_lane(pool *p, lane *ln) noexcept nogil:
+cdef inline void stop_lane(pool *p, lane *ln) noexcept nogil:
     """It takes nothing more and gives nothing more."""
     cdef mt_waiter *wake = NULL
     lock_take(p.q, True)
@@ -506,7 +524,7 @@ cdef void stop_lane(pool *p, lane *ln) noexcept nogil:
         post_chain(wake)
 
 
-cdef int64_t end_pool(pool *p, bint resume) noexcept nogil:
+cdef inline int64_t end_pool(pool *p, bint resume) noexcept nogil:
     """As shut_lane() for all lanes, and workers end when nothing is left to take."""
     cdef mt_waiter *wake = NULL
     cdef int64_t start = 0
@@ -523,7 +541,7 @@ cdef int64_t end_pool(pool *p, bint resume) noexcept nogil:
     return start
 
 
-cdef int wait_until_idle(pool *p, lane *ln, int64_t deadline) noexcept nogil:
+cdef inline int wait_until_idle(pool *p, lane *ln, int64_t deadline) noexcept nogil:
     """MT_OK: nothing was left and nothing ran, at some instant. MT_TIMEOUT, MT_INTERRUPTED, MT_NOMEM."""
     cdef mt_waiter w
     cdef bint notified
@@ -554,7 +572,7 @@ cdef int wait_until_idle(pool *p, lane *ln, int64_t deadline) noexcept nogil:
     return r
 
 
-cdef bint rest_lane(pool *p, lane *ln) noexcept nogil:
+cdef inline bint rest_lane(pool *p, lane *ln) noexcept nogil:
     """1: it is idle, and the caller gives up the pool's reference to it."""
     cdef mt_waiter *wake = NULL
     cdef bint let_go
@@ -566,7 +584,7 @@ cdef bint rest_lane(pool *p, lane *ln) noexcept nogil:
     return let_go
 
 
-cdef int64_t missing_tasks(pool *p) noexcept nogil:
+cdef inline int64_t missing_tasks(pool *p) noexcept nogil:
     """How many more lanes are ready than tasks are under way; they count as under way from now on."""
     cdef int64_t n
     lock_take(p.q, True)
@@ -577,13 +595,13 @@ cdef int64_t missing_tasks(pool *p) noexcept nogil:
     return n
 
 
-cdef void refused_tasks(pool *p, int64_t n) noexcept nogil:
+cdef inline void refused_tasks(pool *p, int64_t n) noexcept nogil:
     lock_take(p.q, True)
     p.tasks = max(<int64_t>0, p.tasks - n)
     unlock_take(p.q)
 
 
-cdef void forget_in_child(pool *p, unsigned long me) noexcept nogil:
+cdef inline void forget_in_child(pool *p, unsigned long me) noexcept nogil:
     """After fork, in the child: the threads are gone, and what ran or waited is the parent's."""
     cdef subqueue *s = p.q.all_first
     cdef lane *ln

@@ -1,0 +1,21 @@
+/* What the kernels know of Python: whether there is a GIL, and how a reference to an item is added.
+ *
+ * A native driver, which has no interpreter, defines MT_KEEP before it includes a kernel. References are given up by the faces, with no lock
+ * held.
+ */
+#ifndef MANYTAIL_OBJECTS_H
+#define MANYTAIL_OBJECTS_H
+
+#include <Python.h>
+
+#ifndef MT_KEEP
+#define MT_KEEP(item) Py_INCREF((PyObject *)(item))
+#endif
+
+#ifdef Py_GIL_DISABLED
+#define MT_FREE_THREADED 1
+#else
+#define MT_FREE_THREADED 0
+#endif
+
+#endif

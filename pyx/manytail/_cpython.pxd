@@ -1,0 +1,33 @@
+# The C side that knows CPython: include/manytail/pygc.h says what it means. Private; for faces, never for kernels.
+from cpython.ref cimport PyObject
+from libc.stdint cimport uintptr_t
+
+from manytail._c cimport mt_waitlist, queue, subqueue
+
+
+cdef extern from "manytail/pygc.h":
+    ctypedef int (*visitproc)(PyObject *, void *) noexcept
+    ctypedef int (*traverseproc)(PyObject *, visitproc, void *) noexcept
+    ctypedef int (*inquiry)(PyObject *) noexcept
+    ctypedef struct PyTypeObject:
+        pass
+    int mt_visit_items(subqueue *, visitproc, void *) noexcept
+    void mt_patch_gc(PyTypeObject *, traverseproc, inquiry)
+    int mt_visit_waiters(mt_waitlist *, visitproc, void *) noexcept
+    bint mt_queue_quiet(queue *) noexcept
+    traverseproc mt_traverse_of(PyTypeObject *)
+    inquiry mt_clear_of(PyTypeObject *)
+    object mt_owned_item(uintptr_t)
+    object mt_new_item(uintptr_t)
+    tuple mt_pair_reserve()
+    void mt_pair_fill(PyObject *pair, uintptr_t first, uintptr_t second)
+    list mt_list_reserve(Py_ssize_t)
+    uintptr_t *mt_list_slots(PyObject *) nogil
+    void mt_list_filled(PyObject *, Py_ssize_t) nogil
+    void mt_let_go_of_gil_first() nogil
+
+cdef extern from "Python.h":
+    void Py_INCREF_raw "Py_INCREF" (PyObject *) nogil
+    void Py_DECREF_raw "Py_DECREF" (PyObject *) nogil      # attached callers only
+    PyObject **PySequence_Fast_ITEMS(object)
+    Py_ssize_t PyList_GET_SIZE(object)
