@@ -23,7 +23,7 @@ ARGS ?=
 WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 PYTEST = -m pytest --numprocesses=$(WORKERS)
 
-.PHONY: help demo test test-long check bench lint typecheck test-freethreaded test-rabbitmq stress wakeups simulate soak tsan asan model mutants dist clean
+.PHONY: help demo test test-long check bench lint typecheck test-freethreaded test-rabbitmq stress wakeups simulate soak tsan asan model mutants instructions dist clean
 
 help: ## print this
 	@echo "make TARGET, where TARGET is one of"
@@ -114,6 +114,9 @@ model: $(MADE)/venv ## the kernels in a model checker: every schedule of a few t
 mutants: $(MADE)/venv ## weaken and break the kernels in every way of tests/mutants.toml, and see what catches it
 	@echo "--> mutants"
 	@$(BIN)/python tools/mutants.py $(ARGS); $(CHECKED)
+
+instructions: $(MADE)/dev ## count the instructions of pairs of calls under valgrind, for both interpreters (ARGS='--pair PubSub')
+	@$(BIN)/python tools/instructions.py $(BOTH) $(ARGS); $(CHECKED)
 
 dist: $(MADE)/dev ## build the sdist, and a wheel from it, into dist/
 	@echo "--> building the sdist and a wheel from it"

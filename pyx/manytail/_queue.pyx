@@ -25,7 +25,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uintptr_t
 
 from manytail._c cimport (
-    MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
+    MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
     MT_WAITER_NOTIFIED, likely, mt_chunk, mt_lock, mt_lock_node, mt_lock_reset, mt_lock_try, mt_now_ns, mt_unlock,
     mt_waiter, mt_waitlist, mt_waitlist_keep_thread, mt_waitlist_leave, mt_waitlist_notify, mt_waitlist_notify_all,
     mt_waitlist_push, queue, subqueue, unlikely,
@@ -68,8 +68,8 @@ cdef extern from *:
     object mt_method_for(object subclass, object method)
 
 
-cdef object unpicklable(object queue):
-    return TypeError(f"cannot copy or pickle {type(queue).__name__!r} object: a queue lives in one process; "
+cdef object unpicklable(object it):
+    return TypeError(f"cannot copy or pickle {type(it).__name__!r} object: a queue lives in one process; "
                      "make it inside the process that uses it, and send the items instead")
 
 
