@@ -319,10 +319,10 @@ cdef class Condition:
 
     def notify(self, n=1):
         """Wake n of those who wait. RuntimeError: the mutex is not held."""
-        cdef int64_t left = n
+        cdef int64_t to_wake = n
         self.check_held("notify")
-        while left > 0 and self.wake_one():
-            left -= 1
+        while to_wake > 0 and self.wake_one():
+            to_wake -= 1
 
     def notify_all(self):
         """Wake all who wait. RuntimeError: the mutex is not held."""
