@@ -61,6 +61,9 @@ cdef class Subscription:
     cdef bint quiet
     cdef object __weakref__
 
+    def __init__(self):
+        raise RuntimeError("a Subscription is made by EntryQueue.subscribe, once")
+
     def __del__(self):
         cdef int64_t held
         if self.open and not self.s.closed:

@@ -242,6 +242,9 @@ cdef class Entry:
     cdef uint64_t delivery
     cdef object __weakref__
 
+    def __init__(self):
+        raise RuntimeError("an Entry is made by its queue, once")
+
     def __dealloc__(self):
         if self.e != NULL:
             mt_entry_drop(self.e)

@@ -193,7 +193,7 @@ cdef class MultiQueue:
         raise unpicklable(self)
 
     def __repr__(self):
-        now = self.stats()
+        now = MultiQueue.stats(self)        # not what a subclass has made of it
         return f"<{type(self).__name__} of {now.subqueues} sub-queues, {now.qsize} items{', shut down' if self.is_shutdown else ''}>"
 
     # ------------------------------------------------------------------------------------------------------- sub-queues

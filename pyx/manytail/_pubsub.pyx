@@ -176,7 +176,7 @@ cdef class PubSubQueue:
         raise unpicklable(self)
 
     def __repr__(self):
-        now = self.stats()
+        now = PubSubQueue.stats(self)       # not what a subclass has made of it
         shut = ", shut down" if self.is_shutdown else ""
         return f"<{type(self).__name__} of {now.subscribers} subscribers, {now.retained} messages retained{shut}>"
 

@@ -1,0 +1,5 @@
+"""Fixtures of the suites that hold for every class."""
+import sys
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).parent / "lifecycle")]  # for `support` and `samples`

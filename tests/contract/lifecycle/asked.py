@@ -1,0 +1,271 @@
+"""The questions that the life cycle suite asks of a class. Run as a program, in an interpreter of its own: `asked.py manytail.EntryQueue`.
+
+A wrong answer is printed as a line "question: what was wrong"; a crash ends the process. At the end the process exits with objects unclosed.
+"""
+import copy
+import ctypes
+import gc
+import inspect
+import pickle
+import sys
+import threading
+import traceback
+import weakref
+from typing import Any
+
+from samples import SAMPLES, Sample
+
+WAITS = {"get", "get_many", "get_many_into", "get_many_with_keys", "get_with_key", "put", "publish", "put_front", "join"}
+HEADER = object.__basicsize__ + ctypes.sizeof(ctypes.c_ssize_t)     # PyVarObject: sizes of 3.11 to 3.15, with the GIL and without
+SLOT_OF_CLEAR = 21
+unraisable: list[type] = []        # the kinds of what was reported; the exceptions themselves would keep objects alive
+
+
+def tp_clear(it: Any) -> None:
+    """What the collector does to an object of a dead cycle, whatever else was cleared before."""
+    at = id(type(it)) + HEADER + SLOT_OF_CLEAR * ctypes.sizeof(ctypes.c_void_p)
+    function = ctypes.c_void_p.from_address(at).value
+    if function:
+        ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object)(function)(it)
+
+
+def use(it: Any) -> None:
+    """Every method and property that does not wait. An exception is an answer."""
+    for name in dir(type(it)):
+        if name.startswith("_"):
+            continue
+        try:
+            member = getattr(it, name)
+            if not callable(member):
+                continue
+            if name in WAITS:
+                arguments = {"put": (1, False), "publish": (1, False), "put_front": (1, False), "join": (0.0,), "get_many": (1, False)}
+                member(*arguments.get(name, (False,)))
+            elif not inspect.iscoroutinefunction(member) and name not in ("aget", "aput", "ajoin", "apublish", "aget_many", "aget_with_key"):
+                member()
+        except Exception:
+            continue
+    repr(it)
+
+
+def raises(kinds: Any, call: Any) -> str:
+    """The message of the exception that call raises, which must be one of these."""
+    try:
+        call()
+    except kinds as error:
+        return str(error)
+    raise AssertionError(f"no {kinds}")
+
+
+# ------------------------------------------------------------------------------------------------------------- the questions
+def init_again(sample: Sample) -> None:
+    it = sample.make()
+    assert raises(RuntimeError, lambda: it.__init__(*(sample.init or ()), **(sample.options or {})))
+    use(it)
+
+
+def init_again_in_two_threads(sample: Sample) -> None:
+    """Of an object that was made by __new__ alone: one of them wins."""
+    if sample.init is None:
+        return
+    cls = type(sample.make())
+    for _ in range(20):
+        it, begin, results = cls.__new__(cls), threading.Barrier(2), []
+
+        def init(it: Any = it, begin: Any = begin, results: list[Any] = results) -> None:
+            begin.wait()
+            try:
+                it.__init__(*sample.init, **(sample.options or {}))
+                results.append(None)
+            except RuntimeError as error:
+                results.append(error)
+
+        threads = [threading.Thread(target=init) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sum(result is None for result in results) == 1, results
+
+
+def made_by_new_alone(sample: Sample) -> None:
+    cls = type(sample.make())
+    if sample.init is None:
+        assert "make" in raises(TypeError, lambda: cls.__new__(cls))
+        return
+    it = cls.__new__(cls)
+    use(it)
+    ring = [it]
+    ring.append(ring)
+    tp_clear(it)
+
+
+def used_after_close(sample: Sample) -> None:
+    it = sample.make()
+    for name in [sample.close, "shutdown"]:
+        if name and hasattr(it, name):
+            for _ in range(3):
+                getattr(it, name)()
+            use(it)
+
+
+def weakly_referenced(sample: Sample) -> None:
+    it = sample.make()
+    gone = weakref.ref(it)
+    assert gone() is it
+    del it
+    gc.collect()
+    assert gone() is None
+
+
+def not_copied(sample: Sample) -> None:
+    it = sample.make()
+    for call in (pickle.dumps, copy.copy, copy.deepcopy):
+        message = raises(TypeError, lambda call=call: call(it))
+        assert type(it).__name__ in message, message
+        assert "instead" in message or "make it" in message, message
+    for iterator in iterators(it):
+        raises(TypeError, lambda iterator=iterator: pickle.dumps(iterator))
+
+
+def iterators(it: Any) -> list[Any]:
+    made = [getattr(it, name)() for name in ("__iter__", "browse") if hasattr(it, name)]
+    return [iterator for iterator in made if iterator is not it]
+
+
+def collected_in_a_cycle(sample: Sample) -> None:
+    for _ in range(3):
+        it = sample.make()
+        ring: list[Any] = [it]
+        ring.append(ring)
+        if sample.put:
+            sample.put(it, ring)
+        gone = weakref.ref(it)
+        use(it) if not sample.put else repr(it)
+        del it, ring
+        gc.collect()
+        gc.collect()
+        assert gone() is None
+
+
+def collected_half_iterated(sample: Sample) -> None:
+    for taken in (0, 1, 2):
+        it = sample.make()
+        for item in range(3):
+            if sample.put:
+                sample.put(it, item)
+        made = iterators(it) if sample.put else []
+        for iterator in made:
+            for _ in range(taken):
+                next(iterator, None)
+        ring: list[Any] = [it, made]
+        ring.append(ring)
+        if sample.put:
+            sample.put(it, ring)
+        gone = weakref.ref(it)
+        del it, made, ring
+        iterator = None
+        gc.collect()
+        gc.collect()
+        assert gone() is None
+
+
+def cleared_in_any_order(sample: Sample) -> None:
+    it = sample.make()
+    if sample.put:
+        sample.put(it, [it])
+    made = iterators(it) if sample.put or hasattr(it, "browse") else []
+    for one in [it, *made]:
+        tp_clear(one)
+        repr(one)
+    for iterator in made:
+        next(iterator, None)
+    use(it)
+    tp_clear(it)
+    del one, made, it
+    gc.collect()
+
+
+def exhausted_stays_exhausted(sample: Sample) -> None:
+    if not sample.put:
+        return
+    it = sample.make()
+    sample.put(it, 1)
+    for iterator in iterators(it):
+        list(iterator)
+        sample.put(it, 2)
+        assert list(iterator) == []
+
+
+def subclassed_with_hostile_overrides(sample: Sample) -> None:
+    cls = type(sample.make())
+    if not sample.base:
+        return
+
+    def hostile(*_: Any, **__: Any) -> Any:
+        raise ArithmeticError
+
+    names = ["__eq__", "__hash__", "__len__", "__bool__", "__del__", "qsize", "depth", "empty", "shutdown", "is_shutdown", "close", "stats", "name"]
+    made = type("Hostile", (cls,), dict.fromkeys(names, hostile))
+    it = made(*(sample.init or ()), **(sample.options or {}))
+    repr(it)
+    if hasattr(it, "add"):
+        it.add("k")
+    if sample.put:
+        for item in range(3):
+            sample.put(it, item)
+    use(it)
+    gone = weakref.ref(it)
+    ring: list[Any] = [it]
+    ring.append(ring)
+    if sample.put:
+        sample.put(it, ring)
+    del it, ring
+    gc.collect()
+    gc.collect()
+    assert gone() is None
+    assert set(unraisable) <= {ArithmeticError, ResourceWarning}, unraisable
+    unraisable.clear()
+
+
+def collected_unclosed(sample: Sample) -> None:
+    """Under -W error: it is closed whatever becomes of the warning, and the warning is told once."""
+    if not sample.close:
+        return
+    unraisable.clear()
+    it = sample.make()
+    del it
+    gc.collect()
+    assert unraisable == [ResourceWarning], unraisable
+    unraisable.clear()
+
+
+QUESTIONS = [
+    init_again, init_again_in_two_threads, made_by_new_alone, used_after_close, weakly_referenced, not_copied, collected_in_a_cycle,
+    collected_half_iterated, cleared_in_any_order, exhausted_stays_exhausted, subclassed_with_hostile_overrides, collected_unclosed,
+]  # fmt: skip
+
+
+def main(names: list[str]) -> None:
+    before = sys.unraisablehook
+    sys.unraisablehook = lambda event: unraisable.append(event.exc_type)
+    left = []
+    for name in names:
+        sample = SAMPLES[name]
+        for question in QUESTIONS:
+            try:
+                question(sample)
+            except Exception:
+                print(f"{name}: {question.__name__}: {traceback.format_exc()}")
+        left.append(sample.make())
+        ring: list[Any] = [sample.make()]
+        ring.append(ring)
+        left.append(ring)
+    gc.collect()
+    unraisable.clear()
+    sys.unraisablehook = before
+    globals()["left_to_the_exit"] = left
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
