@@ -860,9 +860,7 @@ cdef class SubQueue:
         cdef int r
         if not self.raw:
             Py_INCREF(item)
-        r = MT_FULL if front else put_once(self.s.mq, self.s, raw, True)
-        if unlikely(r != MT_OK):
-            r = put_until(self.s.mq, self.s, raw, front, deadline, True)
+        r = put_until(self.s.mq, self.s, raw, front, deadline, True)
         if unlikely(r != MT_OK):
             if not self.raw:
                 Py_DECREF(item)
