@@ -23,7 +23,7 @@ ARGS ?=
 WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 PYTEST = -m pytest --numprocesses=$(WORKERS)
 
-.PHONY: help demo test test-long check bench lint typecheck test-freethreaded test-rabbitmq stress wakeups simulate soak tsan asan model mutants instructions dist clean
+.PHONY: help demo test test-long check bench lint typecheck test-freethreaded test-rabbitmq stress wakeups simulate soak tsan asan model mutants instructions dist wheels clean
 
 help: ## print this
 	@echo "make TARGET, where TARGET is one of"
@@ -121,6 +121,10 @@ instructions: $(MADE)/dev ## count the instructions of pairs of calls under valg
 dist: $(MADE)/dev ## build the sdist, and a wheel from it, into dist/
 	@echo "--> building the sdist and a wheel from it"
 	$(BIN)/python -m build --outdir dist
+
+wheels: $(MADE)/dev ## a wheel for each interpreter here, repaired, checked and tried outside the tree (ARGS='-- tests/core/entries': less)
+	@echo "--> building, repairing, checking and trying wheels"
+	$(BIN)/python tools/wheels.py $(BOTH) $(ARGS)
 
 clean: ## remove everything that make has made
 	rm -rf .venv .venv-ft build dist out site python/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks spark-warehouse

@@ -12,6 +12,7 @@ A build whose switches differ from those of the last one rebuilds everything.
 """
 
 import os
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -67,10 +68,19 @@ def macros():
 def compile_flags(msvc):
     if msvc:
         return MSVC + (["/Od", "/Zi", "/UNDEBUG"] if DEBUG else ["/O2"])
-    flags = GNU + (["-O0", "-g3", "-UNDEBUG"] if DEBUG else ["-O3"])
+    # Many an interpreter passes on the -g that it was built with: three quarters of a module would be debug information.
+    flags = GNU + (["-O0", "-g3", "-UNDEBUG"] if DEBUG else ["-O3", "-g0"])
     if SANITIZE:
         flags += [SANITIZERS[SANITIZE], "-g", "-O1", "-fno-omit-frame-pointer"]
     return flags
+
+
+def link_flags(in_place):
+    if SANITIZE:
+        return [SANITIZERS[SANITIZE]]
+    # A wheel carries no symbol table; a build in the tree keeps it for profilers and debuggers.
+    strip = sys.platform == "linux" and not (in_place or DEBUG or COVERAGE)
+    return ["-Wl,--strip-all"] if strip else []
 
 
 def drop_stale_c(source):
@@ -133,10 +143,12 @@ class BuildExt(build_ext):
         msvc = self.compiler.compiler_type == "msvc"
         if msvc and SANITIZE:
             raise SystemExit(f"MANYTAIL_SANITIZE={SANITIZE}: needs gcc or clang")
+        if not msvc:
+            # An interpreter of pyenv links extension modules with a path to its own directory, which is nothing to other machines.
+            self.compiler.linker_so = [flag for flag in self.compiler.linker_so if not flag.startswith("-Wl,-rpath")]
         for module in self.extensions:
             module.extra_compile_args += compile_flags(msvc)
-            if SANITIZE:
-                module.extra_link_args.append(SANITIZERS[SANITIZE])
+            module.extra_link_args += link_flags(self.inplace or self.editable_mode)
         super().build_extensions()
 
 

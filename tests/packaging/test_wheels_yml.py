@@ -2,8 +2,10 @@
 
 import itertools
 import os
+import re
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -29,3 +31,22 @@ def test_cibuildwheel_plans_every_wheel(platform):
     ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stderr
     assert sorted(ran.stdout.split()) == sorted("-".join(pair) for pair in itertools.product(PYTHONS, TARGETS[platform]))
+
+
+def test_the_workflow_runs_on_every_change_of_what_it_builds():
+    """Each file that goes into the sdist's build, and the tests that run on the wheel, are among the paths of pull requests."""
+    patterns = re.findall(r'^ {6}- "(.*)"$', (ROOT / "wheels.yml").read_text(), re.MULTILINE)
+    folders = ("include", "pyx", "python/manytail", "tests/core", "tests/support")
+    built = [path.relative_to(ROOT).as_posix() for folder in folders for path in (ROOT / folder).rglob("*.*")]
+    built += ["setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "wheels.yml", ".github/workflows/wheels.yml"]
+    assert [path for path in built if not any(fnmatch(path, pattern) for pattern in patterns)] == []
+
+
+def test_publishing_waits_for_every_build_and_stores_no_token():
+    publish = (ROOT / "wheels.yml").read_text().partition("\n  publish:\n")[2]
+    assert "if: startsWith(github.ref, 'refs/tags/v')" in publish
+    assert "needs: [wheels, sdist]" in publish
+    assert "id-token: write" in publish
+    assert "attestations: true" in publish
+    assert "sbom-path:" in publish
+    assert "secrets." not in publish
