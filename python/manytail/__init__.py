@@ -12,6 +12,7 @@ The map of the package
     manytail.broker                 RabbitMQ's exchanges, queues and channels in this process, by pika's names
     manytail.spark                  map_concurrent and concurrent_udf; the only part that needs pyspark
     python -m manytail demo         the flights job on real data
+    python -m manytail doctor       what is installed here, and a self-check with threads
     cimport manytail, get_include() the structures themselves, without Python objects, for Cython and C
 """
 

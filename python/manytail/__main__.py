@@ -1,4 +1,4 @@
-"""`python -m manytail COMMAND`: the command line. One command so far: `demo`."""
+"""`python -m manytail COMMAND`: the command line. It imports a command only when that is asked for."""
 
 import sys
 
@@ -6,6 +6,7 @@ USAGE = """\
 usage: python -m manytail COMMAND [options]
 
 commands:
+  doctor  say what is installed, and check with threads that it works (--help for its options)
   demo    enrich real flights by HTTP calls inside Spark, many at once, in order, fair and loss-free (--help for its options)
 """
 
@@ -16,6 +17,10 @@ def main(arguments: list[str]) -> int:
         from manytail.demo.cli import main as demo
 
         return demo(arguments[1:])
+    if arguments[:1] == ["doctor"]:
+        from manytail.doctor import main as doctor
+
+        return doctor(arguments[1:])
     asked = arguments[:1] in (["-h"], ["--help"])
     print(USAGE, end="", file=sys.stdout if asked else sys.stderr)
     return 0 if asked else 2

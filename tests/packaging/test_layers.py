@@ -18,7 +18,7 @@ CYTHON = sorted([*PRIVATE.glob("*.p[yx][xdi]"), *PACKAGE.rglob("*.pxd")])
 # The private .pxd files from the bottom up: each may cimport those before it, and an extension module all of them.
 KERNELS = ["_c", "_cpython", "_wait", "_lock", "_mq", "_wp"]
 # The extension modules from the bottom up: each may cimport or import those before it.
-EXTENSIONS = ["_wait", "_multiqueue", "_entryqueue", "_entries", "_consumers", "_pubsub", "_workpool", "_queue"]
+EXTENSIONS = ["_build", "_wait", "_multiqueue", "_entryqueue", "_entries", "_consumers", "_pubsub", "_workpool", "_queue"]
 LEAVES = {"errors", "_selectors"}  # Python modules that extension modules use; they import nothing of ours but each other
 PUBLIC = {"manytail", "manytail.errors"}
 
@@ -30,7 +30,9 @@ ALLOWED = {
     "mapping": PUBLIC,
     "spark": PUBLIC | {"manytail.mapping"},
     "demo": PUBLIC | {"manytail.executor", "manytail.mapping", "manytail.spark"},
-    "__main__": PUBLIC | {"manytail.demo"},
+    "doctor": PUBLIC | {"manytail._build", "manytail._selfcheck", "manytail.executor", "manytail.spark"},
+    "_selfcheck": PUBLIC | {"manytail.executor"},
+    "__main__": PUBLIC | {"manytail.demo", "manytail.doctor"},
 }
 # Whatever lies at the top of the package and is not one of these parts is the core.
 CORE = {

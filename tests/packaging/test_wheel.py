@@ -97,6 +97,12 @@ def test_the_wheel_works_outside_the_tree(installed):
     assert Path(installed.python("-c", SMOKE).strip()).is_relative_to(installed.root)
 
 
+def test_the_doctor_is_content_with_a_bare_installation(installed):
+    said = installed.python("-m", "manytail", "doctor", "--seconds", "0")
+    assert said.splitlines()[-1] == "All is well."
+    assert "pyspark         -      not installed" in said
+
+
 def test_an_editable_install_works_outside_the_tree(editable, source_tree):
     assert Path(editable.python("-c", SMOKE).strip()) == source_tree / "python" / "manytail"
 

