@@ -69,7 +69,7 @@ def try_out(python: Path, wheel: Path, tests: list[str], work: Path) -> None:
         sources.mkdir(exist_ok=True)
         copy(ROOT / name, sources / name)
     gil = {"PYTHON_GIL": "0"} if is_free_threaded(python) else {}
-    run(installed, "-m", "pytest", "-q", *tests, cwd=sources, **gil)
+    run(installed, "-m", "pytest", "-q", "--numprocesses=auto", *tests, cwd=sources, **gil)
 
 
 def main(arguments: list[str]) -> int:
