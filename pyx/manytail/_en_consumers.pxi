@@ -353,7 +353,8 @@ cdef int raise_it() except -1:
 @cython.final
 @cython.no_gc_clear         # its finalizer closes it; a cycle through it is broken at its lists or at what else is in it
 cdef class Consumer:
-    """One consumer over several queues: blocks on all of them, takes one entry per queue and turn, has one credit for all.
+    """Consumer(*, prefetch=0, priority=0)\n--\n
+    One consumer over several queues: blocks on all of them, takes one entry per queue and turn, has one credit for all.
 
     prefetch: entries it may hold unacked over all its queues, 0 = no limit. priority: of all its subscriptions, bigger first.
     A context manager and an iterator. Collected unclosed, it closes itself with a ResourceWarning.

@@ -6,7 +6,8 @@
 
 # ------------------------------------------------------------------------------------------------------------ priorities
 cdef class PriorityEntryQueue(EntryQueue):
-    """As many strict FIFOs as `levels`, highest first.
+    """PriorityEntryQueue(name="", *, levels=10, mapping="jms", **options)\n--\n
+    As many strict FIFOs as `levels`, highest first.
 
     Priorities map to levels as AMQP 0-10 and JMS say: bigger is more urgent, fewer levels fold the outer ones first. An arrival ahead of a
     subscription's pointer moves that pointer back. mapping="direct": level = min(max(p, 0), levels - 1).
@@ -33,7 +34,8 @@ cdef class PriorityEntryQueue(EntryQueue):
 
 # ------------------------------------------------------------------------------------------------------------ last values
 cdef class LastValueQueue(EntryQueue):
-    """A put joins at the tail and removes the older entry of its key if that is AVAILABLE or HELD; an ACQUIRED older one is dropped
+    """LastValueQueue(name="", *, key, **options)\n--\n
+    A put joins at the tail and removes the older entry of its key if that is AVAILABLE or HELD; an ACQUIRED older one is dropped
     when released. Counted in dropped. Key None: never replaced. Replacing needs no room in a full queue.
 
     key: a callable of the item, run once per put, without any lock; its result must be hashable.
@@ -58,7 +60,8 @@ cdef class LastValueQueue(EntryQueue):
 # true for ever, because entries keep their relative order, unless orders are dealt out anew (`sort_epoch`).
 
 cdef class SortedEntryQueue(EntryQueue):
-    """Ascending by key, equal keys in arrival order, O(log n).
+    """SortedEntryQueue(name="", *, key, **options)\n--\n
+    Ascending by key, equal keys in arrival order, O(log n).
 
     key: a callable of the item; it runs once, before anything is linked; if key or `<` raises, put raises and nothing changed. No lock is
     held while they run.

@@ -229,7 +229,8 @@ cdef inline void forget_taken(taken *t) noexcept:
 @cython.trashcan(True)      # its item, origin or group may be another handle, and so on
 @cython.no_gc_clear         # nothing in it changes; a cycle through it is broken at what else is in it
 cdef class Entry:
-    """A handle of one place in the strict order.
+    """Entry()\n--\n
+    A handle of one place in the strict order.
 
     get returns a handle for that one delivery: ack, release, reject, lock and unlock act only for it, by one atomic compare-and-swap, and
     return False and change nothing once it is over (acked, released, stolen, subscription closed), even if another holds the entry by
@@ -414,7 +415,9 @@ cdef inline Entry handle_of(EntryQueue queue, taken *t):
 @cython.trashcan(True)      # queues nested 200,000 deep are freed without recursion
 @cython.no_gc_clear         # queue_clear() below breaks cycles and leaves the queue usable
 cdef class EntryQueue:
-    """Strict FIFO of entries, kept through acquire and release. Competing, browsing, selecting, exclusive, prioritised subscriptions;
+    """EntryQueue(name="", *, maxsize=0, overflow="block", resume_at=0.8, ttl=None, max_deliveries=0,
+    dead_letter=None, groups=None)\n--\n
+    Strict FIFO of entries, kept through acquire and release. Competing, browsing, selecting, exclusive, prioritised subscriptions;
     credit; time to live; delivery limit; dead letters; message groups; overflow policies.
 
     maxsize <= 0 is no bound, else it bounds depth(). overflow: what a put into a full queue does. "block": once a put finds

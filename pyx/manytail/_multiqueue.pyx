@@ -128,7 +128,8 @@ cdef object unpicklable(object it):
 # -------------------------------------------------------------------------------------------------------------- MultiQueue
 @cython.no_gc_clear     # a queue in a dead cycle stays usable for finalizers; the cycle breaks at its items or its dict
 cdef class MultiQueue:
-    """Many tails, one head: sub-queues with their own capacity, priority, weight and on/off switch, drained by any number of
+    """MultiQueue(*, selection="round_robin")\n--\n
+    Many tails, one head: sub-queues with their own capacity, priority, weight and on/off switch, drained by any number of
     getters that block on all of them at once. Lower `priority` numbers go first, as in `queue.PriorityQueue`.
 
     Turn: the non-empty enabled sub-queues of one priority stand in a ring. One that becomes so (first item, enable, new
@@ -726,7 +727,8 @@ class SubQueueView(Mapping):
 @cython.trashcan(True)      # queues nested 200,000 deep are freed without recursion
 @cython.no_gc_clear         # tail_clear() below breaks cycles and leaves the queue usable
 cdef class SubQueue:
-    """One tail of a MultiQueue: where items are put. Made by MultiQueue.add and setdefault only.
+    """SubQueue(*args, **options)\n--\n
+    One tail of a MultiQueue: where items are put. Made by MultiQueue.add and setdefault only.
 
     put, put_nowait, put_front, put_many and aput are safe from any thread; a put to one tail never waits for a put to
     another. priority, weight, maxsize and enabled may be assigned at any time; on a detached handle that only sets them.

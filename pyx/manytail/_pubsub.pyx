@@ -116,7 +116,8 @@ cdef object running_loop():
 @cython.trashcan(True)      # queues nested 200,000 deep are freed without recursion
 @cython.no_gc_clear         # queue_clear() below breaks cycles and leaves the queue usable
 cdef class PubSubQueue:
-    """Every message is processed once by every subscriber that was subscribed when it was published.
+    """PubSubQueue(*, maxsize=0, slow="block")\n--\n
+    Every message is processed once by every subscriber that was subscribed when it was published.
 
     Publishing, consuming, subscribing and unsubscribing do not block one another; a message is freed when its last expected
     subscriber is past it. Sequence numbers start at 0 and have no gaps; they are the one order that every subscriber sees.
@@ -356,7 +357,8 @@ cdef class PubSubQueue:
 @cython.trashcan(True)      # it may be a message itself
 @cython.no_gc_clear         # its queue is cleared instead; it stays usable for finalizers
 cdef class Subscriber:
-    """One reader of a PubSubQueue. Made by PubSubQueue.subscribe only.
+    """Subscriber(*args, **options)\n--\n
+    One reader of a PubSubQueue. Made by PubSubQueue.subscribe only.
 
     Threads sharing a Subscriber share its messages, each to one of them. close() gives up the rest at once. A subscriber that is
     collected unclosed closes itself, with a ResourceWarning."""
