@@ -58,7 +58,7 @@ lint: $(MADE)/lint ## ruff, cython-lint and clang-format, nothing is changed
 typecheck: $(MADE)/dev ## mypy --strict on python/, and the stubs against the modules
 	@echo "--> checking types"
 	$(BIN)/python -m mypy --strict python
-	$(BIN)/python -m mypy.stubtest $(STUBBED) --ignore-missing-stub --allowlist tools/stubtest_allowlist.txt
+	$(BIN)/python -m mypy.stubtest $(STUBBED) --ignore-missing-stub
 
 # What a machine lacks that is needed for a check (status 3) is no fault of ours, but it is said.
 CHECKED = status=$$?; if [ $$status = 3 ]; then echo "--> SKIPPED $@: see the line above"; else exit $$status; fi

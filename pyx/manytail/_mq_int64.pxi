@@ -211,8 +211,7 @@ cdef object numpy_array(int64_t n):
 
 
 cdef class IndexMultiQueue(MultiQueue):
-    """IndexMultiQueue(*, selection="round_robin")\n--\n
-    A MultiQueue of 64-bit integers (row numbers, offsets, ids), stored raw: no object per item, and bulk calls run without
+    """A MultiQueue of 64-bit integers (row numbers, offsets, ids), stored raw: no object per item, and bulk calls run without
     the GIL, so that several threads move arrays in parallel on every build.
 
     Everything of MultiQueue; its tails are SubQueues whose put_many also takes anything with an int64 buffer (numpy
