@@ -47,7 +47,7 @@ cdef void ordered_give(core *q, sub *s, entry *e, uint64_t delivery, debts *d) n
 @cython.trashcan(True)      # an origin may be another subscription, and so on
 @cython.no_gc_clear         # its finalizer closes it; a cycle through it is broken at what else is in it
 cdef class Subscription:
-    """Subscription()\n--\n
+    """Subscription(*args, **kwargs)\n--\n
     A pointer into one queue's order. Usable from several threads. Closing it releases what it holds, each entry at its old place.
 
     Made by EntryQueue.subscribe. A context manager and an iterator: iteration ends where get would raise ShutDown or ClosedError. Collected

@@ -229,7 +229,7 @@ cdef inline void forget_taken(taken *t) noexcept:
 @cython.trashcan(True)      # its item, origin or group may be another handle, and so on
 @cython.no_gc_clear         # nothing in it changes; a cycle through it is broken at what else is in it
 cdef class Entry:
-    """Entry()\n--\n
+    """Entry(*args, **kwargs)\n--\n
     A handle of one place in the strict order.
 
     get returns a handle for that one delivery: ack, release, reject, lock and unlock act only for it, by one atomic compare-and-swap, and
