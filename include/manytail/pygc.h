@@ -68,7 +68,18 @@ static inline void mt_pair_fill(PyObject *pair, uintptr_t first, uintptr_t secon
 /* Lists that are filled without any Python call between claim and publish: allocated long enough, size 0, then told how
  * many slots were filled. */
 static inline PyObject *mt_list_reserve(Py_ssize_t n) {
+#ifdef Py_GIL_DISABLED
+    /* PyList_New(n) of the free-threaded interpreter frees an uninitialised pointer when it has no memory for the slots. A list
+     * that grows does not. The slots hold None, which is immortal: writing over it needs no decref. */
+    PyObject *l = PyList_New(0), *grown;
+    if (l != NULL && n > 0) {
+        grown = PyList_Append(l, Py_None) < 0 ? NULL : PySequence_InPlaceRepeat(l, n);
+        if (grown == NULL) Py_CLEAR(l);
+        Py_XDECREF(grown);
+    }
+#else
     PyObject *l = PyList_New(n);
+#endif
     if (l != NULL) Py_SET_SIZE((PyVarObject *)l, 0);
     return l;
 }
