@@ -4,12 +4,14 @@ import gc
 import itertools
 import os
 import random
+import signal
+import threading
 import weakref
 from functools import partial
 
 import pytest
 from support.process import run_script
-from support.threads import DEADLINE, LONG, Threads, run_all, switching_often, wait_asleep, wait_until
+from support.threads import DEADLINE, LONG, Threads, ctrl_c, run_all, switching_often, wait_asleep, wait_until
 
 from manytail.queue import Empty, Full, LifoQueue, PriorityQueue, Queue, ShutDown, SimpleQueue
 
@@ -152,6 +154,42 @@ def test_ctrl_c_in_a_condition_leaves_the_mutex_held():
         assert q.mutex.locked()
         assert q.not_empty.wait(0) is False
     assert not q.mutex.locked()
+
+
+@pytest.mark.parametrize("call", ["get", "put"])
+def test_ctrl_c_passes_a_wake_up_on(call):
+    """The main thread is notified, and interrupted before it has the mutex: the other one that waits goes on."""
+    q = locked(1)
+    if call == "put":
+        q.put(0)
+    condition = q.not_empty if call == "get" else q.not_full
+    waiting = q.get if call == "get" else partial(q.put, 1)
+    handled = threading.Event()
+
+    def handler(number, frame):
+        if not handled.is_set():
+            handled.set()
+            raise KeyboardInterrupt
+
+    def act():
+        wait_until(lambda: "1 waiting" in repr(condition))
+        other = threads.start(waiting)
+        wait_until(lambda: "2 waiting" in repr(condition))
+        with q.mutex:
+            q.queue.append(1) if call == "get" else q.queue.clear()
+            condition.notify()
+            wait_until(lambda: ctrl_c() or handled.is_set())     # one that comes before it sleeps would not wake it
+        return other.result()
+
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        with Threads() as threads:
+            acting = threads.start(act)
+            with pytest.raises(KeyboardInterrupt):
+                waiting()
+            assert acting.result() == (1 if call == "get" else None)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_queue_in_use_enters_locked_mode_and_loses_nothing():
