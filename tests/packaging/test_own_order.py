@@ -67,12 +67,13 @@ def package(tmp_path_factory):
     """A copy of the package whose module of entry queues has that order, too."""
     place = tmp_path_factory.mktemp("order")
     package = shutil.copytree(Path(manytail.__file__).parent, place / "manytail", ignore=shutil.ignore_patterns("__pycache__", "_entries.*.so"))
-    source = shutil.copytree(ROOT / "pyx" / "manytail", place / "pyx")
+    source = shutil.copytree(ROOT / "pyx", place / "pyx") / "manytail"
     with (source / "_en_orders.pxi").open("a") as orders:
         orders.write("\n\n" + example())
     made, suffix = place / "_entries.c", sysconfig.get_config_var("EXT_SUFFIX")
     directives = "freethreading_compatible=True,binding=True"
-    cython = [sys.executable, "-m", "cython", "-3", "-X", directives, "-I", ROOT / "python", "--module-name", "manytail._entries"]
+    folders = ["-I", ROOT / "python", "-I", source.parent]
+    cython = [sys.executable, "-m", "cython", "-3", "-X", directives, *folders, "--module-name", "manytail._entries"]
     subprocess.run([*cython, "-o", made, source / "_entries.pyx"], check=True, cwd=source)
     include = [f"-I{ROOT / 'include'}", f"-I{sysconfig.get_paths()['include']}"]
     flags = ["-std=gnu11", "-fno-strict-aliasing", "-O0", "-w", "-shared", "-fPIC"]
