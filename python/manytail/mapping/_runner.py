@@ -128,7 +128,12 @@ class Runner:
                 self.scheduler.halted = True
             elif self._keep_error is not None:
                 verdict = Verdict(Kind.FAIL, error=self._keep_error(verdict.error, item.attempts))
-        self.report(self.scheduler.failed, item, verdict, self.now())
+        self._events.append((self.scheduler.failed, item, verdict, self.now()))
+        if verdict.kind is Kind.DEFER:
+            # The worker that reports a deferral waits until it is handled: else it would start the next call of that key first.
+            with self._lock:
+                self._handle()
+        self.settle()
 
     # ------------------------------------------------------------------------------------------------ under the lock
     def go_on(self) -> None:
