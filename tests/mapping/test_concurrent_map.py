@@ -14,6 +14,8 @@ from support.threads import DEADLINE, Threads, wait_until
 
 from manytail import DeadlineExceeded, Delivery, Failure, RetryLater, aconcurrent_map, concurrent_map
 
+pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process")
+
 
 def manytail_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("manytail-")]
