@@ -9,7 +9,11 @@ from typing import Any
 
 from .settings import Never, Settings, Trouble
 
-RAISED = LookupError("raised by a user's callable")
+
+class Raised(LookupError):
+    """What callables of the kind "raises" raise: a new one each time, because the scheduler sets its cause."""
+
+
 RETURNED: dict[str, Any] = {
     "inf": math.inf,
     "nan": math.nan,
@@ -26,7 +30,7 @@ def backoff(settings: Settings) -> float | Callable[[int, BaseException], float]
 
     def of_kind(attempt: int, error: BaseException) -> Any:
         if kind == "raises":
-            raise RAISED
+            raise Raised
         if kind == "same":
             raise error
         return base * attempt if kind == "linear" else RETURNED[kind]
@@ -40,12 +44,10 @@ def retry_on(settings: Settings) -> Any:
 
     def predicate(error: BaseException) -> bool:
         if kind == "raises":
-            raise RAISED
+            raise Raised
         return is_odd(error)
 
-    return {"Exception": Exception, "everything": BaseException, "tuple": (Trouble, OSError, TimeoutError)}.get(
-        kind, predicate
-    )
+    return {"Exception": Exception, "everything": BaseException, "tuple": (Trouble, OSError, TimeoutError)}.get(kind, predicate)
 
 
 def is_odd(error: BaseException) -> bool:

@@ -9,7 +9,7 @@ from support.counts import LONG
 
 from simulation.mutants import MUTANTS, Mutant, first_seed
 
-pytestmark = pytest.mark.thread_unsafe(reason="one world at a time: a planted fault replaces a module")
+pytestmark = pytest.mark.thread_unsafe(reason="a world has no threads: four at once find no more than one")
 
 WITHIN = 1_000
 

@@ -14,7 +14,7 @@ from support.counts import count
 from simulation.code import Code
 from simulation.world import replay, run
 
-pytestmark = pytest.mark.thread_unsafe(reason="one world at a time: a planted fault replaces a module")
+pytestmark = pytest.mark.thread_unsafe(reason="a world has no threads: four at once find no more than one")
 
 SEEDS = count(2_000, 40_000, "MANYTAIL_SEEDS")
 PARTS = 8

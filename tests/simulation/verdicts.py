@@ -30,7 +30,7 @@ def expected(settings: Settings, record: Record, error: BaseException) -> Expect
     if attempt > settings.retries or (settings.never_retry and isinstance(error, Never)):
         return Expected("fail", error=error)
     if settings.retry_on == "raises":
-        return Expected("fail", error=functions.RAISED)
+        return Expected("fail", error=functions.Raised)
     retries_on = {
         "Exception": isinstance(error, Exception),
         "everything": True,
@@ -47,7 +47,7 @@ def _backoff(settings: Settings, attempt: int, error: BaseException) -> Expected
         return Expected("retry", wait / 2, wait)
     if kind == "linear":
         return Expected("retry", base * attempt, base * attempt)
-    return Expected("fail", error={"raises": functions.RAISED, "same": error}.get(kind, ValueError))
+    return Expected("fail", error={"raises": functions.Raised, "same": error}.get(kind, ValueError))
 
 
 def is_seconds(value: Any) -> bool:
