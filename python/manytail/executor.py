@@ -31,6 +31,7 @@ from queue import Empty
 from typing import Any, Literal, NoReturn, ParamSpec, TypeVar
 
 from manytail import MultiQueue, _workpool
+from manytail._lifecycle import begin, refuse_copy
 from manytail._workpool import UNSET, LaneTable, WorkPool
 
 __all__ = ["KeyedExecutor", "Lane"]
@@ -73,8 +74,7 @@ class KeyedExecutor(Executor):
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
     ) -> None:
-        if "_lifetime" in self.__dict__:
-            raise RuntimeError(f"{type(self).__name__}.__init__ was called before: make another executor instead")
+        begin(self)
         if max_workers is None:
             max_workers = min(32, _processors() + 4)
         if max_workers <= 0:
@@ -89,10 +89,7 @@ class KeyedExecutor(Executor):
         self._no_key = self.lane(None)
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            f"cannot copy or pickle {type(self).__name__!r} object: it owns threads of this process; "
-            "share the executor itself between threads, and make another one in another process"
-        )
+        refuse_copy(self, "it owns threads of this process", "share it between threads, and make another one in another process")
 
     def __repr__(self) -> str:
         pool = self._workers.pool

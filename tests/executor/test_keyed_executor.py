@@ -677,7 +677,7 @@ def test_threads_that_make_the_lane_of_a_key_make_one():
 def test_nothing_that_owns_threads_or_calls_is_copied(executor, copied):
     """Dropping the copy of an executor shut the executor down."""
     for thing, what in [
-        (executor, "share the executor itself"), (executor.lane("a"), "ask the executor"), (executor.submit(int), "pass on its result"),
+        (executor, "share it between threads"), (executor.lane("a"), "ask the executor"), (executor.submit(int), "pass on its result"),
         (executor._workers.pool, "make another one"), (Dispatcher(executor).lane(), "ask the executor"),
     ]:
         with pytest.raises(TypeError, match=f"cannot copy or pickle '{type(thing).__name__}' object: .*{what}"):

@@ -20,19 +20,19 @@ KERNELS = ["_c", "_cpython", "_wait", "_lock", "_mq", "_wp"]
 # The extension modules from the bottom up: each may cimport or import those before it.
 EXTENSIONS = ["_build", "_wait", "_multiqueue", "_entryqueue", "_entries", "_consumers", "_pubsub", "_workpool", "_queue"]
 LEAVES = {"errors", "_selectors"}  # Python modules that extension modules use; they import nothing of ours but each other
-PUBLIC = {"manytail", "manytail.errors"}
+SHARED = {"manytail", "manytail.errors", "manytail._lifecycle"}  # every part may import these
 
 # What of manytail a part above the core may import, itself aside.
 ALLOWED = {
-    "queue": PUBLIC | {"manytail._queue"},
-    "executor": PUBLIC | {"manytail._workpool"},
-    "broker": PUBLIC | {"manytail._workpool", "manytail.executor"},
-    "mapping": PUBLIC,
-    "spark": PUBLIC | {"manytail.mapping"},
-    "demo": PUBLIC | {"manytail.executor", "manytail.mapping", "manytail.spark"},
-    "doctor": PUBLIC | {"manytail._build", "manytail._selfcheck", "manytail.executor", "manytail.spark"},
-    "_selfcheck": PUBLIC | {"manytail.executor"},
-    "__main__": PUBLIC | {"manytail.demo", "manytail.doctor"},
+    "queue": SHARED | {"manytail._queue"},
+    "executor": SHARED | {"manytail._workpool"},
+    "broker": SHARED | {"manytail._workpool", "manytail.executor"},
+    "mapping": SHARED,
+    "spark": SHARED | {"manytail.mapping"},
+    "demo": SHARED | {"manytail.executor", "manytail.mapping", "manytail.spark"},
+    "doctor": SHARED | {"manytail._build", "manytail._selfcheck", "manytail.executor", "manytail.spark"},
+    "_selfcheck": SHARED | {"manytail.executor"},
+    "__main__": SHARED | {"manytail.demo", "manytail.doctor"},
 }
 # Whatever lies at the top of the package and is not one of these parts is the core.
 CORE = {

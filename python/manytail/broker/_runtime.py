@@ -19,8 +19,9 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from functools import partial
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
+from manytail._lifecycle import refuse_copy
 from manytail._workpool import Dispatcher
 from manytail.broker._state import Delivery, VirtualHost
 from manytail.broker.exceptions import ReentrancyError
@@ -390,6 +391,9 @@ class Closable:
 
     def close(self) -> None:
         raise NotImplementedError
+
+    def __reduce__(self) -> NoReturn:
+        refuse_copy(self, "it belongs to a broker of this process", "make another one there")
 
     def __enter__(self) -> Self:
         return self

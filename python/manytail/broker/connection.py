@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
+from manytail._lifecycle import begin, refuse_copy
 from manytail.broker import exceptions
 from manytail.broker._protocol import require_callable
 from manytail.broker._runtime import Addressee, Closable, Dispatch, Lane, Runtime, Timer
@@ -55,7 +56,7 @@ class Connection(Closable):
         self._rounds = 0  # counts the callbacks that ended while one waited
         self._timers: dict[int, tuple[Timer, Callable[[], object]]] = {}
         self._timer_numbers = itertools.count(1)
-        broker._connections.add(self)
+        broker._connections[id(self)] = self
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {'open' if self.is_open else 'closed'}, {len(self._channels)} channels>"
@@ -112,7 +113,7 @@ class Connection(Closable):
         host.dropped.append(self._timers)
         self._timers = {}
         self._changed.notify_all()
-        self._broker._connections.discard(self)
+        self._broker._connections.pop(id(self), None)
         if self._owned:
             self._runtime.after(partial(self._executor.shutdown, wait=False), trusted=True)
 
@@ -223,9 +224,13 @@ class Broker:
     """One virtual host. Context manager: closes at the end."""
 
     def __init__(self) -> None:
+        begin(self)
         self._runtime = Runtime()
-        self._connections: set[Connection] = set()
+        self._connections: dict[int, Connection] = {}  # by identity: a subclass may have an __eq__ of its own
         self._closed = False
+
+    def __reduce__(self) -> NoReturn:
+        refuse_copy(self, "it belongs to this process", "make another one there")
 
     def __enter__(self) -> Broker:
         return self
@@ -266,7 +271,7 @@ class Broker:
         as once."""
         with self._runtime:
             self._closed = True
-            connections = list(self._connections)
+            connections = list(self._connections.values())
         for connection in connections:
             try:
                 connection.close()
@@ -296,6 +301,7 @@ class BlockingConnection(Connection):
             expected = "ConnectionParameters, URLParameters, a sequence of them, or None"
             raise TypeError(f"parameters: {parameters!r} (expected: {expected})")
         address = str(first.host), int(first.port), str(first.virtual_host)
+        begin(self)
         while True:
             with _brokers_lock:
                 broker = _brokers.get(address)

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-MODULES = ["manytail", "manytail.executor", "manytail.broker"]
+from manytail import ClosedError
+
+MODULES = ["manytail", "manytail.queue", "manytail.executor", "manytail.mapping", "manytail.broker"]
 VALUES = {"BasicProperties", "ConnectionParameters", "PlainCredentials", "ReturnedMessage", "URLParameters"}
 
 
@@ -22,6 +24,9 @@ class Sample:
     close: str = ""                                 # what ends it
     put: Callable[[Any, Any], Any] | None = None    # (object, item): have it own an item
     base: bool = False                              # users may subclass it
+    has_init: bool = True                           # False: its __init__ is object's, as the standard library's
+    lives: str = ""                                 # others hold it until this method is called
+    ended: Any = ()                                 # what that raises if it was called before
 
 
 def entry_queue(name: str, **options: Any) -> Any:
@@ -55,10 +60,31 @@ def executor() -> Any:
     return KeyedExecutor(max_workers=1)
 
 
+def lane() -> Any:
+    return executor().lane("k")
+
+
+def own_broker() -> Any:
+    from manytail.broker import Broker
+
+    return Broker()
+
+
+def stdlib_queue(kind: str) -> Callable[[], Any]:
+    def make() -> Any:
+        return getattr(importlib.import_module("manytail.queue"), kind)()
+
+    return make
+
+
 def connection() -> Any:
     from manytail import broker
 
     return broker.BlockingConnection(broker.ConnectionParameters())
+
+
+def channel() -> Any:
+    return connection().channel()
 
 
 def multiqueue(kind: str) -> Callable[[], Any]:
@@ -99,12 +125,17 @@ SAMPLES = {
     "manytail.Consumer": Sample(consumer, close="close"),
     "manytail.PubSubQueue": Sample(pubsub, base=True),
     "manytail.Subscriber": Sample(lambda: pubsub().subscribe(), None, close="close"),
+    "manytail.queue.Queue": Sample(stdlib_queue("Queue"), put=own, base=True),
+    "manytail.queue.LifoQueue": Sample(stdlib_queue("LifoQueue"), put=own, base=True),
+    "manytail.queue.PriorityQueue": Sample(stdlib_queue("PriorityQueue"), base=True),
+    "manytail.queue.SimpleQueue": Sample(stdlib_queue("SimpleQueue"), put=own, base=True, has_init=False),
+    "manytail.executor.KeyedExecutor": Sample(executor, (1,), base=True),
+    "manytail.executor.Lane": Sample(lane, None),
+    "manytail.broker.Broker": Sample(own_broker, base=True),
+    "manytail.broker.Connection": Sample(lambda: own_broker().connect(), None, has_init=False, lives="close", ended=ClosedError),
+    "manytail.broker.BlockingConnection": Sample(connection, base=True, lives="close", ended=ClosedError),
+    "manytail.broker.Channel": Sample(channel, None, lives="close", ended=ClosedError),
 }
-# Their own suites (tests/executor, tests/broker) ask these questions of them.
-ELSEWHERE = {"manytail.executor.KeyedExecutor", "manytail.executor.Lane", "manytail.broker.BlockingConnection", "manytail.broker.Broker",
-             "manytail.broker.Channel", "manytail.broker.Connection"}  # fmt: skip
-
-
 def is_value(cls: type) -> bool:
     plain = (BaseException, enum.Enum, tuple)
     return issubclass(cls, plain) or cls.__name__ in VALUES
