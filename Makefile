@@ -55,9 +55,10 @@ lint: $(MADE)/lint ## ruff, cython-lint and clang-format, nothing is changed
 	PATH=$(CURDIR)/$(BIN):$$PATH cython-lint pyx python
 	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
 
-typecheck: $(MADE)/dev ## mypy --strict on python/, and the stubs against the modules
+typecheck: $(MADE)/dev ## mypy --strict and pyright on python/ and examples/, and the stubs against the modules
 	@echo "--> checking types"
-	$(BIN)/python -m mypy --strict python
+	$(BIN)/python -m mypy --strict python examples
+	$(BIN)/python -m pyright
 	$(BIN)/python -m mypy.stubtest $(STUBBED) --ignore-missing-stub
 
 # What a machine lacks that is needed for a check (status 3) is no fault of ours, but it is said.

@@ -9,7 +9,7 @@ RUN = uuid.uuid4().hex[:8]  # a server may have been here before
 ORDERS, WORK, FAILED, AUDIT = (f"{name}-{RUN}" for name in ("orders", "work", "failed", "audit"))
 
 
-def declare(channel):
+def declare(channel: pika.channel.Channel) -> None:
     """Orders by region, failures kept, everything audited."""
     channel.exchange_declare(ORDERS, "topic")
     channel.queue_declare(FAILED)
@@ -19,7 +19,7 @@ def declare(channel):
     channel.queue_bind(AUDIT, ORDERS, "#")
 
 
-def publish(channel):
+def publish(channel: pika.channel.Channel) -> None:
     """Confirmed and mandatory: what nobody would work on is known here."""
     channel.confirm_delivery()
     for number in range(10):
@@ -32,12 +32,15 @@ def publish(channel):
         print("unroutable:", error.messages[0].body.decode())
 
 
-def work(channel):
+def work(channel: pika.channel.Channel) -> None:
     """Eight orders are for Europe: one is tried twice, one is refused."""
-    done = []
+    done: list[tuple[str | None, bool]] = []
 
-    def on_order(channel, method, properties, body):
-        if properties.headers["retry"] and not method.redelivered:
+    def on_order(
+        channel: pika.channel.Channel, method: pika.spec.Basic.Deliver, properties: pika.BasicProperties, body: bytes
+    ) -> None:
+        headers = properties.headers or {}
+        if headers["retry"] and not method.redelivered:
             channel.basic_nack(method.delivery_tag, requeue=True)
             return
         if body == b"6 crates":
@@ -54,21 +57,23 @@ def work(channel):
     print("worked on:", *(f"{number}{' again' if again else ''}" for number, again in done))
 
 
-def look(channel):
+def look(channel: pika.channel.Channel) -> None:
     """What is left, one by one."""
     method, properties, body = channel.basic_get(FAILED, auto_ack=True)
+    assert method is not None
     death = properties.headers["x-death"][0]
     print("failed:", body.decode(), death["reason"], death["count"], method.routing_key == FAILED)
-    audited = []
-    for method, _, _ in channel.consume(AUDIT, auto_ack=True, inactivity_timeout=30):
-        audited.append(method.routing_key)
+    audited: list[str] = []
+    for deliver, _, _ in channel.consume(AUDIT, auto_ack=True, inactivity_timeout=30):
+        assert deliver is not None, "nothing came for 30 seconds"
+        audited.append(deliver.routing_key)
         if len(audited) == 10:
             break
     channel.cancel()
     print("audited:", *audited)
 
 
-def refuse(connection):
+def refuse(connection: pika.BlockingConnection) -> None:
     """A channel is lost, the connection is not."""
     try:
         connection.channel().queue_declare(WORK, passive=False, durable=True)
@@ -76,7 +81,7 @@ def refuse(connection):
         print("refused:", error.reply_code)
 
 
-def main():
+def main() -> None:
     with pika.BlockingConnection(pika.URLParameters(os.environ.get("AMQP_URL", "amqp://localhost/%2F"))) as connection:
         channel = connection.channel()
         declare(channel)

@@ -492,7 +492,7 @@ SPELLINGS = {
 
 
 def _expectations(expected: Any) -> str:
-    names = set(expected or ())
+    names: set[str] = set(expected or ())
     words = []
     if VALUES - {"NOT"} <= names:
         names -= VALUES

@@ -136,7 +136,7 @@ def database(url: str | None) -> Iterator[Finding]:
 
 
 def reach(url: str) -> Finding:
-    import sqlalchemy
+    import sqlalchemy.exc
 
     try:
         parsed = sqlalchemy.make_url(url)

@@ -15,14 +15,14 @@ The map of the package
     Broker                  one virtual host of one's own; Broker.connect() takes the executor of the callbacks
     Connection, Channel     pika's BlockingConnection and BlockingChannel
     BasicProperties         what a message says of itself; DeliveryMode
-    exceptions, exchange_type, spec     pika's modules, as far as they concern this
+    channel, exceptions, exchange_type, spec     pika's modules, as far as they concern this
 
 How it is made: docs/design/broker.md. From pika and back: docs/from-rabbitmq.md.
 """
 
 from __future__ import annotations
 
-from manytail.broker import exceptions, exchange_type, spec
+from manytail.broker import channel, exceptions, exchange_type, spec
 from manytail.broker.channel import Channel
 from manytail.broker.connection import BlockingConnection, Broker, Connection, reset
 from manytail.broker.exchange_type import ExchangeType
@@ -41,6 +41,7 @@ __all__ = [
     "PlainCredentials",
     "ReturnedMessage",
     "URLParameters",
+    "channel",
     "exceptions",
     "exchange_type",
     "reset",

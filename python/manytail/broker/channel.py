@@ -12,7 +12,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias, overload
 
 from manytail.broker import exceptions
 from manytail.broker._protocol import (
@@ -33,11 +33,15 @@ from manytail.broker._protocol import (
 from manytail.broker._routing import ExchangeRequest
 from manytail.broker._runtime import Addressee, Closable, Lane, report
 from manytail.broker._state import CANCELLED, ChannelState, Consumer
-from manytail.broker.spec import Basic, Exchange, Method, Queue, ReturnedMessage, Tx
+from manytail.broker.spec import Basic, BasicProperties, Exchange, Method, Queue, ReturnedMessage, Tx
 
 __all__ = ["Channel"]
 
 LOGGER = logging.getLogger(__name__)
+
+OnMessage: TypeAlias = Callable[["Channel", Basic.Deliver, BasicProperties, Any], object]
+OnReturn: TypeAlias = Callable[["Channel", Basic.Return, BasicProperties, Any], object]
+OnCancel: TypeAlias = Callable[[Method[Basic.Cancel]], object]
 
 _Deliver = Basic.Deliver
 _monotonic = time.monotonic
@@ -80,8 +84,8 @@ class Channel(Closable):
         self._starters = 0  # threads in start_consuming
         self._generator: Subscriber | None = None  # the consumer of consume()
         self._generator_params: tuple[Any, ...] = ()
-        self._on_return: list[Callable[..., object]] = []
-        self._on_cancel: list[Callable[..., object]] = []
+        self._on_return: list[OnReturn] = []
+        self._on_cancel: list[OnCancel] = []
 
     # what it is
     def __int__(self) -> int:
@@ -226,12 +230,12 @@ class Channel(Closable):
         for callback in list(self._on_return):
             callback(self, *_returned_as(message))
 
-    def add_on_cancel_callback(self, callback: Callable[[Any], object]) -> None:
+    def add_on_cancel_callback(self, callback: OnCancel) -> None:
         """`callback(frame)` when the queue of a consumer was deleted, in order with the deliveries.
         frame.method.consumer_tag says whose."""
         self._on_cancel.append(callback)
 
-    def add_on_return_callback(self, callback: Callable[..., object]) -> None:
+    def add_on_return_callback(self, callback: OnReturn) -> None:
         """`callback(channel, method, properties, body)` when a mandatory message reached no queue, in order with the
         deliveries."""
         self._on_return.append(callback)
@@ -325,7 +329,7 @@ class Channel(Closable):
 
     # -------------------------------------------------------------------------------------------------------- consuming
     def basic_consume(
-        self, queue: str, on_message_callback: Callable[..., object], auto_ack: bool = False, exclusive: bool = False,
+        self, queue: str, on_message_callback: OnMessage, auto_ack: bool = False, exclusive: bool = False,
         consumer_tag: str | None = None, arguments: Mapping[str, Any] | None = None
     ) -> str:
         """Have `on_message_callback(channel, method, properties, body)` called for the messages of a queue, from now
@@ -364,7 +368,7 @@ class Channel(Closable):
         effect[0].buffer.append(effect)
         self._lane.add(effect)
 
-    def basic_cancel(self, consumer_tag: str) -> Sequence[tuple[Any, Any, Any]]:
+    def basic_cancel(self, consumer_tag: str) -> Sequence[tuple[Basic.Deliver, BasicProperties, Any]]:
         """End a consumer. What it was handed and has not seen is requeued, or returned if it need not acknowledge; what
         it has seen stays with the channel. After this, no callback of it runs or begins, but the caller's own. Unknown
         tag: nothing happens."""
@@ -389,7 +393,7 @@ class Channel(Closable):
             self._changed.notify_all()
         return consumer
 
-    def _delivered(self, effect: Any) -> tuple[Any, Any, Any]:
+    def _delivered(self, effect: Any) -> tuple[Basic.Deliver, BasicProperties, Any]:
         consumer, tag, redelivered, message, returns = effect
         method = _Deliver(consumer.tag, tag, redelivered, message.exchange, message.keys[0])
         return method, delivered_properties(message, returns), message.body
@@ -418,10 +422,20 @@ class Channel(Closable):
         for tag in [consumer_tag] if consumer_tag else self.consumer_tags:
             self.basic_cancel(tag)
 
+    @overload
+    def consume(
+        self, queue: str, auto_ack: bool = False, exclusive: bool = False, arguments: Mapping[str, Any] | None = None,
+        inactivity_timeout: None = None, consumer_tag: str | None = None
+    ) -> Generator[tuple[Basic.Deliver, BasicProperties, Any], None, None]: ...
+    @overload
     def consume(
         self, queue: str, auto_ack: bool = False, exclusive: bool = False, arguments: Mapping[str, Any] | None = None,
         inactivity_timeout: float | None = None, consumer_tag: str | None = None
-    ) -> Generator[tuple[Any, Any, Any], None, None]:
+    ) -> Generator[tuple[Basic.Deliver | None, Any, Any], None, None]: ...
+    def consume(
+        self, queue: str, auto_ack: bool = False, exclusive: bool = False, arguments: Mapping[str, Any] | None = None,
+        inactivity_timeout: float | None = None, consumer_tag: str | None = None
+    ) -> Generator[tuple[Basic.Deliver | None, Any, Any], None, None]:
         """Yield (method, properties, body) of the messages of a queue, in the thread of the caller, until cancel() or
         the end of the queue; and (None, None, None) whenever none came for inactivity_timeout seconds. Another
         consume() with the same parameters goes on with the same consumer; with others it raises ValueError."""
@@ -477,7 +491,7 @@ class Channel(Closable):
             self.basic_cancel(consumer.tag)
         return 0
 
-    def basic_get(self, queue: str, auto_ack: bool = False) -> tuple[Any, Any, Any]:
+    def basic_get(self, queue: str, auto_ack: bool = False) -> tuple[Basic.GetOk | None, Any, Any]:
         """(method, properties, body) of the first message, or three times None. Never waits."""
         taken = self._call(self._state.get, require_string(queue, "queue"), bool(auto_ack), _monotonic())
         if taken is None:
@@ -490,7 +504,7 @@ class Channel(Closable):
     def exchange_declare(
         self, exchange: str, exchange_type: Any = "direct", passive: bool = False, durable: bool = False,
         auto_delete: bool = False, internal: bool = False, arguments: Mapping[str, Any] | None = None
-    ) -> Method:
+    ) -> Method[Exchange.DeclareOk]:
         """Make an exchange of type direct, fanout, topic or headers, or find the same (406 if it is another one).
         passive: 404 if there is none."""
         name = require_name(exchange, "exchange")
@@ -498,7 +512,7 @@ class Channel(Closable):
         self._call(self._state.declare_exchange, request, bool(passive))
         return Method(self._number, Exchange.DeclareOk())
 
-    def exchange_delete(self, exchange: str | None = None, if_unused: bool = False) -> Method:
+    def exchange_delete(self, exchange: str | None = None, if_unused: bool = False) -> Method[Exchange.DeleteOk]:
         """Delete it and its bindings. if_unused: 406 if it has any as source. One that does not exist is deleted
         already."""
         self._call(self._state.host.exchanges.delete, require_string(exchange or "", "exchange"), bool(if_unused))
@@ -506,7 +520,7 @@ class Channel(Closable):
 
     def exchange_bind(
         self, destination: str, source: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None
-    ) -> Method:
+    ) -> Method[Exchange.BindOk]:
         """Have messages of exchange `source` that match go on to exchange `destination`. 404: one of them does not
         exist."""
         names = require_string(destination, "destination"), require_string(source, "source")
@@ -517,7 +531,7 @@ class Channel(Closable):
     def exchange_unbind(
         self, destination: str | None = None, source: str | None = None, routing_key: str = "",
         arguments: Mapping[str, Any] | None = None,
-    ) -> Method:
+    ) -> Method[Exchange.UnbindOk]:
         """Take a binding back, if there is one."""
         names = (require_string(name or "", "exchange") for name in (destination, source))
         key = require_string(routing_key, "routing_key")
@@ -527,7 +541,7 @@ class Channel(Closable):
     def queue_declare(
         self, queue: str, passive: bool = False, durable: bool = False, exclusive: bool = False,
         auto_delete: bool = False, arguments: Mapping[str, Any] | None = None
-    ) -> Method:
+    ) -> Method[Queue.DeclareOk]:
         """Make a queue, or find the same (406 if it is another one). The empty name: one is made up. passive: 404 if
         there is none. The answer has queue, message_count (ready) and consumer_count."""
         name = require_name(queue, "queue")
@@ -539,19 +553,19 @@ class Channel(Closable):
         answer = self._call(self._state.declare_queue, name, *flags, asked, _monotonic())
         return Method(self._number, Queue.DeclareOk(*answer))
 
-    def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False) -> Method:
+    def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False) -> Method[Queue.DeleteOk]:
         """Delete it; message_count says how many were ready. 406: if_unused and it has consumers, if_empty and it has
         messages. One that does not exist is deleted already."""
         count = self._call(self._state.delete_queue, require_string(queue, "queue"), bool(if_unused), bool(if_empty))
         return Method(self._number, Queue.DeleteOk(count))
 
-    def queue_purge(self, queue: str) -> Method:
+    def queue_purge(self, queue: str) -> Method[Queue.PurgeOk]:
         """Drop what is ready; message_count says how many."""
         return Method(self._number, Queue.PurgeOk(self._call(self._state.purge, require_string(queue, "queue"))))
 
     def queue_bind(
         self, queue: str, exchange: str, routing_key: str | None = None, arguments: Mapping[str, Any] | None = None
-    ) -> Method:
+    ) -> Method[Queue.BindOk]:
         """Have messages of an exchange that match go to a queue; no routing key: the queue's name. 404: one of them
         does not exist."""
         self._call(self._state.bind_queue, *_binding(queue, exchange, routing_key, arguments))
@@ -559,30 +573,30 @@ class Channel(Closable):
 
     def queue_unbind(
         self, queue: str, exchange: str, routing_key: str | None = None, arguments: Mapping[str, Any] | None = None
-    ) -> Method:
+    ) -> Method[Queue.UnbindOk]:
         """Take a binding back, if there is one."""
         self._call(self._state.unbind_queue, *_binding(queue, exchange, routing_key, arguments))
         return Method(self._number, Queue.UnbindOk())
 
     # ----------------------------------------------------------------------------------------------------- transactions
-    def tx_select(self) -> Method:
+    def tx_select(self) -> Method[Tx.SelectOk]:
         """From now on publishes, acks, nacks and rejects take effect at tx_commit. Not on a channel with confirms
         (406)."""
         self._call(self._state.tx_select)
         return Method(self._number, Tx.SelectOk())
 
-    def tx_commit(self) -> Method:
+    def tx_commit(self) -> Method[Tx.CommitOk]:
         """Everything since the last commit or rollback takes effect, as one."""
         self._call(self._state.tx_commit, _monotonic())
         return Method(self._number, Tx.CommitOk())
 
-    def tx_rollback(self) -> Method:
+    def tx_rollback(self) -> Method[Tx.RollbackOk]:
         """Publishes are dropped; what was settled is unacknowledged again. Nothing is requeued."""
         self._call(self._state.tx_rollback)
         return Method(self._number, Tx.RollbackOk())
 
 
-def _returned_as(message: Message) -> tuple[Any, Any, Any]:
+def _returned_as(message: Message) -> tuple[Basic.Return, BasicProperties, Any]:
     method = Basic.Return(312, "NO_ROUTE", message.exchange, message.keys[0])
     return method, delivered_properties(message, 0), message.body
 

@@ -4,8 +4,8 @@ broker answers with."""
 from __future__ import annotations
 
 import enum
-from dataclasses import make_dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
 
 __all__ = [
     "PERSISTENT_DELIVERY_MODE",
@@ -23,11 +23,15 @@ __all__ = [
     "fresh",
 ]
 
+_M = TypeVar("_M")
+
 TRANSIENT_DELIVERY_MODE = 1
 PERSISTENT_DELIVERY_MODE = 2
 
 
 class DeliveryMode(enum.Enum):
+    """Values of BasicProperties.delivery_mode, which have no effect here."""
+
     Transient = TRANSIENT_DELIVERY_MODE
     Persistent = PERSISTENT_DELIVERY_MODE
 
@@ -106,50 +110,159 @@ def copied(properties: BasicProperties) -> BasicProperties:
 
 class _Fields:
     __slots__: tuple[str, ...] = ()
-    NAME: ClassVar[str] = ""
+    NAME: ClassVar[str]
 
     def __repr__(self) -> str:
         return f"<{self.NAME}({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})>"
 
 
-def _method(name: str, **fields: Any) -> Any:
-    """A class of that name with these fields, each with its default; without one if that is _REQUIRED."""
-    listed = [(field, Any) if default is _REQUIRED else (field, Any, default) for field, default in fields.items()]
-    namespace = {"NAME": name, "__module__": __name__, "__qualname__": name}
-    short = name.rpartition(".")[2]
-    return make_dataclass(short, listed, bases=(_Fields,), namespace=namespace, slots=True, repr=False)
+@dataclass(slots=True, repr=False)
+class Method(_Fields, Generic[_M]):
+    """The frame round an answer: `frame.method` is one of the classes below."""
+
+    NAME: ClassVar[str] = "METHOD"
+    channel_number: int
+    method: _M
 
 
-_REQUIRED = object()
+@dataclass(slots=True, repr=False)
+class ReturnedMessage(_Fields):
+    """What is in `UnroutableError.messages`."""
 
-# The frame round an answer: `frame.method` is one of the classes below. What is in `UnroutableError.messages`.
-Method = _method("METHOD", channel_number=_REQUIRED, method=_REQUIRED)
-ReturnedMessage = _method("ReturnedMessage", method=_REQUIRED, properties=_REQUIRED, body=_REQUIRED)
+    NAME: ClassVar[str] = "ReturnedMessage"
+    method: Basic.Return
+    properties: BasicProperties
+    body: Any
 
 
 class Basic:
-    Deliver = _method("Basic.Deliver", consumer_tag="", delivery_tag=0, redelivered=False, exchange="", routing_key="")
-    GetOk = _method("Basic.GetOk", delivery_tag=0, redelivered=False, exchange="", routing_key="", message_count=0)
-    Return = _method("Basic.Return", reply_code=0, reply_text="", exchange="", routing_key="")
-    Cancel = _method("Basic.Cancel", consumer_tag="", nowait=False)
+    """What a message comes with."""
+
+    @dataclass(slots=True, repr=False)
+    class Deliver(_Fields):
+        """Comes with a message that a consumer gets."""
+
+        NAME: ClassVar[str] = "Basic.Deliver"
+        consumer_tag: str = ""
+        delivery_tag: int = 0
+        redelivered: bool = False
+        exchange: str = ""
+        routing_key: str = ""
+
+    @dataclass(slots=True, repr=False)
+    class GetOk(_Fields):
+        """Comes with a message that basic_get takes; message_count: how many are left."""
+
+        NAME: ClassVar[str] = "Basic.GetOk"
+        delivery_tag: int = 0
+        redelivered: bool = False
+        exchange: str = ""
+        routing_key: str = ""
+        message_count: int = 0
+
+    @dataclass(slots=True, repr=False)
+    class Return(_Fields):
+        """Comes with a mandatory message that reached no queue."""
+
+        NAME: ClassVar[str] = "Basic.Return"
+        reply_code: int = 0
+        reply_text: str = ""
+        exchange: str = ""
+        routing_key: str = ""
+
+    @dataclass(slots=True, repr=False)
+    class Cancel(_Fields):
+        """The queue of that consumer is gone."""
+
+        NAME: ClassVar[str] = "Basic.Cancel"
+        consumer_tag: str = ""
+        nowait: bool = False
 
 
 class Queue:
-    DeclareOk = _method("Queue.DeclareOk", queue="", message_count=0, consumer_count=0)
-    DeleteOk = _method("Queue.DeleteOk", message_count=0)
-    PurgeOk = _method("Queue.PurgeOk", message_count=0)
-    BindOk = _method("Queue.BindOk")
-    UnbindOk = _method("Queue.UnbindOk")
+    """Answers to calls that concern a queue."""
+
+    @dataclass(slots=True, repr=False)
+    class DeclareOk(_Fields):
+        """The name of the queue, its ready messages and its consumers."""
+
+        NAME: ClassVar[str] = "Queue.DeclareOk"
+        queue: str = ""
+        message_count: int = 0
+        consumer_count: int = 0
+
+    @dataclass(slots=True, repr=False)
+    class DeleteOk(_Fields):
+        """message_count: how many were ready."""
+
+        NAME: ClassVar[str] = "Queue.DeleteOk"
+        message_count: int = 0
+
+    @dataclass(slots=True, repr=False)
+    class PurgeOk(_Fields):
+        """message_count: how many were dropped."""
+
+        NAME: ClassVar[str] = "Queue.PurgeOk"
+        message_count: int = 0
+
+    @dataclass(slots=True, repr=False)
+    class BindOk(_Fields):
+        """Bound."""
+
+        NAME: ClassVar[str] = "Queue.BindOk"
+
+    @dataclass(slots=True, repr=False)
+    class UnbindOk(_Fields):
+        """Not bound."""
+
+        NAME: ClassVar[str] = "Queue.UnbindOk"
 
 
 class Exchange:
-    DeclareOk = _method("Exchange.DeclareOk")
-    DeleteOk = _method("Exchange.DeleteOk")
-    BindOk = _method("Exchange.BindOk")
-    UnbindOk = _method("Exchange.UnbindOk")
+    """Answers to calls that concern an exchange."""
+
+    @dataclass(slots=True, repr=False)
+    class DeclareOk(_Fields):
+        """There is such an exchange."""
+
+        NAME: ClassVar[str] = "Exchange.DeclareOk"
+
+    @dataclass(slots=True, repr=False)
+    class DeleteOk(_Fields):
+        """There is no such exchange."""
+
+        NAME: ClassVar[str] = "Exchange.DeleteOk"
+
+    @dataclass(slots=True, repr=False)
+    class BindOk(_Fields):
+        """Bound."""
+
+        NAME: ClassVar[str] = "Exchange.BindOk"
+
+    @dataclass(slots=True, repr=False)
+    class UnbindOk(_Fields):
+        """Not bound."""
+
+        NAME: ClassVar[str] = "Exchange.UnbindOk"
 
 
 class Tx:
-    SelectOk = _method("Tx.SelectOk")
-    CommitOk = _method("Tx.CommitOk")
-    RollbackOk = _method("Tx.RollbackOk")
+    """Answers to calls that concern a transaction."""
+
+    @dataclass(slots=True, repr=False)
+    class SelectOk(_Fields):
+        """The channel is transacted."""
+
+        NAME: ClassVar[str] = "Tx.SelectOk"
+
+    @dataclass(slots=True, repr=False)
+    class CommitOk(_Fields):
+        """Committed."""
+
+        NAME: ClassVar[str] = "Tx.CommitOk"
+
+    @dataclass(slots=True, repr=False)
+    class RollbackOk(_Fields):
+        """Rolled back."""
+
+        NAME: ClassVar[str] = "Tx.RollbackOk"

@@ -35,7 +35,7 @@ class Run(NamedTuple):
 
 def write(path: Path, run: Run, compared: str = "") -> None:
     """Writes the page. `compared`: the section of --compare, as HTML."""
-    page = Template(resources.files(__package__).joinpath("report.html").read_text(encoding="utf-8"))
+    page = Template(resources.files("manytail.demo").joinpath("report.html").read_text(encoding="utf-8"))
     text = page.substitute(
         title=html.escape(run.title),
         subtitle=f"One HTTP call per flight, {run.workers} at once in one Spark task, turns between {len(run.times.carriers)} carriers, "

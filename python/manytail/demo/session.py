@@ -4,8 +4,8 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
@@ -74,7 +74,7 @@ def _reason(error: Exception) -> str:
     return lines[-1].strip()
 
 
-def _end(gateway: JavaGateway) -> None:
+def _end(gateway: Any) -> None:
     """Ends the JVM: it lives as long as its standard input is open. Its workers end with it."""
     gateway.shutdown()
     gateway.proc.stdin.close()

@@ -45,7 +45,7 @@ def _encode_composed(value: Any, kind: type) -> bytes:
         return _sized(b"m", b"".join(sorted(encode(key) + encode(item) for key, item in value.items())))
     if kind is list or kind is tuple:
         return _sized(b"l" if kind is list else b"u", b"".join(map(encode, value)))
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
         return _record(kind, zip(value._fields, value, strict=True))
     if isinstance(value, datetime.datetime) and value.tzinfo is not None:
         return _sized(b"z", value.astimezone(datetime.UTC).isoformat().encode())

@@ -294,7 +294,7 @@ class LoopRunner(Runner):
     def __init__(self, scheduler: Scheduler, *arguments: Any) -> None:
         super().__init__(scheduler, *arguments)
         self.loop = asyncio.get_running_loop()
-        self.now = self.loop.time  # type: ignore[method-assign]
+        self.now = self.loop.time
         self.look = asyncio.Event()
         self.read_next = asyncio.Event()
         self.workers = self.coroutines = LoopWorkers(self)

@@ -226,8 +226,7 @@ class Runner:
         self.look.set()
 
     # ------------------------------------------------------------------------------------------------ where runners differ
-    def now(self) -> float:
-        raise NotImplementedError
+    now: Callable[[], float]
 
     def set_timer(self, at: float) -> None:
         raise NotImplementedError

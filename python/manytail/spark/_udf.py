@@ -70,7 +70,7 @@ def concurrent_udf(
     if fn is None:
         return functools.partial(concurrent_udf, returnType=returnType, **given)
     checked = options.check(fn, {**given, "never_retry": (ResultError,)}, arguments=None, failures=("raise", "column"))
-    return _ColumnFunction(fn, returnType, checked)
+    return _ColumnFunction(fn, returnType, checked)  # pyright: ignore[reportArgumentType] - checked is that it is a callable
 
 
 class _ColumnFunction:
@@ -108,7 +108,7 @@ class _ColumnFunction:
         one, many = Iterator[pa.Array], Iterator[tuple[pa.Array, ...]]
         call_values.__annotations__ = {"batches": one if width == 1 else many, "return": one}
         call_values.__name__ = getattr(self._fn, "__name__", type(self._fn).__name__)
-        return F.arrow_udf(call_values, returned).asNondeterministic()
+        return F.arrow_udf(call_values, returned).asNondeterministic()  # pyright: ignore[reportCallIssue, reportArgumentType]
 
     def _work(self, result: T.StructType, width: int) -> Work:
         session = SparkSession.active()
