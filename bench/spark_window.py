@@ -52,8 +52,8 @@ def ours(sleeps: list[float], order: str) -> Callable[[Iterator[pa.RecordBatch]]
 
     return Work(
         fn=call, options=check(call, {"workers": WORKERS, "order": order}), result=T.StructType([T.StructField("x", T.IntegerType())]),
-        names=("id",), types=(T.LongType(),), key=None, priority=None, row_id=None, weights=None, append=True, error_column=False,
-        wants_delivery=False, time_zone="UTC", max_records=10_000,
+        names=("id",), types=(T.LongType(),), key=None, priority=None, row_id=None, append=True, error_column=False,
+        time_zone="UTC", max_records=10_000,
     ).run  # fmt: skip
 
 

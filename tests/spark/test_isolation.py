@@ -66,8 +66,8 @@ def test_output_batches_are_bounded_by_bytes() -> None:
     size, count = 1 << 20, 200
     work = Work(
         fn=lambda row: bytes(size), options=check(lambda row: row, {}), result=T.StructType([T.StructField("x", T.BinaryType())]),
-        names=("id",), types=(T.LongType(),), key=None, priority=None, row_id=None, weights=None, append=True, error_column=False,
-        wants_delivery=False, time_zone="UTC", max_records=10_000,
+        names=("id",), types=(T.LongType(),), key=None, priority=None, row_id=None, append=True, error_column=False,
+        time_zone="UTC", max_records=10_000,
     )  # fmt: skip
     batch = pa.RecordBatch.from_arrays([pa.array(range(count))], names=["id"])
     sizes = [out.nbytes for out in work.run(iter([batch]))]

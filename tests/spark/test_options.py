@@ -1,15 +1,17 @@
 """Bad options fail on the driver, at the call, naming the option, the value and what was expected."""
 
 import asyncio
+from dataclasses import fields
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import pytest
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from manytail.mapping._options import is_async, unfilled
-from manytail.spark import map_concurrent
+from manytail.mapping._options import CHECKS, Options, is_async, unfilled
+from manytail.spark import concurrent_udf, map_concurrent
 
 
 def fn(row: Any) -> Any:
@@ -229,3 +231,21 @@ def test_which_functions_are_async(function: Any, expected: bool) -> None:
 )
 def test_who_gets_a_delivery(function: Any, expected: bool) -> None:
     assert ("delivery" in unfilled(function, 1)) is expected
+
+
+# ---------------------------------------------------------------------------------------------------- the list of options
+OF_THE_INPUT = {"order", "per_key", "weights"}  # a column function has neither an order to choose nor keys
+
+
+@pytest.mark.parametrize(
+    ("function", "names", "others"),
+    [
+        (map_concurrent, set(CHECKS), {"key", "priority", "error_column", "row_id", "columns"}),
+        (concurrent_udf, set(CHECKS) - OF_THE_INPUT, set()),
+    ],
+)
+def test_the_signature_has_every_option_with_its_default(function: Any, names: set[str], others: set[str]) -> None:
+    given = {name: one.default for name, one in signature(function).parameters.items() if one.kind is one.KEYWORD_ONLY}
+    defaults = {one.name: one.default for one in fields(Options)}
+    assert set(given) == names | others
+    assert {name: given[name] for name in names} == {name: defaults[name] for name in names}

@@ -24,10 +24,8 @@ def work(fn: Any, **changes: Any) -> Work:
         "key": None,
         "priority": None,
         "row_id": None,
-        "weights": None,
         "append": True,
         "error_column": settings.get("errors") == "column",
-        "wants_delivery": False,
         "time_zone": "UTC",
         "max_records": 50,
     }

@@ -118,12 +118,10 @@ class Plan:
     options: Options
     key: Callable[[Any], Hashable] | None
     priority: Callable[[Any], Any] | None
-    weights: dict[Any, int] | None
-    wants_delivery: bool
     progress: Any
 
     def scheduler(self) -> Scheduler:
-        weights = self.weights
+        weights = self.options.weights
         return Scheduler(self.options, weight_of=None if weights is None else lambda item: weights.get(item.key, 1))
 
     def item(self, scheduler: Scheduler, value: Any) -> Item:
@@ -142,7 +140,7 @@ class Plan:
 
     def call_with(self, resource: dict[str, Any]) -> Callable[[Item], Any]:
         """What a worker calls with each item."""
-        fn, delivers = self.fn, self.wants_delivery
+        fn, delivers = self.fn, self.options.wants_delivery
         if self.options.is_async:
             if not delivers:
                 return lambda item: fn(item.value, **resource)
@@ -165,12 +163,12 @@ class Plan:
 
 
 def _plan(fn: Callable[..., Any], given: dict[str, Any]) -> Plan:
-    key, priority, weights, progress = given["key"], given["priority"], _options.check_weights(given["weights"]), given["progress"]
-    options = _options.check(fn, {**given, "keyed": key is not None, "prioritised": priority is not None})
+    options = _options.check(fn, given)
+    key, priority, progress = given["key"], given["priority"], given["progress"]
     for option, function in (("key", key), ("priority", priority), ("progress", None if isinstance(progress, bool) else progress)):
         if function is not None and not (callable(function) and _options.accepts(function, 1)):
             raise _options.bad_type(option, function, "a callable that takes one argument")
-    return Plan(fn, options, key, priority, weights, "delivery" in _options.unfilled(fn, 1), progress)
+    return Plan(fn, options, key, priority, progress)
 
 
 def _priority(value: Any) -> float:

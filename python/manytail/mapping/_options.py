@@ -4,83 +4,13 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
 ORDERS = ("input", "key", "completion")
 RetryOn = type[BaseException] | tuple[type[BaseException], ...] | Callable[[BaseException], bool]
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a map was told, checked. Picklable if the functions are."""
-
-    workers: int = 16
-    max_in_flight: int = 0
-    order: str = "input"
-    keyed: bool = False
-    per_key: int = 0
-    prioritised: bool = False
-    timeout: float | None = None
-    deadline: float | None = None
-    retries: int = 0
-    backoff: float | Callable[[int, BaseException], float] = 0.1
-    max_backoff: float = 60.0
-    retry_on: RetryOn = Exception
-    never_retry: tuple[type[BaseException], ...] = ()
-    defer_timeout: float = 600.0
-    errors: str = "raise"
-    setup: Callable[[], Any] | None = None
-    is_async: bool = False
-
-    def retries_on(self, error: BaseException) -> bool:
-        """Whether an attempt that failed so may be tried again. Runs the user's predicate."""
-        if isinstance(self.retry_on, (type, tuple)):
-            return isinstance(error, self.retry_on)
-        return bool(self.retry_on(error))
-
-
-def check(fn: Any, given: Mapping[str, Any], *, arguments: int | None = 1, failures: tuple[str, ...] = ("raise", "return", "drop")) -> Options:
-    """The options given, by name; `keyed`, `prioritised` and `weights` among them. `arguments`: how many fn gets by position, None: any number."""
-    values = dict(given)
-    weights, keyed = values.pop("weights", None), values.get("keyed", False)
-    workers = whole("workers", values.get("workers", 16), 1)
-    order = choice("order", values.get("order", "input"), ORDERS)
-    per_key = whole("per_key", values.get("per_key", 0), 0)
-    if not keyed:
-        for option, value in (("per_key", per_key or None), ("weights", weights), ("order", order if order == "key" else None)):
-            if value is not None:
-                raise bad_value(option, value, "key is given")
-    max_in_flight = whole("max_in_flight", values.get("max_in_flight", 0), 0)
-    if 0 < max_in_flight < workers:
-        raise bad_value("max_in_flight", max_in_flight, f"0, which means automatic, or at least workers, which is {workers}")
-    setup = values.get("setup")
-    if setup is not None:
-        function("setup", setup)
-    check_fn(fn, arguments, setup is not None)
-    if setup is not None:
-        check_setup(setup, fn)
-    return Options(
-        workers=workers,
-        max_in_flight=max_in_flight,
-        order=order,
-        keyed=keyed,
-        per_key=per_key,
-        prioritised=values.get("prioritised", False),
-        timeout=optional_seconds("timeout", values.get("timeout")),
-        deadline=optional_seconds("deadline", values.get("deadline")),
-        retries=whole("retries", values.get("retries", 0), 0),
-        backoff=check_backoff(values.get("backoff", 0.1)),
-        max_backoff=seconds("max_backoff", values.get("max_backoff", 60.0)),
-        retry_on=check_retry_on(values.get("retry_on", Exception)),
-        never_retry=values.get("never_retry", ()),
-        defer_timeout=seconds("defer_timeout", values.get("defer_timeout", 600.0)),
-        errors=choice("errors", values.get("errors", "raise"), failures),
-        setup=setup,
-        is_async=is_async(fn),
-    )
 
 
 # ---------------------------------------------------------------------------------------------------- single options
@@ -100,7 +30,7 @@ def whole(option: str, value: Any, low: int) -> int:
     return value
 
 
-def choice(option: str, value: Any, allowed: tuple[str, ...]) -> str:
+def choice(option: str, value: Any, allowed: Iterable[str]) -> str:
     if not isinstance(value, str) or value not in allowed:
         raise bad_value(option, value, " or ".join(repr(one) for one in allowed))
     return value
@@ -110,6 +40,10 @@ def function(option: str, value: Any) -> Callable[..., Any]:
     if not callable(value):
         raise bad_type(option, value, "a callable")
     return value  # type: ignore[no-any-return]
+
+
+def optional_function(option: str, value: Any) -> Callable[..., Any] | None:
+    return None if value is None else function(option, value)
 
 
 def seconds(option: str, value: Any, *, positive: bool = False) -> float:
@@ -127,36 +61,109 @@ def optional_seconds(option: str, value: Any) -> float | None:
     return None if math.isinf(found) else found
 
 
-def check_weights(value: Any) -> dict[Any, int] | None:
+def check_weights(option: str, value: Any) -> dict[Any, int] | None:
     if value is None:
         return None
     if not isinstance(value, Mapping):
-        raise bad_type("weights", value, "a mapping from keys to ints >= 1")
+        raise bad_type(option, value, "a mapping from keys to ints >= 1")
     for key, weight in value.items():
-        whole(f"weights[{key!r}]", weight, 1)
+        whole(f"{option}[{key!r}]", weight, 1)
     return dict(value)
 
 
-def check_backoff(value: Any) -> float | Callable[[int, BaseException], float]:
+def check_backoff(option: str, value: Any) -> float | Callable[[int, BaseException], float]:
     if callable(value):
         if not accepts(value, 2):
-            raise bad_type("backoff", value, "a callable that takes the attempt's number and the exception")
+            raise bad_type(option, value, "a callable that takes the attempt's number and the exception")
         return value  # type: ignore[no-any-return]
-    found = seconds("backoff", value)
+    found = seconds(option, value)
     if math.isinf(found):
-        raise bad_value("backoff", value, "finite seconds, or a callable that gets the attempt's number and the exception")
+        raise bad_value(option, value, "finite seconds, or a callable that gets the attempt's number and the exception")
     return found
 
 
-def check_retry_on(value: Any) -> RetryOn:
+def check_retry_on(option: str, value: Any) -> RetryOn:
     expected = "an exception class, a tuple of them, or a callable that takes the exception"
     if isinstance(value, (type, tuple)):
         for kind in value if isinstance(value, tuple) else (value,):
             if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-                raise bad_type("retry_on", value, expected)
+                raise bad_type(option, value, expected)
     elif not callable(value) or not accepts(value, 1):
-        raise bad_type("retry_on", value, expected)
+        raise bad_type(option, value, expected)
     return value  # type: ignore[no-any-return]
+
+
+# ---------------------------------------------------------------------------------------------------- all options
+def by(check: Callable[..., Any], **more: Any) -> dict[str, Any]:
+    """Marks a field of Options as an option that the user gives. `check(name, value, **more)` returns what is kept, or raises."""
+    return {"check": partial(check, **more)}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a map was told, checked. Picklable if the functions are.
+
+    The list of options: name, default and check stand here and nowhere else. tests/mapping/test_options.py compares the signatures of the public
+    functions with it.
+    """
+
+    workers: int = field(default=16, metadata=by(whole, low=1))
+    max_in_flight: int = field(default=0, metadata=by(whole, low=0))
+    order: str = field(default="input", metadata=by(choice, allowed=ORDERS))
+    per_key: int = field(default=0, metadata=by(whole, low=0))
+    weights: Mapping[Any, int] | None = field(default=None, metadata=by(check_weights))
+    timeout: float | None = field(default=None, metadata=by(optional_seconds))
+    deadline: float | None = field(default=None, metadata=by(optional_seconds))
+    retries: int = field(default=0, metadata=by(whole, low=0))
+    backoff: float | Callable[[int, BaseException], float] = field(default=0.1, metadata=by(check_backoff))
+    max_backoff: float = field(default=60.0, metadata=by(seconds))
+    retry_on: RetryOn = field(default=Exception, metadata=by(check_retry_on))
+    defer_timeout: float = field(default=600.0, metadata=by(seconds))
+    errors: str = field(default="raise", metadata=by(choice, allowed=("raise", "return", "drop", "column")))
+    setup: Callable[[], Any] | None = field(default=None, metadata=by(optional_function))
+    # What follows from the arguments that are not kept here.
+    keyed: bool = False
+    prioritised: bool = False
+    never_retry: tuple[type[BaseException], ...] = ()
+    is_async: bool = False
+    wants_delivery: bool = False
+
+    def retries_on(self, error: BaseException) -> bool:
+        """Whether an attempt that failed so may be tried again. Runs the user's predicate."""
+        if isinstance(self.retry_on, (type, tuple)):
+            return isinstance(error, self.retry_on)
+        return bool(self.retry_on(error))
+
+
+CHECKS: dict[str, Callable[[str, Any], Any]] = {one.name: one.metadata["check"] for one in fields(Options) if one.metadata}
+
+
+def check(
+    fn: Any,
+    given: Mapping[str, Any],
+    *,
+    arguments: int | None = 1,
+    failures: tuple[str, ...] = ("raise", "return", "drop"),
+    never_retry: tuple[type[BaseException], ...] = (),
+) -> Options:
+    """The options among the arguments `given` to a map, checked. `arguments`: how many fn gets by position, None: not known yet. `failures`: what
+    `errors` may be."""
+    keyed = given.get("key") is not None
+    choice("errors", given.get("errors", "raise"), failures)
+    kept = {name: checked(name, given[name]) for name, checked in CHECKS.items() if name in given}
+    prioritised = given.get("priority") is not None
+    options = Options(**kept, keyed=keyed, prioritised=prioritised, never_retry=never_retry, is_async=is_async(fn))
+    if not keyed:
+        for name, value in (("per_key", options.per_key or None), ("weights", options.weights), ("order", options.order == "key" or None)):
+            if value is not None:
+                raise bad_value(name, given[name], "key is given")
+    if 0 < options.max_in_flight < options.workers:
+        expected = f"0, which means automatic, or at least workers, which is {options.workers}"
+        raise bad_value("max_in_flight", options.max_in_flight, expected)
+    check_fn(fn, arguments, options.setup is not None)
+    if options.setup is not None:
+        check_setup(options.setup, fn)
+    return options if arguments is None else replace(options, wants_delivery="delivery" in unfilled(fn, arguments))
 
 
 # ---------------------------------------------------------------------------------------------------- functions

@@ -75,6 +75,7 @@ class Runner:
         self._fed = 0
         self._reading = False
         self._wanted = 1  # items in the output that the consumer waits for
+        self._refill_at = scheduler.window  # items in flight: not above that the window is filled
         self._cancel = False
 
     # ------------------------------------------------------------------------------------------------ the lock
@@ -115,8 +116,13 @@ class Runner:
 
     # ------------------------------------------------------------------------------------------------ what workers call
     def succeeded(self, item: Item) -> None:
-        self._events.append(item)
-        self.settle()
+        events, lock = self._events, self._lock
+        events.append(item)
+        while events and lock.acquire(False):  # settle(), in line: once per item
+            try:
+                self._handle()
+            finally:
+                lock.release()
 
     def failed(self, item: Item, error: BaseException) -> None:
         """Judge outside the lock, because user code takes part."""
@@ -145,22 +151,29 @@ class Runner:
             self.set_timer(-math.inf if scheduler.overdue else scheduler.wake_at)
         if self.stopping:
             return
-        room = scheduler.room()
-        # Filled in strides, because every refill may wake workers; but never so late that one of them finds nothing to do.
-        workers = self.options.workers
-        if self._pending and room > 0 and (room >= (scheduler.window - workers) // 2 or scheduler.ready.qsize() < workers):
-            room = self._feed(room)
+        # In strides, because every refill may wake workers; but never so late that one of them finds nothing to do.
+        hungry = scheduler.in_flight <= self._refill_at or scheduler.ready.qsize() < self.options.workers
+        if hungry or scheduler.admission.paused or not (self._pending or self._reading):
+            self._refill(hungry)
             if scheduler.halted:  # by an item that had failed before its call, or because no worker could be started: no event may follow
                 self._stop()
                 return
-        if room > 0 and not self._pending and not self._reading:
-            self._reading = True
-            self.read_next.set()
         if self._reading and not scheduler.in_flight and self.idle_since is None:
             self.idle_since = self.now()
             self.look.set()
-        if len(scheduler.output) >= self._wanted or scheduler.full or scheduler.over:
+        if len(scheduler.output) >= self._wanted or scheduler.full or (scheduler.ended and scheduler.over):
             self.look.set()
+
+    def _refill(self, hungry: bool) -> None:
+        """Fill the window as far as it has room, and ask for more input where it has room left."""
+        scheduler = self.scheduler
+        room = scheduler.room()
+        if hungry and self._pending and room > 0:
+            room = self._feed(room)
+        if room > 0 and not self._pending and not self._reading:
+            self._reading = True
+            self.read_next.set()
+        self._refill_at = scheduler.window - (scheduler.window - self.options.workers) // 2
 
     def _feed(self, room: int) -> int:
         """Items into flight; how many more may come."""

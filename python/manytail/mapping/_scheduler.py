@@ -126,6 +126,7 @@ class Scheduler:
         self.reports_starts = self.admission.reports_starts or options.timeout is not None or options.deadline is not None
         self._line: deque[Item] | None = deque() if options.order == "input" else None
         self._by_key = options.order == "key"
+        self._slots = options.keyed or options.prioritised  # else no item holds a slot
         # The window.
         self.in_flight = self.held_back = self.resting = self.buffered = 0
         self._base = 4 * options.workers
@@ -137,6 +138,7 @@ class Scheduler:
         self._buffer_bytes = buffer_bytes
         self._window_bytes = window_bytes
         self._buffered_bytes = 0.0
+        self.full = False  # the bytes of the buffer are used up
         self._held_bytes = self._item_bytes = 0.0  # of items that are held back; of one that arrived last
         # Time.
         self._timers: list[tuple[float, int, Item | Lane]] = []  # resting items, and lanes to resume
@@ -229,7 +231,7 @@ class Scheduler:
     def succeeded(self, item: Item) -> None:
         if self._running:
             self._running.pop(item, None)
-        if not self.expired and not self.halted:
+        if self._slots and not self.expired and not self.halted:
             self.admission.finished(item)
         self._complete(item)
 
@@ -380,22 +382,19 @@ class Scheduler:
             self.in_flight -= 1
             return
         self.output.append(item)
-        if self.buffered < self._buffer and self._buffered_bytes < self._buffer_bytes:
+        if self.buffered < self._buffer and not self.full:
             self.buffered += 1
             self.in_flight -= 1
             if self._sizeof is not None:
                 self._buffered_bytes += item.size
+                self.full = self._buffered_bytes >= self._buffer_bytes
 
     def _buffer_one(self, item: Item) -> None:
         self.buffered += 1
         self.in_flight -= 1
         if self._sizeof is not None:
             self._buffered_bytes += item.size
-
-    @property
-    def full(self) -> bool:
-        """The bytes of the buffer are used up."""
-        return self._buffered_bytes >= self._buffer_bytes
+            self.full = self._buffered_bytes >= self._buffer_bytes
 
     def took(self, number: int) -> None:
         """The consumer popped that many items: those behind them take their places in the buffer."""
@@ -404,6 +403,7 @@ class Scheduler:
         self.in_flight -= number - kept
         if self._buffer:
             self._buffered_bytes = sum(item.size for item in islice(self.output, self.buffered)) if self._sizeof is not None else 0.0
+            self.full = self._buffered_bytes >= self._buffer_bytes
             for item in list(islice(self.output, self.buffered, self._buffer)):
                 if self.full:
                     return

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import datetime
 import logging
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -53,10 +53,8 @@ class Work:
     key: int | None  # positions of columns in the input batches
     priority: int | None
     row_id: int | None
-    weights: Mapping[Any, int] | None
     append: bool
     error_column: bool
-    wants_delivery: bool
     time_zone: str
     max_records: int
 
@@ -147,7 +145,7 @@ class Task:
         self.zone_name = self._setting(TIME_ZONE, work.time_zone)
         records = int(self._setting(MAX_RECORDS, str(work.max_records)))
         self._batch_rows = records if records > 0 else 1 << 31
-        self.weights = {normalise(key): weight for key, weight in (work.weights or {}).items()}
+        self.weights = {normalise(key): weight for key, weight in (work.options.weights or {}).items()}
         self.visible = len(work.names)
         self.zone: datetime.tzinfo = datetime.UTC
         self._opened = False
@@ -162,7 +160,7 @@ class Task:
         """Finished rows, in the lists that become output batches. Raises what failed the task."""
         self._scheduler = scheduler = Scheduler(
             self.work.options,
-            weight_of=None if self.work.weights is None else lambda row: row.batch.weight(row.index),  # type: ignore[attr-defined]
+            weight_of=None if self.work.options.weights is None else lambda row: row.batch.weight(row.index),  # type: ignore[attr-defined]
             buffer=self._batch_rows,
             buffer_bytes=BATCH_BYTES,
             window_bytes=WINDOW_BYTES,
@@ -203,7 +201,7 @@ class Task:
     def _call_with(self, resource: dict[str, Any]) -> Callable[[Item], Any]:
         """What a worker calls for each row."""
         work = self.work
-        fn, wants_delivery = work.fn, work.wants_delivery
+        fn, wants_delivery = work.fn, work.options.wants_delivery
         check = self.results.check if work.names else self.results.check_value
         arguments = _row if work.names else _values
 

@@ -103,9 +103,7 @@ def map_concurrent(
     """
     if not isinstance(df, DataFrame):
         raise options.bad_type("df", df, "a DataFrame")
-    given = {**locals(), "keyed": key is not None, "prioritised": priority is not None, "never_retry": (ResultError,)}
-    checked = options.check(fn, given, failures=("raise", "column", "drop"))
-    weights = options.check_weights(weights)
+    checked = options.check(fn, locals(), failures=("raise", "column", "drop"), never_retry=(ResultError,))
     if not isinstance(error_column, str) or not error_column:
         raise (options.bad_value if isinstance(error_column, str) else options.bad_type)("error_column", error_column, "a column name")
     append = options.choice("columns", columns, ("append", "replace")) == "append"
@@ -127,10 +125,8 @@ def map_concurrent(
         key=key_at,
         priority=priority_at,
         row_id=row_id_at,
-        weights=weights,
         append=append,
         error_column=errors == "column",
-        wants_delivery="delivery" in options.unfilled(fn, 1),
         time_zone=zone,
         max_records=int(session.conf.get(MAX_RECORDS) or 10_000),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -69,7 +70,7 @@ def concurrent_udf(
         raise options.bad_type("returnType", returnType, "a DDL string or DataType")
     if fn is None:
         return functools.partial(concurrent_udf, returnType=returnType, **given)
-    checked = options.check(fn, {**given, "never_retry": (ResultError,)}, arguments=None, failures=("raise", "column"))
+    checked = options.check(fn, given, arguments=None, failures=("raise", "column"), never_retry=(ResultError,))
     return _ColumnFunction(fn, returnType, checked)  # pyright: ignore[reportArgumentType] - checked is that it is a callable
 
 
@@ -115,17 +116,15 @@ class _ColumnFunction:
         zone = session.conf.get(TIME_ZONE) or "UTC"
         return Work(
             fn=self._fn,
-            options=self._options,
+            options=replace(self._options, wants_delivery="delivery" in options.unfilled(self._fn, width)),
             result=result_types("returnType", result, zone),
             names=(),
             types=None,
             key=None,
             priority=None,
             row_id=None,
-            weights=None,
             append=False,
             error_column=self._options.errors == "column",
-            wants_delivery="delivery" in options.unfilled(self._fn, width),
             time_zone=zone,
             max_records=int(session.conf.get(MAX_RECORDS) or 10_000),
         )
