@@ -23,7 +23,7 @@ ARGS ?=
 WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 PYTEST = -m pytest --numprocesses=$(WORKERS) --max-worker-restart=0
 
-.PHONY: help demo test test-long check bench lint typecheck test-freethreaded test-rabbitmq stress wakeups simulate soak tsan asan model mutants instructions dist wheels clean
+.PHONY: help demo test test-long check docs bench lint typecheck test-freethreaded test-rabbitmq stress wakeups simulate soak tsan asan model mutants instructions dist wheels clean
 
 help: ## print this
 	@echo "make TARGET, where TARGET is one of"
@@ -44,6 +44,11 @@ test-long: $(MADE)/dev ## the same with the full counts of its random tests (tes
 
 check: ## everything that CI runs: tests, linters, tests without the GIL, sanitizers, model checker
 	@MAKEFLAGS= tools/check.sh
+
+docs: $(MADE)/docs ## build the site into site/, and fail on any warning
+	@echo "--> building the site"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict --site-dir site
+	@echo "The site begins at site/index.html; '$(BIN)/python -m mkdocs serve' shows it while it is written."
 
 bench: $(MADE)/bench ## measure against the rivals, in one run
 	@echo "--> running the benchmarks"
@@ -159,6 +164,11 @@ $(MADE)/bench: $(MADE)/venv $(SOURCES)
 $(MADE)/lint: $(MADE)/venv pyproject.toml
 	@echo "--> installing the linters"
 	@$(PIP) install --group lint
+	@touch $@
+
+$(MADE)/docs: $(MADE)/dev pyproject.toml
+	@echo "--> installing what the site is built with"
+	@$(PIP) install --group docs
 	@touch $@
 
 # Called by test-freethreaded with FT_PYTHON, the interpreter that was found or built. Left out is what the GIL means nothing to, and whose dependencies

@@ -11,7 +11,7 @@ run() {
 }
 
 run test
-run -j2 --output-sync=target lint typecheck
+run -j2 --output-sync=target lint typecheck docs
 run test-freethreaded
 # Each of these waits, or uses one core, for most of its time.
 run -j3 --output-sync=target asan stress model tsan test-rabbitmq
