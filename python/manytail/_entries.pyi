@@ -3,7 +3,21 @@
 import enum
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping
 from types import GenericAlias
-from typing import Any, Generic, Literal, NamedTuple, NoReturn, Self, TypeAlias, TypeVar, final, overload
+from typing import (
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    NoReturn,
+    Protocol,
+    Self,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    final,
+    overload,
+)
 
 from typing_extensions import disjoint_base
 
@@ -11,6 +25,39 @@ _T = TypeVar("_T")
 
 _Overflow: TypeAlias = Literal["block", "reject", "drop_oldest"]
 _Groups: TypeAlias = Literal["shared", "assigned"] | None
+
+class _QueueOptions(TypedDict, Generic[_T], total=False):
+    """Keywords of every queue."""
+
+    maxsize: int
+    overflow: _Overflow
+    resume_at: float
+    ttl: float | None
+    max_deliveries: int
+    dead_letter: EntryQueue[_T] | Callable[[Entry[_T], DeadReason], object] | None
+    groups: _Groups
+
+class _PutOptions(TypedDict, total=False):
+    """Keywords of put, but immediate."""
+
+    headers: Mapping[str, Any] | None
+    priority: int
+    ttl: float | None
+    delay: float
+    group: Hashable | None
+    origin: object | None
+
+class _SubscribeOptions(TypedDict, Generic[_T], total=False):
+    """Keywords of EntryQueue.subscribe that a Consumer does not have itself."""
+
+    selector: Callable[[Entry[_T]], bool] | str | None
+    browse: bool
+    exclusive: bool
+    start: Literal["oldest", "newest"]
+    origin: object | None
+
+class _Executor(Protocol):
+    def submit(self, fn: Callable[[], object], /) -> object: ...
 
 class EntryState(enum.IntEnum):
     AVAILABLE = 0
@@ -128,8 +175,13 @@ class EntryQueue(Generic[_T]):
         origin: object | None = None,
         immediate: Literal[True],
     ) -> Entry[_T] | None: ...
-    def put_many(self, items: Iterable[_T], block: bool = True, timeout: float | None = None, **options: Any) -> int: ...
-    async def aput(self, item: _T, **options: Any) -> Entry[_T] | None: ...
+    def put_many(
+        self, items: Iterable[_T], block: bool = True, timeout: float | None = None, **options: Unpack[_PutOptions]
+    ) -> int: ...
+    @overload
+    async def aput(self, item: _T, *, immediate: Literal[False] = False, **options: Unpack[_PutOptions]) -> Entry[_T]: ...
+    @overload
+    async def aput(self, item: _T, *, immediate: Literal[True], **options: Unpack[_PutOptions]) -> Entry[_T] | None: ...
     def subscribe(
         self,
         *,
@@ -152,15 +204,22 @@ class EntryQueue(Generic[_T]):
     def stats(self) -> QueueStats: ...
 
 class PriorityEntryQueue(EntryQueue[_T]):
-    def __init__(self, name: str = "", *, levels: int = 10, mapping: Literal["jms", "direct"] = "jms", **options: Any) -> None: ...
+    def __init__(
+        self,
+        name: str = "",
+        *,
+        levels: int = 10,
+        mapping: Literal["jms", "direct"] = "jms",
+        **options: Unpack[_QueueOptions[_T]],
+    ) -> None: ...
     @property
     def levels(self) -> int: ...
 
 class SortedEntryQueue(EntryQueue[_T]):
-    def __init__(self, name: str = "", *, key: Callable[[_T], Any], **options: Any) -> None: ...
+    def __init__(self, name: str = "", *, key: Callable[[_T], Any], **options: Unpack[_QueueOptions[_T]]) -> None: ...
 
 class LastValueQueue(EntryQueue[_T]):
-    def __init__(self, name: str = "", *, key: Callable[[_T], Hashable | None], **options: Any) -> None: ...
+    def __init__(self, name: str = "", *, key: Callable[[_T], Hashable | None], **options: Unpack[_QueueOptions[_T]]) -> None: ...
 
 @final
 class Subscription(Generic[_T]):
@@ -194,7 +253,7 @@ class Consumer(Generic[_T]):
     def __class_getitem__(cls, item: Any, /) -> GenericAlias: ...
     def __reduce__(self) -> NoReturn: ...
     def __del__(self) -> None: ...
-    def subscribe(self, queue: EntryQueue[_T], **options: Any) -> Subscription[_T]: ...
+    def subscribe(self, queue: EntryQueue[_T], **options: Unpack[_SubscribeOptions[_T]]) -> Subscription[_T]: ...
     def get(self, block: bool = True, timeout: float | None = None) -> Entry[_T]: ...
     def get_many(self, max_items: int, block: bool = True, timeout: float | None = None) -> list[Entry[_T]]: ...
     async def aget(self) -> Entry[_T]: ...
@@ -202,7 +261,7 @@ class Consumer(Generic[_T]):
     def __aiter__(self) -> AsyncIterator[Entry[_T]]: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *exc: object) -> None: ...
-    def listen(self, callback: Callable[[Entry[_T]], object], *, executor: Any) -> None: ...
+    def listen(self, callback: Callable[[Entry[_T]], object], *, executor: _Executor) -> None: ...
     @property
     def unacked(self) -> int: ...
     def suspend(self) -> None: ...

@@ -6,13 +6,14 @@ from typing import Any, Generic, Literal, NamedTuple, NoReturn, TypeAlias, TypeV
 
 import numpy
 import numpy.typing
-from typing_extensions import disjoint_base
+from typing_extensions import Buffer, disjoint_base
 
 _K = TypeVar("_K", bound=Hashable)
 _T = TypeVar("_T")
 
 _Selection: TypeAlias = Literal["round_robin", "weighted", "oldest"] | Callable[[Sequence[SubQueue[_K, _T]]], SubQueue[_K, _T]]
 _Int64Array: TypeAlias = numpy.typing.NDArray[numpy.int64]
+_Int64Buffer: TypeAlias = _Int64Array | Buffer  # arrays are Buffers to checkers from Python 3.12 on
 
 __pyx_capi__: dict[str, Any]
 
@@ -106,5 +107,5 @@ class SubQueue(Generic[_K, _T]):
 
 class IndexMultiQueue(MultiQueue[_K, int]):
     def get_many(self, max_items: int, block: bool = True, timeout: float | None = None) -> _Int64Array: ...  # type: ignore[override]
-    def get_many_into(self, out: Any, block: bool = True, timeout: float | None = None) -> int: ...
+    def get_many_into(self, out: _Int64Buffer, block: bool = True, timeout: float | None = None) -> int: ...
     def get_many_with_keys(self, max_items: int, block: bool = True, timeout: float | None = None) -> list[tuple[_K, _Int64Array]]: ...

@@ -3,11 +3,12 @@
 import weakref
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
-from typing import Any, NoReturn, Self, TypeVar, final
+from typing import Any, NoReturn, ParamSpec, Self, TypeVar, final
 
 from typing_extensions import disjoint_base
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 _Lane = TypeVar("_Lane", bound="BaseLane")
 
 UNSET: Any
@@ -60,7 +61,7 @@ class BaseLane:
     def _wait_idle(self, timeout: float | None = None) -> bool: ...
 
 class Lane(BaseLane):
-    def submit(self, fn: Callable[..., _T], /, *args: Any, **kwargs: Any) -> Future[_T]: ...
+    def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]: ...
     @property
     def _called_from(self) -> bool: ...
 

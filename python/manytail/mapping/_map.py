@@ -7,7 +7,7 @@ import math
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Self, TypeVar
 
 from . import _options
 from ._idempotency import idempotency_key
@@ -17,6 +17,8 @@ from ._runner import Runner, ThreadRunner
 from ._scheduler import Item, Scheduler
 from ._types import Delivery, Failure, Progress
 from ._workers import LoopWorkers, refuse_awaitable
+
+_R = TypeVar("_R")
 
 
 def concurrent_map(
@@ -207,7 +209,7 @@ def add_note(error: BaseException, what: str, key: Any, attempts: int) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- in threads
-class Results(Iterator[Any]):
+class Results(Iterator[_R]):
     """What `concurrent_map` returns. No thread of the map refers to it, so the collector may end the map."""
 
     def __init__(self, plan: Plan, items: Iterator[Any], total: int | None) -> None:
@@ -221,10 +223,10 @@ class Results(Iterator[Any]):
         self._scheduler = scheduler
         self._runner = ThreadRunner(scheduler, plan.call_with)
 
-    def __iter__(self) -> Results:
+    def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> _R:
         while True:
             try:
                 item = self._output.popleft()
@@ -232,7 +234,8 @@ class Results(Iterator[Any]):
                 self._wait()
                 continue
             self._runner.report(self._scheduler.took, 1)
-            return self._plan.result(item)
+            result: _R = self._plan.result(item)
+            return result
 
     def _wait(self) -> None:
         """Until there is an output; raises at the end."""

@@ -248,10 +248,9 @@ class Runner:
 class ThreadRunner(Runner):
     """The runner whose reader, timer and workers are threads."""
 
-    now = staticmethod(time.monotonic)
-
     def __init__(self, scheduler: Scheduler, *arguments: Any, **keywords: Any) -> None:
         super().__init__(scheduler, *arguments, **keywords)
+        self.now = time.monotonic
         from ._workers import CoroutineWorkers, ThreadWorkers
 
         self.look = threading.Event()

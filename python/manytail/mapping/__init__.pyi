@@ -1,0 +1,83 @@
+"""Types of the maps: overloads by what fn is and by `errors`. What each option does is said in the docstrings.
+
+fn may have further parameters: `delivery`, `resource`, and what has a default.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, Hashable, Iterable, Mapping
+from typing import Any, Concatenate, Literal, TypeAlias, TypeVar, overload
+
+from ._map import Results
+from ._options import RetryOn
+from ._types import DeadlineExceeded, Delivery, Failure, Progress, RetryLater
+
+__all__ = ["DeadlineExceeded", "Delivery", "Failure", "Progress", "RetryLater", "aconcurrent_map", "concurrent_map"]
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+# Both forms: mypy refuses lambdas for the second, which is for functions with further parameters.
+_Call: TypeAlias = Callable[[_T], _R] | Callable[Concatenate[_T, ...], _R]
+_AsyncCall: TypeAlias = _Call[_T, Coroutine[Any, Any, _R]]
+_Order: TypeAlias = Literal["input", "key", "completion"]
+_Backoff: TypeAlias = float | Callable[[int, BaseException], float]
+
+@overload
+def concurrent_map(
+    fn: _AsyncCall[_T, _R], items: Iterable[_T], *,
+    workers: int = 16, max_in_flight: int = 0, order: _Order = "input",
+    key: Callable[[_T], Hashable] | None = None, per_key: int = 0, weights: Mapping[Any, int] | None = None,
+    priority: Callable[[_T], int | None] | None = None, timeout: float | None = None, deadline: float | None = None,
+    retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
+    defer_timeout: float = 600.0, errors: Literal["raise", "drop"] = "raise",
+    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
+) -> Results[_R]: ...
+@overload
+def concurrent_map(
+    fn: _AsyncCall[_T, _R], items: Iterable[_T], *,
+    workers: int = 16, max_in_flight: int = 0, order: _Order = "input",
+    key: Callable[[_T], Hashable] | None = None, per_key: int = 0, weights: Mapping[Any, int] | None = None,
+    priority: Callable[[_T], int | None] | None = None, timeout: float | None = None, deadline: float | None = None,
+    retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
+    defer_timeout: float = 600.0, errors: Literal["return"],
+    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
+) -> Results[_R | Failure]: ...
+@overload
+def concurrent_map(
+    fn: _Call[_T, _R], items: Iterable[_T], *,
+    workers: int = 16, max_in_flight: int = 0, order: _Order = "input",
+    key: Callable[[_T], Hashable] | None = None, per_key: int = 0, weights: Mapping[Any, int] | None = None,
+    priority: Callable[[_T], int | None] | None = None, timeout: float | None = None, deadline: float | None = None,
+    retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
+    defer_timeout: float = 600.0, errors: Literal["raise", "drop"] = "raise",
+    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
+) -> Results[_R]: ...
+@overload
+def concurrent_map(
+    fn: _Call[_T, _R], items: Iterable[_T], *,
+    workers: int = 16, max_in_flight: int = 0, order: _Order = "input",
+    key: Callable[[_T], Hashable] | None = None, per_key: int = 0, weights: Mapping[Any, int] | None = None,
+    priority: Callable[[_T], int | None] | None = None, timeout: float | None = None, deadline: float | None = None,
+    retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
+    defer_timeout: float = 600.0, errors: Literal["return"],
+    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
+) -> Results[_R | Failure]: ...
+@overload
+def aconcurrent_map(
+    fn: _AsyncCall[_T, _R], items: Iterable[_T] | AsyncIterable[_T], *,
+    workers: int = 16, max_in_flight: int = 0, order: _Order = "input",
+    key: Callable[[_T], Hashable] | None = None, per_key: int = 0, weights: Mapping[Any, int] | None = None,
+    priority: Callable[[_T], int | None] | None = None, timeout: float | None = None, deadline: float | None = None,
+    retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
+    defer_timeout: float = 600.0, errors: Literal["raise", "drop"] = "raise",
+    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
+) -> AsyncGenerator[_R]: ...
+@overload
+def aconcurrent_map(
+    fn: _AsyncCall[_T, _R], items: Iterable[_T] | AsyncIterable[_T], *,
+    workers: int = 16, max_in_flight: int = 0, order: _Order = "input",
+    key: Callable[[_T], Hashable] | None = None, per_key: int = 0, weights: Mapping[Any, int] | None = None,
+    priority: Callable[[_T], int | None] | None = None, timeout: float | None = None, deadline: float | None = None,
+    retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
+    defer_timeout: float = 600.0, errors: Literal["return"],
+    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
+) -> AsyncGenerator[_R | Failure]: ...
