@@ -14,9 +14,15 @@ else:
     class ShutDown(Exception):
         """The queue takes no more items, and this call found nothing left to take: drain it or stop."""
 
+        def __init__(self, *args: object) -> None:  # inspect.signature finds none of Exception
+            super().__init__(*args)
+
 
 class ManytailError(Exception):
     """Base of the errors that the standard library has no class for."""
+
+    def __init__(self, *args: object) -> None:  # inspect.signature finds none of Exception
+        super().__init__(*args)
 
 
 class ExclusiveError(ManytailError):

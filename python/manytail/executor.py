@@ -171,7 +171,7 @@ class KeyedExecutor(Executor):
 class Lane(_workpool.Lane, Executor):
     """The lane of a key of a KeyedExecutor: its calls, and itself an executor. KeyedExecutor.lane() makes them.
 
-    priority, weight and max_running may be assigned at any time."""
+    priority, weight and max_running may be assigned at any time. Progress: blocking, as the executor's."""
 
     def __init__(self, pool: WorkPool, executor: KeyedExecutor, key: Hashable) -> None:
         self._key = key

@@ -359,6 +359,7 @@ cdef class Consumer:
     prefetch: entries it may hold unacked over all its queues, 0 = no limit. priority: of all its subscriptions, bigger first.
     A context manager and an iterator. Collected unclosed, it closes itself with a ResourceWarning.
     ValueError: prefetch < 0. Source: the ConsumerTarget of Qpid's consumer-queue design.
+    Progress: as the queues'.
 
     >>> a, b = EntryQueue("a"), EntryQueue("b")
     >>> with Consumer() as both:

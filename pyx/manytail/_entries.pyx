@@ -235,7 +235,8 @@ cdef class Entry:
     get returns a handle for that one delivery: ack, release, reject, lock and unlock act only for it, by one atomic compare-and-swap, and
     return False and change nothing once it is over (acked, released, stolen, subscription closed), even if another holds the entry by
     then. Handles from put() and browse() always get False from them. Handles of one place are equal and hash alike. A handle may be
-    read for ever and keeps no other entry alive."""
+    read for ever and keeps no other entry alive.
+    Progress: who wins an entry is lock-free; the rest as the queue's."""
     cdef EntryQueue q
     cdef object thing
     cdef Extra extra

@@ -732,7 +732,7 @@ cdef class SubQueue:
 
     put, put_nowait, put_front, put_many and aput are safe from any thread; a put to one tail never waits for a put to
     another. priority, weight, maxsize and enabled may be assigned at any time; on a detached handle that only sets them.
-    Source: the sub-queues of the LinkedBlockingMultiQueue, each with its own put lock.
+    Progress: as the MultiQueue's. Source: the sub-queues of the LinkedBlockingMultiQueue, each with its own put lock.
     """
     cdef subqueue *s
     cdef bint raw

@@ -361,7 +361,8 @@ cdef class Subscriber:
     One reader of a PubSubQueue. Made by PubSubQueue.subscribe only.
 
     Threads sharing a Subscriber share its messages, each to one of them. close() gives up the rest at once. A subscriber that is
-    collected unclosed closes itself, with a ResourceWarning."""
+    collected unclosed closes itself, with a ResourceWarning.
+    Progress: as the queue's."""
     cdef PubSubQueue queue
     cdef mt_subscriber *s
     cdef object __weakref__

@@ -200,7 +200,8 @@ cdef void release_item(uintptr_t item, void *unused) noexcept nogil:
 @cython.trashcan(True)
 @cython.no_gc_clear
 cdef class SimpleQueue(Fifo):
-    """A first-in, first-out queue without a bound and without tasks: queue.SimpleQueue.
+    """SimpleQueue()\n--\n
+    A first-in, first-out queue without a bound and without tasks: queue.SimpleQueue.
 
     put never waits and is safe in finalizers, weak reference callbacks and signal handlers, whatever this thread is
     doing to the queue. Progress: blocking (one short lock for puts, one for gets); no lock is held while Python code
@@ -463,7 +464,8 @@ cdef int64_t bound_of(object maxsize) except? -7:
 @cython.trashcan(True)
 @cython.no_gc_clear
 cdef class BaseQueue(Fifo):
-    """A first-in, first-out queue with a bound, tasks and shutdown: queue.Queue of Python 3.13.
+    """BaseQueue(maxsize=0)\n--\n
+    A first-in, first-out queue with a bound, tasks and shutdown: queue.Queue of Python 3.13.
 
     maxsize: items that it holds; a put to a full queue waits. 0 or less: no bound. It may be assigned: a larger one
     lets putters that wait go on.

@@ -404,10 +404,12 @@ class Closable:
 
     @property
     def is_open(self) -> bool:
+        """Whether it takes calls."""
         return self._closing_reason is None
 
     @property
     def is_closed(self) -> bool:
+        """Whether it was closed, by either side."""
         return self._closing_reason is not None
 
     def _check_open(self) -> None:

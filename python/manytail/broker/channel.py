@@ -12,7 +12,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from manytail.broker import exceptions
 from manytail.broker._protocol import (
@@ -38,6 +38,9 @@ from manytail.broker.spec import Basic, BasicProperties, Exchange, Method, Queue
 __all__ = ["Channel"]
 
 LOGGER = logging.getLogger(__name__)
+
+if TYPE_CHECKING:
+    from manytail.broker.connection import Connection
 
 OnMessage: TypeAlias = Callable[["Channel", Basic.Deliver, BasicProperties, Any], object]
 OnReturn: TypeAlias = Callable[["Channel", Basic.Return, BasicProperties, Any], object]
@@ -96,14 +99,18 @@ class Channel(Closable):
 
     @property
     def channel_number(self) -> int:
+        """Its number on the connection, from 1."""
         return self._number
 
     @property
-    def connection(self) -> Any:
-        return self._connection
+    def connection(self) -> Connection:
+        """The connection that made it."""
+        connection: Connection = self._connection
+        return connection
 
     @property
     def consumer_tags(self) -> list[str]:
+        """Those of its consumers now."""
         return list(self._state.consumers)
 
     # ------------------------------------------------------------------------------------------------- calls and errors

@@ -42,6 +42,9 @@ __all__ = [
 class AMQPError(Exception):
     """Base of everything that the protocol names."""
 
+    def __init__(self, *args: object) -> None:  # inspect.signature finds none of Exception
+        super().__init__(*args)
+
 
 class AMQPConnectionError(AMQPError):
     """A connection failed or is gone."""
@@ -81,11 +84,13 @@ class _Closed:
 
     @property
     def reply_code(self) -> int:
+        """The number that AMQP has for the reason."""
         code: int = self.args[0]
         return code
 
     @property
     def reply_text(self) -> str:
+        """The reason in words."""
         text: str = self.args[1]
         return text
 
@@ -166,6 +171,12 @@ class ShortStringTooLong(AMQPError):
 class ChannelError(Exception):
     """Base of pika's usage errors of a channel."""
 
+    def __init__(self, *args: object) -> None:  # inspect.signature finds none of Exception
+        super().__init__(*args)
+
 
 class ReentrancyError(Exception):
     """The call would wait for itself, or it interrupted another one of the same thread and could not be put off."""
+
+    def __init__(self, *args: object) -> None:  # inspect.signature finds none of Exception
+        super().__init__(*args)

@@ -103,6 +103,7 @@ def aconcurrent_map(
 
     A plain iterable is pulled in the loop and must not block. The caller's own cancellation is never an item's failure. Use it in
     `async with contextlib.aclosing(aconcurrent_map(...)) as results: async for result in results: ...`. Options and errors are concurrent_map's.
+    Progress: waits for results in the caller's loop, and holds up nothing else there.
     """
     if not isinstance(items, (Iterable, AsyncIterable)):
         raise _options.bad_type("items", items, "an iterable or async iterable")
