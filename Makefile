@@ -21,7 +21,7 @@ C_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.h' '*.
 ARGS ?=
 # Processes that share the tests of a run, one more than there are cores because many tests wait; 0: pytest alone, for --pdb.
 WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
-PYTEST = -m pytest --numprocesses=$(WORKERS) --max-worker-restart=0
+PYTEST = -m pytest --numprocesses=$(WORKERS) --max-worker-restart=0 --durations=25
 
 .PHONY: help demo test test-long check docs bench lint typecheck test-freethreaded test-rabbitmq stress wakeups simulate soak tsan asan model mutants instructions dist wheels clean
 

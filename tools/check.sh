@@ -5,9 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 run() {
-    local from=$SECONDS
-    "${MAKE:-make}" --no-print-directory "$@"
-    printf '==> make %s: %d s\n' "$*" "$((SECONDS - from))"
+    TIMEFORMAT="==> make $*: %0R s, %0U + %0S s of processor"
+    time "${MAKE:-make}" --no-print-directory "$@"
 }
 
 run test
