@@ -44,9 +44,21 @@ from manytail._version import __version__
 from manytail.errors import ClosedError, Empty, ExclusiveError, Full, Lagged, ManytailError, ShutDown
 
 if TYPE_CHECKING:
-    from manytail.mapping import DeadlineExceeded, Delivery, Failure, Progress, RetryLater, aconcurrent_map, concurrent_map
+    from manytail.mapping import (
+        BreakerOpen,
+        BudgetExceeded,
+        DeadlineExceeded,
+        Delivery,
+        Failure,
+        Progress,
+        RetryLater,
+        aconcurrent_map,
+        concurrent_map,
+    )
 
 __all__ = [
+    "BreakerOpen",
+    "BudgetExceeded",
     "ClosedError",
     "Consumer",
     "DeadReason",
@@ -83,7 +95,19 @@ __all__ = [
 ]
 
 # Names of manytail.mapping, which imports asyncio: it is loaded when one of them is first asked for.
-_LAZY = frozenset({"DeadlineExceeded", "Delivery", "Failure", "Progress", "RetryLater", "aconcurrent_map", "concurrent_map"})
+_LAZY = frozenset(
+    {
+        "BreakerOpen",
+        "BudgetExceeded",
+        "DeadlineExceeded",
+        "Delivery",
+        "Failure",
+        "Progress",
+        "RetryLater",
+        "aconcurrent_map",
+        "concurrent_map",
+    }
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -31,7 +31,7 @@ def test_a_callable_backoff_gets_attempt_and_error_and_is_taken_as_it_is() -> No
         asked.append((attempt, raised))
         return 1_000
 
-    assert judge(3, error, chance=0.0, retries=3, backoff=backoff, max_backoff=1) == Verdict(Kind.RETRY, 1_000)
+    assert judge(3, error, chance=0.0, retries=3, backoff=backoff, max_backoff=1) == Verdict(Kind.RETRY, 1_000, error)
     assert asked == [(3, error)]
 
 

@@ -5,6 +5,8 @@
 """
 
 from ._map import aconcurrent_map, concurrent_map
-from ._types import DeadlineExceeded, Delivery, Failure, Progress, RetryLater
+from ._types import BreakerOpen, BudgetExceeded, DeadlineExceeded, Delivery, Failure, Progress, RetryLater
 
-__all__ = ["DeadlineExceeded", "Delivery", "Failure", "Progress", "RetryLater", "aconcurrent_map", "concurrent_map"]
+__all__ = [
+    "BreakerOpen", "BudgetExceeded", "DeadlineExceeded", "Delivery", "Failure", "Progress", "RetryLater", "aconcurrent_map", "concurrent_map",
+]  # fmt: skip

@@ -8,6 +8,7 @@ A worker takes an item out of the queue before anybody could check a limit. So l
 - Where calls of one key start in input order although each item has its own priority (`in_order`), only the first waiting items that share
   one priority are ready, and the next ones when all of those have started. So the key has the priority of its first waiting item.
 - A paused lane's sub-queues are disabled: nothing of that key starts, whatever is in them.
+- Where a gate stands behind this queue (`_gate`), it takes the items out, and may give them back by `retry` before their call.
 
 Order among ready items is the queue's: lower priority first, then round robin over keys, by weight.
 
@@ -15,7 +16,7 @@ Threads. The scheduler's owner calls everything here, with two exceptions: worke
 user's keys are hashed and compared there. `assign` writes only `_lanes` and `lane.assigned`, which nothing else writes.
 
 Invariants
-    lane.assigned - lane.emitted  items of the lane that are not emitted; a lane without any may be forgotten
+    lane.assigned - lane.emitted  items of the lane that are not emitted; a lane without any may be forgotten unless it is pinned
     lane.held       items that are ready, running or resting; at most per_key where that is set
     lane.unstarted  items that were made ready and never started; all have priority lane.level (in_order only)
     queues[p][1]    items of the lane with priority p that are ready, running or resting
@@ -47,7 +48,8 @@ class Lane:
     """The items of one key."""
 
     __slots__ = (
-        "assigned", "emitted", "held", "key", "level", "line", "paused_until", "queues", "ready", "unstarted", "waiting", "weight",
+        "assigned", "emitted", "held", "key", "level", "limits", "line", "paused_until", "pinned", "queues", "ready", "unstarted", "waiting",
+        "weight",
     )  # fmt: skip
 
     def __init__(self, key: Hashable, weight: int, waiting: Any) -> None:
@@ -59,6 +61,8 @@ class Lane:
         self.ready: list[tuple[int, Item]] = []  # where priorities and per_key meet: items that may be taken back, with their numbers
         self.level: float = 0
         self.paused_until = -math.inf
+        self.limits: Any = None  # the gate's: what limits this key alone
+        self.pinned = False  # a limit of this key binds: it is not forgotten although it is idle
         self.assigned = self.emitted = self.held = self.unstarted = 0
 
 
@@ -119,7 +123,8 @@ class Admission:
 
     def _forget_idle(self) -> None:
         """Amortised: at least as many lanes were made in between as are looked at."""
-        idle = [lane for lane in self._lanes.values() if lane.assigned == lane.emitted]
+        # A lane is pinned before its last item is emitted, and unpinned later: so `pinned` is read last.
+        idle = [lane for lane in self._lanes.values() if lane.assigned == lane.emitted and not lane.pinned]
         for lane in idle:
             del self._lanes[lane.key]
         self._retired.extend(idle)
@@ -148,11 +153,19 @@ class Admission:
         """Its wait is over: before the new items of its key and priority, on the slot that it kept."""
         item.lane.queues[0 if self._plain else item.priority][0].put_front(item)
 
-    def started(self, item: Item) -> None:
-        """A worker has taken the item; only where `reports_starts`."""
-        if item.attempts == 1 and item.deferred is None:
-            item.lane.unstarted -= 1
-            self._fill(item.lane)
+    def give_back(self, item: Item) -> None:
+        """It was taken out and has not started: it goes back to the front, and is not to be taken back for a more urgent one."""
+        if item.lane.ready:
+            item.lane.ready = [other for other in item.lane.ready if other[1] is not item]
+        self.retry(item)
+
+    def has_ready(self, lane: Lane) -> bool:
+        return any(queue.qsize() for queue, _ in lane.queues.values())
+
+    def started(self, lane: Lane) -> None:
+        """An item of the lane has started for the first time; only where `reports_starts`."""
+        lane.unstarted -= 1
+        self._fill(lane)
 
     def finished(self, item: Item) -> None:
         """No further attempt: its slot is free."""
@@ -173,6 +186,9 @@ class Admission:
     def pause(self, lane: Lane, until: float) -> None:
         """Nothing of the lane starts before `until`."""
         lane.paused_until = max(lane.paused_until, until)
+        self.disable(lane)
+
+    def disable(self, lane: Lane) -> None:
         self.paused.add(lane)
         for queue, _ in lane.queues.values():
             queue.enabled = False
@@ -185,6 +201,18 @@ class Admission:
     def paused_items(self) -> int:
         """Ready items whose key is paused. Without keys there is no other key that could go on: 0."""
         return sum(queue.qsize() for lane in self.paused for queue, _ in lane.queues.values()) if self._keyed else 0
+
+    def drain_lane(self, lane: Lane) -> list[Item]:
+        """Take out every item of the lane that has not started; those that had a slot give it back."""
+        taken = [item for queue, _ in list(lane.queues.values()) for item in list(queue) if queue.discard(item)]
+        waiting: list[Item] = [entry[2] for entry in sorted(lane.waiting)] if self._by_priority else list(lane.waiting)
+        lane.waiting.clear()
+        self.hidden -= len(waiting)
+        if self.reports_starts:
+            lane.unstarted -= sum(not item.begun for item in taken)
+        for item in taken:
+            self.finished(item)
+        return taken + waiting
 
     def drain(self) -> list[Item]:
         """Take out every item that has not started. The lanes' slots mean nothing afterwards."""

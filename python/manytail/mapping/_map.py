@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from functools import partial
@@ -39,7 +40,15 @@ def concurrent_map(
     max_backoff: float = 60.0,
     retry_on: RetryOn = Exception,
     defer_timeout: float = 600.0,
+    breaker: int = 0,
+    breaker_reset: float = 30.0,
+    breaker_open: Literal["wait", "fail"] = "wait",
     errors: Literal["raise", "return", "drop"] = "raise",
+    rate: float | None = None,
+    per_key_rate: float | None = None,
+    cost: Callable[[Any], float] | None = None,
+    cost_rate: float | None = None,
+    budget: float | None = None,
     setup: Callable[[], Any] | None = None,
     progress: bool | Callable[[Progress], None] = False,
 ) -> Iterator[Any]:
@@ -95,7 +104,15 @@ def aconcurrent_map(
     max_backoff: float = 60.0,
     retry_on: RetryOn = Exception,
     defer_timeout: float = 600.0,
+    breaker: int = 0,
+    breaker_reset: float = 30.0,
+    breaker_open: Literal["wait", "fail"] = "wait",
     errors: Literal["raise", "return", "drop"] = "raise",
+    rate: float | None = None,
+    per_key_rate: float | None = None,
+    cost: Callable[[Any], float] | None = None,
+    cost_rate: float | None = None,
+    budget: float | None = None,
     setup: Callable[[], Any] | None = None,
     progress: bool | Callable[[Progress], None] = False,
 ) -> AsyncGenerator[Any, None]:
@@ -121,6 +138,7 @@ class Plan:
     options: Options
     key: Callable[[Any], Hashable] | None
     priority: Callable[[Any], Any] | None
+    cost: Callable[[Any], Any] | None
     progress: Any
 
     def scheduler(self) -> Scheduler:
@@ -128,13 +146,15 @@ class Plan:
         return Scheduler(self.options, weight_of=None if weights is None else lambda item: weights.get(item.key, 1))
 
     def item(self, scheduler: Scheduler, value: Any) -> Item:
-        """The item of a value; what `key` and `priority` raise fails the item, without a call."""
+        """The item of a value; what `key`, `priority` and `cost` raise fails the item, without a call."""
         item = Item(value)
         try:
             if self.key is not None:
                 item.key = self.key(value)
             if self.priority is not None:
                 item.priority = _priority(self.priority(value))
+            if self.cost is not None:
+                item.cost = _cost(self.cost(value))
             scheduler.admission.assign((item,))
         except BaseException as error:
             item.error = error
@@ -167,11 +187,12 @@ class Plan:
 
 def _plan(fn: Callable[..., Any], given: dict[str, Any]) -> Plan:
     options = _options.check(fn, given)
-    key, priority, progress = given["key"], given["priority"], given["progress"]
-    for option, function in (("key", key), ("priority", priority), ("progress", None if isinstance(progress, bool) else progress)):
+    key, priority, cost, progress = given["key"], given["priority"], given["cost"], given["progress"]
+    functions = {"key": key, "priority": priority, "cost": cost, "progress": None if isinstance(progress, bool) else progress}
+    for option, function in functions.items():
         if function is not None and not (callable(function) and _options.accepts(function, 1)):
             raise _options.bad_type(option, function, "a callable that takes one argument")
-    return Plan(fn, options, key, priority, progress)
+    return Plan(fn, options, key, priority, cost, progress)
 
 
 def _priority(value: Any) -> float:
@@ -180,6 +201,14 @@ def _priority(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int):
         raise _options.bad_type("priority", value, "an int or None")
     return value
+
+
+def _cost(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise _options.bad_type("cost", value, "a number >= 0")
+    if not 0 <= value <= sys.float_info.max:
+        raise _options.bad_value("cost", value, "a finite number >= 0")
+    return float(value)
 
 
 def _delivery(item: Item) -> Delivery:

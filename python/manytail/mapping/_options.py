@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -59,6 +60,36 @@ def seconds(option: str, value: Any, *, positive: bool = False) -> float:
 def optional_seconds(option: str, value: Any) -> float | None:
     found = math.inf if value is None else seconds(option, value, positive=True)
     return None if math.isinf(found) else found
+
+
+def finite(option: str, value: Any) -> float:
+    found = seconds(option, value)
+    if math.isinf(found):
+        raise bad_value(option, value, "seconds, a finite number >= 0")
+    return found
+
+
+def optional_rate(option: str, value: Any, what: str) -> float | None:
+    """Something per second, > 0. An infinite rate is none."""
+    if value is None:
+        return None
+    expected = f"{what} per second, a number > 0"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise bad_type(option, value, expected)
+    if not value > 0 or 1 / value == math.inf:
+        raise bad_value(option, value, expected)
+    return None if value > sys.float_info.max else float(value)
+
+
+def optional_budget(option: str, value: Any) -> float | None:
+    if value is None:
+        return None
+    expected = "what all calls may cost, a number >= 0"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise bad_type(option, value, expected)
+    if not value >= 0:
+        raise bad_value(option, value, expected)
+    return None if value > sys.float_info.max else float(value)
 
 
 def check_weights(option: str, value: Any) -> dict[Any, int] | None:
@@ -119,14 +150,28 @@ class Options:
     max_backoff: float = field(default=60.0, metadata=by(seconds))
     retry_on: RetryOn = field(default=Exception, metadata=by(check_retry_on))
     defer_timeout: float = field(default=600.0, metadata=by(seconds))
+    breaker: int = field(default=0, metadata=by(whole, low=0))
+    breaker_reset: float = field(default=30.0, metadata=by(finite))
+    breaker_open: str = field(default="wait", metadata=by(choice, allowed=("wait", "fail")))
+    rate: float | None = field(default=None, metadata=by(optional_rate, what="starts"))
+    per_key_rate: float | None = field(default=None, metadata=by(optional_rate, what="starts"))
+    cost_rate: float | None = field(default=None, metadata=by(optional_rate, what="cost"))
+    budget: float | None = field(default=None, metadata=by(optional_budget))
     errors: str = field(default="raise", metadata=by(choice, allowed=("raise", "return", "drop", "column")))
     setup: Callable[[], Any] | None = field(default=None, metadata=by(optional_function))
     # What follows from the arguments that are not kept here.
     keyed: bool = False
     prioritised: bool = False
+    costed: bool = False
     never_retry: tuple[type[BaseException], ...] = ()
     is_async: bool = False
     wants_delivery: bool = False
+
+    @property
+    def gated(self) -> bool:
+        """Whether something besides keys and priorities decides which item starts, and when."""
+        limits = (self.rate, self.per_key_rate, self.cost_rate, self.budget)
+        return self.breaker > 0 or any(limit is not None for limit in limits)
 
     def retries_on(self, error: BaseException) -> bool:
         """Whether an attempt that failed so may be tried again. Runs the user's predicate."""
@@ -151,11 +196,12 @@ def check(
     keyed = given.get("key") is not None
     choice("errors", given.get("errors", "raise"), failures)
     kept = {name: checked(name, given[name]) for name, checked in CHECKS.items() if name in given}
-    prioritised = given.get("priority") is not None
-    options = Options(**kept, keyed=keyed, prioritised=prioritised, never_retry=never_retry, is_async=is_async(fn))
+    columns = {"keyed": keyed, "prioritised": given.get("priority") is not None, "costed": given.get("cost") is not None}
+    options = Options(**kept, **columns, never_retry=never_retry, is_async=is_async(fn))
     if not keyed:
-        for name, value in (("per_key", options.per_key or None), ("weights", options.weights), ("order", options.order == "key" or None)):
-            if value is not None:
+        need = {"per_key": options.per_key > 0, "weights": options.weights is not None, "order": options.order == "key"}
+        for name, needed in {**need, "per_key_rate": options.per_key_rate is not None}.items():
+            if needed:
                 raise bad_value(name, given[name], "key is given")
     if 0 < options.max_in_flight < options.workers:
         expected = f"0, which means automatic, or at least workers, which is {options.workers}"

@@ -115,6 +115,14 @@ class Runner:
         self.go_on()
 
     # ------------------------------------------------------------------------------------------------ what workers call
+    def is_late(self, item: Item) -> bool:
+        """Where there is a gate, before the call: whether the slot that the item got is over, so that it takes a new one."""
+        gate = self.scheduler.gate
+        if gate is None or not gate.late(item, self.now()):
+            return False
+        self.report(self.scheduler.missed, item)
+        return True
+
     def succeeded(self, item: Item) -> None:
         events, lock = self._events, self._lock
         events.append(item)
@@ -145,6 +153,8 @@ class Runner:
     def go_on(self) -> None:
         """Do what the scheduler decided: fill the window, ask for more input, wake the consumer and the timer."""
         scheduler = self.scheduler
+        if scheduler.gate is not None:
+            scheduler.dispatch(self.now())
         if scheduler.halted and not self.stopping:
             self._stop()
         if scheduler.overdue or scheduler.wake_at < math.inf:
@@ -185,6 +195,10 @@ class Runner:
             if self._fed >= len(self._pending):
                 self._pending, self._fed = [], 0
             scheduler.arrived(items, now)
+            if scheduler.gate is not None:
+                scheduler.dispatch(now)
+                if scheduler.wake_at < math.inf:
+                    self.set_timer(scheduler.wake_at)
             self.workers.items_came(len(items))
             self.idle_since = None
             room = scheduler.room()

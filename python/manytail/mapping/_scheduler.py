@@ -22,6 +22,9 @@ other threads: `ready` may be taken from, `judge` runs user code and changes not
     tick(now)               time is `now`: to be called at wake_at or later                   ready, output, wake_at, overdue, halted
     took(n)                 the consumer popped n items from `output`                         room()
     fail(error)             the map fails for a reason that is not one item's                 halted
+  where `gate` is one, because something besides keys and priorities decides what starts (`_gate`):
+    dispatch(now)           after other events: let start what may start                      ready, output, wake_at, halted
+    missed(item)            a worker took the item, and gate.late(item, now): no call         -
 
     effect                  what the owner does
     ready                   a MultiQueue: take an item, count item.attempts up, report started, call, report the end
@@ -46,11 +49,12 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count, islice
 from typing import Any, NamedTuple
 
 from ._admission import Admission, Lane
+from ._gate import Gate
 from ._options import Options
 from ._types import DeadlineExceeded, RetryLater
 
@@ -60,9 +64,14 @@ WINDOW_LIMIT = 10_000  # items that the automatic window holds at most, unless 4
 class Item:
     """One item on its way through the map. One thread at a time works on it: the scheduler's owner, or the worker that runs it."""
 
-    __slots__ = ("attempts", "deferred", "done", "error", "key", "lane", "priority", "result", "size", "value")
+    __slots__ = (
+        "attempts", "begun", "cost", "deferred", "done", "error", "key", "lane", "last_error", "priority", "result", "size", "value",
+    )  # fmt: skip
 
     lane: Lane
+    begun: bool  # it passed the gate before; this and last_error only where there is a gate
+    last_error: Any  # of its last attempt
+    cost: float  # only where the options say so
     size: float  # bytes of the item and its result; only where the scheduler has `sizeof`
 
     def __init__(self, value: Any, key: Any = None, priority: float = 0) -> None:
@@ -83,7 +92,7 @@ class Kind(Enum):
 
 
 class Verdict(NamedTuple):
-    """What follows from an exception: another attempt in `seconds`, or the item's failure with `error`."""
+    """What follows from an exception: another attempt in `seconds`, or the item's failure with `error`; RETRY: `error` is that of the attempt."""
 
     kind: Kind
     seconds: float = 0.0
@@ -113,7 +122,8 @@ class Scheduler:
             in_order=options.order == "key",
             weight_of=weight_of,
         )
-        self.ready = self.admission.queue
+        self.gate = Gate(options, self.admission) if options.gated else None
+        self.ready = self.admission.queue if self.gate is None else self.gate.ready
         self.output: deque[Item] = deque()
         self.overdue: list[tuple[Item, BaseException]] = []
         self.wake_at = math.inf
@@ -123,7 +133,8 @@ class Scheduler:
         self.ended = False  # the input
         self.input_error: BaseException | None = None
         self.expired = False  # the deadline has passed
-        self.reports_starts = self.admission.reports_starts or options.timeout is not None or options.deadline is not None
+        self._timed = options.timeout is not None or options.deadline is not None
+        self.reports_starts = self._timed or (self.admission.reports_starts and self.gate is None)
         self._line: deque[Item] | None = deque() if options.order == "input" else None
         self._by_key = options.order == "key"
         self._slots = options.keyed or options.prioritised  # else no item holds a slot
@@ -176,7 +187,7 @@ class Scheduler:
         blocked = self.held_back + self.admission.hidden
         if self.admission.paused:
             blocked += self.admission.paused_items()
-        to_run = self.in_flight - blocked - self.resting
+        to_run = self.in_flight - blocked - self.resting - (0 if self.gate is None else self.gate.waiting)
         if not blocked or to_run >= self.options.workers or len(self.output) > self.buffered:
             return False
         if self._sizeof is not None and 2 * self._bytes() > self._window_bytes:
@@ -205,7 +216,12 @@ class Scheduler:
                 self._fail(item, item.error or self._deadline_exceeded())
             return
         bad = [item for item in items if item.error is not None]
-        self.admission.admit([item for item in items if item.error is None] if bad else items)
+        good = [item for item in items if item.error is None] if bad else items
+        if self.gate is None:
+            self.admission.admit(good)
+        else:
+            self.gate.admit(good, now)
+            self._do_as_the_gate_says()
         for item in bad:
             self._fail(item, item.error)
 
@@ -220,17 +236,19 @@ class Scheduler:
         return not self.expired and not self.halted
 
     def started(self, item: Item, now: float) -> None:
-        if self.admission.reports_starts and self._open:
-            self.admission.started(item)
+        if self.gate is None and self.admission.reports_starts and self._open and item.attempts == 1 and item.deferred is None:
+            self.admission.started(item.lane)
         if self.expired:
             self.overdue.append((item, self._deadline_exceeded()))
-        elif self.options.timeout is not None or self.options.deadline is not None:
+        elif self._timed:
             due = self._running[item] = now + (math.inf if self.options.timeout is None else self.options.timeout)
             self.wake_at = min(self.wake_at, due)
 
     def succeeded(self, item: Item) -> None:
         if self._running:
             self._running.pop(item, None)
+        if self.gate is not None:
+            self.gate.succeeded(item)
         if self._slots and not self.expired and not self.halted:
             self.admission.finished(item)
         self._complete(item)
@@ -255,9 +273,9 @@ class Scheduler:
         if attempt > options.retries or isinstance(error, options.never_retry) or not options.retries_on(error):
             return Verdict(Kind.FAIL, error=error)
         if callable(options.backoff):
-            return Verdict(Kind.RETRY, _seconds(f"backoff: for attempt {attempt}", options.backoff(attempt, error)))
+            return Verdict(Kind.RETRY, _seconds(f"backoff: for attempt {attempt}", options.backoff(attempt, error)), error)
         wait = min(float(options.backoff) * 2.0 ** min(attempt - 1, 1_000), options.max_backoff)
-        return Verdict(Kind.RETRY, wait * (0.5 + chance / 2))
+        return Verdict(Kind.RETRY, wait * (0.5 + chance / 2), error)
 
     def give_up(self, item: Item, error: BaseException, chance: float) -> Verdict:
         """The verdict for a call that was overdue: a timeout may be tried again, the deadline is final."""
@@ -265,18 +283,36 @@ class Scheduler:
 
     def failed(self, item: Item, verdict: Verdict, now: float) -> None:
         self._running.pop(item, None)
+        opened = self.gate is not None and self._pass_on(item, verdict, now)
         if verdict.kind is Kind.FAIL or self.expired:
             if self._open:
                 self.admission.finished(item)
             self._fail(item, verdict.error if verdict.kind is Kind.FAIL else self._deadline_exceeded())
-            return
+        else:
+            self._rest(item, verdict, now)
+        if opened and self.options.breaker_open == "fail" and self._open:
+            self._fail_lane(item.lane)
+
+    def _pass_on(self, item: Item, verdict: Verdict, now: float) -> bool:
+        """Tell the gate of the call's end; whether it opened the breaker of its key."""
+        assert self.gate is not None
+        if verdict.kind is Kind.DEFER:
+            self.gate.deferred(item)
+            return False
+        item.last_error = verdict.error
+        opened = self.gate.failed(item, now)
+        self._set_looks()
+        return opened
+
+    def _rest(self, item: Item, verdict: Verdict, now: float) -> None:
+        """Until its next attempt."""
         due = now + verdict.seconds
         if verdict.kind is Kind.DEFER:
             item.attempts -= 1
             item.deferred = (item.deferred or 0.0) + verdict.seconds
             self.deferred += 1
             if due > item.lane.paused_until:
-                self.admission.pause(item.lane, due)
+                (self.admission if self.gate is None else self.gate).pause(item.lane, due)
                 heappush(self._timers, (due, next(self._numbers), item.lane))
         else:
             self.retried += 1
@@ -289,6 +325,48 @@ class Scheduler:
             self.error = error
         self.halted = True
 
+    # ------------------------------------------------------------------------------------------------ where there is a gate
+    def dispatch(self, now: float) -> None:
+        assert self.gate is not None
+        if self._open:
+            self.gate.dispatch(now)
+            self._do_as_the_gate_says()
+            self.wake_at = min(self.wake_at, self.gate.wake_at)
+
+    def missed(self, item: Item) -> None:
+        assert self.gate is not None
+        self.gate.missed(item)
+        if self.expired:
+            for waiting in self.gate.drain():
+                self._fail(waiting, self._deadline_exceeded())
+
+    def _do_as_the_gate_says(self) -> None:
+        assert self.gate is not None
+        refused, self.gate.refused = self.gate.refused, []
+        for item, error in refused:
+            self._fail(item, error)
+        self._set_looks()
+
+    def _set_looks(self) -> None:
+        assert self.gate is not None
+        for at, lane in self.gate.looks:
+            heappush(self._timers, (at, next(self._numbers), lane))
+            self.wake_at = min(self.wake_at, at)
+        self.gate.looks.clear()
+
+    def _fail_lane(self, lane: Lane) -> None:
+        """The breaker of that key has opened: what waits of it fails at once."""
+        assert self.gate is not None
+        resting = [each for _, _, each in sorted(self._timers) if isinstance(each, Item) and each.lane is lane]
+        gone = set(resting)
+        self._timers = [entry for entry in self._timers if entry[2] not in gone]
+        heapify(self._timers)
+        self.resting -= len(resting)
+        for item in resting:
+            self.admission.finished(item)
+        for item in resting + self.gate.drain_lane(lane):
+            self._fail(item, self.gate.breaker_open(item))
+
     # ------------------------------------------------------------------------------------------------ time
     def tick(self, now: float) -> None:
         if self._deadline_at <= now and not self.expired:
@@ -298,7 +376,9 @@ class Scheduler:
             due.append(heappop(self._timers)[2])
         for each in reversed(due):  # the first that was due goes to the front last
             if isinstance(each, Lane):
-                if each.paused_until <= now:
+                if self.gate is not None:
+                    self.gate.look(each, now)
+                elif each.paused_until <= now:
                     self.admission.resume(each)
             else:
                 self.resting -= 1
@@ -312,6 +392,8 @@ class Scheduler:
         for item in overdue:
             del self._running[item]
             self.overdue.append((item, TimeoutError(f"timeout: no result within {self.options.timeout} s")))
+        if self.gate is not None:
+            self._set_looks()
         first = next(iter(self._running.values()), math.inf)
         deadline = math.inf if self.expired else self._deadline_at
         self.wake_at = min(first, deadline, self._timers[0][0] if self._timers else math.inf)
@@ -324,7 +406,8 @@ class Scheduler:
         self.expired = True
         waiting: list[Item] = []
         if not self.halted:
-            waiting = [each for _, _, each in self._timers if isinstance(each, Item)] + self.admission.drain()
+            waiting = [each for _, _, each in self._timers if isinstance(each, Item)]
+            waiting += (self.gate or self.admission).drain()
         self._timers.clear()
         self.resting = 0
         for item in self._running:

@@ -66,3 +66,15 @@ class DeadlineExceeded(ManytailError):
     """The map's deadline passed before this item was done."""
 
     __module__ = "manytail"
+
+
+class BudgetExceeded(ManytailError):
+    """Starting this item would have spent more than `budget`."""
+
+    __module__ = "manytail"
+
+
+class BreakerOpen(ManytailError):
+    """Too many calls of this item's key failed in a row (without key: of this map). `__cause__`: the last error of the item itself, if any."""
+
+    __module__ = "manytail"

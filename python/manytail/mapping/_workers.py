@@ -217,6 +217,7 @@ class ThreadWorkers:
     def _serve(self, call: Callable[[Item], Any]) -> None:
         runner, scheduler = self._runner, self._runner.scheduler
         get, succeeded, reports_starts = scheduler.ready.get, runner.succeeded, scheduler.reports_starts
+        is_late = None if scheduler.gate is None else runner.is_late
         while True:
             item = None  # an idle worker keeps no item alive
             try:
@@ -225,6 +226,8 @@ class ThreadWorkers:
                 return
             if scheduler.halted:
                 return
+            if is_late is not None and is_late(item):
+                continue
             item.attempts += 1
             if reports_starts:
                 runner.report(scheduler.started, item, runner.now())
@@ -245,6 +248,8 @@ class ThreadWorkers:
                 return
             if scheduler.halted:
                 return
+            if runner.is_late(item):
+                continue
             item.attempts += 1
             self._at_work[item] = worker
             worker.begin(item)
@@ -339,6 +344,8 @@ class LoopWorkers:
                 return
             if scheduler.halted:
                 return
+            if runner.is_late(item):
+                continue
             item.attempts += 1
             try:
                 item.result = await (self._timed_call(call, item) if self._timed else call(item))
