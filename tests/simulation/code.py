@@ -10,21 +10,28 @@ from typing import Any
 
 FILES = {
     "admission": "manytail.mapping._admission",
+    "breaker": "manytail.mapping._breaker",
+    "budget": "manytail.mapping._budget",
+    "gate": "manytail.mapping._gate",
+    "rates": "manytail.mapping._rates",
     "scheduler": "manytail.mapping._scheduler",
     "world": "simulation.world",
 }
 
 
 class Code:
-    """What a world runs: its own copy of the scheduler and the admission."""
+    """What a world runs: its own copies of the scheduler's modules."""
 
     def __init__(self, changes: dict[str, tuple[str, str]] | None = None) -> None:
-        """changes: for "scheduler" or "admission", a text that stands once in its source, and what takes its place."""
+        """changes: for a module of FILES, a text that stands once in its source, and what takes its place."""
         changes = changes or {}
-        self.admission: Any = load("admission", changes.get("admission"))
-        self.scheduler: Any = load("scheduler", changes.get("scheduler"))
-        self.scheduler.Admission = self.admission.Admission
-        self.scheduler.Lane = self.admission.Lane
+        modules: dict[str, Any] = {name: load(name, changes.get(name)) for name in FILES if name != "world"}
+        self.admission, self.scheduler = modules["admission"], modules["scheduler"]
+        for user in modules.values():
+            for maker in modules.values():  # what one of them imports from another
+                for name in set(vars(user)) & set(vars(maker)):
+                    if getattr(vars(maker)[name], "__module__", None) == maker.__name__:
+                        setattr(user, name, vars(maker)[name])
 
 
 def load(name: str, change: tuple[str, str] | None = None) -> ModuleType:

@@ -24,12 +24,13 @@ class Record:
     """One item, as the model knows it."""
 
     __slots__ = (
-        "again", "attempts", "bytes", "deferred", "due", "error",
-        "key", "lane", "number", "priority", "result", "size", "state",
+        "again", "attempts", "bytes", "cost", "deferred", "due", "error",
+        "key", "lane", "last_error", "number", "priority", "result", "size", "state",
     )  # fmt: skip
 
-    def __init__(self, number: int, key: Any, priority: float, size: float) -> None:
-        self.number, self.key, self.priority, self.size = number, key, priority, size
+    def __init__(self, number: int, key: Any, priority: float, size: float, cost: float = 1.0) -> None:
+        self.number, self.key, self.priority, self.size, self.cost = number, key, priority, size, cost
+        self.last_error: BaseException | None = None  # of its last attempt, where that is tried again
         self.bytes = 0.0  # of the item and its result
         self.state = "coming"
         self.attempts = 0  # calls, deferred ones aside
@@ -45,11 +46,34 @@ class Record:
         return f"#{self.number}{key}" + (f"@{self.priority}" if self.priority else "")
 
 
+class KeyBreaker:
+    """The failures of one key. Of calls that started before it last opened or closed nothing counts."""
+
+    def __init__(self) -> None:
+        self.failures = 0  # in a row
+        self.opened = False  # and not closed by a probe
+        self.until = -math.inf  # it rests
+        self.probe: Record | None = None  # its call is under way, and no other may start
+        self.counting: set[Record] = set()  # with a call under way that counts
+
+    def open(self, until: float) -> None:
+        self.opened, self.until, self.failures = True, until, 0
+        self.probe = None
+        self.counting.clear()
+
+    def close(self) -> None:
+        self.opened, self.failures, self.probe = False, 0, None
+        self.counting.clear()
+
+    def rests(self, now: float) -> bool:
+        return self.opened and self.until > now
+
+
 class Lane:
     """The items of one key."""
 
     __slots__ = (
-        "again", "best", "held", "key", "line", "new", "ordered", "paused", "running", "unreported", "until", "weight",
+        "again", "best", "breaker", "held", "key", "line", "new", "ordered", "paused", "running", "slot_at", "unreported", "until", "weight",
     )  # fmt: skip
 
     def __init__(self, key: Any, weight: int) -> None:
@@ -62,6 +86,8 @@ class Lane:
         self.held = 0  # slots: items called and not finished
         self.running = 0  # calls under way
         self.until = -math.inf  # no call before
+        self.slot_at = -math.inf  # per_key_rate: the next slot
+        self.breaker = KeyBreaker()
         self.paused = False
         self.best: float | None = None  # the priority of what may start next; None: nothing may
 
@@ -83,6 +109,8 @@ class Lanes:
         # and its calls in that turn.
         self.waits: dict[float, dict[Any, dict[Any, int]]] = {}
         self.turns: dict[float, tuple[Lane, float]] = {}
+        self.mixed = False  # by the event that is looked at other items left the gate without a call, who knows when
+        self.disturbed = False  # an item went back before its call: the round robin has counted it
 
     def lane_of(self, record: Record) -> Lane:
         lane = self.lanes.get(record.key)
@@ -90,6 +118,16 @@ class Lanes:
             weights = self.settings.weights
             lane = self.lanes[record.key] = Lane(record.key, 1 if weights is None else weights.get(record.key, 1))
         return lane
+
+    def leave(self, record: Record) -> None:
+        """The item is no longer one that may start, though it has not been called now."""
+        lane = record.lane
+        if record.again:
+            lane.again[record.priority].remove(record)
+        elif self.in_order:
+            lane.ordered.remove(record)
+        else:
+            lane.new[record.priority].remove(record)
 
     def enter(self, record: Record) -> None:
         """The item has arrived."""
@@ -157,9 +195,9 @@ class Lanes:
         self._check_slots(record, lane)
         self._check_place(record, lane)
         for other in self.lanes.values():
-            if other.best is not None and other.best < record.priority:
+            if other.best is not None and other.best < record.priority and not self.mixed:
                 raise Violation(f"{record} starts before key {other.key}, which has priority {other.best}")
-        if self.settings.keyed and not self.settings.nested:
+        if self.settings.keyed and not self.settings.nested and not self.disturbed:
             self._check_waits(lane, record.priority)
             self._check_turn(lane, record.priority)
         self._take(record, lane)

@@ -40,6 +40,7 @@ class Model(Lanes):
         self.line: deque[Record] = deque()  # order="input": arrived and not emitted
         self.emitted: list[Record] = []
         self.checked = 0  # of emitted: found in the output
+        self.together: set[Record] = set()  # those that the gate or the deadline failed
         self.bulk = False  # items failed together: their order among each other is free
         self.arrivals = self.held_back = self.resting = self.popped = self.took = self.buffered = 0
         self.finished = self.failures = self.retried = self.deferred = self.dropped = 0
@@ -69,6 +70,11 @@ class Model(Lanes):
         return self.arrivals - self.dropped - self.took - self.buffered
 
     @property
+    def apart(self) -> int:
+        """Items that wait neither for an earlier one nor for their key, and are not to run."""
+        return 0
+
+    @property
     def over(self) -> bool:
         return self.ended and not self.flying and not self.held_back and self.popped == self.took == len(self.emitted)
 
@@ -87,6 +93,8 @@ class Model(Lanes):
         self.bulk = True
         for record in records:
             if record.error is not None or self.expired:
+                if self.expired:
+                    self.together.add(record)
                 self.fail(record, record.error or DeadlineExceeded)
             else:
                 self.enter(record)
@@ -142,6 +150,7 @@ class Model(Lanes):
                 self.touch(lane)
         else:
             self.retried += 1
+            record.last_error = error  # type: ignore[assignment]
         heappush(self.timers, (record.due, next(self.numbers), record))
 
     # ------------------------------------------------------------------------------------------------ verdicts
@@ -157,7 +166,9 @@ class Model(Lanes):
             self.check_error(record, wanted.error, found)
             if found.__cause__ is found or (found is not error and found.__cause__ is not error):
                 raise Violation(f"{record} fails with {found!r}, caused by {found.__cause__!r} (expected: {error!r})")
-        return found if wanted.error is ValueError else wanted.error
+        if kind == "retry" and found is not error:
+            raise Violation(f"{record} is called again after {found!r} (expected: {error!r})")
+        return found if wanted.error is ValueError or kind == "retry" else wanted.error
 
     def check_error(self, record: Record, wanted: Error, found: Any) -> None:
         if not (type(found) is wanted if isinstance(wanted, type) else found is wanted):
@@ -173,9 +184,8 @@ class Model(Lanes):
         while self.timers and self.timers[0][0] <= now:
             each = heappop(self.timers)[2]
             if isinstance(each, Lane):
-                if each.until <= now:
-                    each.paused = False
-                    lanes.append(each)
+                self.lane_is_due(each, now)
+                lanes.append(each)
             else:
                 self.resting -= 1
                 if not self.halted:
@@ -186,13 +196,17 @@ class Model(Lanes):
             self.touch(lane)
         self._check_overdue(now, overdue, slack, expires)
 
+    def lane_is_due(self, lane: Lane, now: float) -> None:
+        lane.paused = lane.until > now
+
     def _expire(self) -> None:
         """The deadline: all that is not running fails. Of a map that was halted before, nothing more is decided."""
         self.expired = self.bulk = True
         self.timers.clear()
         self.resting = 0
         if not self.halted:
-            for record in [record for record in self.flying if record.state in ("ready", "resting")]:
+            for record in [record for record in self.flying if record.state in ("ready", "resting", "aside")]:
+                self.together.add(record)
                 self.fail(record, DeadlineExceeded)
         for lane in self.lanes.values():
             lane.best = None
@@ -329,7 +343,7 @@ class Model(Lanes):
         if self.settings.sized and 2 * self._bytes() > self.settings.window_bytes:
             return False
         to_run = self.taken + sum(map(self.startable, self.lanes.values()))
-        blocked = self.in_flight - to_run - self.resting
+        blocked = self.in_flight - to_run - self.resting - self.apart
         beyond = len(self.emitted) - self.popped - self.buffered
         return beyond <= 0 and blocked > 0 and to_run < self.settings.workers
 
@@ -364,8 +378,9 @@ class Model(Lanes):
             self.demand(scheduler.error is None, f"the map raises {scheduler.error!r}")
             return
         found = scheduler.failing and scheduler.failing.value
-        if found is not self.failing and found is not None and found.error is DeadlineExceeded:
+        if found is not self.failing and found is not None and self.failing in self.together and found in self.together:
             self.failing = found  # all failed together: which one is named is free
+            self.error = found.error
         self.demand(found is self.failing, f"the map fails with {found} (expected: {self.failing})")
         right = type(scheduler.error) is self.error if isinstance(self.error, type) else scheduler.error is self.error
         self.demand(right, f"the map raises {scheduler.error!r} (expected: {self.error!r})")

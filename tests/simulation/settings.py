@@ -8,7 +8,7 @@ is, the deadline passes when a call ends. Which comes first is drawn too.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -79,6 +79,15 @@ class Settings:
     coroutines: bool  # an overdue call is cancelled, not abandoned
     close_at: float | None
     break_at: float | None  # the map fails for a reason that is no item's
+    # What a gate needs; drawn apart, so that a world without them is the same whatever comes to them.
+    breaker: int = 0
+    breaker_reset: float = 30.0
+    breaker_open: str = "wait"
+    rate: float | None = None
+    per_key_rate: float | None = None
+    costs: tuple[float, ...] = ()  # of items; () where the map has no cost
+    cost_rate: float | None = None
+    budget: float | None = None
     shares: list[int] = field(default_factory=list)  # how often each key is drawn
 
     @property
@@ -88,6 +97,10 @@ class Settings:
     @property
     def prioritised(self) -> bool:
         return bool(self.priorities)
+
+    @property
+    def gated(self) -> bool:
+        return bool(self.breaker) or any((self.rate, self.per_key_rate, self.cost_rate, self.budget is not None))
 
     @property
     def timed(self) -> bool:
@@ -147,12 +160,34 @@ def _time(rng: Random, grain: float, latency: float) -> dict[str, Any]:
     }
 
 
+def _limits(rng: Random, keyed: bool) -> dict[str, Any]:
+    """Two worlds in five have some."""
+    if rng.random() < 0.6:
+        return {}
+
+    def some(options: list[Any], otherwise: Any, chance: float = 0.35) -> Any:
+        return rng.choice(options) if rng.random() < chance else otherwise
+
+    return {
+        "sloth": rng.choice([0.0, 0.3, 0.7]),
+        "idle_limit": rng.choice([1, 2, 4_096]),
+        "breaker": some([1, 2, 3, 5], 0, 0.45),
+        "breaker_reset": rng.choice([0.0, 0.5, 2.0, 7.0]),
+        "breaker_open": rng.choice(["wait", "wait", "fail"]),
+        "rate": some([0.5, 2.0, 8.0, 50.0], None),
+        "per_key_rate": some([0.25, 1.0, 3.0, 20.0], None) if keyed else None,
+        "costs": some([(0.0, 1.0, 2.5), (1.0, 4.0), (3.0,)], (), 0.5),
+        "cost_rate": some([1.0, 4.0, 30.0], None),
+        "budget": some([0.0, 10.0, 40.0, 100.0], None),
+    }
+
+
 def draw(seed: int) -> Settings:
     """The settings of that seed."""
     rng = Random(f"settings {seed}")
     workers = rng.choice([1, 2, 2, 3, 4, 6])
     grain = rng.choice([1 / 64, 0.25, 0.5])
-    return Settings(
+    settings = Settings(
         seed=seed,
         items=rng.choice([3, 20, 40, 60, 100, 150]),
         workers=workers,
@@ -172,3 +207,10 @@ def draw(seed: int) -> Settings:
         **_failures(rng),
         **_time(rng, grain, max(grain, rng.choice([0.25, 1.0]))),
     )
+    limits = _limits(Random(f"starts {seed}"), settings.keyed)
+    if limits.get("breaker"):
+        limits["idle_limit"] = 4_096  # what is forgotten of a key: its failures in a row
+    elif limits.get("per_key_rate"):
+        limits["pull"] = 4.0  # keys are idle for a while, and their limits are not
+        limits["idle_limit"] = 1
+    return replace(settings, **limits)

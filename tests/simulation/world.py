@@ -23,6 +23,7 @@ from manytail.mapping._options import Options
 from . import functions
 from .code import Code
 from .lanes import Record, Violation
+from .limits import GatedModel
 from .model import Model
 from .settings import KINDS, Settings, draw
 
@@ -48,6 +49,7 @@ class World:
     def __init__(self, settings: Settings, code: Code, trace: list[str] | None = None) -> None:
         self.settings, self.code, self.trace = settings, code, trace
         self.rng = Random(f"world {settings.seed}")
+        self.costs = Random(f"costs {settings.seed}")
         self.now = 0.0
         self.events: list[tuple[float, float, Callable[..., None], tuple[Any, ...]]] = []
         code.admission.IDLE_LIMIT = settings.idle_limit
@@ -60,7 +62,10 @@ class World:
             buffer_bytes=settings.buffer_bytes if settings.sized else math.inf,
             window_bytes=settings.window_bytes if settings.sized else math.inf,
         )
-        self.model = Model(settings, 4 * settings.workers)
+        self.model: Any = (GatedModel if settings.gated else Model)(settings, 4 * settings.workers)
+        self.gate = self.scheduler.gate
+        self.stamp: float | None = None  # of the event that is handled, where it has one
+        self.made_items: dict[Record, Any] = {}  # where there is a gate: in flight
         self.model.demand(self.scheduler.window == self.model.window, f"the window is {self.scheduler.window} at first")
         self.reports: deque[tuple[Any, ...]] = deque()
         self.idle = settings.workers
@@ -105,6 +110,8 @@ class World:
     def check(self, event: str, what: object = "") -> None:
         """After each event."""
         scheduler = self.scheduler
+        if self.gate is not None:
+            self.look_at_gate()
         fresh = self.model.check_output(scheduler.output)
         if self.trace is not None:
             effect = f"in flight {scheduler.in_flight}/{scheduler.window}, wake at {scheduler.wake_at:.4f}"
@@ -115,6 +122,45 @@ class World:
         if fresh and self.consumer_waits:
             self.consumer_waits = False
             self.at(self._about(self.settings.rest), self.consume)
+
+    # ------------------------------------------------------------------------------------------------ the gate
+    def look_at_ready(self) -> dict[Record, Any]:
+        """Tell the model what went back from `ready`."""
+        waiting = {item.value: item for item in self.gate._ready}
+        for record in [record for record in self.model.offered if record not in waiting]:
+            self.note("goes back", record)
+            self.model.take_back(record, self.now if self.stamp is None else self.stamp)
+        return waiting
+
+    def look_at_gate(self) -> None:
+        """Tell the model what has changed there."""
+        gate, model, now = self.gate, self.model, self.now
+        waiting = self.look_at_ready()
+        aside = {item.value for item in gate._unaffordable}
+        for record in [record for record in model.aside if record not in aside]:
+            if self.made_items[record].error is None:
+                model.stop_waiting(record)
+        for record in [record for record in aside if record not in model.aside]:
+            self.note("aside", record)
+            model.wait_for_budget(record)
+        for record in [record for record in model.flying if self.made_items[record].error is not None]:
+            self.note("refuse", record, repr(self.made_items[record].error))
+            model.refuse(record, self.made_items[record].error, now if self.stamp is None else self.stamp)
+        for record, item in waiting.items():
+            if record not in model.offered:
+                self.note("offer", record, f"slots {gate.starts[item].slots}")
+                model.offer(record, gate.starts[item].slots, now)
+        model.fail_refused()
+        model.check_gate(now)
+        self.stamp = None
+
+    def dispatch(self) -> None:
+        """Let start what may start."""
+        scheduler = self.scheduler
+        self.model.dispatch_begins(self.now)
+        scheduler.dispatch(self.now)
+        self.check("dispatch")
+        self.model.dispatched(self.now, scheduler.wake_at)
 
     def _about(self, seconds: float) -> float:
         return seconds * 2 * self.rng.random()
@@ -145,9 +191,12 @@ class World:
         if settings.keyed:
             key = rng.choice([*range(settings.keys), *settings.shares])
         priority = self._priority() if settings.prioritised else 0
-        record = Record(self.made, key, priority, rng.randint(1, 20))
+        size = rng.randint(1, 20)
+        record = Record(self.made, key, priority, size, self.costs.choice(settings.costs) if settings.costs else 1.0)
         self.made += 1
         item = self.code.scheduler.Item(record, key, priority)
+        if settings.costs:
+            item.cost = record.cost
         if rng.random() < settings.bad_items:
             record.error = item.error = ValueError("no key")
             self.scheduler.admission.assign_alone(item)
@@ -172,8 +221,11 @@ class World:
             number = room if rng.random() < 0.7 else rng.randint(1, room)
             items, self.pending = self.pending[:number], self.pending[number:]
             self.model.arrived([item.value for item in items], self.now)
+            self.made_items.update({item.value: item for item in items} if self.gate is not None else {})
             scheduler.arrived(items, self.now)
             self.check("arrive", [item.value for item in items])
+            if self.gate is not None:
+                self.dispatch()
             if scheduler.halted:
                 break
         if room > 0 and not self.pending and not self.reading:
@@ -216,7 +268,14 @@ class World:
     def handle_failed(self, item: Any, verdict: Any, error: Any, stamp: float) -> None:
         self.model.failed(item.value, verdict.kind.value, verdict.seconds, error, stamp)
         self.scheduler.failed(item, verdict, stamp)
+        self.stamp = stamp
         self.check(verdict.kind.value, f"{item.value} {verdict.seconds:.4f}")
+
+    def handle_missed(self, item: Any, stamp: float) -> None:
+        self.model.take_back(item.value, self.now)
+        self.scheduler.missed(item, stamp)
+        self.stamp = stamp
+        self.check("missed", item.value)
 
     def handle_took(self, number: int) -> None:
         self.model.consumed(number)
@@ -237,9 +296,13 @@ class World:
     def go_on(self) -> None:
         """Do what the scheduler decided."""
         scheduler = self.scheduler
+        if self.gate is not None:
+            self.dispatch()
         if scheduler.halted and not self.stopping:
             self.stopping = True
             scheduler.ready.shutdown(immediate=True)
+            if self.gate is not None:
+                self.model.shut_down()
         if self.stopping:
             self.pending = []
         else:
@@ -269,6 +332,8 @@ class World:
         if scheduler.wake_at <= self.now:
             late = len(scheduler.overdue)
             scheduler.tick(self.now)
+            if self.gate is not None:
+                self.look_at_ready()
             model.ticked(self.now, [(item.value, error) for item, error in scheduler.overdue[late:]], self.slack)
             model.demand(scheduler.wake_at > self.now, "the timer rings again at once")
             self.check("tick")
@@ -327,7 +392,14 @@ class World:
         except ShutDown:
             return False
         self.note("take", item.value)
-        self.model.start(item.value, self.now)
+        if self.gate is None:
+            self.model.start(item.value, self.now)
+        elif self.gate.late(item, self.now):
+            self.model.comes_late(item.value, self.now)
+            self.report("missed", item, self.now)
+            return True
+        else:
+            self.model.begin(item.value, self.now)
         self.idle -= 1
         item.attempts += 1
         self.calls_made += 1
@@ -459,6 +531,14 @@ def options_of(settings: Settings) -> Options:
         never_retry=functions.never_retry(settings),
         defer_timeout=settings.defer_timeout,
         errors=settings.errors,
+        breaker=settings.breaker,
+        breaker_reset=settings.breaker_reset,
+        breaker_open=settings.breaker_open,
+        rate=settings.rate,
+        per_key_rate=settings.per_key_rate,
+        costed=bool(settings.costs),
+        cost_rate=settings.cost_rate,
+        budget=settings.budget,
     )
 
 

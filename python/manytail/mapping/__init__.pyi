@@ -8,9 +8,11 @@ from typing import Any, Concatenate, Literal, TypeAlias, TypeVar, overload
 
 from ._map import Results
 from ._options import RetryOn
-from ._types import DeadlineExceeded, Delivery, Failure, Progress, RetryLater
+from ._types import BreakerOpen, BudgetExceeded, DeadlineExceeded, Delivery, Failure, Progress, RetryLater
 
-__all__ = ["DeadlineExceeded", "Delivery", "Failure", "Progress", "RetryLater", "aconcurrent_map", "concurrent_map"]
+__all__ = [
+    "BreakerOpen", "BudgetExceeded", "DeadlineExceeded", "Delivery", "Failure", "Progress", "RetryLater", "aconcurrent_map", "concurrent_map",
+]  # fmt: skip
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -28,7 +30,9 @@ def concurrent_map(
     key: Callable[[_T], Hashable] | None = None, per_key: int = 0, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, timeout: float | None = None, deadline: float | None = None,
     retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
-    defer_timeout: float = 600.0, errors: Literal["raise", "drop"] = "raise",
+    defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0, breaker_open: Literal["wait", "fail"] = "wait",
+    errors: Literal["raise", "drop"] = "raise", rate: float | None = None, per_key_rate: float | None = None,
+    cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
 ) -> Results[_R]: ...
 @overload
@@ -38,7 +42,9 @@ def concurrent_map(
     key: Callable[[_T], Hashable] | None = None, per_key: int = 0, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, timeout: float | None = None, deadline: float | None = None,
     retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
-    defer_timeout: float = 600.0, errors: Literal["return"],
+    defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0, breaker_open: Literal["wait", "fail"] = "wait",
+    errors: Literal["return"], rate: float | None = None, per_key_rate: float | None = None,
+    cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
 ) -> Results[_R | Failure]: ...
 @overload
@@ -48,7 +54,9 @@ def concurrent_map(
     key: Callable[[_T], Hashable] | None = None, per_key: int = 0, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, timeout: float | None = None, deadline: float | None = None,
     retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
-    defer_timeout: float = 600.0, errors: Literal["raise", "drop"] = "raise",
+    defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0, breaker_open: Literal["wait", "fail"] = "wait",
+    errors: Literal["raise", "drop"] = "raise", rate: float | None = None, per_key_rate: float | None = None,
+    cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
 ) -> Results[_R]: ...
 @overload
@@ -58,7 +66,9 @@ def concurrent_map(
     key: Callable[[_T], Hashable] | None = None, per_key: int = 0, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, timeout: float | None = None, deadline: float | None = None,
     retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
-    defer_timeout: float = 600.0, errors: Literal["return"],
+    defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0, breaker_open: Literal["wait", "fail"] = "wait",
+    errors: Literal["return"], rate: float | None = None, per_key_rate: float | None = None,
+    cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
 ) -> Results[_R | Failure]: ...
 @overload
@@ -68,7 +78,9 @@ def aconcurrent_map(
     key: Callable[[_T], Hashable] | None = None, per_key: int = 0, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, timeout: float | None = None, deadline: float | None = None,
     retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
-    defer_timeout: float = 600.0, errors: Literal["raise", "drop"] = "raise",
+    defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0, breaker_open: Literal["wait", "fail"] = "wait",
+    errors: Literal["raise", "drop"] = "raise", rate: float | None = None, per_key_rate: float | None = None,
+    cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
 ) -> AsyncGenerator[_R]: ...
 @overload
@@ -78,6 +90,8 @@ def aconcurrent_map(
     key: Callable[[_T], Hashable] | None = None, per_key: int = 0, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, timeout: float | None = None, deadline: float | None = None,
     retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
-    defer_timeout: float = 600.0, errors: Literal["return"],
+    defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0, breaker_open: Literal["wait", "fail"] = "wait",
+    errors: Literal["return"], rate: float | None = None, per_key_rate: float | None = None,
+    cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
 ) -> AsyncGenerator[_R | Failure]: ...

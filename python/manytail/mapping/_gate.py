@@ -86,6 +86,7 @@ class Gate:
         self._budget = None if options.budget is None else Budget(options.budget)
         self._unaffordable: list[Item] = []  # for the time being: a running call may be deferred and cost nothing
         self._breaks = options.breaker > 0
+        self._refuses = self._breaks and options.breaker_open == "fail"
         self._limits_lanes = options.per_key_rate is not None or options.breaker > 0
         self._changed: dict[Lane, None] = {}  # its limits may let it go on
 
@@ -98,15 +99,15 @@ class Gate:
     def admit(self, items: list[Item], now: float) -> None:
         for item in items:
             item.begun, item.last_error = False, None
-        if self._breaks and self._options.breaker_open == "fail":
-            refused = [item for item in items if self._is_open(item.lane, now)]
+        if self._refuses:
+            refused = [item for item in items if self.refuses(item.lane, now)]
             self.refused += [(item, self.breaker_open(item)) for item in refused]
-            items = [item for item in items if not self._is_open(item.lane, now)] if refused else items
+            items = [item for item in items if not self.refuses(item.lane, now)] if refused else items
         self._admission.admit(items)
 
-    @staticmethod
-    def _is_open(lane: Lane, now: float) -> bool:
-        return lane.limits is not None and lane.limits.breaker.is_open(now)
+    def refuses(self, lane: Lane, now: float) -> bool:
+        """Whether what waits of this key fails at once."""
+        return self._refuses and lane.limits is not None and lane.limits.breaker.is_open(now)
 
     # ------------------------------------------------------------------------------------------------ what starts
     def dispatch(self, now: float) -> None:
@@ -162,43 +163,40 @@ class Gate:
         return now > self.starts[item].until
 
     def missed(self, item: Item) -> None:
-        limits = item.lane.limits
-        start = self.starts.pop(item)
+        start = self._end(item)
         self._admission.give_back(item)
-        if limits is not None:
-            if limits.breaker is not None:
-                limits.breaker.undone(start.period)
-            self._changed[item.lane] = None
+        if self._breaks:
+            item.lane.limits.breaker.undone(start.period)
 
     # ------------------------------------------------------------------------------------------------ calls end
     def succeeded(self, item: Item) -> None:
         start = self._end(item)
+        self._spend(start)
         if self._breaks:
             item.lane.limits.breaker.succeeded(start.period)
 
     def deferred(self, item: Item) -> None:
         """It costs nothing, and says nothing about its key."""
-        start = self.starts.pop(item)
+        start = self._end(item)
         if self._breaks:
             item.lane.limits.breaker.undone(start.period)
-            self._changed[item.lane] = None
 
-    def failed(self, item: Item, now: float) -> bool:
-        """Whether this opened the breaker of its key."""
+    def failed(self, item: Item, now: float) -> None:
         start = self._end(item)
-        if not self._breaks or not item.lane.limits.breaker.failed(start.period, now):
-            return False
-        self.look(item.lane, now)
-        self._recall(item.lane)
-        return True
+        self._spend(start)
+        if self._breaks and item.lane.limits.breaker.failed(start.period, now):
+            self.look(item.lane, now)
+            self._recall(item.lane)
 
     def _end(self, item: Item) -> Start:
-        start = self.starts.pop(item)
+        """It is no longer in `ready` or with a worker: its key may go on."""
+        if item.lane.limits is not None:
+            self._changed[item.lane] = None
+        return self.starts.pop(item)
+
+    def _spend(self, start: Start) -> None:
         if self._budget is not None:
             self._budget.spend(start.cost)
-        if self._breaks:
-            self._changed[item.lane] = None
-        return start
 
     # ------------------------------------------------------------------------------------------------ keys at their limit
     def pause(self, lane: Lane, until: float) -> None:

@@ -70,6 +70,12 @@ def concurrent_map(
     timeout: seconds per attempt, then TimeoutError: a coroutine is cancelled; a plain call is abandoned and its late result dropped; more than
     `workers` abandoned calls alive fail the map. deadline: seconds from the first item for all of it: then every item that is not done fails with
     DeadlineExceeded, and the input is read to its end without calls.
+    breaker, breaker_reset, breaker_open: after `breaker` failed calls of a key in a row (no key: of the map) nothing of it starts for breaker_reset
+    seconds, then one probe. "fail": what waits of the key fails at once with BreakerOpen.
+    rate, per_key_rate, cost_rate: starts have slots 1/rate apart, and a start is at most 0.1 s behind its slot: in any t seconds at most
+    1 + rate * (t + 0.1) start, retries included; the same for each key, and in cost. cost: of an item, finite, >= 0, default 1. budget: what calls
+    that ended or run cost never exceeds it; an item that cannot fit any more fails with BudgetExceeded, a retry that cannot with fn's error, others
+    go on; a deferred call costs nothing.
     errors: "raise": when an item has failed for good no call starts any more; the results before it are yielded, then fn's exception is raised
     with a note naming key and attempts. "return": a Failure stands in the result's place. "drop": nothing does.
     setup: once per worker thread before its first call, for an async fn once in the loop; its context manager is entered; fn gets `resource=`.

@@ -117,10 +117,10 @@ class Runner:
     # ------------------------------------------------------------------------------------------------ what workers call
     def is_late(self, item: Item) -> bool:
         """Where there is a gate, before the call: whether the slot that the item got is over, so that it takes a new one."""
-        gate = self.scheduler.gate
-        if gate is None or not gate.late(item, self.now()):
+        gate, now = self.scheduler.gate, self.now()
+        if gate is None or not gate.late(item, now):
             return False
-        self.report(self.scheduler.missed, item)
+        self.report(self.scheduler.missed, item, now)
         return True
 
     def succeeded(self, item: Item) -> None:

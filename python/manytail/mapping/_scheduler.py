@@ -24,7 +24,7 @@ other threads: `ready` may be taken from, `judge` runs user code and changes not
     fail(error)             the map fails for a reason that is not one item's                 halted
   where `gate` is one, because something besides keys and priorities decides what starts (`_gate`):
     dispatch(now)           after other events: let start what may start                      ready, output, wake_at, halted
-    missed(item)            a worker took the item, and gate.late(item, now): no call         -
+    missed(item, now)       a worker took the item, and gate.late(item, now): no call         output, halted
 
     effect                  what the owner does
     ready                   a MultiQueue: take an item, count item.attempts up, report started, call, report the end
@@ -283,26 +283,25 @@ class Scheduler:
 
     def failed(self, item: Item, verdict: Verdict, now: float) -> None:
         self._running.pop(item, None)
-        opened = self.gate is not None and self._pass_on(item, verdict, now)
+        if self.gate is not None:
+            self._tell_gate(item, verdict, now)
         if verdict.kind is Kind.FAIL or self.expired:
             if self._open:
                 self.admission.finished(item)
             self._fail(item, verdict.error if verdict.kind is Kind.FAIL else self._deadline_exceeded())
         else:
             self._rest(item, verdict, now)
-        if opened and self.options.breaker_open == "fail" and self._open:
-            self._fail_lane(item.lane)
+        if self.gate is not None:
+            self._fail_waiting(item.lane, now)
 
-    def _pass_on(self, item: Item, verdict: Verdict, now: float) -> bool:
-        """Tell the gate of the call's end; whether it opened the breaker of its key."""
+    def _tell_gate(self, item: Item, verdict: Verdict, now: float) -> None:
         assert self.gate is not None
         if verdict.kind is Kind.DEFER:
             self.gate.deferred(item)
-            return False
-        item.last_error = verdict.error
-        opened = self.gate.failed(item, now)
-        self._set_looks()
-        return opened
+        else:
+            item.last_error = verdict.error
+            self.gate.failed(item, now)
+            self._set_looks()
 
     def _rest(self, item: Item, verdict: Verdict, now: float) -> None:
         """Until its next attempt."""
@@ -333,12 +332,13 @@ class Scheduler:
             self._do_as_the_gate_says()
             self.wake_at = min(self.wake_at, self.gate.wake_at)
 
-    def missed(self, item: Item) -> None:
+    def missed(self, item: Item, now: float) -> None:
         assert self.gate is not None
         self.gate.missed(item)
         if self.expired:
             for waiting in self.gate.drain():
                 self._fail(waiting, self._deadline_exceeded())
+        self._fail_waiting(item.lane, now)
 
     def _do_as_the_gate_says(self) -> None:
         assert self.gate is not None
@@ -354,9 +354,11 @@ class Scheduler:
             self.wake_at = min(self.wake_at, at)
         self.gate.looks.clear()
 
-    def _fail_lane(self, lane: Lane) -> None:
-        """The breaker of that key has opened: what waits of it fails at once."""
+    def _fail_waiting(self, lane: Lane, now: float) -> None:
+        """What waits of a key fails at once if its breaker is open and the options say so."""
         assert self.gate is not None
+        if not self._open or not self.gate.refuses(lane, now):
+            return
         resting = [each for _, _, each in sorted(self._timers) if isinstance(each, Item) and each.lane is lane]
         gone = set(resting)
         self._timers = [entry for entry in self._timers if entry[2] not in gone]

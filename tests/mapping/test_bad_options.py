@@ -1,0 +1,33 @@
+"""Bad options are refused at the call: what, its value, what was expected."""
+
+import re
+from typing import Any
+
+import pytest
+
+from manytail import concurrent_map
+
+BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"breaker": -1}, ValueError, "breaker: -1 (expected: an int >= 0)"),
+    ({"breaker": True}, TypeError, "breaker: True of type bool (expected: an int >= 0)"),
+    ({"breaker_reset": float("inf")}, ValueError, "breaker_reset: inf (expected: seconds, a finite number >= 0)"),
+    ({"breaker_reset": "1"}, TypeError, "breaker_reset: '1' of type str (expected: seconds, a number >= 0)"),
+    ({"breaker_open": "stop"}, ValueError, "breaker_open: 'stop' (expected: 'wait' or 'fail')"),
+    ({"rate": 0}, ValueError, "rate: 0 (expected: starts per second, a number > 0)"),
+    ({"rate": float("nan")}, ValueError, "rate: nan (expected: starts per second, a number > 0)"),
+    ({"rate": "1/s"}, TypeError, "rate: '1/s' of type str (expected: starts per second, a number > 0)"),
+    ({"per_key_rate": 2}, ValueError, "per_key_rate: 2 (expected: key is given)"),
+    ({"per_key_rate": -2, "key": str}, ValueError, "per_key_rate: -2 (expected: starts per second, a number > 0)"),
+    ({"cost_rate": 5e-324}, ValueError, "cost_rate: 5e-324 (expected: cost per second, a number > 0)"),
+    ({"budget": -1}, ValueError, "budget: -1 (expected: what all calls may cost, a number >= 0)"),
+    ({"budget": None, "cost": 3}, TypeError, "cost: 3 of type int (expected: a callable that takes one argument)"),
+    ({"cost": lambda: 1}, TypeError, "(expected: a callable that takes one argument)"),
+]
+
+
+@pytest.mark.parametrize(("options", "kind", "message"), BAD, ids=[message for _, _, message in BAD])
+def test_a_bad_option_is_refused_before_an_item_is_taken(options: dict[str, Any], kind: type[Exception], message: str) -> None:
+    taken: list[int] = []
+    with pytest.raises(kind, match=re.escape(message)):
+        concurrent_map(str, map(taken.append, range(3)), **options)
+    assert taken == []

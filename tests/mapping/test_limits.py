@@ -1,0 +1,239 @@
+"""Breakers, rates, costs and budgets in real threads and loops. What they promise about time is in tests/simulation."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import aclosing
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from manytail import BreakerOpen, BudgetExceeded, Failure, RetryLater, aconcurrent_map, concurrent_map
+
+pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process")
+Mapped = Callable[..., list[Any]]
+
+
+def in_threads(fn: Callable[[Any], Any], items: Any, **options: Any) -> list[Any]:
+    return list(concurrent_map(fn, items, **options))
+
+
+def asynchronous(fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    async def call(item: Any) -> Any:
+        await asyncio.sleep(0)
+        return fn(item)
+
+    return call
+
+
+def in_own_loop(fn: Callable[[Any], Any], items: Any, **options: Any) -> list[Any]:
+    return list(concurrent_map(asynchronous(fn), items, **options))
+
+
+def in_callers_loop(fn: Callable[[Any], Any], items: Any, **options: Any) -> list[Any]:
+    async def collect() -> list[Any]:
+        async with aclosing(aconcurrent_map(asynchronous(fn), items, **options)) as results:
+            return [result async for result in results]
+
+    return asyncio.run(collect())
+
+
+everywhere = pytest.mark.parametrize("mapped", [in_threads, in_own_loop, in_callers_loop])
+
+
+# ---------------------------------------------------------------------------------------------------- breaker
+@everywhere
+def test_a_breaker_that_fails_its_key_lets_other_keys_go_on(mapped: Mapped) -> None:
+    def fn(item: int) -> int:
+        if item % 2:
+            raise OSError(item)
+        return item
+
+    results = mapped(fn, range(100), key=lambda item: item % 2, workers=2, breaker=3, breaker_reset=3_600, breaker_open="fail", errors="return")
+    assert results[::2] == list(range(0, 100, 2))
+    errors = [failure.error for failure in results[1::2]]
+    raised = [error for error in errors if isinstance(error, OSError)]
+    assert 3 <= len(raised) <= 4  # a call may have been under way beside the third failure
+    assert len(raised) + sum(isinstance(error, BreakerOpen) for error in errors) == 50
+    assert "3 calls in a row failed, key 1" in str(errors[-1])
+
+
+@everywhere
+def test_a_probe_that_succeeds_closes_the_breaker(mapped: Mapped) -> None:
+    calls: list[int] = []
+
+    def fn(item: int) -> int:
+        calls.append(item)
+        if len(calls) <= 4:
+            raise OSError(item)
+        return item
+
+    assert mapped(fn, range(20), workers=1, breaker=2, breaker_reset=0.01, retries=4, backoff=0) == list(range(20))
+    assert len(calls) == 24
+
+
+def test_an_item_that_waits_for_its_retry_fails_with_its_key_and_names_its_own_error() -> None:
+    def fn(item: int) -> None:
+        raise OSError(item)
+
+    failures = in_threads(fn, [1, 2], workers=1, breaker=1, breaker_reset=3_600, breaker_open="fail", retries=3, backoff=3_600, errors="return")
+    assert [type(failure.error) for failure in failures] == [BreakerOpen, BreakerOpen]
+    assert [repr(failure.error.__cause__) for failure in failures] == ["OSError(1)", "None"]
+    assert [failure.attempts for failure in failures] == [1, 0]
+
+
+# ---------------------------------------------------------------------------------------------------- cost and budget
+@everywhere
+def test_a_budget_is_never_exceeded_and_others_go_on(mapped: Mapped) -> None:
+    spent: list[int] = []
+
+    def fn(item: int) -> int:
+        spent.append(item)
+        return item
+
+    items = [3] * 400 + [1]
+    results = mapped(fn, items, cost=lambda item: item, budget=1_000, errors="return", workers=8)
+    assert sum(spent) == 1_000  # 333 of 3, and the one of 1
+    assert results[-1] == 1
+    refused = [result.error for result in results if isinstance(result, Failure)]
+    assert len(refused) == 67
+    assert {type(error) for error in refused} == {BudgetExceeded}
+
+
+@everywhere
+def test_a_retry_beyond_the_budget_fails_with_its_own_error(mapped: Mapped) -> None:
+    def fn(item: int) -> None:
+        raise OSError(item)
+
+    (failure,) = mapped(fn, [1], budget=2, retries=9, backoff=0, errors="return")
+    assert isinstance(failure.error, OSError)
+    assert failure.attempts == 2
+
+
+@everywhere
+def test_a_deferred_call_costs_nothing(mapped: Mapped) -> None:
+    calls: list[int] = []
+
+    def fn(item: int) -> int:
+        calls.append(item)
+        if len(calls) <= 5:
+            raise RetryLater(0)
+        return item
+
+    assert mapped(fn, [1, 2], budget=2, workers=1) == [1, 2]
+    assert len(calls) == 7
+
+
+@pytest.mark.parametrize("cost", [-1, float("inf"), float("nan"), "1", None, True])
+def test_a_bad_cost_fails_its_item_alone(cost: Any) -> None:
+    results = in_threads(str, [1, 2], cost=lambda item: cost if item == 1 else 1.0, cost_rate=1e9, errors="return")
+    assert results[1] == "2"
+    assert isinstance(results[0].error, (TypeError, ValueError))
+    assert str(results[0].error).startswith("cost: ")
+    assert results[0].attempts == 0
+
+
+# ---------------------------------------------------------------------------------------------------- rates
+class Service(ThreadingHTTPServer):
+    """Answers every request, and keeps a log of them: when, and which key."""
+
+    daemon_threads = True
+    log: list[tuple[float, str]]
+    storm_end = 0.0  # until then it answers 429 with Retry-After
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Service
+
+    def do_GET(self) -> None:
+        now = monotonic()
+        key = self.path.split("/")[1]
+        self.server.log.append((now, key))
+        busy = now < self.server.storm_end and key == "a"
+        self.send_response(429 if busy else 200)
+        if busy:
+            self.send_header("Retry-After", "1")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *arguments: Any) -> None:
+        """The log is the server's own."""
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with Service(("127.0.0.1", 0), Handler) as server:
+        server.log = []
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def fetch(service: Service, path: str) -> int:
+    connection = HTTPConnection(*service.server_address[:2], timeout=60)  # type: ignore[arg-type]
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        if answer.status == 429:
+            raise RetryLater(float(answer.headers["Retry-After"]))
+        return answer.status
+    finally:
+        connection.close()
+
+
+WAY = 1.0  # seconds that a request may take from its start to the log: a busy machine, not the rate
+
+
+def most_in(times: list[float], seconds: float) -> int:
+    """Of all windows of that length."""
+    times = sorted(times)
+    return max(sum(begin <= time <= begin + seconds for time in times) for begin in times)
+
+
+@everywhere
+def test_the_service_sees_the_rate_in_every_window(mapped: Mapped, service: Service) -> None:
+    assert mapped(lambda item: fetch(service, f"/a/{item}"), range(120), rate=40, workers=16) == [200] * 120
+    times = [time for time, _ in service.log]
+    assert max(times) - min(times) >= 119 / 40 - 0.1 - WAY
+    for seconds in (0.25, 0.5, 1.0, 1.5):
+        assert most_in(times, seconds) <= 1 + 40 * (seconds + 0.1 + WAY)
+
+
+@everywhere
+def test_the_service_sees_the_rate_of_every_key(mapped: Mapped, service: Service) -> None:
+    keys = "abcd"
+    items = [(number, keys[number % 4]) for number in range(80)]
+    options: dict[str, Any] = {"key": lambda item: item[1], "per_key_rate": 10, "workers": 16, "order": "completion"}
+    mapped(lambda item: fetch(service, f"/{item[1]}/{item[0]}"), items, **options)
+    for key in keys:
+        times = [time for time, seen in service.log if seen == key]
+        assert len(times) == 20
+        for seconds in (0.25, 0.5, 0.75):
+            assert most_in(times, seconds) <= 1 + 10 * (seconds + 0.1 + WAY)
+
+
+@everywhere
+def test_no_call_of_a_key_starts_inside_a_retry_after_window(mapped: Mapped, service: Service) -> None:
+    """429 with Retry-After for a while, retries=1: no item fails."""
+    service.storm_end = monotonic() + 2.5
+    starts: list[tuple[float, str]] = []
+    windows: list[tuple[float, float]] = []
+
+    def fn(item: tuple[int, str]) -> int:
+        starts.append((monotonic(), item[1]))
+        try:
+            return fetch(service, f"/{item[1]}/{item[0]}")
+        except RetryLater as error:
+            windows.append((monotonic(), error.after))
+            raise
+
+    items = [(number, "ab"[number % 2]) for number in range(60)]
+    assert mapped(fn, items, key=lambda item: item[1], workers=1, retries=1) == [200] * 60
+    assert windows
+    inside = [at for at, key in starts if key == "a" for begin, after in windows if begin < at < begin + after]
+    assert inside == []

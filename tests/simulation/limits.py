@@ -1,0 +1,312 @@
+"""The model of what a gate decides: slots of rates, breakers of keys, the budget.
+
+The world tells it, besides the events of every map, what it sees in the gate: an item stands in `ready` with the slots
+that it got; it went back; it waits for the budget; it failed without a call. Each of these is checked against the
+contract: whether it may be so, and, when a worker has nothing to do, whether it must be otherwise.
+
+    state      the item is
+    aside      waiting until it is known what running calls cost
+    taken      in `ready` or with a worker
+"""
+
+from __future__ import annotations
+
+import math
+from heapq import heappush
+from typing import Any
+
+from manytail import BreakerOpen, BudgetExceeded, DeadlineExceeded
+
+from .lanes import Error, Lane, Record
+from .model import Model
+from .settings import Settings
+
+LATE = 0.1  # seconds that a start may be behind its slot
+NEARLY = 1e-9
+
+
+class GatedModel(Model):
+    """A map with a gate."""
+
+    def __init__(self, settings: Settings, worker_window: int) -> None:
+        super().__init__(settings, worker_window)
+        self.offered: dict[Record, dict[str, float]] = {}  # in `ready`, and the slots that they got
+        self.begun: dict[Record, None] = {}  # with a worker
+        self.late: dict[Record, dict[str, float]] = {}  # with a worker, which came too late and has not been heard
+        self.aside: dict[Record, None] = {}
+        self.refused: dict[Record, Error] = {}  # by the event that is looked at
+        self.spent = 0.0
+        self.next_slots = {"rate": -math.inf, "cost_rate": -math.inf}
+        self.begins: dict[Any, list[tuple[float, float]]] = {}  # of the map and of each key: times and costs of starts
+        self.changed: dict[Lane, None] = {}  # something may go on that waited for a call
+
+    @property
+    def apart(self) -> int:
+        return len(self.aside)
+
+    @property
+    def busy(self) -> list[Record]:
+        return [*self.offered, *self.begun, *self.late]
+
+    # ------------------------------------------------------------------------------------------------ what is seen
+    def dispatch_begins(self, now: float) -> None:
+        if self.open:
+            for lane in self.changed:
+                self._resume(lane, now)
+            self.changed.clear()
+
+    def offer(self, record: Record, slots: dict[str, float], now: float) -> None:
+        """The item has passed the gate."""
+        lane, settings = record.lane, self.settings
+        self.demand(len(self.busy) < settings.workers, f"{record} starts, and no worker is free")
+        self.demand(not lane.breaker.rests(now), f"{record} starts while its breaker is open until {lane.breaker.until}")
+        self.demand(lane.breaker.probe is None, f"{record} starts beside the probe {lane.breaker.probe}")
+        self.start(record, now)
+        if record in lane.unreported:
+            lane.unreported.remove(record)
+            self.touch(lane)
+        self._take_slots(record, slots, now)
+        if settings.budget is not None:
+            total = self.spent + sum(other.cost for other in self.busy) + record.cost
+            self.demand(total <= settings.budget, f"{record} starts, which makes {total} of budget {settings.budget}")
+        if settings.breaker:
+            lane.breaker.counting.add(record)
+            if lane.breaker.opened:
+                lane.breaker.probe = record
+        self.offered[record] = slots
+        self._limit(lane, now)
+
+    def _take_slots(self, record: Record, slots: dict[str, float], now: float) -> None:
+        """Slots are 1/rate apart, in cost cost/cost_rate, and no start is before its slot."""
+        settings = self.settings
+        wanted = {name for name in ("rate", "cost_rate", "per_key_rate") if getattr(settings, name) is not None}
+        self.demand(set(slots) == wanted, f"{record} has slots of {set(slots)} (expected: {wanted})")
+        for name, slot in slots.items():
+            before = record.lane.slot_at if name == "per_key_rate" else self.next_slots[name]
+            self.demand(slot >= before - NEARLY, f"{record} has the slot {slot} of {name} (expected: not before {before})")
+            self.demand(slot <= now + NEARLY, f"{record} starts before its slot of {name}, {slot}")
+            after = slot + (record.cost if name == "cost_rate" else 1) / getattr(settings, name)
+            if name == "per_key_rate":
+                record.lane.slot_at = after
+            else:
+                self.next_slots[name] = after
+
+    def comes_late(self, record: Record, now: float) -> None:
+        """A worker has taken it, and does not begin its call."""
+        slots = self.late[record] = self.offered.pop(record)
+        self.demand(bool(slots) and now > min(slots.values()) + LATE - NEARLY, f"{record} is not too late for {slots}")
+
+    def take_back(self, record: Record, now: float) -> None:
+        """The item went back from `ready`, or from its worker because it was too late for its slots."""
+        lane = record.lane
+        if self.late.pop(record, None) is None:
+            del self.offered[record]
+            deadline = self.deadline_at <= now
+            self.demand(lane.until >= now or lane.breaker.opened or deadline, f"{record} goes back for no reason")
+        self.disturbed = True
+        self.taken -= 1
+        lane.running -= 1
+        record.attempts -= 1
+        record.state, record.again = "ready", True
+        lane.again.setdefault(record.priority, []).append(record)
+        self._undo(record)
+        self.touch(lane)
+        if self.expired:
+            self.fail(record, DeadlineExceeded)
+
+    def shut_down(self) -> None:
+        """The map is halted: what stands in `ready` is gone."""
+        self.taken -= len(self.offered)
+        self.offered.clear()
+
+    def begin(self, record: Record, now: float) -> None:
+        """Its call begins."""
+        slots, lane, settings = self.offered.pop(record), record.lane, self.settings
+        self.demand(lane.until <= now, f"the call of {record} begins although its key is deferred until {lane.until}")
+        self.demand(not lane.breaker.rests(now), f"the call of {record} begins while its breaker is open")
+        for name, slot in slots.items():
+            self.demand(now <= slot + LATE + NEARLY, f"the call of {record} begins at {now}, too late for its slot {slot} of {name}")
+        self.begun[record] = None
+        for option, key in (("rate", None), ("cost_rate", None), ("per_key_rate", record.key)):
+            rate = getattr(settings, option)
+            if rate is not None:
+                starts = self.begins.setdefault((option, key), [])
+                starts.append((now, record.cost if option == "cost_rate" else 1.0))
+                self._check_windows(option, rate, starts)
+
+    def _check_windows(self, option: str, rate: float, starts: list[tuple[float, float]]) -> None:
+        """In any t seconds at most 1 + rate * (t + LATE) start; in cost, the last one's comes on top."""
+        now, last = starts[-1]
+        total = 0.0
+        for begin, cost in reversed(starts[:-1]):
+            total += cost
+            self.demand(total <= rate * (now - begin + LATE) + NEARLY, f"{option}: {total} and {last} start in {now - begin} s")
+
+    def wait_for_budget(self, record: Record) -> None:
+        self.leave(record)
+        self.disturbed = self.mixed = True
+        if not record.again:
+            record.lane.held += 1
+            if self.in_order:
+                record.lane.unreported.append(record)
+        record.state = "aside"
+        self.aside[record] = None
+        self.touch(record.lane)
+
+    def stop_waiting(self, record: Record) -> None:
+        del self.aside[record]
+        record.state, record.again = "ready", True
+        record.lane.again.setdefault(record.priority, []).append(record)
+        self.touch(record.lane)
+
+    def refuse(self, record: Record, error: Any, now: float) -> None:
+        """The item fails without a call."""
+        lane, settings = record.lane, self.settings
+        if type(error) is BreakerOpen:
+            right = settings.breaker_open == "fail" and lane.breaker.rests(now)
+            self.demand(right, f"{record} fails with {error!r}, its breaker is open: {lane.breaker.rests(now)}")
+            self.demand(error.__cause__ is record.last_error, f"{record} fails because of {error.__cause__!r} (expected: {record.last_error!r})")
+            wanted: Error = error
+        else:
+            self.demand(settings.budget is not None and self.spent + record.cost > settings.budget, f"{record} fails with {error!r}")
+            wanted = record.last_error or BudgetExceeded
+            self.disturbed = True
+        self.refused[record] = wanted
+        self.mixed = True
+        if record.state == "aside":
+            del self.aside[record]
+            self._free_slot(record)
+        elif record.state == "resting":
+            self.timers = [entry for entry in self.timers if entry[2] is not record]
+            self.timers.sort()
+            self.resting -= 1
+            self._free_slot(record)
+        else:
+            self.demand(record.state == "ready", f"{record} fails without a call while it is {record.state}")
+            self.leave(record)
+            if record.again:
+                self._free_slot(record)
+        record.state = "refused"
+        self.touch(lane)
+
+    def fail_refused(self) -> None:
+        """After what passed the gate before."""
+        self.mixed = False
+        self.bulk = self.bulk or bool(self.refused)
+        for record, error in self.refused.items():
+            self.together.add(record)
+            self.fail(record, error)
+        self.refused.clear()
+
+    def _free_slot(self, record: Record) -> None:
+        record.lane.held -= 1
+        if record in record.lane.unreported:
+            record.lane.unreported.remove(record)
+
+    def check_gate(self, now: float) -> None:
+        """After each event."""
+        if self.open and self.settings.breaker_open == "fail" and self.settings.breaker:
+            for record in self.flying:
+                waits = record.state in ("ready", "resting", "aside")
+                self.demand(not (waits and record.lane.breaker.rests(now)), f"{record} waits for a breaker that is open")
+
+    def dispatched(self, now: float, wake_at: float) -> None:
+        """Nothing that could start was held back."""
+        if not self.open:
+            return
+        for record in self.aside:
+            running = sum(other.cost for other in self.busy)
+            budget = self.settings.budget
+            assert budget is not None
+            self.demand(self.spent + record.cost <= budget < self.spent + running + record.cost, f"{record} waits for the budget")
+        if len(self.busy) >= self.settings.workers:
+            return
+        due = max(self.next_slots.values())
+        if due <= now - NEARLY:
+            super().idle()
+        elif any(lane.best is not None for lane in self.lanes.values()):
+            self.demand(wake_at <= due + NEARLY, f"the timer rings at {wake_at}, the next slot comes at {due}")
+
+    def idle(self) -> None:
+        """A worker finds nothing: the gate may hold it back, see `dispatched`."""
+
+    # ------------------------------------------------------------------------------------------------ calls end
+    def succeeded(self, record: Record, result: Any) -> None:
+        del self.begun[record]
+        self.spent += record.cost
+        breaker = record.lane.breaker
+        if record in breaker.counting:
+            breaker.counting.remove(record)
+            breaker.failures = 0
+            if breaker.probe is record:
+                breaker.close()
+        self._ended(record)
+        super().succeeded(record, result)
+
+    def failed(self, record: Record, kind: str, seconds: float, error: Error, stamp: float) -> None:
+        del self.begun[record]
+        if kind == "defer":
+            self._undo(record)
+        else:
+            self.spent += record.cost
+            self._count_failure(record, stamp)
+        super().failed(record, kind, seconds, error, stamp)
+        if kind == "defer" and not self.expired:
+            self._limit(record.lane, stamp)
+
+    def _count_failure(self, record: Record, stamp: float) -> None:
+        breaker = record.lane.breaker
+        self._ended(record)
+        if record not in breaker.counting:
+            return
+        breaker.counting.remove(record)
+        breaker.failures += 1
+        if breaker.probe is record or breaker.failures >= self.settings.breaker:
+            breaker.open(stamp + self.settings.breaker_reset)
+            self._limit(record.lane, stamp)
+
+    def _undo(self, record: Record) -> None:
+        breaker = record.lane.breaker
+        breaker.counting.discard(record)
+        if breaker.probe is record:
+            breaker.probe = None
+        self._ended(record)
+
+    def _ended(self, record: Record) -> None:
+        if self.settings.breaker or self.settings.per_key_rate:
+            self.changed[record.lane] = None
+
+    # ------------------------------------------------------------------------------------------------ keys at their limit
+    def blocked_until(self, lane: Lane) -> float:
+        if lane.breaker.probe is not None:
+            return math.inf
+        return max(lane.until, lane.slot_at, lane.breaker.until if lane.breaker.opened else -math.inf)
+
+    def _limit(self, lane: Lane, now: float) -> None:
+        until = self.blocked_until(lane)
+        if until > now and not self.expired:
+            lane.paused = True
+            if until < math.inf:
+                heappush(self.timers, (until, next(self.numbers), lane))
+            self.touch(lane)
+
+    def _resume(self, lane: Lane, now: float) -> None:
+        lane.paused = False
+        self._limit(lane, now)
+        self.touch(lane)
+
+    def lane_is_due(self, lane: Lane, now: float) -> None:
+        self._resume(lane, now)
+
+    # ------------------------------------------------------------------------------------------------ at the end
+    def _expire(self) -> None:
+        super()._expire()
+        if not self.halted:
+            self.aside.clear()
+
+    def check_end(self, scheduler: Any) -> None:
+        gate = scheduler.gate
+        if not self.halted:
+            left = [*gate.starts, *gate._unaffordable, *gate.looks, *gate.refused]
+            self.demand(not left and gate.ready.empty(), f"left in the gate: {left}")
+        super().check_end(scheduler)
