@@ -136,7 +136,7 @@ class World:
         """Tell the model what has changed there."""
         gate, model, now = self.gate, self.model, self.now
         waiting = self.look_at_ready()
-        aside = {item.value for item in gate._unaffordable}
+        aside = {item.value: None for item in gate._unaffordable}  # in this order: a run can be repeated exactly
         for record in [record for record in model.aside if record not in aside]:
             if self.made_items[record].error is None:
                 model.stop_waiting(record)

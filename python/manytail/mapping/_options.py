@@ -196,8 +196,8 @@ def check(
     keyed = given.get("key") is not None
     choice("errors", given.get("errors", "raise"), failures)
     kept = {name: checked(name, given[name]) for name, checked in CHECKS.items() if name in given}
-    columns = {"keyed": keyed, "prioritised": given.get("priority") is not None, "costed": given.get("cost") is not None}
-    options = Options(**kept, **columns, never_retry=never_retry, is_async=is_async(fn))
+    prioritised, costed = given.get("priority") is not None, given.get("cost") is not None
+    options = Options(**kept, keyed=keyed, prioritised=prioritised, costed=costed, never_retry=never_retry, is_async=is_async(fn))
     if not keyed:
         need = {"per_key": options.per_key > 0, "weights": options.weights is not None, "order": options.order == "key"}
         for name, needed in {**need, "per_key_rate": options.per_key_rate is not None}.items():
