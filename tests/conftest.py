@@ -21,6 +21,7 @@ GROUPS = {
     "tests/demo/": "demo",
     "tests/bench/": "bench",
     "tests/docs/": "docs",
+    "tests/shared/": "shared",
 }
 
 # JVMs that live for seconds: Spark's start costs half as much processor time without the second compiler.

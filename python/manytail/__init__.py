@@ -52,6 +52,8 @@ if TYPE_CHECKING:
         Failure,
         Progress,
         RetryLater,
+        Shared,
+        SharedUnavailable,
         aconcurrent_map,
         concurrent_map,
     )
@@ -83,6 +85,8 @@ __all__ = [
     "PubSubStats",
     "QueueStats",
     "RetryLater",
+    "Shared",
+    "SharedUnavailable",
     "ShutDown",
     "SortedEntryQueue",
     "SubQueue",
@@ -104,6 +108,8 @@ _LAZY = frozenset(
         "Failure",
         "Progress",
         "RetryLater",
+        "Shared",
+        "SharedUnavailable",
         "aconcurrent_map",
         "concurrent_map",
     }

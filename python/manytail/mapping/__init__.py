@@ -5,8 +5,10 @@
 """
 
 from ._map import aconcurrent_map, concurrent_map
-from ._types import BreakerOpen, BudgetExceeded, DeadlineExceeded, Delivery, Failure, Progress, RetryLater
+from ._shared import Shared
+from ._types import BreakerOpen, BudgetExceeded, DeadlineExceeded, Delivery, Failure, Progress, RetryLater, SharedUnavailable
 
 __all__ = [
-    "BreakerOpen", "BudgetExceeded", "DeadlineExceeded", "Delivery", "Failure", "Progress", "RetryLater", "aconcurrent_map", "concurrent_map",
+    "BreakerOpen", "BudgetExceeded", "DeadlineExceeded", "Delivery", "Failure", "Progress", "RetryLater", "Shared", "SharedUnavailable",
+    "aconcurrent_map", "concurrent_map",
 ]  # fmt: skip

@@ -78,3 +78,9 @@ class BreakerOpen(ManytailError):
     """Too many calls of this item's key failed in a row (without key: of this map). `__cause__`: the last error of the item itself, if any."""
 
     __module__ = "manytail"
+
+
+class SharedUnavailable(ManytailError):
+    """The database of `shared` was away for longer than its outage_timeout."""
+
+    __module__ = "manytail"

@@ -13,7 +13,7 @@ from typing import Any
 from manytail import ClosedError
 
 MODULES = ["manytail", "manytail.queue", "manytail.executor", "manytail.mapping", "manytail.broker"]
-VALUES = {"BasicProperties", "ConnectionParameters", "PlainCredentials", "ReturnedMessage", "URLParameters"}
+VALUES = {"BasicProperties", "ConnectionParameters", "PlainCredentials", "ReturnedMessage", "Shared", "URLParameters"}
 
 
 @dataclass

@@ -1,0 +1,155 @@
+"""`Shared`: names a database and what belongs together in it. SQLAlchemy is imported when the first one is made.
+
+A Shared holds no connection itself: a `_shared_store.Store` does, one per process, made on first use. It is found by the process's id, so a child
+after a fork makes its own. The parent's stays referenced in the child and is never used or closed there, because both would speak on one socket.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from manytail._lifecycle import begin
+
+from . import _options
+
+if TYPE_CHECKING:
+    from ._shared_store import Store
+
+_VARIABLE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Shared:
+    """What all maps, tasks, processes and jobs that name it have in common: results that were paid for, rates, budgets; in a SQL database.
+
+    `sqlite:///file.db` serves the processes of one machine; a relative path is made absolute here. `postgresql+psycopg://user@host/database` serves
+    several machines. It needs `pip install 'manytail[shared]'`. Tables are named manytail_* and made on first use.
+
+    Picklable; each process opens one connection, on first use. A pickle holds the URL as it was given: where that has a password, use `env:NAME`,
+    which reads the URL from an environment variable in each process, or a callable that returns it there. repr, logs and errors show no password
+    and no parameter of a statement.
+
+    Methods block while they ask the database. ValueError: the URL, or tables of a newer manytail. PermissionError: a wrong password, missing
+    rights. FileNotFoundError: no directory for the file. SharedUnavailable: the database was away for `outage_timeout` seconds.
+    """
+
+    __module__ = "manytail"
+
+    def __init__(
+        self, url: str | Callable[[], str], name: str, *, max_age: float | None = None, outage_timeout: float = 60.0
+    ) -> None:
+        """name: 1 to 100 characters. max_age: remembered results older than so many seconds count as absent and are replaced. outage_timeout:
+        seconds that the database may be away; meanwhile no call starts, then SharedUnavailable fails the map.
+
+        ValueError, TypeError: bad arguments. ImportError: SQLAlchemy is not installed."""
+        begin(self)
+        self._url = _checked_url(url)
+        if not isinstance(name, str):
+            raise _options.bad_type("name", name, "a str of 1 to 100 characters")
+        if not 1 <= len(name) <= 100 or "\0" in name or any("\ud800" <= character <= "\udfff" for character in name):
+            raise _options.bad_value("name", name, "1 to 100 characters that a database can store")
+        self._name = name
+        self._max_age = _options.optional_seconds("max_age", max_age)
+        self._outage_timeout = _options.seconds("outage_timeout", outage_timeout)
+        if math.isinf(self._outage_timeout):
+            raise _options.bad_value("outage_timeout", outage_timeout, "finite seconds")
+        self._stores: dict[int, Store] = {}
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def remembered(self) -> int:
+        """How many results are recorded, those older than max_age aside."""
+        return self._store().remembered()
+
+    def spent(self) -> float:
+        """How much of the budget all that use the name have spent."""
+        return self._store().spent()
+
+    def forget(self, *, older_than: float | None = None) -> int:
+        """Drop remembered results, or those older than so many seconds; returns how many. After forget() the name may have another codec."""
+        return self._store().forget(None if older_than is None else _options.seconds("older_than", older_than))
+
+    def reset(self) -> None:
+        """Set the spent budget back to 0, and forget the rates."""
+        self._store().reset()
+
+    # ------------------------------------------------------------------------------------------------ for maps
+    def _store(self) -> Store:
+        """The database as this process sees it."""
+        found = self._stores.get(os.getpid())
+        if found is None:
+            from ._shared_store import Store
+
+            store = Store(partial(_read, self._url), self._name, self._max_age, self._outage_timeout)
+            found = self._stores.setdefault(os.getpid(), store)  # one step: two threads get the same
+        return found
+
+    def _has_literal_password(self) -> bool:
+        """Whether a pickle of this has a password in it."""
+        if callable(self._url) or self._url.startswith("env:"):
+            return False
+        from . import _shared_store
+
+        return bool(_shared_store.secrets_of(_shared_store.parse_url(self._url)))
+
+    def __repr__(self) -> str:
+        url = getattr(self, "_url", None)
+        if url is None:
+            return "<Shared, not initialised>"
+        if callable(url):
+            said = f"<callable {getattr(url, '__qualname__', type(url).__qualname__)}>"
+        elif url.startswith("env:"):
+            said = repr(url)
+        else:
+            from . import _shared_store
+
+            said = repr(_shared_store.shown(_shared_store.parse_url(url)))
+        return f"Shared({said}, {self._name!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remake, (type(self), self._url, self._name, self._max_age, self._outage_timeout)
+
+
+def _read(url: str | Callable[[], str]) -> str:
+    """The URL, in this process."""
+    if callable(url):
+        found = url()
+        if not isinstance(found, str):
+            raise TypeError(f"url: the callable returned a {type(found).__qualname__} (expected: a str)")
+        return found
+    if url.startswith("env:"):
+        found = os.environ.get(url.removeprefix("env:"), "")
+        if not found:
+            raise ValueError(f"url: {url!r} is not set in this process (expected: an environment variable that holds the URL)")
+        return found
+    return url
+
+
+def _remake(kind: type[Shared], url: str | Callable[[], str], name: str, max_age: float | None, outage_timeout: float) -> Shared:
+    return kind(url, name, max_age=max_age, outage_timeout=outage_timeout)
+
+
+def _checked_url(url: Any) -> str | Callable[[], str]:
+    try:
+        from . import _shared_store
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "sqlalchemy":
+            raise
+        raise ImportError("Shared needs SQLAlchemy: pip install 'manytail[shared]'", name="sqlalchemy") from error
+    if callable(url):
+        if not _options.accepts(url, 0):
+            raise _options.bad_type("url", url, "a callable without arguments that returns the URL")
+        return url  # type: ignore[no-any-return]
+    if not isinstance(url, str):
+        raise TypeError(f"url: a {type(url).__qualname__} (expected: a str, or a callable that returns one)")
+    if url.startswith("env:"):
+        if not _VARIABLE.fullmatch(url):
+            raise ValueError("url: 'env:' without the name of an environment variable (expected: env:NAME)")
+        return url
+    return _shared_store.parse_url(url).render_as_string(hide_password=False)

@@ -1,0 +1,455 @@
+"""The database of a Shared, as one process sees it: a connection, the statements, and what follows from an error.
+
+Imports SQLAlchemy: `_shared` imports this on first use. One connection per process, used by one thread at a time: the engine's pool holds one.
+
+Statements. Look-ups and records go in bulk, as fast as the driver can: PostgreSQL gets arrays, SQLite lists of parameters. A lease of starts is one
+statement, the generic cell rate algorithm with the database's clock (`lease`). A transaction that writes takes SQLite's write lock at its
+beginning, because one that reads first and writes later fails at once when another writes in between.
+
+Errors. `Store.run` tries a transaction until the database has been away for `outage_timeout` seconds: refused and lost connections, a server that
+starts or stops, a full disk, a lock that is held. Then SharedUnavailable is raised. What waiting does not mend is raised at once: PermissionError,
+FileNotFoundError, ValueError, RuntimeError. No error shows a password or a parameter: SQLAlchemy hides parameters, messages are scrubbed of the
+URL's secrets, and SQLAlchemy's exceptions are not chained.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import re
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote, quote_plus
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.pool import QueuePool
+
+from . import _shared_tables
+from ._types import SharedUnavailable
+
+log = logging.getLogger("manytail")
+
+T = TypeVar("T")
+
+BACKENDS = {"sqlite": "sqlite", "sqlite+pysqlite": "sqlite", "postgresql+psycopg": "postgresql"}
+EXPECTED_URL = "sqlite:///file.db, postgresql+psycopg://user@host/database, env:NAME, or a callable that returns one"
+_SECRETS = ("password", "passfile", "sslpassword", "sslkey", "oauth_client_secret")  # in the query of a URL
+
+LOCK_WAIT = 5.0  # seconds that SQLite waits for a lock before that counts as an outage
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between two tries
+WAIT_FOR_THREADS = 86_400.0  # seconds that a thread waits for the connection: for as long as the others need
+SLICE = 500  # ids of one look-up, and rows of one insert, in SQLite
+
+_NOW = {"sqlite": "((julianday('now') - 2440587.5) * 86400.0)", "postgresql": "extract(epoch FROM clock_timestamp())::float8"}
+_GREATEST = {"sqlite": "max", "postgresql": "greatest"}
+
+# SQLSTATEs, or their classes: of an outage, and of missing rights.
+_AWAY = ("08", "53", "57P", "58", "40001", "40P01", "25006", "55P03")
+_NO_RIGHTS = ("42501", "28")
+_AWAY_SQLITE = {
+    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL,
+}  # fmt: skip
+_NO_RIGHTS_SQLITE = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}
+# A server that refuses a connection says why in text only. Elsewhere than in English the wait for outage_timeout comes first.
+_REFUSED = re.compile(r"authentication failed|no password supplied|no pg_hba\.conf entry|(database|role) \".*\" does not exist|permission denied for")
+
+
+# ---------------------------------------------------------------------------------------------------- URLs
+def parse_url(url: str) -> URL:
+    """ValueError, without the URL, because a password may be anywhere in it."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):  # ValueError: of the port
+        raise ValueError(f"url: cannot be read (expected: {EXPECTED_URL})") from None
+    backend = BACKENDS.get(parsed.drivername)
+    if backend is None:
+        raise ValueError(f"url: of {parsed.drivername!r} (expected: {EXPECTED_URL})")
+    if backend == "sqlite":
+        file = parsed.database or ":memory:"
+        if ":memory:" in file or file.startswith("file:") or parsed.query:
+            raise ValueError("url: an SQLite database in memory, or with parameters (expected: sqlite:///file.db)")
+        parsed = parsed.set(database=os.path.abspath(file))
+    return parsed
+
+
+def secrets_of(parsed: URL) -> list[str]:
+    """Every form in which a secret of the URL may appear, the longest first."""
+    found = [parsed.password, *(parsed.query.get(name) for name in _SECRETS)]
+    plain = [str(each) for each in found if each]
+    return sorted({form(each) for each in plain for form in (str, quote, quote_plus)}, key=len, reverse=True)
+
+
+def shown(parsed: URL) -> str:
+    """The URL without secrets and options."""
+    return URL.create(parsed.drivername, parsed.username, None, parsed.host, parsed.port, parsed.database).render_as_string()
+
+
+# ---------------------------------------------------------------------------------------------------- errors
+class Away(Exception):
+    """The database does not answer; later it may."""
+
+
+class Lease(NamedTuple):
+    """Starts that may happen from `start` on, 1/rate apart. In seconds of the database's clock, which said `now`."""
+
+    start: float
+    now: float
+    rate: float
+
+
+class Limit(NamedTuple):
+    """What to lease: `number` starts of a limit that has `rate` of them per second, or what is stored under `group`."""
+
+    limit_id: bytes
+    group: bytes
+    rate: float
+    number: float
+
+
+class Store:
+    """The database, for one name, in this process. Opens nothing before it is used."""
+
+    def __init__(self, url: Callable[[], str], name: str, max_age: float | None, outage_timeout: float) -> None:
+        self._url = url
+        self._name = name
+        self._max_age = max_age
+        self._outage_timeout = outage_timeout
+        self._engine: Engine | None = None
+        self._backend = ""
+        self._hidden: list[str] = []
+        self._making = threading.Lock()
+        self._name_id: int | None = None
+        self._connected = False  # once
+
+    # ------------------------------------------------------------------------------------------------ connection
+    def _opened(self) -> Engine:
+        """The engine. ValueError: a URL that cannot be used. ImportError: the driver is not installed."""
+        with self._making:
+            if self._engine is None:
+                parsed = parse_url(self._url())
+                self._hidden = secrets_of(parsed)
+                self._backend = BACKENDS[parsed.drivername]
+                try:
+                    self._engine = _sqlite(parsed) if self._backend == "sqlite" else _postgresql(parsed, self._outage_timeout)
+                except ImportError as error:
+                    raise ImportError(f"shared: pip install 'manytail[shared]' ({error})", name=error.name) from error
+                except (SQLAlchemyError, TypeError) as error:  # TypeError: an option in the query that is none
+                    raise ValueError(f"url: {self._scrub(error)}") from None
+                weakref.finalize(self, _close, self._engine, os.getpid())
+            return self._engine
+
+    def run(self, work: Callable[[Connection, int], T], *, writes: bool = True, give_up: threading.Event | None = None) -> T:
+        """One transaction, given the number of the name. Tried again while the database is away, with a longer pause each time; SharedUnavailable
+        after `outage_timeout` seconds, or once `give_up` is set."""
+        since: float | None = None
+        pause = FIRST_PAUSE
+        give_up = give_up or threading.Event()
+        while True:
+            try:
+                return self._attempt(work, writes)
+            except Away as away:
+                now = time.monotonic()
+                if since is None:
+                    since = now
+                    log.warning("shared: the database is away: %s", away)
+                left = since + self._outage_timeout - now
+                if left <= 0 or give_up.is_set():
+                    raise SharedUnavailable(f"shared: the database was away for {now - since:.1f} s: {away}") from None
+            give_up.wait(min(pause, left))
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _attempt(self, work: Callable[[Connection, int], T], writes: bool) -> T:
+        name_id = self._name_id
+        try:
+            with self._opened().connect() as connection:
+                connection.execution_options(manytail_writes=writes or name_id is None)
+                with connection.begin():
+                    if name_id is None:
+                        name_id = self._begin(connection)
+                    result = work(connection, name_id)
+        except (SQLAlchemyError, _shared_tables.LayoutError, OSError) as error:
+            self._name_id = None  # what comes back may be another database
+            raise self._translated(error) from None
+        self._name_id, self._connected = name_id, True
+        return result
+
+    def _begin(self, connection: Connection) -> int:
+        """The tables are there, and the name has a row."""
+        _shared_tables.make(connection)
+        named = {"name": self._name}
+        find = text("SELECT id FROM manytail_names WHERE name = :name")
+        if (found := connection.execute(find, named).scalar()) is None:
+            connection.execute(text("INSERT INTO manytail_names (name) VALUES (:name) ON CONFLICT (name) DO NOTHING"), named)
+            found = connection.execute(find, named).scalar_one()
+        return int(found)
+
+    # ------------------------------------------------------------------------------------------------ errors
+    def _scrub(self, error: BaseException) -> str:
+        """The message on one line, without the secrets of the URL."""
+        said = " ".join(str(error).split())
+        for secret in self._hidden:
+            said = said.replace(secret, "***")
+        return said
+
+    def _translated(self, error: BaseException) -> BaseException:
+        if isinstance(error, _shared_tables.LayoutError):
+            return error
+        if isinstance(error, OSError):
+            return Away(str(error)) if self._connected else error
+        cause: Any = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+        said = self._scrub(cause)
+        if isinstance(cause, sqlite3.Error):
+            return _of_sqlite(getattr(cause, "sqlite_errorcode", 0) & 0xFF, said)
+        state = getattr(cause, "sqlstate", None)
+        if state is None and isinstance(error, DBAPIError):  # no answer, or no connection
+            if _REFUSED.search(said):
+                return PermissionError(f"shared: the database refuses: {said}")
+            return Away(said) if isinstance(error, OperationalError | InterfaceError) else ValueError(f"url: {said}")
+        if str(state).startswith(_AWAY) or (isinstance(error, DBAPIError) and error.connection_invalidated):
+            return Away(said)
+        if str(state).startswith(_NO_RIGHTS):
+            return PermissionError(f"shared: the database refuses: {said}")
+        return RuntimeError(f"shared: the database says: {said}")
+
+    # ------------------------------------------------------------------------------------------------ what belongs to the name
+    def agree(self, codec: str, schema: str) -> None:
+        """Store the codec and the schema of remembered results with the name. ValueError: others are stored there, and results with them."""
+
+        def work(connection: Connection, name: int) -> tuple[str, str]:
+            values = {"name": name, "codec": codec, "schema": schema}
+            connection.execute(
+                text("UPDATE manytail_names SET codec = :codec, result_schema = :schema WHERE id = :name AND codec IS NULL"), values
+            )
+            found = connection.execute(text("SELECT codec, result_schema FROM manytail_names WHERE id = :name"), values).one()
+            return str(found[0]), str(found[1])
+
+        stored = self.run(work)
+        for what, ours, theirs in (("codec", codec, stored[0]), ("schema", schema, stored[1])):
+            if ours != theirs:
+                raise ValueError(f"{what}: {ours!r} (expected: {theirs!r}, which the results of this name have; another name, or forget() first)")
+
+    def remembered(self) -> int:
+        condition, values = self._fresh(":max_age")
+        query = text(f"SELECT count(*) FROM manytail_results WHERE name = :name{condition}")
+        return self.run(lambda connection, name: int(connection.execute(query, {"name": name, **values}).scalar_one()), writes=False)
+
+    def forget(self, older_than: float | None) -> int:
+        """Drop results; how many. All of them: their codec and schema too."""
+
+        def work(connection: Connection, name: int) -> int:
+            query = "DELETE FROM manytail_results WHERE name = :name"
+            if older_than is None:
+                connection.execute(text("UPDATE manytail_names SET codec = NULL, result_schema = NULL WHERE id = :name"), {"name": name})
+                return connection.execute(text(query), {"name": name}).rowcount
+            query += f" AND recorded_at < {self._now} - :age"
+            return connection.execute(text(query), {"name": name, "age": older_than}).rowcount
+
+        return self.run(work)
+
+    @property
+    def _now(self) -> str:
+        return _NOW[self._backend]
+
+    def _fresh(self, parameter: str) -> tuple[str, dict[str, float]]:
+        """The condition that a result is not older than max_age."""
+        if self._max_age is None:
+            return "", {}
+        self._opened()  # says which database it is
+        return f" AND recorded_at > {self._now} - {parameter}", {"max_age": self._max_age}
+
+    # ------------------------------------------------------------------------------------------------ results
+    def look_up(self, ids: Sequence[bytes], give_up: threading.Event | None = None) -> dict[bytes, bytes]:
+        """The results that are recorded under these ids."""
+
+        def work(connection: Connection, name: int) -> dict[bytes, bytes]:
+            if self._backend == "postgresql":
+                condition, values = self._fresh("%s")
+                query = f"SELECT id, result FROM manytail_results WHERE name = %s AND id = ANY(%b){condition}"
+                return dict(connection.exec_driver_sql(query, (name, list(ids), *values.values())).all())
+            condition, values = self._fresh("?")
+            found: dict[bytes, bytes] = {}
+            for begin in range(0, len(ids), SLICE):
+                part = ids[begin : begin + SLICE]
+                query = f"SELECT id, result FROM manytail_results WHERE name = ? AND id IN ({','.join('?' * len(part))}){condition}"
+                found.update(connection.exec_driver_sql(query, (name, *part, *values.values())).all())
+            return found
+
+        return self.run(work, writes=False, give_up=give_up)
+
+    def record(self, results: Mapping[bytes, bytes], give_up: threading.Event | None = None) -> None:
+        """Record results in one transaction. The first record of an id stays, unless it is older than max_age."""
+        rows = sorted(results.items())  # in one order everywhere: two processes that insert the same ids never wait in a circle
+
+        def work(connection: Connection, name: int) -> None:
+            postgresql = self._backend == "postgresql"
+            condition, values = self._fresh("%s" if postgresql else "?")
+            conflict = "NOTHING"
+            if condition:
+                old = condition.replace(" AND recorded_at >", "manytail_results.recorded_at <=")
+                conflict = f"UPDATE SET result = excluded.result, recorded_at = excluded.recorded_at WHERE {old}"
+            insert = "INSERT INTO manytail_results (name, id, result, recorded_at)"
+            if postgresql:
+                columns = f"SELECT %s, id, result, {self._now} FROM unnest(%b::bytea[], %b::bytea[]) AS new (id, result)"
+                given: Any = (name, [row[0] for row in rows], [row[1] for row in rows], *values.values())
+            else:
+                columns = f"VALUES (?, ?, ?, {self._now})"
+                given = [(name, *row, *values.values()) for row in rows]
+            connection.exec_driver_sql(f"{insert} {columns} ON CONFLICT (name, id) DO {conflict}", given)
+
+        if rows:
+            self.run(work, give_up=give_up)
+
+    # ------------------------------------------------------------------------------------------------ rates
+    def set_rates(self, rates: Mapping[bytes, float]) -> None:
+        """Store the rates of limits with the name: the value given last holds for all. Log a change."""
+        find = text("SELECT rate FROM manytail_rates WHERE name = :name AND limit_id = :limit")
+        store = text(
+            "INSERT INTO manytail_rates (name, limit_id, rate, tat) VALUES (:name, :limit, :rate, 0) "
+            "ON CONFLICT (name, limit_id) DO UPDATE SET rate = excluded.rate"
+        )
+
+        def work(connection: Connection, name: int) -> list[tuple[bytes, float, float]]:
+            changes = []
+            for limit, rate in rates.items():
+                values = {"name": name, "limit": limit, "rate": rate}
+                before = connection.execute(find, values).scalar()
+                if before != rate:
+                    connection.execute(store, values)
+                    if before is not None:
+                        changes.append((limit, before, rate))
+            return changes
+
+        for limit, before, rate in self.run(work):
+            log.warning("shared: %s of name %r changes from %s to %s for all that use it", limit.decode(), self._name, before, rate)
+
+    def lease(self, limits: Iterable[Limit], give_up: threading.Event | None = None) -> list[Lease]:
+        """Lease the next starts of each limit, in one statement each. The rate that is stored under `group` goes before the one given.
+
+        `tat` is the time from which on nothing is leased. A lease takes [max(tat, now), + number / rate); one that is lost wastes that interval and
+        frees nothing, and after a pause there is no burst beyond the lease's own interval.
+        """
+
+        def work(connection: Connection, name: int) -> list[Lease]:
+            now, greatest = self._now, _GREATEST[self._backend]
+            rate = "coalesce((SELECT rate FROM manytail_rates WHERE name = :name AND limit_id = :group), :rate)"
+            query = text(
+                f"INSERT INTO manytail_rates (name, limit_id, rate, tat) VALUES (:name, :limit, {rate}, {now} + :number * 1.0 / {rate}) "
+                f"ON CONFLICT (name, limit_id) DO UPDATE SET rate = excluded.rate, "
+                f"tat = {greatest}(manytail_rates.tat, {now}) + :number * 1.0 / excluded.rate RETURNING tat, rate, {now}"
+            )
+            leases = []
+            for limit in limits:
+                values = {"name": name, "limit": limit.limit_id, "group": limit.group, "rate": limit.rate, "number": limit.number}
+                tat, found, clock = connection.execute(query, values).one()
+                leases.append(Lease(tat - limit.number / found, clock, found))
+            return leases
+
+        return self.run(work, give_up=give_up)
+
+    # ------------------------------------------------------------------------------------------------ the budget
+    def spent(self) -> float:
+        query = text("SELECT spent FROM manytail_names WHERE id = :name")
+        return self.run(lambda connection, name: float(connection.execute(query, {"name": name}).scalar_one()), writes=False)
+
+    def spend(self, costs: Sequence[float], budget: float, give_up: threading.Event | None = None) -> list[bool]:
+        """Take each cost from the budget, in order, where what all have spent leaves room for it. Which ones were taken."""
+
+        def work(connection: Connection, name: int) -> list[bool]:
+            lock = " FOR UPDATE" if self._backend == "postgresql" else ""
+            before = spent = float(connection.execute(text(f"SELECT spent FROM manytail_names WHERE id = :name{lock}"), {"name": name}).scalar_one())
+            taken = []
+            for cost in costs:
+                taken.append(spent + cost <= budget)
+                spent += cost if taken[-1] else 0.0
+            if spent != before:
+                connection.execute(text("UPDATE manytail_names SET spent = :spent WHERE id = :name"), {"name": name, "spent": spent})
+            return taken
+
+        return self.run(work, give_up=give_up)
+
+    def give_back(self, cost: float, give_up: threading.Event | None = None) -> None:
+        """What was taken from the budget and not spent."""
+
+        def work(connection: Connection, name: int) -> None:
+            query = f"UPDATE manytail_names SET spent = {_GREATEST[self._backend]}(0, spent - :cost) WHERE id = :name"
+            connection.execute(text(query), {"name": name, "cost": cost})
+
+        self.run(work, give_up=give_up)
+
+    def reset(self) -> None:
+        def work(connection: Connection, name: int) -> None:
+            connection.execute(text("UPDATE manytail_names SET spent = 0 WHERE id = :name"), {"name": name})
+            connection.execute(text("DELETE FROM manytail_rates WHERE name = :name"), {"name": name})
+
+        self.run(work)
+
+
+# ---------------------------------------------------------------------------------------------------- connections
+_inherited: list[Engine] = []  # of a parent process: kept, because to close one would speak on the parent's socket
+
+
+def _close(engine: Engine, process: int) -> None:
+    """The store is gone, or the interpreter exits."""
+    if os.getpid() == process:
+        engine.dispose()
+    else:
+        _inherited.append(engine)
+
+
+def _of_sqlite(code: int, said: str) -> BaseException:
+    if code in _AWAY_SQLITE:
+        return Away(said)
+    if code in _NO_RIGHTS_SQLITE:
+        return PermissionError(f"shared: the database refuses: {said}")
+    if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+        return ValueError(f"url: the file is no SQLite database: {said}")
+    return RuntimeError(f"shared: the database says: {said}")
+
+
+def _sqlite(parsed: URL) -> Engine:
+    """WAL, so that readers do not wait for writers. synchronous=NORMAL: what was recorded survives a process that is killed; after a power cut
+    the last transactions may be missing, and are paid again."""
+    engine = create_engine(
+        parsed, hide_parameters=True, poolclass=QueuePool, pool_size=1, max_overflow=0, pool_timeout=WAIT_FOR_THREADS,
+        connect_args={"timeout": LOCK_WAIT, "check_same_thread": False, "isolation_level": None},
+    )  # fmt: skip
+
+    @event.listens_for(engine, "do_connect")
+    def check_file(*_: Any) -> None:
+        """What waiting does not mend: SQLite says the same of all."""
+        file = Path(parsed.database or "")
+        if not file.parent.is_dir():
+            raise FileNotFoundError(f"url: no directory {str(file.parent)!r} for the SQLite database")
+        if not os.access(file if file.exists() else file.parent, os.R_OK | os.W_OK):
+            raise PermissionError(f"url: no right to write the SQLite database {str(file)!r}")
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: sqlite3.Connection, _: Any) -> None:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options()["manytail_writes"] else "BEGIN")
+
+    return engine
+
+
+def _postgresql(parsed: URL, outage_timeout: float) -> Engine:
+    """A server that is cut off without a word is noticed within some 20 s; options of the URL go before these."""
+    wait = max(2, math.ceil(min(outage_timeout, 10.0)))
+    limits = {
+        "connect_timeout": wait, "keepalives_idle": 5, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000,
+        "application_name": "manytail",
+    }  # fmt: skip
+    return create_engine(
+        parsed, hide_parameters=True, poolclass=QueuePool, pool_size=1, max_overflow=0, pool_timeout=WAIT_FOR_THREADS,
+        connect_args={name: value for name, value in limits.items() if name not in parsed.query},
+    )  # fmt: skip

@@ -1,0 +1,162 @@
+"""Several processes on one database: they see each other's records, survive forks and kills, and keep limits together."""
+import itertools
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from support.process import environment, run_script
+from support.threads import DEADLINE
+
+from manytail import Shared
+from manytail.mapping import _shared_tables
+from manytail.mapping._shared_store import Limit
+
+pytestmark = pytest.mark.thread_unsafe(reason="a database, an environment or a process of its own for each test")
+
+SPAWN = multiprocessing.get_context("spawn")
+
+
+def start(script, *arguments, **options):
+    command = [sys.executable, "-c", script, *arguments]
+    return subprocess.Popen(command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+def ended(process):
+    out, err = process.communicate(timeout=4 * DEADLINE)
+    assert process.returncode == 0, err
+    return out
+
+
+# Each waits for the others: they make the tables, record and lease at the same time.
+TOGETHER = """
+import sys
+from manytail import Shared
+from manytail.mapping._shared_store import Limit
+shared = Shared(sys.argv[1], "a")
+me = int(sys.argv[2])
+print("ready", flush=True)
+sys.stdin.readline()
+store = shared._store()
+store.agree("codec", "schema")
+for group in range(20):
+    store.record({(me * 1_000 + group * 10 + row).to_bytes(16, "big"): b"mine" for row in range(10)})
+    store.record({(90_000 + group * 10 + row).to_bytes(16, "big"): b"%d" % me for row in range(10)})
+    lease = store.lease([Limit(b"rate", b"rate", 100.0, 2)])[0]
+    taken = store.spend([3.0, 3.0], 100.0)
+    print(lease.start, sum(taken))
+"""
+
+
+def test_processes_that_begin_at_once_share_one_database(database):
+    processes = [start(TOGETHER, database.url, str(number)) for number in range(4)]
+    for process in processes:
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    lines = [line.split() for process in processes for line in ended(process).splitlines()]
+    starts = sorted(float(line[0]) for line in lines)
+    assert all(other - one >= 0.02 - 1e-3 for one, other in itertools.pairwise(starts))
+    shared = Shared(database.url, "a")
+    assert shared.remembered() == 4 * 200 + 200
+    assert sum(int(line[1]) for line in lines) == 33
+    assert shared.spent() == 99.0
+    assert database.query("SELECT version FROM manytail_layout") == [(len(_shared_tables.STEPS),)]
+
+
+def look_up(shared, ids):
+    return shared._store().look_up(ids)
+
+
+def test_a_pickle_works_in_a_spawned_process(database):
+    shared = Shared(database.url, "a")
+    shared._store().record({b"1" * 16: b"x"})
+    with SPAWN.Pool(1) as pool:
+        assert pool.apply(look_up, (shared, [b"1" * 16])) == {b"1" * 16: b"x"}
+
+
+FORK = """
+import gc, os, sys, threading, warnings
+from manytail import Shared
+warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+shared = Shared(sys.argv[1], "a")
+shared._store().record({b"0" * 16: b"parent"})
+inside, go_on = threading.Event(), threading.Event()
+
+def hold(connection, name):
+    inside.set()
+    go_on.wait()
+
+threads = [threading.Thread(target=shared._store().run, args=(hold,), kwargs={"writes": False})]
+threads[0].start()
+inside.wait()  # a fork while a thread of the parent uses the connection
+children = []
+for number in range(3):
+    child = os.fork()
+    if child == 0:
+        try:
+            assert shared._store().look_up([b"0" * 16]) == {b"0" * 16: b"parent"}
+            shared._store().record({bytes([65 + number]) * 16: b"child"})
+            del shared
+            gc.collect()
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0) if number else sys.exit(0)
+    children.append(child)
+assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+go_on.set()
+threads[0].join()
+assert shared.remembered() == 4
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_child_of_a_fork_has_a_connection_of_its_own(database):
+    run_script(FORK, arguments=[database.url])
+
+
+KILLED = """
+import sys
+from manytail import Shared
+store = Shared(sys.argv[1], "a")._store()
+number = int(sys.argv[2])
+while True:
+    store.record({(number + row).to_bytes(16, "big"): b"x" * 100 for row in range(200)})
+    number += 200
+    print(number, flush=True)
+"""
+
+
+def test_what_was_recorded_survives_kill_9_and_nothing_is_half_there(database):
+    reached, shared = 0, Shared(database.url, "a")
+    for _ in range(5):
+        process = start(KILLED, database.url, str(reached))
+        lines = [process.stdout.readline() for _ in range(5)]
+        process.send_signal(signal.SIGKILL)
+        lines += process.stdout.readlines()
+        process.communicate()
+        reached = int(([line for line in lines if line.endswith("\n")] or [str(reached)])[-1])
+        count = shared.remembered()
+        assert count % 200 == 0  # groups whole
+        assert count >= reached  # whatever was said to be recorded
+        reached = count
+
+
+def test_a_killed_process_wastes_its_lease_and_frees_nothing(database):
+    store = Shared(database.url, "a")._store()
+    script = """
+import os, signal, sys
+from manytail import Shared
+from manytail.mapping._shared_store import Limit
+print(Shared(sys.argv[1], "a")._store().lease([Limit(b"rate", b"rate", 10.0, 50)])[0].start, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    process = start(script, database.url)
+    out, _ = process.communicate(timeout=4 * DEADLINE)
+    assert process.returncode == -signal.SIGKILL
+    assert store.lease([Limit(b"rate", b"rate", 10.0, 1)])[0].start >= float(out) + 5.0 - 1e-3

@@ -1,0 +1,170 @@
+"""`Shared` as a value: its arguments, what it shows and what it does not, pickles, and who imports what. No database is asked."""
+import os
+import pickle
+
+import pytest
+from support.process import run_script
+
+from manytail import Shared
+from manytail.mapping import _shared_store
+
+pytestmark = pytest.mark.thread_unsafe(reason="a database, an environment or a process of its own for each test")
+
+SECRET = "s3cr:t@%"
+QUOTED = "s3cr%3At%40%25"
+
+
+def url_of_test() -> str:
+    return f"postgresql+psycopg://user:{QUOTED}@127.0.0.1/db"
+
+
+@pytest.mark.parametrize(
+    ("url", "wrong", "said"),
+    [
+        ("", ValueError, "cannot be read"),
+        ("nonsense", ValueError, "cannot be read"),
+        (f"postgresql+psycopg://user:{SECRET}@host:port/db", ValueError, "cannot be read"),
+        ("sqlite://", ValueError, "in memory"),
+        ("sqlite:///:memory:", ValueError, "in memory"),
+        ("sqlite:///file::memory:?uri=true", ValueError, "in memory"),
+        ("sqlite:///a.db?mode=memory", ValueError, "in memory, or with parameters"),
+        (f"mysql://user:{QUOTED}@host/db", ValueError, "'mysql'"),
+        (f"postgresql://user:{QUOTED}@host/db", ValueError, "'postgresql'"),
+        ("env:", ValueError, "environment variable"),
+        ("env:not a name", ValueError, "environment variable"),
+        (None, TypeError, "NoneType"),
+        (b"sqlite:///a.db", TypeError, "bytes"),
+        (lambda needed: "", TypeError, "without arguments"),
+    ],
+)
+def test_a_bad_url_is_refused_at_once_and_not_shown(url, wrong, said):
+    with pytest.raises(wrong, match=said) as caught:
+        Shared(url, "name")
+    assert str(caught.value).startswith("url: ")
+    assert "s3cr" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wrong"),
+    [
+        ({"name": ""}, ValueError),
+        ({"name": "x" * 101}, ValueError),
+        ({"name": "a\0b"}, ValueError),
+        ({"name": "\ud800"}, ValueError),
+        ({"name": 1}, TypeError),
+        ({"max_age": 0}, ValueError),
+        ({"max_age": -1}, ValueError),
+        ({"max_age": "1"}, TypeError),
+        ({"outage_timeout": -1}, ValueError),
+        ({"outage_timeout": float("inf")}, ValueError),
+        ({"outage_timeout": True}, TypeError),
+    ],
+)
+def test_bad_arguments_are_refused_at_once(arguments, wrong):
+    with pytest.raises(wrong, match=rf"^{next(iter(arguments))}: "):
+        Shared("sqlite:///a.db", **{"name": "name", **arguments})
+
+
+def test_a_relative_path_is_made_absolute_here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shared = Shared("sqlite:///sub.db", "name")
+    monkeypatch.chdir("/")
+    assert shared.remembered() == 0
+    assert (tmp_path / "sub.db").exists()
+
+
+def test_repr_and_pickle_show_no_password():
+    literal = Shared(url_of_test() + f"?password={QUOTED}&sslpassword=hidden", "a name")
+    assert repr(literal) == "Shared('postgresql+psycopg://user@127.0.0.1/db', 'a name')"
+    assert repr(Shared("env:DATABASE", "n")) == "Shared('env:DATABASE', 'n')"
+    assert repr(Shared(url_of_test, "n")) == "Shared(<callable url_of_test>, 'n')"
+    for kept_elsewhere in (Shared("env:DATABASE", "n"), Shared(url_of_test, "n")):
+        assert b"s3cr" not in pickle.dumps(kept_elsewhere)
+
+
+@pytest.mark.parametrize(
+    ("url", "has"),
+    [
+        (url_of_test(), True),
+        ("postgresql+psycopg://user@host/db", False),
+        ("postgresql+psycopg://user@host/db?password=x", True),
+        ("postgresql+psycopg://user@host/db?passfile=x", True),
+        ("sqlite:///a.db", False),
+        ("env:DATABASE", False),
+        (url_of_test, False),
+    ],
+)
+def test_it_knows_whether_its_pickle_holds_a_password(url, has):
+    assert Shared(url, "name")._has_literal_password() is has
+
+
+def test_a_pickle_is_the_same_with_a_connection_of_its_own(tmp_path):
+    shared = Shared(f"sqlite:///{tmp_path}/a.db", "näme ' ; \n", max_age=9, outage_timeout=7)
+    assert shared.remembered() == 0
+    copy = pickle.loads(pickle.dumps(shared))
+    assert (repr(copy), copy._max_age, copy._outage_timeout, copy._stores) == (repr(shared), 9.0, 7.0, {})
+    assert copy.remembered() == 0
+
+
+def test_a_url_from_the_environment_or_a_callable_is_read_where_it_is_used(tmp_path, monkeypatch):
+    monkeypatch.delenv("MANYTAIL_TEST_URL", raising=False)
+    unset = Shared("env:MANYTAIL_TEST_URL", "name")
+    with pytest.raises(ValueError, match="'env:MANYTAIL_TEST_URL' is not set"):
+        unset.remembered()
+    monkeypatch.setenv("MANYTAIL_TEST_URL", f"sqlite:///{tmp_path}/a.db")
+    assert unset.remembered() == 0
+    assert Shared(lambda: f"sqlite:///{tmp_path}/a.db", "name").remembered() == 0
+    monkeypatch.setenv("MANYTAIL_TEST_URL", f"mysql://u:{QUOTED}@h/db")
+    with pytest.raises(ValueError, match="'mysql'") as caught:
+        Shared("env:MANYTAIL_TEST_URL", "name").remembered()
+    assert "s3cr" not in str(caught.value)
+    with pytest.raises(TypeError, match="returned a NoneType"):
+        Shared(lambda: None, "name").remembered()  # type: ignore[arg-type, return-value]
+
+
+def test_secrets_are_scrubbed_in_every_form():
+    parsed = _shared_store.parse_url(url_of_test() + "?sslpassword=hidden")
+    assert set(_shared_store.secrets_of(parsed)) == {SECRET, QUOTED, "hidden"}
+
+
+def test_init_runs_once(tmp_path):
+    shared = Shared("sqlite:///a.db", "name")
+    with pytest.raises(RuntimeError):
+        shared.__init__("sqlite:///b.db", "name")  # type: ignore[misc]
+    assert repr(Shared.__new__(Shared)) == "<Shared, not initialised>"
+
+
+def test_sqlalchemy_is_imported_with_the_first_shared_only():
+    run_script("""
+import sys
+import manytail, manytail.mapping
+manytail.Shared, manytail.concurrent_map
+assert list(manytail.concurrent_map(str, [1])) == ["1"]
+assert not {"sqlalchemy", "psycopg"} & set(sys.modules)
+sys.modules["sqlalchemy"] = None
+try:
+    manytail.Shared("sqlite:///a.db", "name")
+except ImportError as error:
+    assert "manytail[shared]" in str(error), error
+else:
+    raise AssertionError
+""")
+
+
+def test_a_driver_that_is_missing_is_named():
+    run_script("""
+import sys, manytail
+sys.modules["psycopg"] = None
+try:
+    manytail.Shared("postgresql+psycopg://u:s3cret@h/db", "name").remembered()
+except ImportError as error:
+    assert "manytail[shared]" in str(error) and "s3cret" not in str(error), error
+else:
+    raise AssertionError
+""")
+
+
+def test_no_thread_and_no_connection_before_it_is_used(tmp_path):
+    Shared(f"sqlite:///{tmp_path}/a.db", "name")
+    assert os.listdir(tmp_path) == []

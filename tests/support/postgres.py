@@ -1,0 +1,102 @@
+"""A real PostgreSQL server for a test: Debian's `initdb` and `pg_ctl`, a data directory of its own, loopback, a free port.
+
+The server refuses to run as root; then it runs as the user `postgres`, which Debian's package makes.
+"""
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+PASSWORD = "pa:ss@wo/rd %27"
+
+
+def binaries() -> Path | None:
+    """Where initdb and pg_ctl are, the newest ones."""
+    found = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
+    if on_path := shutil.which("initdb"):
+        found.append(Path(on_path).parent)
+    return max(found, key=lambda path: (path.parts[-2].zfill(9), path), default=None)
+
+
+def missing() -> str:
+    """Why there can be no server here, or nothing."""
+    if binaries() is None:
+        return "PostgreSQL is not installed: apt-get install postgresql"
+    try:
+        import psycopg  # noqa: F401
+    except ImportError as error:
+        return f"psycopg cannot be imported: {error}"
+    if os.geteuid() == 0:
+        try:
+            pwd.getpwnam("postgres")
+        except KeyError:
+            return "PostgreSQL does not run as root, and there is no user postgres"
+    return ""
+
+
+class Server:
+    """One server. `url` is its superuser's; stop and start leave the data as they are."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="manytail-postgres-", dir="/tmp"))
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        password = self.folder / "password"
+        password.write_text(PASSWORD)
+        if os.geteuid() == 0:
+            for path in (self.folder, password):
+                shutil.chown(path, "postgres", "postgres")
+        self.data = self.folder / "data"
+        self._run("initdb", "-D", self.data, "-U", "tester", "-A", "scram-sha-256", f"--pwfile={password}", "-E", "UTF8", "--locale=C", "--no-sync")
+        self.start()
+
+    def url(self, user: str = "tester", password: str = PASSWORD, database: str = "postgres") -> str:
+        from sqlalchemy import URL
+
+        made = URL.create("postgresql+psycopg", user, password, "127.0.0.1", self.port, database)
+        return made.render_as_string(hide_password=False)
+
+    def execute(self, *statements: str, database: str = "postgres") -> list[Any]:
+        """Each in a transaction of its own; the rows of the last one."""
+        import psycopg
+
+        dsn: dict[str, Any] = {"host": "127.0.0.1", "port": self.port, "user": "tester", "password": PASSWORD, "dbname": database}
+        with psycopg.connect(**dsn, autocommit=True) as connection:
+            for statement in statements:
+                cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def start(self) -> None:
+        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c fsync=off -c max_connections=30"
+        self._run("pg_ctl", "-D", self.data, "-l", self.folder / "log", "-w", "-o", options, "start")
+
+    def stop(self, mode: str = "fast") -> None:
+        """fast: connections are closed. immediate: as after a crash."""
+        self._run("pg_ctl", "-D", self.data, "-w", "-m", mode, "stop")
+
+    def freeze(self, number: signal.Signals) -> None:
+        """SIGSTOP or SIGCONT for every process of the server."""
+        postmaster = int((self.data / "postmaster.pid").read_text().split()[0])
+        os.killpg(os.getpgid(postmaster), number)
+
+    def remove(self) -> None:
+        if (self.data / "postmaster.pid").exists():
+            self.stop("immediate")
+        shutil.rmtree(self.folder)
+
+    def _run(self, *command: Any) -> None:
+        user: Any = {"user": "postgres", "group": "postgres", "extra_groups": []} if os.geteuid() == 0 else {}
+        folder = binaries()
+        assert folder is not None
+        # The server keeps the standard output that pg_ctl was given: a pipe would never end.
+        with (self.folder / "said").open("w+") as said:
+            environ = {**os.environ, "LC_ALL": "C"}
+            ran = subprocess.run([folder / command[0], *command[1:]], stdout=said, stderr=said, cwd=self.folder, env=environ, check=False, **user)
+            said.seek(0)
+            assert ran.returncode == 0, f"{command}: {said.read()}"
