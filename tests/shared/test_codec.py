@@ -65,9 +65,10 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+ZONES = [None, UTC, ZoneInfo("Europe/Vienna"), ZoneInfo("America/New_York")]
 SINGLE = (
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()) | st.binary() | st.dates() | st.timedeltas() | st.uuids()
-    | st.decimals() | st.times(timezones=st.none() | st.just(UTC)) | st.datetimes(timezones=st.sampled_from([None, UTC, ZoneInfo("Europe/Vienna"), ZoneInfo("America/New_York")]))
+    | st.decimals() | st.times(timezones=st.none() | st.just(UTC)) | st.datetimes(timezones=st.sampled_from(ZONES))
 )  # fmt: skip
 HASHABLE = st.none() | st.booleans() | st.integers() | st.text() | st.binary() | st.tuples(st.integers(), st.text())
 VALUES = st.recursive(

@@ -8,10 +8,12 @@ from typing import Any, Concatenate, Literal, TypeAlias, TypeVar, overload
 
 from ._map import Results
 from ._options import RetryOn
-from ._types import BreakerOpen, BudgetExceeded, DeadlineExceeded, Delivery, Failure, Progress, RetryLater
+from ._shared import Shared
+from ._types import BreakerOpen, BudgetExceeded, DeadlineExceeded, Delivery, Failure, Progress, RetryLater, SharedUnavailable
 
 __all__ = [
-    "BreakerOpen", "BudgetExceeded", "DeadlineExceeded", "Delivery", "Failure", "Progress", "RetryLater", "aconcurrent_map", "concurrent_map",
+    "BreakerOpen", "BudgetExceeded", "DeadlineExceeded", "Delivery", "Failure", "Progress", "RetryLater", "Shared", "SharedUnavailable",
+    "aconcurrent_map", "concurrent_map",
 ]  # fmt: skip
 
 _T = TypeVar("_T")
