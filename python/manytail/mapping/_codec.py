@@ -64,7 +64,7 @@ def _write(value: Any, write: _Write) -> None:
     writer = _WRITERS.get(type(value))
     if writer is not None:
         writer(value, write)
-    elif isinstance(value, tuple) and hasattr(value, "_fields"):
+    elif issubclass(type(value), tuple) and hasattr(value, "_fields"):
         _write_record(b"N", value, type(value)._fields, value, write)
     elif is_dataclass(value) and not isinstance(value, type):
         names = tuple(field.name for field in fields(value))
