@@ -50,7 +50,7 @@ docs: $(MADE)/docs ## build the site into site/, and fail on any warning
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict --site-dir site
 	@echo "The site begins at site/index.html; '$(BIN)/python -m mkdocs serve' shows it while it is written."
 
-bench: $(MADE)/bench ## measure against the rivals, in one run
+bench: $(MADE)/bench ## measure against the rivals, in one run: a table, and a page with curves in build/bench
 	@echo "--> running the benchmarks"
 	$(BIN)/python bench/run.py $(ARGS)
 

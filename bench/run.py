@@ -33,6 +33,7 @@ import pubsub
 import queues
 import single
 import sparkrows
+import wakeup
 from harness import Progress, Result, Row, Unavailable
 
 HERE = [
@@ -59,6 +60,11 @@ def main(argv: list[str] | None = None) -> int:
         results.append(result)
         broken |= failed
         save(results, environment, path)                      # a run that is interrupted keeps what it has
+    latency = None
+    if not options.only:
+        progress("wake-ups")
+        latency = wakeup.curves(*((100, 1) if options.smoke else (5_000, 5)))
+    save(results, environment, path, latency)
     progress.clear()
     report(results, environment, path)
     return 1 if broken else 0
@@ -161,11 +167,17 @@ def report(results: list[Result], environment: dict[str, object], path: Path) ->
     print(f"\n{reached} of {len(measured)} rows with a target reached it; {len(results) - len(measured)} have none or were not measured.")
     print(f"{environment['date']}, commit {environment['commit']}, {harness.interpreter()}, {harness.machine()}")
     print(f"every round's values: {path}")
+    try:
+        import page
+    except ModuleNotFoundError as missing:
+        print(f"no page of them: {missing.name} is not installed")
+    else:
+        print(f"the same as a page, with curves: {page.write(path)}")
 
 
-def save(results: list[Result], environment: dict[str, object], path: Path) -> None:
+def save(results: list[Result], environment: dict[str, object], path: Path, latency: dict[str, list[float]] | None = None) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    data = {"environment": {**environment, "load at the end": harness.load()}, "rows": [result.as_json() for result in results]}
+    data = {"environment": {**environment, "load at the end": harness.load()}, "rows": [result.as_json() for result in results], "latency": latency}
     path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 
 

@@ -72,6 +72,27 @@ def culsans_queue() -> tuple[Any, Any]:
     return rival.put, rival.get
 
 
+# ------------------------------------------------------------------------------------------- at a depth
+
+def deep(make: Callable[[], tuple[Any, Any]], depth: int) -> Factory:
+    """A contestant of `loops.pairs` with that many items waiting, each an object of its own."""
+
+    def filled() -> tuple[Any, Any]:
+        put, get = make()
+        for index in range(depth):
+            put((index,))
+        return put, get
+
+    return pair(filled)
+
+
+def depth_row(name: str, depth: int) -> Row:
+    return Row(
+        name, f"put+get on one thread, {depth:,} item{'s' * (depth > 1)} waiting", "ns/pair",
+        {"ours": deep(ours, depth), SIMPLE: deep(simple_queue, depth), "deque": deep(plain_deque, depth)}, n=200_000, rounds=11,
+    )
+
+
 # ------------------------------------------------------------------------------------------ tails, used and idle
 
 def five_of(tails: int, loop: Any) -> Factory:
@@ -159,6 +180,9 @@ ROWS = [
     five_row("ready", 5, loops.five_ready, "all filled, then drained"),
     five_row("ready-of-1k", 1_000, loops.five_ready, "all filled, then drained"),
     five_row("ready-of-100k", MANY, loops.five_ready, "all filled, then drained"),
+    depth_row("depth-1", 1),
+    depth_row("depth-1k", 1_000),
+    depth_row("depth-100k", 100_000),
     Row(
         "spread", "100,000 sub-queues in use, random order: put on one, then get; a SimpleQueue each: put and get on that one", "ns/pair",
         {"ours": ours_spread(loops.along), SIMPLE: simple_spread(loops.along)}, n=2 * MANY, rounds=11,

@@ -112,6 +112,15 @@ def voluntary_switches() -> int:
 
 # ------------------------------------------------------------------------------------------------------------- report
 
+def curves(n: int, rounds: int) -> dict[str, list[float]]:
+    """The 1st to 99th percentile of a handoff in microseconds, each the median over rounds."""
+    cuts: dict[str, list[list[float]]] = {name: [] for name in CONTESTANTS}
+    for _ in range(rounds):
+        for name, make in CONTESTANTS.items():
+            cuts[name].append(statistics.quantiles(bounce(make, n), n=100, method="inclusive"))
+    return {name: [statistics.median(values) for values in zip(*rows, strict=True)] for name, rows in cuts.items()}
+
+
 def measure(n: int, rounds: int, seconds: float) -> dict[str, dict[str, float]]:
     """Contestants alternate within a round; percentiles are per round, the figure is their median."""
     handoffs: dict[str, list[list[float]]] = {name: [] for name in CONTESTANTS}

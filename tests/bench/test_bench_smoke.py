@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "bench"
 DEADLINE = 600.0
 ALWAYS = [
-    "pair", "five", "five-of-1k", "five-of-100k", "ready", "ready-of-1k", "ready-of-100k", "spread", "spread-filled", "bulk",
+    "pair", "five", "five-of-1k", "five-of-100k", "ready", "ready-of-1k", "ready-of-100k", "depth-1", "depth-1k", "depth-100k",
+    "spread", "spread-filled", "bulk",
     "gil-1+1", "gil-2+2", "index", "index-threads", "memory", "executor-1-key", "executor-10000-keys", "executor-fairness",
     "broker", "broker-topic", "map-long-tail",
     "pubsub-publish-0", "pubsub-publish-1", "pubsub-publish-4", "pubsub-delivery-1", "pubsub-delivery-4", "pubsub-delivery-16", "pubsub-memory",
@@ -42,9 +43,15 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
-    """Every row by its name, of one run on next to no items; a row that fails does not keep the others from running."""
-    path = tmp_path_factory.mktemp("bench") / "rows.json"
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of one run of every row on next to no items."""
+    return tmp_path_factory.mktemp("bench") / "rows.json"
+
+
+@pytest.fixture(scope="module")
+def rows(results: Path) -> dict[str, dict]:
+    """Every row of that run by its name; a row that fails does not keep the others from running."""
+    path = results
     done = subprocess.run(
         [sys.executable, str(BENCH / "run.py"), "--smoke", "--json", str(path)], stderr=subprocess.PIPE, text=True, timeout=DEADLINE, cwd=ROOT
     )
@@ -110,6 +117,18 @@ def test_tables_and_picture(tmp_path: Path) -> None:
     assert "| <= 0.4 |" in run(str(BENCH / "table.py"), str(path)).stdout
     run(str(BENCH / "plot.py"), str(path), str(picture))
     assert picture.read_bytes().startswith(b"\x89PNG")
+    text = path.with_suffix(".html").read_text(encoding="utf-8")
+    assert "bulk: put_many + get_many of 1,000" in text
+    assert "<svg" in text
+    assert "Where we lose" in text
+
+
+def test_page_has_each_curve_that_was_measured(rows: dict[str, dict], results: Path) -> None:
+    pytest.importorskip("matplotlib")
+    text = Path(run(str(BENCH / "page.py"), str(results)).stdout.strip()).read_text(encoding="utf-8")
+    for title in ("Cost against idle sub-queues", "Cost against depth", "Publishing against subscribers", "Wake-up of a blocked getter"):
+        assert title in text
+    assert rows["pair"]["what"] in text
 
 
 def test_wakeup(tmp_path: Path) -> None:
