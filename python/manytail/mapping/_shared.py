@@ -33,7 +33,7 @@ class Shared:
     which reads the URL from an environment variable in each process, or a callable that returns it there. repr, logs and errors show no password
     and no parameter of a statement.
 
-    Methods block while they ask the database. ValueError: the URL, or tables of a newer manytail. PermissionError: a wrong password, missing
+    Progress: methods block while they ask the database. ValueError: the URL, or tables of a newer manytail. PermissionError: a wrong password, missing
     rights. FileNotFoundError: no directory for the file. SharedUnavailable: the database was away for `outage_timeout` seconds.
     """
 
@@ -61,6 +61,7 @@ class Shared:
 
     @property
     def name(self) -> str:
+        """What it was given: the name under which results, rates and budgets are kept."""
         return self._name
 
     def remembered(self) -> int:
