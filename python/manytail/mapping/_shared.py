@@ -33,8 +33,9 @@ class Shared:
     which reads the URL from an environment variable in each process, or a callable that returns it there. repr, logs and errors show no password
     and no parameter of a statement.
 
-    Progress: methods block while they ask the database. ValueError: the URL, or tables of a newer manytail. PermissionError: a wrong password, missing
-    rights. FileNotFoundError: no directory for the file. SharedUnavailable: the database was away for `outage_timeout` seconds.
+    Progress: methods block while they ask the database. ValueError: the URL, or tables of a newer manytail.
+    PermissionError: a wrong password, missing rights. FileNotFoundError: no directory for the file. SharedUnavailable:
+    the database was away for `outage_timeout` seconds.
     """
 
     __module__ = "manytail"
