@@ -5,7 +5,7 @@ from collections import deque
 from typing import Any
 
 from manytail.mapping._admission import Admission
-from manytail.mapping._scheduler import Item
+from manytail.mapping._item import Item
 
 
 def test_the_reader_may_assign_a_new_key_while_the_deadline_drains() -> None:

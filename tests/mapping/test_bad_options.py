@@ -22,6 +22,12 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"budget": -1}, ValueError, "budget: -1 (expected: what all calls may cost, a number >= 0)"),
     ({"budget": None, "cost": 3}, TypeError, "cost: 3 of type int (expected: a callable that takes one argument)"),
     ({"cost": lambda: 1}, TypeError, "(expected: a callable that takes one argument)"),
+    ({"batch": 0}, ValueError, "batch: 0 (expected: an int >= 1)"),
+    ({"batch": 10, "workers": 4, "max_in_flight": 39}, ValueError, "(expected: 0, which means automatic, or at least workers x batch, which is 40)"),
+    ({"linger": -1}, ValueError, "linger: -1 (expected: seconds, a number >= 0)"),
+    ({"linger": float("inf")}, ValueError, "linger: inf (expected: seconds, a finite number >= 0)"),
+    ({"dedup": 1.5}, TypeError, "dedup: 1.5 of type float (expected: an int >= 0)"),
+    ({"item_id": "id"}, TypeError, "item_id: 'id' of type str (expected: a callable that takes one argument)"),
 ]
 
 

@@ -3,8 +3,9 @@
 import pytest
 
 from manytail import RetryLater
+from manytail.mapping._item import Item
 from manytail.mapping._options import Options
-from manytail.mapping._scheduler import Item, Kind, Scheduler, Verdict
+from manytail.mapping._scheduler import Kind, Scheduler, Verdict
 
 
 def judge(attempt: int, error: BaseException, chance: float = 0.999_999_999_999, deferred: float | None = None, **options: object) -> Verdict:

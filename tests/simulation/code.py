@@ -11,7 +11,9 @@ from typing import Any
 FILES = {
     "admission": "manytail.mapping._admission",
     "breaker": "manytail.mapping._breaker",
+    "batches": "manytail.mapping._batches",
     "budget": "manytail.mapping._budget",
+    "dedup": "manytail.mapping._dedup",
     "gate": "manytail.mapping._gate",
     "rates": "manytail.mapping._rates",
     "scheduler": "manytail.mapping._scheduler",

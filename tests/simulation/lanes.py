@@ -25,11 +25,12 @@ class Record:
 
     __slots__ = (
         "again", "attempts", "bytes", "cost", "deferred", "due", "error",
-        "key", "lane", "last_error", "number", "priority", "result", "size", "state",
+        "identity", "key", "lane", "last_error", "number", "priority", "result", "size", "state",
     )  # fmt: skip
 
     def __init__(self, number: int, key: Any, priority: float, size: float, cost: float = 1.0) -> None:
         self.number, self.key, self.priority, self.size, self.cost = number, key, priority, size, cost
+        self.identity = number  # of equal items the same
         self.last_error: BaseException | None = None  # of its last attempt, where that is tried again
         self.bytes = 0.0  # of the item and its result
         self.state = "coming"
@@ -215,11 +216,11 @@ class Lanes:
         if record.again:
             if record not in again:
                 raise Violation(f"{record} starts before its time")
-        elif again:
+        elif again and not self.disturbed:
             raise Violation(f"{record} overtakes {again}, of the same key and priority, which are called again")
         else:
             first = (lane.ordered if self.in_order else lane.new[record.priority])[0]
-            if first is not record:
+            if first is not record and not self.disturbed:
                 raise Violation(f"{record} overtakes {first}, of the same key and priority")
 
     def _check_waits(self, lane: Lane, level: float) -> None:
@@ -254,9 +255,10 @@ class Lanes:
         else:
             lane.held += 1
             if self.in_order:
-                lane.unreported.append(lane.ordered.popleft())
+                lane.ordered.remove(record)
+                lane.unreported.append(record)
             else:
-                lane.new[record.priority].popleft()
+                lane.new[record.priority].remove(record)
         record.state = "taken"
         record.attempts += 1
         self.taken += 1

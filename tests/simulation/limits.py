@@ -12,6 +12,7 @@ contract: whether it may be so, and, when a worker has nothing to do, whether it
 from __future__ import annotations
 
 import math
+from collections import deque
 from heapq import heappush
 from typing import Any
 
@@ -35,6 +36,10 @@ class GatedModel(Model):
         self.late: dict[Record, dict[str, float]] = {}  # with a worker, which came too late and has not been heard
         self.aside: dict[Record, None] = {}
         self.refused: dict[Record, Error] = {}  # by the event that is looked at
+        self.leaders: dict[int, Record] = {}  # of equal items the one that is called
+        self.following: dict[Record, None] = {}
+        self.answered: list[Record] = []  # by the event that is looked at
+        self.results: dict[int, Any] = {}  # of identities, the newest last
         self.spent = 0.0
         self.next_slots = {"rate": -math.inf, "cost_rate": -math.inf}
         self.begins: dict[Any, list[tuple[float, float]]] = {}  # of the map and of each key: times and costs of starts
@@ -62,6 +67,10 @@ class GatedModel(Model):
         self.demand(not lane.breaker.rests(now), f"{record} starts while its breaker is open until {lane.breaker.until}")
         self.demand(lane.breaker.probe is None, f"{record} starts beside the probe {lane.breaker.probe}")
         self.start(record, now)
+        if settings.dedup:
+            leader = self.leaders.setdefault(record.identity, record)
+            self.demand(leader is record, f"{record} is called beside {leader}, which is equal")
+            self.demand(record.identity not in self.results, f"{record} is called though the result of an equal item is known")
         if record in lane.unreported:
             lane.unreported.remove(record)
             self.touch(lane)
@@ -143,21 +152,64 @@ class GatedModel(Model):
             self.demand(total <= rate * (now - begin + LATE) + NEARLY, f"{option}: {total} and {last} start in {now - begin} s")
 
     def wait_for_budget(self, record: Record) -> None:
-        self.leave(record)
+        """Without a slot."""
+        if record.state == "follows":  # its leader has failed by the same event
+            del self.following[record]
+            self.leaders[record.identity] = record
+            self._come_back(record)
+        self._withdraw(record)
         self.disturbed = self.mixed = True
-        if not record.again:
-            record.lane.held += 1
-            if self.in_order:
-                record.lane.unreported.append(record)
         record.state = "aside"
         self.aside[record] = None
-        self.touch(record.lane)
 
     def stop_waiting(self, record: Record) -> None:
         del self.aside[record]
-        record.state, record.again = "ready", True
-        record.lane.again.setdefault(record.priority, []).append(record)
+        self._come_back(record)
+
+    def _withdraw(self, record: Record) -> None:
+        self.leave(record)
+        if record.again:
+            record.lane.held -= 1
+            record.again = False
         self.touch(record.lane)
+
+    def _come_back(self, record: Record) -> None:
+        """To the front, as one that needs a slot."""
+        record.state = "ready"
+        if self.in_order:
+            record.lane.ordered.appendleft(record)
+        else:
+            record.lane.new.setdefault(record.priority, deque()).appendleft(record)
+        self.touch(record.lane)
+
+    def follow(self, record: Record, leader: Record, passed: set[Record]) -> None:
+        """It waits for an equal item, without a slot. `passed`: by this event the gate."""
+        called = leader in passed or leader is self.leaders.get(record.identity) or leader.state in ("ready", "aside", "refused")
+        self.demand(called and leader is not record and leader.identity == record.identity, f"{record} follows {leader}")
+        self._withdraw(record)
+        self.disturbed = self.mixed = True
+        record.state = "follows"
+        self.following[record] = None
+
+    def lead(self, record: Record) -> None:
+        """It follows no longer, because its leader has failed."""
+        leader = self.leaders.get(record.identity)
+        self.demand(leader is None or leader in self.refused, f"{record} follows {leader} no longer")
+        self.leaders[record.identity] = record
+        del self.following[record]
+        self._come_back(record)
+
+    def answer(self, record: Record, result: Any) -> None:
+        """It has the result of an equal item."""
+        known = self.results.get(record.identity)
+        self.demand(known is not None and result is known, f"{record} has the result {result} (expected: {known})")
+        if record.state == "follows":
+            del self.following[record]
+        else:
+            self._withdraw(record)
+            self.disturbed = self.mixed = True
+        record.state, record.result = "answered", result
+        self.answered.append(record)
 
     def refuse(self, record: Record, error: Any, now: float) -> None:
         """The item fails without a call."""
@@ -175,36 +227,38 @@ class GatedModel(Model):
         self.mixed = True
         if record.state == "aside":
             del self.aside[record]
-            self._free_slot(record)
+        elif record.state == "follows":
+            del self.following[record]
         elif record.state == "resting":
             self.timers = [entry for entry in self.timers if entry[2] is not record]
             self.timers.sort()
             self.resting -= 1
-            self._free_slot(record)
+            lane.held -= 1
         else:
             self.demand(record.state == "ready", f"{record} fails without a call while it is {record.state}")
-            self.leave(record)
-            if record.again:
-                self._free_slot(record)
+            self._withdraw(record)
         record.state = "refused"
         self.touch(lane)
 
     def fail_refused(self) -> None:
-        """After what passed the gate before."""
+        """After what passed the gate before; and those that were answered."""
         self.mixed = False
+        self.bulk = self.bulk or bool(self.answered)
+        for record in self.answered:
+            self.remembered += 1
+            self._complete(record)
+        self.answered.clear()
         self.bulk = self.bulk or bool(self.refused)
         for record, error in self.refused.items():
             self.together.add(record)
             self.fail(record, error)
         self.refused.clear()
 
-    def _free_slot(self, record: Record) -> None:
-        record.lane.held -= 1
-        if record in record.lane.unreported:
-            record.lane.unreported.remove(record)
-
     def check_gate(self, now: float) -> None:
         """After each event."""
+        for record in self.offered:
+            right = not record.lane.breaker.opened or record.lane.breaker.probe is record
+            self.demand(right, f"{record} stands in `ready`, and its breaker has opened")
         if self.open and self.settings.breaker_open == "fail" and self.settings.breaker:
             for record in self.flying:
                 waits = record.state in ("ready", "resting", "aside")
@@ -241,6 +295,11 @@ class GatedModel(Model):
             if breaker.probe is record:
                 breaker.close()
         self._ended(record)
+        if settings_dedup := self.settings.dedup:
+            del self.leaders[record.identity]
+            self.results[record.identity] = result
+            if len(self.results) > settings_dedup:
+                del self.results[next(iter(self.results))]
         super().succeeded(record, result)
 
     def failed(self, record: Record, kind: str, seconds: float, error: Error, stamp: float) -> None:
@@ -253,6 +312,11 @@ class GatedModel(Model):
         super().failed(record, kind, seconds, error, stamp)
         if kind == "defer" and not self.expired:
             self._limit(record.lane, stamp)
+
+    def fail(self, record: Record, error: Error) -> None:
+        if self.leaders.get(record.identity) is record:
+            del self.leaders[record.identity]
+        super().fail(record, error)
 
     def _count_failure(self, record: Record, stamp: float) -> None:
         breaker = record.lane.breaker
@@ -303,10 +367,12 @@ class GatedModel(Model):
         super()._expire()
         if not self.halted:
             self.aside.clear()
+            self.following.clear()
 
     def check_end(self, scheduler: Any) -> None:
         gate = scheduler.gate
         if not self.halted:
-            left = [*gate.starts, *gate._unaffordable, *gate.looks, *gate.refused]
+            left = [*gate.starts, *gate._unaffordable, *gate.looks, *gate.refused, *gate.answered, *gate._leaders]
+            left += [] if gate._dedup is None else [*gate._dedup._leaders, *gate._dedup._followers]
             self.demand(not left and gate.ready.empty(), f"left in the gate: {left}")
         super().check_end(scheduler)

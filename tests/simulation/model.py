@@ -28,7 +28,7 @@ from .lanes import Error, Lane, Lanes, Record, Violation
 from .settings import Settings
 from .verdicts import Expected, expected
 
-FIGURES = ("in_flight", "held_back", "resting", "buffered", "finished", "failures", "retried", "deferred", "dropped")
+FIGURES = ("in_flight", "held_back", "resting", "buffered", "finished", "failures", "retried", "deferred", "dropped", "remembered")
 
 
 class Model(Lanes):
@@ -43,7 +43,7 @@ class Model(Lanes):
         self.together: set[Record] = set()  # those that the gate or the deadline failed
         self.bulk = False  # items failed together: their order among each other is free
         self.arrivals = self.held_back = self.resting = self.popped = self.took = self.buffered = 0
-        self.finished = self.failures = self.retried = self.deferred = self.dropped = 0
+        self.finished = self.failures = self.retried = self.deferred = self.dropped = self.remembered = 0
         self.window = settings.max_in_flight or worker_window
         self.base = worker_window
         self.held_bytes = self.item_bytes = 0.0  # of items that are held back; of the one that arrived last
@@ -205,7 +205,7 @@ class Model(Lanes):
         self.timers.clear()
         self.resting = 0
         if not self.halted:
-            for record in [record for record in self.flying if record.state in ("ready", "resting", "aside")]:
+            for record in [record for record in self.flying if record.state in ("ready", "resting", "aside", "follows")]:
                 self.together.add(record)
                 self.fail(record, DeadlineExceeded)
         for lane in self.lanes.values():

@@ -63,8 +63,8 @@ MUTANTS = [
     Mutant(
         "a retry gives its slot back while it rests",
         "scheduler",
-        "            self.retried += 1\n",
-        "            self.retried += 1\n            item.lane.held -= 1\n",
+        "            self.retried += self._items_of(item)\n",
+        "            self.retried += self._items_of(item)\n            item.lane.held -= 1\n",
         23,
     ),
     Mutant(
@@ -82,7 +82,13 @@ MUTANTS = [
         7,
     ),
     # ------------------------------------------------------------------------------------------------ what starts first
-    Mutant("a retried item goes behind new ones of its key", "admission", ".put_front(item)", ".put(item)", 5),
+    Mutant(
+        "a retried item goes behind new ones of its key",
+        "admission",
+        "self._plain else item.priority][0].put_front(item)",
+        "self._plain else item.priority][0].put(item)",
+        17,
+    ),
     Mutant(
         "a retried item loses its priority",
         "admission",
@@ -102,20 +108,20 @@ MUTANTS = [
         "admission",
         "            if self.reports_starts and lane.unstarted and item.priority != lane.level:\n                return\n",
         "",
-        8,
+        24,
     ),
     Mutant(
         "an urgent item takes no slot from one that has not started",
         "admission",
-        "                while self._by_priority and self._take_back_less_urgent(lane):\n                    self._fill(lane)\n",
+        "        while self._by_priority and self._take_back_less_urgent(lane):\n            self._fill(lane)\n",
         "",
         46,
     ),
     Mutant(
         "only one of several urgent items that arrive together takes a slot back (was real)",
         "admission",
-        "                while self._by_priority and self._take_back_less_urgent(lane):\n",
-        "                if self._by_priority and self._take_back_less_urgent(lane):\n",
+        "        while self._by_priority and self._take_back_less_urgent(lane):\n",
+        "        if self._by_priority and self._take_back_less_urgent(lane):\n",
         493,
     ),
     Mutant(
@@ -147,7 +153,7 @@ MUTANTS = [
         24,
     ),
     # ------------------------------------------------------------------------------------------------ deferred keys
-    Mutant("a deferral counts as an attempt", "scheduler", "            item.attempts -= 1\n", "", 33),
+    Mutant("a deferral counts as an attempt", "scheduler", "DEFER:\n            item.attempts -= 1\n", "DEFER:\n", 33),
     Mutant(
         "defer_timeout sees the last deferral only",
         "scheduler",
@@ -304,7 +310,7 @@ MUTANTS = [
         "",
         0,
     ),
-    Mutant("the window grows for a slow consumer", "scheduler", " or len(self.output) > self.buffered:", ":", 148),
+    Mutant("the window grows for a slow consumer", "scheduler", " or len(self.output) > self.buffered:", ":", 13),
     Mutant(
         "the window does not grow for keys",
         "scheduler",
@@ -354,8 +360,8 @@ MUTANTS = [
     Mutant(
         "a breaker that opens leaves in `ready` what no worker has taken",
         "gate",
-        "            self.look(item.lane, now)\n            self._recall(item.lane)\n",
-        "            self.look(item.lane, now)\n",
+        "            self.look(lane, now)\n            self._recall(lane)\n",
+        "            self.look(lane, now)\n",
         272,
     ),
     Mutant(
@@ -363,13 +369,13 @@ MUTANTS = [
         "gate",
         "            item.lane.limits.breaker.undone(start.period)\n\n    def failed",
         "            item.lane.limits.breaker.failed(start.period, 0.0)\n\n    def failed",
-        5,
+        103,
     ),
     Mutant(
         "an item that comes to an open breaker waits (breaker_open)",
         "gate",
-        "            refused = [item for item in items if self.refuses(item.lane, now)]\n",
-        "            refused: list[Item] = []\n",
+        "            items = [item for item in items if not self._refused(item, now)]\n",
+        "            items = list(items)\n",
         222,
     ),
     Mutant(
@@ -384,7 +390,7 @@ MUTANTS = [
     Mutant("a start after a long wait keeps its slot", "rates", "        if now - slot > LATE:\n            slot = now\n", "", 25),
     Mutant("slots are too near to one another", "rates", "slot + amount * self._interval", "slot + amount * self._interval / 2", 4),
     Mutant("a cost rate counts starts", "gate", 'cost if name == "cost_rate" else 1.0', "1.0", 9),
-    Mutant("the timer forgets the next slot", "gate", "                self.wake_at = due\n", "", 4),
+    Mutant("the timer forgets the next slot", "gate", "                self.wake_at = min(self.wake_at, due)\n", "", 4),
     Mutant(
         "a key at its rate is not disabled",
         "gate",
@@ -392,7 +398,7 @@ MUTANTS = [
         "        slot = -math.inf\n",
         4,
     ),
-    Mutant("a key is forgotten although its limits bind", "admission", " and not lane.pinned]", "]", 750),
+    Mutant("a key is forgotten although its limits bind", "admission", " and not lane.pinned]", "]", 846),
     # ---------------------------------------------------------------------------------------- the budget
     Mutant("the budget forgets running calls", "budget", " + math.fsum(running)", "", 9),
     Mutant(
@@ -407,7 +413,26 @@ MUTANTS = [
         "gate",
         "            if not self._budget.fits(cost):\n",
         "            if not self._budget.fits(cost, self._running_costs()):\n",
-        9,
+        15,
     ),
-    Mutant("a retry beyond the budget hides fn's error", "gate", "item.last_error or limit", "limit", 386),
+    Mutant("a retry beyond the budget hides fn's error", "gate", "item.last_error or limit", "limit", 956),
+    # ---------------------------------------------------------------------------------------- equal items
+    Mutant("an item is called beside an equal one", "dedup", "        return leader is item\n", "        return True\n", 8),
+    Mutant("one result too many is kept", "dedup", "if len(self._results) > self._limit:", "if len(self._results) > self._limit + 1:", 8),
+    Mutant(
+        "after a failure all that followed are called",
+        "dedup",
+        "followers.popleft()\n        if not followers:\n",
+        "followers.popleft()\n        followers.clear()\n        if not followers:\n",
+        8,
+    ),
+    Mutant(
+        "an item that follows keeps its slot",
+        "gate",
+        "            self._begin(call)\n            self._admission.finished(call)\n        elif",
+        "            self._begin(call)\n        elif",
+        8,
+    ),
+    Mutant("who follows an item that fails without a call waits for ever (was real)", "gate", "return bool(self._leaders)", "return False", 120),
+    Mutant("an item that follows is forgotten at the deadline", "gate", " + ([] if self._dedup is None else self._dedup.drain())", "", 573),
 ]

@@ -88,6 +88,8 @@ class Settings:
     costs: tuple[float, ...] = ()  # of items; () where the map has no cost
     cost_rate: float | None = None
     budget: float | None = None
+    dedup: int = 0
+    identities: int = 3  # how many different items there are, where equal ones share calls
     shares: list[int] = field(default_factory=list)  # how often each key is drawn
 
     @property
@@ -100,7 +102,7 @@ class Settings:
 
     @property
     def gated(self) -> bool:
-        return bool(self.breaker) or any((self.rate, self.per_key_rate, self.cost_rate, self.budget is not None))
+        return bool(self.breaker) or any((self.rate, self.per_key_rate, self.cost_rate, self.budget is not None, self.dedup))
 
     @property
     def timed(self) -> bool:
@@ -179,6 +181,8 @@ def _limits(rng: Random, keyed: bool) -> dict[str, Any]:
         "costs": some([(0.0, 1.0, 2.5), (1.0, 4.0), (3.0,)], (), 0.5),
         "cost_rate": some([1.0, 4.0, 30.0], None),
         "budget": some([0.0, 10.0, 40.0, 100.0], None),
+        "dedup": some([1, 2, 100], 0),
+        "identities": rng.choice([2, 10, 40]),
     }
 
 
@@ -210,6 +214,7 @@ def draw(seed: int) -> Settings:
     limits = _limits(Random(f"starts {seed}"), settings.keyed)
     if limits.get("breaker"):
         limits["idle_limit"] = 4_096  # what is forgotten of a key: its failures in a row
+        limits["sloth"] = 0.7  # so that something stands in `ready` when a breaker opens
     elif limits.get("per_key_rate"):
         limits["pull"] = 4.0  # keys are idle for a while, and their limits are not
         limits["idle_limit"] = 1

@@ -146,6 +146,7 @@ class World:
         for record in [record for record in model.flying if self.made_items[record].error is not None]:
             self.note("refuse", record, repr(self.made_items[record].error))
             model.refuse(record, self.made_items[record].error, now if self.stamp is None else self.stamp)
+        self.look_at_dedup({record for record in waiting if record not in model.offered})
         for record, item in waiting.items():
             if record not in model.offered:
                 self.note("offer", record, f"slots {gate.starts[item].slots}")
@@ -153,6 +154,24 @@ class World:
         model.fail_refused()
         model.check_gate(now)
         self.stamp = None
+
+    def look_at_dedup(self, passed: set[Record]) -> None:
+        gate, model = self.gate, self.model
+        if gate._dedup is None:
+            return
+        followers = {item.value: None for queue in gate._dedup._followers.values() for item in queue}
+        for record in [record for record in model.following if record not in followers]:
+            item = self.made_items[record]
+            if not item.done and item.error is None:
+                self.note("leads", record)
+                model.lead(record)
+        for record in [record for record in followers if record not in model.following]:
+            self.note("follows", record)
+            model.follow(record, gate._dedup._leaders[record.identity].value, passed)
+        for record in [record for record in model.flying if self.made_items[record].done]:
+            if self.made_items[record].error is None:
+                self.note("answered", record)
+                model.answer(record, self.made_items[record].result)
 
     def dispatch(self) -> None:
         """Let start what may start."""
@@ -197,6 +216,8 @@ class World:
         item = self.code.scheduler.Item(record, key, priority)
         if settings.costs:
             item.cost = record.cost
+        if settings.dedup:
+            item.identity = record.identity = self.costs.randrange(settings.identities)
         if rng.random() < settings.bad_items:
             record.error = item.error = ValueError("no key")
             self.scheduler.admission.assign_alone(item)
@@ -539,6 +560,7 @@ def options_of(settings: Settings) -> Options:
         costed=bool(settings.costs),
         cost_rate=settings.cost_rate,
         budget=settings.budget,
+        dedup=settings.dedup,
     )
 
 

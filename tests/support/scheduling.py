@@ -5,9 +5,10 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from manytail.mapping._item import Item
 from manytail.mapping._options import Options
 from manytail.mapping._runner import ThreadRunner
-from manytail.mapping._scheduler import Item, Scheduler
+from manytail.mapping._scheduler import Scheduler
 from manytail.spark._results import describe
 from manytail.spark._task import WINDOW_BYTES, Row, _size, output_batches
 

@@ -3,7 +3,7 @@
 fn may have further parameters: `delivery`, `resource`, and what has a default.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, Hashable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Concatenate, Literal, TypeAlias, TypeVar, overload
 
 from ._map import Results
@@ -30,11 +30,13 @@ def concurrent_map(
     fn: _AsyncCall[_T, _R], items: Iterable[_T], *,
     workers: int = 16, max_in_flight: int = 0, order: _Order = "input",
     key: Callable[[_T], Hashable] | None = None, per_key: int = 0, weights: Mapping[Any, int] | None = None,
-    priority: Callable[[_T], int | None] | None = None, timeout: float | None = None, deadline: float | None = None,
+    priority: Callable[[_T], int | None] | None = None, batch: Literal[1] = 1, linger: float = 0.0,
+    timeout: float | None = None, deadline: float | None = None,
     retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
     defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0, breaker_open: Literal["wait", "fail"] = "wait",
     errors: Literal["raise", "drop"] = "raise", rate: float | None = None, per_key_rate: float | None = None,
     cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
+    dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
 ) -> Results[_R]: ...
 @overload
@@ -42,11 +44,13 @@ def concurrent_map(
     fn: _AsyncCall[_T, _R], items: Iterable[_T], *,
     workers: int = 16, max_in_flight: int = 0, order: _Order = "input",
     key: Callable[[_T], Hashable] | None = None, per_key: int = 0, weights: Mapping[Any, int] | None = None,
-    priority: Callable[[_T], int | None] | None = None, timeout: float | None = None, deadline: float | None = None,
+    priority: Callable[[_T], int | None] | None = None, batch: Literal[1] = 1, linger: float = 0.0,
+    timeout: float | None = None, deadline: float | None = None,
     retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
     defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0, breaker_open: Literal["wait", "fail"] = "wait",
     errors: Literal["return"], rate: float | None = None, per_key_rate: float | None = None,
     cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
+    dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
 ) -> Results[_R | Failure]: ...
 @overload
@@ -54,11 +58,13 @@ def concurrent_map(
     fn: _Call[_T, _R], items: Iterable[_T], *,
     workers: int = 16, max_in_flight: int = 0, order: _Order = "input",
     key: Callable[[_T], Hashable] | None = None, per_key: int = 0, weights: Mapping[Any, int] | None = None,
-    priority: Callable[[_T], int | None] | None = None, timeout: float | None = None, deadline: float | None = None,
+    priority: Callable[[_T], int | None] | None = None, batch: Literal[1] = 1, linger: float = 0.0,
+    timeout: float | None = None, deadline: float | None = None,
     retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
     defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0, breaker_open: Literal["wait", "fail"] = "wait",
     errors: Literal["raise", "drop"] = "raise", rate: float | None = None, per_key_rate: float | None = None,
     cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
+    dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
 ) -> Results[_R]: ...
 @overload
@@ -66,11 +72,69 @@ def concurrent_map(
     fn: _Call[_T, _R], items: Iterable[_T], *,
     workers: int = 16, max_in_flight: int = 0, order: _Order = "input",
     key: Callable[[_T], Hashable] | None = None, per_key: int = 0, weights: Mapping[Any, int] | None = None,
-    priority: Callable[[_T], int | None] | None = None, timeout: float | None = None, deadline: float | None = None,
+    priority: Callable[[_T], int | None] | None = None, batch: Literal[1] = 1, linger: float = 0.0,
+    timeout: float | None = None, deadline: float | None = None,
     retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
     defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0, breaker_open: Literal["wait", "fail"] = "wait",
     errors: Literal["return"], rate: float | None = None, per_key_rate: float | None = None,
     cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
+    dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
+    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
+) -> Results[_R | Failure]: ...
+@overload
+def concurrent_map(
+    fn: _AsyncCall[list[_T], Sequence[_R | BaseException]], items: Iterable[_T], *,
+    workers: int = 16, max_in_flight: int = 0, order: _Order = "input",
+    key: Callable[[_T], Hashable] | None = None, per_key: int = 0, weights: Mapping[Any, int] | None = None,
+    priority: Callable[[_T], int | None] | None = None, batch: int, linger: float = 0.0,
+    timeout: float | None = None, deadline: float | None = None,
+    retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
+    defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0, breaker_open: Literal["wait", "fail"] = "wait",
+    errors: Literal["raise", "drop"] = "raise", rate: float | None = None, per_key_rate: float | None = None,
+    cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
+    dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
+    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
+) -> Results[_R]: ...
+@overload
+def concurrent_map(
+    fn: _AsyncCall[list[_T], Sequence[_R | BaseException]], items: Iterable[_T], *,
+    workers: int = 16, max_in_flight: int = 0, order: _Order = "input",
+    key: Callable[[_T], Hashable] | None = None, per_key: int = 0, weights: Mapping[Any, int] | None = None,
+    priority: Callable[[_T], int | None] | None = None, batch: int, linger: float = 0.0,
+    timeout: float | None = None, deadline: float | None = None,
+    retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
+    defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0, breaker_open: Literal["wait", "fail"] = "wait",
+    errors: Literal["return"], rate: float | None = None, per_key_rate: float | None = None,
+    cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
+    dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
+    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
+) -> Results[_R | Failure]: ...
+@overload
+def concurrent_map(
+    fn: _Call[list[_T], Sequence[_R | BaseException]], items: Iterable[_T], *,
+    workers: int = 16, max_in_flight: int = 0, order: _Order = "input",
+    key: Callable[[_T], Hashable] | None = None, per_key: int = 0, weights: Mapping[Any, int] | None = None,
+    priority: Callable[[_T], int | None] | None = None, batch: int, linger: float = 0.0,
+    timeout: float | None = None, deadline: float | None = None,
+    retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
+    defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0, breaker_open: Literal["wait", "fail"] = "wait",
+    errors: Literal["raise", "drop"] = "raise", rate: float | None = None, per_key_rate: float | None = None,
+    cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
+    dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
+    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
+) -> Results[_R]: ...
+@overload
+def concurrent_map(
+    fn: _Call[list[_T], Sequence[_R | BaseException]], items: Iterable[_T], *,
+    workers: int = 16, max_in_flight: int = 0, order: _Order = "input",
+    key: Callable[[_T], Hashable] | None = None, per_key: int = 0, weights: Mapping[Any, int] | None = None,
+    priority: Callable[[_T], int | None] | None = None, batch: int, linger: float = 0.0,
+    timeout: float | None = None, deadline: float | None = None,
+    retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
+    defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0, breaker_open: Literal["wait", "fail"] = "wait",
+    errors: Literal["return"], rate: float | None = None, per_key_rate: float | None = None,
+    cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
+    dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
 ) -> Results[_R | Failure]: ...
 @overload
@@ -78,11 +142,13 @@ def aconcurrent_map(
     fn: _AsyncCall[_T, _R], items: Iterable[_T] | AsyncIterable[_T], *,
     workers: int = 16, max_in_flight: int = 0, order: _Order = "input",
     key: Callable[[_T], Hashable] | None = None, per_key: int = 0, weights: Mapping[Any, int] | None = None,
-    priority: Callable[[_T], int | None] | None = None, timeout: float | None = None, deadline: float | None = None,
+    priority: Callable[[_T], int | None] | None = None, batch: Literal[1] = 1, linger: float = 0.0,
+    timeout: float | None = None, deadline: float | None = None,
     retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
     defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0, breaker_open: Literal["wait", "fail"] = "wait",
     errors: Literal["raise", "drop"] = "raise", rate: float | None = None, per_key_rate: float | None = None,
     cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
+    dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
 ) -> AsyncGenerator[_R]: ...
 @overload
@@ -90,10 +156,40 @@ def aconcurrent_map(
     fn: _AsyncCall[_T, _R], items: Iterable[_T] | AsyncIterable[_T], *,
     workers: int = 16, max_in_flight: int = 0, order: _Order = "input",
     key: Callable[[_T], Hashable] | None = None, per_key: int = 0, weights: Mapping[Any, int] | None = None,
-    priority: Callable[[_T], int | None] | None = None, timeout: float | None = None, deadline: float | None = None,
+    priority: Callable[[_T], int | None] | None = None, batch: Literal[1] = 1, linger: float = 0.0,
+    timeout: float | None = None, deadline: float | None = None,
     retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
     defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0, breaker_open: Literal["wait", "fail"] = "wait",
     errors: Literal["return"], rate: float | None = None, per_key_rate: float | None = None,
     cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
+    dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
+    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
+) -> AsyncGenerator[_R | Failure]: ...
+@overload
+def aconcurrent_map(
+    fn: _AsyncCall[list[_T], Sequence[_R | BaseException]], items: Iterable[_T] | AsyncIterable[_T], *,
+    workers: int = 16, max_in_flight: int = 0, order: _Order = "input",
+    key: Callable[[_T], Hashable] | None = None, per_key: int = 0, weights: Mapping[Any, int] | None = None,
+    priority: Callable[[_T], int | None] | None = None, batch: int, linger: float = 0.0,
+    timeout: float | None = None, deadline: float | None = None,
+    retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
+    defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0, breaker_open: Literal["wait", "fail"] = "wait",
+    errors: Literal["raise", "drop"] = "raise", rate: float | None = None, per_key_rate: float | None = None,
+    cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
+    dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
+    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
+) -> AsyncGenerator[_R]: ...
+@overload
+def aconcurrent_map(
+    fn: _AsyncCall[list[_T], Sequence[_R | BaseException]], items: Iterable[_T] | AsyncIterable[_T], *,
+    workers: int = 16, max_in_flight: int = 0, order: _Order = "input",
+    key: Callable[[_T], Hashable] | None = None, per_key: int = 0, weights: Mapping[Any, int] | None = None,
+    priority: Callable[[_T], int | None] | None = None, batch: int, linger: float = 0.0,
+    timeout: float | None = None, deadline: float | None = None,
+    retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
+    defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0, breaker_open: Literal["wait", "fail"] = "wait",
+    errors: Literal["return"], rate: float | None = None, per_key_rate: float | None = None,
+    cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
+    dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
 ) -> AsyncGenerator[_R | Failure]: ...

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 from manytail import Empty, MultiQueue, SubQueue
 
 if TYPE_CHECKING:
-    from ._scheduler import Item
+    from ._item import Item
 
 IDLE_LIMIT = 4_096  # lanes kept without an item in flight: a key that soon comes back costs nothing
 LAST = math.inf  # the priority of null; compares right with every int
@@ -145,13 +145,27 @@ class Admission:
             for item in items:
                 self._wait(item)
             for lane in dict.fromkeys([item.lane for item in items]):
-                self._fill(lane)
-                while self._by_priority and self._take_back_less_urgent(lane):
-                    self._fill(lane)
+                self._fill_by_urgency(lane)
 
     def retry(self, item: Item) -> None:
         """Its wait is over: before the new items of its key and priority, on the slot that it kept."""
         item.lane.queues[0 if self._plain else item.priority][0].put_front(item)
+
+    def readmit(self, item: Item) -> None:
+        """It has no slot, and is to be called again, or by itself: before new items."""
+        lane = item.lane
+        if self._plain:
+            self._lone.queues[0][0].put_front(item)
+        elif not self._limited:
+            lane.held += 1
+            self._queue(lane, item.priority, 1).put_front(item)
+        else:
+            self.hidden += 1
+            if self._by_priority:
+                heappush(lane.waiting, (item.priority, -next(self._numbers), item))
+            else:
+                lane.waiting.appendleft(item)
+            self._fill_by_urgency(lane)
 
     def give_back(self, item: Item) -> None:
         """It was taken out and has not started: it goes back to the front, and is not to be taken back for a more urgent one."""
@@ -200,7 +214,14 @@ class Admission:
 
     def paused_items(self) -> int:
         """Ready items whose key is paused. Without keys there is no other key that could go on: 0."""
-        return sum(queue.qsize() for lane in self.paused for queue, _ in lane.queues.values()) if self._keyed else 0
+        return self._paused() if self._keyed else 0
+
+    def paused_calls_of_all(self) -> int:
+        """Without keys: what is ready while all is paused."""
+        return 0 if self._keyed else self._paused()
+
+    def _paused(self) -> int:
+        return sum(queue.qsize() for lane in self.paused for queue, _ in lane.queues.values())
 
     def drain_lane(self, lane: Lane) -> list[Item]:
         """Take out every item of the lane that has not started; those that had a slot give it back."""
@@ -288,6 +309,11 @@ class Admission:
             lane.unstarted += 1
             lane.held += 1
             self._queue(lane, item.priority, 1).put(item)
+
+    def _fill_by_urgency(self, lane: Lane) -> None:
+        self._fill(lane)
+        while self._by_priority and self._take_back_less_urgent(lane):
+            self._fill(lane)
 
     def _take_back_less_urgent(self, lane: Lane) -> bool:
         """All slots of the key are in use: free one that an item holds which no worker has taken and which is less urgent than the first that

@@ -1,42 +1,51 @@
 """The gate: stands between the admission's queue and the workers where more than keys and priorities decides what starts, and when.
 
-The admission says which item is next; the gate whether it may start now. An item passes when a worker is free, the slots of all rates have come
-(`_rates`), its key's breaker lets it (`_breaker`) and the budget has room for it (`_budget`). Then it stands in `ready`, and a worker takes it. Like
-the scheduler, which owns it, the gate has no thread, clock, lock or I/O.
+The admission says which call is next; the gate whether it may start now. A call is an item, or with `batch` a Batch of them, which is formed before
+it goes to the admission (`_batches`). It passes when a worker is free, the slots of all rates have come (`_rates`), its key's breaker lets it
+(`_breaker`), no equal item is being called (`_dedup`), and the budget has room for it (`_budget`). Then it stands in `ready`, and a worker takes it.
+Like the scheduler, which owns it, the gate has no thread, clock, lock or I/O.
 
     event                    meaning
-    admit(items, now)        new items; those whose key fails at once come back in `refused`
-    dispatch(now)            let pass what may start; sets `wake_at`: when to ask again, unless something ends before
-    late(item, now)          for the worker, before its call, in any thread: whether the start is too late for its slots
-    missed(item)             it was: the item takes new ones
-    succeeded(item), failed(item, now), deferred(item)   the call has ended
+    admit(items, now)        new items
+    dispatch(full, now)      let pass what may start; full: the window is, so that no batch lingers
+    late(call, now)          for the worker, before its call, in any thread: whether the start is too late for its slots
+    missed(call)             it was: the call takes new ones
+    succeeded(item), returned(batch, verdicts, now), failed(call, now), deferred(item)   the call has ended
+    lost(item)               the item has failed for good
     look(lane, now)          the time has come at which something of this key may start
     pause(lane, until)       nothing of the key starts before `until`; what stands in `ready` of it goes back
+
+    effect                   what the scheduler does
+    ready                    a queue of calls for workers
+    refused, answered        items that failed, or have the result of an equal one, without a call
+    looks                    call `look` of that lane then
+    wake_at                  call `dispatch` then, unless it is called before
 
 A key at its limit (per_key_rate, breaker) is disabled in the admission, so that others go on; the whole map at a limit (rate, cost_rate) holds back
 what comes next, and takes nothing out of the admission until the slot has come: so a more urgent item that arrives meanwhile goes first.
 
 Invariants
-    starts     items that stand in `ready` or with a worker: at most `workers`
+    starts     calls that stand in `ready` or with a worker: at most `workers`
     lane.pinned    the lane is disabled, because of its limits: it must not be forgotten
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from manytail import MultiQueue
 
 from ._admission import Admission, Lane
+from ._batches import Former
 from ._breaker import Breaker
 from ._budget import Budget
+from ._dedup import Dedup
+from ._item import Batch, Item
 from ._options import Options
 from ._rates import LATE, Slots
 from ._types import BreakerOpen, BudgetExceeded
-
-if TYPE_CHECKING:
-    from ._scheduler import Item
 
 
 class Start(NamedTuple):
@@ -76,7 +85,8 @@ class Gate:
         self.starts: dict[Item, Start] = {}
         self.wake_at = math.inf
         # Effects, which the scheduler takes away.
-        self.refused: list[tuple[Item, BaseException]] = []  # items that fail without a call; they hold no slot
+        self.refused: list[tuple[Item, BaseException]] = []  # these and the next hold no slot
+        self.answered: list[Item] = []
         self.looks: list[tuple[float, Lane]] = []  # call `look` then
         self._options = options
         self._admission = admission
@@ -85,6 +95,11 @@ class Gate:
         self._rates = {name: Slots(rate) for name, rate in rates.items() if rate is not None}
         self._budget = None if options.budget is None else Budget(options.budget)
         self._unaffordable: list[Item] = []  # for the time being: a running call may be deferred and cost nothing
+        self._dedup = Dedup(options.dedup) if options.dedup else None
+        self._leaders: list[Item] = []  # to be admitted, because the one that they followed has failed
+        self._batched = options.batch > 1
+        self._former = Former(options.batch, options.linger, options.order == "key" and options.prioritised)
+        self._hurry = False  # the input has ended: no batch lingers
         self._breaks = options.breaker > 0
         self._refuses = self._breaks and options.breaker_open == "fail"
         self._limits_lanes = options.per_key_rate is not None or options.breaker > 0
@@ -95,28 +110,57 @@ class Gate:
         """Items that wait for the budget."""
         return len(self._unaffordable)
 
+    @property
+    def following(self) -> int:
+        """Items that wait for an equal one."""
+        return 0 if self._dedup is None else self._dedup.following
+
+    @property
+    def unsettled(self) -> bool:
+        """`dispatch` has more to do."""
+        return bool(self._leaders)
+
+    def to_run(self) -> int:
+        """Calls that run or may."""
+        return len(self.starts) + self._admission.queue.qsize() + self._admission.paused_calls_of_all()
+
+    def _members(self, call: Item) -> list[Item]:
+        return call.items if isinstance(call, Batch) else [call]
+
+    def _cost(self, item: Item) -> float:
+        return item.cost if self._options.costed else 1.0
+
     # ------------------------------------------------------------------------------------------------ items come
     def admit(self, items: list[Item], now: float) -> None:
         for item in items:
             item.begun, item.last_error = False, None
         if self._refuses:
-            refused = [item for item in items if self.refuses(item.lane, now)]
-            self.refused += [(item, self.breaker_open(item)) for item in refused]
-            items = [item for item in items if not self.refuses(item.lane, now)] if refused else items
-        self._admission.admit(items)
+            items = [item for item in items if not self._refused(item, now)]
+        self._admission.admit(self._former.add(items, now) if self._batched else items)  # type: ignore[arg-type]
+
+    def input_ended(self) -> None:
+        self._hurry = True
 
     def refuses(self, lane: Lane, now: float) -> bool:
         """Whether what waits of this key fails at once."""
         return self._refuses and lane.limits is not None and lane.limits.breaker.is_open(now)
 
+    def _refused(self, item: Item, now: float) -> bool:
+        refuses = self.refuses(item.lane, now)
+        if refuses:
+            self.refused.append((item, self.breaker_open(item)))
+        return refuses
+
+    def _readmit(self, item: Item) -> None:
+        """An item without a slot."""
+        call = Batch([item]) if self._batched else item
+        call.begun = False
+        self._admission.readmit(call)
+
     # ------------------------------------------------------------------------------------------------ what starts
-    def dispatch(self, now: float) -> None:
-        self.wake_at = math.inf
-        for lane in self._changed:
-            self.look(lane, now)
-        self._changed.clear()
-        if self._unaffordable:
-            self._reconsider()
+    def dispatch(self, full: bool, now: float) -> None:
+        self._admit_again(full, now)
+        self.wake_at = self._former.due
         queue, rates = self._admission.queue, self._rates.values()
         while len(self.starts) < self._options.workers:
             if queue.empty():
@@ -127,18 +171,52 @@ class Gate:
                 slots.waits(now)
             due = max([slots.next for slots in rates], default=-math.inf)
             if due > now:
-                self.wake_at = due
+                self.wake_at = min(self.wake_at, due)
                 return
-            item = queue.get_nowait()
-            cost = item.cost if self._options.costed else 1.0
-            if self._budget is None or self._budget.fits(cost, self._running_costs()):
-                self._start(item, cost, now)
-            else:
-                self._unaffordable.append(item)
-                self._reconsider()
+            call = queue.get_nowait()
+            if self._choose(call):
+                self._start(call, now)
 
-    def _start(self, item: Item, cost: float, now: float) -> None:
-        lane, period = item.lane, 0
+    def _admit_again(self, full: bool, now: float) -> None:
+        """What may go on, because something has ended or time has passed."""
+        for lane in self._changed:
+            self.look(lane, now)
+        self._changed.clear()
+        leaders, self._leaders = self._leaders, []
+        for item in leaders:
+            if not self._refused(item, now):
+                self._readmit(item)
+        if self._unaffordable:
+            self._reconsider()
+        if self._former.due < math.inf:
+            self._admission.admit(self._former.release(math.inf if full or self._hurry else now))  # type: ignore[arg-type]
+
+    def _choose(self, call: Item) -> bool:
+        """Leave in the call what is to be called: no item that an equal one answers, and none that the budget has no room for."""
+        if self._batched:
+            self._former.close(call)  # type: ignore[arg-type]
+        chosen = self._members(call)
+        if self._dedup is not None:
+            chosen = [item for item in chosen if self._is_called(item)]
+        if self._budget is not None:
+            chosen = self._affordable(chosen)
+        if not chosen:
+            self._begin(call)
+            self._admission.finished(call)
+        elif isinstance(call, Batch):
+            call.items = chosen
+        return bool(chosen)
+
+    def _is_called(self, item: Item) -> bool:
+        assert self._dedup is not None
+        if self._dedup.answered(item):
+            self.answered.append(item)
+            return False
+        return self._dedup.leads(item)
+
+    def _start(self, call: Item, now: float) -> None:
+        lane, period, members = call.lane, 0, self._members(call)
+        cost = sum(map(self._cost, members))
         taken = {name: slots.take(now, cost if name == "cost_rate" else 1.0) for name, slots in self._rates.items()}
         if self._limits_lanes:
             if lane.limits is None:
@@ -148,9 +226,12 @@ class Gate:
             if lane.limits.breaker is not None:
                 period = lane.limits.breaker.started()
             self.look(lane, now)
-        self._begin(item)
-        self.starts[item] = Start(cost, period, taken)
-        self._ready.put(item)
+        self._begin(call)
+        self.starts[call] = Start(cost, period, taken)
+        if self._batched:
+            for item in members:
+                item.attempts += 1
+        self._ready.put(call)
 
     def _begin(self, item: Item) -> None:
         """It starts, or never will: the next one of its key may."""
@@ -162,18 +243,38 @@ class Gate:
     def late(self, item: Item, now: float) -> bool:
         return now > self.starts[item].until
 
-    def missed(self, item: Item) -> None:
-        start = self._end(item)
-        self._admission.give_back(item)
+    def missed(self, call: Item) -> None:
+        start = self._end(call)
+        self._admission.give_back(call)
         if self._breaks:
-            item.lane.limits.breaker.undone(start.period)
+            call.lane.limits.breaker.undone(start.period)
+        if self._batched:
+            for item in self._members(call):
+                item.attempts -= 1
 
     # ------------------------------------------------------------------------------------------------ calls end
     def succeeded(self, item: Item) -> None:
         start = self._end(item)
-        self._spend(start)
+        self._spend(start.cost)
         if self._breaks:
             item.lane.limits.breaker.succeeded(start.period)
+        self._answer_followers(item)
+
+    def returned(self, batch: Batch, verdicts: Sequence[Any], now: float) -> None:
+        """A call that returned: None for each item with a result, else its verdict. To the breaker it succeeded if one item did."""
+        start = self._end(batch)
+        self._spend(sum(self._cost(item) for item, verdict in zip(batch.items, verdicts, strict=True) if not _defers(verdict)))
+        if self._breaks:
+            breaker = batch.lane.limits.breaker
+            if None in verdicts:
+                breaker.succeeded(start.period)
+            elif all(map(_defers, verdicts)):
+                breaker.undone(start.period)
+            else:
+                self._count_failure(batch.lane, start, now)
+        for item, verdict in zip(batch.items, verdicts, strict=True):
+            if verdict is None:
+                self._answer_followers(item)
 
     def deferred(self, item: Item) -> None:
         """It costs nothing, and says nothing about its key."""
@@ -181,12 +282,33 @@ class Gate:
         if self._breaks:
             item.lane.limits.breaker.undone(start.period)
 
-    def failed(self, item: Item, now: float) -> None:
-        start = self._end(item)
-        self._spend(start)
-        if self._breaks and item.lane.limits.breaker.failed(start.period, now):
-            self.look(item.lane, now)
-            self._recall(item.lane)
+    def failed(self, call: Item, now: float) -> None:
+        start = self._end(call)
+        self._spend(start.cost)
+        if self._breaks:
+            self._count_failure(call.lane, start, now)
+
+    def _count_failure(self, lane: Lane, start: Start, now: float) -> None:
+        if lane.limits.breaker.failed(start.period, now):
+            self.look(lane, now)
+            self._recall(lane)
+
+    def split(self, batch: Batch) -> None:
+        """Each half is called anew. The first one takes over the slot; both go before new items."""
+        middle = len(batch.items) // 2
+        first, second = Batch(batch.items[:middle]), Batch(batch.items[middle:])
+        self._admission.readmit(second)
+        first.begun = True
+        self._admission.retry(first)
+
+    def lost(self, item: Item) -> None:
+        """The item has failed for good: if others follow it, the first of them is called by itself."""
+        if self._dedup is not None and (leader := self._dedup.failed(item)) is not None:
+            self._leaders.append(leader)
+
+    def _answer_followers(self, item: Item) -> None:
+        if self._dedup is not None:
+            self.answered += self._dedup.succeeded(item)
 
     def _end(self, item: Item) -> Start:
         """It is no longer in `ready` or with a worker: its key may go on."""
@@ -194,9 +316,9 @@ class Gate:
             self._changed[item.lane] = None
         return self.starts.pop(item)
 
-    def _spend(self, start: Start) -> None:
+    def _spend(self, cost: float) -> None:
         if self._budget is not None:
-            self._budget.spend(start.cost)
+            self._budget.spend(cost)
 
     # ------------------------------------------------------------------------------------------------ keys at their limit
     def pause(self, lane: Lane, until: float) -> None:
@@ -235,35 +357,56 @@ class Gate:
     def _running_costs(self) -> list[float]:
         return [start.cost for start in self.starts.values()]
 
+    def _affordable(self, items: Iterable[Item]) -> list[Item]:
+        assert self._budget is not None
+        running, chosen = self._running_costs(), []
+        for item in items:
+            cost = self._cost(item)
+            if self._budget.fits(cost, running):
+                running.append(cost)
+                chosen.append(item)
+            elif self._budget.fits(cost):
+                self._unaffordable.append(item)
+            else:
+                self._refuse(item, cost)
+        return chosen
+
     def _reconsider(self) -> None:
         """Items that were not affordable: they fail if they never will be, and try again where there is room."""
         assert self._budget is not None
         items, self._unaffordable = self._unaffordable, []
         for item in reversed(items):
-            cost = item.cost if self._options.costed else 1.0
+            cost = self._cost(item)
             if not self._budget.fits(cost):
-                self._begin(item)
-                self._admission.finished(item)
-                limit = BudgetExceeded(f"budget: {self._options.budget} leaves less than {cost}, which this item costs")
-                self.refused.append((item, item.last_error or limit))
+                self._refuse(item, cost)
             elif self._budget.fits(cost, self._running_costs()):
-                self._admission.retry(item)
+                self._readmit(item)
             else:
                 self._unaffordable.insert(0, item)
+
+    def _refuse(self, item: Item, cost: float) -> None:
+        limit = BudgetExceeded(f"budget: {self._options.budget} leaves less than {cost}, which this item costs")
+        self.refused.append((item, item.last_error or limit))
 
     # ------------------------------------------------------------------------------------------------ the end
     def drain_lane(self, lane: Lane) -> list[Item]:
         """Take out what waits of a key, after its breaker has opened. None of these items holds a slot afterwards."""
         unaffordable = [item for item in self._unaffordable if item.lane is lane]
         self._unaffordable = [item for item in self._unaffordable if item.lane is not lane]
-        for item in unaffordable:
-            self._begin(item)
-            self._admission.finished(item)
-        return unaffordable + self._admission.drain_lane(lane)
+        return unaffordable + self.flat([*self._former.drain_lane(lane), *self._admission.drain_lane(lane)])
 
     def drain(self) -> list[Item]:
         """Take out everything whose call has not begun."""
-        for lane in {item.lane: None for item in self.starts}:
+        for lane in {call.lane: None for call in self.starts}:
             self._recall(lane)
-        items, self._unaffordable = self._unaffordable, []
-        return items + self._admission.drain()
+        items = self._unaffordable + self._leaders + ([] if self._dedup is None else self._dedup.drain())
+        self._unaffordable, self._leaders = [], []
+        return items + self.flat([*self._former.drain(), *self._admission.drain()])
+
+    def flat(self, calls: Iterable[Item]) -> list[Item]:
+        """The items of these calls."""
+        return [item for call in calls for item in self._members(call)]
+
+
+def _defers(verdict: Any) -> bool:
+    return verdict is not None and verdict.kind.value == "defer"

@@ -12,10 +12,11 @@ from typing import Any, Literal, Self, TypeVar
 
 from . import _options
 from ._idempotency import idempotency_key
+from ._item import Batch, Item, batch_result
 from ._options import Options, RetryOn
 from ._progress import INTERVAL, Meter, Ticker, shower
 from ._runner import Runner, ThreadRunner
-from ._scheduler import Item, Scheduler
+from ._scheduler import Scheduler
 from ._types import Delivery, Failure, Progress
 from ._workers import LoopWorkers, refuse_awaitable
 
@@ -33,6 +34,8 @@ def concurrent_map(
     per_key: int = 0,
     weights: Mapping[Any, int] | None = None,
     priority: Callable[[Any], int | None] | None = None,
+    batch: int = 1,
+    linger: float = 0.0,
     timeout: float | None = None,
     deadline: float | None = None,
     retries: int = 0,
@@ -49,6 +52,8 @@ def concurrent_map(
     cost: Callable[[Any], float] | None = None,
     cost_rate: float | None = None,
     budget: float | None = None,
+    dedup: int = 0,
+    item_id: Callable[[Any], Any] | None = None,
     setup: Callable[[], Any] | None = None,
     progress: bool | Callable[[Progress], None] = False,
 ) -> Iterator[Any]:
@@ -103,6 +108,8 @@ def aconcurrent_map(
     per_key: int = 0,
     weights: Mapping[Any, int] | None = None,
     priority: Callable[[Any], int | None] | None = None,
+    batch: int = 1,
+    linger: float = 0.0,
     timeout: float | None = None,
     deadline: float | None = None,
     retries: int = 0,
@@ -119,6 +126,8 @@ def aconcurrent_map(
     cost: Callable[[Any], float] | None = None,
     cost_rate: float | None = None,
     budget: float | None = None,
+    dedup: int = 0,
+    item_id: Callable[[Any], Any] | None = None,
     setup: Callable[[], Any] | None = None,
     progress: bool | Callable[[Progress], None] = False,
 ) -> AsyncGenerator[Any, None]:
@@ -145,6 +154,7 @@ class Plan:
     key: Callable[[Any], Hashable] | None
     priority: Callable[[Any], Any] | None
     cost: Callable[[Any], Any] | None
+    item_id: Callable[[Any], Any] | None
     progress: Any
 
     def scheduler(self) -> Scheduler:
@@ -152,7 +162,7 @@ class Plan:
         return Scheduler(self.options, weight_of=None if weights is None else lambda item: weights.get(item.key, 1))
 
     def item(self, scheduler: Scheduler, value: Any) -> Item:
-        """The item of a value; what `key`, `priority` and `cost` raise fails the item, without a call."""
+        """The item of a value; what `key`, `priority`, `cost` and `item_id` raise fails the item, without a call."""
         item = Item(value)
         try:
             if self.key is not None:
@@ -161,28 +171,53 @@ class Plan:
                 item.priority = _priority(self.priority(value))
             if self.cost is not None:
                 item.cost = _cost(self.cost(value))
+            if self.options.dedup:
+                item.identity = self.identity(value)
             scheduler.admission.assign((item,))
         except BaseException as error:
             item.error = error
             scheduler.admission.assign_alone(item)
         return item
 
+    def identity(self, value: Any) -> str:
+        return idempotency_key(value if self.item_id is None else self.item_id(value))
+
     def call_with(self, resource: dict[str, Any]) -> Callable[[Item], Any]:
         """What a worker calls with each item."""
         fn, delivers = self.fn, self.options.wants_delivery
+        if self.options.batch > 1:
+            return self._call_batches_with(resource)
         if self.options.is_async:
             if not delivers:
                 return lambda item: fn(item.value, **resource)
 
             async def deliver(item: Item) -> Any:
-                return await fn(item.value, delivery=_delivery(item), **resource)
+                return await fn(item.value, delivery=self.delivery(item), **resource)
 
             return deliver
         if not resource and not delivers:
             return lambda item: refuse_awaitable(fn(item.value))
         if not delivers:
             return lambda item: refuse_awaitable(fn(item.value, **resource))
-        return lambda item: refuse_awaitable(fn(item.value, delivery=_delivery(item), **resource))
+        return lambda item: refuse_awaitable(fn(item.value, delivery=self.delivery(item), **resource))
+
+    def _call_batches_with(self, resource: dict[str, Any]) -> Callable[[Any], Any]:
+        def arguments(batch: Batch) -> tuple[list[Any], dict[str, Any]]:
+            extra = {"delivery": [self.delivery(item) for item in batch.items]} if self.options.wants_delivery else {}
+            return [item.value for item in batch.items], {**extra, **resource}
+
+        def call(batch: Batch) -> Any:
+            values, extra = arguments(batch)
+            return batch_result(refuse_awaitable(self.fn(values, **extra)), len(values))
+
+        async def call_async(batch: Batch) -> Any:
+            values, extra = arguments(batch)
+            return batch_result(await self.fn(values, **extra), len(values))
+
+        return call_async if self.options.is_async else call
+
+    def delivery(self, item: Item) -> Delivery:
+        return Delivery(item.attempts, 0, item.key, item.identity if self.options.dedup else self.identity(item.value))
 
     def result(self, item: Item) -> Any:
         """What the consumer gets."""
@@ -193,12 +228,12 @@ class Plan:
 
 def _plan(fn: Callable[..., Any], given: dict[str, Any]) -> Plan:
     options = _options.check(fn, given)
-    key, priority, cost, progress = given["key"], given["priority"], given["cost"], given["progress"]
-    functions = {"key": key, "priority": priority, "cost": cost, "progress": None if isinstance(progress, bool) else progress}
+    key, priority, cost, item_id, progress = (given[name] for name in ("key", "priority", "cost", "item_id", "progress"))
+    functions = {"key": key, "priority": priority, "cost": cost, "item_id": item_id, "progress": None if isinstance(progress, bool) else progress}
     for option, function in functions.items():
         if function is not None and not (callable(function) and _options.accepts(function, 1)):
             raise _options.bad_type(option, function, "a callable that takes one argument")
-    return Plan(fn, options, key, priority, cost, progress)
+    return Plan(fn, options, key, priority, cost, item_id, progress)
 
 
 def _priority(value: Any) -> float:
@@ -215,10 +250,6 @@ def _cost(value: Any) -> float:
     if not 0 <= value <= sys.float_info.max:
         raise _options.bad_value("cost", value, "a finite number >= 0")
     return float(value)
-
-
-def _delivery(item: Item) -> Delivery:
-    return Delivery(item.attempts, 0, item.key, idempotency_key(item.value))
 
 
 def _read_one(plan: Plan, scheduler: Scheduler, value: Any) -> list[Item]:

@@ -143,6 +143,8 @@ class Options:
     order: str = field(default="input", metadata=by(choice, allowed=ORDERS))
     per_key: int = field(default=0, metadata=by(whole, low=0))
     weights: Mapping[Any, int] | None = field(default=None, metadata=by(check_weights))
+    batch: int = field(default=1, metadata=by(whole, low=1))
+    linger: float = field(default=0.0, metadata=by(finite))
     timeout: float | None = field(default=None, metadata=by(optional_seconds))
     deadline: float | None = field(default=None, metadata=by(optional_seconds))
     retries: int = field(default=0, metadata=by(whole, low=0))
@@ -157,6 +159,7 @@ class Options:
     per_key_rate: float | None = field(default=None, metadata=by(optional_rate, what="starts"))
     cost_rate: float | None = field(default=None, metadata=by(optional_rate, what="cost"))
     budget: float | None = field(default=None, metadata=by(optional_budget))
+    dedup: int = field(default=0, metadata=by(whole, low=0))
     errors: str = field(default="raise", metadata=by(choice, allowed=("raise", "return", "drop", "column")))
     setup: Callable[[], Any] | None = field(default=None, metadata=by(optional_function))
     # What follows from the arguments that are not kept here.
@@ -171,7 +174,7 @@ class Options:
     def gated(self) -> bool:
         """Whether something besides keys and priorities decides which item starts, and when."""
         limits = (self.rate, self.per_key_rate, self.cost_rate, self.budget)
-        return self.breaker > 0 or any(limit is not None for limit in limits)
+        return self.breaker > 0 or self.batch > 1 or self.dedup > 0 or any(limit is not None for limit in limits)
 
     def retries_on(self, error: BaseException) -> bool:
         """Whether an attempt that failed so may be tried again. Runs the user's predicate."""
@@ -203,8 +206,9 @@ def check(
         for name, needed in {**need, "per_key_rate": options.per_key_rate is not None}.items():
             if needed:
                 raise bad_value(name, given[name], "key is given")
-    if 0 < options.max_in_flight < options.workers:
-        expected = f"0, which means automatic, or at least workers, which is {options.workers}"
+    if 0 < options.max_in_flight < options.workers * options.batch:
+        least = f"workers, which is {options.workers}" if options.batch == 1 else f"workers x batch, which is {options.workers * options.batch}"
+        expected = f"0, which means automatic, or at least {least}"
         raise bad_value("max_in_flight", options.max_in_flight, expected)
     check_fn(fn, arguments, options.setup is not None)
     if options.setup is not None:

@@ -38,10 +38,18 @@ class Meter:
             self._seen.popleft()
         since, before = self._seen[0]
         rate = (done - before) / (now - since) if now > since else 0.0
+        seen = Progress(
+            done=done,
+            failed=scheduler.failures,
+            in_flight=scheduler.in_flight,
+            retried=scheduler.retried,
+            deferred=scheduler.deferred,
+            remembered=scheduler.remembered,
+            rate=rate,
+            seconds=now - self._begin,
+        )
         try:
-            self._show(
-                Progress(done, scheduler.failures, scheduler.in_flight, scheduler.retried, scheduler.deferred, 0, rate, now - self._begin)
-            )
+            self._show(seen)
         except BaseException:
             log.warning("progress: the function raised", exc_info=True)
 

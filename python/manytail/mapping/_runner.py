@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from ._scheduler import Item, Kind, Scheduler, Verdict
+from ._item import Batch, Item
+from ._scheduler import Kind, Scheduler, Verdict
 
 JOIN_TIMEOUT = 1.0  # seconds that a thread gets at the end that cannot be waited for
 
@@ -134,16 +135,38 @@ class Runner:
 
     def failed(self, item: Item, error: BaseException) -> None:
         """Judge outside the lock, because user code takes part."""
-        self._report_failure(item, self.scheduler.judge(item, error, random.random()))
+        if isinstance(item, Batch):
+            self._report_batch(item, self.scheduler.judge_batch(item, error, random.random()))
+        else:
+            self._report_failure(item, self.scheduler.judge(item, error, random.random()))
+
+    def returned(self, batch: Item) -> None:
+        """In the place of `succeeded` where calls get batches."""
+        assert isinstance(batch, Batch)
+        self._report_batch(batch, self.scheduler.judge_results(batch, random.random()))
+
+    def _report_batch(self, batch: Batch, verdict: Verdict | list[Verdict | None]) -> None:
+        if isinstance(verdict, Verdict):
+            self._report_failure(batch, verdict)
+            return
+        kept = [one if one is None else self._kept(one, item) for one, item in zip(verdict, batch.items, strict=True)]
+        self._report_end(self.scheduler.returned, batch, kept, any(one is not None and one.kind is Kind.DEFER for one in kept))
 
     def _report_failure(self, item: Item, verdict: Verdict) -> None:
+        self._report_end(self.scheduler.failed, item, self._kept(verdict, item), verdict.kind is Kind.DEFER)
+
+    def _kept(self, verdict: Verdict, item: Item) -> Verdict:
+        """A failure halts the map at once, or is kept in the form that the owner wants."""
         if verdict.kind is Kind.FAIL:
             if self.options.errors == "raise":
                 self.scheduler.halted = True
             elif self._keep_error is not None:
-                verdict = Verdict(Kind.FAIL, error=self._keep_error(verdict.error, item.attempts))
-        self._events.append((self.scheduler.failed, item, verdict, self.now()))
-        if verdict.kind is Kind.DEFER:
+                return Verdict(Kind.FAIL, error=self._keep_error(verdict.error, item.attempts))
+        return verdict
+
+    def _report_end(self, event: Callable[..., None], call: Item, verdict: Any, deferred: bool) -> None:
+        self._events.append((event, call, verdict, self.now()))
+        if deferred:
             # The worker that reports a deferral waits until it is handled: else it would start the next call of that key first.
             with self._lock:
                 self._handle()
@@ -229,7 +252,10 @@ class Runner:
         return overdue
 
     def timed_out(self, item: Item, error: BaseException) -> None:
-        self._report_failure(item, self.scheduler.give_up(item, error, random.random()))
+        if isinstance(item, Batch):
+            self._report_batch(item, [Verdict(Kind.FAIL, error=error)] * len(item.items))  # not called again, and not split
+        else:
+            self._report_failure(item, self.scheduler.give_up(item, error, random.random()))
 
     def fail(self, error: BaseException) -> None:
         """The map fails, for a reason that is not one item's."""

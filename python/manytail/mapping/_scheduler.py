@@ -24,6 +24,7 @@ other threads: `ready` may be taken from, `judge` runs user code and changes not
     fail(error)             the map fails for a reason that is not one item's                 halted
   where `gate` is one, because something besides keys and priorities decides what starts (`_gate`):
     dispatch(now)           after other events: let start what may start                      ready, output, wake_at, halted
+    returned(batch, verdicts, now)   the call of a batch ended: None for each item with a result, else its verdict
     missed(item, now)       a worker took the item, and gate.late(item, now): no call         output, halted
 
     effect                  what the owner does
@@ -55,44 +56,23 @@ from typing import Any, NamedTuple
 
 from ._admission import Admission, Lane
 from ._gate import Gate
+from ._item import Batch, Item, Unfit
 from ._options import Options
 from ._types import DeadlineExceeded, RetryLater
 
 WINDOW_LIMIT = 10_000  # items that the automatic window holds at most, unless 4 x workers is more
 
 
-class Item:
-    """One item on its way through the map. One thread at a time works on it: the scheduler's owner, or the worker that runs it."""
-
-    __slots__ = (
-        "attempts", "begun", "cost", "deferred", "done", "error", "key", "lane", "last_error", "priority", "result", "size", "value",
-    )  # fmt: skip
-
-    lane: Lane
-    begun: bool  # it passed the gate before; this and last_error only where there is a gate
-    last_error: Any  # of its last attempt
-    cost: float  # only where the options say so
-    size: float  # bytes of the item and its result; only where the scheduler has `sizeof`
-
-    def __init__(self, value: Any, key: Any = None, priority: float = 0) -> None:
-        self.value = value
-        self.key = key
-        self.priority = priority
-        self.attempts = 0
-        self.deferred: float | None = None  # seconds that it was deferred for in all; None: never
-        self.done = False
-        self.result: Any = None
-        self.error: Any = None  # why it failed; set on arrival it fails the item without a call
-
-
 class Kind(Enum):
     RETRY = "retry"
     DEFER = "defer"
     FAIL = "fail"
+    SPLIT = "split"
 
 
 class Verdict(NamedTuple):
-    """What follows from an exception: another attempt in `seconds`, or the item's failure with `error`; RETRY: `error` is that of the attempt."""
+    """What follows from an exception: another attempt in `seconds`, or the item's failure with `error`; RETRY: `error` is that of the attempt.
+    SPLIT: a batch has failed for good, and each half is called anew."""
 
     kind: Kind
     seconds: float = 0.0
@@ -140,7 +120,7 @@ class Scheduler:
         self._slots = options.keyed or options.prioritised  # else no item holds a slot
         # The window.
         self.in_flight = self.held_back = self.resting = self.buffered = 0
-        self._base = 4 * options.workers
+        self._base = 4 * options.workers * options.batch
         self._largest = max(WINDOW_LIMIT, self._base)
         self.window = options.max_in_flight or self._base
         self._growing = not options.max_in_flight
@@ -157,7 +137,7 @@ class Scheduler:
         self._running: dict[Item, float] = {}  # where calls are timed: when each is overdue, in this order
         self._deadline_at = math.inf
         # What progress shows.
-        self.finished = self.failures = self.retried = self.deferred = self.dropped = 0
+        self.finished = self.failures = self.retried = self.deferred = self.dropped = self.remembered = 0
 
     # ------------------------------------------------------------------------------------------------ the input
     @property
@@ -187,7 +167,10 @@ class Scheduler:
         blocked = self.held_back + self.admission.hidden
         if self.admission.paused:
             blocked += self.admission.paused_items()
-        to_run = self.in_flight - blocked - self.resting - (0 if self.gate is None else self.gate.waiting)
+        to_run = self.in_flight - blocked - self.resting
+        if self.gate is not None:
+            blocked += self.gate.following
+            to_run = self.gate.to_run()
         if not blocked or to_run >= self.options.workers or len(self.output) > self.buffered:
             return False
         if self._sizeof is not None and 2 * self._bytes() > self._window_bytes:
@@ -228,6 +211,8 @@ class Scheduler:
     def input_ended(self, error: BaseException | None = None) -> None:
         self.ended = True
         self.input_error = error
+        if self.gate is not None:
+            self.gate.input_ended()
 
     # ------------------------------------------------------------------------------------------------ calls
     @property
@@ -252,19 +237,21 @@ class Scheduler:
         if self._slots and not self.expired and not self.halted:
             self.admission.finished(item)
         self._complete(item)
+        if self.gate is not None:
+            self._do_as_the_gate_says()
 
-    def judge(self, item: Item, error: BaseException, chance: float) -> Verdict:
+    def judge(self, item: Item, error: BaseException, chance: float, attempts: int | None = None) -> Verdict:
         """What follows from an exception of the item's call. `chance` in [0, 1) spreads the waits. Runs `retry_on` and `backoff`, which may be the
-        user's: the owner calls this without its lock, and sets `halted` at once if the map fails by it."""
+        user's: the owner calls this without its lock, and sets `halted` at once if the map fails by it. attempts: of the batch it was in."""
         try:
-            return self._judge(item, error, chance)
+            return self._judge(item, error, chance, item.attempts if attempts is None else attempts)
         except BaseException as wrong:
             if wrong is not error:
                 wrong.__cause__ = error
             return Verdict(Kind.FAIL, error=wrong)
 
-    def _judge(self, item: Item, error: BaseException, chance: float) -> Verdict:
-        options, attempt = self.options, item.attempts
+    def _judge(self, item: Item, error: BaseException, chance: float, attempt: int) -> Verdict:
+        options = self.options
         if isinstance(error, RetryLater):
             after = _seconds("RetryLater.after", error.after)
             if (item.deferred or 0.0) + after > options.defer_timeout:
@@ -277,6 +264,27 @@ class Scheduler:
         wait = min(float(options.backoff) * 2.0 ** min(attempt - 1, 1_000), options.max_backoff)
         return Verdict(Kind.RETRY, wait * (0.5 + chance / 2), error)
 
+    def judge_batch(self, batch: Batch, error: BaseException, chance: float) -> Verdict | list[Verdict | None]:
+        """The same for a call with a batch: a verdict on the batch, or one on each of its items."""
+        if isinstance(error, RetryLater):
+            return [self.judge(item, error, chance) for item in batch.items]
+        verdict = self.judge(batch, error, chance)
+        if verdict.kind is not Kind.FAIL:
+            return verdict
+        return Verdict(Kind.SPLIT, error=verdict.error) if len(batch.items) > 1 else [verdict]
+
+    def judge_results(self, batch: Batch, chance: float) -> list[Verdict | None]:
+        """Of a call with a batch that returned `batch.result`: gives each item its result. An exception among them is its item's alone."""
+        if isinstance(batch.result, Unfit):
+            return [Verdict(Kind.FAIL, error=batch.result.error)] * len(batch.items)
+        verdicts: list[Verdict | None] = []
+        for item, result in zip(batch.items, batch.result, strict=True):
+            failed = isinstance(result, BaseException)
+            verdicts.append(self.judge(item, result, chance, batch.attempts) if failed else None)
+            if not failed:
+                item.result = result
+        return verdicts
+
     def give_up(self, item: Item, error: BaseException, chance: float) -> Verdict:
         """The verdict for a call that was overdue: a timeout may be tried again, the deadline is final."""
         return Verdict(Kind.FAIL, error=error) if isinstance(error, DeadlineExceeded) else self.judge(item, error, chance)
@@ -285,6 +293,9 @@ class Scheduler:
         self._running.pop(item, None)
         if self.gate is not None:
             self._tell_gate(item, verdict, now)
+            if isinstance(item, Batch) and (self.expired or verdict.kind is Kind.SPLIT):
+                self._split(item, now)
+                return
         if verdict.kind is Kind.FAIL or self.expired:
             if self._open:
                 self.admission.finished(item)
@@ -299,7 +310,8 @@ class Scheduler:
         if verdict.kind is Kind.DEFER:
             self.gate.deferred(item)
         else:
-            item.last_error = verdict.error
+            for each in self.gate.flat([item]):
+                each.last_error = verdict.error
             self.gate.failed(item, now)
             self._set_looks()
 
@@ -309,27 +321,79 @@ class Scheduler:
         if verdict.kind is Kind.DEFER:
             item.attempts -= 1
             item.deferred = (item.deferred or 0.0) + verdict.seconds
-            self.deferred += 1
+            self.deferred += self._items_of(item)
             if due > item.lane.paused_until:
                 (self.admission if self.gate is None else self.gate).pause(item.lane, due)
                 heappush(self._timers, (due, next(self._numbers), item.lane))
         else:
-            self.retried += 1
-        self.resting += 1
+            self.retried += self._items_of(item)
+        self.resting += self._items_of(item)
         heappush(self._timers, (due, next(self._numbers), item))
         self.wake_at = min(self.wake_at, due)
+
+    @staticmethod
+    def _items_of(call: Item) -> int:
+        return len(call.items) if isinstance(call, Batch) else 1
 
     def fail(self, error: BaseException) -> None:
         if self.error is None:
             self.error = error
         self.halted = True
 
+    # ------------------------------------------------------------------------------------------------ batches
+    def _split(self, batch: Batch, now: float) -> None:
+        """The batch has failed for good."""
+        assert self.gate is not None
+        if self._open:
+            self.gate.split(batch)
+            self._fail_waiting(batch.lane, now)
+        elif self.expired:
+            for item in batch.items:
+                self._fail(item, self._deadline_exceeded())
+
+    def returned(self, batch: Batch, verdicts: list[Verdict | None], now: float) -> None:
+        assert self.gate is not None
+        self._running.pop(batch, None)
+        self.gate.returned(batch, verdicts, now)
+        self._set_looks()
+        again: dict[Verdict, list[Item]] = {}  # those that wait alike are called again together
+        failed = []
+        for item, verdict in zip(batch.items, verdicts, strict=True):
+            if verdict is None:
+                self._complete(item)
+            elif verdict.kind is Kind.FAIL or self.expired:
+                failed.append((item, verdict.error if verdict.kind is Kind.FAIL else self._deadline_exceeded()))
+            else:
+                item.last_error = verdict.error or item.last_error
+                again.setdefault(verdict._replace(error=None), []).append(item)
+        self._do_as_the_gate_says()
+        self._rest_in_parts(batch, again, now)
+        for item, error in failed:
+            self._fail(item, error)
+        self._fail_waiting(batch.lane, now)
+
+    def _rest_in_parts(self, batch: Batch, again: dict[Verdict, list[Item]], now: float) -> None:
+        """The first part keeps the slot of the batch; if there is none it is free."""
+        if not again and self._open:
+            self.admission.finished(batch)
+        for number, (verdict, items) in enumerate(again.items()):
+            part = Batch(items, batch.attempts)
+            part.begun, part.has_slot = True, number == 0
+            if verdict.kind is Kind.DEFER:
+                for item in items:
+                    item.attempts -= 1
+                    item.deferred = (item.deferred or 0.0) + verdict.seconds
+            self._rest(part, verdict, now)
+
     # ------------------------------------------------------------------------------------------------ where there is a gate
     def dispatch(self, now: float) -> None:
         assert self.gate is not None
         if self._open:
-            self.gate.dispatch(now)
+            self.gate.dispatch(self.in_flight >= self.window, now)
             self._do_as_the_gate_says()
+            while self._open and self.gate.unsettled:  # an item failed without a call, and one that followed it leads
+                self.gate.dispatch(self.in_flight >= self.window, now)
+                self._do_as_the_gate_says()
             self.wake_at = min(self.wake_at, self.gate.wake_at)
 
     def missed(self, item: Item, now: float) -> None:
@@ -342,6 +406,10 @@ class Scheduler:
 
     def _do_as_the_gate_says(self) -> None:
         assert self.gate is not None
+        answered, self.gate.answered = self.gate.answered, []
+        for item in answered:
+            self.remembered += 1
+            self._complete(item)
         refused, self.gate.refused = self.gate.refused, []
         for item, error in refused:
             self._fail(item, error)
@@ -363,10 +431,11 @@ class Scheduler:
         gone = set(resting)
         self._timers = [entry for entry in self._timers if entry[2] not in gone]
         heapify(self._timers)
-        self.resting -= len(resting)
-        for item in resting:
-            self.admission.finished(item)
-        for item in resting + self.gate.drain_lane(lane):
+        for call in resting:
+            self.resting -= self._items_of(call)
+            if _holds_slot(call):
+                self.admission.finished(call)
+        for item in self.gate.flat(resting) + self.gate.drain_lane(lane):
             self._fail(item, self.gate.breaker_open(item))
 
     # ------------------------------------------------------------------------------------------------ time
@@ -383,9 +452,9 @@ class Scheduler:
                 elif each.paused_until <= now:
                     self.admission.resume(each)
             else:
-                self.resting -= 1
+                self.resting -= self._items_of(each)
                 if not self.halted:
-                    self.admission.retry(each)
+                    (self.admission.retry if _holds_slot(each) else self.admission.readmit)(each)
         overdue = []
         for item, at in self._running.items():
             if at > now:
@@ -409,7 +478,7 @@ class Scheduler:
         waiting: list[Item] = []
         if not self.halted:
             waiting = [each for _, _, each in self._timers if isinstance(each, Item)]
-            waiting += (self.gate or self.admission).drain()
+            waiting = waiting + self.admission.drain() if self.gate is None else self.gate.flat(waiting) + self.gate.drain()
         self._timers.clear()
         self.resting = 0
         for item in self._running:
@@ -424,6 +493,8 @@ class Scheduler:
     # ------------------------------------------------------------------------------------------------ the output
     def _fail(self, item: Item, error: Any) -> None:
         """The item has failed for good."""
+        if self.gate is not None and item.error is None:  # else it came so
+            self.gate.lost(item)
         item.error = error
         self.failures += 1
         if self.options.errors == "raise":
@@ -498,6 +569,10 @@ class Scheduler:
 def _needed_per_key(options: Options) -> int:
     """A limit that cannot bind is none: without retries a key has never more slots in use than there are workers, or it is paused."""
     return 0 if options.per_key >= options.workers and not options.retries else options.per_key
+
+
+def _holds_slot(call: Item) -> bool:
+    return not isinstance(call, Batch) or call.has_slot
 
 
 def _seconds(name: str, value: Any) -> float:

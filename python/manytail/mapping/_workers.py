@@ -19,8 +19,8 @@ from typing import Any
 
 from manytail.errors import ShutDown
 
+from ._item import Item
 from ._runner import JOIN_TIMEOUT, Runner
-from ._scheduler import Item
 
 log = logging.getLogger("manytail")
 
@@ -216,7 +216,8 @@ class ThreadWorkers:
 
     def _serve(self, call: Callable[[Item], Any]) -> None:
         runner, scheduler = self._runner, self._runner.scheduler
-        get, succeeded, reports_starts = scheduler.ready.get, runner.succeeded, scheduler.reports_starts
+        get, reports_starts = scheduler.ready.get, scheduler.reports_starts
+        succeeded = runner.succeeded if runner.options.batch == 1 else runner.returned
         is_late = None if scheduler.gate is None else runner.is_late
         while True:
             item = None  # an idle worker keeps no item alive
@@ -240,6 +241,7 @@ class ThreadWorkers:
 
     def _serve_timed(self, worker: _Worker, call: Callable[[Item], Any]) -> None:
         runner, scheduler = self._runner, self._runner.scheduler
+        succeeded = runner.succeeded if runner.options.batch == 1 else runner.returned
         while not worker.abandoned:
             item = result = None
             try:
@@ -264,7 +266,7 @@ class ThreadWorkers:
             del self._at_work[item]
             if failure is None:
                 item.result = result
-                runner.succeeded(item)
+                succeeded(item)
             else:
                 runner.failed(item, failure)
                 failure = None
@@ -336,6 +338,7 @@ class LoopWorkers:
 
     async def _serve(self, call: Callable[[Item], Any]) -> None:
         runner, scheduler = self._runner, self._runner.scheduler
+        succeeded = runner.succeeded if runner.options.batch == 1 else runner.returned
         while True:
             item = None
             try:
@@ -360,7 +363,7 @@ class LoopWorkers:
                     runner.failed(item, error)
             else:
                 self._limits.pop(item, None)
-                runner.succeeded(item)
+                succeeded(item)
             await asyncio.sleep(0)  # a call that never waited must not keep the others from going on
 
     async def _timed_call(self, call: Callable[[Item], Any], item: Item) -> Any:

@@ -23,10 +23,11 @@ from pyspark import TaskContext
 from pyspark.sql.types import DataType, StructType
 
 from manytail.mapping import Delivery
+from manytail.mapping._item import Item
 from manytail.mapping._map import add_note
 from manytail.mapping._options import Options
 from manytail.mapping._runner import ThreadRunner
-from manytail.mapping._scheduler import Item, Scheduler
+from manytail.mapping._scheduler import Scheduler
 
 from ._results import ERROR_TYPE, Described, Results, arrow_type, describe, result_bytes
 from ._rows import Columns, Reader, RowView, group_keys, normalise, row_digest, session_zone

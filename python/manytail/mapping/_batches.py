@@ -1,0 +1,81 @@
+"""Batches that are being formed: items of one key, and of one priority where items have them.
+
+A batch goes to the admission when it is full, when its first item has waited `linger` seconds, at the input's end, or when the window is full. It
+grows until a worker is free for it, so that without `linger` a call takes what waits. No clock here: whoever asks says what time it is.
+
+Invariants
+    _open        the batch of each key that may grow; where calls of a key start in input order, only its last one may
+    _lingering   batches that are not in the admission, and until when; the first one is due first
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable
+
+from ._item import Batch, Item
+
+
+class Former:
+    def __init__(self, size: int, linger: float, in_order: bool) -> None:
+        self._size = size
+        self._linger = linger
+        self._in_order = in_order
+        self._open: dict[Hashable, Batch] = {}
+        self._lingering: dict[Batch, float] = {}
+
+    @property
+    def due(self) -> float:
+        """When `release` is to be called."""
+        return next(iter(self._lingering.values()), math.inf)
+
+    def add(self, items: Iterable[Item], now: float) -> list[Batch]:
+        """The batches that go to the admission."""
+        released = []
+        for item in items:
+            place = self._place(item)
+            batch = self._open.get(place)
+            if batch is None or batch.priority != item.priority:
+                if batch is not None and self._lingering.pop(batch, None) is not None:
+                    released.append(batch)  # items of that key start in input order
+                batch = self._open[place] = Batch([item])
+                if self._linger:
+                    self._lingering[batch] = now + self._linger
+                else:
+                    released.append(batch)
+            else:
+                batch.items.append(item)
+            if len(batch.items) >= self._size:
+                del self._open[place]
+                if self._lingering.pop(batch, None) is not None:
+                    released.append(batch)
+        return released
+
+    def release(self, now: float) -> list[Batch]:
+        """Those that have waited long enough."""
+        released = [batch for batch, due in self._lingering.items() if due <= now]
+        for batch in released:
+            del self._lingering[batch]
+        return released
+
+    def close(self, batch: Batch) -> None:
+        """It starts, and grows no more."""
+        place = self._place(batch)
+        if self._open.get(place) is batch:
+            del self._open[place]
+
+    def drain(self) -> list[Batch]:
+        """All that are not in the admission."""
+        batches = list(self._lingering)
+        self._lingering.clear()
+        return batches
+
+    def drain_lane(self, lane: Hashable) -> list[Batch]:
+        batches = [batch for batch in self._lingering if batch.lane is lane]
+        for batch in batches:
+            del self._lingering[batch]
+            self.close(batch)
+        return batches
+
+    def _place(self, item: Item) -> Hashable:
+        return item.lane if self._in_order else (item.lane, item.priority)

@@ -1,0 +1,74 @@
+"""Equal items share one call: the first one to start leads, those that would start while it has not ended follow, and the last results are kept.
+
+    leader     to be called, or between two of its attempts
+    follower   waits for its leader, without worker, slot or cost
+
+When a leader succeeds its followers have its result. When it fails for good, the first of them leads in its place and is called by itself, the
+others follow that one. Results are kept for `limit` identities, the oldest goes first.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from ._item import Item
+
+
+class Dedup:
+    __slots__ = ("_followers", "_leaders", "_limit", "_results", "following")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._leaders: dict[str, Item] = {}
+        self._followers: dict[str, deque[Item]] = {}
+        self._results: dict[str, Any] = {}  # the newest last
+        self.following = 0
+
+    def leads(self, item: Item) -> bool:
+        """Whether the item is to be called. If not, it follows, or `answered` says that it has a result."""
+        leader = self._leaders.setdefault(item.identity, item)
+        if leader is not item:
+            self._followers.setdefault(item.identity, deque()).append(item)
+            self.following += 1
+        return leader is item
+
+    def answered(self, item: Item) -> bool:
+        """Whether an equal item's result is known; the item has it then."""
+        if item.identity not in self._results:
+            return False
+        item.result = self._results[item.identity]
+        return True
+
+    def succeeded(self, leader: Item) -> list[Item]:
+        """The items that have its result."""
+        self._results[leader.identity] = leader.result
+        if len(self._results) > self._limit:
+            del self._results[next(iter(self._results))]
+        del self._leaders[leader.identity]
+        followers = list(self._followers.pop(leader.identity, ()))
+        self.following -= len(followers)
+        for item in followers:
+            item.result = leader.result
+        return followers
+
+    def failed(self, item: Item) -> Item | None:
+        """The item has failed for good. The one that leads in its place, if it led and there is one."""
+        if self._leaders.get(item.identity) is not item:
+            return None
+        del self._leaders[item.identity]
+        followers = self._followers.get(item.identity)
+        if not followers:
+            return None
+        self.following -= 1
+        leader = self._leaders[item.identity] = followers.popleft()
+        if not followers:
+            del self._followers[item.identity]
+        return leader
+
+    def drain(self) -> list[Item]:
+        """All followers."""
+        items = [item for followers in self._followers.values() for item in followers]
+        self._followers.clear()
+        self.following = 0
+        return items

@@ -1,0 +1,70 @@
+"""An item on its way through a map, and a batch of items that one call gets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._admission import Lane
+
+
+class Item:
+    """One item on its way through the map. One thread at a time works on it: the scheduler's owner, or the worker that runs it."""
+
+    __slots__ = (
+        "attempts", "begun", "cost", "deferred", "done", "error", "identity", "key", "lane", "last_error", "priority", "result", "size", "value",
+    )  # fmt: skip
+
+    lane: Lane
+    begun: bool  # it passed the gate before; this and last_error only where there is a gate
+    last_error: Any  # of its last attempt
+    cost: float  # only where the options say so
+    identity: str  # its idempotency key; only with dedup
+    size: float  # bytes of the item and its result; only where the scheduler has `sizeof`
+
+    def __init__(self, value: Any, key: Any = None, priority: float = 0) -> None:
+        self.value = value
+        self.key = key
+        self.priority = priority
+        self.attempts = 0
+        self.deferred: float | None = None  # seconds that it was deferred for in all; None: never
+        self.done = False
+        self.result: Any = None
+        self.error: Any = None  # why it failed; set on arrival it fails the item without a call
+
+
+class Batch(Item):
+    """Items of one key and priority that one call gets. `attempts` are those of this batch, which its parts begin anew."""
+
+    __slots__ = ("has_slot", "items")
+
+    def __init__(self, items: list[Item], attempts: int = 0) -> None:
+        first = items[0]
+        super().__init__(None, first.key, first.priority)
+        self.lane = first.lane
+        self.attempts = attempts
+        self.items = items
+        self.begun = False
+        self.last_error = None
+        self.has_slot = True  # of its key, while it rests
+
+    def __repr__(self) -> str:
+        return f"Batch({[item.value for item in self.items]})"
+
+
+class Unfit:
+    """What stands in the place of a batch's result that is none: it fails all its items."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+def batch_result(result: Any, length: int) -> Any:
+    """The sequence that fn returned for a batch of that many items, or Unfit."""
+    expected = f"a sequence of {length} results, one for each item"
+    if not isinstance(result, Sequence) or isinstance(result, (str, bytes, bytearray, memoryview)):
+        return Unfit(TypeError(f"batch: fn returned {type(result).__qualname__} (expected: {expected})"))
+    if len(result) != length:
+        return Unfit(ValueError(f"batch: fn returned {len(result)} results (expected: {expected})"))
+    return result

@@ -1,0 +1,218 @@
+"""Batches and equal items in real threads and loops. What they promise about time is in tests/simulation."""
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from support.threads import DEADLINE, Threads, wait_until
+
+from manytail import Delivery, Failure, Progress, RetryLater, concurrent_map
+
+from .test_limits import Mapped, everywhere, in_threads
+
+pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process")
+
+
+# ---------------------------------------------------------------------------------------------------- batches
+@everywhere
+def test_one_bad_row_of_a_thousand_costs_twelve_more_calls(mapped: Mapped) -> None:
+    calls: list[list[int]] = []
+
+    def fn(items: list[int]) -> list[int]:
+        calls.append(items)
+        if 777 in items:
+            raise OSError("777")
+        return [2 * item for item in items]
+
+    results = mapped(fn, range(1_000), batch=50, linger=1, retries=0, workers=8, errors="return")
+    assert [result for result in results if not isinstance(result, Failure)] == [2 * item for item in range(1_000) if item != 777]
+    assert isinstance(results[777].error, OSError)
+    assert len(calls) <= 20 + 12
+    assert results[777].attempts == sum(777 in items for items in calls) == 7  # 50, 25, 13 or 12, ..., 1
+
+
+@everywhere
+def test_a_batch_has_items_of_one_key(mapped: Mapped) -> None:
+    calls: list[list[int]] = []
+
+    def fn(items: list[int]) -> list[int]:
+        calls.append(items)
+        return items
+
+    assert mapped(fn, range(100), batch=10, linger=3_600, key=lambda item: item % 3, per_key=1, workers=4) == list(range(100))
+    assert all(len({item % 3 for item in items}) == 1 for items in calls)
+    assert sorted(len(items) for items in calls) == [3, 3, 4] + [10] * 9  # what is left goes at the input's end
+    for key in range(3):
+        assert [item for items in calls for item in items if item % 3 == key] == list(range(key, 100, 3))
+
+
+def test_without_linger_a_free_worker_takes_what_waits() -> None:
+    calls: list[list[int]] = []
+    first = threading.Event()
+
+    def fn(items: list[int]) -> list[int]:
+        calls.append(items)
+        if len(calls) == 1:
+            assert first.wait(DEADLINE)
+        return items
+
+    with Threads() as threads:
+        results = concurrent_map(fn, range(20), batch=100, workers=1)
+        task = threads.start(lambda: list(results))
+        wait_until(lambda: results._scheduler.in_flight == 20)  # type: ignore[attr-defined]
+        first.set()
+        assert task.result() == list(range(20))
+    assert len(calls) == 2
+
+
+def test_a_full_window_starts_what_lingers() -> None:
+    assert in_threads(lambda items: items, range(50), batch=10, linger=3_600, key=lambda item: item, workers=1, max_in_flight=10) == list(range(50))
+
+
+@everywhere
+def test_an_element_that_is_an_exception_fails_its_item_alone(mapped: Mapped) -> None:
+    calls: list[list[int]] = []
+
+    def fn(items: list[int]) -> list[Any]:
+        calls.append(items)
+        return [OSError(item) if item % 10 == 0 else item for item in items]
+
+    results = mapped(fn, range(100), batch=20, linger=1, retries=1, backoff=0, workers=4, errors="return")
+    assert [result for result in results if not isinstance(result, Failure)] == [item for item in range(100) if item % 10]
+    failures = [result for result in results if isinstance(result, Failure)]
+    assert [(failure.item, failure.error.args, failure.attempts) for failure in failures] == [(item, (item,), 2) for item in range(0, 100, 10)]
+    assert sorted(len(items) for items in calls) == [2] * 5 + [20] * 5  # those that failed alike are called again together
+
+
+@everywhere
+def test_retry_later_defers_the_batch_or_its_item(mapped: Mapped) -> None:
+    attempts: list[tuple[int, int]] = []
+    raised: list[int] = []
+
+    def fn(items: list[int], delivery: list[Delivery]) -> list[Any]:
+        attempts.extend((item, one.attempt) for item, one in zip(items, delivery, strict=True))
+        if not raised:
+            raised.append(1)
+            raise RetryLater(0.001)
+        if len(raised) == 1:
+            raised.append(2)
+            return [RetryLater(0.001) if item == 1 else item for item in items]
+        return items
+
+    def with_delivery(items: list[int], delivery: list[Delivery]) -> list[Any]:
+        return fn(items, delivery)
+
+    if mapped is in_threads:
+        assert mapped(with_delivery, range(3), batch=3, linger=1, workers=1, defer_timeout=60) == [0, 1, 2]
+        assert attempts == [(0, 1), (1, 1), (2, 1)] * 2 + [(1, 1)]
+    else:
+        assert mapped(lambda items: fn(items, [Delivery(1, 0, None, "")] * len(items)), range(3), batch=3, linger=1, workers=1) == [0, 1, 2]
+    assert raised == [1, 2]
+
+
+@pytest.mark.parametrize("result", ["abc", b"abc", {1: 2, 3: 4, 5: 6}, None, 3, [1, 2], {1, 2, 3}])
+def test_a_result_that_does_not_fit_fails_all_items_and_is_not_tried_again(result: Any) -> None:
+    calls: list[list[int]] = []
+
+    def fn(items: list[int]) -> Any:
+        calls.append(items)
+        return result
+
+    failures = in_threads(fn, range(3), batch=3, linger=1, retries=3, errors="return")
+    assert {type(failure.error) for failure in failures} <= {TypeError, ValueError}
+    assert all(str(failure.error).startswith("batch: fn returned ") for failure in failures)
+    assert calls == [[0, 1, 2]]
+
+
+def test_a_batch_that_runs_out_of_time_is_neither_called_again_nor_split() -> None:
+    released = threading.Event()
+    calls: list[list[int]] = []
+
+    def fn(items: list[int]) -> list[int]:
+        calls.append(items)
+        released.wait(DEADLINE)
+        return items
+
+    failures = in_threads(fn, range(4), batch=4, linger=1, timeout=0.05, retries=3, errors="return")
+    released.set()
+    assert [type(failure.error) for failure in failures] == [TimeoutError] * 4
+    assert calls == [[0, 1, 2, 3]]
+
+
+def test_a_failed_item_ends_the_map_after_the_results_before_it() -> None:
+    got: list[int] = []
+    with pytest.raises(OSError, match="3") as caught:
+        got.extend(concurrent_map(lambda items: [OSError(3) if item == 3 else item for item in items], range(10), batch=5, linger=1))
+    assert caught.value.__notes__ == ["manytail: the item with key None failed after 1 attempt"]
+
+
+# ---------------------------------------------------------------------------------------------------- equal items
+@everywhere
+@pytest.mark.parametrize("batch", [1, 7])
+def test_equal_items_share_one_call(mapped: Mapped, batch: int) -> None:
+    called: list[int] = []
+    seen: list[Progress] = []
+
+    def fn(items: Any) -> Any:
+        called.extend(items if batch > 1 else [items])
+        return [[item] for item in items] if batch > 1 else [items]
+
+    options: dict[str, Any] = {"dedup": 100, "progress": seen.append, "workers": 16, "batch": batch}
+    results = mapped(fn, [number % 100 for number in range(10_000)], **options)
+    assert results == [[number % 100] for number in range(10_000)]
+    assert sorted(called) == list(range(100))
+    assert len({id(result) for result in results}) == 100  # the same object
+    assert seen[-1].remembered == 9_900
+
+
+def test_after_a_failure_the_next_one_is_called_by_itself() -> None:
+    calls: list[int] = []
+
+    def fn(item: int) -> int:
+        calls.append(item)
+        if len(calls) < 3:
+            raise OSError(len(calls))
+        return len(calls)
+
+    results = in_threads(fn, [7] * 5, dedup=1, workers=4, errors="return")
+    assert len(calls) == 3
+    assert sorted(str(result.error) for result in results if isinstance(result, Failure)) == ["1", "2"]
+    assert [result for result in results if not isinstance(result, Failure)] == [3, 3, 3]
+
+
+@dataclass
+class Order:
+    number: int
+    lines: dict[str, float]
+
+
+EQUAL: list[tuple[Any, Any, bool]] = [
+    (1, True, False),
+    (0.0, -0.0, True),
+    (float("nan"), float("nan"), True),
+    ({"a": 1, "b": 2}, {"b": 2, "a": 1}, True),
+    ([1, 2], (1, 2), False),
+    (Order(1, {"a": 1.0}), Order(1, {"a": 1.0}), True),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "equal"), EQUAL, ids=repr)
+def test_items_are_equal_in_type_and_value(first: Any, second: Any, equal: bool) -> None:
+    calls: list[Any] = []
+    in_threads(lambda item: calls.append(item), [first, second], dedup=10, workers=1)
+    assert len(calls) == (1 if equal else 2)
+
+
+def test_item_id_says_what_the_key_is_made_of() -> None:
+    keys: list[str] = []
+
+    def fn(item: dict[str, Any], delivery: Delivery) -> int:
+        keys.append(delivery.idempotency_key)
+        return item["id"]  # type: ignore[no-any-return]
+
+    items = [{"id": 1, "at": object()}, {"id": 1, "at": object()}, {"id": 2, "at": object()}]
+    assert in_threads(fn, items, dedup=10, item_id=lambda item: item["id"], workers=1) == [1, 1, 2]
+    assert len(set(keys)) == len(keys) == 2
+    failures = in_threads(lambda item: item, items, dedup=10, errors="return")
+    assert {type(failure.error) for failure in failures} == {TypeError}
