@@ -362,7 +362,7 @@ MUTANTS = [
         "gate",
         "            self.look(lane, now)\n            self._recall(lane)\n",
         "            self.look(lane, now)\n",
-        272,
+        229,
     ),
     Mutant(
         "a deferral counts as a failure of its key",
