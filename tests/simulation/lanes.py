@@ -195,8 +195,10 @@ class Lanes:
             raise Violation(f"{record} starts although its key is deferred until {lane.until}")
         self._check_slots(record, lane)
         self._check_place(record, lane)
+        # Where calls of a key start in input order, an item that comes back waits until those that were made ready have started.
+        unclear = self.mixed or (self.in_order and self.disturbed)
         for other in self.lanes.values():
-            if other.best is not None and other.best < record.priority and not self.mixed:
+            if other.best is not None and other.best < record.priority and not unclear:
                 raise Violation(f"{record} starts before key {other.key}, which has priority {other.best}")
         if self.settings.keyed and not self.settings.nested and not self.disturbed:
             self._check_waits(lane, record.priority)

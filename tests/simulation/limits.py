@@ -38,6 +38,7 @@ class GatedModel(Model):
         self.refused: dict[Record, Error] = {}  # by the event that is looked at
         self.leaders: dict[int, Record] = {}  # of equal items the one that is called
         self.following: dict[Record, None] = {}
+        self.leads_next: dict[Record, None] = {}  # from the next look at what may start
         self.answered: list[Record] = []  # by the event that is looked at
         self.results: dict[int, Any] = {}  # of identities, the newest last
         self.spent = 0.0
@@ -55,6 +56,7 @@ class GatedModel(Model):
 
     # ------------------------------------------------------------------------------------------------ what is seen
     def dispatch_begins(self, now: float) -> None:
+        self.leads_next.clear()
         if self.open:
             for lane in self.changed:
                 self._resume(lane, now)
@@ -198,6 +200,7 @@ class GatedModel(Model):
         self.leaders[record.identity] = record
         del self.following[record]
         self._come_back(record)
+        self.leads_next[record] = None
 
     def answer(self, record: Record, result: Any) -> None:
         """It has the result of an equal item."""
@@ -261,7 +264,7 @@ class GatedModel(Model):
             self.demand(right, f"{record} stands in `ready`, and its breaker has opened")
         if self.open and self.settings.breaker_open == "fail" and self.settings.breaker:
             for record in self.flying:
-                waits = record.state in ("ready", "resting", "aside")
+                waits = record.state in ("ready", "resting", "aside") and record not in self.leads_next
                 self.demand(not (waits and record.lane.breaker.rests(now)), f"{record} waits for a breaker that is open")
 
     def dispatched(self, now: float, wake_at: float) -> None:
