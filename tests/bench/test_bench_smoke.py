@@ -146,3 +146,16 @@ def test_single_thread_benchmarks() -> None:
     done = run("-m", "pytest", str(BENCH / "test_single_thread.py"), "--benchmark-disable", "-q", "-p", "no:cacheprovider")
     assert "passed" in done.stdout
     assert "skipped" not in done.stdout
+
+
+def test_spark_window(tmp_path: Path) -> None:
+    """Every contestant runs both loads as Spark jobs, and the report compares them."""
+    pytest.importorskip("pyspark")
+    path = tmp_path / "window.json"
+    shown = run(str(BENCH / "spark_window.py"), "--smoke", "--json", str(path)).stdout
+    measured = json.loads(path.read_text(encoding="utf-8"))
+    assert len(measured) == 2
+    for values in measured.values():
+        assert set(values) == {"ours", "completion", "pool"}
+        assert all(math.isfinite(speed) and speed > 0 for speeds in values.values() for speed in speeds)
+    assert shown.count("ours / pool: ") == shown.count("ours / completion: ") == 2

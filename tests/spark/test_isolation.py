@@ -66,7 +66,7 @@ def test_output_batches_are_bounded_by_bytes() -> None:
     size, count = 1 << 20, 200
     work = Work(
         fn=lambda row: bytes(size), options=check(lambda row: row, {}), result=T.StructType([T.StructField("x", T.BinaryType())]),
-        names=("id",), types=(T.LongType(),), key=None, priority=None, row_id=None, append=True, error_column=False,
+        names=("id",), types=(T.LongType(),), append=True,
         time_zone="UTC", max_records=10_000,
     )  # fmt: skip
     batch = pa.RecordBatch.from_arrays([pa.array(range(count))], names=["id"])

@@ -2,13 +2,18 @@
 
 import logging
 import random
-from collections.abc import Iterator
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
+import manytail
 from manytail.mapping._options import check
 from manytail.spark._task import Work
 
@@ -21,11 +26,7 @@ def work(fn: Any, **changes: Any) -> Work:
         "result": T.StructType([T.StructField("x", T.LongType())]),
         "names": ("id", "text"),
         "types": (T.LongType(), T.StringType()),
-        "key": None,
-        "priority": None,
-        "row_id": None,
         "append": True,
-        "error_column": settings.get("errors") == "column",
         "time_zone": "UTC",
         "max_records": 50,
     }
@@ -80,3 +81,44 @@ def test_whole_batches_in_order_are_passed_on_without_a_copy() -> None:
     (source,) = batches(50, 50)
     (out,) = list(work(lambda row: 1).run(iter([source])))
     assert out.column(0).buffers()[1].address == source.column(0).buffers()[1].address
+
+
+# ---------------------------------------------------------------------------------------------------- functions per row
+OURS = str(Path(manytail.__file__).parent)
+
+
+def functions_called(run: Callable[[], Any]) -> Counter[str]:
+    """How often each Python function of the package is called, in this thread and in those that it starts."""
+    calls: list[Any] = []  # appending is atomic
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(OURS):
+            calls.append(frame.f_code)
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    return Counter(f"{Path(code.co_filename).name}: {code.co_qualname}" for code in calls)
+
+
+def read_a_column(row: Any) -> Any:
+    return row.id
+
+
+def read_a_text(row: Any) -> Any:
+    return row["text"]
+
+
+@pytest.mark.parametrize(("fn", "kind"), [(read_a_column, T.LongType()), (read_a_text, T.StringType())])
+def test_a_row_passes_at_most_12_functions(fn: Any, kind: T.DataType) -> None:
+    """Between Arrow batch and Arrow batch, in a task that is under way, the function's own look at its row included."""
+    rows = 20_000
+    busy = work(fn, result=T.StructType([T.StructField("x", kind)]), max_records=10_000)
+    list(busy.run(batches(rows, 10_000)))
+    calls = functions_called(lambda: list(busy.run(batches(rows, 10_000))))
+    per_row = calls.total() / rows
+    assert 5 < per_row <= 12, (per_row, calls.most_common(20))

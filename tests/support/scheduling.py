@@ -10,7 +10,7 @@ from manytail.mapping._options import Options
 from manytail.mapping._runner import ThreadRunner
 from manytail.mapping._scheduler import Scheduler
 from manytail.spark._results import describe
-from manytail.spark._task import WINDOW_BYTES, Row, _size, output_batches
+from manytail.spark._task import WINDOW_BYTES, new_rows, output_batches, size_of
 
 from .threads import DEADLINE, LONG, Hang, Task, Threads
 
@@ -34,7 +34,7 @@ class Rows:
 
     def rows(self) -> list[Item]:
         """New ones each time: a batch keeps no row alive."""
-        rows: list[Item] = [Row(self, index) for index in range(self.size)]  # type: ignore[arg-type]
+        rows = new_rows(self, self.size)
         for row, value in zip(rows, self.values, strict=True):
             if self._key is not None:
                 row.key = self._key(value)
@@ -43,7 +43,7 @@ class Rows:
                 row.priority = float("inf") if number is None else number
         return rows
 
-    def shown_key(self, index: int) -> Any:
+    def key(self, index: int) -> Any:
         return None if self._key is None else self._key(self.values[index])
 
 
@@ -138,7 +138,7 @@ class Engine:
             weight_of=None if weights is None else lambda item: weights.get(item.key, 1),
             buffer=batch_rows,
             window_bytes=WINDOW_BYTES,
-            sizeof=_size,
+            sizeof=size_of,
         )
         keep = None if self.options.errors == "raise" else describe
         self.runner = ThreadRunner(self.scheduler, self._call_with(fn), keep, input_error_first=True)

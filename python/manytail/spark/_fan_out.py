@@ -6,6 +6,7 @@ queue's bound. A sink that ends, well or badly, closes its subscriber, so the re
 
 from __future__ import annotations
 
+import datetime
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -20,10 +21,10 @@ from pyspark.sql import types as T
 from manytail import PubSubQueue, ShutDown, Subscriber
 from manytail.mapping import _options as options
 
-from ._results import Results, arrow_type, describe
+from ._results import Results, arrow_and_fit, describe, raisable
 from ._rows import session_zone
-from ._task import TIME_ZONE
-from ._transform import result_schema, result_types
+from ._task import TIME_ZONE, setting
+from ._transform import result_schema, result_types, session_settings
 
 ERROR = T.StructType([T.StructField("type", T.StringType()), T.StructField("message", T.StringType())])
 Sink = Callable[[Iterator[pa.RecordBatch]], Any]
@@ -71,15 +72,11 @@ def fan_out(
         raise options.bad_type("df", df, "a DataFrame")
     options.whole("max_lag", max_lag, 1)
     options.choice("errors", errors, ("raise", "column"))
-    zone = df.sparkSession.conf.get(TIME_ZONE) or "UTC"
+    zone, _ = session_settings(df.sparkSession)
     result = None if schema is None else result_types("schema", result_schema(schema), zone)
     work = FanOut(sinks=_sinks(sinks), result=result, max_lag=max_lag, raises=errors == "raise", time_zone=zone)
     df.schema  # noqa: B018 - an AnalysisException of the input itself is raised here, on Connect too
-
-    def feed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return work.run(batches)
-
-    return df.mapInArrow(feed, work.schema)
+    return df.mapInArrow(lambda batches: work.run(batches), work.schema)
 
 
 def _sinks(sinks: Any) -> dict[str, Sink]:
@@ -121,12 +118,13 @@ class FanOut:
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The body of mapInArrow."""
         context = TaskContext.get()
-        zone = context.getLocalProperty(TIME_ZONE) if context is not None else None
-        results = None if self.result is None else Results(self.result, session_zone(zone or self.time_zone))
+        results = None if self.result is None else Results(self.result, session_zone(setting(TIME_ZONE, self.time_zone)))
         ran = self.feed(batches, results)
         if self.raises:
             _raise_first(ran)
-        yield self._rows(ran, results, context.partitionId() if context is not None else 0)
+        partition = context.partitionId() if context is not None else 0
+        rows = [{"partition": partition, "sink": one.name, "rows": one.rows, "error": one.described, "result": one.result} for one in ran]
+        yield pa.RecordBatch.from_struct_array(pa.array(rows, arrow_and_fit(self.schema, datetime.UTC)[0]))
 
     def feed(self, batches: Iterator[pa.RecordBatch], results: Results | None = None) -> list[Running]:
         """Read the input to its end; the sinks, when all of them have ended."""
@@ -149,20 +147,6 @@ class FanOut:
                 one.join()
         return running
 
-    def _rows(self, ran: list[Running], results: Results | None, partition: int) -> pa.RecordBatch:
-        arrays = [
-            pa.array([partition] * len(ran), pa.int32()),
-            pa.array([one.name for one in ran], pa.string()),
-            pa.array([one.rows for one in ran], pa.int64()),
-            pa.array([one.described for one in ran], arrow_type(ERROR)),
-        ]
-        if results is not None and self.result is not None:
-            columns = results.columns([one.value for one in ran])
-            fields = [pa.field(field.name, column.type) for field, column in zip(self.result.fields, columns, strict=True)]
-            failed = pa.array([one.error is not None for one in ran], pa.bool_())
-            arrays.append(pa.StructArray.from_arrays(columns, fields=fields, mask=failed).cast(arrow_type(self.result)))
-        return pa.RecordBatch.from_arrays(arrays, names=self.schema.names)
-
 
 class Running:
     """One sink of one task: its thread, its place in the input, and what became of it."""
@@ -170,7 +154,7 @@ class Running:
     def __init__(self, name: str, sink: Sink, subscriber: Subscriber[pa.RecordBatch], results: Results | None, failures: list[Running]) -> None:
         self.name = name
         self.rows = 0
-        self.value: Any = None
+        self.result: dict[str, Any] | None = None  # clean values by column; None: it failed
         self.error: BaseException | None = None
         self.broken: BaseException | None = None
         self.failures = failures  # of the task, in the order in which they came
@@ -192,17 +176,17 @@ class Running:
         try:
             with self._subscriber:
                 value = self._sink(self)
-            self.value = self._checked(value)
+            self.result = self._checked(value)
         except BaseException as error:
             self.error = error
             self.failures.append(self)
 
-    def _checked(self, value: Any) -> Any:
+    def _checked(self, value: Any) -> dict[str, Any]:
         if inspect.isawaitable(value) or inspect.isgenerator(value):
             if inspect.iscoroutine(value):
                 value.close()
             raise TypeError(f"the sink returned a {type(value).__name__}, which nothing runs")
-        return None if self._results is None else self._results.check(value, self)
+        return {} if self._results is None else self._results.by_name(self._results.check(value, lambda: self.name))
 
     # The iterator that the sink gets.
     def __iter__(self) -> Running:
@@ -218,10 +202,6 @@ class Running:
         self.rows += batch.num_rows
         return batch
 
-    def shown_key(self, index: int) -> str:
-        """What a ResultError names."""
-        return self.name
-
     @property
     def described(self) -> dict[str, str] | None:
         """The row's error."""
@@ -232,17 +212,11 @@ class Running:
 
 
 def _raise_first(ran: list[Running]) -> None:
-    """The exception of the sink that failed first, with a note that names it; what is no Exception, and StopIteration, comes wrapped in a
-    RuntimeError."""
-    failures = ran[0].failures
-    if not failures:
+    """The exception of the sink that failed first, with a note that names it; what cannot leave a generator comes wrapped in a RuntimeError."""
+    if not ran[0].failures:
         return
-    first = failures[0]
-    error = first.error
-    assert error is not None
-    if not isinstance(error, Exception) or isinstance(error, StopIteration):  # neither can leave the generator that Spark runs
-        described = describe(error, 1)
-        error = RuntimeError(f"{described.type}: {described.message}")
-        error.__cause__ = first.error
+    first = ran[0].failures[0]
+    assert first.error is not None
+    error = raisable(first.error)
     error.add_note(f"manytail: raised by the sink {first.name!r} of fan_out")
     raise error

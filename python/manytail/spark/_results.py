@@ -2,6 +2,9 @@
 
 A result is checked by the worker that got it, because a result that does not fit is a failure of its row, like an exception. What passes needs no
 second look: the columns of an output batch are built from clean values in one go.
+
+For every type there is an Arrow type and a *fit*: a function that takes a value other than None, and returns what
+pyarrow makes a column of, or raises Misfit. A row of several columns is a struct.
 """
 
 from __future__ import annotations
@@ -31,11 +34,11 @@ class ResultError(ManytailError, TypeError):
 class Misfit(Exception):
     """A value that does not fit its type; becomes a ResultError where key and column are known."""
 
-    def __init__(self, value: Any, expected: str) -> None:
+    def __init__(self, value: Any, expected: str, *path: str) -> None:
         super().__init__(value, expected)
         self.value = value
         self.expected = expected
-        self.path: list[str] = []
+        self.path = list(path)
 
     def __str__(self) -> str:
         shown = " ".join(repr(self.value).split())
@@ -45,71 +48,58 @@ class Misfit(Exception):
         return f"column {path}: {shown} of type {type(self.value).__qualname__} does not fit (expected: {self.expected})"
 
 
-# ---------------------------------------------------------------------------------------------------- one value
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_NAIVE_EPOCH = datetime.datetime(1970, 1, 1)
-_MICROSECOND = datetime.timedelta(microseconds=1)
+# ---------------------------------------------------------------------------------------------------- numbers and text
 _FLOAT_MAX = struct.unpack(">f", b"\x7f\x7f\xff\xff")[0]
 
 
-def _fit_boolean(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    if type(value).__module__ == "numpy" and getattr(getattr(value, "dtype", None), "kind", "") == "b" and not getattr(value, "shape", None):
-        return bool(value)
-    raise Misfit(value, "a bool")
+def _instance(value: Any, kinds: type | tuple[type, ...], expected: str) -> Any:
+    """The value, if it is of these classes; numpy's scalars are Python's, and a bool is no number."""
+    if hasattr(value, "dtype") and not getattr(value, "shape", True):
+        value = value.item()
+    if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
+        raise Misfit(value, expected)
+    return value
 
 
-def _integer(low: int, high: int, name: str) -> Fit:
+def _integer(bits: int, name: str) -> tuple[pa.DataType, Fit]:
+    low, high = -(1 << bits - 1), (1 << bits - 1) - 1
     expected = f"an int from {low} to {high}, for {name}"
 
     def fit(value: Any) -> int:
         if type(value) is not int:
-            # numpy's integers say that they are integers by __index__; so does bool, which is none here, and so do arrays of one element.
-            if isinstance(value, bool) or not hasattr(value, "__index__") or getattr(value, "shape", None):
-                raise Misfit(value, expected)
-            try:
-                value = value.__index__()
-            except Exception:
-                raise Misfit(value, expected) from None
-        if not low <= value <= high:
-            raise Misfit(value, expected)
-        return value  # type: ignore[no-any-return]
+            value = int(_instance(value, int, expected))
+        if low <= value <= high:
+            return value  # type: ignore[no-any-return]
+        raise Misfit(value, expected)
 
-    return fit
+    return getattr(pa, f"int{bits}")(), fit
 
 
-def _float(single: bool) -> Fit:
-    expected = "a float" + (" in the range of 32-bit floats" if single else "")
-
-    def fit(value: Any) -> float:
-        if type(value) is not float:
-            value = _to_float(value, expected)
-        if single and math.isfinite(value) and abs(value) > _FLOAT_MAX:
-            raise Misfit(value, expected)
-        return value  # type: ignore[no-any-return]
-
-    return fit
-
-
-def _to_float(value: Any, expected: str) -> float:
-    """Ints that a float holds exactly are floats; so are numpy's floats. Strings, decimals and bools are not."""
-    if isinstance(value, float):
-        return float(value)
-    if getattr(getattr(value, "dtype", None), "kind", "") == "f" and not value.shape:
-        return float(value)
-    if not isinstance(value, bool) and hasattr(value, "__index__") and not getattr(value, "shape", None):
-        whole = value.__index__()
-        if abs(whole) < 1 << 1023 and int(float(whole)) == whole:
-            return float(whole)
+def _fit_double(value: Any) -> float:
+    """Ints that a float holds exactly are floats; strings, decimals and bools are not."""
+    if type(value) is float:
+        return value
+    expected = "a float"
+    value = _instance(value, (float, int), expected)
+    try:
+        found = float(value)
+    except OverflowError:
+        found = math.nan
+    if found == value or value != value:
+        return found
     raise Misfit(value, expected)
+
+
+def _fit_float(value: Any) -> float:
+    found = _fit_double(value)
+    if math.isfinite(found) and abs(found) > _FLOAT_MAX:
+        raise Misfit(value, "a float in the range of 32-bit floats")
+    return found
 
 
 def _fit_string(value: Any) -> str:
     if type(value) is not str:
-        if not isinstance(value, str):
-            raise Misfit(value, "a str")
-        value = str.__str__(value)
+        value = str.__str__(_instance(value, str, "a str"))
     if not value.isascii():
         try:
             value.encode()
@@ -118,22 +108,14 @@ def _fit_string(value: Any) -> str:
     return value  # type: ignore[no-any-return]
 
 
-def _fit_binary(value: Any) -> bytes:
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value)
-    raise Misfit(value, "bytes")
-
-
 def _decimal(precision: int, scale: int) -> Fit:
     expected = f"a Decimal or int that decimal({precision},{scale}) holds exactly"
     context = decimal.Context(prec=precision, traps=[decimal.Inexact, decimal.InvalidOperation, decimal.Overflow])
     unit = decimal.Decimal(1).scaleb(-scale)
 
     def fit(value: Any) -> decimal.Decimal:
-        if isinstance(value, bool) or not isinstance(value, (int, decimal.Decimal)):
-            raise Misfit(value, expected)
         try:
-            fitted = context.copy().quantize(decimal.Decimal(value), unit)
+            fitted = context.copy().quantize(decimal.Decimal(_instance(value, (int, decimal.Decimal), expected)), unit)
         except decimal.DecimalException:
             raise Misfit(value, expected) from None
         if not fitted.is_finite():
@@ -143,80 +125,70 @@ def _decimal(precision: int, scale: int) -> Fit:
     return fit
 
 
-def _fit_date(value: Any) -> datetime.date:
-    if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
-        return value
-    raise Misfit(value, "a datetime.date")
+# ---------------------------------------------------------------------------------------------------- other leaves
+_EPOCH = datetime.datetime(1970, 1, 1)
+_UTC_EPOCH = _EPOCH.replace(tzinfo=datetime.UTC)
+_MICROSECOND = datetime.timedelta(microseconds=1)
+
+
+def _leaf(expected: str, kinds: type | tuple[type, ...], holds: Callable[[Any], bool] | None = None, made: Callable[[Any], Any] | None = None) -> Fit:
+    """A fit for values of these classes, of which `holds` is true; `made` makes what pyarrow takes."""
+
+    def fit(value: Any) -> Any:
+        found = _instance(value, kinds, expected)
+        if found != found or (holds is not None and not holds(found)):  # pandas.NaT equals nothing
+            raise Misfit(value, expected)
+        return found if made is None else made(found)
+
+    return fit
 
 
 def _timestamp(zone: datetime.tzinfo) -> Fit:
-    def fit(value: Any) -> int:
-        if not isinstance(value, datetime.datetime) or value != value:  # pandas.NaT equals nothing
-            raise Misfit(value, "a datetime")
-        if value.tzinfo is None:
-            value = value.replace(tzinfo=zone)
-        return int((value - _EPOCH) // _MICROSECOND)
+    def since_epoch(value: datetime.datetime) -> int:
+        return ((value.replace(tzinfo=zone) if value.tzinfo is None else value) - _UTC_EPOCH) // _MICROSECOND
 
-    return fit
+    return _leaf("a datetime", datetime.datetime, None, since_epoch)
 
 
-def _fit_timestamp_ntz(value: Any) -> int:
-    if not isinstance(value, datetime.datetime) or value != value or value.tzinfo is not None:  # pandas.NaT equals nothing
-        raise Misfit(value, "a naive datetime")
-    return int((value - _NAIVE_EPOCH) // _MICROSECOND)
-
-
-def _fit_time(value: Any) -> datetime.time:
-    if isinstance(value, datetime.time) and value.tzinfo is None:
-        return value
-    raise Misfit(value, "a naive datetime.time")
-
-
-def _fit_interval(value: Any) -> datetime.timedelta:
-    if isinstance(value, datetime.timedelta) and value == value:  # pandas.NaT equals nothing
-        return value
-    raise Misfit(value, "a datetime.timedelta")
-
-
-def _fit_null(value: Any) -> Any:
-    raise Misfit(value, "None")
-
-
-def _fit_variant(value: Any) -> dict[str, bytes]:
-    if isinstance(value, T.VariantVal):
-        return {"value": bytes(value.value), "metadata": bytes(value.metadata)}
-    raise Misfit(value, "a VariantVal")
-
-
-def _user_defined(kind: T.UserDefinedType, zone: datetime.tzinfo) -> Fit:
-    inner = _fit(kind.sqlType(), zone)
-
-    def fit(value: Any) -> Any:
-        try:
-            stored = kind.serialize(value)
-        except Exception as error:
-            raise Misfit(value, f"an object that {type(kind).__qualname__} serializes") from error
-        return None if stored is None else inner(stored)
-
-    return fit
+# Spark tells a variant from another struct by the mark.
+_VARIANT = pa.struct([pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False, {"variant": "true"})])
+_LEAVES: dict[str, tuple[pa.DataType, Fit]] = {
+    "NullType": (pa.null(), _leaf("None", ())),
+    "BooleanType": (pa.bool_(), _leaf("a bool", bool)),
+    "ByteType": _integer(8, "tinyint"),
+    "ShortType": _integer(16, "smallint"),
+    "IntegerType": _integer(32, "int"),
+    "LongType": _integer(64, "bigint"),
+    "FloatType": (pa.float32(), _fit_float),
+    "DoubleType": (pa.float64(), _fit_double),
+    "StringType": (pa.string(), _fit_string),
+    "BinaryType": (pa.binary(), _leaf("bytes", (bytes, bytearray, memoryview), None, bytes)),
+    "DateType": (pa.date32(), _leaf("a datetime.date", datetime.date, lambda value: not isinstance(value, datetime.datetime))),
+    "TimestampNTZType": (
+        pa.timestamp("us"),
+        _leaf("a naive datetime", datetime.datetime, lambda value: value.tzinfo is None, lambda value: (value - _EPOCH) // _MICROSECOND),
+    ),
+    "TimeType": (pa.time64("ns"), _leaf("a naive datetime.time", datetime.time, lambda value: value.tzinfo is None)),  # from PySpark 4.1 on
+    "DayTimeIntervalType": (pa.duration("us"), _leaf("a datetime.timedelta", datetime.timedelta)),
+    "VariantType": (
+        _VARIANT,
+        _leaf("a VariantVal", T.VariantVal, None, lambda value: {"value": bytes(value.value), "metadata": bytes(value.metadata)}),
+    ),
+}
 
 
 # ---------------------------------------------------------------------------------------------------- nested values
 def _within(path: str, fit: Fit, value: Any, nullable: bool = True) -> Any:
     try:
-        if value is None:
-            if not nullable:
-                raise Misfit(value, "not None")
-            return None
-        return fit(value)
+        if value is None and not nullable:
+            raise Misfit(value, "not None")
+        return None if value is None else fit(value)
     except Misfit as misfit:
         misfit.path.insert(0, path)
         raise
 
 
-def _array(kind: T.ArrayType, zone: datetime.tzinfo) -> Fit:
-    element, nullable = _fit(kind.elementType, zone), kind.containsNull
-
+def _array(element: Fit, nullable: bool) -> Fit:
     def fit(value: Any) -> list[Any]:
         if type(value) is not list:
             if isinstance(value, (str, bytes, bytearray, memoryview, Mapping)) or not _is_sequence(value):
@@ -231,9 +203,7 @@ def _is_sequence(value: Any) -> bool:
     return isinstance(value, Sequence) or len(getattr(value, "shape", ())) == 1 or type(value).__module__ == "array"
 
 
-def _map(kind: T.MapType, zone: datetime.tzinfo) -> Fit:
-    key, item, nullable = _fit(kind.keyType, zone), _fit(kind.valueType, zone), kind.valueContainsNull
-
+def _map(key: Fit, item: Fit, nullable: bool) -> Fit:
     def fit(value: Any) -> list[tuple[Any, Any]]:
         if not isinstance(value, Mapping):
             raise Misfit(value, "a mapping")
@@ -242,151 +212,118 @@ def _map(kind: T.MapType, zone: datetime.tzinfo) -> Fit:
     return fit
 
 
-def _struct(kind: T.StructType, zone: datetime.tzinfo) -> Fit:
-    fields = [(field.name, _fit(field.dataType, zone), field.nullable) for field in kind.fields]
-    names = {name: position for position, (name, _, _) in enumerate(fields)}
+def _struct(fields: Sequence[tuple[str, Fit, bool]]) -> Fit:
+    names = [name for name, _, _ in fields]
+    known = set(names)
 
     def fit(value: Any) -> dict[str, Any]:
-        values = _by_name(value, names)
-        if values is None:
-            if not isinstance(value, tuple) or len(value) != len(fields):
-                raise Misfit(value, f"a mapping, or a tuple of {len(fields)}")
-            values = list(value)
-        return {name: _within(name, one, item, nullable) for (name, one, nullable), item in zip(fields, values, strict=True)}
+        if isinstance(value, T.Row) and hasattr(value, "__fields__"):
+            value = dict(zip(value.__fields__, value, strict=True))
+        if isinstance(value, Mapping):
+            if not known.issuperset(value):
+                other = next(name for name in value if name not in known)
+                raise Misfit(other, f"one of the names {', '.join(names)}", str(other))
+            return {name: _within(name, one, value.get(name), nullable) for name, one, nullable in fields}
+        if not isinstance(value, tuple) or len(value) != len(fields):
+            raise Misfit(value, f"a mapping, a Row or a tuple of {len(fields)}")
+        return {name: _within(name, one, item, nullable) for (name, one, nullable), item in zip(fields, value, strict=True)}
 
     return fit
 
 
-def _by_name(value: Any, names: dict[str, int]) -> list[Any] | None:
-    """The values of a mapping or named Row in the order of `names`; None if it is neither."""
-    if isinstance(value, Mapping):
-        items = value.items()
-    elif isinstance(value, T.Row) and hasattr(value, "__fields__"):
-        items = zip(value.__fields__, value, strict=True)  # type: ignore[assignment]
-    else:
-        return None
-    values: list[Any] = [None] * len(names)
-    for name, item in items:
-        position = names.get(name)
-        if position is None:
-            raise Misfit(name, f"one of the names {', '.join(names)}")
-        values[position] = item
-    return values
+def _user_defined(kind: T.UserDefinedType, stored: Fit) -> Fit:
+    def fit(value: Any) -> Any:
+        try:
+            serialized = kind.serialize(value)
+        except Exception as error:
+            raise Misfit(value, f"an object that {type(kind).__qualname__} serializes") from error
+        return None if serialized is None else stored(serialized)
+
+    return fit
 
 
-_SCALARS: dict[type[T.DataType], Fit] = {
-    T.BooleanType: _fit_boolean,
-    T.ByteType: _integer(-(1 << 7), (1 << 7) - 1, "tinyint"),
-    T.ShortType: _integer(-(1 << 15), (1 << 15) - 1, "smallint"),
-    T.IntegerType: _integer(-(1 << 31), (1 << 31) - 1, "int"),
-    T.LongType: _integer(-(1 << 63), (1 << 63) - 1, "bigint"),
-    T.FloatType: _float(True),
-    T.DoubleType: _float(False),
-    T.StringType: _fit_string,
-    T.BinaryType: _fit_binary,
-    T.DateType: _fit_date,
-    T.TimestampNTZType: _fit_timestamp_ntz,
-    T.DayTimeIntervalType: _fit_interval,
-    T.NullType: _fit_null,
-    T.VariantType: _fit_variant,
-}
-if hasattr(T, "TimeType"):  # from 4.1 on
-    _SCALARS[T.TimeType] = _fit_time
-
-
-def _fit(kind: T.DataType, zone: datetime.tzinfo) -> Fit:
-    """The check for values of a type. It never sees None. TypeError for a type that cannot be a result."""
-    scalar = _SCALARS.get(type(kind))
-    if scalar is not None:
-        return scalar
-    if type(kind) is T.TimestampType:
-        return _timestamp(zone)
-    if isinstance(kind, T.DecimalType):
-        return _decimal(kind.precision, kind.scale)
-    if isinstance(kind, T.ArrayType):
-        return _array(kind, zone)
-    if isinstance(kind, T.MapType):
-        return _map(kind, zone)
-    if isinstance(kind, T.StructType):
-        return _struct(kind, zone)
+def arrow_and_fit(kind: T.DataType, zone: datetime.tzinfo) -> tuple[pa.DataType, Fit]:
+    """The Arrow type that Spark takes for a column of this type, and the fit. TypeError for a type that cannot be a result."""
     if isinstance(kind, T.UserDefinedType):
-        return _user_defined(kind, zone)
+        arrow, fit = arrow_and_fit(kind.sqlType(), zone)
+        return arrow, _user_defined(kind, fit)
+    if type(kind).__name__ in _LEAVES:
+        return _LEAVES[type(kind).__name__]
+    if type(kind) is T.TimestampType:
+        return pa.timestamp("us", "UTC"), _timestamp(zone)
+    if isinstance(kind, T.DecimalType):
+        return pa.decimal128(kind.precision, kind.scale), _decimal(kind.precision, kind.scale)
+    if isinstance(kind, T.ArrayType):
+        arrow, fit = arrow_and_fit(kind.elementType, zone)
+        return pa.list_(pa.field("element", arrow, kind.containsNull)), _array(fit, kind.containsNull)
+    if isinstance(kind, T.MapType):
+        (key, key_fit), (item, item_fit) = arrow_and_fit(kind.keyType, zone), arrow_and_fit(kind.valueType, zone)
+        fields = pa.field("key", key, False), pa.field("value", item, kind.valueContainsNull)
+        return pa.map_(*fields), _map(key_fit, item_fit, kind.valueContainsNull)
+    if isinstance(kind, T.StructType):
+        found = [(field.name, field.nullable, *arrow_and_fit(field.dataType, zone)) for field in kind.fields]
+        arrow = pa.struct([pa.field(name, arrow, nullable) for name, nullable, arrow, _ in found])
+        return arrow, _struct([(name, fit, nullable) for name, nullable, _, fit in found])
     raise TypeError(f"{kind.simpleString()} cannot be a result type")
 
 
 # ---------------------------------------------------------------------------------------------------- whole results
 class Results:
-    """The result schema, ready to check results and to build columns."""
+    """The result schema, ready to check results and to build columns.
 
-    def __init__(self, schema: T.StructType, zone: datetime.tzinfo) -> None:
-        self._names = {field.name: position for position, field in enumerate(schema.fields)}
-        self._fits = [(field.name, _fit(field.dataType, zone)) for field in schema.fields]
-        self._types = [arrow_type(field.dataType) for field in schema.fields]
-        self._single = len(schema.fields) == 1
+    `fit` is the short way: right for every result that it takes, and for a single column of a leaf type it is the fit of that leaf. What it refuses,
+    `check` decides.
+    """
 
-    def check(self, value: Any, batch: Any = None, index: int = 0) -> Any:
-        """What `columns` takes for that result: None, a tuple of clean values, or for a one-column schema the clean value."""
-        if value is None:
-            return None
+    fit: Fit
+
+    def __init__(self, schema: T.StructType, zone: datetime.tzinfo, *, by_value: bool = False) -> None:
+        """by_value: what is returned is the value of the only column, whatever it is."""
+        self._names = [field.name for field in schema.fields]
+        self._single = len(self._names) == 1
+        self.arrow, self._fit = arrow_and_fit(schema.fields[0].dataType if self._single else schema, zone)
+        self._unwraps = self._single and not by_value
+        leaf = self._single and not pa.types.is_nested(self.arrow) and not isinstance(schema.fields[0].dataType, T.UserDefinedType)
+        self.fit = self._fit if leaf or not self._unwraps else self._clean
+
+    def check(self, value: Any, shown_key: Callable[[], Any]) -> Any:
+        """What `columns` takes for that result. Raises ResultError."""
         try:
+            return self._clean(value)
+        except Misfit as misfit:
+            _refuse_awaitable(value)
+            raise ResultError(f"{misfit} (key {shown_key()!r})") from misfit.__cause__
+
+    def _clean(self, value: Any) -> Any:
+        try:
+            if self._unwraps:
+                value = self._unwrapped(value)
+            return None if value is None else self._fit(value)
+        except Misfit as misfit:
             if self._single:
-                return self._check_single(value)
-            values = self._split(value)
-            return tuple([_within(name, fit, item) for (name, fit), item in zip(self._fits, values, strict=True)])
-        except Misfit as misfit:
-            _refuse_awaitable(value)
-            key = None if batch is None else batch.shown_key(index)
-            raise ResultError(f"{misfit} (key {key!r})") from misfit.__cause__
-
-    def check_value(self, value: Any, batch: Any = None, index: int = 0) -> Any:
-        """For a one-column schema, where the value is the column's whatever it is."""
-        if value is None:
-            return None
-        name, fit = self._fits[0]
-        try:
-            return _within(name, fit, value)
-        except Misfit as misfit:
-            _refuse_awaitable(value)
-            key = None if batch is None else batch.shown_key(index)
-            raise ResultError(f"{misfit} (key {key!r})") from misfit.__cause__
-
-    def _split(self, value: Any) -> Sequence[Any]:
-        try:
-            values = _by_name(value, self._names)
-        except Misfit as misfit:
-            misfit.path = [str(misfit.value)]
+                misfit.path.insert(0, self._names[0])
+            misfit.path = misfit.path or [", ".join(self._names)]
             raise
-        if values is not None:
-            return values
-        if isinstance(value, tuple):
-            if len(value) == len(self._fits):
-                return value
-            raise self._misfit(value, f"a tuple of {len(self._fits)}")
-        raise self._misfit(value, "a mapping, a Row or a tuple")
 
-    def _misfit(self, value: Any, expected: str) -> Misfit:
-        misfit = Misfit(value, expected)
-        misfit.path = [", ".join(self._names)]
-        return misfit
+    def _unwrapped(self, value: Any) -> Any:
+        """The only column's value: of a tuple of one, of a Row or mapping whose one name is the column's."""
+        name = self._names[0]
+        if isinstance(value, tuple) and list(getattr(value, "__fields__", [name])) == [name]:
+            if len(value) != 1:
+                raise Misfit(value, "a tuple of 1")
+            return value[0]
+        return value[name] if isinstance(value, Mapping) and len(value) == 1 and name in value else value
 
-    def _check_single(self, value: Any) -> Any:
-        name, fit = self._fits[0]
-        if isinstance(value, tuple):
-            if list(getattr(value, "__fields__", [name])) == [name]:
-                if len(value) != 1:
-                    raise self._misfit(value, "a tuple of 1")
-                value = value[0]
-        elif isinstance(value, Mapping) and len(value) == 1 and name in value:
-            value = value[name]
-        return _within(name, fit, value)
+    def by_name(self, value: Any) -> dict[str, Any]:
+        """A clean result as a mapping from columns to clean values."""
+        if self._single:
+            return {self._names[0]: value}
+        return {} if value is None else value
 
     def columns(self, values: list[Any]) -> list[pa.Array]:
-        """One column per field, from results that `check` returned."""
-        if self._single:
-            return [pa.array(values, self._types[0])]
-        nothing = (None,) * len(self._types)
-        transposed = zip(*[nothing if value is None else value for value in values], strict=True)
-        return [pa.array(column, kind) for column, kind in zip(transposed, self._types, strict=True)]
+        """One column per field, from clean results."""
+        array = pa.array(values, self.arrow)
+        return [array] if self._single else array.flatten()
 
 
 def _refuse_awaitable(value: Any) -> None:
@@ -397,45 +334,18 @@ def _refuse_awaitable(value: Any) -> None:
         raise TypeError(f"a function that is not `async def` returned an awaitable ({type(value).__qualname__})") from None
 
 
-_ARROW: dict[type[T.DataType], pa.DataType] = {
-    T.BooleanType: pa.bool_(),
-    T.ByteType: pa.int8(),
-    T.ShortType: pa.int16(),
-    T.IntegerType: pa.int32(),
-    T.LongType: pa.int64(),
-    T.FloatType: pa.float32(),
-    T.DoubleType: pa.float64(),
-    T.StringType: pa.string(),
-    T.BinaryType: pa.binary(),
-    T.DateType: pa.date32(),
-    T.TimestampType: pa.timestamp("us", "UTC"),
-    T.TimestampNTZType: pa.timestamp("us"),
-    T.DayTimeIntervalType: pa.duration("us"),
-    T.NullType: pa.null(),
-    # Spark tells a variant from another struct by this mark.
-    T.VariantType: pa.struct([pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False, {"variant": "true"})]),
-}
-if hasattr(T, "TimeType"):
-    _ARROW[T.TimeType] = pa.time64("ns")
+def result_bytes(value: Any) -> int:
+    """Roughly the memory of a clean result: that of its text and bytes, and 8 for anything else."""
+    if isinstance(value, (str, bytes)):
+        return 8 + len(value)
+    if isinstance(value, (list, tuple)):
+        return 8 + sum(map(result_bytes, value))
+    if isinstance(value, dict):
+        return 8 + sum(map(result_bytes, value.values()))
+    return 8
 
 
-def arrow_type(kind: T.DataType) -> pa.DataType:
-    """The Arrow type that Spark takes for a column of this type, for each that `_fit` knows."""
-    if type(kind) in _ARROW:
-        return _ARROW[type(kind)]
-    if isinstance(kind, T.DecimalType):
-        return pa.decimal128(kind.precision, kind.scale)
-    if isinstance(kind, T.ArrayType):
-        return pa.list_(pa.field("element", arrow_type(kind.elementType), kind.containsNull))
-    if isinstance(kind, T.MapType):
-        value = pa.field("value", arrow_type(kind.valueType), kind.valueContainsNull)
-        return pa.map_(pa.field("key", arrow_type(kind.keyType), False), value)
-    if isinstance(kind, T.StructType):
-        return pa.struct([pa.field(field.name, arrow_type(field.dataType), field.nullable) for field in kind.fields])
-    assert isinstance(kind, T.UserDefinedType)
-    return arrow_type(kind.sqlType())
-
-
+# ---------------------------------------------------------------------------------------------------- failures
 ERROR_TYPE = T.StructType(
     [
         T.StructField("type", T.StringType()),
@@ -444,9 +354,6 @@ ERROR_TYPE = T.StructType(
         T.StructField("key", T.StringType()),
     ]
 )
-
-
-# ---------------------------------------------------------------------------------------------------- failures and sizes
 MESSAGE_LIMIT = 4_000
 
 
@@ -470,12 +377,11 @@ def describe(error: BaseException, attempts: int) -> Described:
     return Described(name, message, attempts)
 
 
-def result_bytes(value: Any) -> int:
-    """Roughly the memory of a checked result: that of its text and bytes, and 8 for anything else."""
-    if isinstance(value, (str, bytes)):
-        return 8 + len(value)
-    if isinstance(value, (list, tuple)):
-        return 8 + sum(map(result_bytes, value))
-    if isinstance(value, dict):
-        return 8 + sum(map(result_bytes, value.values()))
-    return 8
+def raisable(error: BaseException) -> Exception:
+    """What fails a task with this error: SystemExit and the like would end the Python worker, StopIteration cannot leave a generator."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    described = describe(error, 0)
+    wrapped = RuntimeError(f"{described.type}: {described.message}")
+    wrapped.__cause__ = error
+    return wrapped

@@ -1,18 +1,19 @@
 """What happens inside a task: Arrow batches in, rows through a scheduler of `manytail.mapping`, Arrow batches out.
 
-`Work` travels to the executors, so it holds plain data and the function; everything that lives and is not data (threads, queues, converters) is
-made by `Task` and is gone when its generator ends.
+`Work` travels to the executors, so it holds plain data and the function; everything that lives and is not data
+(threads, queues, converters) is made by `Task` and is gone when its generator ends.
 
-A row's way: the reader's `_take` makes the rows of a batch, `Scheduler.arrived` and `Admission.admit` put them into the queue, a worker takes one
-and runs `call` (the user's function and `Results.check`), `Runner.succeeded`, `settle` and `_handle` bring it to `Scheduler.succeeded`, which emits
-it by `_complete` and `_emit`; `build` makes columns of what was emitted.
+A row's way: the reader's `_take` makes the rows of a batch, `Scheduler.arrived` and `Admission.admit` put them into the
+queue, a worker takes one and runs `call` (the user's function and the fit of its result), `Runner.succeeded` and
+`_handle` bring it to `Scheduler.succeeded`, which emits it by `_complete` and `_emit`; `build` makes columns of what
+was emitted. tests/spark/test_task.py counts the functions.
 """
 
 from __future__ import annotations
 
 import datetime
 import logging
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,8 +30,8 @@ from manytail.mapping._options import Options
 from manytail.mapping._runner import ThreadRunner
 from manytail.mapping._scheduler import Scheduler
 
-from ._results import ERROR_TYPE, Described, Results, arrow_type, describe, result_bytes
-from ._rows import Columns, Reader, RowView, group_keys, normalise, row_digest, session_zone
+from ._results import ERROR_TYPE, Described, Misfit, Results, arrow_and_fit, describe, raisable, result_bytes
+from ._rows import Columns, Reader, RowView, column_reader, group_keys, normalise, row_digest, session_zone
 
 log = logging.getLogger("manytail.spark")
 
@@ -40,6 +41,7 @@ FLUSH_INTERVAL = 1.0  # seconds that the first row of an output batch waits for 
 IDLE_GRACE = 0.02  # seconds without a row in flight before the source is taken to have none at the moment
 BATCH_BYTES = 64 << 20  # of an output batch
 WINDOW_BYTES = 256 << 20  # of input rows and results that the automatic window does not grow beyond
+ERROR_ARROW = arrow_and_fit(ERROR_TYPE, datetime.UTC)[0]
 
 
 @dataclass(frozen=True)
@@ -49,15 +51,18 @@ class Work:
     fn: Callable[..., Any]
     options: Options
     result: StructType
-    names: tuple[str, ...]  # of the input columns that the function sees; none: it gets values, not a row
-    types: tuple[DataType, ...] | None
-    key: int | None  # positions of columns in the input batches
-    priority: int | None
-    row_id: int | None
-    append: bool
-    error_column: bool
     time_zone: str
     max_records: int
+    names: tuple[str, ...] = ()  # of the input columns that the function sees; none: it gets values, not a row
+    types: tuple[DataType, ...] | None = None
+    key: int | None = None  # positions of columns in the input batches
+    priority: int | None = None
+    row_id: int | None = None
+    append: bool = False
+
+    @property
+    def error_column(self) -> bool:
+        return self.options.errors == "column"
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The body of mapInArrow."""
@@ -73,15 +78,15 @@ class Row(Item):
 
     __slots__ = ("batch", "index")
 
-    def __init__(self, batch: InputBatch, index: int) -> None:
-        self.batch = batch
-        self.index = index
-        self.key = None
-        self.priority = 0
-        self.attempts = 0
-        self.deferred = None
-        self.done = False
-        self.result = self.error = None
+    batch: InputBatch
+    index: int
+
+    def shown_key(self) -> Any:
+        """The key for messages, whatever it is."""
+        try:
+            return self.batch.key(self.index)
+        except Exception as error:
+            return f"<{error}>"
 
 
 class InputBatch:
@@ -95,7 +100,7 @@ class InputBatch:
 
     def rows(self) -> list[Item]:
         work = self._task.work
-        rows: list[Item] = [Row(self, index) for index in range(self.batch.num_rows)]
+        rows = new_rows(self, self.batch.num_rows)
         if work.key is not None:
             for row, key in zip(rows, group_keys(self.batch.column(work.key)), strict=True):
                 row.key = key
@@ -107,13 +112,6 @@ class InputBatch:
     def key(self, index: int) -> Any:
         """The key as a Row holds it."""
         return None if self._task.work.key is None else self._keys[index]
-
-    def shown_key(self, index: int) -> Any:
-        """The same for messages, whatever the key is."""
-        try:
-            return self.key(index)
-        except Exception as error:
-            return f"<{error}>"
 
     def weight(self, index: int) -> int:
         try:
@@ -128,8 +126,20 @@ class InputBatch:
 
     @cached_property
     def _keys(self) -> list[Any]:
-        assert self._task.work.key is not None
-        return self._task.key_converter(self.batch.column(self._task.work.key))
+        column = self.batch.column(self._task.work.key)
+        return column_reader(column.type, self._task.zone)(column)
+
+
+def new_rows(batch: Any, count: int) -> list[Item]:
+    """The rows of a batch, as Item.__init__ would make them; in one loop, because a call per row costs as much as the rest of it."""
+    rows: list[Item] = []
+    for index in range(count):
+        row = Row.__new__(Row)
+        row.batch, row.index = batch, index
+        row.key, row.priority, row.attempts, row.deferred, row.done = None, 0, 0, None, False
+        row.result = row.error = None
+        rows.append(row)
+    return rows
 
 
 class Task:
@@ -140,21 +150,14 @@ class Task:
 
     def __init__(self, work: Work) -> None:
         self.work = work
-        context = TaskContext.get()
+        self._context = context = TaskContext.get()
         self.task_attempt = context.attemptNumber() if context is not None else 0
-        self._context = context
-        self.zone_name = self._setting(TIME_ZONE, work.time_zone)
-        records = int(self._setting(MAX_RECORDS, str(work.max_records)))
+        self.zone: datetime.tzinfo = datetime.UTC
+        records = int(setting(MAX_RECORDS, str(work.max_records)))
         self._batch_rows = records if records > 0 else 1 << 31
         self.weights = {normalise(key): weight for key, weight in (work.options.weights or {}).items()}
         self.visible = len(work.names)
-        self.zone: datetime.tzinfo = datetime.UTC
         self._opened = False
-
-    def _setting(self, name: str, default: str) -> str:
-        """As the session had it when the job was started; it travels with the task where it was set at all."""
-        found = self._context.getLocalProperty(name) if self._context is not None else None
-        return default if found is None else found
 
     # ------------------------------------------------------------------------------------------------ the run
     def finished(self, batches: Iterator[pa.RecordBatch]) -> Generator[list[Any], None, None]:
@@ -165,7 +168,7 @@ class Task:
             buffer=self._batch_rows,
             buffer_bytes=BATCH_BYTES,
             window_bytes=WINDOW_BYTES,
-            sizeof=_size,
+            sizeof=size_of,
         )
         keep = None if self.work.options.errors == "raise" else describe  # a traceback holds the frames of its calls
         runner = ThreadRunner(scheduler, self._call_with, keep, input_error_first=True)
@@ -173,10 +176,8 @@ class Task:
             yield from output_batches(runner, map(self._take, batches), self._batch_rows)
         finally:
             if scheduler.dropped:
-                log.warning("%d rows failed and were dropped (partition %s)", scheduler.dropped, self._partition())
-
-    def _partition(self) -> int | None:
-        return None if self._context is None else self._context.partitionId()
+                partition = None if self._context is None else self._context.partitionId()
+                log.warning("%d rows failed and were dropped (partition %s)", scheduler.dropped, partition)
 
     def _take(self, batch: pa.RecordBatch) -> list[Item]:
         if not self._opened:
@@ -189,44 +190,53 @@ class Task:
     def _open(self, schema: pa.Schema) -> None:
         """The first batch says which types come, and which time zone the session has."""
         work = self.work
-        self.zone = session_zone(next((tz for field in schema if (tz := _time_zone(field.type))), self.zone_name))
+        zone = next((tz for field in schema if (tz := _time_zone(field.type))), None)
+        self.zone = session_zone(zone or setting(TIME_ZONE, work.time_zone))
         if not work.names:
             self.visible = len(schema.names)
         names = work.names or tuple(schema.names)
         self.reader = Reader(names, schema.types[: self.visible], self.zone, work.types)
-        self.results = Results(work.result, self.zone)
-        if work.key is not None:
-            self.key_converter = Reader(["key"], [schema.types[work.key]], self.zone).converters[0]
+        self.results = Results(work.result, self.zone, by_value=not work.names)
 
     # ------------------------------------------------------------------------------------------------ calls
     def _call_with(self, resource: dict[str, Any]) -> Callable[[Item], Any]:
         """What a worker calls for each row."""
-        work = self.work
-        fn, wants_delivery = work.fn, work.options.wants_delivery
-        check = self.results.check if work.names else self.results.check_value
-        arguments = _row if work.names else _values
+        work, results = self.work, self.results
+        fn, fit, check = work.fn, results.fit, results.check
+        if work.options.is_async or resource or work.options.wants_delivery or not work.names:
+            return self._any_call(resource)
 
-        def plain(row: Any) -> Any:
+        def call(row: Any) -> Any:
             value = fn(RowView(row.batch.columns, row.index))
-            return None if value is None else check(value, row.batch, row.index)
+            try:
+                return None if value is None else fit(value)
+            except Misfit:
+                return check(value, row.shown_key)
 
-        def full(row: Any) -> Any:
-            extra = {"delivery": self._delivery(row), **resource} if wants_delivery else resource
-            return check(fn(*arguments(row), **extra), row.batch, row.index)
+        return call
+
+    def _any_call(self, resource: dict[str, Any]) -> Callable[[Item], Any]:
+        """The same for functions of every kind."""
+        work, check = self.work, self.results.check
+
+        def returned(row: Any) -> Any:
+            more = {**resource, "delivery": self._delivery(row)} if work.options.wants_delivery else resource
+            columns, index = row.batch.columns, row.index
+            if work.names:
+                return work.fn(RowView(columns, index), **more)
+            return work.fn(*[columns[name][index] for name in columns.reader.names], **more)
 
         async def asynchronous(row: Any) -> Any:
-            extra = {"delivery": self._delivery(row), **resource} if wants_delivery else resource
-            return check(await fn(*arguments(row), **extra), row.batch, row.index)
+            return check(await returned(row), row.shown_key)
 
-        if work.options.is_async:
-            return asynchronous
-        return full if resource or wants_delivery or not work.names else plain
+        return asynchronous if work.options.is_async else lambda row: check(returned(row), row.shown_key)  # type: ignore[attr-defined]
 
     def _delivery(self, row: Any) -> Delivery:
-        return Delivery(row.attempts, self.task_attempt, row.batch.key(row.index), row.batch.idempotency_key(row.index))
+        key, digest = row.batch.key(row.index), row.batch.idempotency_key(row.index)
+        return Delivery(row.attempts, self.task_attempt, key, digest)
 
     # ------------------------------------------------------------------------------------------------ output
-    def build(self, rows: Sequence[Any]) -> pa.RecordBatch:
+    def build(self, rows: list[Any]) -> pa.RecordBatch:
         """The output batch of finished rows, in this order."""
         arrays = self._inputs(rows) if self.work.append else []
         arrays += self.results.columns([row.result for row in rows])
@@ -234,37 +244,35 @@ class Task:
             arrays.append(self._errors(rows))
         return pa.RecordBatch.from_arrays(arrays, names=[f"_{position}" for position in range(len(arrays))])
 
-    def build_values(self, rows: Sequence[Any]) -> pa.Array:
+    def build_values(self, rows: list[Any]) -> pa.Array:
         """The same for a column function."""
-        values = self.results.columns([row.result for row in rows])[0]
+        (values,) = self.results.columns([row.result for row in rows])
         if not self.work.error_column:
             return values
-        fields = [pa.field("value", values.type), pa.field("error", arrow_type(ERROR_TYPE))]
+        fields = [pa.field("value", values.type), pa.field("error", ERROR_ARROW)]
         return pa.StructArray.from_arrays([values, self._errors(rows)], fields=fields)
 
-    def _inputs(self, rows: Sequence[Any]) -> list[pa.Array]:
+    def _inputs(self, rows: list[Any]) -> list[pa.Array]:
         """The visible input columns of these rows: slices where the rows stand together, which they do in input order."""
-        offsets: dict[InputBatch, int] = {}
+        starts: dict[InputBatch, int] = {}
         total = 0
         for batch in dict.fromkeys([row.batch for row in rows]):
-            offsets[batch] = total
+            starts[batch] = total
             total += batch.batch.num_rows
-        batches = list(offsets)
-        indexes = [row.index for row in rows] if len(batches) == 1 else [offsets[row.batch] + row.index for row in rows]
+        table = pa.Table.from_batches([batch.batch for batch in starts]).select(range(self.visible))
+        indexes = [starts[row.batch] + row.index for row in rows]
         first = indexes[0]
-        together = indexes[-1] - first == len(indexes) - 1 and indexes == list(range(first, first + len(indexes)))
-        taken = None if together else pa.array(indexes, pa.int64())
-        columns = [[batch.batch.column(position) for batch in batches] for position in range(self.visible)]
-        return [_pick(chunks, first, len(indexes), taken) for chunks in columns]
+        together = indexes == list(range(first, first + len(indexes)))
+        taken = table.slice(first, len(indexes)) if together else table.take(pa.array(indexes, pa.int64()))
+        return [column.chunk(0) if column.num_chunks == 1 else column.combine_chunks() for column in taken.columns]
 
-    def _errors(self, rows: Sequence[Any]) -> pa.Array:
-        errors = [None if row.error is None else self._error(row) for row in rows]
-        return pa.array(errors, arrow_type(ERROR_TYPE))
+    def _errors(self, rows: list[Any]) -> pa.Array:
+        return pa.array([None if row.error is None else self._error(row) for row in rows], ERROR_ARROW)
 
     @staticmethod
     def _error(row: Any) -> dict[str, Any]:
         error = row.error if isinstance(row.error, Described) else describe(row.error, row.attempts)
-        return {**error._asdict(), "key": _key_text(row.batch.shown_key(row.index))}
+        return {**error._asdict(), "key": _key_text(row.shown_key())}
 
 
 def output_batches(runner: ThreadRunner, source: Iterator[list[Item]], batch_rows: int) -> Generator[list[Any], None, None]:
@@ -302,42 +310,32 @@ def _next_rows(runner: ThreadRunner, batch_rows: int) -> list[Item]:
     return rows
 
 
-def _size(item: Any) -> float:
+def size_of(row: Any) -> float:
     """Bytes of the input row and its result."""
-    value = item.result
-    if value is None or type(value) is int:
-        return item.batch.row_bytes + 8  # type: ignore[no-any-return]
-    return item.batch.row_bytes + result_bytes(value)  # type: ignore[no-any-return]
+    value = row.result
+    kind = type(value)
+    if kind is str or kind is bytes:
+        return row.batch.row_bytes + 8 + len(value)  # type: ignore[no-any-return]
+    if kind is dict or kind is list:
+        return row.batch.row_bytes + result_bytes(value)  # type: ignore[no-any-return]
+    return row.batch.row_bytes + 8  # type: ignore[no-any-return]
 
 
 def _task_error(scheduler: Scheduler) -> Exception:
-    """What fails the task: SystemExit and the like would end the Python worker, StopIteration cannot leave a generator."""
-    found = scheduler.error
-    assert found is not None
-    if isinstance(found, Exception) and not isinstance(found, StopIteration):
-        error = found
-    else:
-        described = describe(found, 0)
-        error = RuntimeError(f"{described.type}: {described.message}")
-        error.__cause__ = found
+    """What fails the task."""
+    assert scheduler.error is not None
+    error = raisable(scheduler.error)
     row: Any = scheduler.failing
-    if row is not None and row.error is found:
-        add_note(error, "row", row.batch.shown_key(row.index), row.attempts)
+    if row is not None and row.error is scheduler.error:
+        add_note(error, "row", row.shown_key(), row.attempts)
     return error
 
 
-def _row(row: Any) -> tuple[RowView]:
-    return (RowView(row.batch.columns, row.index),)
-
-
-def _values(row: Any) -> list[Any]:
-    columns, index = row.batch.columns, row.index
-    return [columns[name][index] for name in columns.reader.names]
-
-
-def _pick(chunks: list[pa.Array], first: int, length: int, rows: pa.Array | None) -> pa.Array:
-    column = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
-    return column.slice(first, length) if rows is None else column.take(rows)
+def setting(name: str, default: str) -> str:
+    """A session's setting as it was when the job was started; it travels with the task where it was set at all."""
+    context = TaskContext.get()
+    found = None if context is None else context.getLocalProperty(name)
+    return default if found is None else found
 
 
 def _key_text(key: Any) -> str | None:

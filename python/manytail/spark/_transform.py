@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -14,19 +13,12 @@ from pyspark.sql import types as T
 from manytail.mapping import _options as options
 from manytail.mapping._options import RetryOn
 
-from ._results import ERROR_TYPE, ResultError, Results
+from ._results import ERROR_TYPE, ResultError, arrow_and_fit
 from ._rows import session_zone
 from ._task import MAX_RECORDS, TIME_ZONE, Work
 
-_ATOMIC = tuple(
-    getattr(T, name)
-    for name in (
-        "BooleanType", "ByteType", "ShortType", "IntegerType", "LongType", "FloatType", "DoubleType", "DecimalType", "StringType", "BinaryType",
-        "DateType", "TimeType", "TimestampType", "TimestampNTZType", "DayTimeIntervalType", "CharType", "VarcharType", "NullType",
-    )
-    if hasattr(T, name)
-)  # fmt: skip
-_INTEGRAL = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+_ATOMIC = (T.AtomicType, T.NullType)  # but _LIKE_ATOMIC: their values cannot be compared as keys
+_LIKE_ATOMIC = ("VariantType", "GeographyType", "GeometryType")  # by name: each is in some versions of PySpark only
 
 
 def map_concurrent(
@@ -105,36 +97,40 @@ def map_concurrent(
         raise options.bad_type("df", df, "a DataFrame")
     checked = options.check(fn, locals(), failures=("raise", "column", "drop"), never_retry=(ResultError,))
     if not isinstance(error_column, str) or not error_column:
-        raise (options.bad_value if isinstance(error_column, str) else options.bad_type)("error_column", error_column, "a column name")
+        bad = options.bad_value if isinstance(error_column, str) else options.bad_type
+        raise bad("error_column", error_column, "a column name")
     append = options.choice("columns", columns, ("append", "replace")) == "append"
-    session = df.sparkSession
     source = _Source(df)
     key_at = source.add("key", key, _ATOMIC, "a column of an atomic type")
-    priority_at = source.add("priority", priority, _INTEGRAL, "an integral column")
-    row_id_at = source.add("row_id", row_id, None, "a column")
+    priority_at = source.add("priority", priority, (T.IntegralType,), "an integral column")
+    row_id_at = source.add("row_id", row_id, (T.DataType,), "a column")
     prepared = source.prepare()
-    zone = session.conf.get(TIME_ZONE) or "UTC"
+    session = df.sparkSession
+    zone, max_records = session_settings(session)
     result = result_types("schema", result_schema(schema), zone)
-    output = _output_schema(source.schema, result, append, error_column if errors == "column" else None, _case_sensitive(session))
+    fields = [*(source.schema.fields if append else ()), *result.fields]
+    _refuse_equal_names(session, source.schema, result, append, error_column if checked.errors == "column" else None)
+    if checked.errors == "column":
+        fields.append(T.StructField(error_column, ERROR_TYPE))
     work = Work(
         fn=fn,
         options=checked,
         result=result,
+        time_zone=zone,
+        max_records=max_records,
         names=tuple(source.schema.names),
         types=tuple(field.dataType for field in source.schema.fields),
         key=key_at,
         priority=priority_at,
         row_id=row_id_at,
         append=append,
-        error_column=errors == "column",
-        time_zone=zone,
-        max_records=int(session.conf.get(MAX_RECORDS) or 10_000),
     )
+    return prepared.mapInArrow(lambda batches: work.run(batches), T.StructType(fields))
 
-    def call_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return work.run(batches)
 
-    return prepared.mapInArrow(call_rows, output)
+def session_settings(session: Any) -> tuple[str, int]:
+    """The time zone and the rows of an Arrow batch, for tasks to which they do not travel with the job."""
+    return session.conf.get(TIME_ZONE) or "UTC", int(session.conf.get(MAX_RECORDS) or 10_000)
 
 
 # ---------------------------------------------------------------------------------------------------- input
@@ -150,9 +146,9 @@ class _Source:
             if found := _without_python_values(field.dataType):
                 raise options.bad_type("df", df, f"columns that have Python and Arrow values; {field.name} has type {found}")
         self._hidden: list[Column] = []
-        self._checks: list[tuple[str, Any, tuple[type, ...] | None, str]] = []
+        self._checks: list[tuple[str, Any, tuple[type, ...], str]] = []
 
-    def add(self, option: str, column: str | Column | None, kinds: tuple[type, ...] | None, expected: str) -> int | None:
+    def add(self, option: str, column: str | Column | None, kinds: tuple[type, ...], expected: str) -> int | None:
         """The position that the column will have."""
         if column is None:
             return None
@@ -175,10 +171,11 @@ class _Source:
             names = ", ".join(option for option, _, _, _ in self._checks)
             raise ValueError(f"{names}: a generator such as explode (expected: a column with one value per row)") from error
         for field, (option, column, kinds, expected) in zip(hidden, self._checks, strict=True):
-            if kinds is not None and not isinstance(field.dataType, kinds):
-                raise options.bad_type(option, column, f"{expected}; it is {field.dataType.simpleString()}")
-            if option == "key" and isinstance(field.dataType, T.StringType) and not _is_binary(field.dataType):
-                raise options.bad_type(option, column, f"a string that compares byte by byte; it is {field.dataType.simpleString()}")
+            kind = field.dataType
+            if not isinstance(kind, kinds) or (option == "key" and type(kind).__name__ in _LIKE_ATOMIC):
+                raise options.bad_type(option, column, f"{expected}; it is {kind.simpleString()}")
+            if option == "key" and getattr(kind, "collation", "UTF8_BINARY") != "UTF8_BINARY":
+                raise options.bad_type(option, column, f"a string that compares byte by byte; it is {kind.simpleString()}")
         return df.toDF(*[f"c{position}" for position in range(len(df.schema.fields))])
 
 
@@ -194,59 +191,55 @@ def _without_python_values(kind: T.DataType) -> str | None:
     return next((found for one in inner if (found := _without_python_values(one))), None)
 
 
-def _is_binary(kind: T.StringType) -> bool:
-    return getattr(kind, "collation", "UTF8_BINARY") == "UTF8_BINARY"
-
-
 # ---------------------------------------------------------------------------------------------------- output
 def result_schema(schema: str | T.StructType) -> T.StructType:
     """The result columns, all nullable."""
-    if isinstance(schema, str):
-        try:
-            parsed = T.DataType.fromDDL(schema)
-        except AnalysisException as error:  # a ParseException is one
-            raise options.bad_value("schema", schema, "a DDL string or StructType") from error
-        if not isinstance(parsed, T.StructType):
-            raise options.bad_value("schema", schema, "columns with names, such as 'status int, body string'")
-        schema = parsed
-    if not isinstance(schema, T.StructType):
-        raise options.bad_type("schema", schema, "a DDL string or StructType")
-    if not schema.fields:
+    parsed = parsed_type("schema", schema, "a DDL string or StructType")
+    if not isinstance(parsed, T.StructType):
+        named = "columns with names, such as 'status int, body string'"
+        raise (options.bad_value if isinstance(schema, str) else options.bad_type)("schema", schema, named)
+    if not parsed.fields:
         raise options.bad_value("schema", schema, "at least one column")
-    return T.StructType([T.StructField(field.name, field.dataType, True, field.metadata) for field in schema.fields])
+    return T.StructType([T.StructField(field.name, field.dataType, True, field.metadata) for field in parsed.fields])
+
+
+def parsed_type(option: str, kind: Any, expected: str) -> T.DataType:
+    """The type that a DDL string stands for."""
+    if isinstance(kind, str):
+        try:
+            return T.DataType.fromDDL(kind)
+        except AnalysisException as error:  # a ParseException is one
+            raise options.bad_value(option, kind, expected) from error
+    if not isinstance(kind, T.DataType):
+        raise options.bad_type(option, kind, expected)
+    return kind
 
 
 def result_types(option: str, result: T.StructType, zone: str) -> T.StructType:
     """The same, if a task will be able to check results against it."""
     for field in result.fields:
         try:
-            Results(T.StructType([field]), session_zone(zone))
+            arrow_and_fit(field.dataType, session_zone(zone))
         except TypeError as error:
             expected = "types that have Python and Arrow values"
             raise options.bad_type(option, f"{field.name} {field.dataType.simpleString()}", expected) from error
     return result
 
 
-def _case_sensitive(session: Any) -> bool:
-    return str(session.conf.get("spark.sql.caseSensitive")).lower() == "true"
+def _refuse_equal_names(session: Any, source: T.StructType, result: T.StructType, append: bool, error_column: str | None) -> None:
+    """Names are compared as the session does it."""
+    case_sensitive = str(session.conf.get("spark.sql.caseSensitive")).lower() == "true"
 
-
-def _output_schema(source: T.StructType, result: T.StructType, append: bool, error_column: str | None, case_sensitive: bool) -> T.StructType:
-    def folded(names: Sequence[str]) -> list[str]:
-        return list(names) if case_sensitive else [name.lower() for name in names]
-
-    def refuse_twice(option: str, names: Sequence[str], taken: Sequence[str], expected: str) -> None:
-        seen = set(folded(taken))
-        for name, fold in zip(names, folded(names), strict=True):
+    def refuse(option: str, names: list[str], taken: list[str], expected: str) -> None:
+        seen = {name if case_sensitive else name.lower() for name in taken}
+        for name in names:
+            fold = name if case_sensitive else name.lower()
             if fold in seen:
                 raise options.bad_value(option, name, expected)
             seen.add(fold)
 
-    refuse_twice("df", source.names, [], "input columns with different names")
     kept = source.names if append else []
-    refuse_twice("schema", result.names, kept, "names that no other result column and no input column has")
-    fields = [*(source.fields if append else []), *result.fields]
+    refuse("df", source.names, [], "input columns with different names")
+    refuse("schema", result.names, kept, "names that no other result column and no input column has")
     if error_column is not None:
-        refuse_twice("error_column", [error_column], [field.name for field in fields], "a name that no other column has")
-        fields.append(T.StructField(error_column, ERROR_TYPE))
-    return T.StructType(fields)
+        refuse("error_column", [error_column], kept + result.names, "a name that no other column has")

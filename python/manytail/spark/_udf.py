@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
+import pyspark
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -18,8 +18,10 @@ from manytail.mapping import _options as options
 from manytail.mapping._options import Options, RetryOn
 
 from ._results import ERROR_TYPE, ResultError
-from ._task import MAX_RECORDS, TIME_ZONE, Task, Work
-from ._transform import result_types
+from ._task import Task, Work
+from ._transform import parsed_type, result_types, session_settings
+
+EXPECTED = "a DDL string or DataType"
 
 
 def concurrent_udf(
@@ -39,6 +41,8 @@ def concurrent_udf(
     setup: Callable[[], Any] | None = None,
 ) -> Any:
     """Make a column function that calls `fn(*values)` for every row, many at once, inside each task. The order is the input's.
+
+    Needs PySpark 4.1 or newer.
 
     Parameters
     ----------
@@ -64,79 +68,57 @@ def concurrent_udf(
     ... async def fetch(url): ...
     """
     given = {name: value for name, value in locals().items() if name not in ("fn", "returnType")}
+    if not hasattr(F, "arrow_udf"):
+        raise RuntimeError(f"concurrent_udf: PySpark {pyspark.__version__} (expected: 4.1 or newer, for arrow_udf; map_concurrent needs 4.0)")
     if isinstance(fn, (str, T.DataType)) and returnType is None:  # @concurrent_udf("string")
         fn, returnType = None, fn
     if not isinstance(returnType, (str, T.DataType)):
-        raise options.bad_type("returnType", returnType, "a DDL string or DataType")
+        raise options.bad_type("returnType", returnType, EXPECTED)
     if fn is None:
         return functools.partial(concurrent_udf, returnType=returnType, **given)
     checked = options.check(fn, given, arguments=None, failures=("raise", "column"), never_retry=(ResultError,))
-    return _ColumnFunction(fn, returnType, checked)  # pyright: ignore[reportArgumentType] - checked is that it is a callable
+    return _column_function(fn, returnType, checked)  # pyright: ignore[reportArgumentType] - checked is that it is a callable
 
 
-class _ColumnFunction:
+def _column_function(fn: Callable[..., Any], kind: str | T.DataType, checked: Options) -> Callable[..., Column]:
     """What `concurrent_udf` returns. The session is asked for nothing before columns are given, so that it may be a module's decorator."""
 
-    def __init__(self, fn: Callable[..., Any], kind: str | T.DataType, checked: Options) -> None:
-        self._fn = fn
-        self._kind = kind
-        self._options = checked
-        functools.update_wrapper(self, fn, updated=())
-
-    def __call__(self, *columns: str | Column) -> Column:
+    @functools.wraps(fn)
+    def column(*columns: str | Column) -> Column:
+        width = len(columns)
         if not columns:
             raise options.bad_value("columns", columns, "at least one column")
-        options.check_fn(self._fn, len(columns), self._options.setup is not None)
-        made: Column = self._udf(len(columns))(*columns)
+        options.check_fn(fn, width, checked.setup is not None)
+        zone, max_records = session_settings(SparkSession.active())
+        fields = [T.StructField("value", parsed_type("returnType", kind, EXPECTED))]
+        work = Work(
+            fn=fn,
+            options=replace(checked, wants_delivery="delivery" in options.unfilled(fn, width)),
+            result=result_types("returnType", T.StructType(fields), zone),
+            time_zone=zone,
+            max_records=max_records,
+        )
+        made: Column = _arrow_udf(work, width, getattr(fn, "__name__", type(fn).__name__))(*columns)
         return made
 
-    def _udf(self, width: int) -> Any:
-        if not hasattr(F, "arrow_udf"):
-            raise NotImplementedError("concurrent_udf needs PySpark 4.1 or newer: it is built on arrow_udf")
-        value = _parsed(self._kind)
-        fields = [T.StructField("value", value)]
-        work = self._work(T.StructType(fields), width)
-        returned = T.StructType([*fields, T.StructField("error", ERROR_TYPE)]) if work.error_column else value
-
-        def call_values(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
-            task = Task(work)
-            with closing(task.finished(map(_as_batch, batches))) as finished:
-                for rows in finished:
-                    yield task.build_values(rows)
-                    del rows
-
-        # The form of the function is told by its type hints, which are text here; Spark wants the types themselves.
-        one, many = Iterator[pa.Array], Iterator[tuple[pa.Array, ...]]
-        call_values.__annotations__ = {"batches": one if width == 1 else many, "return": one}
-        call_values.__name__ = getattr(self._fn, "__name__", type(self._fn).__name__)
-        return F.arrow_udf(call_values, returned).asNondeterministic()  # pyright: ignore[reportCallIssue, reportArgumentType]
-
-    def _work(self, result: T.StructType, width: int) -> Work:
-        session = SparkSession.active()
-        zone = session.conf.get(TIME_ZONE) or "UTC"
-        return Work(
-            fn=self._fn,
-            options=replace(self._options, wants_delivery="delivery" in options.unfilled(self._fn, width)),
-            result=result_types("returnType", result, zone),
-            names=(),
-            types=None,
-            key=None,
-            priority=None,
-            row_id=None,
-            append=False,
-            error_column=self._options.errors == "column",
-            time_zone=zone,
-            max_records=int(session.conf.get(MAX_RECORDS) or 10_000),
-        )
+    return column
 
 
-def _parsed(kind: str | T.DataType) -> T.DataType:
-    if not isinstance(kind, str):
-        return kind
-    try:
-        return T.DataType.fromDDL(kind)
-    except AnalysisException as error:  # a ParseException is one
-        raise options.bad_value("returnType", kind, "a DDL string or DataType") from error
+def _arrow_udf(work: Work, width: int, name: str) -> Any:
+    def call_values(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+        task = Task(work)
+        with closing(task.finished(map(_as_batch, batches))) as finished:
+            for rows in finished:
+                yield task.build_values(rows)
+                del rows
+
+    # The form of the function is told by its type hints, which are text here; Spark wants the types themselves.
+    one, many = Iterator[pa.Array], Iterator[tuple[pa.Array, ...]]
+    call_values.__annotations__ = {"batches": one if width == 1 else many, "return": one}
+    call_values.__name__ = name
+    value = work.result.fields[0]
+    returned = T.StructType([value, T.StructField("error", ERROR_TYPE)]) if work.error_column else value.dataType
+    return F.arrow_udf(call_values, returned).asNondeterministic()  # type: ignore[attr-defined]
 
 
 def _as_batch(arrays: Any) -> pa.RecordBatch:
