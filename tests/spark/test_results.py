@@ -15,7 +15,7 @@ from pyspark.sql import Row
 from pyspark.sql import types as T
 
 from manytail.spark import ResultError
-from manytail.spark._results import Results
+from manytail.spark._results import Described, Results, describe
 from manytail.spark._rows import session_zone
 
 ZONE = session_zone("America/New_York")
@@ -232,3 +232,31 @@ def test_user_defined_types() -> None:
 def test_types_that_cannot_be_results_are_refused(kind: T.DataType) -> None:
     with pytest.raises(TypeError, match="cannot be a result type"):
         results(kind)
+
+
+# -------------------------------------------------------------------------------------------------- failures
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+class Outer:
+    class Inner(Exception):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [
+        (ValueError("x"), "ValueError", "x"),
+        (Outer.Inner("y"), f"{__name__}.Outer.Inner", "y"),
+        (ValueError("z" * 5_000), "ValueError", "z" * 4_000),
+        (ValueError("\ud800ä"), "ValueError", "?ä"),
+        (Unprintable(), f"{__name__}.Unprintable", "<no message: str() of it raised RuntimeError>"),
+        (SystemExit(3), "SystemExit", "3"),
+        (StopIteration(1), "StopIteration", "1"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_type_and_message_of_an_error(error: BaseException, kind: str, message: str) -> None:
+    assert describe(error, 1) == Described(kind, message, 1)

@@ -1,0 +1,433 @@
+"""The thread runner as a task uses it: rows, output batches, and what is left when it is over.
+
+What the scheduler decides (order, keys, priorities, retries, timeouts, the window's size) is proved in tests/simulation.
+Here are the threads that carry it out, back-pressure, and the batches that Spark gets.
+"""
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from support.scheduling import Rows, Run, Script, Source, batches, engine, finished, results
+from support.threads import Threads, wait_until
+
+from manytail.mapping import _runner
+from manytail.spark import _task
+
+LONG = 3_600
+
+
+# -------------------------------------------------------------------------------------------------- workers and the window
+def test_all_workers_have_work_when_the_window_is_just_as_large() -> None:
+    script = Script()
+    with Run(script, batches(range(50), 50), workers=5, max_in_flight=5, order="completion") as run:
+        for first in range(0, 50, 5):
+            script.wait(lambda first=first: len(script.started) == first + 5)
+            script.let_go(*script.running)
+        run.result()
+    assert script.peak == 5
+
+
+@pytest.mark.parametrize("size", [1, 10, 64, 100])
+def test_backpressure_at_the_source(size: int) -> None:
+    """Before the first row is emitted, at most max_in_flight rows and the rest of one batch have been read."""
+    source = Source(batches(range(1_000), size))
+    script = Script(*range(1, 1_000))
+    with Run(script, source, workers=8, max_in_flight=64, order="input") as run:
+        script.wait(lambda: len(script.started) == 64 and script.running == [0])
+        assert 64 <= source.rows < 64 + size
+        assert run.outputs == []
+        script.let_go(0)
+        assert run.result() == list(range(1_000))
+
+
+def test_rows_in_flight_wait_while_the_output_is_not_taken() -> None:
+    """One full output batch is held; finished rows behind it stay in flight and the source is left alone."""
+    source = Source(batches(range(100), 1))
+    output = engine(lambda row: row, workers=2, max_in_flight=8, batch_rows=5).run(iter(source))
+    first = [call.result for call in next(output)]
+    # One batch was handed out, another fills up, and max_in_flight rows stand behind it: then nothing moves until it is taken.
+    wait_until(lambda: source.rows == len(first) + 5 + 8)
+    rest = [call.result for calls in output for call in calls]
+    assert first + rest == list(range(100))
+
+
+def test_a_slow_row_at_the_head_of_the_order_stops_no_worker() -> None:
+    script = Script(*range(1, 1_000))
+    with Run(script, batches(range(1_000), 100), workers=4, max_in_flight=0, order="input") as run:
+        script.wait(lambda: len(script.started) == 1_000 and script.running == [0])
+        assert run.outputs == []
+        script.let_go(0)
+        assert run.result() == list(range(1_000))
+    assert run.engine.scheduler.window == 1_024
+
+
+def test_a_busy_key_stops_no_other() -> None:
+    """Key "a" has one slot and a row that hangs; the window fills with its rows, and grows until b's rows are found."""
+    script = Script(*range(1, 201))
+    rows = Rows(range(201), key=lambda row: "b" if row == 200 else "a")
+    with Run(script, [rows], workers=2, max_in_flight=0, order="completion", per_key=1) as run:
+        script.wait(lambda: 200 in script.started)
+        assert script.started == [0, 200]
+        script.let_go(0)
+        assert sorted(run.result()) == list(range(201))
+
+
+def test_a_consumer_that_takes_nothing_does_not_make_it_grow() -> None:
+    source = Source(batches(range(1_000), 1))
+    output = engine(lambda row: row, workers=2, max_in_flight=0, batch_rows=5).run(iter(source))
+    first = [call.result for call in next(output)]
+    wait_until(lambda: source.rows == len(first) + 5 + 8)  # one output batch, and the window of 4 x workers behind it
+    assert first + [call.result for calls in output for call in calls] == list(range(1_000))
+
+
+@pytest.mark.parametrize("of", ["rows", "results"])
+def test_it_does_not_grow_beyond_256_mb(of: str) -> None:
+    size = (1 << 20) - 64  # of a row or result, and 16 for the other
+    script = Script(*range(1, 1_000))
+    source = Source(batches(range(1_000), 1, row_bytes=float(size) if of == "rows" else 8.0))
+    result = b"" if of == "rows" else bytes(size)  # the same object in every row, but told as often
+
+    def fn(row: int) -> bytes:
+        script(row)
+        return result
+
+    with Run(fn, source, workers=4, max_in_flight=0, order="input") as run:
+        script.wait(lambda: len(script.started) == 256 and script.running == [0])
+        assert source.rows == 256
+        script.let_go(0)
+        assert len(run.result()) == 1_000
+
+
+def test_many_keys_come_and_go() -> None:
+    """Ten thousand keys, each seen twice far apart: lanes are forgotten and made again, no row is lost."""
+    rows = [(number % 10_000, number) for number in range(20_000)]
+    run = engine(lambda row: row, workers=8, order="key", per_key=1)
+    out = [call.result for calls in run.run(iter(batches(rows, 1_000, key=lambda row: row[0]))) for call in calls]
+    assert sorted(out) == sorted(rows)
+    assert len(run.scheduler.admission._lanes) <= 4_096 + 1
+
+
+# -------------------------------------------------------------------------------------------------- output batches
+def test_output_batches_have_at_most_batch_rows() -> None:
+    outputs = [len(calls) for calls in engine(lambda row: row, batch_rows=7).run(iter(batches(range(100), 50)))]
+    assert sum(outputs) == 100
+    assert max(outputs) == 7
+    assert outputs.count(7) >= 13
+
+
+def test_an_output_batch_waits_for_more_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _task.FLUSH_INTERVAL == 1.0
+    monkeypatch.setattr(_task, "FLUSH_INTERVAL", 0.1)
+    script = Script(0)
+    begin = time.monotonic()
+    with Run(script, batches(range(2), 2), workers=2, batch_rows=10) as run:
+        assert run.wait_values(1) == [0]  # while row 1 still runs
+        assert time.monotonic() - begin >= 0.1
+        script.let_go(1)
+        assert run.result() == [0, 1]
+
+
+def test_an_output_batch_does_not_wait_when_nothing_else_can_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_task, "FLUSH_INTERVAL", 1e6)
+    source = Source(batches(range(2), 1), hold_before=1)
+    with Run(lambda row: row, source, batch_rows=10) as run:
+        run.wait_values(1)
+        source.go_on.set()
+        run.result()
+    assert [len(output) for output in run.outputs] == [1, 1]
+
+
+def test_small_input_batches_do_not_make_small_output_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source that has more rows in a moment is no reason to hand out single ones."""
+    monkeypatch.setattr(_task, "FLUSH_INTERVAL", 1e6)
+    monkeypatch.setattr(_task, "IDLE_GRACE", 1e6)  # this machine may need longer than the usual moment
+    outputs = list(engine(lambda row: row, batch_rows=1_000).run(iter(batches(range(1_000), 1))))
+    assert [len(output) for output in outputs] == [1_000]
+
+
+def test_empty_input_and_empty_batches() -> None:
+    assert results(lambda row: row, []) == []
+    assert results(lambda row: row, [Rows([]), Rows([1]), Rows([]), Rows([2, 3]), Rows([])]) == [1, 2, 3]
+
+
+# -------------------------------------------------------------------------------------------------- failures
+class Flaky:
+    """Fails the first so many calls of each row."""
+
+    def __init__(self, failures: int, error: Callable[[Any], BaseException] = ValueError) -> None:
+        self.calls: Counter[Any] = Counter()
+        self._failures = failures
+        self._error = error
+
+    def __call__(self, row: Any) -> Any:
+        self.calls[row] += 1
+        if self.calls[row] <= self._failures:
+            raise self._error(row)
+        return row
+
+
+def test_a_row_that_waits_for_its_retry_holds_no_worker() -> None:
+    fn = Flaky(1, lambda row: ValueError(row))
+    script = Script(*range(20))
+
+    def both(row: int) -> int:
+        return fn(row) if row == 0 else script(row)
+
+    with Run(both, batches(range(10), 10), workers=1, retries=1, backoff=0.1, order="completion", max_in_flight=10, batch_rows=1) as run:
+        assert run.wait_values(9) == list(range(1, 10))
+        assert run.result()[-1] == 0
+
+
+def test_drop_leaves_failed_rows_out_and_counts_them() -> None:
+    run = engine(lambda row: 1 // (row % 3) and row, errors="drop", order="input")
+    out = [call.result for calls in run.run(iter(batches(range(90), 8))) for call in calls]
+    assert out == [1 // (row % 3) and row for row in range(90) if row % 3]
+    assert run.scheduler.dropped == 30
+
+
+def test_all_rows_dropped() -> None:
+    assert finished(Flaky(9), batches(range(500), 50), errors="drop", max_in_flight=8) == []
+
+
+def test_raise_fails_with_the_functions_exception_and_a_note() -> None:
+    error = KeyError("gone")
+
+    def fail(row: int) -> None:
+        raise error
+
+    with pytest.raises(KeyError) as caught:
+        finished(fail, [Rows(["here"], key=lambda row: row)], retries=2, backoff=0)
+    assert caught.value is error
+    assert caught.value.__notes__ == ["manytail: the row with key 'here' failed after 3 attempts"]
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit(), StopIteration(5)])
+def test_raise_wraps_what_is_no_exception(error: BaseException) -> None:
+    def fail(row: int) -> None:
+        raise error
+
+    with pytest.raises(RuntimeError) as caught:
+        finished(fail, [Rows([0])])
+    assert caught.value.__cause__ is error
+    assert caught.value.__notes__ == ["manytail: the row with key None failed after 1 attempt"]
+
+
+def test_raise_starts_no_further_call_and_waits_for_running_ones() -> None:
+    script = Script()
+
+    def call(row: int) -> int:
+        if script(row) == 1:
+            raise ValueError(row)
+        return row
+
+    with Run(call, batches(range(100), 100), workers=3, max_in_flight=100) as run:
+        script.wait(lambda: sorted(script.running) == [0, 1, 2])
+        script.let_go(1)
+        wait_until(lambda: run.engine.runner.stopping)
+        assert run.task.is_alive()  # 0 and 2 still run
+        script.let_all_go()
+        error = run.task.outcome()
+    assert isinstance(error, ValueError)
+    assert sorted(script.started) == [0, 1, 2]
+
+
+def test_a_failing_source_fails_the_task() -> None:
+    def source() -> Iterator[Rows]:
+        yield Rows([1, 2])
+        raise OSError("the input broke")
+
+    with pytest.raises(OSError, match="the input broke"):
+        finished(lambda row: row, source())
+    assert manytail_threads() == []
+
+
+# -------------------------------------------------------------------------------------------------- the end
+def manytail_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("manytail-")]
+
+
+def test_no_thread_is_left() -> None:
+    finished(lambda row: row, batches(range(100), 10), timeout=50, retries=1)
+    assert manytail_threads() == []
+
+
+def test_no_thread_is_left_after_a_failure() -> None:
+    with pytest.raises(ZeroDivisionError):
+        finished(lambda row: 1 // (row - 50), batches(range(100), 10), timeout=50)
+    assert manytail_threads() == []
+
+
+def test_closing_the_generator_waits_for_running_calls_and_reads_no_further() -> None:
+    source = Source(batches(range(100), 1))
+    script = Script(*range(4))
+    output = engine(script, workers=4, max_in_flight=8, batch_rows=4).run(iter(source))
+    assert [call.result for call in next(output)] == [0, 1, 2, 3]
+    script.wait_started(8)
+    with Threads() as threads:
+        closing = threads.start(output.close)
+        script.let_all_go()
+        closing.result()
+    assert manytail_threads() == []
+    assert script.running == []
+    read = source.rows
+    assert read <= 4 + 8 + 4 + 1
+    assert len(script.started) <= read
+
+
+def test_a_source_that_hangs_does_not_keep_a_failed_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_runner, "JOIN_TIMEOUT", 0.05)
+    source = Source(batches(range(2), 1), hold_before=1)
+
+    def fail(row: int) -> None:
+        source.asked.wait()
+        raise ValueError(row)
+
+    with Run(fail, source, workers=1, max_in_flight=2) as run:
+        assert isinstance(run.task.outcome(), ValueError)
+        source.go_on.set()
+    wait_until(lambda: manytail_threads() == [])
+
+
+def test_results_do_not_keep_rows_alive() -> None:
+    """An idle worker holds neither the row it had nor its result."""
+    import weakref
+
+    class Value:
+        pass
+
+    seen: list[Any] = []
+
+    def fn(row: int) -> Value:
+        value = Value()
+        seen.append(weakref.ref(value))
+        return value
+
+    source = Source(batches(range(2), 1), hold_before=1)
+    with Run(fn, source, workers=1, batch_rows=1) as run:
+        run.wait_values(1)
+        source.asked.wait()
+        run.outputs.clear()
+        wait_until(lambda: seen[0]() is None)
+        source.go_on.set()
+        run.result()
+
+
+def test_a_row_that_finishes_while_others_are_handled_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row 2 finishes when the worker of row 1 has handled what there was and still holds the lock; nobody else would look for a long time."""
+    monkeypatch.setattr(_task, "FLUSH_INTERVAL", 1e6)
+    monkeypatch.setattr(_task, "IDLE_GRACE", 1e6)
+    script = Script()
+    with Run(script, batches(range(3), 3), workers=3, order="completion") as run:
+        engine, handle = run.engine.runner, run.engine.runner._handle
+
+        def handle_and_wait() -> None:
+            handle()
+            if script.running == [2]:
+                script.let_go(2)
+                wait_until(lambda: engine.scheduler.ready.stats().getters_waiting == 2)  # row 2's worker has tried the lock in vain
+
+        script.wait_started(3)
+        script.let_go(0)
+        wait_until(lambda: engine.scheduler.ended and len(engine.scheduler.output) == 1 and not engine.look.is_set())
+        monkeypatch.setattr(engine, "_handle", handle_and_wait)
+        script.let_go(1)
+        assert run.result() == [0, 1, 2]
+
+
+def test_every_row_comes_out_once_under_load() -> None:
+    out = results(lambda row: row, batches(range(20_000), 333), workers=16, max_in_flight=64, order="completion", batch_rows=1_000)
+    assert sorted(out) == list(range(20_000))
+
+
+# -------------------------------------------------------------------------------------------------- coroutines
+def test_at_most_workers_coroutines_are_open_and_they_overlap() -> None:
+    running = peak = 0
+    all_there: Any = None
+
+    async def call(row: int) -> int:
+        nonlocal running, peak, all_there
+        all_there = all_there or asyncio.Event()
+        running += 1
+        peak = max(peak, running)
+        if running == 5:
+            all_there.set()
+        await all_there.wait()
+        running -= 1
+        return row
+
+    assert results(call, batches(range(50), 10), workers=5, is_async=True) == list(range(50))
+    assert peak == 5
+
+
+def test_all_coroutines_run_in_one_thread_with_one_loop() -> None:
+    async def call(row: int) -> Any:
+        return threading.current_thread(), asyncio.get_running_loop()
+
+    assert len(set(results(call, batches(range(50), 10), is_async=True))) == 1
+
+
+def test_coroutines_that_never_wait_let_others_go_on() -> None:
+    """Row 0 waits on its loop; it must get its turn while thousands of rows that never wait are called."""
+    seen: list[int] = []
+
+    async def call(row: int) -> int:
+        if row == 0:
+            for _ in range(3):
+                await asyncio.sleep(0)
+        seen.append(row)
+        return row
+
+    out = results(call, batches(range(5_000), 5_000), workers=2, max_in_flight=5_000, is_async=True)
+    assert out == list(range(5_000))
+    assert seen.index(0) < 100
+
+
+@pytest.mark.parametrize("way", ["swallows", "raises another"])
+def test_a_coroutine_that_takes_its_cancellation_otherwise_has_timed_out_too(way: str) -> None:
+    async def call(row: int) -> str:
+        try:
+            await asyncio.sleep(LONG)
+        except asyncio.CancelledError:
+            if way == "raises another":
+                raise ValueError("interrupted") from None
+        return "late"
+
+    calls = finished(call, [Rows([0])], timeout=0.05, errors="return", is_async=True)
+    assert calls[0].result is None
+    assert calls[0].error is not None
+    assert calls[0].error.type == "TimeoutError"
+
+
+def test_raise_waits_for_open_coroutines() -> None:
+    ended: list[int] = []
+    state: dict[str, Any] = {}
+
+    async def call(row: int) -> int:
+        event = state.setdefault("failing", asyncio.Event())
+        if row == 2:
+            event.set()
+            raise ValueError("row 2")
+        await event.wait()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        ended.append(row)
+        return row
+
+    with pytest.raises(ValueError, match="row 2"):
+        finished(call, batches(range(50), 50), workers=3, max_in_flight=50, is_async=True)
+    assert sorted(ended) == [0, 1]
+
+
+def test_no_thread_of_a_loop_is_left() -> None:
+    async def call(row: int) -> int:
+        return row
+
+    output = engine(call, is_async=True, batch_rows=2).run(iter(batches(range(100), 10)))
+    next(output)
+    output.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("manytail-")]

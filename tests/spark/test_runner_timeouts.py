@@ -1,0 +1,145 @@
+"""Plain functions that do not come back in time: the attempt fails, the thread is abandoned and replaced.
+
+The runner's clock stands still until the test moves it, so a call is over its time when the test says so.
+"""
+
+import logging
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.scheduling import Run, Script, Source, batches, finished
+from support.threads import wait_until
+
+from manytail.mapping import _workers
+
+HOUR = 3_600.0
+
+
+def manytail_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("manytail-")]
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
+    """Rows that are not let go hang until the test is over; then their threads end too."""
+    monkeypatch.setattr(_workers, "JOIN_TIMEOUT", 0.01)  # what an abandoned thread gets at the end
+    script = Script()
+    yield script
+    script.let_all_go()
+    wait_until(lambda: not manytail_threads())
+
+
+class Clocked(Run):
+    """A run whose calls have an hour, and whose clock the test moves."""
+
+    def __init__(self, fn: Any, source: Any, **options: Any) -> None:
+        super().__init__(fn, source, **{"timeout": HOUR, "errors": "return", **options})
+        self._now = 0.0
+        self.engine.runner.now = lambda: self._now
+
+    def pass_an_hour(self) -> None:
+        """Every call that has started is over its time."""
+        runner = self.engine.runner
+        with runner.state():  # what was started is known to the scheduler
+            self._now += HOUR
+        runner._timer._wakeup.set()
+
+    def errors(self) -> list[Any]:
+        return [item.error and (item.error.type, item.error.attempts) for output in self.outputs for item in output]
+
+
+def test_a_call_over_its_time_fails_its_row_and_another_thread_takes_its_place(script: Script) -> None:
+    """Both threads hang: the other rows are called all the same, and as many abandoned threads as workers fail nothing."""
+    script.let_go(2, 3)
+    with Clocked(script, batches(range(4), 4), workers=2) as run:
+        script.wait(lambda: sorted(script.running) == [0, 1])
+        run.pass_an_hour()
+        assert run.result() == [None, None, 2, 3]
+        assert run.errors() == [("TimeoutError", 1), ("TimeoutError", 1), None, None]
+
+
+def test_each_attempt_has_its_own_time(script: Script) -> None:
+    with Clocked(script, batches([0], 1), workers=2, retries=1, backoff=0) as run:
+        for attempts in (1, 2):
+            script.wait_started(attempts)
+            run.pass_an_hour()
+        assert run.result() == [None]
+        assert run.errors() == [("TimeoutError", 2)]
+
+
+def test_a_late_result_is_dropped(script: Script) -> None:
+    with Clocked(script, batches(range(2), 2), workers=1, max_in_flight=2, order="completion") as run:
+        script.wait_started(1)
+        run.pass_an_hour()
+        script.wait_started(2)  # in a thread of its own
+        script.let_go(0)
+        script.wait(lambda: script.running == [1])
+        script.let_go(1)
+        assert run.result() == [None, 1]
+
+
+def test_abandoned_threads_that_have_ended_are_not_counted(script: Script) -> None:
+    source = Source(batches(range(3), 1), hold_before=1)
+    with Clocked(script, source, workers=1, max_in_flight=1, batch_rows=1) as run:
+        script.wait_started(1)
+        run.pass_an_hour()
+        run.wait_values(1)
+        script.let_go(0, 2)
+        wait_until(lambda: "manytail-worker-1" not in manytail_threads())
+        source.go_on.set()
+        script.wait(lambda: script.running == [1])
+        run.pass_an_hour()
+        assert run.result() == [None, None, 2]
+
+
+def test_abandoned_threads_are_daemons_and_are_logged_at_the_end(script: Script, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "manytail.spark"), Clocked(script, batches([0], 1), workers=1) as run:
+        script.wait_started(1)
+        run.pass_an_hour()
+        assert run.result() == [None]
+    left = [thread for thread in threading.enumerate() if thread.name.startswith("manytail-")]
+    assert [thread.daemon for thread in left] == [True]
+    assert caplog.messages == [f"1 calls that ran out of time are still running: {left[0].name}"]
+
+
+def test_a_hanging_call_does_not_keep_a_failed_task(script: Script) -> None:
+    def call(row: int) -> int:
+        if row == 1:
+            script.wait_started(1)
+            raise ValueError("row 1")
+        return script(row)  # type: ignore[no-any-return]
+
+    with Clocked(call, batches(range(2), 2), workers=2, errors="raise") as run:
+        wait_until(lambda: run.engine.runner.stopping)
+        assert run.task.is_alive()
+        run.pass_an_hour()
+        error = run.task.outcome()
+    assert isinstance(error, ValueError)
+
+
+def test_an_abandoned_thread_closes_its_resource_only_while_the_task_runs(script: Script) -> None:
+    closed: list[str] = []
+
+    class Resource:
+        def close(self) -> None:
+            closed.append(threading.current_thread().name)
+
+    def call(row: int, resource: Resource) -> int:
+        return script(row)  # type: ignore[no-any-return]
+
+    with Clocked(call, batches([0], 1), workers=1, setup=Resource) as run:
+        script.wait_started(1)
+        run.pass_an_hour()
+        run.result()
+    before = list(closed)
+    assert "manytail-worker-1" not in before
+    script.let_all_go()
+    wait_until(lambda: not manytail_threads())
+    assert closed == before
+
+
+def test_calls_in_time_are_left_alone() -> None:
+    calls = finished(lambda row: row, batches(range(2_000), 500), workers=8, timeout=HOUR)
+    assert [call.result for call in calls] == list(range(2_000))
