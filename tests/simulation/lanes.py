@@ -24,12 +24,15 @@ class Record:
     """One item, as the model knows it."""
 
     __slots__ = (
-        "again", "attempts", "bytes", "cost", "deferred", "due", "error",
-        "identity", "key", "lane", "last_error", "number", "priority", "result", "size", "state",
+        "again", "arrived_at", "attempts", "bytes", "cost", "deferred", "due", "error",
+        "identity", "key", "lane", "last_error", "number", "part", "priority", "result", "size", "state", "tries",
     )  # fmt: skip
 
     def __init__(self, number: int, key: Any, priority: float, size: float, cost: float = 1.0) -> None:
         self.number, self.key, self.priority, self.size, self.cost = number, key, priority, size, cost
+        self.arrived_at = math.inf
+        self.part = 0  # of batches: items of one part are called together or in smaller parts; 0: any
+        self.tries = 0  # attempts of this part
         self.identity = number  # of equal items the same
         self.last_error: BaseException | None = None  # of its last attempt, where that is tried again
         self.bytes = 0.0  # of the item and its result

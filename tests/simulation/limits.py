@@ -41,6 +41,7 @@ class GatedModel(Model):
         self.leads_next: dict[Record, None] = {}  # from the next look at what may start
         self.answered: list[Record] = []  # by the event that is looked at
         self.results: dict[int, Any] = {}  # of identities, the newest last
+        self.fresh_results: dict[int, Any] = {}  # of the event that is looked at: several at once where calls get batches
         self.spent = 0.0
         self.next_slots = {"rate": -math.inf, "cost_rate": -math.inf}
         self.begins: dict[Any, list[tuple[float, float]]] = {}  # of the map and of each key: times and costs of starts
@@ -70,9 +71,7 @@ class GatedModel(Model):
         self.demand(lane.breaker.probe is None, f"{record} starts beside the probe {lane.breaker.probe}")
         self.start(record, now)
         if settings.dedup:
-            leader = self.leaders.setdefault(record.identity, record)
-            self.demand(leader is record, f"{record} is called beside {leader}, which is equal")
-            self.demand(record.identity not in self.results, f"{record} is called though the result of an equal item is known")
+            self.check_equal(record)
         if record in lane.unreported:
             lane.unreported.remove(record)
             self.touch(lane)
@@ -85,7 +84,12 @@ class GatedModel(Model):
             if lane.breaker.opened:
                 lane.breaker.probe = record
         self.offered[record] = slots
-        self._limit(lane, now)
+        self.limit(lane, now)
+
+    def check_equal(self, record: Record) -> None:
+        leader = self.leaders.setdefault(record.identity, record)
+        self.demand(leader is record, f"{record} is called beside {leader}, which is equal")
+        self.demand(record.identity not in self.results, f"{record} is called though the result of an equal item is known")
 
     def _take_slots(self, record: Record, slots: dict[str, float], now: float) -> None:
         """Slots are 1/rate apart, in cost cost/cost_rate, and no start is before its slot."""
@@ -117,11 +121,14 @@ class GatedModel(Model):
         self.disturbed = True
         self.taken -= 1
         lane.running -= 1
+        self.undo(record)
+        self.go_back(record)
+
+    def go_back(self, record: Record) -> None:
         record.attempts -= 1
         record.state, record.again = "ready", True
-        lane.again.setdefault(record.priority, []).append(record)
-        self._undo(record)
-        self.touch(lane)
+        record.lane.again.setdefault(record.priority, []).append(record)
+        self.touch(record.lane)
         if self.expired:
             self.fail(record, DeadlineExceeded)
 
@@ -158,24 +165,24 @@ class GatedModel(Model):
         if record.state == "follows":  # its leader has failed by the same event
             del self.following[record]
             self.leaders[record.identity] = record
-            self._come_back(record)
-        self._withdraw(record)
+            self.come_back(record)
+        self.withdraw(record)
         self.disturbed = self.mixed = True
         record.state = "aside"
         self.aside[record] = None
 
     def stop_waiting(self, record: Record) -> None:
         del self.aside[record]
-        self._come_back(record)
+        self.come_back(record)
 
-    def _withdraw(self, record: Record) -> None:
+    def withdraw(self, record: Record) -> None:
         self.leave(record)
         if record.again:
             record.lane.held -= 1
             record.again = False
         self.touch(record.lane)
 
-    def _come_back(self, record: Record) -> None:
+    def come_back(self, record: Record) -> None:
         """To the front, as one that needs a slot."""
         record.state = "ready"
         if self.in_order:
@@ -188,7 +195,7 @@ class GatedModel(Model):
         """It waits for an equal item, without a slot. `passed`: by this event the gate."""
         called = leader in passed or leader is self.leaders.get(record.identity) or leader.state in ("ready", "aside", "refused")
         self.demand(called and leader is not record and leader.identity == record.identity, f"{record} follows {leader}")
-        self._withdraw(record)
+        self.withdraw(record)
         self.disturbed = self.mixed = True
         record.state = "follows"
         self.following[record] = None
@@ -199,17 +206,17 @@ class GatedModel(Model):
         self.demand(leader is None or leader in self.refused, f"{record} follows {leader} no longer")
         self.leaders[record.identity] = record
         del self.following[record]
-        self._come_back(record)
+        self.come_back(record)
         self.leads_next[record] = None
 
     def answer(self, record: Record, result: Any) -> None:
         """It has the result of an equal item."""
-        known = self.results.get(record.identity)
-        self.demand(known is not None and result is known, f"{record} has the result {result} (expected: {known})")
+        known = [self.results.get(record.identity), self.fresh_results.get(record.identity)]
+        self.demand(any(result is one for one in known), f"{record} has the result {result} (expected: one of {known})")
         if record.state == "follows":
             del self.following[record]
         else:
-            self._withdraw(record)
+            self.withdraw(record)
             self.disturbed = self.mixed = True
         record.state, record.result = "answered", result
         self.answered.append(record)
@@ -239,7 +246,7 @@ class GatedModel(Model):
             lane.held -= 1
         else:
             self.demand(record.state == "ready", f"{record} fails without a call while it is {record.state}")
-            self._withdraw(record)
+            self.withdraw(record)
         record.state = "refused"
         self.touch(lane)
 
@@ -251,6 +258,7 @@ class GatedModel(Model):
             self.remembered += 1
             self._complete(record)
         self.answered.clear()
+        self.fresh_results.clear()
         self.bulk = self.bulk or bool(self.refused)
         for record, error in self.refused.items():
             self.together.add(record)
@@ -280,9 +288,13 @@ class GatedModel(Model):
             return
         due = max(self.next_slots.values())
         if due <= now - NEARLY:
-            super().idle()
+            self.nothing_waits(now)
         elif any(lane.best is not None for lane in self.lanes.values()):
             self.demand(wake_at <= due + NEARLY, f"the timer rings at {wake_at}, the next slot comes at {due}")
+
+    def nothing_waits(self, now: float) -> None:
+        """A worker is free, and all slots have come."""
+        super().idle()
 
     def idle(self) -> None:
         """A worker finds nothing: the gate may hold it back, see `dispatched`."""
@@ -297,59 +309,71 @@ class GatedModel(Model):
             breaker.failures = 0
             if breaker.probe is record:
                 breaker.close()
-        self._ended(record)
-        if settings_dedup := self.settings.dedup:
-            del self.leaders[record.identity]
-            self.results[record.identity] = result
-            if len(self.results) > settings_dedup:
-                del self.results[next(iter(self.results))]
+        self.ended_call(record)
+        self.keep_result(record, result)
         super().succeeded(record, result)
+
+    def keep_result(self, record: Record, result: Any) -> None:
+        if self.settings.dedup:
+            del self.leaders[record.identity]
+            self.results[record.identity] = self.fresh_results[record.identity] = result
+            if len(self.results) > self.settings.dedup:
+                del self.results[next(iter(self.results))]
 
     def failed(self, record: Record, kind: str, seconds: float, error: Error, stamp: float) -> None:
         del self.begun[record]
         if kind == "defer":
-            self._undo(record)
+            self.undo(record)
         else:
             self.spent += record.cost
-            self._count_failure(record, stamp)
+            self.count_failure(record, stamp)
         super().failed(record, kind, seconds, error, stamp)
         if kind == "defer" and not self.expired:
-            self._limit(record.lane, stamp)
+            self.limit(record.lane, stamp)
 
     def fail(self, record: Record, error: Error) -> None:
         if self.leaders.get(record.identity) is record:
             del self.leaders[record.identity]
         super().fail(record, error)
 
-    def _count_failure(self, record: Record, stamp: float) -> None:
+    def count_failure(self, record: Record, stamp: float) -> None:
         breaker = record.lane.breaker
-        self._ended(record)
+        self.ended_call(record)
         if record not in breaker.counting:
             return
         breaker.counting.remove(record)
         breaker.failures += 1
         if breaker.probe is record or breaker.failures >= self.settings.breaker:
             breaker.open(stamp + self.settings.breaker_reset)
-            self._limit(record.lane, stamp)
+            self.limit(record.lane, stamp)
 
-    def _undo(self, record: Record) -> None:
+    def undo(self, record: Record) -> None:
         breaker = record.lane.breaker
         breaker.counting.discard(record)
         if breaker.probe is record:
             breaker.probe = None
-        self._ended(record)
+        self.ended_call(record)
 
-    def _ended(self, record: Record) -> None:
+    def ended_call(self, record: Record) -> None:
         if self.settings.breaker or self.settings.per_key_rate:
             self.changed[record.lane] = None
 
     # ------------------------------------------------------------------------------------------------ keys at their limit
+    def push_timer(self, at: float, what: Record | Lane) -> None:
+        heappush(self.timers, (at, next(self.numbers), what))
+
+    def defer_lane(self, lane: Lane, until: float, stamp: float) -> None:
+        if until > lane.until:
+            lane.until, lane.paused = until, True
+            self.push_timer(until, lane)
+        self.limit(lane, stamp)
+
     def blocked_until(self, lane: Lane) -> float:
         if lane.breaker.probe is not None:
             return math.inf
         return max(lane.until, lane.slot_at, lane.breaker.until if lane.breaker.opened else -math.inf)
 
-    def _limit(self, lane: Lane, now: float) -> None:
+    def limit(self, lane: Lane, now: float) -> None:
         until = self.blocked_until(lane)
         if until > now and not self.expired:
             lane.paused = True
@@ -359,7 +383,7 @@ class GatedModel(Model):
 
     def _resume(self, lane: Lane, now: float) -> None:
         lane.paused = False
-        self._limit(lane, now)
+        self.limit(lane, now)
         self.touch(lane)
 
     def lane_is_due(self, lane: Lane, now: float) -> None:

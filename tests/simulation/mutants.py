@@ -77,8 +77,8 @@ MUTANTS = [
     Mutant(
         "a slot that comes free fills nothing",
         "admission",
-        "if other[1] is not item]\n            self._fill(lane)\n",
-        "if other[1] is not item]\n",
+        "            self.keep(item)\n            self._fill(lane)\n",
+        "            self.keep(item)\n",
         7,
     ),
     # ------------------------------------------------------------------------------------------------ what starts first
@@ -136,7 +136,7 @@ MUTANTS = [
         "admission",
         "            if found == below:\n                return None\n",
         "",
-        138,
+        631,
     ),
     Mutant(
         "new labels are in another order",
@@ -159,7 +159,7 @@ MUTANTS = [
         "scheduler",
         "if (item.deferred or 0.0) + after > options.defer_timeout:",
         "if after > options.defer_timeout:",
-        51,
+        59,
     ),
     Mutant(
         "a pause forgets sub-queues that come later",
@@ -188,7 +188,7 @@ MUTANTS = [
         "scheduler",
         "(due, next(self._numbers), item))\n        self.wake_at = min(self.wake_at, due)\n",
         "(due, next(self._numbers), item))\n",
-        1,
+        0,
     ),
     Mutant(
         "tick forgets the timeouts that are left",
@@ -197,7 +197,7 @@ MUTANTS = [
         "first = math.inf",
         3,
     ),
-    Mutant("an overdue call is given up twice", "scheduler", "            del self._running[item]\n", "", 16),
+    Mutant("an overdue call is given up twice", "scheduler", "            del self._running[item]\n", "", 4),
     Mutant(
         "a call that ended in time is given up",
         "scheduler",
@@ -231,7 +231,7 @@ MUTANTS = [
         "admission",
         "lane.queues.values() if lane in self.paused else ():",
         "():",
-        28,
+        11,
     ),
     Mutant(
         "a start reported after the deadline is not given up",
@@ -252,7 +252,7 @@ MUTANTS = [
         "scheduler",
         "        if not self.halted:\n            waiting =",
         "        if True:\n            waiting =",
-        16,
+        22,
     ),
     # ------------------------------------------------------------------------------------------------ verdicts
     Mutant(
@@ -301,7 +301,7 @@ MUTANTS = [
         "scheduler",
         "                if self.failing is None:\n",
         "                if True:\n",
-        39,
+        82,
     ),
     Mutant(
         "a failed item does not halt the map",
@@ -389,7 +389,7 @@ MUTANTS = [
     Mutant("a late start keeps its slot", "gate", "        return now > self.starts[item].until\n", "        return False\n", 6),
     Mutant("a start after a long wait keeps its slot", "rates", "        if now - slot > LATE:\n            slot = now\n", "", 25),
     Mutant("slots are too near to one another", "rates", "slot + amount * self._interval", "slot + amount * self._interval / 2", 4),
-    Mutant("a cost rate counts starts", "gate", 'cost if name == "cost_rate" else 1.0', "1.0", 9),
+    Mutant("a cost rate counts starts", "gate", 'cost if name == "cost_rate" else 1.0', "1.0", 25),
     Mutant("the timer forgets the next slot", "gate", "                self.wake_at = min(self.wake_at, due)\n", "", 4),
     Mutant(
         "a key at its rate is not disabled",
@@ -415,7 +415,7 @@ MUTANTS = [
         "            if not self._budget.fits(cost, self._running_costs()):\n",
         15,
     ),
-    Mutant("a retry beyond the budget hides fn's error", "gate", "item.last_error or limit", "limit", 956),
+    Mutant("a retry beyond the budget hides fn's error", "gate", "item.last_error or limit", "limit", 898),
     # ---------------------------------------------------------------------------------------- equal items
     Mutant("an item is called beside an equal one", "dedup", "        return leader is item\n", "        return True\n", 8),
     Mutant("one result too many is kept", "dedup", "if len(self._results) > self._limit:", "if len(self._results) > self._limit + 1:", 8),
@@ -435,4 +435,47 @@ MUTANTS = [
     ),
     Mutant("who follows an item that fails without a call waits for ever (was real)", "gate", "return bool(self._leaders)", "return False", 120),
     Mutant("an item that follows is forgotten at the deadline", "gate", " + ([] if self._dedup is None else self._dedup.drain())", "", 573),
+    # ---------------------------------------------------------------------------------------- batches
+    Mutant("a batch is one item too large", "batches", ">= self._size:", "> self._size:", 9),
+    Mutant("a batch does not linger", "batches", "                if self._linger:\n", "                if self._linger and False:\n", 1),
+    Mutant("a batch lingers at the input's end", "gate", "math.inf if full or self._hurry else now", "math.inf if full else now", 51),
+    Mutant("a batch lingers in a full window", "gate", "math.inf if full or self._hurry else now", "math.inf if self._hurry else now", 83),
+    Mutant("a batch that starts grows on", "gate", "            self._former.close(call)  # type: ignore[arg-type]\n", "            bool(call)\n", 26),
+    Mutant("half of a batch is forgotten", "gate", "        self._admission.readmit(second)\n", "        bool(second)\n", 28),
+    Mutant(
+        "a half begins with the attempts of its batch",
+        "gate",
+        "Batch(batch.items[:middle], 0,",
+        "Batch(batch.items[:middle], batch.attempts,",
+        34,
+    ),
+    Mutant(
+        "a batch that fails for good is not split",
+        "scheduler",
+        "if len(batch.items) > 1 else [verdict]",
+        "if len(batch.items) > 2 else [verdict] * len(batch.items)",
+        18,
+    ),
+    Mutant(
+        "a batch that does not rest keeps its slot",
+        "scheduler",
+        "        if not again and self._open:\n            self.admission.finished(batch)\n",
+        "",
+        1,
+    ),
+    Mutant("a deferred item of a batch is paid for", "gate", "if not _defers(verdict)))", "))", 9),
+    Mutant(
+        "what lingers is forgotten at the deadline",
+        "gate",
+        "self.flat([*self._former.drain(), *self._admission.drain()])",
+        "self.flat(self._admission.drain())",
+        518,
+    ),
+    Mutant(
+        "a batch that was taken out after its breaker opened grows on (was real)",
+        "gate",
+        "            if isinstance(call, Batch):\n                self._former.close(call)\n",
+        "            bool(call)\n",
+        138,
+    ),
 ]

@@ -89,6 +89,8 @@ class Settings:
     cost_rate: float | None = None
     budget: float | None = None
     dedup: int = 0
+    group: int = 1  # the option `batch`
+    linger: float = 0.0
     identities: int = 3  # how many different items there are, where equal ones share calls
     shares: list[int] = field(default_factory=list)  # how often each key is drawn
 
@@ -102,7 +104,7 @@ class Settings:
 
     @property
     def gated(self) -> bool:
-        return bool(self.breaker) or any((self.rate, self.per_key_rate, self.cost_rate, self.budget is not None, self.dedup))
+        return bool(self.breaker) or any((self.rate, self.per_key_rate, self.cost_rate, self.budget is not None, self.dedup, self.group > 1))
 
     @property
     def timed(self) -> bool:
@@ -186,6 +188,18 @@ def _limits(rng: Random, keyed: bool) -> dict[str, Any]:
     }
 
 
+def _batches(rng: Random, settings: Settings) -> dict[str, Any]:
+    """One world in six has some."""
+    if rng.random() < 5 / 6:
+        return {}
+    group = rng.choice([2, 3, 8])
+    window = settings.max_in_flight and max(settings.max_in_flight, settings.workers * group)
+    drawn = {"group": group, "linger": rng.choice([0.0, 0.0, 1.0, 6.0]), "max_in_flight": window}
+    if rng.random() < 0.25:
+        drawn.update(breaker=2, breaker_open="fail", breaker_reset=0.5, idle_limit=4_096, fails=0.3)
+    return drawn
+
+
 def draw(seed: int) -> Settings:
     """The settings of that seed."""
     rng = Random(f"settings {seed}")
@@ -218,4 +232,4 @@ def draw(seed: int) -> Settings:
     elif limits.get("per_key_rate"):
         limits["pull"] = 4.0  # keys are idle for a while, and their limits are not
         limits["idle_limit"] = 1
-    return replace(settings, **limits)
+    return replace(settings, **{**limits, **_batches(Random(f"batches {seed}"), settings)})

@@ -21,6 +21,7 @@ PARTS = 8
 SITUATIONS = {
     "arrive", "take", "started", "succeeded", "raises", "retry", "defer", "fail",  # calls
     "tick", "abandon", "late end", "in time",  # timeouts, and calls that end at the instant at which they are overdue
+    "offer", "goes back", "missed", "aside", "refuse", "follows", "leads", "answered", "returns", "returned", "split",  # at a gate
     "consume", "took", "input ends", "stop", "map fails", "quiet",
 }  # fmt: skip
 
@@ -58,7 +59,7 @@ def test_worlds_reach_every_situation() -> None:
     """A promise about something that never happens is no promise."""
     code = Code()
     happened: Counter[str] = Counter()
-    for seed in range(200):
+    for seed in range(600):
         lines = [line for line in replay(seed, code).splitlines() if line[:10].strip()[:1].isdigit()]
         happened.update({line[12:22].strip() for line in lines})
     assert {event for event in SITUATIONS if happened[event] < 5} == set()

@@ -18,9 +18,11 @@ from random import Random
 from typing import Any
 
 from manytail import DeadlineExceeded, Empty, RetryLater, ShutDown
+from manytail.mapping._item import Unfit
 from manytail.mapping._options import Options
 
 from . import functions
+from .batches import BatchModel, Outcome, Tried, Unit
 from .code import Code
 from .lanes import Record, Violation
 from .limits import GatedModel
@@ -62,7 +64,7 @@ class World:
             buffer_bytes=settings.buffer_bytes if settings.sized else math.inf,
             window_bytes=settings.window_bytes if settings.sized else math.inf,
         )
-        self.model: Any = (GatedModel if settings.gated else Model)(settings, 4 * settings.workers)
+        self.model: Any = _model_of(settings)(settings, 4 * settings.workers)
         self.gate = self.scheduler.gate
         self.stamp: float | None = None  # of the event that is handled, where it has one
         self.made_items: dict[Record, Any] = {}  # where there is a gate: in flight
@@ -126,6 +128,9 @@ class World:
     # ------------------------------------------------------------------------------------------------ the gate
     def look_at_ready(self) -> dict[Record, Any]:
         """Tell the model what went back from `ready`."""
+        for item in self.gate._ready:
+            if self.settings.group > 1 and item.value is None:
+                item.value = Unit([each.value for each in item.items])
         waiting = {item.value: item for item in self.gate._ready}
         for record in [record for record in self.model.offered if record not in waiting]:
             self.note("goes back", record)
@@ -383,6 +388,9 @@ class World:
                 self.scheduler.halted = self.model.halted = True
                 self.reports.append(("fail", RuntimeError("too many abandoned calls")))
         self.note("abandon", item.value)
+        if self.settings.group > 1:
+            self._end_batch(item, call, error)
+            return
         self._judge(item, error, self.scheduler.give_up, isinstance(error, DeadlineExceeded))
 
     # ------------------------------------------------------------------------------------------------ workers
@@ -457,6 +465,9 @@ class World:
             return
         self._leave(item, call)
         self.idle += 1
+        if self.settings.group > 1:
+            self._end_batch(item, call, cancelled)
+            return
         if cancelled is not None:
             self._judge(item, cancelled, self.scheduler.give_up, isinstance(cancelled, DeadlineExceeded))
             return
@@ -466,6 +477,77 @@ class World:
             self.report("succeeded", item, item.result)
         else:
             self._judge(item, error, self.scheduler.judge, False)
+
+    # ------------------------------------------------------------------------------------------------ calls with batches
+    def _end_batch(self, batch: Any, call: Call, given_up: BaseException | None) -> None:
+        """What the runner does with the end of such a call, up to its report."""
+        verdict_of, chance = self.code.scheduler.Verdict, self.rng.choice([0.0, 0.5, 0.999999])
+        unit, error = batch.value, given_up or self._error(batch.value)
+        if given_up is not None:
+            verdicts: Any = [verdict_of(self.code.scheduler.Kind.FAIL, error=given_up)] * len(batch.items)
+        elif error is not None:
+            verdicts = self.scheduler.judge_batch(batch, error, chance)
+            if not isinstance(verdicts, list):
+                self._report_whole(batch, verdicts, error)
+                return
+            whole = isinstance(error, RetryLater) or len(batch.items) == 1
+            self.model.demand(whole, f"{unit} has failed for good, and is not split")
+        else:
+            batch.result = self._results(unit, call)
+            verdicts = self.scheduler.judge_results(batch, chance)
+        outcomes = []
+        for record, verdict, place in zip(unit.records, verdicts, range(len(verdicts)), strict=True):
+            cause = error or (batch.result.error if isinstance(batch.result, Unfit) else batch.result[place])
+            outcomes.append(self._outcome(record, cause, verdict, given_up is not None or isinstance(batch.result, Unfit)))
+        self.note("returns", unit, " ".join(outcome.kind for outcome in outcomes))
+        if self.settings.errors == "raise" and "fail" in {outcome.kind for outcome in outcomes}:
+            self.scheduler.halted = self.model.halted = True
+        self._report_late("returned", batch, verdicts, outcomes)
+
+    def _results(self, unit: Any, call: Call) -> Any:
+        if self.rng.random() < self.settings.fails / 20:
+            return Unfit(ValueError("no results"))
+        few = [self._error(record) if self.rng.random() < 0.3 else None for record in unit.records]
+        return [error or (record.number, call.number) for record, error in zip(unit.records, few, strict=True)]
+
+    def _outcome(self, record: Record, cause: Any, verdict: Any, final: bool) -> Outcome:
+        """Is the verdict what the contract says?"""
+        failed = isinstance(cause, BaseException)
+        self.model.demand((verdict is None) is not failed, f"{record} ends with {cause!r}: {verdict}")
+        if verdict is None:
+            return Outcome("result", result=cause)
+        tried = Tried(record.tries, record.deferred, repr(record))
+        return Outcome(verdict.kind.value, verdict.seconds, self.model.check_verdict(tried, cause, verdict, final))
+
+    def _report_whole(self, batch: Any, verdict: Any, error: BaseException) -> None:
+        """All of the batch is tried again, or it is split."""
+        unit, split = batch.value, verdict.kind.value == "split"
+        self.model.demand(not split or len(unit.records) > 1, f"{unit} is split")
+        judged = verdict._replace(kind=self.code.scheduler.Kind.FAIL) if split else verdict
+        fails_with = self.model.check_verdict(unit.tried, error, judged, False)
+        self.note("raises", unit, f"{error!r}: {verdict.kind.value}")
+        self._report_late("whole", batch, verdict, verdict.error if split else fails_with)
+
+    def _report_late(self, event: str, *what: Any) -> None:
+        if self.settings.lag and self.rng.random() < 0.3:
+            self.at(self._about(self.settings.lag), self._report_now, event, *what)
+        else:
+            self._report_now(event, *what)
+
+    def _report_now(self, event: str, *what: Any) -> None:
+        self.report(event, *what, self.now)
+
+    def handle_returned(self, batch: Any, verdicts: Any, outcomes: list[Outcome], stamp: float) -> None:
+        self.model.returned(batch.value, outcomes, stamp)
+        self.scheduler.returned(batch, verdicts, stamp)
+        self.stamp = stamp
+        self.check("returned", batch.value)
+
+    def handle_whole(self, batch: Any, verdict: Any, error: Any, stamp: float) -> None:
+        self.model.failed_batch(batch.value, verdict.kind.value, verdict.seconds, error, stamp)
+        self.scheduler.failed(batch, verdict, stamp)
+        self.stamp = stamp
+        self.check(verdict.kind.value, batch.value)
 
     def _leave(self, item: Any, call: Call) -> None:
         call.ended = True
@@ -535,6 +617,12 @@ class World:
         return item.value.size * (1 if item.result is None else 2)
 
 
+def _model_of(settings: Settings) -> type[Model]:
+    if settings.group > 1:
+        return BatchModel
+    return GatedModel if settings.gated else Model
+
+
 def options_of(settings: Settings) -> Options:
     return Options(
         workers=settings.workers,
@@ -561,6 +649,8 @@ def options_of(settings: Settings) -> Options:
         cost_rate=settings.cost_rate,
         budget=settings.budget,
         dedup=settings.dedup,
+        batch=settings.group,
+        linger=settings.linger,
     )
 
 

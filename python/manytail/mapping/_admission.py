@@ -169,9 +169,13 @@ class Admission:
 
     def give_back(self, item: Item) -> None:
         """It was taken out and has not started: it goes back to the front, and is not to be taken back for a more urgent one."""
+        self.keep(item)
+        self.retry(item)
+
+    def keep(self, item: Item) -> None:
+        """It is not to be taken back for a more urgent one."""
         if item.lane.ready:
             item.lane.ready = [other for other in item.lane.ready if other[1] is not item]
-        self.retry(item)
 
     def has_ready(self, lane: Lane) -> bool:
         return any(queue.qsize() for queue, _ in lane.queues.values())
@@ -192,8 +196,7 @@ class Admission:
         if self._levels is not None and not entry[1]:
             self._remove_queue(lane, item.priority)
         if self._limited:
-            if lane.ready:
-                lane.ready = [other for other in lane.ready if other[1] is not item]
+            self.keep(item)
             self._fill(lane)
 
     # ------------------------------------------------------------------------------------------------ pauses, the end

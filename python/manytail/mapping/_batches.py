@@ -1,10 +1,11 @@
-"""Batches that are being formed: items of one key, and of one priority where items have them.
+"""Batches that are being formed: items of one key, and of one priority unless the calls of a key start in input order: then the batch has that of
+its first item.
 
 A batch goes to the admission when it is full, when its first item has waited `linger` seconds, at the input's end, or when the window is full. It
 grows until a worker is free for it, so that without `linger` a call takes what waits. No clock here: whoever asks says what time it is.
 
 Invariants
-    _open        the batch of each key that may grow; where calls of a key start in input order, only its last one may
+    _open        the batch of each key (and priority) that may grow
     _lingering   batches that are not in the admission, and until when; the first one is due first
 """
 
@@ -35,9 +36,7 @@ class Former:
         for item in items:
             place = self._place(item)
             batch = self._open.get(place)
-            if batch is None or batch.priority != item.priority:
-                if batch is not None and self._lingering.pop(batch, None) is not None:
-                    released.append(batch)  # items of that key start in input order
+            if batch is None:
                 batch = self._open[place] = Batch([item])
                 if self._linger:
                     self._lingering[batch] = now + self._linger

@@ -227,6 +227,7 @@ class Gate:
                 period = lane.limits.breaker.started()
             self.look(lane, now)
         self._begin(call)
+        self._admission.keep(call)
         self.starts[call] = Start(cost, period, taken)
         if self._batched:
             for item in members:
@@ -296,7 +297,7 @@ class Gate:
     def split(self, batch: Batch) -> None:
         """Each half is called anew. The first one takes over the slot; both go before new items."""
         middle = len(batch.items) // 2
-        first, second = Batch(batch.items[:middle]), Batch(batch.items[middle:])
+        first, second = Batch(batch.items[:middle], 0, batch.priority), Batch(batch.items[middle:], 0, batch.priority)
         self._admission.readmit(second)
         first.begun = True
         self._admission.retry(first)
@@ -393,7 +394,11 @@ class Gate:
         """Take out what waits of a key, after its breaker has opened. None of these items holds a slot afterwards."""
         unaffordable = [item for item in self._unaffordable if item.lane is lane]
         self._unaffordable = [item for item in self._unaffordable if item.lane is not lane]
-        return unaffordable + self.flat([*self._former.drain_lane(lane), *self._admission.drain_lane(lane)])
+        calls = [*self._former.drain_lane(lane), *self._admission.drain_lane(lane)]
+        for call in calls:
+            if isinstance(call, Batch):
+                self._former.close(call)
+        return unaffordable + self.flat(calls)
 
     def drain(self) -> list[Item]:
         """Take out everything whose call has not begun."""

@@ -39,9 +39,10 @@ class Batch(Item):
 
     __slots__ = ("has_slot", "items")
 
-    def __init__(self, items: list[Item], attempts: int = 0) -> None:
+    def __init__(self, items: list[Item], attempts: int = 0, priority: float | None = None) -> None:
+        """priority: of the batch that this is a part of, which may keep its slot."""
         first = items[0]
-        super().__init__(None, first.key, first.priority)
+        super().__init__(None, first.key, first.priority if priority is None else priority)
         self.lane = first.lane
         self.attempts = attempts
         self.items = items

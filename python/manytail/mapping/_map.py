@@ -64,11 +64,16 @@ def concurrent_map(
     after the results of all items before it. close() on the iterator: no further call starts, coroutines are cancelled, running calls joined; the
     garbage collector does the same and waits for nothing.
 
-    workers: calls at once. max_in_flight: items taken and not handed on; 0: starts at 4 x workers and doubles whenever a worker has nothing to
+    workers: calls at once. max_in_flight: items taken and not handed on; 0: starts at 4 x workers x batch and doubles when a worker has nothing to
     run only because other items wait for an earlier one or for their key, up to 10,000 (or 4 x workers); a slow consumer never makes it grow.
     order: "input"; "key": items of one key in input order, keys overtake one another; "completion": as calls finish.
     key, per_key, weights, priority: at most per_key calls of a key at once; keys are served round robin, by weight; a lower priority comes before
     that (None is last). They change when calls start, never the promised order, and reach as far as the window.
+    batch, linger: fn gets a list of up to `batch` items of one key and returns a sequence of as many results; an element that is an exception fails
+    that item alone, and a RetryLater defers it. A batch starts when it is full, at the input's end, when the window is full, or when a worker is free
+    and its first item waited `linger` seconds. It is one call for workers, per_key, rates and timeout; its cost is its items' sum. When a batch of
+    several fails for good, each half is called anew. A result that is no sequence or has another length, a timeout and the
+    deadline fail all its items.
     retries, backoff, max_backoff, retry_on: up to `retries` further calls after an exception that retry_on names (classes, or a predicate), after
     min(backoff * 2**(k-1), max_backoff) seconds x a random factor in [0.5, 1], or backoff(k, error) seconds. An item that waits holds no worker,
     and goes before new items of its key and priority. RetryLater defers an item without using up a retry, for `defer_timeout` s in all.
@@ -81,6 +86,9 @@ def concurrent_map(
     1 + rate * (t + 0.1) start, retries included; the same for each key, and in cost. cost: of an item, finite, >= 0, default 1. budget: what calls
     that ended or run cost never exceeds it; an item that cannot fit any more fails with BudgetExceeded, a retry that cannot with fn's error, others
     go on; a deferred call costs nothing.
+    dedup, item_id: items of equal idempotency key share one call while it runs, and its result (the same object) among the last `dedup` ones. The key
+    is made of item_id(item), or of the item: None, bool, int, float, str, bytes, dates, times, Decimal, UUID, and tuples, lists, dicts,
+    NamedTuples and dataclasses of them; another type fails the item with TypeError. After a failure the next equal item is called by itself.
     errors: "raise": when an item has failed for good no call starts any more; the results before it are yielded, then fn's exception is raised
     with a note naming key and attempts. "return": a Failure stands in the result's place. "drop": nothing does.
     setup: once per worker thread before its first call, for an async fn once in the loop; its context manager is entered; fn gets `resource=`.

@@ -377,7 +377,7 @@ class Scheduler:
         if not again and self._open:
             self.admission.finished(batch)
         for number, (verdict, items) in enumerate(again.items()):
-            part = Batch(items, batch.attempts)
+            part = Batch(items, batch.attempts, batch.priority)
             part.begun, part.has_slot = True, number == 0
             if verdict.kind is Kind.DEFER:
                 for item in items:
