@@ -440,7 +440,13 @@ MUTANTS = [
     Mutant("a batch does not linger", "batches", "                if self._linger:\n", "                if self._linger and False:\n", 1),
     Mutant("a batch lingers at the input's end", "gate", "math.inf if full or self._hurry else now", "math.inf if full else now", 51),
     Mutant("a batch lingers in a full window", "gate", "math.inf if full or self._hurry else now", "math.inf if self._hurry else now", 83),
-    Mutant("a batch that starts grows on", "gate", "            self._former.close(call)  # type: ignore[arg-type]\n", "            bool(call)\n", 26),
+    Mutant(
+        "a batch that starts grows on",
+        "gate",
+        "            self._former.close(call)  # type: ignore[arg-type]\n",
+        "            bool(call)\n",
+        26,
+    ),
     Mutant("half of a batch is forgotten", "gate", "        self._admission.readmit(second)\n", "        bool(second)\n", 28),
     Mutant(
         "a half begins with the attempts of its batch",
