@@ -36,6 +36,15 @@ PAIRS = {
         "from manytail import PubSubQueue; q = PubSubQueue(); s = q.subscribe(); put, get = q.publish, s.get",
         "put(None); get()",
     ),
+    "PubSubQueue publish, no subscriber": ("from manytail import PubSubQueue; put = PubSubQueue().publish", "put(None)"),
+    "PubSubQueue publish+4 gets": (
+        "from manytail import PubSubQueue; q = PubSubQueue(); a, b, c, d = [q.subscribe().get for _ in range(4)]; put = q.publish",
+        "put(None); a(); b(); c(); d()",
+    ),
+    "PubSubQueue publish_many+get_many of 10": (
+        "from manytail import PubSubQueue; q = PubSubQueue(); s = q.subscribe(); put, get = q.publish_many, s.get_many; ten = [None] * 10",
+        "put(ten); get(10)",
+    ),
     "EntryQueue put+get+ack": (
         "from manytail import EntryQueue; q = EntryQueue(); s = q.subscribe(); put, get = q.put, s.get",
         "put(None); get().ack()",

@@ -7,6 +7,7 @@ the source are failures: then a check does not bite, or the list is out of date.
 """
 
 import argparse
+import re
 import shutil
 import subprocess
 import sys
@@ -47,8 +48,14 @@ def mutate(mutant):
     times = text.count(mutant["old"])
     if times != mutant.get("times", 1):
         raise SystemExit(f"{mutant['name']}: its pattern stands {times} times in {mutant['file']}, expected {mutant.get('times', 1)}")
-    path.write_text(text.replace(mutant["old"], mutant["new"]))
+    path.write_text(text.replace(mutant["old"], mutant["new"]) + cimports(path, text, mutant["new"]))
     return path, text
+
+
+def cimports(path, text, new):
+    """What a kernel needs besides: a weaker operation is often one that it does not use."""
+    missing = sorted(set(re.findall(r"\bmt_\w+", new)) - set(re.findall(r"\bmt_\w+", text)))
+    return f"\nfrom manytail._c cimport {', '.join(missing)}\n" if path.suffix == ".pxd" and missing else ""
 
 
 def command(check):

@@ -1,6 +1,6 @@
 /* What the kernels know of Python: whether there is a GIL, and how a reference to an item is added.
  *
- * A native driver, which has no interpreter, defines MT_KEEP before it includes a kernel. References are given up by the faces, with no lock
+ * A native driver, which has no interpreter, defines MT_KEEP and MT_GIL_LOCKED before it includes a kernel. References are given up by the faces, with no lock
  * held.
  */
 #ifndef MANYTAIL_OBJECTS_H
@@ -16,6 +16,11 @@
 #define MT_FREE_THREADED 1
 #else
 #define MT_FREE_THREADED 0
+#endif
+
+/* Whether the GIL is the lock of a structure that holds objects and nothing else. */
+#ifndef MT_GIL_LOCKED
+#define MT_GIL_LOCKED (!MT_FREE_THREADED)
 #endif
 
 #endif

@@ -16,12 +16,26 @@ cdef extern from "manytail/atomics.h" nogil:
     void mt_store_release_i64(mt_atomic_i64 *, int64_t)
     int64_t mt_xchg_seq_cst_i64(mt_atomic_i64 *, int64_t)
     int64_t mt_fetch_add_relaxed_i64(mt_atomic_i64 *, int64_t)
+    int64_t mt_fetch_add_acq_rel_i64(mt_atomic_i64 *, int64_t)
+    int64_t mt_fetch_add_seq_cst_i64(mt_atomic_i64 *, int64_t)
+    bint mt_cas_seq_cst_i64(mt_atomic_i64 *, int64_t *expected, int64_t)
     uint32_t mt_load_relaxed_u32(mt_atomic_u32 *)
     void mt_store_relaxed_u32(mt_atomic_u32 *, uint32_t)
     uint32_t mt_load_seq_cst_u32(mt_atomic_u32 *)
     uint32_t mt_xchg_seq_cst_u32(mt_atomic_u32 *, uint32_t)
     uint32_t mt_fetch_add_relaxed_u32(mt_atomic_u32 *, uint32_t)
     uint32_t mt_fetch_add_acq_rel_u32(mt_atomic_u32 *, uint32_t)
+    uint32_t mt_fetch_add_seq_cst_u32(mt_atomic_u32 *, uint32_t)
+    uint32_t mt_load_acquire_u32(mt_atomic_u32 *)
+    void mt_store_release_u32(mt_atomic_u32 *, uint32_t)
+    bint mt_cas_seq_cst_u32(mt_atomic_u32 *, uint32_t *expected, uint32_t)
+    uintptr_t mt_load_relaxed_uptr(mt_atomic_uptr *)
+    uintptr_t mt_load_acquire_uptr(mt_atomic_uptr *)
+    uintptr_t mt_load_seq_cst_uptr(mt_atomic_uptr *)
+    void mt_store_relaxed_uptr(mt_atomic_uptr *, uintptr_t)
+    void mt_store_release_uptr(mt_atomic_uptr *, uintptr_t)
+    bint mt_cas_acq_rel_uptr(mt_atomic_uptr *, uintptr_t *expected, uintptr_t)
+    bint mt_cas_seq_cst_uptr(mt_atomic_uptr *, uintptr_t *expected, uintptr_t)
     uintptr_t mt_xchg_acq_rel_uptr(mt_atomic_uptr *, uintptr_t)
     void mt_prefetch_write(void *)
     bint likely "MT_LIKELY" (bint)
@@ -61,6 +75,20 @@ cdef extern from "manytail/waitlist.h" nogil:
     enum: MT_WAITER_OUT, MT_WAITER_QUEUED, MT_WAITER_NOTIFIED
     uint32_t mt_waitlist_leave(mt_waitlist *l, mt_waiter *w)
     void mt_waitlist_keep_thread(mt_waitlist *l, unsigned long thread)
+
+cdef extern from "manytail/epoch.h" nogil:
+    ctypedef struct mt_retired:
+        pass
+    ctypedef struct mt_pin:
+        pass
+    ctypedef struct mt_epoch:
+        pass
+    mt_pin *mt_epoch_pin(mt_epoch *)
+    void mt_epoch_retire(mt_pin *, mt_retired *, void (*destroy)(mt_retired *) noexcept nogil)
+    mt_retired *mt_epoch_unpin(mt_epoch *, mt_pin *)
+    mt_retired *mt_epoch_destroy(mt_epoch *)
+    void mt_epoch_after_fork(mt_epoch *, bint keep_rest)
+    void mt_retired_free(mt_retired *)
 
 cdef extern from "manytail/clock.h" nogil:
     int64_t mt_now_ns()
@@ -178,3 +206,4 @@ cdef extern from "manytail/multiqueue.h" nogil:
 cdef extern from "manytail/objects.h" nogil:
     void keep "MT_KEEP" (uintptr_t item)        # adds a reference to an item that is an object; the caller is attached
     const bint MT_FREE_THREADED
+    const bint GIL_LOCKED "MT_GIL_LOCKED"

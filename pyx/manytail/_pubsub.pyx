@@ -1,55 +1,53 @@
 """PubSubQueue: every message goes once to every subscriber that was subscribed when it was published.
 
-Algorithm and source: include/manytail/pubsub.h and docs/design/pubsub.md. This file is the Python face; waiting, waking, the slow policies
-and fork are in _ps_core.pxi.
+The algorithm is _ps.pxd; docs/design/pubsub.md has its source and its proof. This file is the Python face, and what
+runs user code: giving references up.
 
 Rules of this layer
-- The list has one reference to each retained message, counted before it is published; a taker gets one of its own before the cursor
-  moves. Whoever trims gives the list's references up, with no lock held.
+- The list has one reference to each retained message, counted before it is published. A taker gets one of its own
+  before its next_seq moves. Whoever trims gives the list's references up, with no lock held.
 - No Python call happens under a lock, between a claim and its publish, or under a pin; Py_INCREF runs no code.
-- On a build with the GIL the list is serial: the GIL is the lock (pubsub.h).
 - Methods on hot paths are built-in methods (binding=False); the "clinic" format gives them a signature to inspect.
 """
 cimport cython
+cimport manytail._ps as ps
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport int64_t, uint32_t, uintptr_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy
 
-from manytail._wait cimport (
-    MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
-    MT_WAITER_NOTIFIED, MT_WAITER_QUEUED, NEVER, ONCE,
-    LoopWaiter, deadline_from, lock_slow, mt_lock, mt_lock_node, mt_lock_reset, mt_lock_try, mt_unlock, mt_waiter, mt_waitlist,
-    mt_waitlist_keep_thread, mt_waitlist_leave, mt_waitlist_notify, mt_waitlist_notify_all, mt_waitlist_push,
-    post_chain, post_lock_node, this_thread, unclosed, waiter_await_post, waiter_close, waiter_open, waiter_park,
+from manytail._c cimport (
+    MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_WAITER_NOTIFIED, MT_WAITER_QUEUED, likely,
+    mt_fetch_add_acq_rel_u32, mt_fetch_add_relaxed_u32, mt_load_relaxed_i64, mt_load_relaxed_uptr,
+    mt_load_seq_cst_u32, mt_lock, mt_lock_reset, mt_store_relaxed_i64, mt_waiter, mt_waitlist_leave,
+    mt_waitlist_push, unlikely,
 )
+from manytail._cpython cimport (
+    Py_DECREF_raw, Py_INCREF_raw, PySequence_Fast_ITEMS, PyTypeObject, mt_clear_of, mt_list_filled,
+    mt_list_reserve, mt_list_slots, mt_owned_item, mt_patch_gc, mt_traverse_of, mt_visit_waiters, traverseproc,
+    visitproc,
+)
+from manytail._lock cimport enter, leave
+from manytail._wait cimport NEVER, ONCE, LoopWaiter, deadline_from, post_chain, this_thread, unclosed
 
 import os
 from operator import index
 from types import GenericAlias
 from typing import NamedTuple
 
+from manytail._wait import until_posted
 from manytail.errors import ClosedError, Empty, Full, Lagged, ShutDown
 
-include "_ps_structs.pxi"
-
-cdef extern from "Python.h":
-    void Py_INCREF_raw "Py_INCREF" (PyObject *) nogil
-    void Py_DECREF_raw "Py_DECREF" (PyObject *) nogil      # attached callers only
-    PyObject **PySequence_Fast_ITEMS(object)
-
-include "_ps_core.pxi"
-
 cdef object MAKER = object()
-cdef dict SLOW = {"block": MT_SLOW_BLOCK, "raise": MT_SLOW_RAISE, "drop_oldest": MT_SLOW_DROP}
-cdef dict STARTS = {"next": MT_START_NEXT, "oldest": MT_START_OLDEST}
+cdef dict SLOW = {"block": ps.SLOW_BLOCK, "raise": ps.SLOW_RAISE, "drop_oldest": ps.SLOW_DROP}
+cdef dict STARTS = {"next": ps.START_NEXT, "oldest": ps.START_OLDEST}
 
 
 class PubSubStats(NamedTuple):
     """What PubSubQueue.stats() returns; exact when nothing runs beside it.
 
-    retained: messages that somebody still expects. published: messages ever published. slowest_lag: what the slowest subscriber has
-    left behind, 0 without subscribers. dropped: messages that slow="drop_oldest" took from subscribers, summed over them."""
+    retained: messages that somebody still expects. published: messages ever published. slowest_lag: what the slowest
+    subscriber has before it, 0 without subscribers. dropped: messages that slow="drop_oldest" took from subscribers,
+    summed over them."""
 
     retained: int
     published: int
@@ -58,7 +56,7 @@ class PubSubStats(NamedTuple):
     dropped: int
 
 
-# ------------------------------------------------------------------------------------------------------------- arguments
+# ------------------------------------------------------------------------------------------------------------ arguments
 cdef int64_t int_argument(str name, object value, str expected) except? -7:
     """A 64-bit integer; floats and strings are refused by name."""
     try:
@@ -89,7 +87,7 @@ cdef int64_t start_argument(object value) except? -7:
             raise ValueError(f"start={value!r}: expected 'next', 'oldest' or the sequence number of a retained message")
         return STARTS[value]
     position = int_argument("start", value, "'next', 'oldest' or an int")
-    return position if position >= 0 else MT_START_OLDEST - 1      # is refused as a sequence number
+    return position if position >= 0 else ps.START_OLDEST - 1      # is refused as a sequence number
 
 
 cdef int refuse_publish(int status) except -1:
@@ -103,8 +101,8 @@ cdef int refuse_publish(int status) except -1:
 
 
 cdef object unpicklable(object what):
-    return TypeError(f"cannot pickle {type(what).__name__!r} object: a queue lives in one process; make it inside the process or "
-                     "task that uses it, and send the messages instead")
+    return TypeError(f"cannot pickle {type(what).__name__!r} object: a queue lives in one process; make it inside the "
+                     "process or task that uses it, and send the messages instead")
 
 
 cdef object running_loop():
@@ -112,28 +110,225 @@ cdef object running_loop():
     return get_running_loop()
 
 
-# ------------------------------------------------------------------------------------------------------------ PubSubQueue
+# ------------------------------------------------------------------------------------------------------------- trimming
+# A message may be the last to hold a subscriber with messages of its own, and so on: trims nest. Beyond a depth the
+# references are kept for the outermost trim of the thread, so that deep nests do not overflow the stack (the
+# interpreter's own trashcan allows 10,000 levels).
+ctypedef struct batch:
+    batch *next
+    ps.freed f
+
+cdef extern from *:
+    """
+    static MT_THREAD_LOCAL void *mt_postponed;
+    static MT_THREAD_LOCAL int mt_nested_trims;
+    """
+    void *mt_postponed          # batches, for the outermost trim of the thread
+    int mt_nested_trims
+
+cdef enum:
+    NESTED_TRIMS = 30
+
+
+cdef void trim(ps.pubsub *q) noexcept:
+    """Free what nobody expects any longer, and give its references up with nothing held."""
+    global mt_nested_trims
+    cdef ps.freed f
+    f.incomplete = True
+    while f.incomplete:
+        ps.trim(q, &f)
+        if f.low_moved:
+            ps.wake_publisher(q)
+        if f.n == 0 or (mt_nested_trims >= NESTED_TRIMS and postpone(&f)):
+            continue
+        mt_nested_trims += 1
+        give_up(&f)
+        mt_nested_trims -= 1
+    if mt_nested_trims == 0 and unlikely(mt_postponed != NULL):
+        give_up_postponed()
+
+
+cdef void give_up(ps.freed *f) noexcept:
+    cdef uint32_t i
+    for i in range(f.n):
+        Py_DECREF_raw(<PyObject *>f.items[i])
+
+
+cdef bint postpone(ps.freed *f) noexcept:
+    """False: no memory, so they are given up at once."""
+    global mt_postponed
+    cdef batch *b = <batch *>malloc(sizeof(batch))
+    if b == NULL:
+        return False
+    b.f = f[0]
+    b.next = <batch *>mt_postponed
+    mt_postponed = b
+    return True
+
+
+cdef void give_up_postponed() noexcept:
+    global mt_postponed, mt_nested_trims
+    cdef batch *b
+    mt_nested_trims += 1
+    while mt_postponed != NULL:
+        b = <batch *>mt_postponed
+        mt_postponed = b.next
+        give_up(&b.f)
+        free(b)
+    mt_nested_trims -= 1
+
+
+# ----------------------------------------------------------------------------------------------------------- publishing
+cdef inline int put_in(ps.pubsub *q, PyObject *item, int64_t *seq) noexcept:
+    """One try. MT_OK: the caller goes on with after_publish."""
+    cdef int r
+    Py_INCREF_raw(item)
+    r = ps.publish(q, <uintptr_t>item, seq)
+    if unlikely(r != MT_OK):
+        Py_DECREF_raw(item)             # the caller has one, too: nothing is freed here
+    return r
+
+
+cdef inline void after_publish(ps.pubsub *q) noexcept:
+    ps.wake_getters(q)
+    if unlikely(ps.no_subscriber(q)):
+        trim(q)
+    if mt_load_relaxed_i64(&q.maxsize) > 0:     # relaxed because: only whether a publisher can be waiting
+        ps.forward_not_full(q)                  # one free slot may have become several
+
+
+cdef inline int publish_once(ps.pubsub *q, PyObject *item, int64_t *seq) noexcept:
+    """One try."""
+    cdef int r = put_in(q, item, seq)
+    if likely(r == MT_OK):
+        after_publish(q)
+    return MT_OK if r == ps.UNRETAINED else r
+
+
+cdef int put_run_in(ps.pubsub *q, PyObject **items, int64_t n, int64_t *done) noexcept:
+    """One try with n items in one run; MT_FULL: *done of them went in. If any did, the caller goes on with
+    after_publish."""
+    cdef int64_t kept = 0, i
+    cdef int r = ps.publish_run(q, <uintptr_t *>items, n, done, &kept)
+    for i in range(done[0], kept):
+        Py_DECREF_raw(items[i])         # the caller has one, too
+    return r
+
+
+cdef int publish_run_once(ps.pubsub *q, PyObject **items, int64_t n, int64_t *done) noexcept:
+    """One try."""
+    cdef int r = put_run_in(q, items, n, done)
+    if done[0]:
+        after_publish(q)
+    return r
+
+
+# slow="drop_oldest", at the bound. The lock keeps the end of the list away from the drop to the message that it is for:
+# nothing is dropped for a message that does not come. Takers, and publishers that find a free slot, do not notice it.
+cdef int publish_over_oldest(ps.pubsub *q, PyObject *item, int64_t *seq) noexcept:
+    """The message goes in, whoever is in the way. Not MT_FULL."""
+    cdef int r
+    ps.lock_bound(q)
+    r = put_in(q, item, seq)
+    while r == MT_FULL:
+        ps.bound_locked_make_free_slots(q, 1)
+        r = put_in(q, item, seq)        # MT_FULL again: others used the free slot
+    ps.unlock_bound(q)
+    trim(q)
+    if r == MT_OK:
+        after_publish(q)
+    return MT_OK if r == ps.UNRETAINED else r
+
+
+cdef int publish_run_over_oldest(ps.pubsub *q, PyObject **items, int64_t n, int64_t *done) noexcept:
+    """As many as the bound allows, one at least; MT_FULL: there are more."""
+    cdef int r
+    ps.lock_bound(q)
+    r = put_run_in(q, items, n, done)
+    while r == MT_FULL and done[0] == 0:
+        ps.bound_locked_make_free_slots(q, n)
+        r = put_run_in(q, items, n, done)
+    ps.unlock_bound(q)
+    trim(q)
+    if done[0]:
+        after_publish(q)
+    return r
+
+
+# ----------------------------------------------------------------------------------------------- every list, references
+# The lists of the process, for fork. At os.fork() no attached thread is half way through an operation: with the GIL
+# because the forking thread has it, without because CPython stops the world first; and nothing of ours detaches half
+# way.
+cdef mt_lock registry_lock
+cdef ps.pubsub *registry_first = NULL
+
+
+cdef void register(ps.pubsub *q) noexcept nogil:
+    global registry_first
+    enter(&registry_lock, False, True)
+    q.reg_next = registry_first
+    if registry_first != NULL:
+        registry_first.reg_prev = q
+    registry_first = q
+    leave(&registry_lock, False)
+
+
+cdef void unregister(ps.pubsub *q) noexcept nogil:
+    global registry_first
+    enter(&registry_lock, False, True)
+    if q.reg_prev != NULL:
+        q.reg_prev.reg_next = q.reg_next
+    else:
+        registry_first = q.reg_next
+    if q.reg_next != NULL:
+        q.reg_next.reg_prev = q.reg_prev
+    leave(&registry_lock, False)
+
+
+cdef void drop_list(ps.pubsub *q) noexcept:
+    """Its PubSubQueue, or a Subscriber, is gone; with the last of them nobody expects anything."""
+    # pairs with: itself: who frees the list sees what the others did
+    if mt_fetch_add_acq_rel_u32(&q.refs, <uint32_t>-1) == 1:
+        unregister(q)
+        trim(q)
+        ps.free_pubsub(q)
+
+
+def _after_fork_in_child():
+    cdef ps.pubsub *q = registry_first
+    mt_lock_reset(&registry_lock)
+    while q != NULL:
+        ps.after_fork(q, this_thread())
+        q = q.reg_next
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+# ---------------------------------------------------------------------------------------------------------- PubSubQueue
 @cython.trashcan(True)      # queues nested 200,000 deep are freed without recursion
 @cython.no_gc_clear         # queue_clear() below breaks cycles and leaves the queue usable
 cdef class PubSubQueue:
     """PubSubQueue(*, maxsize=0, slow="block")\n--\n
     Every message is processed once by every subscriber that was subscribed when it was published.
 
-    Publishing, consuming, subscribing and unsubscribing do not block one another; a message is freed when its last expected
-    subscriber is past it. Sequence numbers start at 0 and have no gaps; they are the one order that every subscriber sees.
+    Publishing, consuming, subscribing and unsubscribing do not block one another. A message is freed when its last
+    expected subscriber is past it. Sequence numbers start at 0 and have no gaps; every subscriber sees this one order.
 
-    maxsize bounds what the slowest subscriber may leave behind (<= 0: no bound). slow says what happens at the bound:
+    maxsize bounds how many messages the slowest subscriber may have before it (<= 0: no bound). slow says what happens
+    at the bound:
         "block": the publisher waits.
         "raise": the publisher gets Full at once, whatever `block` says.
-        "drop_oldest": the slowest subscriber is moved past the oldest message; its next get raises Lagged once, before anything
-        else is taken, with all that it missed since the last. Others lose nothing.
+        "drop_oldest": the slowest subscriber is moved past the oldest message; its next get raises Lagged once, before
+        anything else is taken, with all that it missed since the last. Others lose nothing.
 
-    Cost: publish O(1), plus a look at each subscriber that waits; get O(1), plus a look at all subscribers now and then; without
-    subscribers a message costs next to nothing and is not kept. subscribe and close O(1) but for what close lets go of; subscribe looks at all
-    subscribers once if it is to begin at an old message.
-    Progress: lock-free without the GIL, but for waiting at the bound, and for "drop_oldest", where a publisher at the bound takes turns
-    with others there, with shutdown, and with the takers of the subscriber that it moves. Threads that share a subscriber take turns,
-    and threads that subscribe.
+    Cost: publish O(1), plus a look at each subscriber that waits; get O(1), plus a look at the others by who may be the
+    slowest. Without subscribers a message costs next to nothing and is not kept. subscribe is O(1), and looks at all
+    subscribers once if it begins at an old message. close is O(1), plus what it frees.
+    Progress: lock-free without the GIL, but for waiting at the bound, and for "drop_oldest", where a publisher at the
+    bound waits for others there, for shutdown, and for the takers of the subscriber that it moves. Threads that share a
+    subscriber exclude one another, and so do threads that subscribe.
     Source: disclosure IPCOM000185635D, completed as docs/design/pubsub.md says.
 
     >>> q = PubSubQueue()
@@ -143,13 +338,13 @@ cdef class PubSubQueue:
     (0, 1)
     ('order 7', ['order 7', 'order 8'], 1)
     """
-    cdef mt_pubsub *q
+    cdef ps.pubsub *q
     cdef object traversed       # makes this a type that the collector looks at
     cdef object __weakref__
 
     def __cinit__(self, *args, **options):
-        self.q = <mt_pubsub *>mt_alloc_aligned(sizeof(mt_pubsub))
-        if self.q == NULL or mt_pubsub_init(self.q, not MT_FREE_THREADED, 0, MT_SLOW_BLOCK) != MT_OK:
+        self.q = ps.new_pubsub()
+        if self.q == NULL:
             raise MemoryError
         register(self.q)
 
@@ -157,19 +352,14 @@ cdef class PubSubQueue:
         cdef int64_t bound = maxsize_argument(maxsize)
         cdef uint32_t policy = slow_argument(slow)
         # relaxed because: only who finds 0 goes on
-        if mt_fetch_add_relaxed_u32(&self.q.begun, 1) or position_of(self.q) or mt_pubsub_records(self.q) != NULL:
+        if mt_fetch_add_relaxed_u32(&self.q.begun, 1) or ps.end_seq(self.q) or ps.first_record(self.q) != NULL:
             raise RuntimeError(f"{type(self).__name__}.__init__ was called again, or on a queue that is in use")
         mt_store_relaxed_i64(&self.q.maxsize, bound)    # relaxed because: nobody else has it yet
         self.q.slow = policy
 
     def __dealloc__(self):
-        if self.q == NULL:
-            return
-        if mt_load_relaxed_uptr(&self.q.oldest) != 0:   # relaxed because: nobody else has it any more
-            unregister(self.q)
-            trim(self.q)                # subscribers keep the queue, so there is none: everything goes
-            mt_pubsub_end(self.q)
-        mt_free_aligned(self.q)
+        if self.q != NULL:
+            drop_list(self.q)
 
     __class_getitem__ = classmethod(GenericAlias)
 
@@ -181,49 +371,49 @@ cdef class PubSubQueue:
         shut = ", shut down" if self.is_shutdown else ""
         return f"<{type(self).__name__} of {now.subscribers} subscribers, {now.retained} messages retained{shut}>"
 
-    # --------------------------------------------------------------------------------------------------------- publishing
+    # ------------------------------------------------------------------------------------------------------- publishing
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def publish(self, item, block=True, timeout=None):
         """Publish one message and return its sequence number.
 
         timeout: seconds for the whole call; None waits for ever. block=False does not wait and ignores timeout.
-        Full: the slowest subscriber is at the bound and no room came in time. ShutDown: the queue was shut down; also while
-        waiting. ValueError: timeout is negative or NaN. Nothing is published when it raises."""
-        cdef int64_t position = 0
-        if timeout is None and likely(publish_once(self.q, <PyObject *>item, &position) == MT_OK):
-            return position
+        Full: the slowest subscriber is at the bound and no slot came free in time. ShutDown: the queue was shut down;
+        also while waiting. ValueError: timeout is negative or NaN. Nothing is published when it raises."""
+        cdef int64_t seq = 0
+        if timeout is None and likely(publish_once(self.q, <PyObject *>item, &seq) == MT_OK):
+            return seq
         return self.publish_slow(item, deadline_from(block, timeout))
 
     cdef int64_t publish_slow(self, object item, int64_t deadline) except -1:
-        cdef int64_t position = 0
+        cdef int64_t seq = 0
         cdef int r
         while True:
-            r = publish_once(self.q, <PyObject *>item, &position)
-            if r == MT_FULL and self.q.slow == MT_SLOW_DROP:
-                r = publish_over_oldest(self.q, <PyObject *>item, &position)
+            r = publish_once(self.q, <PyObject *>item, &seq)
+            if r == MT_FULL and self.q.slow == ps.SLOW_DROP:
+                r = publish_over_oldest(self.q, <PyObject *>item, &seq)
             if r == MT_OK:
-                return position
+                return seq
             if r == MT_FULL:
-                r = self.make_room(deadline)
+                r = self.wait_not_full(deadline)
             elif r == MT_NOMEM:
-                pass_on_to_putter(self.q)       # whoever was woken for this place does not use it
+                ps.forward_not_full(self.q)
             if r != MT_OK:
                 refuse_publish(r)
 
-    cdef int make_room(self, int64_t deadline) noexcept:
-        """At the bound: wait for room, or refuse. MT_OK: try again."""
-        return wait_for_room(self.q, ONCE if self.q.slow == MT_SLOW_RAISE else deadline)
+    cdef int wait_not_full(self, int64_t deadline) noexcept:
+        """At the bound: wait, or refuse. MT_OK: try again."""
+        return ps.wait_not_full(self.q, ONCE if self.q.slow == ps.SLOW_RAISE else deadline)
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def publish_many(self, items, block=True, timeout=None):
         """Publish all items of an iterable in order and return how many that were.
 
-        Lists and tuples are linked as one chain where the bound allows, so that their sequence numbers follow one another and
-        subscribers see them at once; of another iterable at most one item is pulled beyond those published. timeout is for the
-        whole call. On Full, ShutDown or KeyboardInterrupt the exception's `count` says how many were published; those stay
-        so. An exception of the iterable passes through; what came before it is published."""
+        Lists and tuples are linked as one chain where the bound allows, so that their sequence numbers follow one
+        another and subscribers see them at once. Of another iterable at most one item is pulled beyond those published. timeout
+        is for the whole call. On Full, ShutDown or KeyboardInterrupt the exception's `count` says how many were
+        published; those stay so. An exception of the iterable passes through; what came before it is published."""
         cdef int64_t deadline = deadline_from(block, timeout), count = 0
         try:
             if isinstance(items, (list, tuple)):
@@ -243,15 +433,15 @@ cdef class PubSubQueue:
         while count[0] < n:
             r = publish_run_once(self.q, PySequence_Fast_ITEMS(items) + count[0], n - count[0], &done)
             count[0] += done
-            if r == MT_FULL and self.q.slow == MT_SLOW_DROP:
+            if r == MT_FULL and self.q.slow == ps.SLOW_DROP:
                 r = publish_run_over_oldest(self.q, PySequence_Fast_ITEMS(items) + count[0], n - count[0], &done)
                 count[0] += done
                 if r == MT_FULL:
                     continue
             elif r == MT_FULL:
-                r = self.make_room(deadline)
+                r = self.wait_not_full(deadline)
             elif r == MT_NOMEM:
-                pass_on_to_putter(self.q)
+                ps.forward_not_full(self.q)
             if r != MT_OK:
                 refuse_publish(r)
         return 0
@@ -264,95 +454,90 @@ cdef class PubSubQueue:
             except Full:
                 if self._raises():
                     raise
-                await self._until_room()
+                await until_posted(LoopWaiter(running_loop(), self._forward), self._prepare_to_wait, self._finish_wait)
 
     def _raises(self):
-        return self.q.slow == MT_SLOW_RAISE
+        return self.q.slow == ps.SLOW_RAISE
 
-    async def _until_room(self):
-        waiter = LoopWaiter(running_loop(), self._pass_on)
-        if not self._enrol(waiter):
-            return
-        try:
-            await waiter.future
-        except BaseException:
-            self._withdraw(waiter)
-            raise
+    def _forward(self):
+        ps.forward_not_full(self.q)
 
-    def _pass_on(self):
-        pass_on_to_putter(self.q)
-
-    def _enrol(self, LoopWaiter waiter not None):
-        """Queue a coroutine unless there is room (or an end) by now."""
-        lock_room(self.q)
+    def _prepare_to_wait(self, LoopWaiter waiter not None):
+        """Queue a coroutine. False: a publish is worth trying."""
         Py_INCREF(waiter)
-        mt_waitlist_push(&self.q.putters, &waiter.w)
-        room_locked_count(self.q)
-        unlock_room(self.q)
-        if room_status(self.q) == MT_FULL:
+        ps.lock_bound(self.q)
+        mt_waitlist_push(&self.q.not_full, &waiter.w)
+        ps.bound_locked_count_waiting(self.q)
+        ps.unlock_bound(self.q)
+        if ps.publish_status(self.q) == MT_FULL:
             return True
-        self._withdraw(waiter)
+        self._finish_wait(waiter)
         return False
 
-    def _withdraw(self, LoopWaiter waiter not None):
+    def _finish_wait(self, LoopWaiter waiter not None):
         cdef uint32_t was
-        lock_room(self.q)
-        was = mt_waitlist_leave(&self.q.putters, &waiter.w)
-        room_locked_count(self.q)
-        unlock_room(self.q)
+        ps.lock_bound(self.q)
+        was = mt_waitlist_leave(&self.q.not_full, &waiter.w)
+        ps.bound_locked_count_waiting(self.q)
+        ps.unlock_bound(self.q)
         if was == MT_WAITER_QUEUED:
             Py_DECREF(waiter)
         elif was == MT_WAITER_NOTIFIED:
-            pass_on_to_putter(self.q)
+            ps.forward_not_full(self.q)
 
-    # -------------------------------------------------------------------------------------------------------- subscribing
+    # ------------------------------------------------------------------------------------------------------ subscribing
     def subscribe(self, *, start="next"):
         """A new subscriber. Close it, or use it in a `with` block.
 
-        start: "next" begins with what is published from now on, "oldest" with the oldest message that somebody still expects, n with
-        that sequence number. ValueError: n is neither retained nor the next one. After shutdown it finds what is retained."""
+        start: "next" begins with what is published after this call began, "oldest" with the oldest message that
+        somebody still expects, n with that sequence number. ValueError: n is neither retained nor the next one. After
+        shutdown it finds what is retained."""
         return Subscriber.__new__(Subscriber, MAKER, self, start_argument(start), start)
 
     @property
     def subscribers(self):
         """How many are subscribed."""
-        return mt_load_seq_cst_u32(&self.q.nsubs)       # pairs with: mt_fetch_add_seq_cst in mt_pubsub_join, mt_subscriber_leave
+        return mt_load_seq_cst_u32(&self.q.nsubscribers)    # pairs with: ps_fetch_add_u32 in locked_join, locked_leave
 
-    # -------------------------------------------------------------------------------------------------------------- state
+    # ------------------------------------------------------------------------------------------------------------ state
     @property
     def maxsize(self):
-        """What the slowest subscriber may leave behind; 0 or less: no bound. Raising it wakes publishers, lowering it keeps messages."""
-        return mt_load_relaxed_i64(&self.q.maxsize)     # relaxed because: a figure
+        """How many messages the slowest subscriber may have before it; 0 or less: no bound. Raising it wakes
+        publishers, lowering it keeps messages."""
+        return mt_load_relaxed_i64(&self.q.maxsize)     # relaxed because: may be stale
 
     @maxsize.setter
     def maxsize(self, value):
         mt_store_relaxed_i64(&self.q.maxsize, maxsize_argument(value))  # relaxed because: the lock taken next orders it
-        wake_putters(self.q, True)
+        ps.notify_publishers(self.q, True)
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def qsize(self):
         """Messages that somebody still expects. Exact when nothing runs beside it."""
-        return retained(self.q, position_of(self.q))
+        return ps.retained(self.q, ps.end_seq(self.q))
 
     def shutdown(self, immediate=False):
-        """No more messages: publish raises ShutDown; subscribers drain, then get ShutDown. immediate=True gives up what they have not taken
-        yet. Wakes everybody."""
-        shut_down(self.q, bool(immediate))
+        """No more messages: publish raises ShutDown; subscribers drain, then get ShutDown. immediate=True gives up what
+        they have not taken yet. Wakes everybody."""
+        ps.shut_down(self.q, bool(immediate))
+        if immediate:
+            trim(self.q)
 
     @property
     def is_shutdown(self):
         """True from the first shutdown() on."""
-        return is_shut(self.q)
+        return ps.is_shut(self.q)
 
     def stats(self):
-        """PubSubStats: what is retained, was published, who is subscribed, how far the slowest is behind, what was dropped."""
-        cdef int64_t end = position_of(self.q), kept = retained(self.q, end)
-        dropped = mt_load_relaxed_i64(&self.q.dropped)  # relaxed because: a figure
+        """PubSubStats: what is retained, was published, who is subscribed, how far the slowest is behind, what was
+        dropped."""
+        cdef int64_t end = ps.end_seq(self.q), kept = ps.retained(self.q, end)
+        dropped = mt_load_relaxed_i64(&self.q.dropped)  # relaxed because: statistics; may be stale
         return PubSubStats(kept, end, self.subscribers, kept, dropped)
 
 
-# -------------------------------------------------------------------------------------------------------------- Subscriber
+# ----------------------------------------------------------------------------------------------------------- Subscriber
 @cython.final
 @cython.trashcan(True)      # it may be a message itself
 @cython.no_gc_clear         # its queue is cleared instead; it stays usable for finalizers
@@ -360,48 +545,46 @@ cdef class Subscriber:
     """Subscriber(*args, **options)\n--\n
     One reader of a PubSubQueue. Made by PubSubQueue.subscribe only.
 
-    Threads sharing a Subscriber share its messages, each to one of them. close() gives up the rest at once. A subscriber that is
+    Threads sharing a Subscriber share its messages, each to one of them. close() gives up the rest at once. One that is
     collected unclosed closes itself, with a ResourceWarning.
     Progress: as the queue's."""
-    cdef PubSubQueue queue
-    cdef mt_subscriber *s
+    cdef PubSubQueue queue          # for the collector, which finds the messages there
+    cdef ps.pubsub *q               # counted
+    cdef ps.subscriber *s
     cdef object __weakref__
 
     def __cinit__(self, maker=None, queue=None, int64_t start=0, asked=None):
-        cdef mt_pubsub *q
-        cdef mt_subscriber *s
         cdef int r
         if maker is not MAKER:
             raise TypeError("Subscriber cannot be made by itself: PubSubQueue.subscribe() makes them")
         self.queue = queue
-        q = self.queue.q
-        s = mt_pubsub_new_record(q)
-        if s == NULL:
+        self.s = ps.new_record(self.queue.q)
+        if self.s == NULL:
             raise MemoryError
-        r = join(q, s, start)
-        self.s = s
-        if r == MT_NOMEM:
-            raise MemoryError
+        self.q = self.queue.q
+        mt_fetch_add_relaxed_u32(&self.q.refs, 1)       # relaxed because: its PubSubQueue has a reference
+        r = ps.join(self.q, self.s, start)
+        trim(self.q)
         if r != MT_OK:
-            raise ValueError(f"start={asked!r}: expected a retained message or the next one, {mt_pubsub_trimmed(q)} to {position_of(q)}")
+            raise ValueError(f"start={asked!r}: expected a retained message or the next one, "
+                             f"{ps.low_seq(self.q)} to {ps.end_seq(self.q)}")
 
     def __init__(self, *args, **options):
         raise RuntimeError("Subscriber.__init__ was called on a subscriber that is in use")
 
     def __dealloc__(self):
-        cdef mt_subscriber *s = self.s
-        cdef int64_t at, behind
-        cdef bint closed
-        if s == NULL:
+        """Nothing but C fields. Not __del__, which would recurse where subscribers are nested in messages."""
+        cdef int64_t behind
+        cdef bint was_open
+        if self.q == NULL:
             return
-        self.s = NULL
-        closed = s.closed
-        at = mt_subscriber_at(s)
-        behind = position_of(self.queue.q) - at
-        close_subscriber(self.queue.q, s)
-        mt_pubsub_free_record(s)
-        if not closed:              # not in __del__, which would recurse where subscribers are nested in messages
-            warn_unclosed(at, behind)
+        was_open = ps.close_subscriber(self.q, self.s)
+        behind = ps.end_seq(self.q) - self.s.closed_at
+        if was_open:
+            trim(self.q)
+            warn_unclosed(self.s.closed_at, behind)
+        ps.free_record(self.s)
+        drop_list(self.q)
 
     __class_getitem__ = classmethod(GenericAlias)
 
@@ -413,7 +596,7 @@ cdef class Subscriber:
             return f"<Subscriber at {self.position}, closed>"
         return f"<Subscriber at {self.position}, {self.lag} behind>"
 
-    # --------------------------------------------------------------------------------------------------------------- get
+    # -------------------------------------------------------------------------------------------------------------- get
     cdef int refuse(self, int status) except -1:
         """Raise what a get that has nothing to return says."""
         cdef int64_t missed
@@ -421,11 +604,11 @@ cdef class Subscriber:
             return -1               # the handler's exception is set
         if status == MT_NOMEM:
             raise MemoryError
-        if status == MT_CLOSED:
+        if status == ps.CLOSED:
             raise ClosedError("the subscriber was closed; PubSubQueue.subscribe() makes a new one")
         if status == MT_SHUTDOWN:
             raise ShutDown("the queue was shut down and nothing is left to get")
-        if status == MT_LAGGED:
+        if status == ps.LAGGED:
             missed = self.take_missed()
             if missed:
                 raise Lagged(missed)
@@ -434,35 +617,18 @@ cdef class Subscriber:
 
     cdef int64_t take_missed(self) noexcept:
         cdef int64_t missed
-        lock_subscriber(self.queue.q, self.s)
+        ps.lock_subscriber(self.s)
         missed = self.s.missed
         self.s.missed = 0
-        unlock_subscriber(self.queue.q, self.s)
+        ps.unlock_subscriber(self.s)
         return missed
 
     cdef inline int take(self, uintptr_t *item) noexcept:
         """One try."""
-        cdef mt_pubsub *q = self.queue.q
-        cdef mt_subscriber *s = self.s
-        cdef mt_waiter *wake = NULL
-        cdef int64_t at
-        cdef int r, again = 0
-        cdef bint sole
-        if q.serial and mt_subscriber_take_alone(q, s, item):
-            return MT_OK
-        lock_subscriber(q, s)
-        at = mt_subscriber_at(s)
-        sole = not q.serial and mt_subscriber_take_sole(q, s, item, &again)
-        r = MT_OK if sole else mt_subscriber_take(q, s, item)
-        if likely(r == MT_OK):
-            locked_cascade(q, s, &wake)
-        unlock_subscriber(q, s)
-        if unlikely(wake != NULL):
-            post_chain(wake)
-        if sole:
-            room_made(q)
-        if again or (r == MT_OK and not sole and mt_pubsub_may_trim(q, s, at)):
-            trim(q)
+        cdef bint may_trim
+        cdef int r = ps.take(self.q, self.s, item, &may_trim)
+        if may_trim:
+            trim(self.q)
         return r
 
     @cython.binding(False)
@@ -471,8 +637,8 @@ cdef class Subscriber:
         """Take the next message, waiting for one if need be.
 
         timeout: seconds for the whole call; None waits for ever. block=False does not wait and ignores timeout.
-        Empty: nothing came in time. ShutDown: shut down and drained. ClosedError: the subscriber was closed. Lagged: messages
-        were dropped, once; the next call goes on. ValueError: timeout is negative or NaN."""
+        Empty: nothing came in time. ShutDown: shut down and drained. ClosedError: the subscriber was closed. Lagged:
+        messages were dropped, once; the next call goes on. ValueError: timeout is negative or NaN."""
         cdef uintptr_t item = 0
         if timeout is None and likely(self.take(&item) == MT_OK):
             return mt_owned_item(item)
@@ -486,15 +652,15 @@ cdef class Subscriber:
             if r == MT_OK:
                 return mt_owned_item(item)
             if r == MT_EMPTY:
-                r = wait_for_message(self.queue.q, self.s, deadline)
+                r = ps.wait_not_empty(self.q, self.s, deadline)
             if r != MT_OK:
                 self.refuse(r)
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def get_many(self, max_items, block=True, timeout=None):
-        """A list of up to max_items messages in order: waits for the first as get does, then takes what is there. max_items <= 0: []
-        at once. Raises what get raises, before anything is taken."""
+        """A list of up to max_items messages in order: waits for the first as get does, then takes what is there.
+        max_items <= 0: [] at once. Raises what get raises, before anything is taken."""
         cdef int64_t n = int_argument("max_items", max_items, "an int"), deadline
         cdef list out
         cdef int r = MT_OK
@@ -506,44 +672,42 @@ cdef class Subscriber:
             if r == MT_OK:
                 return out
             if r == MT_EMPTY:
-                r = wait_for_message(self.queue.q, self.s, deadline)
+                r = ps.wait_not_empty(self.q, self.s, deadline)
             if r != MT_OK:
                 self.refuse(r)
 
     cdef list take_many(self, int64_t n, int *status):
         """Up to n messages that are there; *status says why there are none."""
-        cdef mt_pubsub *q = self.queue.q
-        cdef mt_subscriber *s = self.s
-        cdef mt_waiter *wake = NULL
-        cdef int64_t at, got = 0
+        cdef mt_waiter *to_post = NULL
+        cdef int64_t seq, got = 0
         cdef list out
-        lock_subscriber(q, s)
+        ps.lock_subscriber(self.s)
         status[0] = self.locked_status()
-        n = mt_subscriber_available(q, s, n) if status[0] == MT_OK else 0
-        unlock_subscriber(q, s)
+        n = ps.locked_available(self.s, n) if status[0] == MT_OK else 0
+        ps.unlock_subscriber(self.s)
         if status[0] != MT_OK:
             return None
         # The list is made before the messages are taken: between that and the return nothing can fail.
         try:
             out = mt_list_reserve(n)
         except BaseException:
-            pass_on_to_getter(q, s)             # whoever was woken for these messages does not take them
+            self._forward()                     # whoever was woken for these messages does not take them
             raise
-        lock_subscriber(q, s)
+        ps.lock_subscriber(self.s)
         status[0] = self.locked_status()
-        at = mt_subscriber_at(s)
+        seq = ps.locked_next_seq(self.s)
         if status[0] == MT_OK:
-            got = mt_subscriber_take_many(q, s, mt_list_slots(<PyObject *>out), n)
+            got = ps.locked_take_many(self.s, mt_list_slots(<PyObject *>out), n)
             mt_list_filled(<PyObject *>out, got)
-            locked_cascade(q, s, &wake)
-        unlock_subscriber(q, s)
-        post_chain(wake)
-        if got and mt_pubsub_may_trim(q, s, at):
-            trim(q)
+            ps.locked_propagate(self.q, self.s, &to_post)
+        ps.unlock_subscriber(self.s)
+        post_chain(to_post)
+        if got and ps.may_trim(self.q, self.s, seq):
+            trim(self.q)
         return out
 
     cdef int locked_status(self) noexcept:
-        return MT_LAGGED if self.s.missed and not self.s.closed else mt_subscriber_ready(self.queue.q, self.s)
+        return ps.LAGGED if self.s.missed and not self.s.closed else ps.locked_status(self.s)
 
     async def aget(self):
         """get for coroutines, on any event loop. Cancelling it loses no message and passes its wake-up on."""
@@ -551,52 +715,39 @@ cdef class Subscriber:
             try:
                 return self.get(False)
             except Empty:
-                await self._until_ready()
+                await until_posted(LoopWaiter(running_loop(), self._forward), self._prepare_to_wait, self._finish_wait)
 
-    async def _until_ready(self):
-        waiter = LoopWaiter(running_loop(), self._pass_on)
-        if not self._enrol(waiter):
-            return
-        try:
-            await waiter.future
-        except BaseException:
-            self._withdraw(waiter)
-            raise
+    def _forward(self):
+        ps.forward_not_empty(self.q, self.s)
 
-    def _pass_on(self):
-        pass_on_to_getter(self.queue.q, self.s)
-
-    def _enrol(self, LoopWaiter waiter not None):
-        """Queue a coroutine unless something (or an end) is there already."""
-        cdef mt_pubsub *q = self.queue.q
-        cdef mt_subscriber *s = self.s
+    def _prepare_to_wait(self, LoopWaiter waiter not None):
+        """Queue a coroutine. False: a take is worth trying."""
         cdef bint wait
-        lock_subscriber(q, s)
-        mt_waitlist_push(&s.getters, &waiter.w)
-        locked_count_waiting(q, s)
-        wait = mt_subscriber_ready(q, s) == MT_EMPTY
+        ps.lock_subscriber(self.s)
+        mt_waitlist_push(&self.s.not_empty, &waiter.w)
+        ps.locked_count_waiting(self.q, self.s)
+        wait = ps.locked_status(self.s) == MT_EMPTY
         if wait:
             Py_INCREF(waiter)
         else:
-            mt_waitlist_leave(&s.getters, &waiter.w)
-            locked_count_waiting(q, s)
-        unlock_subscriber(q, s)
+            ps.locked_stop_waiting(self.q, self.s, &waiter.w)
+        ps.unlock_subscriber(self.s)
         return wait
 
-    def _withdraw(self, LoopWaiter waiter not None):
+    def _finish_wait(self, LoopWaiter waiter not None):
         cdef uint32_t was
-        lock_subscriber(self.queue.q, self.s)
-        was = mt_waitlist_leave(&self.s.getters, &waiter.w)
-        locked_count_waiting(self.queue.q, self.s)
-        unlock_subscriber(self.queue.q, self.s)
+        ps.lock_subscriber(self.s)
+        was = mt_waitlist_leave(&self.s.not_empty, &waiter.w)
+        ps.locked_count_waiting(self.q, self.s)
+        ps.unlock_subscriber(self.s)
         if was == MT_WAITER_QUEUED:
             Py_DECREF(waiter)
         elif was == MT_WAITER_NOTIFIED:
-            pass_on_to_getter(self.queue.q, self.s)
+            self._forward()
 
     def __iter__(self):
-        """Messages as get returns them; ends where get would raise ShutDown or ClosedError. Lagged passes through, and iterating may go on
-        after it."""
+        """Messages as get returns them; ends where get would raise ShutDown or ClosedError. Lagged passes through, and
+        iterating may go on after it."""
         return MessageIterator.__new__(MessageIterator, self)
 
     def __aiter__(self):
@@ -609,38 +760,39 @@ cdef class Subscriber:
     def __exit__(self, *exc):
         self.close()
 
-    # ------------------------------------------------------------------------------------------------------------- state
+    # ------------------------------------------------------------------------------------------------------------ state
     @property
     def position(self):
         """Sequence number of the message that its next get returns. After close: that it would have returned."""
-        cdef int64_t position
-        lock_subscriber(self.queue.q, self.s)
-        position = self.s.left_at if self.s.closed else mt_subscriber_at(self.s)
-        unlock_subscriber(self.queue.q, self.s)
-        return position
+        cdef int64_t seq
+        ps.lock_subscriber(self.s)
+        seq = self.s.closed_at if self.s.closed else ps.locked_next_seq(self.s)
+        ps.unlock_subscriber(self.s)
+        return seq
 
     @property
     def lag(self):
         """Messages published for it and not yet taken, missed ones excluded. 0 once it was closed."""
         cdef int64_t lag = 0
-        lock_subscriber(self.queue.q, self.s)
+        ps.lock_subscriber(self.s)
         if not self.s.closed:
-            lag = position_of(self.queue.q) - mt_subscriber_at(self.s)
-        unlock_subscriber(self.queue.q, self.s)
+            lag = ps.end_seq(self.q) - ps.locked_next_seq(self.s)
+        ps.unlock_subscriber(self.s)
         return lag
 
     @property
     def closed(self):
         """True once close() was called."""
         cdef bint closed
-        lock_subscriber(self.queue.q, self.s)
+        ps.lock_subscriber(self.s)
         closed = self.s.closed
-        unlock_subscriber(self.queue.q, self.s)
+        ps.unlock_subscriber(self.s)
         return closed
 
     def close(self):
         """Unsubscribe and give up the rest at once; waiting and later gets raise ClosedError. Idempotent."""
-        close_subscriber(self.queue.q, self.s)
+        if ps.close_subscriber(self.q, self.s):
+            trim(self.q)
 
 
 cdef void warn_unclosed(int64_t at, int64_t behind) noexcept:
@@ -684,62 +836,56 @@ class AsyncMessages:
             raise StopAsyncIteration from None
 
 
-# ------------------------------------------------------------------------------------------------------ garbage collection
-# What C memory holds is shown to the collector: the messages, and the coroutines that wait (their tasks may lead back to the queue).
+# --------------------------------------------------------------------------------------------------- garbage collection
+# What C memory holds is shown to the collector: the messages, and the coroutines that wait (their tasks may lead back
+# to the queue).
 cdef traverseproc base_queue_traverse, base_subscriber_traverse
 
 
-cdef int visit_messages(mt_pubsub *q, visitproc visit, void *arg) noexcept:
+cdef int visit_messages(ps.pubsub *q, visitproc visit, void *arg) noexcept:
     """The world stands still, or the GIL is held: nobody changes the list."""
-    cdef mt_pchunk *c = <mt_pchunk *>mt_load_relaxed_uptr(&q.oldest)    # relaxed because: as above
-    cdef int64_t position = q.released
+    cdef ps.message_chunk *c = <ps.message_chunk *>mt_load_relaxed_uptr(&q.oldest)    # relaxed because: as above
+    cdef int64_t seq = q.freed_seq
     cdef uintptr_t item
     cdef int r
     while c != NULL:
-        while position < c.base + c.cap:
-            item = mt_pchunk_get(c, <uint32_t>(position - c.base))
-            if item <= MT_SLOT_SEAL:
+        while seq < c.base + c.cap:
+            item = ps.slot_value(c, <uint32_t>(seq - c.base))
+            if item <= <uintptr_t>ps.SLOT_SEAL:
                 break
             r = visit(<PyObject *>item, arg)
             if r:
                 return r
-            position += 1
-        c = mt_pchunk_next(c)
+            seq += 1
+        c = ps.next_chunk(c)
     return 0
 
 
 cdef int queue_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
-    cdef mt_pubsub *q = (<PubSubQueue>self).q
+    cdef ps.pubsub *q = (<PubSubQueue>self).q
     cdef int r = base_queue_traverse(self, visit, arg)
-    if r == 0 and q != NULL and mt_load_relaxed_uptr(&q.oldest) != 0:   # relaxed because: the world stands still
-        r = mt_visit_waiters(&q.putters, visit, arg)
+    if r == 0 and q != NULL:
+        r = mt_visit_waiters(&q.not_full, visit, arg)
         if r == 0:
             r = visit_messages(q, visit, arg)
     return r
 
 
 cdef int queue_clear(PyObject *self) noexcept:
-    if (<PubSubQueue>self).q != NULL:
-        give_up_all((<PubSubQueue>self).q)
+    cdef ps.pubsub *q = (<PubSubQueue>self).q
+    if q != NULL:
+        ps.skip_all(q)
+        trim(q)
     return 0
 
 
 cdef int subscriber_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
-    cdef mt_subscriber *s = (<Subscriber>self).s
+    cdef ps.subscriber *s = (<Subscriber>self).s
     cdef int r = base_subscriber_traverse(self, visit, arg)
-    return r if r or s == NULL else mt_visit_waiters(&s.getters, visit, arg)
+    return r if r or s == NULL else mt_visit_waiters(&s.not_empty, visit, arg)
 
 
 base_queue_traverse = mt_traverse_of(<PyTypeObject *>PubSubQueue)
 mt_patch_gc(<PyTypeObject *>PubSubQueue, queue_traverse, queue_clear)
 base_subscriber_traverse = mt_traverse_of(<PyTypeObject *>Subscriber)
 mt_patch_gc(<PyTypeObject *>Subscriber, subscriber_traverse, mt_clear_of(<PyTypeObject *>Subscriber))
-
-
-# -------------------------------------------------------------------------------------------------------------------- fork
-def _after_fork_in_child():
-    forget_other_threads(this_thread())
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,16 +1,16 @@
-/* Native threads drive pubsub.h without the GIL: part of `make tsan` and `make asan`.
+/* Native threads drive the publish/subscribe list (_ps.pxd) without the GIL: part of `make tsan` and `make asan`.
  *
- * Each thread makes a number of random calls and ends; none waits for anything but a lock of the list. A message is a cell that its
- * publisher fills and that is poisoned when its last reference goes, both by plain writes: a message that is let go while somebody may
- * take it is a race for the sanitizer, and a wrong value without one. In each session, from a join to a leave, a subscriber must get each
- * publisher's messages one after the other, none left out.
+ * Each thread makes a number of random calls and ends. A message is a cell that its publisher fills and that is
+ * poisoned when its last reference goes, both by plain writes: a message that is freed while somebody may take it
+ * is a race for the sanitizer, and a wrong value without one. In each session, from a join to a leave, a subscriber
+ * must get each publisher's messages one after the other, none left out.
+ *
+ *   mixed     nobody waits for anything but a lock of the list
+ *   waiting   takers wait for messages and publishers at the bound, with deadlines and interrupts
  */
 #define DRIVER "drive_pubsub"
-#include "platform.h"
-
-#include "kernels.h"
-
 #include <stdatomic.h>
+#include <stdint.h>
 
 typedef struct {
     _Atomic int refs;
@@ -18,20 +18,22 @@ typedef struct {
     int64_t seq;
 } cell;
 
-#define MT_PUBSUB_HOLD(item) hold((cell *)(item))
 static void hold(cell *c);
+#define MT_KEEP(item) hold((cell *)(item))
 
-#include "manytail/pubsub.h"
+#include "platform.h"
+
+#include "kernels.h"
 
 enum { PUBLISHERS = 3, SHARED = 3, TAKERS = 4, GUESTS = 2, RUN = 24, ALIVE = 0x600d, DEAD = 0xdead };
 
 /* A subscription, shared by threads; under its record's lock. */
 typedef struct {
-    mt_subscriber *record;
+    ps_subscriber *record;
     int64_t last[PUBLISHERS]; /* of this session, -1: none yet */
 } session;
 
-static mt_pubsub q;
+static ps_pubsub *q;
 static session shared[SHARED];
 static cell *cells[PUBLISHERS];
 static int calls;
@@ -39,25 +41,25 @@ static int64_t published[PUBLISHERS];
 
 /* ---------------------------------------------------------------------------------------------------------- messages */
 static void hold(cell *c) {
-    CHECK(c->alive == ALIVE, "a message of publisher %d is taken after it was let go", c->publisher);
+    CHECK(c->alive == ALIVE, "a message of publisher %d is taken after it was freed", c->publisher);
     /* relaxed: a count that its owner's reference keeps from ending */
     atomic_fetch_add_explicit(&c->refs, 1, memory_order_relaxed);
 }
 
-static void let_go(cell *c) {
+static void drop(cell *c) {
     int before = atomic_fetch_sub_explicit(&c->refs, 1, memory_order_acq_rel);
-    CHECK(before > 0, "message %d is let go too often", (int)c->seq);
+    CHECK(before > 0, "message %d is freed too often", (int)c->seq);
     if (before == 1) c->alive = DEAD;
 }
 
 static void trim(void) {
-    mt_drops d;
+    ps_freed f;
     uint32_t i;
     do {
-        mt_pubsub_trim(&q, &d);
-        mt_retired_free(d.chunks);
-        for (i = 0; i < d.n; i++) let_go((cell *)d.items[i]);
-    } while (d.more);
+        PS(trim)(q, &f);
+        if (f.low_moved) PS(wake_publisher)(q);
+        for (i = 0; i < f.n; i++) drop((cell *)f.items[i]);
+    } while (f.incomplete);
 }
 
 static cell *new_message(int publisher, int64_t seq) {
@@ -70,46 +72,40 @@ static cell *new_message(int publisher, int64_t seq) {
 }
 
 /* ------------------------------------------------------------------------------------------------------------ threads */
-static void publish_one(int p) {
-    mt_retired *freeable;
-    int64_t position;
-    int r = mt_pubsub_publish_parallel(&q, (uintptr_t)new_message(p, published[p]), &position, &freeable);
-    mt_retired_free(freeable);
+static void after_publish(void) {
+    PS(wake_getters)(q);
+    if (PS(no_subscriber)(q)) trim();
+    PS(forward_not_full)(q);
+}
+
+static int publish_one(int p) {
+    int64_t seq;
+    int r = PS(publish)(q, (uintptr_t)new_message(p, published[p]), &seq);
     CHECK(r == MT_OK || r == MT_FULL || r == MT_SHUTDOWN, "publish: %d", r);
     published[p] += r == MT_OK;
+    if (r == MT_OK) after_publish();
+    return r;
 }
 
 /* The references of a run are added by the list, so a message begins with none of its own. */
-static void publish_run(int p) {
+static int publish_run(int p) {
     uintptr_t items[RUN];
-    mt_retired *freeable;
-    int64_t n = 1 + (int64_t)native_random(RUN), done, held, i;
+    int64_t n = 1 + (int64_t)native_random(RUN), done, kept, i;
     for (i = 0; i < n; i++) {
         cell *c = new_message(p, published[p] + i);
         atomic_store_explicit(&c->refs, 0, memory_order_relaxed);
         items[i] = (uintptr_t)c;
     }
-    int r = mt_pubsub_publish_run_parallel(&q, items, n, &done, &held, &freeable);
-    mt_retired_free(freeable);
+    int r = PS(publish_run)(q, items, n, &done, &kept);
     CHECK(r == MT_OK ? done == n : r == MT_FULL || r == MT_SHUTDOWN, "publish_run: %d, %d of %d", r, (int)done, (int)n);
     published[p] += done;
+    if (done) after_publish();
+    return r;
 }
 
 static void publisher(int p) {
     int i;
-    for (i = 0; i < calls; i++) {
-        native_random(4) ? publish_one(p) : publish_run(p);
-        if (mt_pubsub_nobody(&q)) trim();
-    }
-}
-
-static void lock(mt_lock *l) {
-    if (!mt_lock_try(l)) WAIT(lock_slow)(l, 0);
-}
-
-static void unlock(mt_lock *l) {
-    mt_lock_node *n = mt_unlock(l);
-    if (n != NULL) WAIT(post_lock_node)(n);
+    for (i = 0; i < calls; i++) native_random(4) ? publish_one(p) : publish_run(p);
 }
 
 static void locked_begin(session *s) {
@@ -118,40 +114,34 @@ static void locked_begin(session *s) {
 }
 
 static void join(session *s) {
-    mt_retired *freeable;
     int r;
-    lock(&q.join_lock);
-    lock(&s->record->lock);
-    r = mt_pubsub_join(&q, s->record, native_random(3) ? MT_START_NEXT : MT_START_OLDEST, &freeable);
-    CHECK(r == MT_OK, "join: %d", r);
+    PS(lock_subscriber)(s->record);
     locked_begin(s);
-    unlock(&s->record->lock);
-    unlock(&q.join_lock);
-    mt_retired_free(freeable);
+    PS(unlock_subscriber)(s->record);
+    r = PS(join)(q, s->record, native_random(3) ? PS_ENUM(START_NEXT) : PS_ENUM(START_OLDEST));
+    CHECK(r == MT_OK, "join: %d", r);
     trim();
 }
 
-static void leave(session *s) {
-    int left;
-    lock(&s->record->lock);
-    left = mt_subscriber_leave(&q, s->record);
-    unlock(&s->record->lock);
-    if (left) trim();
+static void close_session(session *s) {
+    if (PS(close_subscriber)(q, s->record)) trim();
 }
 
-/* How many came. */
+/* How many came. With the lock held from the take to the check of the order. */
 static int take(session *s, int64_t most) {
     uintptr_t items[RUN];
+    mt_waiter *to_post = NULL;
+    int again = 0, sole = 0, r = MT_OK;
     int64_t from, n = 1, i;
-    int r = MT_OK;
-    lock(&s->record->lock);
-    from = mt_subscriber_at(s->record);
+    PS(lock_subscriber)(s->record);
+    from = PS(locked_next_seq)(s->record);
     if (most == 1) {
-        r = mt_subscriber_take(&q, s->record, items);
+        sole = PS(locked_take_sole)(q, s->record, items, &again);
+        r = sole ? MT_OK : PS(locked_take)(s->record, items);
     } else if (!s->record->closed) {
-        n = mt_subscriber_take_many(&q, s->record, items, mt_subscriber_available(&q, s->record, most));
+        n = PS(locked_take_many)(s->record, items, PS(locked_available)(s->record, most));
     } else {
-        r = MT_CLOSED;
+        r = PS_ENUM(CLOSED);
     }
     if (r != MT_OK) n = 0;
     for (i = 0; i < n; i++) {
@@ -161,23 +151,24 @@ static int take(session *s, int64_t most) {
               (int)*last);
         *last = c->seq;
     }
-    unlock(&s->record->lock);
-    CHECK(r == MT_OK || r == MT_EMPTY || r == MT_CLOSED || r == MT_SHUTDOWN, "take: %d", r);
-    for (i = 0; i < n; i++) let_go((cell *)items[i]);
-    if (n && mt_pubsub_may_trim(&q, s->record, from)) trim();
+    if (n) PS(locked_propagate)(q, s->record, &to_post);
+    PS(unlock_subscriber)(s->record);
+    WAIT(post_chain)(to_post);
+    CHECK(r == MT_OK || r == MT_EMPTY || r == PS_ENUM(CLOSED) || r == MT_SHUTDOWN, "take: %d", r);
+    for (i = 0; i < n; i++) drop((cell *)items[i]);
+    if (sole) PS(wake_publisher)(q);
+    if (again || (n && !sole && PS(may_trim)(q, s->record, from))) trim();
     return (int)n;
 }
 
 static void skip(session *s) {
-    mt_retired *freeable = NULL;
-    int64_t end = mt_pubsub_position(&q, &freeable);
-    mt_retired_free(freeable);
-    lock(&s->record->lock);
-    if (!s->record->closed && mt_subscriber_at(s->record) < end) {
-        mt_subscriber_skip(&q, s->record, end);
+    int64_t end = PS(end_seq)(q);
+    PS(lock_subscriber)(s->record);
+    if (!s->record->closed && PS(locked_next_seq)(s->record) < end) {
+        PS(locked_skip)(s->record, end);
         locked_begin(s);
     }
-    unlock(&s->record->lock);
+    PS(unlock_subscriber)(s->record);
     trim();
 }
 
@@ -200,46 +191,67 @@ static void guest(int unused) {
     (void)unused;
     for (i = 0; i < calls / 8; i++) {
         session s;
-        s.record = mt_pubsub_new_record(&q);
+        s.record = PS(new_record)(q);
         CHECK(s.record != NULL, "no memory");
         join(&s);
         for (k = (int)native_random(6); k; k--) take(&s, native_random(2) ? 1 : RUN);
-        leave(&s);
-        mt_pubsub_free_record(s.record);
+        close_session(&s);
+        PS(free_record)(s.record);
+    }
+}
+
+/* With deadlines and interrupts, until the end of the list. */
+static void patient_taker(int index) {
+    session *s = &shared[index % SHARED];
+    int r;
+    native_self.interrupts = 8;
+    do {
+        take(s, native_random(4) ? 1 : RUN);
+        r = PS(wait_not_empty)(q, s->record, native_random(2) ? mt_now_ns() + (int64_t)native_random(100000) : -1);
+        CHECK(r == MT_OK || r == MT_TIMEOUT || r == MT_INTERRUPTED || r == MT_SHUTDOWN, "wait_not_empty: %d", r);
+    } while (r != MT_SHUTDOWN);
+}
+
+static void patient_publisher(int p) {
+    int i, r;
+    native_self.interrupts = 8;
+    for (i = 0; i < calls; i++) {
+        while (publish_one(p) == MT_FULL) {
+            r = PS(wait_not_full)(q, native_random(2) ? mt_now_ns() + (int64_t)native_random(100000) : -1);
+            CHECK(r == MT_OK || r == MT_TIMEOUT || r == MT_INTERRUPTED, "wait_not_full: %d", r);
+        }
     }
 }
 
 /* -------------------------------------------------------------------------------------------------------------- a round */
-static void begin(void) {
+static void begin(int64_t maxsize) {
     int i;
-    memset((void *)&q, 0, sizeof q);
-    mt_epoch_init(&q.epoch, 1 + (int64_t)native_random(8));
-    CHECK(mt_pubsub_init(&q, 0, native_random(2) ? 1 + (int64_t)native_random(200) : 0, MT_SLOW_RAISE) == MT_OK,
-          "no memory");
+    q = PS(new_pubsub)();
+    CHECK(q != NULL, "no memory");
+    mt_epoch_init(&q->epoch, 1 + (int64_t)native_random(8));
+    mt_store_relaxed_i64(&q->maxsize, maxsize);
     calls = 200 + (int)native_random(400);
     for (i = 0; i < PUBLISHERS; i++) {
         cells[i] = (cell *)calloc((size_t)calls * RUN, sizeof(cell));
         published[i] = 0;
     }
     for (i = 0; i < SHARED; i++) {
-        shared[i].record = mt_pubsub_new_record(&q);
+        shared[i].record = PS(new_record)(q);
         join(&shared[i]);
     }
 }
 
-/* What is left comes out, in order; then all that was published has been let go, once. */
+/* What is left comes out, in order; then all that was published has been freed, once. */
 static void end(void) {
-    mt_retired *freeable;
     int64_t p, i;
-    mt_pubsub_shut(&q, &freeable);
-    mt_retired_free(freeable);
+    PS(shut_down)(q, 0);
     for (i = 0; i < SHARED; i++) {
         while (take(&shared[i], native_random(2) ? 1 : RUN)) {
         }
         for (p = 0; p < PUBLISHERS; p++)
             CHECK(shared[i].last[p] < 0 || shared[i].last[p] == published[p] - 1,
                   "subscriber %d missed the last of publisher %d", (int)i, (int)p);
-        leave(&shared[i]);
+        close_session(&shared[i]);
     }
     for (p = 0; p < PUBLISHERS; p++) {
         for (i = 0; i < published[p]; i++)
@@ -247,11 +259,11 @@ static void end(void) {
                   (int)p);
         free(cells[p]);
     }
-    mt_pubsub_end(&q);
+    PS(free_pubsub)(q);
 }
 
 static void mixed(void) {
-    begin();
+    begin(native_random(2) ? 1 + (int64_t)native_random(200) : 0);
     start(publisher, PUBLISHERS);
     start(taker, TAKERS);
     start(guest, GUESTS);
@@ -259,7 +271,18 @@ static void mixed(void) {
     end();
 }
 
+/* The publishers end first; then the end of the list ends the takers. */
+static void waiting(void) {
+    begin(1 + (int64_t)native_random(8));
+    start(patient_taker, TAKERS);
+    start(patient_publisher, PUBLISHERS);
+    join_from(TAKERS);
+    PS(shut_down)(q, 0);
+    join_from(0);
+    end();
+}
+
 int main(int argc, char **argv) {
-    static const scenario only = {"mixed", mixed, 0};
-    return driver_main(argc, argv, &only, 1, 300);
+    static const scenario all[] = {{"mixed", mixed, 0}, {"waiting", waiting, 0}};
+    return driver_main(argc, argv, all, 2, 300);
 }

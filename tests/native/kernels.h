@@ -11,11 +11,17 @@
 
 #define MQ(name) __pyx_f_8manytail_3_mq_##name
 #define WP(name) __pyx_f_8manytail_3_wp_##name
+#define PS(name) __pyx_f_8manytail_3_ps_##name
+#define PS_ENUM(name) __pyx_e_8manytail_3_ps_##name
 #define WAIT(name) __pyx_f_7kernels_##name
 
 typedef struct __pyx_t_8manytail_3_mq_cursor mq_cursor;
 typedef struct __pyx_t_8manytail_3_wp_pool wp_pool;
 typedef struct __pyx_t_8manytail_3_wp_lane wp_lane;
+typedef struct __pyx_t_8manytail_3_ps_pubsub ps_pubsub;
+typedef struct __pyx_t_8manytail_3_ps_subscriber ps_subscriber;
+typedef struct __pyx_t_8manytail_3_ps_message_chunk ps_chunk;
+typedef struct __pyx_t_8manytail_3_ps_freed ps_freed;
 
 /* Of one process, or of one schedule of the model checker. */
 static struct __pyx_t_8manytail_5_wait_mt_registry native_registry;

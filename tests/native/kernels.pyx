@@ -1,4 +1,4 @@
-"""The nogil kernels of the MultiQueue and the work pool as one C file, without an interpreter and without Python objects.
+"""The nogil kernels of the MultiQueue, the work pool and the PubSubQueue as one C file, without an interpreter and without Python objects.
 
 What is compiled is what ships: the very .pxd files of pyx/manytail. drive*.c (sanitizers) and model/*.cpp (the model checker) include the C or C++
 that Cython makes of this file by kernels.h, after a platform.h of their own has given the few PyThread calls in it a meaning. What the kernels
@@ -7,6 +7,7 @@ take from the _wait module is its core, included below; kernels.h ties the two t
 from libc.stdint cimport int64_t, uint32_t
 
 cimport manytail._mq
+cimport manytail._ps
 cimport manytail._wp
 from manytail._c cimport *
 from manytail._wait cimport NEVER, ONCE

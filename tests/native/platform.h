@@ -32,7 +32,10 @@ static inline void post_loop_waiter(void *owned) {
 static inline void native_keep(PyObject *object) {
     atomic_fetch_add_explicit((_Atomic int64_t *)object, 1, memory_order_relaxed);
 }
+#ifndef MT_KEEP /* a driver may have objects of its own */
 #define MT_KEEP(item) native_keep((PyObject *)(item))
+#endif
+#define MT_GIL_LOCKED 0
 
 /* 1: taken; 0: the time is over. us < 0 waits for ever. */
 static inline int native_wait(sem_t *s, int64_t us) {

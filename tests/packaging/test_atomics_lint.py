@@ -1,8 +1,8 @@
 """Every atomic operation outside atomics.h says what it pairs with, or why it needs no partner.
 
-The operations carry their order in their name (mt_load_acquire_u32). One whose order is `relaxed` needs `relaxed because: ...`, any other one
-`pairs with: ...`, on a line of its statement or in the comment lines directly above it. Orders, compilers and Python stay in the headers that are
-made for them.
+The operations carry their order in their name (mt_load_acquire_u32; ps_ ones are sequentially consistent). One whose order
+is `relaxed` needs `relaxed because: ...`, any other one `pairs with: ...`, on a line of its statement or in the comment
+lines directly above it. Orders, compilers and Python stay in the headers that are made for them.
 """
 
 import re
@@ -15,8 +15,9 @@ HEADERS = sorted((ROOT / "include").rglob("*.h"))
 CYTHON = sorted(path for folder in ("pyx", "python") for path in (ROOT / folder).rglob("*.p[yx][xdi]") if path.suffix in (".pyx", ".pxd", ".pxi"))
 SOURCES = [path for path in [*HEADERS, *CYTHON] if path.name != "atomics.h"]
 
-OPERATION = re.compile(r"\bmt_(?:load|store|xchg|cas|fetch_add|fetch_sub|fetch_or|fetch_and|fence)_?(\w*)\s*\(")
+OPERATION = re.compile(r"\b(?:mt|ps)_(?:load|store|xchg|cas|fetch_add|fetch_sub|fetch_or|fetch_and|fence)_?(\w*)\s*\(")
 DECLARATION = re.compile(r"^\s*(?:\w+[\s*]+)+mt_\w+\s*\([^()]*\)\s*(?:noexcept)?\s*(?:nogil)?\s*$")  # of a .pxd, or in `cdef extern from`
+DEFINITION = re.compile(r"^cdef inline .*\bps_\w+\(.*:$")  # an operation that _ps.pxd makes of others
 COMMENT = re.compile(r"^\s*(?:/\*|\*|//|#(?!\s*(?:if|ifdef|ifndef|else|elif|endif|define|include|undef|error|pragma)\b))")
 
 
@@ -57,7 +58,7 @@ def unexplained(text: str) -> list[str]:
     comments = comment_lines(lines)
     found = []
     for number, line in enumerate(lines):
-        if number in comments or DECLARATION.match(line):
+        if number in comments or DECLARATION.match(line) or DEFINITION.match(line):
             continue
         code = re.sub(r"/\*.*?\*/|//.*$|\s#\s.*$", "", line)
         first = first_line_of_statement(lines, number, comments)
@@ -99,6 +100,7 @@ def test_there_are_operations_to_look_at():
         "/* relaxed because: a guess */\nif (!mt_cas_acquire_u32(&l, mt_load_relaxed_u32(&l), 1))",
         "    # only a word\n    mt_fetch_add_acq_rel_u32(&q.n, 1)",
         "while not mt_xchg_seq_cst_u32(&q.n, 1):\n    # pairs with: below, not above\n    break",
+        "    if ps_cas_u32(&q.trimming, &busy, 0):\n        return",
     ],
 )
 def test_the_check_finds_what_lacks_its_comment(text):
@@ -117,6 +119,7 @@ def test_the_check_finds_what_lacks_its_comment(text):
         "    # pairs with: get\n    if ready and (\n        mt_xchg_seq_cst_u32(&q.n, 1)\n    ):",
         "    uint64_t mt_load_acquire_u64(mt_u64 *p) noexcept nogil",
         "/* mt_load_acquire_u64(p) in prose */",
+        "cdef inline bint ps_cas_u32(mt_atomic_u32 *p, uint32_t *seen, uint32_t value) noexcept nogil:",
     ],
 )
 def test_the_check_accepts_what_is_explained(text):

@@ -196,8 +196,10 @@ static inline int run_signal_handlers(void) {
 
 static inline void post_loop_waiter(void *) { RL_ASSERT(false); }
 
-/* An object is its count. */
-static inline void native_keep(PyObject *object) { ++*(int64_t *)object; }
-#define MT_KEEP(item) native_keep((PyObject *)(item))
+/* An object is its count, unless the suite says otherwise. */
+static void native_keep(uintptr_t object) { ++*(int64_t *)object; }
+static void (*model_keep)(uintptr_t item) = native_keep;
+#define MT_KEEP(item) model_keep(item)
+#define MT_GIL_LOCKED 0
 
 #endif

@@ -1,8 +1,10 @@
-/* More of pubsub.h in the model checker: joining at the oldest message, runs, the bound, and the only subscriber. Included after pubsub_suites.h. */
+/* More of the publish/subscribe list in the model checker: joining at the oldest message, runs, the bound, and the
+ * only subscriber. Included after pubsub_suites.h. */
 #ifndef PUBSUB_MORE_SUITES_H
 #define PUBSUB_MORE_SUITES_H
 
-/* Somebody joins at the oldest while the oldest are taken and let go: it gets a run up to the end, whatever is left of it. */
+/* Somebody joins at the oldest while the oldest are taken and freed: it gets a run up to the end, whatever is left
+ * of it. */
 template <typename suite> struct pubsub_joining_oldest : pubsub_suite<suite, 2> {
     void before() {
         this->begin(8);
@@ -12,12 +14,12 @@ template <typename suite> struct pubsub_joining_oldest : pubsub_suite<suite, 2> 
         if (index == 0) {
             for (int i = 8; i < 11; i++) RL_ASSERT(this->take(this->first) == i);
         } else {
-            mt_subscriber *s = mt_pubsub_new_record(&this->q);
-            int at = (int)this->join(s, MT_START_OLDEST), got;
+            ps_subscriber *s = PS(new_record)(this->q);
+            int at = (int)this->join(s, PS_ENUM(START_OLDEST)), got;
             RL_ASSERT(at >= 8 && at <= 11);
             for (; (got = this->take(s)) >= 0; at++) RL_ASSERT(got == at);
             RL_ASSERT(at == 11 && got == -1 - MT_EMPTY);
-            this->leave(s);
+            this->close(s);
         }
     }
     void after() { this->end(); }
@@ -25,7 +27,7 @@ template <typename suite> struct pubsub_joining_oldest : pubsub_suite<suite, 2> 
 
 struct pubsub_oldest : pubsub_joining_oldest<pubsub_oldest> {};
 
-/* The same, and beside publishers, when who takes may be the only subscriber and lets go by itself (mt_subscriber_take_sole). */
+/* The same, and beside publishers, when who takes may be the only subscriber and trims by itself (locked_take_sole). */
 struct pubsub_sole_oldest : pubsub_joining_oldest<pubsub_sole_oldest> {
     static const bool sole = true;
 };
@@ -37,10 +39,10 @@ struct pubsub_sole_join : pubsub_joining<pubsub_sole_join, 1> {
 struct pubsub_sole_left : pubsub_suite<pubsub_sole_left, 2> {
     static const unsigned bound = 3;
     static const bool sole = true;
-    mt_subscriber *second;
+    ps_subscriber *second;
     void before() {
         begin(1);
-        second = mt_pubsub_new_record(&q);
+        second = PS(new_record)(q);
         join(second);
         for (int i = 1; i < 3; i++) RL_ASSERT(publish(i) == i);
     }
@@ -49,28 +51,28 @@ struct pubsub_sole_left : pubsub_suite<pubsub_sole_left, 2> {
             for (int i = 1; i < 3; i++) RL_ASSERT(take(first) == i);
         } else {
             RL_ASSERT(take(second) == 1);
-            leave(second);
+            close(second);
         }
     }
     void after() {
-        RL_ASSERT(messages[1].gone == 1 && messages[2].gone == 1);
+        RL_ASSERT(messages[1].freed == 1 && messages[2].freed == 1);
         end();
     }
 };
 
-/* One trims, and looks at a free record before at the cursor of one that has not taken yet; meanwhile somebody joins there at the oldest message, then
- * that one moves on: the trimmer must look again. */
+/* One trims, and looks at a free record before at the cursor of one that has not taken yet; meanwhile somebody
+ * joins there at the oldest message, then that one moves on: the trimmer must look again. */
 struct pubsub_rejoin : pubsub_suite<pubsub_rejoin, 3> {
-    mt_subscriber *second;
+    ps_subscriber *second;
     void before() {
         begin(1);
-        mt_subscriber *between = mt_pubsub_new_record(&q);
-        second = mt_pubsub_new_record(&q); /* the records are looked at in this order: second, between, first */
+        ps_subscriber *between = PS(new_record)(q);
+        second = PS(new_record)(q); /* the records are looked at in this order: second, between, first */
         join(second);
         join(between);
-        leave(between);
-        mt_pubsub_free_record(between);
-        mt_store_relaxed_uptr(&q.blocker, (uintptr_t)second);
+        close(between);
+        PS(free_record)(between);
+        mt_store_relaxed_uptr(&q->slowest_hint, (uintptr_t)second);
         RL_ASSERT(publish(1) == 1);
     }
     void thread(unsigned index) {
@@ -78,15 +80,15 @@ struct pubsub_rejoin : pubsub_suite<pubsub_rejoin, 3> {
             RL_ASSERT(take(index ? second : first) == 1);
             return;
         }
-        mt_subscriber *s = mt_pubsub_new_record(&q);
-        int at = (int)join(s, MT_START_OLDEST), got;
+        ps_subscriber *s = PS(new_record)(q);
+        int at = (int)join(s, PS_ENUM(START_OLDEST)), got;
         RL_ASSERT(at == 1 || at == 2);
         for (; (got = take(s)) >= 0; at++) RL_ASSERT(got == at);
         RL_ASSERT(at == 2);
-        leave(s);
+        close(s);
     }
     void after() {
-        leave(second);
+        close(second);
         end();
     }
 };
@@ -114,30 +116,31 @@ struct pubsub_run : pubsub_suite<pubsub_run, 2> {
     }
 };
 
-/* Two come past the only message of a queue of one, and a third joins meanwhile: the later of the two may publish, whoever still trims. */
+/* Two come past the only message of a queue of one, and a third joins meanwhile: the later of the two may publish,
+ * whoever still trims. */
 struct pubsub_bound : pubsub_suite<pubsub_bound, 3> {
     static const unsigned bound = 1;
-    mt_subscriber *second;
+    ps_subscriber *second;
     int went;
     void before() {
         begin(0, 1);
-        second = mt_pubsub_new_record(&q);
+        second = PS(new_record)(q);
         join(second);
         RL_ASSERT(publish(0) == 0);
         went = 0;
     }
     void thread(unsigned index) {
         if (index == 2) {
-            mt_subscriber *s = mt_pubsub_new_record(&q);
+            ps_subscriber *s = PS(new_record)(q);
             join(s);
-            leave(s);
+            close(s);
             return;
         }
         RL_ASSERT(take(index ? second : first) == 0);
         if (++went == 2) RL_ASSERT(publish(1) == 1);
     }
     void after() {
-        leave(second);
+        close(second);
         end();
     }
 };
@@ -145,35 +148,34 @@ struct pubsub_bound : pubsub_suite<pubsub_bound, 3> {
 /* The same, and who joins at the oldest message is never left behind further than the bound says. */
 struct pubsub_late_joiner : pubsub_suite<pubsub_late_joiner, 3> {
     static const unsigned bound = 1;
-    mt_subscriber *second;
+    ps_subscriber *second;
     int went;
     void before() {
         begin(0, 1);
-        second = mt_pubsub_new_record(&q);
+        second = PS(new_record)(q);
         join(second);
         RL_ASSERT(publish(0) == 0);
         went = 0;
     }
     void thread(unsigned index) {
         if (index == 2) {
-            mt_retired *freeable;
-            mt_subscriber *s = mt_pubsub_new_record(&q);
-            int64_t at = join(s, MT_START_OLDEST);
-            RL_ASSERT(mt_pubsub_position(&q, &freeable) - at <= 1);
-            mt_retired_free(freeable);
-            leave(s);
+            ps_subscriber *s = PS(new_record)(q);
+            int64_t at = join(s, PS_ENUM(START_OLDEST));
+            RL_ASSERT(PS(end_seq)(q) - at <= 1);
+            close(s);
             return;
         }
         RL_ASSERT(take(index ? second : first) == 0);
         if (++went == 2) publish(1);
     }
     void after() {
-        leave(second);
+        close(second);
         end();
     }
 };
 
-/* Who joins for the next message beside a run of three, which is one step, stands before it or after it, however far it is read already. */
+/* Who joins for the next message beside a run of three, which is one step, stands before it or after it, however
+ * far it is read already. */
 struct pubsub_join_run : pubsub_suite<pubsub_join_run, 3> {
     void before() { begin(0); }
     void thread(unsigned index) {
@@ -183,55 +185,55 @@ struct pubsub_join_run : pubsub_suite<pubsub_join_run, 3> {
             int got = take(first);
             RL_ASSERT(got == 0 || got == -1 - MT_EMPTY);
         } else {
-            mt_subscriber *s = mt_pubsub_new_record(&q);
+            ps_subscriber *s = PS(new_record)(q);
             int64_t at = join(s);
             RL_ASSERT(at == 0 || at == 3);
-            leave(s);
+            close(s);
         }
     }
     void after() { end(); }
 };
 
-/* A queue of one, whose only message is published and taken, and then a second one is to go in: it is refused just if somebody joined who has not
- * taken the first. */
+/* A queue of one, whose only message is published and taken, and then a second one is to go in: it is refused just
+ * if somebody joined who has not taken the first. */
 template <typename suite, int64_t start> struct pubsub_joining_bound : pubsub_suite<suite, 2> {
     static const unsigned bound = 3;
     int64_t at, second;
     void before() {
         this->begin(0, 1);
-        if (start == MT_START_OLDEST) RL_ASSERT(this->publish(0) == 0);
+        if (start == PS_ENUM(START_OLDEST)) RL_ASSERT(this->publish(0) == 0);
     }
     void thread(unsigned index) {
         if (index == 0) {
-            if (start == MT_START_NEXT) RL_ASSERT(this->publish(0) == 0);
+            if (start == PS_ENUM(START_NEXT)) RL_ASSERT(this->publish(0) == 0);
             RL_ASSERT(this->take(this->first) == 0);
             second = this->publish(1);
         } else {
-            at = this->join(mt_pubsub_new_record(&this->q), start);
+            at = this->join(PS(new_record)(this->q), start);
         }
     }
     void after() {
-        mt_subscriber *s = mt_pubsub_records(&this->q);
+        ps_subscriber *s = PS(first_record)(this->q);
         RL_ASSERT(second == 1 || second == -1 - MT_FULL);
         RL_ASSERT((at == 0) == (second != 1));
         RL_ASSERT(this->take(s) == (at == 2 ? -1 - MT_EMPTY : at == 1 && second != 1 ? -1 - MT_EMPTY : (int)at));
-        this->leave(s);
+        this->close(s);
         this->end();
     }
 };
 
-struct pubsub_next_bound : pubsub_joining_bound<pubsub_next_bound, MT_START_NEXT> {};
-struct pubsub_oldest_bound : pubsub_joining_bound<pubsub_oldest_bound, MT_START_OLDEST> {};
+struct pubsub_next_bound : pubsub_joining_bound<pubsub_next_bound, PS_ENUM(START_NEXT)> {};
+struct pubsub_oldest_bound : pubsub_joining_bound<pubsub_oldest_bound, PS_ENUM(START_OLDEST)> {};
 
-/* One joins at the only message of a queue of one because another stands there, then a third because the second does, and each takes it when somebody
- * else has joined; a publisher that looks meanwhile does not miss them all. */
+/* One joins at the only message of a queue of one because another stands there, then a third because the second
+ * does, and each takes it when somebody else has joined; a publisher that looks meanwhile does not miss them all. */
 struct pubsub_chain : pubsub_suite<pubsub_chain, 2> {
     static const unsigned bound = 3;
-    mt_subscriber *line[3];
+    ps_subscriber *line[3];
     int64_t at[3], second;
     void before() {
         begin(0, 1);
-        for (int i = 0; i < 3; i++) line[i] = mt_pubsub_new_record(&q); /* they are looked at from the last on */
+        for (int i = 0; i < 3; i++) line[i] = PS(new_record)(q); /* they are looked at from the last on */
         at[0] = join(line[0]);
         RL_ASSERT(publish(0) == 0);
         RL_ASSERT(take(first) == 0);
@@ -242,24 +244,25 @@ struct pubsub_chain : pubsub_suite<pubsub_chain, 2> {
             return;
         }
         for (int i = 0; i < 2; i++) {
-            at[i + 1] = join(line[i + 1], MT_START_OLDEST);
+            at[i + 1] = join(line[i + 1], PS_ENUM(START_OLDEST));
             if (at[i] == 0) RL_ASSERT(take(line[i]) == 0);
         }
     }
     void after() {
         RL_ASSERT(at[1] == 0 && at[2] == 0); /* so there is always one of them at message 0 */
         RL_ASSERT(second == -1 - MT_FULL);
-        for (int i = 0; i < 3; i++) leave(line[i]);
+        for (int i = 0; i < 3; i++) close(line[i]);
         end();
     }
 };
 
-/* The oldest message is what the slowest expects at one instant: one goes from 1 to 2, then the other from 0 to 2 at once, and 1 is never the oldest. */
+/* The oldest message is what the slowest expects at one instant: one goes from 1 to 2, then the other from 0 to 2
+ * at once, and 1 is never the oldest. */
 struct pubsub_oldest_exact : pubsub_suite<pubsub_oldest_exact, 2> {
-    mt_subscriber *second;
+    ps_subscriber *second;
     void before() {
         begin(0);
-        second = mt_pubsub_new_record(&q);
+        second = PS(new_record)(q);
         join(second);
         for (int i = 0; i < 2; i++) RL_ASSERT(publish(i) == i);
         RL_ASSERT(take(second) == 0); /* it is looked at before the first one */
@@ -268,63 +271,61 @@ struct pubsub_oldest_exact : pubsub_suite<pubsub_oldest_exact, 2> {
         if (index == 0) {
             uintptr_t items[2];
             RL_ASSERT(take(second) == 1);
-            lock(&first->lock);
-            RL_ASSERT(mt_subscriber_take_many(&q, first, items, 2) == 2);
-            unlock(&first->lock);
+            PS(lock_subscriber)(first);
+            RL_ASSERT(PS(locked_take_many)(first, items, 2) == 2);
+            PS(unlock_subscriber)(first);
             trim();
         } else {
-            mt_subscriber *s = mt_pubsub_new_record(&q);
-            int64_t at = join(s, MT_START_OLDEST);
+            ps_subscriber *s = PS(new_record)(q);
+            int64_t at = join(s, PS_ENUM(START_OLDEST));
             RL_ASSERT(at == 0 || at == 2);
-            leave(s);
+            close(s);
         }
     }
     void after() {
-        leave(second);
+        close(second);
         end();
     }
 };
 
-/* The slowest leaves, and who leaves lets go up to the other one's message while that one takes it: it goes, too. */
+/* The slowest leaves, and frees up to the other one's message while that one takes it: it is freed, too. */
 struct pubsub_left : pubsub_suite<pubsub_left, 2> {
-    mt_subscriber *second;
+    ps_subscriber *second;
     void before() {
         begin(0);
-        second = mt_pubsub_new_record(&q);
+        second = PS(new_record)(q);
         join(second);
         for (int i = 0; i < 2; i++) RL_ASSERT(publish(i) == i);
         RL_ASSERT(take(first) == 0);
     }
     void thread(unsigned index) {
         if (index == 0) {
-            leave(second);
+            close(second);
         } else {
             RL_ASSERT(take(first) == 1);
         }
     }
     void after() {
-        RL_ASSERT(messages[0].gone == 1 && messages[1].gone == 1);
+        RL_ASSERT(messages[0].freed == 1 && messages[1].freed == 1);
         end();
     }
 };
 
-/* A chunk is linked, and is read, and the one before it is unlinked, before the publisher has moved `tail` on; then somebody looks for the newest, and
- * the publisher goes on and frees what may be freed. */
+/* A chunk is linked, and is read, and the one before it is unlinked, before the publisher has moved `tail` on; then
+ * somebody looks for the newest, and the publisher goes on and frees what may be freed. */
 struct pubsub_tail : pubsub_suite<pubsub_tail, 2> {
     void before() { begin(10); }
     void thread(unsigned index) {
-        mt_retired *freeable;
         if (index == 0) {
             RL_ASSERT(publish(10) == 10);
-            freeable = mt_epoch_drain(&q.epoch);
+            mt_retired_free(mt_epoch_drain(&q->epoch));
         } else {
-            mt_pin *pin = mt_epoch_pin(
-                &q.epoch); /* so that it retires with another record than it looks with, and the publisher frees it */
+            /* So that it retires with another record than it looks with, and the publisher frees it. */
+            mt_pin *pin = mt_epoch_pin(&q->epoch);
             bool got = take(first) == 10;
-            mt_retired_free(mt_epoch_unpin(&q.epoch, pin));
-            RL_ASSERT(mt_pubsub_position(&q, &freeable) >= 10 + got);
+            mt_retired_free(mt_epoch_unpin(&q->epoch, pin));
+            RL_ASSERT(PS(end_seq)(q) >= 10 + got);
         }
-        mt_retired_free(freeable);
     }
     void after() { end(); }
 };

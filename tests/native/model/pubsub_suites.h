@@ -1,16 +1,17 @@
-/* pubsub.h in the model checker, without the GIL: publishers, takers, joiners, leavers and trimmers over one chain.
+/* The publish/subscribe list (_ps.pxd) in the model checker: publishers, takers, joiners, leavers and trimmers over
+ * one chain.
  *
- * A message's content is a variable that nothing but the protocol guards: who takes a reference reads it at that moment, who lets go
- * overwrites it. A message that is let go while somebody may still take it is a data race in each schedule, and each must be let go once.
- * A suite that says `sole` takes as without the GIL a subscriber does that may be the only one: it may get the reference of the list itself,
- * and lets go of the message then.
+ * A message's content is a variable that nothing but the protocol guards: who takes a reference reads it at that
+ * moment, who frees the message overwrites it. A message that is freed while somebody may still take it is a data
+ * race in that schedule, and each must be freed once. A suite that says `sole` takes as the only subscriber of a
+ * list may (locked_take_sole): it may get the reference of the list itself, and frees the message then.
  */
 #ifndef PUBSUB_SUITES_H
 #define PUBSUB_SUITES_H
 
 struct message {
     rl::var<int> content;
-    int gone;
+    int freed;
 };
 
 static unsigned holds[4]; /* how often each thread has made a reference; suites have at most three threads */
@@ -20,9 +21,6 @@ static void hold_message(uintptr_t item) {
     holds[rl::thread_index()]++;
 }
 
-#define MT_PUBSUB_HOLD(item) hold_message(item)
-#include "manytail/pubsub.h"
-
 template <typename suite, unsigned threads> struct pubsub_suite : rl::test_suite<suite, threads> {
     static const unsigned bound = 2;
     static const bool sole = false;
@@ -30,21 +28,23 @@ template <typename suite, unsigned threads> struct pubsub_suite : rl::test_suite
     struct message_block {
         message of[MESSAGES];
     };
-    mt_pubsub q;
+    ps_pubsub *q;
     message *messages;
-    mt_subscriber *first;
+    ps_subscriber *first;
     int published;
 
     /* `old` messages were published and taken; `first` is subscribed. Chunks have 10 slots. */
     void begin(int old, int64_t maxsize = 0) {
-        memset((void *)&q, 0, sizeof q);
-        mt_epoch_init(&q.epoch, 1);
+        model_interrupts = 0;
+        model_keep = hold_message;
+        q = PS(new_pubsub)();
+        mt_epoch_init(&q->epoch, 1);
+        mt_store_relaxed_i64(&q->maxsize, maxsize);
         messages = model_variable<message_block>()->of;
-        for (int i = 0; i < MESSAGES; i++) messages[i].gone = 0;
+        for (int i = 0; i < MESSAGES; i++) messages[i].freed = 0;
         published = 0;
-        RL_ASSERT(mt_pubsub_init(&q, 0, maxsize, MT_SLOW_BLOCK) == MT_OK);
         touch();
-        first = mt_pubsub_new_record(&q);
+        first = PS(new_record)(q);
         RL_ASSERT(join(first) == 0);
         for (int i = 0; i < old; i++) {
             RL_ASSERT(publish(i) == i);
@@ -54,119 +54,96 @@ template <typename suite, unsigned threads> struct pubsub_suite : rl::test_suite
 
     /* Make relacy's variables now, in the thread that comes before all others. */
     void touch() {
-        mt_load_relaxed_u32(&q.shut);
-        mt_load_relaxed_u32(&q.trimming);
-        mt_load_relaxed_u32(&q.nsubs);
-        mt_load_relaxed_i64(&q.trimmed);
-        mt_load_relaxed_i64(&q.joins);
-        mt_load_relaxed_uptr(&q.join_lock.word);
-        mt_load_relaxed_uptr(&q.blocker);
-        mt_load_relaxed_uptr(&q.records);
-        mt_load_relaxed_i64(&q.epoch.epoch);
-        mt_load_relaxed_uptr(&q.epoch.blocks[0]);
-        for (int i = 0; i < MT_EPOCH_FIRST; i++) mt_load_relaxed_i64(&q.epoch.first[i].word);
-        mt_pchunk *c = (mt_pchunk *)mt_load_relaxed_uptr(&q.oldest);
+        mt_load_relaxed_u32(&q->shut);
+        mt_load_relaxed_u32(&q->trimming);
+        mt_load_relaxed_u32(&q->nsubscribers);
+        mt_load_relaxed_i64(&q->low_seq);
+        mt_load_relaxed_i64(&q->joins);
+        mt_load_relaxed_uptr(&q->join_lock.word);
+        mt_load_relaxed_uptr(&q->slowest_hint);
+        mt_load_relaxed_uptr(&q->subscriber_records);
+        mt_load_relaxed_i64(&q->epoch.epoch);
+        mt_load_relaxed_uptr(&q->epoch.blocks[0]);
+        for (int i = 0; i < MT_EPOCH_FIRST; i++) mt_load_relaxed_i64(&q->epoch.first[i].word);
+        ps_chunk *c = (ps_chunk *)mt_load_relaxed_uptr(&q->oldest);
         mt_load_relaxed_uptr(&c->next);
-        for (uint32_t i = 0; i < c->cap; i++) mt_load_relaxed_uptr(&mt_pchunk_slots(c)[i]);
+        for (uint32_t i = 0; i < c->cap; i++) mt_load_relaxed_uptr(PS(slots)(c) + i);
     }
 
-    /* Its position, or -1 - status. */
+    /* Its sequence number, or -1 - status. */
     int64_t publish(int i) {
-        int64_t position = -1;
-        mt_retired *freeable;
+        int64_t seq = -1;
         messages[i].content($) = i;
-        int r = mt_pubsub_publish_parallel(&q, (uintptr_t)&messages[i], &position, &freeable);
-        mt_retired_free(freeable);
+        int r = PS(publish)(q, (uintptr_t)&messages[i], &seq);
         if (r != MT_OK) return -1 - r;
         published++;
-        if (mt_pubsub_nobody(&q)) trim();
-        return position;
+        if (PS(no_subscriber)(q)) trim();
+        return seq;
     }
 
     /* Three from number `first` on, as one run. */
     void publish_run(int first) {
         uintptr_t items[3];
-        int64_t done, held;
-        mt_retired *freeable;
+        int64_t done, kept;
         for (int i = 0; i < 3; i++) {
             messages[first + i].content($) = first + i;
             items[i] = (uintptr_t)&messages[first + i];
         }
-        RL_ASSERT(mt_pubsub_publish_run_parallel(&q, items, 3, &done, &held, &freeable) == MT_OK && done == 3);
-        mt_retired_free(freeable);
+        RL_ASSERT(PS(publish_run)(q, items, 3, &done, &kept) == MT_OK && done == 3);
         published += 3;
     }
 
     /* What came, or -1 - status. */
-    int take(mt_subscriber *s) {
+    int take(ps_subscriber *s) {
         uintptr_t item;
         int again = 0, took, r;
-        lock(&s->lock);
-        int64_t from = mt_subscriber_at(s);
+        PS(lock_subscriber)(s);
+        int64_t from = PS(locked_next_seq)(s);
         unsigned held = holds[rl::thread_index()];
-        took = suite::sole && mt_subscriber_take_sole(&q, s, &item, &again);
+        took = suite::sole && PS(locked_take_sole)(q, s, &item, &again);
         bool kept = holds[rl::thread_index()] != held;
-        r = took ? MT_OK : mt_subscriber_take(&q, s, &item);
-        unlock(&s->lock);
-        if (took && !kept) let_go((message *)item);
-        if (again || (r == MT_OK && !took && mt_pubsub_may_trim(&q, s, from))) trim();
+        r = took ? MT_OK : PS(locked_take)(s, &item);
+        PS(unlock_subscriber)(s);
+        if (took && !kept) free_message((message *)item);
+        if (again || (r == MT_OK && !took && PS(may_trim)(q, s, from))) trim();
         return r == MT_OK ? (int)((message *)item - messages) : -1 - r;
     }
 
-    void let_go(message *gone) {
-        gone->content($) = -1;
-        gone->gone++;
+    void free_message(message *m) {
+        m->content($) = -1;
+        m->freed++;
     }
 
-    /* From which position on. */
-    int64_t join(mt_subscriber *s, int64_t start = MT_START_NEXT) {
-        mt_retired *freeable;
-        lock(&q.join_lock);
-        lock(&s->lock);
-        RL_ASSERT(mt_pubsub_join(&q, s, start, &freeable) == MT_OK);
-        int64_t at = mt_subscriber_at(s);
-        unlock(&s->lock);
-        unlock(&q.join_lock);
-        mt_retired_free(freeable);
+    /* From which sequence number on. */
+    int64_t join(ps_subscriber *s, int64_t start = PS_ENUM(START_NEXT)) {
+        RL_ASSERT(PS(join)(q, s, start) == MT_OK);
+        int64_t seq = PS(locked_next_seq)(s);
         trim();
-        return at;
+        return seq;
     }
 
-    void leave(mt_subscriber *s) {
-        lock(&s->lock);
-        int left = mt_subscriber_leave(&q, s);
-        unlock(&s->lock);
-        if (left) trim();
-    }
-
-    void lock(mt_lock *l) {
-        if (!mt_lock_try(l)) WAIT(lock_slow)(l, DETACHED);
-    }
-
-    void unlock(mt_lock *l) {
-        mt_lock_node *n = mt_unlock(l);
-        if (n != NULL) WAIT(post_lock_node)(n);
+    void close(ps_subscriber *s) {
+        if (PS(close_subscriber)(q, s)) trim();
     }
 
     void trim() {
-        mt_drops d;
+        ps_freed f;
         do {
-            mt_pubsub_trim(&q, &d);
-            mt_retired_free(d.chunks);
-            for (uint32_t i = 0; i < d.n; i++) let_go((message *)d.items[i]);
-        } while (d.more);
+            PS(trim)(q, &f);
+            for (uint32_t i = 0; i < f.n; i++) free_message((message *)f.items[i]);
+        } while (f.incomplete);
     }
 
-    /* Everything that was published was let go once. */
+    /* Everything that was published was freed once. */
     void end() {
-        int gone = 0;
-        leave(first);
+        int freed = 0;
+        close(first);
         for (int i = 0; i < MESSAGES; i++) {
-            RL_ASSERT(messages[i].gone <= 1);
-            gone += messages[i].gone;
+            RL_ASSERT(messages[i].freed <= 1);
+            freed += messages[i].freed;
         }
-        RL_ASSERT(gone == published);
-        mt_pubsub_end(&q);
+        RL_ASSERT(freed == published);
+        PS(free_pubsub)(q);
         RL_ASSERT(model_end_memory() == 0);
     }
 };
@@ -182,12 +159,12 @@ template <typename suite, int old> struct pubsub_joining : pubsub_suite<suite, 3
             int got = this->take(this->first);
             RL_ASSERT(got == old || got == -1 - MT_EMPTY);
         } else {
-            mt_subscriber *s = mt_pubsub_new_record(&this->q);
+            ps_subscriber *s = PS(new_record)(this->q);
             int64_t at = this->join(s);
             RL_ASSERT(at >= old && at <= old + 2);
             int got = this->take(s);
             RL_ASSERT(got == at || got == -1 - MT_EMPTY);
-            this->leave(s);
+            this->close(s);
         }
     }
     void after() {
@@ -224,22 +201,22 @@ struct pubsub_publishers : pubsub_suite<pubsub_publishers, 3> {
 /* Two subscribers move on together: the trims that each leaves to the other are made by one of them. */
 struct pubsub_trims : pubsub_suite<pubsub_trims, 2> {
     static const unsigned bound = 3;
-    mt_subscriber *second;
+    ps_subscriber *second;
     void before() {
         begin(0);
-        second = mt_pubsub_new_record(&q);
+        second = PS(new_record)(q);
         join(second);
         publish(0);
         publish(1);
     }
     void thread(unsigned index) {
-        mt_subscriber *s = index ? second : first;
+        ps_subscriber *s = index ? second : first;
         RL_ASSERT(take(s) == 0);
         RL_ASSERT(take(s) == 1);
     }
     void after() {
-        RL_ASSERT(messages[0].gone == 1 && messages[1].gone == 1);
-        leave(second);
+        RL_ASSERT(messages[0].freed == 1 && messages[1].freed == 1);
+        close(second);
         end();
     }
 };
@@ -252,11 +229,11 @@ template <typename suite, int old> struct pubsub_leaving : pubsub_suite<suite, 2
         if (index == 0) {
             RL_ASSERT(this->publish(old) == old);
         } else {
-            this->leave(this->first);
+            this->close(this->first);
         }
     }
     void after() {
-        RL_ASSERT(this->messages[old].gone == 1);
+        RL_ASSERT(this->messages[old].freed == 1);
         this->end();
     }
 };
@@ -265,54 +242,23 @@ template <typename suite, int old> struct pubsub_leaving : pubsub_suite<suite, 2
 struct pubsub_last : pubsub_leaving<pubsub_last, 0> {};
 struct pubsub_last_chunk : pubsub_leaving<pubsub_last_chunk, 10> {};
 
-/* A subscriber that waits for a message, as wait_for_message and wake_getters of pyx/manytail/_ps_core.pxi do it, whose file needs an
- * interpreter: its orders rest on those of a slot and of a link. A wake-up that is lost is a deadlock. */
+/* A subscriber that waits for a message: its orders rest on those of a slot and of a link. A wake-up that is lost
+ * is a deadlock. */
 template <typename suite, int old> struct pubsub_waiting : pubsub_suite<suite, 2> {
     static const unsigned bound = 3;
     void before() {
         this->begin(old);
-        mt_load_relaxed_u32(&this->q.nwaiting);
+        mt_load_relaxed_u32(&this->q->nwaiting);
         mt_load_relaxed_u32(&this->first->waiting);
     }
     void thread(unsigned index) {
         if (index == 0) {
             RL_ASSERT(this->publish(old) == old);
-            if (mt_load_seq_cst_u32(&this->q.nwaiting) != 0) wake(this->first);
+            PS(wake_getters)(this->q);
         } else {
-            wait(this->first);
+            RL_ASSERT(PS(wait_not_empty)(this->q, this->first, FOREVER) == MT_OK);
             RL_ASSERT(this->take(this->first) == old);
         }
-    }
-    void count_waiting(mt_subscriber *s) {
-        uint32_t now = (uint32_t)s->getters.n, before = mt_xchg_seq_cst_u32(&s->waiting, now);
-        if (now != before) mt_fetch_add_seq_cst_u32(&this->q.nwaiting, now - before);
-    }
-    void wake(mt_subscriber *s) {
-        mt_waiter *woken = NULL;
-        if (mt_load_seq_cst_u32(&s->waiting) == 0) return;
-        this->lock(&s->lock);
-        if (s->getters.n != 0 && mt_subscriber_ready(&this->q, s) == MT_OK) {
-            mt_waitlist_notify(&s->getters, &woken);
-            count_waiting(s);
-        }
-        this->unlock(&s->lock);
-        WAIT(post_chain)(woken);
-    }
-    void wait(mt_subscriber *s) {
-        mt_waiter w;
-        WAIT(waiter_open)(&w);
-        this->lock(&s->lock);
-        mt_waitlist_push(&s->getters, &w);
-        count_waiting(s);
-        if (mt_subscriber_ready(&this->q, s) != MT_EMPTY) {
-            mt_waitlist_leave(&s->getters, &w);
-            count_waiting(s);
-            this->unlock(&s->lock);
-        } else {
-            this->unlock(&s->lock);
-            RL_ASSERT(WAIT(waiter_park)(&w, FOREVER, DETACHED) == MT_OK);
-        }
-        WAIT(waiter_close)(&w);
     }
     void after() { this->end(); }
 };
@@ -329,9 +275,7 @@ struct pubsub_shut : pubsub_suite<pubsub_shut, 3> {
             at = publish(9);
             RL_ASSERT(at == 9 || at == -1 - MT_SHUTDOWN);
         } else if (index == 1) {
-            mt_retired *freeable;
-            mt_pubsub_shut(&q, &freeable);
-            mt_retired_free(freeable);
+            PS(mark_end)(q);
         } else {
             take(first);
         }
@@ -341,7 +285,7 @@ struct pubsub_shut : pubsub_suite<pubsub_shut, 3> {
         while (take(first) >= 0) {
         }
         RL_ASSERT(take(first) == -1 - MT_SHUTDOWN);
-        RL_ASSERT(messages[9].gone == (at == 9));
+        RL_ASSERT(messages[9].freed == (at == 9));
         end();
     }
 };

@@ -1,0 +1,1359 @@
+# The publish/subscribe list: one chain of messages, a cursor for each subscriber, freed from the old end only. Private.
+#
+#      oldest                                                        newest
+#     [ . . m m m m S ]--next-->[ m m m m m m m ]--next-->[ m m m _ _ _ _ ]        . freed   _ empty   S sealed
+#           ^freed_seq, low_seq     ^next_seq of B             ^next_seq of A
+#
+# Source: the publish/subscribe queue of disclosure IPCOM000185635D (each message is expected by exactly those who were
+# subscribed when it was published), completed by the third construction of docs/design/pubsub.md: a message holds no
+# count. Its place in the chain is its sequence number. A subscriber holds the sequence number that it takes next, so
+# message n is expected by exactly { s : first_s <= n, next_seq_s <= n }. What somebody still expects is the run that
+# begins at the smallest next_seq. docs/design/pubsub.md proves it.
+#
+# PUBLISH writes the first empty slot of the newest chunk by compare-and-swap, or links a chunk that begins with the new
+# messages. A run of messages is one such chunk, so it appears at one instant and without gaps; the chunk before it is
+# SEALED where it ends. So `next` is linked only when all slots before the seal are full, and slots fill in order.
+# TAKE reads the slot at next_seq and moves next_seq. Only threads that share a subscriber exclude one another.
+# TRIM: whoever moves the smallest next_seq, or leaves, frees what nobody expects any longer. One thread trims at a time
+# (`trimming`). A second one tells the first to look again, and does not wait.
+# JOIN, one thread at a time:
+#     joiner:   next_seq = JOINING; joins += 1; choose where to begin; next_seq = that, by compare-and-swap
+#     observer: read joins; read every next_seq; read joins
+# All of these are sequentially consistent. An observer that reads the same `joins` twice has seen JOINING or the new
+# next_seq, or the joiner chooses after it and begins no earlier than what it found. A trimmer that sees JOINING gives
+# up; the joiner trims when it has joined. A publisher at the bound cannot wait for a joiner, so it makes the joiner
+# choose again: it changes JOINING, and the joiner's compare-and-swap fails.
+#
+# Invariants
+#   I1  freed_seq <= low_seq <= every next_seq <= end, at every moment; JOINING does not count.
+#   I2  A subscriber's chunk holds its next message, or ends right before it. A chunk is unlinked only when every
+#       next_seq is beyond the first slot of the chunk after it. So a subscriber keeps its chunk alive.
+#   I3  The list owns one reference to each message in [freed_seq, end). A take adds one before it moves next_seq.
+#   I4  Who moves a next_seq away from low_seq, or leaves, trims after that, unless it has seen another next_seq that
+#       still stands there, or one that is JOINING.
+#
+# Progress: publishing, leaving and trimming are lock-free. A take is wait-free among different subscribers (its retries
+# are steps along the chain). Joiners exclude one another (join_lock) and wait for nobody else. Publishers and joiners
+# reach chunks that may be unlinked under them, so they hold a pin of `epoch` (epoch.h); so does who unlinks.
+#
+# With a GIL (GIL_LOCKED) the GIL is the lock: every call is made attached and runs no Python code half way. The
+# algorithm is the same; its read-modify-writes are plain (the ps_ functions), its locks and pins are left alone.
+#
+# Functions whose name begins with locked_ need the subscriber's lock; bound_locked_ ones need bound_lock. Lock order:
+# join_lock, bound_lock, then one subscriber's lock. No thread waits for a lock while it holds a pin, trims, or has
+# changed something by half, so a fork meets every list whole. `to_post` collects waiters to be posted after unlocking.
+from libc.stdint cimport INT64_MAX, INT64_MIN as JOINING, INT64_MAX as NO_SUBSCRIBER, int64_t, uint32_t, uintptr_t
+from libc.stdlib cimport calloc, free
+
+from manytail._c cimport (
+    GIL_LOCKED, MT_BADARG, MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN,
+    MT_TIMEOUT, MT_WAITER_NOTIFIED, keep, likely, mt_alloc_aligned, mt_atomic_i64, mt_atomic_u32, mt_atomic_uptr,
+    mt_backoff, mt_backoff_spin, mt_cas_seq_cst_i64, mt_cas_seq_cst_u32, mt_cas_seq_cst_uptr, mt_epoch,
+    mt_epoch_after_fork, mt_epoch_destroy, mt_epoch_pin, mt_epoch_retire, mt_epoch_unpin, mt_fetch_add_relaxed_i64,
+    mt_fetch_add_seq_cst_i64, mt_fetch_add_seq_cst_u32, mt_free_aligned, mt_load_acquire_u32, mt_load_acquire_uptr,
+    mt_load_relaxed_i64, mt_load_relaxed_u32, mt_load_relaxed_uptr, mt_load_seq_cst_i64, mt_load_seq_cst_u32,
+    mt_load_seq_cst_uptr, mt_lock, mt_lock_reset, mt_pin, mt_point, mt_retired, mt_retired_free, mt_store_relaxed_i64,
+    mt_store_relaxed_u32, mt_store_relaxed_uptr, mt_store_release_u32, mt_store_release_uptr, mt_waiter, mt_waitlist,
+    mt_waitlist_keep_thread, mt_waitlist_leave, mt_waitlist_notify, mt_waitlist_notify_all, mt_waitlist_push,
+    mt_xchg_seq_cst_i64, mt_xchg_seq_cst_u32, mt_yield_cpu, unlikely,
+)
+from manytail._lock cimport enter, leave
+from manytail._wait cimport ONCE, post_chain, waiter_await_post, waiter_close, waiter_open, waiter_park
+
+cdef enum:
+    # Results besides MT_OK and its like.
+    LAGGED = 16             # messages were dropped for this subscriber since it was last told
+    CLOSED = 17
+    UNRETAINED = 18         # published, expected by nobody, not kept
+
+    # What a slot holds that holds no message.
+    SLOT_EMPTY = 0
+    SLOT_SHUT = 1
+    SLOT_SEAL = 2
+
+    START_NEXT = -1
+    START_OLDEST = -2
+
+    SLOW_BLOCK = 0
+    SLOW_RAISE = 1
+    SLOW_DROP = 2
+
+    TRIM_IDLE = 0
+    TRIM_BUSY = 1
+    TRIM_AGAIN = 2
+
+    CACHE_LINE = 64
+    FIRST_CAP = 10          # slots of a small chunk: 120 bytes
+    LONGEST_RUN = 1 << 20   # messages of one chunk
+    FREED_AT_ONCE = 64
+
+    # A getter without the GIL pauses 64, 128, 256 times before it parks: 5-20 us, what parking costs.
+    SPIN_FIRST = 6
+    SPIN_LIMIT = 9
+
+ctypedef struct message_chunk:      # then: cap slots
+    mt_retired retired
+    mt_atomic_uptr next
+    int64_t base                    # sequence number of slot 0; constant once linked (with a GIL: see pass_by)
+    uint32_t cap                    # constant
+    mt_atomic_u32 used              # a hint: the slots before it are not empty
+
+ctypedef struct subscriber:
+    mt_lock lock                    # threads that share this subscriber; who moves or wakes it from outside
+    # What it takes next; or JOINING and above: how often it had to choose again, so every negative one is joining; or
+    # NO_SUBSCRIBER: closed or unused. Changed under the lock, or by a publisher that makes it choose again.
+    mt_atomic_i64 next_seq
+    message_chunk *chunk            # lock: see I2
+    uint32_t slot                   # lock: of next_seq in chunk; at cap or at the seal the next chunk follows
+    uint32_t closed                 # lock
+    int64_t missed                  # lock: dropped since it was last told
+    int64_t closed_at               # lock: its next_seq when it was closed
+    mt_waitlist not_empty           # lock: who waits for a message
+    mt_atomic_u32 waiting           # not_empty.n, for publishers to look at without the lock
+    mt_atomic_u32 in_use            # 1: a Subscriber object has this record
+    subscriber *next                # constant: the records of the list
+    char pad[CACHE_LINE]
+
+ctypedef struct pubsub:
+    # Publishers.
+    mt_atomic_uptr newest           # the newest chunk or one shortly before it
+    mt_atomic_i64 maxsize           # <= 0: no bound
+    uint32_t slow                   # constant: SLOW_*
+    mt_atomic_u32 shut
+    mt_atomic_u32 nwaiting          # who waits for a message, over all subscribers
+    mt_atomic_u32 not_full_waiting  # not_full.n, for who trims
+    char pad0[CACHE_LINE]
+    # Who takes, who trims.
+    mt_atomic_u32 trimming          # TRIM_*
+    mt_atomic_u32 nsubscribers
+    mt_atomic_i64 low_seq           # what lies before it is expected by nobody
+    mt_atomic_i64 joins             # how many began to join
+    mt_atomic_uptr slowest_hint     # a subscriber that stood at low_seq when that was last looked at
+    mt_atomic_uptr oldest           # the first chunk of the chain
+    int64_t freed_seq               # trimmer: what lies before it is freed
+    char pad1[CACHE_LINE]
+    # Seldom written.
+    mt_atomic_uptr subscriber_records   # every record there ever was; pushed at the front, never taken off
+    mt_atomic_i64 dropped           # statistics
+    mt_atomic_u32 begun             # options were set: they cannot be set again
+    mt_atomic_u32 refs              # its PubSubQueue, and each Subscriber
+    mt_lock join_lock               # who joins
+    mt_lock bound_lock              # at the bound: who waits, who drops messages until its own is in, who shuts down
+    mt_waitlist not_full            # bound_lock: publishers that wait
+    pubsub *reg_next                # every list of the process, for fork; under the registry's lock
+    pubsub *reg_prev
+    mt_epoch epoch
+
+# What one trim frees. The caller gives the references up, with nothing held.
+ctypedef struct freed:
+    uint32_t n
+    bint incomplete                 # call again
+    bint low_moved                  # there are more free slots than before
+    uintptr_t items[FREED_AT_ONCE]
+
+
+# --------------------------------------------------------------------------------- read-modify-writes, plain with a GIL
+cdef inline int64_t ps_xchg_i64(mt_atomic_i64 *p, int64_t value) noexcept nogil:
+    cdef int64_t before
+    if GIL_LOCKED:
+        before = mt_load_relaxed_i64(p)     # relaxed because: the GIL orders it
+        mt_store_relaxed_i64(p, value)      # relaxed because: the GIL orders it
+        return before
+    return mt_xchg_seq_cst_i64(p, value)    # pairs with: what the caller names
+
+
+cdef inline uint32_t ps_xchg_u32(mt_atomic_u32 *p, uint32_t value) noexcept nogil:
+    cdef uint32_t before
+    if GIL_LOCKED:
+        before = mt_load_relaxed_u32(p)     # relaxed because: the GIL orders it
+        mt_store_relaxed_u32(p, value)      # relaxed because: the GIL orders it
+        return before
+    return mt_xchg_seq_cst_u32(p, value)    # pairs with: what the caller names
+
+
+cdef inline int64_t ps_fetch_add_i64(mt_atomic_i64 *p, int64_t value) noexcept nogil:
+    cdef int64_t before
+    if GIL_LOCKED:
+        before = mt_load_relaxed_i64(p)             # relaxed because: the GIL orders it
+        mt_store_relaxed_i64(p, before + value)     # relaxed because: the GIL orders it
+        return before
+    return mt_fetch_add_seq_cst_i64(p, value)       # pairs with: what the caller names
+
+
+cdef inline uint32_t ps_fetch_add_u32(mt_atomic_u32 *p, uint32_t value) noexcept nogil:
+    cdef uint32_t before
+    if GIL_LOCKED:
+        before = mt_load_relaxed_u32(p)             # relaxed because: the GIL orders it
+        mt_store_relaxed_u32(p, before + value)     # relaxed because: the GIL orders it
+        return before
+    return mt_fetch_add_seq_cst_u32(p, value)       # pairs with: what the caller names
+
+
+cdef inline bint ps_cas_i64(mt_atomic_i64 *p, int64_t *seen, int64_t value) noexcept nogil:
+    cdef int64_t now
+    if GIL_LOCKED:
+        now = mt_load_relaxed_i64(p)           # relaxed because: the GIL orders it
+        if unlikely(now != seen[0]):
+            seen[0] = now
+            return False
+        mt_store_relaxed_i64(p, value)         # relaxed because: the GIL orders it
+        return True
+    return mt_cas_seq_cst_i64(p, seen, value)  # pairs with: what the caller names
+
+
+cdef inline bint ps_cas_u32(mt_atomic_u32 *p, uint32_t *seen, uint32_t value) noexcept nogil:
+    cdef uint32_t now
+    if GIL_LOCKED:
+        now = mt_load_relaxed_u32(p)           # relaxed because: the GIL orders it
+        if unlikely(now != seen[0]):
+            seen[0] = now
+            return False
+        mt_store_relaxed_u32(p, value)         # relaxed because: the GIL orders it
+        return True
+    return mt_cas_seq_cst_u32(p, seen, value)  # pairs with: what the caller names
+
+
+cdef inline bint ps_cas_uptr(mt_atomic_uptr *p, uintptr_t *seen, uintptr_t value) noexcept nogil:
+    cdef uintptr_t now
+    if GIL_LOCKED:
+        now = mt_load_relaxed_uptr(p)           # relaxed because: the GIL orders it
+        if unlikely(now != seen[0]):
+            seen[0] = now
+            return False
+        mt_store_relaxed_uptr(p, value)         # relaxed because: the GIL orders it
+        return True
+    return mt_cas_seq_cst_uptr(p, seen, value)  # pairs with: what the caller names
+
+
+cdef inline mt_pin *pin(pubsub *q) noexcept nogil:
+    if GIL_LOCKED:
+        return NULL
+    return mt_epoch_pin(&q.epoch)
+
+
+cdef inline void unpin(pubsub *q, mt_pin *own) noexcept nogil:
+    """Chunks are plain memory, so those that have become reclaimable are freed here, whatever the caller holds."""
+    cdef mt_retired *reclaimable
+    if not GIL_LOCKED:
+        reclaimable = mt_epoch_unpin(&q.epoch, own)
+        if unlikely(reclaimable != NULL):
+            mt_retired_free(reclaimable)
+
+
+# ---------------------------------------------------------------------------------------------------------------- locks
+cdef inline void lock_subscriber(subscriber *s) noexcept nogil:
+    enter(&s.lock, GIL_LOCKED, True)
+
+
+cdef inline void unlock_subscriber(subscriber *s) noexcept nogil:
+    leave(&s.lock, GIL_LOCKED)
+
+
+cdef inline void lock_bound(pubsub *q) noexcept nogil:
+    enter(&q.bound_lock, GIL_LOCKED, True)
+
+
+cdef inline void unlock_bound(pubsub *q) noexcept nogil:
+    leave(&q.bound_lock, GIL_LOCKED)
+
+
+# --------------------------------------------------------------------------------------------------------------- chunks
+cdef inline mt_atomic_uptr *slots(message_chunk *c) noexcept nogil:
+    return <mt_atomic_uptr *>(c + 1)
+
+
+cdef inline message_chunk *new_chunk(uint32_t cap, int64_t base) noexcept nogil:
+    cdef message_chunk *c = <message_chunk *>calloc(1, sizeof(message_chunk) + cap * sizeof(mt_atomic_uptr))
+    if c != NULL:
+        c.base = base
+        c.cap = cap
+    return c
+
+
+cdef inline void free_chunk(mt_retired *retired) noexcept nogil:
+    free(<message_chunk *>retired)          # `retired` is its first field
+
+
+cdef inline message_chunk *next_chunk(message_chunk *c) noexcept nogil:
+    # pairs with: ps_cas_uptr in link
+    return <message_chunk *>mt_load_seq_cst_uptr(&c.next)
+
+
+cdef inline uintptr_t slot_value(message_chunk *c, uint32_t i) noexcept nogil:
+    # pairs with: ps_cas_uptr in claim, mt_store_release in fill. Sequentially consistent for who has just said that it
+    # waits, or that it leaves: either it sees the message, or the publisher sees it.
+    return mt_load_seq_cst_uptr(slots(c) + i)
+
+
+cdef inline void fill(message_chunk *c, uint32_t i, uintptr_t value) noexcept nogil:
+    # pairs with: mt_load_seq_cst in slot_value
+    mt_store_release_uptr(slots(c) + i, value)
+
+
+cdef inline uintptr_t slot_state(message_chunk *c, uint32_t i) noexcept nogil:
+    """The value of a slot, or of the place behind the last one: a full chunk counts as sealed."""
+    return <uintptr_t>SLOT_SEAL if i == c.cap else slot_value(c, i)
+
+
+cdef inline uint32_t first_free(message_chunk *c) noexcept nogil:
+    """The first slot from the hint on that holds no message, or cap. What is found becomes the hint."""
+    # relaxed because: a hint; each slot is read with an order of its own
+    cdef uint32_t hint = mt_load_relaxed_u32(&c.used), i = hint
+    while i < c.cap and slot_value(c, i) > <uintptr_t>SLOT_SEAL:
+        i += 1
+    if unlikely(i != hint):
+        mt_store_relaxed_u32(&c.used, i)    # relaxed because: a hint
+    return i
+
+
+cdef inline uint32_t cap_of_next(pubsub *q, message_chunk *before, int64_t seq) noexcept nogil:
+    """Chunks grow with what the list retains, so that a short list stays small and a long one costs few allocations."""
+    # relaxed because: only a size is chosen by it
+    cdef int64_t retained = seq - mt_load_relaxed_i64(&q.low_seq)
+    if retained > 4096:
+        return 1018
+    if retained > 512:
+        return 250
+    return 58 if before.cap >= <uint32_t>FIRST_CAP else <uint32_t>FIRST_CAP
+
+
+# ---------------------------------------------------------------------------------------------------- making and ending
+cdef inline pubsub *new_pubsub() noexcept nogil:
+    """With one reference, for its PubSubQueue. NULL: no memory."""
+    cdef pubsub *q = <pubsub *>mt_alloc_aligned(sizeof(pubsub))
+    cdef message_chunk *c
+    if q == NULL:
+        return NULL
+    c = new_chunk(FIRST_CAP, 0)
+    if c == NULL:
+        mt_free_aligned(q)
+        return NULL
+    # relaxed because: no other thread has it yet
+    mt_store_relaxed_u32(&q.refs, 1)
+    mt_store_relaxed_uptr(&q.newest, <uintptr_t>c)      # relaxed because: no other thread has it yet
+    mt_store_relaxed_uptr(&q.oldest, <uintptr_t>c)      # relaxed because: no other thread has it yet
+    return q
+
+
+cdef inline void free_pubsub(pubsub *q) noexcept nogil:
+    """No thread uses it any longer, and trims have freed all messages."""
+    # relaxed because: no other thread uses it
+    cdef message_chunk *c = <message_chunk *>mt_load_relaxed_uptr(&q.oldest)
+    cdef subscriber *s = <subscriber *>mt_load_relaxed_uptr(&q.subscriber_records)  # relaxed because: as above
+    cdef message_chunk *following
+    cdef subscriber *next_record
+    while c != NULL:
+        following = next_chunk(c)
+        free(c)
+        c = following
+    while s != NULL:
+        next_record = s.next
+        mt_free_aligned(s)
+        s = next_record
+    mt_retired_free(mt_epoch_destroy(&q.epoch))
+    mt_free_aligned(q)
+
+
+# ----------------------------------------------------------------------------------------------------- sequence numbers
+cdef inline int64_t low_seq(pubsub *q) noexcept nogil:
+    # pairs with: ps_xchg_i64 in set_low_seq; sequentially consistent for I4
+    return mt_load_seq_cst_i64(&q.low_seq)
+
+
+cdef inline void set_low_seq(pubsub *q, int64_t seq) noexcept nogil:
+    # pairs with: mt_load_seq_cst in low_seq; before every next_seq is read again
+    ps_xchg_i64(&q.low_seq, seq)
+
+
+cdef inline int64_t next_seq(subscriber *s) noexcept nogil:
+    # pairs with: ps_xchg_i64 in locked_move
+    return mt_load_seq_cst_i64(&s.next_seq)
+
+
+cdef inline int64_t locked_next_seq(subscriber *s) noexcept nogil:
+    return mt_load_relaxed_i64(&s.next_seq)     # relaxed because: changed under the lock that the caller holds
+
+
+cdef inline void locked_move(subscriber *s, int64_t seq) noexcept nogil:
+    # pairs with: mt_load_seq_cst in next_seq; before the read in low_seq and, by a joiner, the increment of joins
+    ps_xchg_i64(&s.next_seq, seq)
+
+
+cdef inline message_chunk *newest_chunk(pubsub *q, uint32_t *i) noexcept nogil:
+    """The newest chunk, under a pin, and its first slot without a message (cap: none). Helps `newest` on."""
+    # pairs with: ps_cas_uptr below and in link, unlink
+    cdef uintptr_t seen = mt_load_acquire_uptr(&q.newest)
+    cdef message_chunk *c = <message_chunk *>seen
+    cdef message_chunk *following
+    while True:
+        i[0] = first_free(c)
+        following = next_chunk(c)
+        if likely(following == NULL):
+            return c
+        c = following
+        # pairs with: mt_load_acquire above. If it fails, another thread has helped.
+        ps_cas_uptr(&q.newest, &seen, <uintptr_t>c)
+        seen = <uintptr_t>c
+
+
+cdef inline int64_t end_seq(pubsub *q) noexcept nogil:
+    """The sequence number of the message that is published next. Exact when nothing runs beside it."""
+    cdef mt_pin *own = pin(q)
+    cdef uint32_t i
+    cdef message_chunk *c = newest_chunk(q, &i)
+    cdef int64_t end = c.base + i
+    unpin(q, own)
+    return end
+
+
+cdef inline subscriber *first_record(pubsub *q) noexcept nogil:
+    # pairs with: ps_cas_uptr in new_record
+    return <subscriber *>mt_load_acquire_uptr(&q.subscriber_records)
+
+
+cdef inline int64_t joins(pubsub *q) noexcept nogil:
+    """The same before and after a look at the subscribers: the look has seen every joiner."""
+    # pairs with: ps_fetch_add_i64 in locked_join
+    return mt_load_seq_cst_i64(&q.joins)
+
+
+cdef inline int64_t slowest(pubsub *q, subscriber **who) noexcept nogil:
+    """The smallest next_seq and whose it is; NO_SUBSCRIBER, NULL: there is none. Joiners do not count."""
+    cdef int64_t least = NO_SUBSCRIBER, seq
+    cdef subscriber *s = first_record(q)
+    who[0] = NULL
+    while s != NULL:
+        seq = next_seq(s)
+        if 0 <= seq < least:
+            least = seq
+            who[0] = s
+        s = s.next
+    return least
+
+
+cdef inline int64_t retained(pubsub *q, int64_t end) noexcept nogil:
+    """Messages before `end` that somebody expects. More up to date than low_seq, which lags while a trimmer sleeps."""
+    cdef subscriber *who
+    return end - min(slowest(q, &who), end)
+
+
+# ------------------------------------------------------------------------------------------------------------ the bound
+cdef inline int64_t make_joiners_choose_again(pubsub *q, int64_t least) noexcept nogil:
+    """Each joiner chooses later than this where to begin. The smallest of `least` and of every next_seq seen."""
+    cdef subscriber *s = first_record(q)
+    cdef int64_t seq, seen
+    while s != NULL:
+        seq = seen = next_seq(s)
+        # pairs with: ps_cas_i64 in locked_appear: one of the two fails
+        while seq < 0 and not ps_cas_i64(&s.next_seq, &seen, seq + 1):
+            seq = seen = next_seq(s)
+        if 0 <= seq < least:
+            least = seq
+        s = s.next
+    return least
+
+
+cdef inline int64_t free_slots_exactly(pubsub *q, int64_t end, int64_t maxsize) noexcept nogil:
+    """Recheck against the subscribers: low_seq may lag. No free slot: there was none when the smallest next_seq was
+    read. A free slot: nobody stands at the bound or will, because joiners choose again and one joins at a time."""
+    cdef subscriber *who
+    cdef int64_t before, least
+    while True:
+        before = joins(q)
+        least = slowest(q, &who)
+        mt_point()
+        if end - least < maxsize:
+            least = make_joiners_choose_again(q, least)
+        mt_point()
+        if joins(q) == before:
+            return maxsize - (end - min(least, end))
+
+
+cdef inline int64_t free_slots(pubsub *q, int64_t end) noexcept nogil:
+    """How many messages may be published from `end` on."""
+    # relaxed because: a new bound holds for calls that begin after it was set
+    cdef int64_t maxsize = mt_load_relaxed_i64(&q.maxsize), n
+    if maxsize <= 0:
+        return INT64_MAX
+    n = maxsize - (end - low_seq(q))
+    return n if likely(n > 0) else free_slots_exactly(q, end, maxsize)
+
+
+# -------------------------------------------------------------------------------------------------------------- publish
+cdef inline bint claim(message_chunk *c, uint32_t i, uintptr_t value) noexcept nogil:
+    """Write a slot that was seen empty. False: another publisher was faster."""
+    cdef uintptr_t empty = SLOT_EMPTY
+    # pairs with: mt_load_seq_cst in slot_value. Sequentially consistent, before the look at `nwaiting`: either the
+    # publisher sees who waits, or who waits sees the message.
+    return ps_cas_uptr(slots(c) + i, &empty, value)
+
+
+cdef inline bint link(pubsub *q, message_chunk *c, message_chunk *fresh) noexcept nogil:
+    """Make `fresh` the chunk after c, which is full or sealed. False: another publisher was faster."""
+    cdef uintptr_t none = 0, seen = <uintptr_t>c
+    mt_point()
+    # pairs with: mt_load_seq_cst in next_chunk. Sequentially consistent for the same reason as in claim.
+    if not ps_cas_uptr(&c.next, &none, <uintptr_t>fresh):
+        return False
+    # pairs with: mt_load_acquire in newest_chunk. If it fails, another thread has helped.
+    ps_cas_uptr(&q.newest, &seen, <uintptr_t>fresh)
+    return True
+
+
+cdef inline bint no_subscriber(pubsub *q) noexcept nogil:
+    """After a publish: who leaves sees the message, or this sees that it left, and the publisher trims."""
+    # pairs with: ps_fetch_add_u32 in locked_leave
+    return mt_load_seq_cst_u32(&q.nsubscribers) == 0
+
+
+cdef inline bint pass_by(pubsub *q, message_chunk *c, int64_t end, int64_t n) noexcept nogil:
+    """With a GIL and without subscribers, messages only move the one, empty chunk on. False: they are to be kept. All
+    that was retained must be freed: a finalizer may publish while a trim is half done."""
+    if not GIL_LOCKED or likely(not no_subscriber(q)) or q.freed_seq != end:
+        return False
+    c.base += n
+    q.freed_seq += n
+    set_low_seq(q, end + n)
+    return True
+
+
+cdef inline int publish(pubsub *q, uintptr_t item, int64_t *seq) noexcept nogil:
+    """One try: MT_OK, UNRETAINED, MT_FULL, MT_SHUTDOWN or MT_NOMEM. MT_OK: the list has taken over a reference."""
+    cdef message_chunk *fresh = NULL
+    cdef mt_pin *own = pin(q)
+    cdef message_chunk *c
+    cdef uintptr_t state
+    cdef uint32_t i
+    cdef int r
+    while True:
+        c = newest_chunk(q, &i)
+        state = slot_state(c, i)
+        if unlikely(state > <uintptr_t>SLOT_SEAL):
+            continue                            # another publisher was faster
+        seq[0] = c.base + i
+        if unlikely(state == <uintptr_t>SLOT_SHUT):
+            r = MT_SHUTDOWN
+            break
+        if pass_by(q, c, seq[0], 1):
+            r = UNRETAINED
+            break
+        if unlikely(free_slots(q, seq[0]) <= 0):
+            r = MT_FULL
+            break
+        mt_point()
+        if likely(state == <uintptr_t>SLOT_EMPTY):
+            if unlikely(not claim(c, i, item)):
+                continue
+            mt_store_relaxed_u32(&c.used, i + 1)    # relaxed because: a hint
+            r = MT_OK
+            break
+        if fresh == NULL:
+            fresh = new_chunk(cap_of_next(q, c, seq[0]), 0)
+        if fresh == NULL:
+            r = MT_NOMEM
+            break
+        fresh.base = seq[0]
+        fill(fresh, 0, item)
+        if link(q, c, fresh):
+            fresh = NULL
+            r = MT_OK
+            break
+    if unlikely(fresh != NULL):
+        free(fresh)
+    unpin(q, own)
+    return r
+
+
+cdef inline message_chunk *new_run(const uintptr_t *items, uint32_t n, int64_t *kept) noexcept nogil:
+    """A chunk of exactly these items. Those from *kept on get a reference."""
+    cdef message_chunk *c = new_chunk(n, 0)
+    cdef uint32_t i
+    if c == NULL:
+        return NULL
+    for i in range(n):
+        if i >= kept[0]:
+            keep(items[i])
+        mt_store_relaxed_uptr(slots(c) + i, items[i])   # relaxed because: not linked yet
+    mt_store_relaxed_u32(&c.used, n)                    # relaxed because: not linked yet
+    kept[0] = max(kept[0], <int64_t>n)
+    return c
+
+
+cdef inline int publish_run(pubsub *q, const uintptr_t *items, int64_t n, int64_t *done, int64_t *kept) noexcept nogil:
+    """One try with n items as one run; *done of them if there are no more free slots (MT_FULL). The first *kept got a
+    reference, of which the caller takes back those beyond *done."""
+    cdef message_chunk *fresh = NULL
+    cdef mt_pin *own = pin(q)
+    cdef message_chunk *c
+    cdef uintptr_t state
+    cdef int64_t end, k = 0, most
+    cdef uint32_t i
+    cdef int r
+    done[0] = kept[0] = 0
+    while True:
+        c = newest_chunk(q, &i)
+        state = slot_state(c, i)
+        if state > <uintptr_t>SLOT_SEAL:
+            continue                            # another publisher was faster
+        end = c.base + i
+        if state == <uintptr_t>SLOT_SHUT:
+            r = MT_SHUTDOWN
+            break
+        if pass_by(q, c, end, n):
+            done[0] = n
+            r = MT_OK
+            break
+        most = min(free_slots(q, end), n, <int64_t>LONGEST_RUN)
+        if most <= 0:
+            r = MT_FULL
+            break
+        if state == <uintptr_t>SLOT_EMPTY and not claim(c, i, SLOT_SEAL):
+            continue
+        mt_point()
+        if fresh == NULL or most < k:
+            free(fresh)
+            k = most
+            fresh = new_run(items, <uint32_t>k, kept)
+        if fresh == NULL:
+            r = MT_NOMEM
+            break
+        fresh.base = end
+        if link(q, c, fresh):
+            fresh = NULL
+            done[0] = k
+            r = MT_OK if k == n else MT_FULL
+            break
+    free(fresh)
+    unpin(q, own)
+    return r
+
+
+cdef inline void mark_end(pubsub *q) noexcept nogil:
+    """No more messages, from one instant on: the mark goes into the first empty slot."""
+    cdef mt_pin *own
+    cdef message_chunk *c
+    cdef message_chunk *fresh
+    cdef uintptr_t state
+    cdef uint32_t i
+    # pairs with: mt_load_acquire in is_shut
+    ps_xchg_u32(&q.shut, 1)
+    own = pin(q)
+    while True:
+        c = newest_chunk(q, &i)
+        state = slot_state(c, i)
+        if state == <uintptr_t>SLOT_SHUT or (state == <uintptr_t>SLOT_EMPTY and claim(c, i, SLOT_SHUT)):
+            break
+        if state != <uintptr_t>SLOT_SEAL:
+            continue
+        fresh = new_chunk(1, c.base + i)
+        if fresh == NULL:
+            mt_yield_cpu()      # out of memory: an end cannot be refused
+            continue
+        fill(fresh, 0, SLOT_SHUT)
+        if link(q, c, fresh):
+            break
+        free(fresh)
+    unpin(q, own)
+
+
+cdef inline bint is_shut(pubsub *q) noexcept nogil:
+    """Whether the end is marked. The flag alone does not say so: it is set earlier, and messages may still go in."""
+    cdef mt_pin *own
+    cdef message_chunk *c
+    cdef uint32_t i
+    cdef bint shut
+    # pairs with: ps_xchg_u32 in mark_end
+    if not mt_load_acquire_u32(&q.shut):
+        return False
+    own = pin(q)
+    c = newest_chunk(q, &i)
+    shut = slot_state(c, i) == <uintptr_t>SLOT_SHUT
+    unpin(q, own)
+    return shut
+
+
+# ----------------------------------------------------------------------------------------------------------------- take
+cdef inline uintptr_t locked_peek(subscriber *s) noexcept nogil:
+    """The message at next_seq; SLOT_EMPTY: there is none yet; SLOT_SHUT: there will be none."""
+    cdef message_chunk *following
+    cdef uintptr_t value
+    while True:
+        value = slot_state(s.chunk, s.slot)
+        if likely(value != <uintptr_t>SLOT_SEAL):
+            return value
+        following = next_chunk(s.chunk)
+        if following == NULL:
+            return SLOT_EMPTY
+        s.chunk = following
+        s.slot = 0
+
+
+cdef inline int locked_status(subscriber *s) noexcept nogil:
+    """MT_OK: a take is worth trying. Else MT_EMPTY, MT_SHUTDOWN or CLOSED."""
+    cdef uintptr_t value
+    if s.closed:
+        return CLOSED
+    if s.missed:
+        return MT_OK
+    value = locked_peek(s)
+    if value > <uintptr_t>SLOT_SEAL:
+        return MT_OK
+    return MT_EMPTY if value == <uintptr_t>SLOT_EMPTY else MT_SHUTDOWN
+
+
+cdef inline int locked_take(subscriber *s, uintptr_t *item) noexcept nogil:
+    """MT_OK with a reference for the caller, MT_EMPTY, MT_SHUTDOWN, CLOSED or LAGGED."""
+    cdef uintptr_t value
+    if unlikely(s.closed):
+        return CLOSED
+    if unlikely(s.missed):
+        return LAGGED
+    value = locked_peek(s)
+    if unlikely(value <= <uintptr_t>SLOT_SEAL):
+        return MT_EMPTY if value == <uintptr_t>SLOT_EMPTY else MT_SHUTDOWN
+    keep(value)
+    item[0] = value
+    s.slot += 1
+    mt_point()
+    locked_move(s, locked_next_seq(s) + 1)
+    return MT_OK
+
+
+cdef inline int64_t locked_available(subscriber *s, int64_t n) noexcept nogil:
+    """How many messages it can take, at most n."""
+    cdef message_chunk *c = s.chunk
+    cdef message_chunk *following = next_chunk(c)
+    cdef int64_t seq = locked_next_seq(s)
+    while following != NULL and following.base - seq < n:
+        c = following
+        following = next_chunk(c)
+    return n if following != NULL else min(n, c.base + first_free(c) - seq)
+
+
+cdef inline int64_t locked_take_many(subscriber *s, uintptr_t *items, int64_t n) noexcept nogil:
+    """Up to n messages that are there, with references for the caller."""
+    cdef int64_t got = 0
+    cdef uintptr_t value
+    while got < n:
+        value = locked_peek(s)
+        if value <= <uintptr_t>SLOT_SEAL:
+            break
+        keep(value)
+        items[got] = value
+        s.slot += 1
+        got += 1
+    if got:
+        locked_move(s, locked_next_seq(s) + got)
+    return got
+
+
+cdef inline void locked_place(subscriber *s, message_chunk *c, int64_t seq) noexcept nogil:
+    """Find the slot of `seq` from chunk c on."""
+    cdef message_chunk *following = next_chunk(c)
+    while following != NULL and following.base <= seq:
+        c = following
+        following = next_chunk(c)
+    s.chunk = c
+    s.slot = <uint32_t>(seq - c.base)
+
+
+cdef inline void locked_skip(subscriber *s, int64_t seq) noexcept nogil:
+    """Go on to `seq` without taking."""
+    locked_place(s, s.chunk, seq)
+    locked_move(s, seq)
+
+
+# ----------------------------------------------------------------------------------------------------------------- trim
+cdef inline bint may_trim(pubsub *q, subscriber *s, int64_t seq) noexcept nogil:
+    """After s has moved on from `seq`: may something be freed (I4)? A cheap look."""
+    cdef subscriber *slow
+    if low_seq(q) < seq:
+        return False
+    # relaxed because: a hint, and records are never freed; that it stands there is seen below
+    slow = <subscriber *>mt_load_relaxed_uptr(&q.slowest_hint)
+    return slow == NULL or slow == s or next_seq(slow) > seq
+
+
+cdef inline int64_t smallest_seq(pubsub *q, int64_t enough) noexcept nogil:
+    """The smallest next_seq of all, joiners too, or NO_SUBSCRIBER. The look begins at the one that was the slowest last
+    time, and stops at one that is no greater than `enough`."""
+    cdef subscriber *first = first_record(q)
+    cdef subscriber *begin = <subscriber *>mt_load_relaxed_uptr(&q.slowest_hint)    # relaxed because: a hint
+    cdef subscriber *s
+    cdef subscriber *slow = NULL
+    cdef int64_t least = NO_SUBSCRIBER, seq
+    if first == NULL:
+        return NO_SUBSCRIBER
+    if begin == NULL:
+        begin = first
+    s = begin
+    while True:
+        seq = next_seq(s)
+        if seq < least:
+            least = seq
+            slow = s
+        s = s.next if s.next != NULL else first
+        if least <= enough or s == begin:
+            break
+    mt_store_relaxed_uptr(&q.slowest_hint, <uintptr_t>slow)     # relaxed because: a hint
+    return least
+
+
+cdef inline int64_t seq_to_free(pubsub *q, int64_t before) noexcept nogil:
+    """How far messages may be freed; `before`: no further. A joiner may want what lies there, and trims when it has
+    joined."""
+    cdef int64_t joins_before = joins(q), seq = smallest_seq(q, before)
+    if seq == NO_SUBSCRIBER:
+        seq = end_seq(q)
+    mt_point()
+    return before if seq <= before or joins(q) != joins_before else seq
+
+
+cdef inline void advance(pubsub *q) noexcept nogil:
+    """Publish how far messages may be freed, then look again: who has moved on without seeing that leaves the rest to
+    this thread. Who stands there sees it when it moves."""
+    cdef int64_t before, seq
+    while True:
+        before = low_seq(q)
+        seq = seq_to_free(q, before)
+        if seq == before:
+            return
+        set_low_seq(q, seq)
+        mt_point()
+        if GIL_LOCKED:
+            return
+
+
+cdef inline void unlink(pubsub *q, message_chunk *c, message_chunk *following) noexcept nogil:
+    """Take the oldest chunk off."""
+    cdef uintptr_t seen = <uintptr_t>c
+    cdef mt_pin *own = pin(q)
+    # pairs with: mt_load_acquire in newest_chunk: the search for the newest never begins at an unlinked chunk
+    ps_cas_uptr(&q.newest, &seen, <uintptr_t>following)
+    # pairs with: mt_load_acquire in locked_choose
+    mt_store_release_uptr(&q.oldest, <uintptr_t>following)
+    if GIL_LOCKED:
+        free(c)
+    else:
+        mt_epoch_retire(own, &c.retired, free_chunk)
+    unpin(q, own)
+
+
+cdef inline void free_passed(pubsub *q, freed *f) noexcept nogil:
+    """Collect the messages before low_seq, as many as fit. A chunk goes when every next_seq is beyond the first slot of
+    the chunk after it: a subscriber may still stand at its end (I2)."""
+    # relaxed because: only trimmers write both
+    cdef message_chunk *c = <message_chunk *>mt_load_relaxed_uptr(&q.oldest)
+    cdef int64_t to = mt_load_relaxed_i64(&q.low_seq)   # relaxed because: as above
+    cdef message_chunk *following = next_chunk(c)
+    while q.freed_seq < to or (following != NULL and following.base < to):
+        if following != NULL and following.base <= q.freed_seq:
+            unlink(q, c, following)
+            c = following
+            following = next_chunk(c)
+        elif f.n == <uint32_t>FREED_AT_ONCE:
+            f.incomplete = True
+            return
+        else:
+            f.items[f.n] = slot_value(c, <uint32_t>(q.freed_seq - c.base))
+            f.n += 1
+            q.freed_seq += 1
+
+
+cdef inline void trim_once(pubsub *q, freed *f) noexcept nogil:
+    cdef int64_t before = low_seq(q)
+    advance(q)
+    if low_seq(q) != before:
+        f.low_moved = True
+    if not f.incomplete:
+        free_passed(q, f)
+
+
+cdef inline void trim(pubsub *q, freed *f) noexcept nogil:
+    """Free what nobody expects any longer. The caller gives the references in `f` up."""
+    cdef uint32_t busy
+    f.n = 0
+    f.incomplete = f.low_moved = False
+    if GIL_LOCKED:
+        trim_once(q, f)
+        return
+    # pairs with: itself, and ps_cas_u32 below: the thread that trims sees that another one came
+    if ps_xchg_u32(&q.trimming, TRIM_AGAIN) != <uint32_t>TRIM_IDLE:
+        return
+    while True:
+        ps_xchg_u32(&q.trimming, TRIM_BUSY)     # pairs with: as above
+        trim_once(q, f)
+        mt_point()
+        busy = TRIM_BUSY
+        # pairs with: ps_xchg_u32 above
+        if ps_cas_u32(&q.trimming, &busy, TRIM_IDLE):
+            return
+
+
+cdef inline bint locked_take_sole(pubsub *q, subscriber *s, uintptr_t *item, bint *again) noexcept nogil:
+    """A take of the only subscriber trims by itself: if nobody joins, the list's own reference becomes the taker's. That
+    spares two changes of a count that another thread's object has. False: not so, nothing was done. *again: another
+    thread came to trim, and the caller does it."""
+    cdef int64_t seq = locked_next_seq(s)
+    cdef uint32_t word = TRIM_IDLE
+    cdef bint took = False
+    cdef uintptr_t value
+    again[0] = False
+    if unlikely(s.closed or s.missed):
+        return False
+    # relaxed because: a guess; seq_to_free() says it. A subscriber keeps its own chunk.
+    if mt_load_relaxed_u32(&q.nsubscribers) != 1 or mt_load_relaxed_uptr(&q.oldest) != <uintptr_t>s.chunk:
+        return False
+    value = slot_state(s.chunk, s.slot)
+    if unlikely(value <= <uintptr_t>SLOT_SEAL):
+        return False
+    # pairs with: ps_cas_u32 in trim, and itself
+    if not GIL_LOCKED and unlikely(not ps_cas_u32(&q.trimming, &word, TRIM_BUSY)):
+        return False
+    if likely(q.freed_seq == seq and low_seq(q) == seq):
+        item[0] = value
+        s.slot += 1
+        locked_move(s, seq + 1)
+        mt_point()
+        if GIL_LOCKED or likely(seq_to_free(q, seq) > seq):
+            set_low_seq(q, seq + 1)
+            q.freed_seq = seq + 1
+        else:
+            keep(value)
+        took = True
+    word = TRIM_BUSY
+    mt_point()
+    # pairs with: ps_xchg_u32 in trim
+    if not GIL_LOCKED and unlikely(not ps_cas_u32(&q.trimming, &word, TRIM_IDLE)):
+        ps_xchg_u32(&q.trimming, TRIM_IDLE)     # pairs with: as above; the caller trims for the other thread
+        again[0] = True
+    return took
+
+
+# ------------------------------------------------------------------------------------------------------- waking getters
+cdef inline void locked_count_waiting(pubsub *q, subscriber *s) noexcept nogil:
+    """not_empty has changed: let publishers know."""
+    cdef uint32_t now = <uint32_t>s.not_empty.n
+    # pairs with: mt_load_seq_cst in wake_waiting_getters; before the slot is read (slot_value)
+    cdef uint32_t before = ps_xchg_u32(&s.waiting, now)
+    if now != before:
+        ps_fetch_add_u32(&q.nwaiting, now - before)     # pairs with: mt_load_seq_cst in wake_getters, shut_down
+
+
+cdef inline void locked_propagate(pubsub *q, subscriber *s, mt_waiter **to_post) noexcept nogil:
+    """Something is there and somebody waits: the wake-up goes on."""
+    if unlikely(s.not_empty.n != 0) and locked_status(s) == MT_OK:
+        mt_waitlist_notify(&s.not_empty, to_post)
+        locked_count_waiting(q, s)
+
+
+cdef inline void locked_wake_all(pubsub *q, subscriber *s, mt_waiter **to_post) noexcept nogil:
+    mt_waitlist_notify_all(&s.not_empty, to_post)
+    locked_count_waiting(q, s)
+
+
+cdef inline void forward_not_empty(pubsub *q, subscriber *s) noexcept nogil:
+    """One that was woken for a message does not take it, or there is a message and somebody may wait."""
+    cdef mt_waiter *to_post = NULL
+    lock_subscriber(s)
+    locked_propagate(q, s, &to_post)
+    unlock_subscriber(s)
+    if to_post != NULL:
+        post_chain(to_post)
+
+
+cdef inline void wake_waiting_getters(pubsub *q) noexcept nogil:
+    cdef subscriber *s = first_record(q)
+    while s != NULL:
+        # pairs with: ps_xchg_u32 in locked_count_waiting
+        if mt_load_seq_cst_u32(&s.waiting) != 0:
+            forward_not_empty(q, s)
+        s = s.next
+
+
+cdef inline void wake_getters(pubsub *q) noexcept nogil:
+    """A message was published: every subscriber that waits has one."""
+    mt_point()
+    # pairs with: ps_fetch_add_u32 in locked_count_waiting, after the slot was written (claim, link)
+    if unlikely(mt_load_seq_cst_u32(&q.nwaiting) != 0):
+        wake_waiting_getters(q)
+
+
+cdef inline int take(pubsub *q, subscriber *s, uintptr_t *item, bint *trim_next) noexcept nogil:
+    """One try: what locked_take says. *trim_next: the caller trims."""
+    cdef mt_waiter *to_post = NULL
+    cdef bint again, sole
+    cdef int64_t seq
+    cdef int r
+    lock_subscriber(s)
+    seq = locked_next_seq(s)
+    sole = locked_take_sole(q, s, item, &again)
+    r = MT_OK if sole else locked_take(s, item)
+    if likely(r == MT_OK):
+        locked_propagate(q, s, &to_post)
+    unlock_subscriber(s)
+    if unlikely(to_post != NULL):
+        post_chain(to_post)
+    if sole:
+        wake_publisher(q)
+        trim_next[0] = again
+    else:
+        trim_next[0] = again or (r == MT_OK and may_trim(q, s, seq))
+    return r
+
+
+# ------------------------------------------------------------------------------------------------ waiting for a message
+cdef inline void locked_stop_waiting(pubsub *q, subscriber *s, mt_waiter *w) noexcept nogil:
+    mt_waitlist_leave(&s.not_empty, w)
+    locked_count_waiting(q, s)
+
+
+cdef inline int wait_not_empty(pubsub *q, subscriber *s, int64_t deadline) noexcept nogil:
+    """After a take found nothing: until another is worth trying, MT_OK. Else MT_SHUTDOWN, CLOSED, MT_TIMEOUT (ONCE:
+    MT_EMPTY), MT_INTERRUPTED or MT_NOMEM."""
+    cdef mt_waiter w
+    cdef mt_backoff spin
+    cdef int r
+    spin.step = SPIN_FIRST
+    spin.limit = SPIN_LIMIT
+    while True:
+        lock_subscriber(s)
+        r = locked_status(s)
+        if r != MT_EMPTY or deadline == ONCE:
+            unlock_subscriber(s)
+            return r
+        if not MT_FREE_THREADED or spin.step >= spin.limit:
+            break
+        unlock_subscriber(s)
+        mt_backoff_spin(&spin)
+    if waiter_open(&w) != MT_OK:
+        unlock_subscriber(s)
+        return MT_NOMEM
+    mt_waitlist_push(&s.not_empty, &w)
+    locked_count_waiting(q, s)
+    mt_point()
+    r = locked_status(s)                # again: from now on publishers see that somebody waits
+    if r != MT_EMPTY:
+        locked_stop_waiting(q, s, &w)
+        unlock_subscriber(s)
+    else:
+        unlock_subscriber(s)
+        mt_point()
+        r = waiter_park(&w, deadline, True)
+        mt_point()
+        if r != MT_OK:
+            r = stop_waiting_not_empty(q, s, &w, r)
+    waiter_close(&w)
+    return r
+
+
+cdef inline int stop_waiting_not_empty(pubsub *q, subscriber *s, mt_waiter *w, int why) noexcept nogil:
+    """Leave the list. A wake-up that came is used (time out: the caller tries once more) or forwarded."""
+    cdef mt_waiter *to_post = NULL
+    cdef bint notified
+    lock_subscriber(s)
+    notified = mt_waitlist_leave(&s.not_empty, w) == MT_WAITER_NOTIFIED
+    locked_count_waiting(q, s)
+    if notified and why == MT_INTERRUPTED:
+        locked_propagate(q, s, &to_post)
+    unlock_subscriber(s)
+    if to_post != NULL:
+        post_chain(to_post)
+    if notified:
+        waiter_await_post(w, True)
+        if why == MT_TIMEOUT:
+            return MT_OK
+    return why
+
+
+# ------------------------------------------------------------------------------------------------- waiting at the bound
+cdef inline bint has_free_slot(pubsub *q) noexcept nogil:
+    return free_slots(q, end_seq(q)) > 0
+
+
+cdef inline int publish_status(pubsub *q) noexcept nogil:
+    """MT_OK: a publish is worth trying. Else MT_SHUTDOWN or MT_FULL."""
+    if is_shut(q):
+        return MT_SHUTDOWN
+    return MT_OK if has_free_slot(q) else MT_FULL
+
+
+cdef inline void bound_locked_count_waiting(pubsub *q) noexcept nogil:
+    # pairs with: mt_load_seq_cst in forward_not_full, wake_publisher; before publish_status() is asked again
+    ps_xchg_u32(&q.not_full_waiting, <uint32_t>q.not_full.n)
+
+
+cdef inline void notify_publishers(pubsub *q, bint every_one) noexcept nogil:
+    cdef mt_waiter *to_post = NULL
+    lock_bound(q)
+    if every_one:
+        mt_waitlist_notify_all(&q.not_full, &to_post)
+    else:
+        mt_waitlist_notify(&q.not_full, &to_post)
+    bound_locked_count_waiting(q)
+    unlock_bound(q)
+    if to_post != NULL:
+        post_chain(to_post)
+
+
+cdef inline void wake_publisher(pubsub *q) noexcept nogil:
+    """low_seq has moved: one publisher may go on, and wakes the next."""
+    mt_point()
+    # pairs with: ps_xchg_u32 in bound_locked_count_waiting, after low_seq was written (set_low_seq)
+    if unlikely(mt_load_seq_cst_u32(&q.not_full_waiting) != 0):
+        notify_publishers(q, False)
+
+
+cdef inline void forward_not_full(pubsub *q) noexcept nogil:
+    """One that was woken for a free slot does not use it, or there may be more than one."""
+    # pairs with: ps_xchg_u32 in bound_locked_count_waiting
+    if unlikely(mt_load_seq_cst_u32(&q.not_full_waiting) != 0) and has_free_slot(q):
+        notify_publishers(q, False)
+
+
+cdef inline int wait_not_full(pubsub *q, int64_t deadline) noexcept nogil:
+    """Until a publish is worth trying: MT_OK. Else MT_SHUTDOWN, MT_TIMEOUT (ONCE: MT_FULL), MT_INTERRUPTED or
+    MT_NOMEM."""
+    cdef mt_waiter w
+    cdef int r = publish_status(q)
+    if r != MT_FULL or deadline == ONCE:
+        return r
+    if waiter_open(&w) != MT_OK:
+        return MT_NOMEM
+    lock_bound(q)
+    mt_waitlist_push(&q.not_full, &w)
+    mt_point()
+    bound_locked_count_waiting(q)
+    unlock_bound(q)
+    mt_point()
+    r = publish_status(q)               # again: from now on who trims sees that somebody waits
+    if r == MT_FULL:
+        r = waiter_park(&w, deadline, True)
+        mt_point()
+        if r != MT_OK:
+            r = stop_waiting_not_full(q, &w, r)
+    else:
+        r = stop_waiting_not_full(q, &w, r)
+    waiter_close(&w)
+    return r
+
+
+cdef inline int stop_waiting_not_full(pubsub *q, mt_waiter *w, int why) noexcept nogil:
+    cdef bint notified
+    lock_bound(q)
+    notified = mt_waitlist_leave(&q.not_full, w) == MT_WAITER_NOTIFIED
+    bound_locked_count_waiting(q)
+    unlock_bound(q)
+    if notified:
+        if why == MT_INTERRUPTED:
+            forward_not_full(q)
+        waiter_await_post(w, True)
+        if why == MT_TIMEOUT:
+            return MT_OK
+    return why
+
+
+# ----------------------------------------------------------------------------------------------------- subscribe, leave
+cdef inline subscriber *new_record(pubsub *q) noexcept nogil:
+    """A record that nobody uses. NULL: no memory."""
+    # pairs with: ps_cas_uptr below
+    cdef uintptr_t first = mt_load_acquire_uptr(&q.subscriber_records)
+    cdef subscriber *s = <subscriber *>first
+    cdef uint32_t unused
+    while s != NULL:
+        unused = 0
+        # relaxed because: a guess that spares the line of a record in use. The swap pairs with: mt_store_release in
+        # free_record
+        if not mt_load_relaxed_u32(&s.in_use) and ps_cas_u32(&s.in_use, &unused, 1):
+            return s
+        s = s.next
+    s = <subscriber *>mt_alloc_aligned(sizeof(subscriber))
+    if s == NULL:
+        return NULL
+    # relaxed because: not linked yet
+    mt_store_relaxed_u32(&s.in_use, 1)
+    mt_store_relaxed_i64(&s.next_seq, NO_SUBSCRIBER)    # relaxed because: not linked yet
+    s.closed = True
+    while True:
+        s.next = <subscriber *>first
+        # pairs with: mt_load_acquire above and in first_record. A trimmer that does not see it finds `joins` changed.
+        if ps_cas_uptr(&q.subscriber_records, &first, <uintptr_t>s):
+            return s
+
+
+cdef inline void free_record(subscriber *s) noexcept nogil:
+    """Nobody uses this closed record any longer."""
+    # pairs with: ps_cas_u32 in new_record
+    mt_store_release_u32(&s.in_use, 0)
+
+
+cdef inline int64_t slowest_now(pubsub *q) noexcept nogil:
+    """The smallest next_seq at this very instant, or NO_SUBSCRIBER, while nobody else joins. Each only grows, so the
+    smallest of a look at all is the smallest of all if it still stands there."""
+    cdef subscriber *who
+    cdef int64_t seq
+    while True:
+        seq = slowest(q, &who)
+        mt_point()
+        if who == NULL or next_seq(who) == seq:
+            return seq
+
+
+cdef inline int locked_choose(pubsub *q, subscriber *s, int64_t start, int64_t *seq) noexcept nogil:
+    """The joiner is seen as such: choose where it begins. MT_OK or MT_BADARG."""
+    cdef int64_t oldest = NO_SUBSCRIBER if start == START_NEXT else slowest_now(q), end
+    cdef uint32_t i
+    cdef message_chunk *c = newest_chunk(q, &i)
+    end = c.base + i
+    oldest = min(oldest, end)
+    seq[0] = end if start == START_NEXT else oldest if start == START_OLDEST else start
+    if not oldest <= seq[0] <= end:
+        return MT_BADARG
+    if seq[0] < c.base:
+        # pairs with: mt_store_release in unlink
+        c = <message_chunk *>mt_load_acquire_uptr(&q.oldest)
+    locked_place(s, c, seq[0])
+    return MT_OK
+
+
+cdef inline bint locked_appear(subscriber *s, int64_t *seen, int64_t seq) noexcept nogil:
+    """Stand there, unless a publisher at the bound went by. False: choose again."""
+    mt_point()
+    # pairs with: mt_load_seq_cst in next_seq, ps_cas_i64 in make_joiners_choose_again
+    if ps_cas_i64(&s.next_seq, seen, seq):
+        return True
+    seen[0] = locked_next_seq(s)
+    return False
+
+
+cdef inline int locked_join(pubsub *q, subscriber *s, int64_t start) noexcept nogil:
+    """Under join_lock, too: subscribe from `start`, a sequence number or START_*. MT_OK or MT_BADARG. The caller trims
+    afterwards in every case, because trimmers may have given up. It has joined when it chose: nobody relied on its
+    absence between that and its being seen."""
+    cdef mt_pin *own = pin(q)
+    cdef int64_t seq = 0, seen = JOINING
+    cdef int r
+    s.missed = 0
+    locked_move(s, JOINING)
+    mt_point()
+    ps_fetch_add_i64(&q.joins, 1)       # pairs with: mt_load_seq_cst in joins
+    while True:
+        mt_point()
+        r = locked_choose(q, s, start, &seq)
+        if r != MT_OK or locked_appear(s, &seen, seq):
+            break
+    if r == MT_OK:
+        ps_fetch_add_u32(&q.nsubscribers, 1)    # pairs with: mt_load_seq_cst in no_subscriber
+    else:
+        locked_move(s, NO_SUBSCRIBER)
+    s.closed = r != MT_OK
+    unpin(q, own)
+    return r
+
+
+cdef inline int join(pubsub *q, subscriber *s, int64_t start) noexcept nogil:
+    """MT_OK or MT_BADARG; the caller trims in both cases."""
+    cdef int r
+    enter(&q.join_lock, GIL_LOCKED, True)
+    lock_subscriber(s)
+    r = locked_join(q, s, start)
+    unlock_subscriber(s)
+    leave(&q.join_lock, GIL_LOCKED)
+    return r
+
+
+cdef inline bint locked_leave(pubsub *q, subscriber *s) noexcept nogil:
+    """False: it had left before. The caller trims afterwards."""
+    if s.closed:
+        return False
+    s.closed = True
+    s.closed_at = locked_next_seq(s)
+    # pairs with: mt_load_seq_cst in no_subscriber: before the last trim of who leaves looks for the newest message
+    ps_fetch_add_u32(&q.nsubscribers, <uint32_t>-1)
+    locked_move(s, NO_SUBSCRIBER)
+    return True
+
+
+cdef inline bint close_subscriber(pubsub *q, subscriber *s) noexcept nogil:
+    """Leave and wake whoever waits here. True: it had not left before, and the caller trims."""
+    cdef mt_waiter *to_post = NULL
+    cdef bint left
+    lock_subscriber(s)
+    left = locked_leave(q, s)
+    locked_wake_all(q, s, &to_post)
+    unlock_subscriber(s)
+    post_chain(to_post)
+    return left
+
+
+# ---------------------------------------------------------------------------------------------- dropping, the end, fork
+cdef inline void bound_locked_make_free_slots(pubsub *q, int64_t n) noexcept nogil:
+    """Make free slots for n messages, or for as many as the bound allows: move the slowest past the oldest, and let
+    them know what they missed. The bound is read once: if it is changed meanwhile, nothing is dropped for the change.
+    The caller trims."""
+    # relaxed because: a new bound holds for calls that begin later
+    cdef int64_t maxsize = mt_load_relaxed_i64(&q.maxsize), seq, to
+    cdef subscriber *s = first_record(q)
+    if maxsize <= 0:
+        return
+    to = end_seq(q) + min(n, maxsize) - maxsize
+    while s != NULL:
+        if next_seq(s) < to:
+            lock_subscriber(s)
+            seq = locked_next_seq(s)
+            if not s.closed and seq < to:
+                s.missed += to - seq
+                mt_fetch_add_relaxed_i64(&q.dropped, to - seq)  # relaxed because: statistics
+                locked_skip(s, to)
+            unlock_subscriber(s)
+        s = s.next
+
+
+cdef inline void skip_all(pubsub *q) noexcept nogil:
+    """Every subscriber's rest is given up; the caller trims."""
+    cdef subscriber *s = first_record(q)
+    cdef int64_t end = end_seq(q)
+    while s != NULL:
+        lock_subscriber(s)
+        if not s.closed and locked_next_seq(s) < end:
+            locked_skip(s, end)
+        unlock_subscriber(s)
+        s = s.next
+
+
+cdef inline void shut_down(pubsub *q, bint immediate) noexcept nogil:
+    """If immediate, the caller trims."""
+    cdef subscriber *s = NULL
+    cdef mt_waiter *to_post
+    lock_bound(q)                       # not between a drop and the message that it is for
+    mark_end(q)
+    unlock_bound(q)
+    if immediate:
+        skip_all(q)
+    mt_point()
+    # pairs with: ps_fetch_add_u32 in locked_count_waiting, after the end was marked: who waits unaware of it is found
+    if mt_load_seq_cst_u32(&q.nwaiting) != 0:
+        s = first_record(q)
+    while s != NULL:
+        to_post = NULL
+        lock_subscriber(s)
+        locked_wake_all(q, s, &to_post)
+        unlock_subscriber(s)
+        post_chain(to_post)
+        s = s.next
+    notify_publishers(q, True)
+
+
+cdef inline void after_fork(pubsub *q, unsigned long me) noexcept nogil:
+    """In the child: locks are free, nobody waits but event loops of the one thread that is left."""
+    cdef subscriber *s = first_record(q)
+    mt_lock_reset(&q.join_lock)
+    mt_lock_reset(&q.bound_lock)
+    mt_waitlist_keep_thread(&q.not_full, me)
+    bound_locked_count_waiting(q)
+    while s != NULL:
+        mt_lock_reset(&s.lock)
+        mt_waitlist_keep_thread(&s.not_empty, me)
+        locked_count_waiting(q, s)
+        s = s.next
+    mt_epoch_after_fork(&q.epoch, 1)
