@@ -30,7 +30,7 @@
 #       next_seq is beyond the first slot of the chunk after it. So a subscriber keeps its chunk alive.
 #   I3  The list owns one reference to each message in [freed_seq, end). A take adds one before it moves next_seq.
 #   I4  Who moves a next_seq away from low_seq, or leaves, trims after that, unless it has seen another next_seq that
-#       still stands there, or one that is JOINING.
+#       is still there, or one that is JOINING.
 #
 # Progress: publishing, leaving and trimming are lock-free. A take is wait-free among different subscribers (its retries
 # are steps along the chain). Joiners exclude one another (join_lock) and wait for nobody else. Publishers and joiners
@@ -128,7 +128,7 @@ ctypedef struct pubsub:
     mt_atomic_u32 nsubscribers
     mt_atomic_i64 low_seq           # what lies before it is expected by nobody
     mt_atomic_i64 joins             # how many began to join
-    mt_atomic_uptr slowest_hint     # a subscriber that stood at low_seq when that was last looked at
+    mt_atomic_uptr slowest_hint     # a subscriber that was at low_seq when that was last looked at
     mt_atomic_uptr oldest           # the first chunk of the chain
     int64_t freed_seq               # trimmer: what lies before it is freed
     char pad1[CACHE_LINE]
@@ -455,7 +455,7 @@ cdef inline int64_t make_joiners_choose_again(pubsub *q, int64_t least) noexcept
 
 cdef inline int64_t free_slots_exactly(pubsub *q, int64_t end, int64_t maxsize) noexcept nogil:
     """Recheck against the subscribers: low_seq may lag. No free slot: there was none when the smallest next_seq was
-    read. A free slot: nobody stands at the bound or will, because joiners choose again and one joins at a time."""
+    read. A free slot: no subscriber is at the bound or begins there, because joiners choose again, one at a time."""
     cdef subscriber *who
     cdef int64_t before, least
     while True:
@@ -769,7 +769,7 @@ cdef inline bint may_trim(pubsub *q, subscriber *s, int64_t seq) noexcept nogil:
     cdef subscriber *slow
     if low_seq(q) < seq:
         return False
-    # relaxed because: a hint, and records are never freed; that it stands there is seen below
+    # relaxed because: a hint, and records are never freed; that it is still there is seen below
     slow = <subscriber *>mt_load_relaxed_uptr(&q.slowest_hint)
     return slow == NULL or slow == s or next_seq(slow) > seq
 
@@ -811,7 +811,7 @@ cdef inline int64_t seq_to_free(pubsub *q, int64_t before) noexcept nogil:
 
 cdef inline void advance(pubsub *q) noexcept nogil:
     """Publish how far messages may be freed, then look again: who has moved on without seeing that leaves the rest to
-    this thread. Who stands there sees it when it moves."""
+    this thread. Who is still there sees it when it moves."""
     cdef int64_t before, seq
     while True:
         before = low_seq(q)
@@ -841,7 +841,7 @@ cdef inline void unlink(pubsub *q, message_chunk *c, message_chunk *following) n
 
 cdef inline void free_passed(pubsub *q, freed *f) noexcept nogil:
     """Collect the messages before low_seq, as many as fit. A chunk goes when every next_seq is beyond the first slot of
-    the chunk after it: a subscriber may still stand at its end (I2)."""
+    the chunk after it: a subscriber may still be at its end (I2)."""
     # relaxed because: only trimmers write both
     cdef message_chunk *c = <message_chunk *>mt_load_relaxed_uptr(&q.oldest)
     cdef int64_t to = mt_load_relaxed_i64(&q.low_seq)   # relaxed because: as above
@@ -1189,7 +1189,7 @@ cdef inline void free_record(subscriber *s) noexcept nogil:
 
 cdef inline int64_t slowest_now(pubsub *q) noexcept nogil:
     """The smallest next_seq at this very instant, or NO_SUBSCRIBER, while nobody else joins. Each only grows, so the
-    smallest of a look at all is the smallest of all if it still stands there."""
+    smallest of a look at all is the smallest of all if it has not moved since."""
     cdef subscriber *who
     cdef int64_t seq
     while True:
@@ -1217,7 +1217,7 @@ cdef inline int locked_choose(pubsub *q, subscriber *s, int64_t start, int64_t *
 
 
 cdef inline bint locked_appear(subscriber *s, int64_t *seen, int64_t seq) noexcept nogil:
-    """Stand there, unless a publisher at the bound went by. False: choose again."""
+    """Publish where it begins, unless a publisher at the bound changed JOINING. False: choose again."""
     mt_point()
     # pairs with: mt_load_seq_cst in next_seq, ps_cas_i64 in make_joiners_choose_again
     if ps_cas_i64(&s.next_seq, seen, seq):

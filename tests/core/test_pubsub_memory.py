@@ -1,4 +1,5 @@
-"""What a PubSubQueue holds and lets go: messages at once when the last who expects them is past them, cycles, deep nests, references."""
+"""What a PubSubQueue keeps and frees: messages at once when the last who expects them is past them, cycles, deep nests,
+references."""
 import asyncio
 import gc
 import sys

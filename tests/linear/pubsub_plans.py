@@ -32,7 +32,7 @@ class PubSubPlan:
     def __post_init__(self) -> None:
         rng = random.Random(self.seed)
         maxsize, slow = rng.choice([0, 0, 1, 2]), rng.choice(["block", "raise", "drop_oldest"])
-        # Runs that make room message by message beside one another have too many explanations.
+        # Runs that free slots message by message beside one another have too many explanations.
         self.weights = {name: weight for name, weight in WEIGHTS.items() if self.changes or name in ITEMS}
         if maxsize and slow == "drop_oldest":
             del self.weights["publish_many"]

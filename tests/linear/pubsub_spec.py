@@ -4,7 +4,7 @@ Written from the contract, apart from the code. The state is the log of all mess
 it gets next. Retained is what the slowest open subscriber has not taken. Subscribers have names that the plan gives them.
 
 Not at one instant, and named step by step: publish_many into a bounded queue (one step per message); a publish with slow="drop_oldest"
-(each subscriber that is at the bound is moved, then the message goes in: a take in between may make room that was made already, another
+(each subscriber that is at the bound is moved, then the message goes in: a take in between may free a slot that was freed already, another
 publisher may use it up, so that they are moved again; nobody is moved for a message that a shutdown refuses); shutdown (publishers are told, then
 subscribers, then, immediate=True, each one's rest is given up). A get_many may return fewer messages than are there, never none.
 """
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from .checker import Maybe
 from .history import Call, Raised
 
-ATTEMPTS = 3  # how often a publisher makes room; more would be needed hardly ever
+ATTEMPTS = 3  # how often a publisher frees slots; more would be needed hardly ever
 EMPTY, SHUT, CLOSED, FULL = Raised("Empty"), Raised("ShutDown"), Raised("ClosedError"), Raised("Full")
 
 
@@ -100,7 +100,7 @@ class PubSubSpec:
         return (state._replace(log=(*state.log, call.args[0])),) if step[1] == state.end else ()
 
     def _moved(self, state: State, name: str, n: int) -> Iterable[State]:
-        """A publisher of n messages that found no room moves the reader past what was oldest then."""
+        """A publisher of n messages that found no free slot moves the reader past what was oldest then."""
         reader = next((reader for reader in state.readers if reader.name == name), None)
         if reader is None or reader.closed or state.shut or state.end - reader.at < self.maxsize:
             return

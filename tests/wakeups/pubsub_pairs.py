@@ -1,6 +1,6 @@
 """The pairs of a PubSubQueue: who waits for a message, and who waits at the bound.
 
-A second subscriber, where there is one, stands where it must so that one event lets exactly one waiter go.
+A second subscriber, where there is one, is where it must be so that one event wakes exactly one waiter.
 """
 import functools
 from collections.abc import Callable
@@ -63,7 +63,7 @@ class GetShutdown(GetPublish):
         self.queue.shutdown(immediate=self.rounds % 2 == 0)
 
 
-# ------------------------------------------------------------------------------------------------ who waits for room
+# ------------------------------------------------------------------------------------------------ who waits for a free slot
 class PublishGet(Pair):
     """The queue of one place is full whenever a round begins."""
 
