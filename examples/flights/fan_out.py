@@ -90,7 +90,7 @@ def main(out: Path) -> None:
         done = in_one_pass(flights, late.resolve()).persist()
         done.select("partition", "sink", "rows", "error").orderBy("partition", "sink").show()
 
-        mean = sf.round(sf.col("delay") / sf.col("flown"), 1)
+        mean = sf.round(sf.try_divide("delay", "flown"), 1)  # null where no flight flew
         print("Minutes of delay at arrival, per airport:")
         added_up(done, "airports").withColumn("mean", mean).orderBy(sf.desc("mean")).show(8)
         print("Minutes of delay at departure, per carrier:")
