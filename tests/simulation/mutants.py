@@ -236,7 +236,7 @@ MUTANTS = [
     Mutant(
         "a start reported after the deadline is not given up",
         "scheduler",
-        "        if self.expired:\n            self.overdue.append((item, self._deadline_exceeded()))\n        elif",
+        "        if self.expired:\n            self.overdue.append((item, self.deadline_exceeded()))\n        elif",
         "        if",
         7,
     ),

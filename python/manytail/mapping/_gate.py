@@ -311,6 +311,11 @@ class Gate:
         if self._dedup is not None:
             self.answered += self._dedup.succeeded(item)
 
+    def recalled(self, item: Item) -> None:
+        """No call: its result was recorded. It costs nothing, and those that follow it have a result."""
+        self.deferred(item)
+        self._answer_followers(item)
+
     def _end(self, item: Item) -> Start:
         """It is no longer in `ready` or with a worker: its key may go on."""
         if item.lane.limits is not None:

@@ -13,14 +13,16 @@ class Item:
     """One item on its way through the map. One thread at a time works on it: the scheduler's owner, or the worker that runs it."""
 
     __slots__ = (
-        "attempts", "begun", "cost", "deferred", "done", "error", "identity", "key", "lane", "last_error", "priority", "result", "size", "value",
+        "attempts", "begun", "cost", "deferred", "done", "error", "identity", "key", "known", "lane", "last_error", "looked_up", "priority", "result",
+        "size", "value",
     )  # fmt: skip
 
     lane: Lane
     begun: bool  # it passed the gate before; this and last_error only where there is a gate
     last_error: Any  # of its last attempt
     cost: float  # only where the options say so
-    identity: str  # its idempotency key; only with dedup
+    identity: str  # its idempotency key; only with dedup or remember
+    looked_up: float  # when the database was asked for its result; only with remember
     size: float  # bytes of the item and its result; only where the scheduler has `sizeof`
 
     def __init__(self, value: Any, key: Any = None, priority: float = 0) -> None:
@@ -30,6 +32,7 @@ class Item:
         self.attempts = 0
         self.deferred: float | None = None  # seconds that it was deferred for in all; None: never
         self.done = False
+        self.known = False  # its result was recorded before
         self.result: Any = None
         self.error: Any = None  # why it failed; set on arrival it fails the item without a call
 
@@ -49,6 +52,17 @@ class Batch(Item):
         self.begun = False
         self.last_error = None
         self.has_slot = True  # of its key, while it rests
+
+    def to_call(self) -> list[Item]:
+        """Its items without those whose results turned out to be recorded while they waited."""
+        return [item for item in self.items if not item.known and item.error is None]
+
+    def with_known(self, results: Any) -> Any:
+        """The results of `to_call`, and between them those that are known."""
+        if isinstance(results, Unfit) or len(results) == len(self.items):
+            return results
+        called = iter(results)
+        return [item.error or item.result if item.known or item.error is not None else next(called) for item in self.items]
 
     def __repr__(self) -> str:
         return f"Batch({[item.value for item in self.items]})"

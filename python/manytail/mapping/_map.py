@@ -6,6 +6,7 @@ import asyncio
 import math
 import sys
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping, Sized
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, Self, TypeVar
@@ -15,8 +16,10 @@ from ._idempotency import idempotency_key
 from ._item import Batch, Item, batch_result
 from ._options import Options, RetryOn
 from ._progress import INTERVAL, Meter, Ticker, shower
+from ._remember import Memory
 from ._runner import Runner, ThreadRunner
 from ._scheduler import Scheduler
+from ._shared import Shared
 from ._types import Delivery, Failure, Progress
 from ._workers import LoopWorkers, refuse_awaitable
 
@@ -46,6 +49,9 @@ def concurrent_map(
     breaker: int = 0,
     breaker_reset: float = 30.0,
     breaker_open: Literal["wait", "fail"] = "wait",
+    shared: Shared | None = None,
+    remember: bool = False,
+    codec: Any = None,
     errors: Literal["raise", "return", "drop"] = "raise",
     rate: float | None = None,
     per_key_rate: float | None = None,
@@ -89,6 +95,12 @@ def concurrent_map(
     dedup, item_id: items of equal idempotency key share one call while it runs, and its result (the same object) among the last `dedup` ones. The key
     is made of item_id(item), or of the item: None, bool, int, float, str, bytes, dates, times, Decimal, UUID, and tuples, lists, dicts,
     NamedTuples and dataclasses of them; another type fails the item with TypeError. After a failure the next equal item is called by itself.
+    shared, remember, codec: remember=True looks results up in the database that `shared` names (in bulk, at most 1 s before the call), and
+    records new ones (at most 0.5 s or 200 results after they came, and before the map ends). What was recorded when it was looked up is not
+    called. After a kill -9 at most the calls that ran and that last group are paid for twice. Failures are not recorded. Items are told apart by
+    their idempotency key. codec has encode(result) -> bytes and decode(data); the default takes the types that such a key is made of, exactly.
+    Results that it refuses are emitted, not recorded, and logged once. While the database is away nothing starts; after its outage_timeout the
+    map fails with SharedUnavailable.
     errors: "raise": when an item has failed for good no call starts any more; the results before it are yielded, then fn's exception is raised
     with a note naming key and attempts. "return": a Failure stands in the result's place. "drop": nothing does.
     setup: once per worker thread before its first call, for an async fn once in the loop; its context manager is entered; fn gets `resource=`.
@@ -128,6 +140,9 @@ def aconcurrent_map(
     breaker: int = 0,
     breaker_reset: float = 30.0,
     breaker_open: Literal["wait", "fail"] = "wait",
+    shared: Shared | None = None,
+    remember: bool = False,
+    codec: Any = None,
     errors: Literal["raise", "return", "drop"] = "raise",
     rate: float | None = None,
     per_key_rate: float | None = None,
@@ -165,6 +180,9 @@ class Plan:
     item_id: Callable[[Any], Any] | None
     progress: Any
 
+    def memory(self) -> Memory | None:
+        return Memory(self.options.shared, self.options.codec) if self.options.remember and self.options.shared is not None else None
+
     def scheduler(self) -> Scheduler:
         weights = self.options.weights
         return Scheduler(self.options, weight_of=None if weights is None else lambda item: weights.get(item.key, 1))
@@ -179,7 +197,7 @@ class Plan:
                 item.priority = _priority(self.priority(value))
             if self.cost is not None:
                 item.cost = _cost(self.cost(value))
-            if self.options.dedup:
+            if self.options.dedup or self.options.remember:
                 item.identity = self.identity(value)
             scheduler.admission.assign((item,))
         except BaseException as error:
@@ -211,21 +229,22 @@ class Plan:
 
     def _call_batches_with(self, resource: dict[str, Any]) -> Callable[[Any], Any]:
         def arguments(batch: Batch) -> tuple[list[Any], dict[str, Any]]:
-            extra = {"delivery": [self.delivery(item) for item in batch.items]} if self.options.wants_delivery else {}
-            return [item.value for item in batch.items], {**extra, **resource}
+            items = batch.to_call()
+            extra = {"delivery": [self.delivery(item) for item in items]} if self.options.wants_delivery else {}
+            return [item.value for item in items], {**extra, **resource}
 
         def call(batch: Batch) -> Any:
             values, extra = arguments(batch)
-            return batch_result(refuse_awaitable(self.fn(values, **extra)), len(values))
+            return batch.with_known(batch_result(refuse_awaitable(self.fn(values, **extra)), len(values)) if values else [])
 
         async def call_async(batch: Batch) -> Any:
             values, extra = arguments(batch)
-            return batch_result(await self.fn(values, **extra), len(values))
+            return batch.with_known(batch_result(await self.fn(values, **extra), len(values)) if values else [])
 
         return call_async if self.options.is_async else call
 
     def delivery(self, item: Item) -> Delivery:
-        return Delivery(item.attempts, 0, item.key, item.identity if self.options.dedup else self.identity(item.value))
+        return Delivery(item.attempts, 0, item.key, item.identity if self.options.dedup or self.options.remember else self.identity(item.value))
 
     def result(self, item: Item) -> Any:
         """What the consumer gets."""
@@ -296,7 +315,7 @@ class Results(Iterator[_R]):
         scheduler = plan.scheduler()
         self._output = scheduler.output
         self._scheduler = scheduler
-        self._runner = ThreadRunner(scheduler, plan.call_with)
+        self._runner = ThreadRunner(scheduler, plan.call_with, memory=plan.memory())
 
     def __iter__(self) -> Self:
         return self
@@ -324,6 +343,8 @@ class Results(Iterator[_R]):
             if not runner.stopping and not self._scheduler.over:
                 return
             runner.close()
+            if not self._output:
+                runner.flush()
         except BaseException:  # Ctrl-C: no call starts any more, and nothing is waited for
             self._over = True
             runner.stop(cancel=True)
@@ -353,6 +374,7 @@ class Results(Iterator[_R]):
         """No further call starts, coroutines are cancelled, running calls are waited for. The results that were not taken are dropped."""
         self._items = None
         self._runner.close(cancel=True)
+        self._runner.flush()
         self._output.clear()
         self._end()
 
@@ -367,8 +389,8 @@ class Results(Iterator[_R]):
 class LoopRunner(Runner):
     """The runner whose reader, timer and workers live in the running loop."""
 
-    def __init__(self, scheduler: Scheduler, *arguments: Any) -> None:
-        super().__init__(scheduler, *arguments)
+    def __init__(self, scheduler: Scheduler, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(scheduler, *arguments, **keywords)
         self.loop = asyncio.get_running_loop()
         self.now = self.loop.time
         self.look = asyncio.Event()
@@ -382,6 +404,17 @@ class LoopRunner(Runner):
                 return
             self._timer.cancel()
         self._timer = self.loop.call_at(max(at, self.now()), self._tick)
+
+    def in_turn(self, function: Callable[..., object], *arguments: Any) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+            self.loop.call_soon_threadsafe(function, *arguments)
+
+    async def flush(self) -> None:
+        """After the last call: until all results are recorded."""
+        if self.memory is not None:
+            self.memory.stop()
+            await asyncio.wrap_future(self.memory.flushed())
+            await asyncio.sleep(0)  # what the thread said before its end comes first
 
     def _tick(self) -> None:
         self._timer = None
@@ -412,13 +445,14 @@ class LoopRunner(Runner):
         reader.cancel()
         await asyncio.wait([reader])
         await self.coroutines.ended()
+        await self.flush()
         if self._timer is not None:
             self._timer.cancel()
 
 
 async def _run_in_loop(plan: Plan, items: Iterable[Any] | AsyncIterable[Any], total: int | None) -> AsyncGenerator[Any, None]:
     scheduler = plan.scheduler()
-    runner = LoopRunner(scheduler, plan.call_with)
+    runner = LoopRunner(scheduler, plan.call_with, memory=plan.memory())
     output = scheduler.output
     reader = asyncio.create_task(runner.read(_read_async(plan, scheduler, items)))
     show = shower(plan.progress, total)
@@ -439,6 +473,7 @@ async def _run_in_loop(plan: Plan, items: Iterable[Any] | AsyncIterable[Any], to
             await runner.coroutines.ended()  # results before the failed item may still come
         while output:
             yield plan.result(output.popleft())
+        await runner.flush()
         error = final_error(runner)
         if error is not None:
             raise error

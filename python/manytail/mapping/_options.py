@@ -8,7 +8,10 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._shared import Shared
 
 ORDERS = ("input", "key", "completion")
 RetryOn = type[BaseException] | tuple[type[BaseException], ...] | Callable[[BaseException], bool]
@@ -124,6 +127,29 @@ def check_retry_on(option: str, value: Any) -> RetryOn:
     return value  # type: ignore[no-any-return]
 
 
+def check_shared(option: str, value: Any) -> Shared | None:
+    from ._shared import Shared  # which uses the checks of this module
+
+    if value is not None and not isinstance(value, Shared):
+        raise bad_type(option, value, "a Shared")
+    return value
+
+
+def check_flag(option: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise bad_type(option, value, "True or False")
+    return value
+
+
+def check_codec(option: str, value: Any) -> Any:
+    """None: the default one."""
+    for method in ("encode", "decode"):
+        found = getattr(value, method, None)
+        if value is not None and not (callable(found) and accepts(found, 1)):
+            raise bad_type(option, value, "an object with encode(result) -> bytes and decode(data)")
+    return value
+
+
 # ---------------------------------------------------------------------------------------------------- all options
 def by(check: Callable[..., Any], **more: Any) -> dict[str, Any]:
     """Marks a field of Options as an option that the user gives. `check(name, value, **more)` returns what is kept, or raises."""
@@ -160,6 +186,9 @@ class Options:
     cost_rate: float | None = field(default=None, metadata=by(optional_rate, what="cost"))
     budget: float | None = field(default=None, metadata=by(optional_budget))
     dedup: int = field(default=0, metadata=by(whole, low=0))
+    shared: Shared | None = field(default=None, metadata=by(check_shared))
+    remember: bool = field(default=False, metadata=by(check_flag))
+    codec: Any = field(default=None, metadata=by(check_codec))
     errors: str = field(default="raise", metadata=by(choice, allowed=("raise", "return", "drop", "column")))
     setup: Callable[[], Any] | None = field(default=None, metadata=by(optional_function))
     # What follows from the arguments that are not kept here.
@@ -210,10 +239,18 @@ def check(
         least = f"workers, which is {options.workers}" if options.batch == 1 else f"workers x batch, which is {options.workers * options.batch}"
         expected = f"0, which means automatic, or at least {least}"
         raise bad_value("max_in_flight", options.max_in_flight, expected)
+    check_remember(options)
     check_fn(fn, arguments, options.setup is not None)
     if options.setup is not None:
         check_setup(options.setup, fn)
     return options if arguments is None else replace(options, wants_delivery="delivery" in unfilled(fn, arguments))
+
+
+def check_remember(options: Options) -> None:
+    if options.remember and options.shared is None:
+        raise bad_value("remember", options.remember, "shared is given")
+    if options.codec is not None and not options.remember:
+        raise bad_value("codec", options.codec, "remember=True")
 
 
 # ---------------------------------------------------------------------------------------------------- functions

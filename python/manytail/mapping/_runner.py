@@ -19,10 +19,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ._item import Batch, Item
 from ._scheduler import Kind, Scheduler, Verdict
+
+if TYPE_CHECKING:
+    from ._remember import Memory
 
 JOIN_TIMEOUT = 1.0  # seconds that a thread gets at the end that cannot be waited for
 
@@ -60,9 +64,10 @@ class Runner:
         keep_error: Callable[[BaseException, int], Any] | None = None,
         *,
         input_error_first: bool = False,
+        memory: Memory | None = None,
     ) -> None:
-        """keep_error: what is kept of the error of an item that failed for good, and its attempts. input_error_first: an exception of the input fails
-        the map at once, not after the results of the items before it."""
+        """keep_error: what is kept of the error of an item that failed for good, and its attempts. input_error_first: an exception of the input
+        fails the map at once, not after the results of the items before it. memory: where results are looked up and recorded."""
         self.scheduler = scheduler
         self.options = scheduler.options
         self.call_with = call_with
@@ -78,6 +83,11 @@ class Runner:
         self._wanted = 1  # items in the output that the consumer waits for
         self._refill_at = scheduler.window  # items in flight: not above that the window is filled
         self._cancel = False
+        self.memory = memory
+        self._looking = 0  # items between the reader and `_pending`, which are looked up
+        if memory is not None:
+            memory.arrive = partial(self.in_turn, self.report, self._looked_up)
+            memory.fail = partial(self.in_turn, self.fail)
 
     # ------------------------------------------------------------------------------------------------ the lock
     @contextmanager
@@ -117,14 +127,44 @@ class Runner:
 
     # ------------------------------------------------------------------------------------------------ what workers call
     def is_late(self, item: Item) -> bool:
-        """Where there is a gate, before the call: whether the slot that the item got is over, so that it takes a new one."""
+        """Before the call: whether the item is not to be called now. Its result was recorded, or the slot that a gate gave it is over."""
+        memory, gate = self.memory, self.scheduler.gate
+        if memory is not None and not memory.is_fresh(item):
+            memory.recall(item).result()
+            if self.recalled(item):
+                return True
+        return gate is not None and self.has_missed(item)
+
+    def has_missed(self, item: Item) -> bool:
+        """Where there is a gate: whether the slot that the item got is over, so that it takes a new one."""
         gate, now = self.scheduler.gate, self.now()
         if gate is None or not gate.late(item, now):
             return False
         self.report(self.scheduler.missed, item, now)
         return True
 
+    def recalled(self, item: Item) -> bool:
+        """After a worker has looked its item up again: whether it is not to be called."""
+        scheduler = self.scheduler
+        if scheduler.halted:
+            return True
+        if isinstance(item, Batch):
+            if not scheduler.expired:
+                return False
+            self._report_failure(item, Verdict(Kind.FAIL, error=scheduler.deadline_exceeded()))
+        elif item.error is not None:  # the recorded result cannot be read
+            self._report_failure(item, Verdict(Kind.FAIL, error=item.error))
+        elif item.known:
+            self.report(scheduler.recalled, item)
+        elif scheduler.expired:  # nothing was looked up
+            self._report_failure(item, Verdict(Kind.FAIL, error=scheduler.deadline_exceeded()))
+        else:
+            return False
+        return True
+
     def succeeded(self, item: Item) -> None:
+        if self.memory is not None:
+            self.memory.add(item)
         events, lock = self._events, self._lock
         events.append(item)
         while events and lock.acquire(False):  # settle(), in line: once per item
@@ -143,7 +183,12 @@ class Runner:
     def returned(self, batch: Item) -> None:
         """In the place of `succeeded` where calls get batches."""
         assert isinstance(batch, Batch)
-        self._report_batch(batch, self.scheduler.judge_results(batch, random.random()))
+        verdicts = self.scheduler.judge_results(batch, random.random())
+        if self.memory is not None:
+            for item, verdict in zip(batch.items, verdicts, strict=True):
+                if verdict is None and not item.known:
+                    self.memory.add(item)
+        self._report_batch(batch, verdicts)
 
     def _report_batch(self, batch: Batch, verdict: Verdict | list[Verdict | None]) -> None:
         if isinstance(verdict, Verdict):
@@ -191,7 +236,7 @@ class Runner:
             if scheduler.halted:  # by an item that had failed before its call, or because no worker could be started: no event may follow
                 self._stop()
                 return
-        if self._reading and not scheduler.in_flight and self.idle_since is None:
+        if self._reading and not scheduler.in_flight and not self._looking and self.idle_since is None:
             self.idle_since = self.now()
             self.look.set()
         if len(scheduler.output) >= self._wanted or scheduler.full or (scheduler.ended and scheduler.over):
@@ -203,7 +248,7 @@ class Runner:
         room = scheduler.room()
         if hungry and self._pending and room > 0:
             room = self._feed(room)
-        if room > 0 and not self._pending and not self._reading:
+        if room > self._looking and not self._pending and not self._reading:
             self._reading = True
             self.read_next.set()
         self._refill_at = scheduler.window - (scheduler.window - self.options.workers) // 2
@@ -229,16 +274,34 @@ class Runner:
 
     def items_read(self, items: list[Item] | None, error: BaseException | None = None) -> None:
         """The reader's: what came, or None at the end or where the input raised."""
-        self._reading = False
         self.read_next.clear()
+        if items is None and self._looking and self.memory is not None:
+            self.memory.after_lookups(partial(self.in_turn, self.report, self._input_ended, error))
+            return
         if items is None:
-            if error is not None and self._input_error_first:
-                self.scheduler.fail(error)
-            else:
-                self.scheduler.input_ended(error)
-        else:
+            self._input_ended(error)
+        elif self.memory is None:
             self._pending, self._fed = items, 0
+        else:
+            self.scheduler.first_came(self.now())
+            self._looking += len(items)
+            self.memory.look_up(items)
+        self._reading = False
         self.go_on()
+
+    def _input_ended(self, error: BaseException | None) -> None:
+        if self._pending and not self.stopping:  # looked up, and not in flight yet, though the window has room
+            self._feed(self.scheduler.room())
+        if error is not None and self._input_error_first:
+            self.scheduler.fail(error)
+        else:
+            self.scheduler.input_ended(error)
+
+    def _looked_up(self, items: list[Item]) -> None:
+        """They may come into flight; the window has room for them."""
+        self._looking -= len(items)
+        self._pending = self._pending[self._fed :] + items
+        self._fed = 0
 
     def give_up_overdue(self) -> list[tuple[Item, BaseException]]:
         """Call `tick` if it is time. The calls that were given up: report them by `timed_out`, outside the lock."""
@@ -246,6 +309,8 @@ class Runner:
         now = self.now()
         if scheduler.wake_at <= now:
             scheduler.tick(now)
+        if scheduler.expired and self.memory is not None:
+            self.memory.expire()
         overdue = [(item, error) for item, error in scheduler.overdue if self.workers.abandon(item, error)]
         scheduler.overdue.clear()
         self.go_on()
@@ -275,6 +340,8 @@ class Runner:
             self.scheduler.ready.shutdown(immediate=True)
         self._pending = []
         self.workers.stop(self._cancel)
+        if self.memory is not None:
+            self.memory.stop()
         self.read_next.set()
         self.look.set()
 
@@ -283,6 +350,10 @@ class Runner:
 
     def set_timer(self, at: float) -> None:
         raise NotImplementedError
+
+    def in_turn(self, function: Callable[..., object], *arguments: Any) -> None:
+        """For the thread of `memory`: call a method of this runner where workers may call it."""
+        function(*arguments)
 
 
 class ThreadRunner(Runner):
@@ -355,6 +426,12 @@ class ThreadRunner(Runner):
             self._reader.join(JOIN_TIMEOUT)
         with self.state():  # what the last calls reported
             self._joined = True
+
+
+    def flush(self) -> None:
+        """After `close`: until all results are recorded."""
+        if self.memory is not None:
+            self.memory.flushed().result()
 
 
 class _Timer:

@@ -18,6 +18,7 @@ other threads: `ready` may be taken from, `judge` runs user code and changes not
     input_ended(error)      the input has no more items, or raised                            over
     started(item, now)      a worker took the item; only where `reports_starts`               ready, wake_at, overdue
     succeeded(item)         the call returned; item.result is set                             ready, output
+    recalled(item)          a worker took the item and found its recorded result: no call     ready, output
     failed(item, verdict, now)  the call raised; the verdict is from judge                    ready, output, wake_at, halted
     tick(now)               time is `now`: to be called at wake_at or later                   ready, output, wake_at, overdue, halted
     took(n)                 the consumer popped n items from `output`                         room()
@@ -182,10 +183,14 @@ class Scheduler:
     def _bytes(self) -> float:
         return self._held_bytes + (self.in_flight - self.held_back) * self._item_bytes
 
-    def arrived(self, items: list[Item], now: float) -> None:
+    def first_came(self, now: float) -> None:
+        """The deadline counts from here; `arrived` does this itself."""
         if self._deadline_at == math.inf and self.options.deadline is not None:
             self._deadline_at = now + self.options.deadline
             self.wake_at = min(self.wake_at, self._deadline_at)
+
+    def arrived(self, items: list[Item], now: float) -> None:
+        self.first_came(now)
         self.in_flight += len(items)
         if self._sizeof is not None and items:
             self._item_bytes = self._sizeof(items[-1])
@@ -196,10 +201,11 @@ class Scheduler:
                 item.lane.line.append(item)
         if self.expired:
             for item in items:
-                self._fail(item, item.error or self._deadline_exceeded())
+                self._fail(item, item.error or self.deadline_exceeded())
             return
         bad = [item for item in items if item.error is not None]
-        good = [item for item in items if item.error is None] if bad else items
+        known = [item for item in items if item.known and item.error is None] if self.options.remember else []
+        good = [item for item in items if item.error is None and not item.known] if bad or known else items
         if self.gate is None:
             self.admission.admit(good)
         else:
@@ -207,6 +213,9 @@ class Scheduler:
             self._do_as_the_gate_says()
         for item in bad:
             self._fail(item, item.error)
+        for item in known:
+            self.remembered += 1
+            self._complete(item)
 
     def input_ended(self, error: BaseException | None = None) -> None:
         self.ended = True
@@ -224,7 +233,7 @@ class Scheduler:
         if self.gate is None and self.admission.reports_starts and self._open and item.attempts == 1 and item.deferred is None:
             self.admission.started(item.lane)
         if self.expired:
-            self.overdue.append((item, self._deadline_exceeded()))
+            self.overdue.append((item, self.deadline_exceeded()))
         elif self._timed:
             due = self._running[item] = now + (math.inf if self.options.timeout is None else self.options.timeout)
             self.wake_at = min(self.wake_at, due)
@@ -236,6 +245,17 @@ class Scheduler:
             self.gate.succeeded(item)
         if self._slots and not self.expired and not self.halted:
             self.admission.finished(item)
+        self._complete(item)
+        if self.gate is not None:
+            self._do_as_the_gate_says()
+
+    def recalled(self, item: Item) -> None:
+        """A worker took the item, and found that its result had been recorded: no call."""
+        if self.gate is not None:
+            self.gate.recalled(item)
+        if self._slots and self._open:
+            self.admission.finished(item)
+        self.remembered += 1
         self._complete(item)
         if self.gate is not None:
             self._do_as_the_gate_says()
@@ -299,7 +319,7 @@ class Scheduler:
         if verdict.kind is Kind.FAIL or self.expired:
             if self._open:
                 self.admission.finished(item)
-            self._fail(item, verdict.error if verdict.kind is Kind.FAIL else self._deadline_exceeded())
+            self._fail(item, verdict.error if verdict.kind is Kind.FAIL else self.deadline_exceeded())
         else:
             self._rest(item, verdict, now)
         if self.gate is not None:
@@ -349,7 +369,7 @@ class Scheduler:
             self._fail_waiting(batch.lane, now)
         elif self.expired:
             for item in batch.items:
-                self._fail(item, self._deadline_exceeded())
+                self._fail(item, self.deadline_exceeded())
 
     def returned(self, batch: Batch, verdicts: list[Verdict | None], now: float) -> None:
         assert self.gate is not None
@@ -362,7 +382,7 @@ class Scheduler:
             if verdict is None:
                 self._complete(item)
             elif verdict.kind is Kind.FAIL or self.expired:
-                failed.append((item, verdict.error if verdict.kind is Kind.FAIL else self._deadline_exceeded()))
+                failed.append((item, verdict.error if verdict.kind is Kind.FAIL else self.deadline_exceeded()))
             else:
                 item.last_error = verdict.error or item.last_error
                 again.setdefault(verdict._replace(error=None), []).append(item)
@@ -401,7 +421,7 @@ class Scheduler:
         self.gate.missed(item)
         if self.expired:
             for waiting in self.gate.drain():
-                self._fail(waiting, self._deadline_exceeded())
+                self._fail(waiting, self.deadline_exceeded())
         self._fail_waiting(item.lane, now)
 
     def _do_as_the_gate_says(self) -> None:
@@ -482,12 +502,12 @@ class Scheduler:
         self._timers.clear()
         self.resting = 0
         for item in self._running:
-            self.overdue.append((item, self._deadline_exceeded()))
+            self.overdue.append((item, self.deadline_exceeded()))
         self._running.clear()
         for item in waiting:
-            self._fail(item, self._deadline_exceeded())
+            self._fail(item, self.deadline_exceeded())
 
-    def _deadline_exceeded(self) -> DeadlineExceeded:
+    def deadline_exceeded(self) -> DeadlineExceeded:
         return DeadlineExceeded(f"deadline: not done within {self.options.deadline} s")
 
     # ------------------------------------------------------------------------------------------------ the output

@@ -219,7 +219,7 @@ class Store:
         return RuntimeError(f"shared: the database says: {said}")
 
     # ------------------------------------------------------------------------------------------------ what belongs to the name
-    def agree(self, codec: str, schema: str) -> None:
+    def agree(self, codec: str, schema: str, give_up: threading.Event | None = None) -> None:
         """Store the codec and the schema of remembered results with the name. ValueError: others are stored there, and results with them."""
 
         def work(connection: Connection, name: int) -> tuple[str, str]:
@@ -230,7 +230,7 @@ class Store:
             found = connection.execute(text("SELECT codec, result_schema FROM manytail_names WHERE id = :name"), values).one()
             return str(found[0]), str(found[1])
 
-        stored = self.run(work)
+        stored = self.run(work, give_up=give_up)
         for what, ours, theirs in (("codec", codec, stored[0]), ("schema", schema, stored[1])):
             if ours != theirs:
                 raise ValueError(f"{what}: {ours!r} (expected: {theirs!r}, which the results of this name have; another name, or forget() first)")

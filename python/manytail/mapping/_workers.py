@@ -218,7 +218,8 @@ class ThreadWorkers:
         runner, scheduler = self._runner, self._runner.scheduler
         get, reports_starts = scheduler.ready.get, scheduler.reports_starts
         succeeded = runner.succeeded if runner.options.batch == 1 else runner.returned
-        is_late = None if scheduler.gate is None else runner.is_late
+        is_late = None if scheduler.gate is None and runner.memory is None else runner.is_late
+        memory = runner.memory
         while True:
             item = None  # an idle worker keeps no item alive
             try:
@@ -238,6 +239,8 @@ class ThreadWorkers:
                 runner.failed(item, error)
             else:
                 succeeded(item)
+                if memory is not None and (room := memory.room()) is not None:
+                    room.result()
 
     def _serve_timed(self, worker: _Worker, call: Callable[[Item], Any]) -> None:
         runner, scheduler = self._runner, self._runner.scheduler
@@ -267,6 +270,8 @@ class ThreadWorkers:
             if failure is None:
                 item.result = result
                 succeeded(item)
+                if runner.memory is not None and (room := runner.memory.room()) is not None:
+                    room.result()
             else:
                 runner.failed(item, failure)
                 failure = None
@@ -339,6 +344,7 @@ class LoopWorkers:
     async def _serve(self, call: Callable[[Item], Any]) -> None:
         runner, scheduler = self._runner, self._runner.scheduler
         succeeded = runner.succeeded if runner.options.batch == 1 else runner.returned
+        memory = runner.memory
         while True:
             item = None
             try:
@@ -347,7 +353,11 @@ class LoopWorkers:
                 return
             if scheduler.halted:
                 return
-            if runner.is_late(item):
+            if memory is not None and not memory.is_fresh(item):
+                await asyncio.wrap_future(memory.recall(item))
+                if runner.recalled(item):
+                    continue
+            if runner.has_missed(item):
                 continue
             item.attempts += 1
             try:
@@ -364,6 +374,8 @@ class LoopWorkers:
             else:
                 self._limits.pop(item, None)
                 succeeded(item)
+                if memory is not None and (room := memory.room()) is not None:
+                    await asyncio.wrap_future(room)
             await asyncio.sleep(0)  # a call that never waited must not keep the others from going on
 
     async def _timed_call(self, call: Callable[[Item], Any], item: Item) -> Any:

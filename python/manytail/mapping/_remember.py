@@ -1,0 +1,323 @@
+"""`remember=True`: results that were recorded are looked up before calls are made, and new ones are recorded.
+
+One thread per map talks to the database; the consumer never waits for it. It takes what waits and does it in one statement:
+
+    look_up(items)   items on their way from the reader into flight; those that are found come into flight with their results
+    recall(item)     for a worker: its item was looked up more than FRESH seconds ago, so it asks again, and waits
+    add(item)        a result, to be recorded: GROUP results or RECORD_AFTER seconds after the first of them at the latest
+
+A worker that has finished a call waits for `room()` before it takes the next item: so at most BACKLOG results plus one call of each worker are not
+recorded, whatever kills the process. While the database is away nothing is looked up, so nothing starts; after `outage_timeout` the map fails.
+
+`decode` of the codec runs in this thread, `encode` in the worker that made the call.
+
+Invariants
+    unrecorded  results that were added and are not recorded; a worker goes on below BACKLOG
+    looked_up   of an item: the time before the statement that looked it up began
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakSet
+
+from . import _codec
+from ._item import Batch, Item
+from ._types import SharedUnavailable
+
+if TYPE_CHECKING:
+    from ._shared import Shared
+    from ._shared_store import Store
+
+log = logging.getLogger("manytail")
+
+FRESH = 0.9  # seconds; a look-up may be 1 s old when the call starts
+GROUP = 100  # results that are worth a statement; calls go on meanwhile
+RECORD_AFTER = 0.4  # seconds; 0.5 are promised
+BACKLOG = 200
+LARGEST_LOOKUP = 1_000  # items of one statement
+EXIT_TIMEOUT = 5.0  # seconds that the interpreter's exit waits for the last results
+GATHER = 0.002  # seconds that the first item waits for others
+
+
+class Codec(Protocol):
+    """What turns results into bytes and back."""
+
+    def encode(self, result: Any) -> bytes: ...
+    def decode(self, data: bytes) -> Any: ...
+
+
+def codec_name(codec: Any) -> str:
+    """What is stored with the name of a Shared, so that nobody reads with another codec."""
+    if codec is _codec:
+        return _codec.NAME
+    named = codec if hasattr(codec, "__qualname__") or hasattr(codec, "__path__") or hasattr(codec, "__spec__") else type(codec)
+    return f"{getattr(named, '__module__', '')}.{getattr(named, '__qualname__', named.__name__)}".lstrip(".")
+
+
+class Memory:
+    """The thread of one map that talks to its database. It is started by the first items."""
+
+    def __init__(self, shared: Shared, codec: Codec | None) -> None:
+        self._shared = shared
+        self._codec: Any = _codec if codec is None else codec
+        self._changed = threading.Condition()
+        self._lookups: deque[Any] = deque()  # items, and functions to be called when those before them were looked up
+        self._recalls: list[tuple[Item, Future[None]]] = []
+        self._results: list[tuple[bytes, bytes]] = []
+        self._look_at = self._record_at = 0.0  # when what waits is to be looked up, or recorded
+        self._unrecorded = 0
+        self._waiting: list[Future[None]] = []  # workers, for room
+        self._ended: list[Future[None]] = []  # for the end of the thread
+        self._thread: threading.Thread | None = None
+        self._agreed = self._closing = self._hopeless = False
+        self._told = False  # that a result cannot be recorded
+        self._give_up = threading.Event()
+        self.error: BaseException | None = None  # why the thread has ended
+        self.arrive: Callable[[list[Item]], None]  # the runner's: these items were looked up
+        self.fail: Callable[[BaseException], None]  # the runner's: the map fails
+
+    # ------------------------------------------------------------------------------------------------ from the reader
+    def look_up(self, items: list[Item]) -> None:
+        """Call `arrive` with them when they were looked up, in this order. Waits for nothing."""
+        with self._changed:
+            if not self._lookups:
+                self._look_at = time.monotonic() + GATHER
+                self._wake()
+            self._lookups.extend(items)
+            if len(self._lookups) >= LARGEST_LOOKUP:
+                self._changed.notify()
+
+    def after_lookups(self, then: Callable[[], None]) -> None:
+        """Call this in the thread when everything before it was looked up."""
+        with self._changed:
+            self._lookups.append(then)
+            self._look_at = 0.0
+            self._wake()
+
+    def _wake(self) -> None:
+        if self.error is not None:
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="manytail-shared", daemon=True)
+            _running.add(self)
+            self._thread.start()
+        self._changed.notify()
+
+    # ------------------------------------------------------------------------------------------------ from workers
+    def is_fresh(self, item: Item) -> bool:
+        """Whether its last look-up, or that of each item of a batch, is not too old for a call."""
+        old = time.monotonic() - FRESH
+        return all(each.looked_up > old for each in item.items) if isinstance(item, Batch) else item.looked_up > old
+
+    def recall(self, item: Item) -> Future[None]:
+        """Look it up again; the future is done then, and the item known if a result was found."""
+        future: Future[None] = Future()
+        with self._changed:
+            if self.error is not None or self._hopeless:
+                future.set_result(None)
+            else:
+                self._recalls.append((item, future))
+                self._wake()
+        return future
+
+    def add(self, item: Item) -> None:
+        """Record its result. Runs the codec's encode; a result that it refuses is not recorded, which is logged once."""
+        try:
+            data = self._codec.encode(item.result)
+            if not isinstance(data, bytes):
+                raise TypeError(f"codec: encode returned a {type(data).__qualname__} (expected: bytes)")
+        except Exception as error:
+            if not self._told:
+                self._told = True
+                log.warning("remember: results that cannot be recorded are emitted and will be paid for again: %s", error)
+            return
+        with self._changed:
+            if not self._results:
+                self._record_at = 0.0 if self._closing else time.monotonic() + RECORD_AFTER
+                self._wake()
+            self._results.append((bytes.fromhex(item.identity), data))
+            self._unrecorded += 1
+            if len(self._results) == GROUP:
+                self._changed.notify()
+
+    def room(self) -> Future[None] | None:
+        """What a worker waits for before it takes its next item; None: nothing."""
+        if self._unrecorded < BACKLOG:
+            return None
+        with self._changed:
+            if self._unrecorded < BACKLOG or self.error is not None:
+                return None
+            future: Future[None] = Future()
+            self._waiting.append(future)
+            return future
+
+    # ------------------------------------------------------------------------------------------------ the end
+    def expire(self) -> None:
+        """The deadline: nothing more is looked up, and what waits to be goes on at once."""
+        with self._changed:
+            if not self._hopeless:
+                self._hopeless = True
+                self._give_up.set()
+                self._changed.notify()
+
+    def stop(self) -> None:
+        """The map ends: look up nothing more, and record at once what is there and what running calls still return. Waits for nothing."""
+        with self._changed:
+            self._closing = self._hopeless = True
+            self._record_at = 0.0
+            self._changed.notify()
+
+    def flushed(self) -> Future[None]:
+        """After `stop` and the last call: done when all results are recorded, or the database was away for too long."""
+        future: Future[None] = Future()
+        with self._changed:
+            if self._thread is not None:
+                self._ended.append(future)
+                return future
+        future.set_result(None)
+        return future
+
+    # ------------------------------------------------------------------------------------------------ the thread
+    def _run(self) -> None:
+        try:
+            store = self._shared._store()
+            while self._work(store):
+                continue
+        except BaseException as error:
+            self._break(error)
+
+    def _break(self, error: BaseException) -> None:
+        """The map fails. Nothing is looked up or recorded any more."""
+        self.fail(error)  # first: who is released below must not start a call
+        with self._changed:
+            self.error, self._thread = error, None
+            released = [future for _, future in self._recalls] + self._waiting + self._ended
+            lost = self._unrecorded
+        if lost:
+            log.error("remember: %d results were not recorded and will be paid for again", lost)
+        for future in released:
+            _set(future)
+
+    def _work(self, store: Store) -> bool:
+        """Wait until there is something to do, and do it. False: all is done, and the map has ended."""
+        with self._changed:
+            while not self._is_due():
+                self._changed.wait(self._patience())
+            now = time.monotonic()
+            recalls, lookups, results = list(self._recalls), [], []
+            if self._lookups and (self._hopeless or now >= self._look_at or len(self._lookups) >= LARGEST_LOOKUP):
+                lookups = [self._lookups.popleft() for _ in range(min(len(self._lookups), LARGEST_LOOKUP))]
+            if len(self._results) >= GROUP or now >= self._record_at:
+                results, self._results = self._results, []
+            if self._closing and not recalls and not lookups and not results:
+                self._thread = None
+                ended, self._ended = self._ended, []
+                over = True
+            else:
+                ended, over = [], False
+        if recalls:
+            self._find(store, [each for item, _ in recalls for each in (item.to_call() if isinstance(item, Batch) else [item])])
+            with self._changed:
+                del self._recalls[: len(recalls)]
+            for _, future in recalls:
+                _set(future)
+        if lookups:
+            self._pass_on(store, lookups)
+        if results:
+            self._record(store, results)
+        for future in ended:
+            _set(future)
+        return not over
+
+    def _is_due(self) -> bool:
+        enough = len(self._results) >= GROUP or len(self._lookups) >= LARGEST_LOOKUP
+        return self._closing or bool(self._recalls) or (self._hopeless and bool(self._lookups)) or enough or self._patience() == 0.0
+
+    def _patience(self) -> float | None:
+        """Seconds until something is to be done, if nothing comes; None: for ever."""
+        times = [at for at, waits in ((self._look_at, self._lookups), (self._record_at, self._results)) if waits]
+        return max(0.0, min(times) - time.monotonic()) if times else None
+
+    def _pass_on(self, store: Store, lookups: list[Any]) -> None:
+        """Look up items and hand them on, up to each function that waits for them."""
+        items = [each for each in lookups if not callable(each)]
+        if items:
+            self._find(store, items)
+        begin = 0
+        for index, each in enumerate(lookups):
+            if callable(each):
+                if begin < index:
+                    self.arrive(lookups[begin:index])
+                each()
+                begin = index + 1
+        if begin < len(lookups):
+            self.arrive(lookups[begin:])
+
+    def _find(self, store: Store, items: list[Item]) -> None:
+        asked = [item for item in items if item.error is None]
+        if self._hopeless or not asked:
+            return
+        now = time.monotonic()
+        ids = [bytes.fromhex(item.identity) for item in asked]
+        try:
+            if not self._agreed:
+                store.agree(codec_name(self._codec), "", self._give_up)
+                self._agreed = True
+            found = store.look_up(ids, self._give_up)
+        except SharedUnavailable:
+            if self._hopeless:
+                return  # the deadline came first
+            raise
+        for item, id_ in zip(asked, ids, strict=True):
+            item.looked_up = now
+            if id_ in found:
+                self._read(item, found[id_])
+
+    def _read(self, item: Item, data: bytes) -> None:
+        try:
+            item.result, item.known = self._codec.decode(data), True
+        except Exception as error:
+            error.add_note("manytail: of a remembered result; Shared.forget() drops them")
+            item.error = error
+
+    def _record(self, store: Store, results: list[tuple[bytes, bytes]]) -> None:
+        first: dict[bytes, bytes] = {}
+        for id_, data in results:
+            first.setdefault(id_, data)
+        store.record(first)
+        with self._changed:
+            self._unrecorded -= len(results)
+            waiting = self._waiting if self._unrecorded < BACKLOG else []
+            if waiting:
+                self._waiting = []
+        for future in waiting:
+            _set(future)
+
+
+_running: WeakSet[Memory] = WeakSet()
+
+
+@atexit.register
+def _record_the_last() -> None:
+    """Of maps that nobody closed: after Ctrl-C, say."""
+    memories = list(_running)
+    for memory in memories:
+        memory.stop()
+    for memory in memories:
+        with contextlib.suppress(TimeoutError):
+            memory.flushed().result(EXIT_TIMEOUT)
+
+
+def _set(future: Future[None]) -> None:
+    """Done; a coroutine that was cancelled waits no longer."""
+    if future.set_running_or_notify_cancel():
+        future.set_result(None)

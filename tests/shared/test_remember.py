@@ -1,0 +1,439 @@
+"""`remember=True` in the maps: what was recorded is not called again, whoever recorded it; the database never holds up the consumer."""
+import asyncio
+import logging
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import aclosing
+from dataclasses import dataclass
+
+import pytest
+from support import postgres
+from support.counts import count
+from support.process import environment
+from support.threads import DEADLINE, Threads, wait_until
+
+from manytail import DeadlineExceeded, Failure, Progress, RetryLater, Shared, SharedUnavailable, aconcurrent_map, concurrent_map
+from manytail.mapping import _remember
+
+pytestmark = pytest.mark.thread_unsafe(reason="a database, an environment or a process of its own for each test")
+
+
+def run(how, fn, items, **options):
+    """The results of a map: of threads, of a loop of its own, or in the caller's loop."""
+    if how == "threads":
+        return list(concurrent_map(fn, items, **options))
+
+    async def coroutine(item):
+        await asyncio.sleep(0)
+        return fn(item)
+
+    if how == "loop":
+        return list(concurrent_map(coroutine, items, **options))
+
+    async def collect():
+        async with aclosing(aconcurrent_map(coroutine, items, **options)) as results:
+            return [result async for result in results]
+
+    return asyncio.run(collect())
+
+
+HOW = pytest.mark.parametrize("how", ["threads", "loop", "caller's loop"])
+
+
+class Service:
+    """Counts what it is paid for."""
+
+    def __init__(self):
+        self.calls = []
+
+    def __call__(self, item):
+        self.calls.append(item)
+        return f"result of {item}"
+
+
+@HOW
+def test_a_second_map_pays_for_nothing_that_was_recorded(database, how):
+    shared, service = Shared(database.url, "a"), Service()
+    expected = [f"result of {item}" for item in range(500)]
+    assert run(how, service, range(300), shared=shared, remember=True) == expected[:300]
+    assert sorted(service.calls) == list(range(300))
+    assert shared.remembered() == 300
+    assert run(how, service, range(500), shared=Shared(database.url, "a"), remember=True, order="input") == expected
+    assert sorted(service.calls) == list(range(500))
+    assert shared.remembered() == 500
+
+
+@HOW
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"key": lambda item: item % 3, "per_key": 2, "order": "key"},
+        {"rate": 1e6, "budget": 50.0, "order": "completion"},
+        {"timeout": DEADLINE, "retries": 1},
+        {"dedup": 5, "item_id": str},
+    ],
+)
+def test_with_other_options(sqlite, how, options):
+    """What is remembered costs nothing: a budget for 50 calls is enough for 100 items, run twice."""
+    shared, service = Shared(sqlite.url, "a"), Service()
+    for items in (range(50), range(100)):
+        results = run(how, service, items, shared=shared, remember=True, **options)
+        assert sorted(results) == sorted(f"result of {item}" for item in items)
+    assert sorted(service.calls) == list(range(100))
+
+
+@HOW
+@pytest.mark.parametrize("fresh", [1.0, 0.0], ids=["fresh", "looked up again"])
+def test_batches_get_only_what_is_not_recorded(sqlite, how, fresh, monkeypatch):
+    monkeypatch.setattr(_remember, "FRESH", fresh)
+    shared, service, sizes = Shared(sqlite.url, "a"), Service(), []
+
+    def fn(items):
+        sizes.append(len(items))
+        if len(sizes) == 1:  # meanwhile another process records what waits, or is in a batch already
+            assert list(concurrent_map(service, [9, 11], shared=Shared(sqlite.url, "a"), remember=True)) == ["result of 9", "result of 11"]
+        return [service(item) for item in items]
+
+    for items in (range(10), range(30)):
+        results = run(how, fn, items, shared=shared, remember=True, batch=4, workers=1, budget=1_000.0)
+        assert results == [f"result of {item}" for item in items]
+    assert set(service.calls) == set(range(30))
+    assert len(service.calls) <= 31 if fresh else len(service.calls) == 30
+    assert max(sizes) <= 4
+    assert shared.remembered() == 30
+
+
+def test_items_that_are_equal_share_what_is_recorded(sqlite):
+    shared, service = Shared(sqlite.url, "a"), Service()
+    for _ in range(2):
+        assert run("threads", service, [1, 2] * 50, shared=shared, remember=True, dedup=10) == ["result of 1", "result of 2"] * 50
+    assert sorted(service.calls) == [1, 2]
+
+
+def test_items_of_another_type_are_other_items(sqlite):
+    shared, service = Shared(sqlite.url, "a"), Service()
+    for _ in range(2):
+        assert run("threads", service, [1, "1", True, 1.0], shared=shared, remember=True) == [f"result of {item}" for item in [1, "1", True, 1.0]]
+    assert len(service.calls) == 4
+
+
+def test_an_item_without_a_key_fails_alone(sqlite):
+    shared, service = Shared(sqlite.url, "a"), Service()
+    good, bad = run("threads", service, [1, object()], shared=shared, remember=True, errors="return")
+    assert good == "result of 1"
+    assert isinstance(bad, Failure)
+    assert isinstance(bad.error, TypeError)
+    assert service.calls == [1]
+
+
+def test_failures_and_deferrals_are_not_recorded(sqlite):
+    shared = Shared(sqlite.url, "a")
+    calls = []
+
+    def fails(item):
+        calls.append(item)
+        if item == 0:
+            raise OSError("no")
+        if item == 1 and calls.count(1) == 1:
+            raise RetryLater(0.0)
+        return item
+
+    for _ in range(2):
+        results = run("threads", fails, range(3), shared=shared, remember=True, errors="return")
+        assert [isinstance(result, Failure) for result in results] == [True, False, False]
+    assert sorted(calls) == [0, 0, 1, 1, 2]
+    assert shared.remembered() == 2
+
+
+@HOW
+def test_what_the_codec_refuses_is_emitted_and_logged_once(sqlite, how, caplog):
+    shared = Shared(sqlite.url, "a")
+    with caplog.at_level(logging.WARNING):
+        results = run(how, lambda item: {item} if item < 3 else item, range(5), shared=shared, remember=True)
+    assert results == [{0}, {1}, {2}, 3, 4]
+    assert shared.remembered() == 2
+    assert sum("cannot be recorded" in message for message in caplog.messages) == 1
+
+
+class Json:
+    @staticmethod
+    def encode(result):
+        import json
+
+        return json.dumps(result).encode()
+
+    @staticmethod
+    def decode(data):
+        import json
+
+        return json.loads(data)
+
+
+def test_a_codec_of_the_user_belongs_to_the_name(sqlite):
+    shared, service = Shared(sqlite.url, "a"), Service()
+    for _ in range(2):
+        assert run("threads", service, [1], shared=shared, remember=True, codec=Json()) == ["result of 1"]
+    assert service.calls == [1]
+    with pytest.raises(ValueError, match=r"^codec: 'manytail-1' \(expected: '.*Json'"):
+        run("threads", service, [1, 2], shared=shared, remember=True)
+    assert service.calls == [1]  # no call was made
+
+
+@dataclass
+class Changed:
+    x: int
+
+
+@HOW
+def test_a_result_that_cannot_be_read_fails_its_item_and_is_not_paid_for_again(sqlite, how, monkeypatch):
+    shared, service = Shared(sqlite.url, "a"), Service()
+    run(how, Changed, [1], shared=shared, remember=True)
+    monkeypatch.delattr(sys.modules[__name__], "Changed")
+    (failed,) = run(how, service, [1], shared=shared, remember=True, errors="return", retries=3)
+    assert isinstance(failed.error, ValueError)
+    assert "forget" in failed.error.__notes__[0]
+    assert service.calls == []
+
+
+@pytest.mark.parametrize(
+    ("options", "wrong", "said"),
+    [
+        ({"remember": True}, ValueError, "remember: True (expected: shared"),
+        ({"shared": "sqlite:///a.db"}, TypeError, "shared: "),
+        ({"remember": 1, "shared": Shared("sqlite:///a.db", "a")}, TypeError, "remember: "),
+        ({"codec": Json()}, ValueError, "codec: "),
+        ({"codec": object(), "remember": True, "shared": Shared("sqlite:///a.db", "a")}, TypeError, "codec: "),
+    ],
+)
+def test_bad_options_are_refused_at_the_call(options, wrong, said):
+    with pytest.raises(wrong) as caught:
+        concurrent_map(str, [1], **options)
+    assert str(caught.value).startswith(said)
+
+
+def test_progress_counts_what_was_remembered(sqlite):
+    shared, seen = Shared(sqlite.url, "a"), []
+    run("threads", str, range(10), shared=shared, remember=True)
+    run("threads", str, range(15), shared=shared, remember=True, progress=seen.append)
+    assert isinstance(seen[-1], Progress)
+    assert (seen[-1].done, seen[-1].remembered) == (15, 10)
+
+
+# ---------------------------------------------------------------------------------------------------- just before the call
+@HOW
+def test_an_item_that_waited_is_looked_up_again_before_its_call(sqlite, how, monkeypatch):
+    """Another process records its result while it waits for a worker."""
+    monkeypatch.setattr(_remember, "FRESH", 0.0)
+    shared, service = Shared(sqlite.url, "a"), Service()
+
+    def fn(item):
+        if item == 0:
+            assert list(concurrent_map(service, [3], shared=Shared(sqlite.url, "a"), remember=True)) == ["result of 3"]
+        return service(item)
+
+    results = run(how, fn, range(5), shared=shared, remember=True, workers=1, key=lambda item: item % 2, timeout=DEADLINE)
+    assert results == [f"result of {item}" for item in range(5)]
+    assert sorted(service.calls) == [0, 1, 2, 3, 4]
+
+
+def test_at_most_a_group_and_the_running_calls_are_not_recorded(sqlite):
+    """While the database does not answer, workers stop after the backlog."""
+    shared, service = Shared(sqlite.url, "a"), Service()
+    inside, go_on = threading.Event(), threading.Event()
+    store = shared._store()
+    record = store.record
+
+    def slow(*arguments):
+        inside.set()
+        go_on.wait()
+        record(*arguments)
+
+    store.record = slow  # type: ignore[method-assign]
+    results = concurrent_map(service, range(5_000), shared=shared, remember=True, workers=4, max_in_flight=4_000)
+    with Threads() as threads:
+        consumer = threads.start(list, results)
+        inside.wait()
+        memory = results._runner.memory  # type: ignore[attr-defined]
+        wait_until(lambda: len(memory._waiting) == 4)  # all workers
+        assert _remember.BACKLOG <= len(service.calls) <= _remember.BACKLOG + 4
+        go_on.set()
+        assert len(consumer.result()) == 5_000
+    assert shared.remembered() == 5_000
+
+
+def test_results_are_emitted_before_they_are_recorded(sqlite):
+    """The database never blocks the consumer."""
+    shared = Shared(sqlite.url, "a")
+    go_on = threading.Event()
+    store = shared._store()
+    record = store.record
+    store.record = lambda *arguments: (go_on.wait(), record(*arguments))[1]  # type: ignore[method-assign]
+    results = concurrent_map(str, range(10), shared=shared, remember=True)
+    assert [next(results) for _ in range(10)] == [str(item) for item in range(10)]
+    go_on.set()
+    assert list(results) == []
+    assert shared.remembered() == 10
+
+
+def test_results_are_recorded_while_the_map_goes_on(sqlite):
+    shared, go_on = Shared(sqlite.url, "a"), threading.Event()
+
+    def fn(item):
+        if item:
+            go_on.wait()
+        return item
+
+    results = concurrent_map(fn, range(2), shared=shared, remember=True)
+    assert next(results) == 0
+    wait_until(lambda: Shared(sqlite.url, "a").remembered() == 1)
+    go_on.set()
+    assert list(results) == [1]
+
+
+@HOW
+def test_a_map_that_fails_or_is_closed_records_what_came(sqlite, how):
+    shared = Shared(sqlite.url, "a")
+
+    def fn(item):
+        if item == 40:
+            raise OSError("no")
+        return item
+
+    with pytest.raises(OSError, match="no"):
+        run(how, fn, range(100), shared=shared, remember=True, workers=1)
+    assert shared.remembered() == 40
+    results = concurrent_map(str, range(100, 200), shared=shared, remember=True, workers=1)
+    assert next(results) == "100"
+    results.close()
+    assert shared.remembered() >= 41
+
+
+def test_no_thread_is_left(sqlite):
+    shared = Shared(sqlite.url, "a")
+    run("threads", str, range(10), shared=shared, remember=True)
+    results = concurrent_map(str, range(10_000), shared=shared, remember=True)
+    next(results)
+    del results  # the collector waits for nothing; the threads end by themselves
+    wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("manytail-")])
+
+
+# ---------------------------------------------------------------------------------------------------- outages
+@pytest.fixture
+def own_server():
+    if why := postgres.missing():
+        pytest.skip(why)
+    made = postgres.Server()
+    yield made
+    made.remove()
+
+
+@HOW
+def test_while_the_database_is_away_nothing_starts_and_then_it_goes_on(own_server, how, caplog):
+    shared, service = Shared(own_server.url(), "a", outage_timeout=10 * DEADLINE), Service()
+    stopped = threading.Event()
+
+    def fn(item):
+        if item == 10:
+            own_server.stop("immediate")
+            stopped.set()
+        return service(item)
+
+    with caplog.at_level(logging.WARNING), Threads() as threads:
+        task = threads.start(run, how, fn, range(2_000), shared=shared, remember=True, workers=1, timeout=DEADLINE)
+        stopped.wait()
+        wait_until(lambda: "is away" in caplog.text)
+        own_server.start()
+        assert task.result() == [f"result of {item}" for item in range(2_000)]
+    assert sorted(service.calls) == list(range(2_000))
+    assert shared.remembered() == 2_000
+
+
+@HOW
+def test_a_database_that_stays_away_fails_the_map(own_server, how):
+    shared, service = Shared(own_server.url(), "a", outage_timeout=0.5), Service()
+    run(how, service, range(10), shared=shared, remember=True)
+    own_server.stop()
+    with pytest.raises(SharedUnavailable, match="away for"):
+        run(how, service, range(10, 20), shared=shared, remember=True)
+    assert len(service.calls) == 10
+
+
+@HOW
+def test_the_deadline_does_not_wait_for_the_database(own_server, how):
+    shared, service = Shared(own_server.url(), "a", outage_timeout=10 * DEADLINE), Service()
+    own_server.stop()
+    results = run(how, service, range(100), shared=shared, remember=True, deadline=0.5, errors="return")
+    assert [type(result.error) for result in results] == [DeadlineExceeded] * 100
+    assert service.calls == []
+
+
+# ---------------------------------------------------------------------------------------------------- kills
+WORKER = """
+import os, sys
+from manytail import Shared, concurrent_map
+paid = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+def fn(item):
+    os.write(paid, b"%d\\n" % item)
+    return item
+for result in concurrent_map(fn, range(int(sys.argv[3])), shared=Shared(sys.argv[1], "a"), remember=True, workers=8):
+    if not result % 50:
+        print(result, flush=True)
+"""
+
+
+def test_kill_9_costs_at_most_what_ran_and_the_last_group(database, tmp_path):
+    """The worker is killed in the middle, again and again; the next one takes over."""
+    items, kills, paid = count(4_000, 10_000), count(5, 20), tmp_path / "paid"
+    killed = recorded_again = 0
+    shared = Shared(database.url, "a")
+    while True:
+        before = {row[0] for row in database.query("SELECT id FROM manytail_results")} if killed else set()
+        at = paid.stat().st_size if killed else 0
+        command = [sys.executable, "-c", WORKER, database.url, str(paid), str(items)]
+        process = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if killed < kills:
+            reach = items * (killed + 1) // (kills + 1)
+            for line in process.stdout:
+                if int(line) >= reach:
+                    break
+            process.send_signal(signal.SIGKILL)
+            killed += 1
+        _, said = process.communicate(timeout=4 * DEADLINE)
+        again = [int(line) for line in paid.read_bytes()[at:].split()]
+        recorded_again += sum(id_of(item) in before for item in again)
+        if process.returncode == 0:
+            break
+        assert process.returncode == -signal.SIGKILL, said
+    calls = [int(line) for line in paid.read_bytes().split()]
+    assert set(calls) == set(range(items))
+    assert recorded_again == 0
+    assert len(calls) - items <= kills * (8 + 200)
+    assert shared.remembered() == items
+    print(f"\n{database.kind}: {kills} kills over {items} items: {len(calls) - items} paid twice, {recorded_again} recorded ones called again")
+
+
+def id_of(item):
+    from manytail.mapping._idempotency import idempotency_key
+
+    return bytes.fromhex(idempotency_key(item))
+
+
+def test_a_run_that_fails_at_80_percent_pays_the_rest_only(database):
+    shared, service = Shared(database.url, "a"), Service()
+
+    def fn(item):
+        if item == 800 and len(service.calls) < 900:
+            raise OSError("at 80 %")
+        return service(item)
+
+    with pytest.raises(OSError, match="80"):
+        run("threads", fn, range(1_000), shared=shared, remember=True)
+    first = len(service.calls)
+    service.calls.clear()
+    service.calls.extend([None] * 900)
+    assert len(run("threads", fn, range(1_000), shared=shared, remember=True)) == 1_000
+    second = len(service.calls) - 900
+    assert first + second == 1_000
+    assert second <= 210
