@@ -234,8 +234,9 @@ def test_who_gets_a_delivery(function: Any, expected: bool) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- the list of options
-OF_A_DATA_FRAME = {"key", "priority", "error_column", "row_id", "columns"}  # not in the list: columns, and their names
-OF_THE_INPUT = {"order", "per_key", "weights"}  # a column function has neither an order to choose nor keys
+OF_A_DATA_FRAME = {"key", "priority", "cost", "error_column", "row_id", "columns"}  # not in the list: columns, and their names
+# A column function has neither an order to choose nor keys, costs and batches.
+OF_THE_INPUT = {"order", "per_key", "weights", "per_key_rate", "cost_rate", "batch", "linger"}
 
 
 def given(function: Any) -> dict[str, Any]:

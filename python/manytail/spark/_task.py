@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import datetime
 import logging
+import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -24,11 +25,12 @@ from pyspark import TaskContext
 from pyspark.sql.types import DataType, StructType
 
 from manytail.mapping import Delivery
-from manytail.mapping._item import Item
+from manytail.mapping._item import Batch, Item, Unfit, batch_result
 from manytail.mapping._map import add_note
 from manytail.mapping._options import Options
 from manytail.mapping._runner import ThreadRunner
 from manytail.mapping._scheduler import Scheduler
+from manytail.mapping._workers import refuse_awaitable
 
 from ._results import ERROR_TYPE, Described, Misfit, Results, arrow_and_fit, describe, raisable, result_bytes
 from ._rows import Columns, Reader, RowView, column_reader, group_keys, normalise, row_digest, session_zone
@@ -57,6 +59,7 @@ class Work:
     types: tuple[DataType, ...] | None = None
     key: int | None = None  # positions of columns in the input batches
     priority: int | None = None
+    cost: int | None = None
     row_id: int | None = None
     append: bool = False
 
@@ -107,6 +110,12 @@ class InputBatch:
         if work.priority is not None:
             for row, priority in zip(rows, self.batch.column(work.priority).to_pylist(), strict=True):
                 row.priority = float("inf") if priority is None else priority
+        if work.cost is not None:
+            for row, cost in zip(rows, self.batch.column(work.cost).to_pylist(), strict=True):
+                set_cost(row, cost)
+        if work.options.dedup:
+            for index, row in enumerate(rows):
+                row.identity = self.idempotency_key(index)
         return rows
 
     def key(self, index: int) -> Any:
@@ -128,6 +137,14 @@ class InputBatch:
     def _keys(self) -> list[Any]:
         column = self.batch.column(self._task.work.key)
         return column_reader(column.type, self._task.zone)(column)
+
+
+def set_cost(row: Item, cost: Any) -> None:
+    """A cost that is none fails its row."""
+    if cost is None or not 0 <= cost <= sys.float_info.max:
+        row.error = ValueError(f"cost: {cost} (expected: a finite number >= 0)")
+    else:
+        row.cost = float(cost)
 
 
 def new_rows(batch: Any, count: int) -> list[Item]:
@@ -203,6 +220,8 @@ class Task:
         """What a worker calls for each row."""
         work, results = self.work, self.results
         fn, fit, check = work.fn, results.fit, results.check
+        if work.options.batch > 1:
+            return self._call_batches(resource)
         if work.options.is_async or resource or work.options.wants_delivery or not work.names:
             return self._any_call(resource)
 
@@ -230,6 +249,33 @@ class Task:
             return check(await returned(row), row.shown_key)
 
         return asynchronous if work.options.is_async else lambda row: check(returned(row), row.shown_key)  # type: ignore[attr-defined]
+
+    def _call_batches(self, resource: dict[str, Any]) -> Callable[[Any], Any]:
+        """The same for functions that get a list of rows."""
+        work = self.work
+
+        def returned(batch: Batch) -> Any:
+            rows: list[Any] = batch.items
+            more = {**resource, "delivery": [self._delivery(row) for row in rows]} if work.options.wants_delivery else resource
+            return work.fn([RowView(row.batch.columns, row.index) for row in rows], **more)
+
+        async def asynchronous(batch: Batch) -> Any:
+            return self._fitted(batch, await returned(batch))
+
+        return asynchronous if work.options.is_async else lambda batch: self._fitted(batch, refuse_awaitable(returned(batch)))
+
+    def _fitted(self, batch: Batch, returned: Any) -> Any:
+        """The results; one that does not fit is an exception in its place."""
+        results = batch_result(returned, len(batch.items))
+        return results if isinstance(results, Unfit) else list(map(self._fit_one, batch.items, results))
+
+    def _fit_one(self, row: Any, result: Any) -> Any:
+        if isinstance(result, BaseException):
+            return result
+        try:
+            return self.results.check(result, row.shown_key)
+        except Exception as error:
+            return error
 
     def _delivery(self, row: Any) -> Delivery:
         key, digest = row.batch.key(row.index), row.batch.idempotency_key(row.index)

@@ -33,6 +33,8 @@ def map_concurrent(
     per_key: int = 0,
     weights: Mapping[Any, int] | None = None,
     priority: str | Column | None = None,
+    batch: int = 1,
+    linger: float = 0.0,
     timeout: float | None = None,
     deadline: float | None = None,
     retries: int = 0,
@@ -40,8 +42,16 @@ def map_concurrent(
     max_backoff: float = 60.0,
     retry_on: RetryOn = Exception,
     defer_timeout: float = 600.0,
+    breaker: int = 0,
+    breaker_reset: float = 30.0,
+    breaker_open: Literal["wait", "fail"] = "wait",
     errors: Literal["raise", "column", "drop"] = "raise",
     error_column: str = "_error",
+    rate: float | None = None,
+    per_key_rate: float | None = None,
+    cost: str | Column | None = None,
+    cost_rate: float | None = None,
+    dedup: int = 0,
     row_id: str | Column | None = None,
     columns: Literal["append", "replace"] = "append",
     setup: Callable[[], Any] | None = None,
@@ -60,8 +70,15 @@ def map_concurrent(
         May be `async def`. Gets `delivery=` if it has a parameter of that name, and `resource=` if `setup` is given.
     schema : str or StructType
         The columns that `fn` returns; nullable whatever it says.
-    workers, max_in_flight, timeout, deadline, retries, backoff, max_backoff, retry_on, defer_timeout, setup
+    workers, max_in_flight, timeout, deadline, retries, backoff, max_backoff, retry_on, defer_timeout, breaker, breaker_reset, breaker_open, rate,
+    per_key_rate, cost_rate, setup
         As in `manytail.concurrent_map`. The automatic window does not grow beyond 256 MB of rows and results.
+    batch, linger : int, float
+        With a batch of more than one, `fn(rows)` gets a list of rows of one key and returns a sequence of as many results.
+    cost : str or Column
+        Numeric, >= 0; what a row counts for `cost_rate`. Null or another value fails the row.
+    dedup : int
+        Rows that are equal in all columns, or in `row_id`, share one call, and its result among the last `dedup` ones.
     order : {"input", "key", "completion"}
         Which order the output keeps.
     key, per_key, weights
@@ -73,7 +90,7 @@ def map_concurrent(
     columns : {"append", "replace"}
         Whether the input columns stay.
     row_id : str or Column
-        Tells rows apart in `delivery.idempotency_key` that are equal in all columns.
+        Tells rows apart in `delivery.idempotency_key` and for `dedup` that are equal in all columns.
 
     Returns
     -------
@@ -103,6 +120,7 @@ def map_concurrent(
     source = _Source(df)
     key_at = source.add("key", key, _ATOMIC, "a column of an atomic type")
     priority_at = source.add("priority", priority, (T.IntegralType,), "an integral column")
+    cost_at = source.add("cost", cost, (T.NumericType,), "a numeric column")
     row_id_at = source.add("row_id", row_id, (T.DataType,), "a column")
     prepared = source.prepare()
     session = df.sparkSession
@@ -122,6 +140,7 @@ def map_concurrent(
         types=tuple(field.dataType for field in source.schema.fields),
         key=key_at,
         priority=priority_at,
+        cost=cost_at,
         row_id=row_id_at,
         append=append,
     )

@@ -37,7 +37,12 @@ def concurrent_udf(
     max_backoff: float = 60.0,
     retry_on: RetryOn = Exception,
     defer_timeout: float = 600.0,
+    breaker: int = 0,
+    breaker_reset: float = 30.0,
+    breaker_open: Literal["wait", "fail"] = "wait",
     errors: Literal["raise", "column"] = "raise",
+    rate: float | None = None,
+    dedup: int = 0,
     setup: Callable[[], Any] | None = None,
 ) -> Any:
     """Make a column function that calls `fn(*values)` for every row, many at once, inside each task. The order is the input's.
@@ -50,7 +55,8 @@ def concurrent_udf(
         Gets the values of the row's columns, None for null. May be `async def`.
     returnType : str or DataType
         Of the value that `fn` returns.
-    workers, max_in_flight, timeout, deadline, retries, backoff, max_backoff, retry_on, defer_timeout, setup
+    workers, max_in_flight, timeout, deadline, retries, backoff, max_backoff, retry_on, defer_timeout, breaker, breaker_reset,
+    breaker_open, rate, dedup, setup
         As in `map_concurrent`.
     errors : {"raise", "column"}
         With "column" the value is struct<value: returnType, error: struct<type, message, attempts, key>>.
