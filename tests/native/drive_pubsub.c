@@ -9,8 +9,9 @@
  *   waiting   takers wait for messages and publishers at the bound, with deadlines and interrupts
  */
 #define DRIVER "drive_pubsub"
+#include "driver.h"
+
 #include <stdatomic.h>
-#include <stdint.h>
 
 typedef struct {
     _Atomic int refs;
@@ -274,6 +275,7 @@ static void mixed(void) {
 /* The publishers end first; then the end of the list ends the takers. */
 static void waiting(void) {
     begin(1 + (int64_t)native_random(8));
+    calls /= 8; /* each of them may park */
     start(patient_taker, TAKERS);
     start(patient_publisher, PUBLISHERS);
     join_from(TAKERS);
