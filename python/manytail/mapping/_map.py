@@ -7,7 +7,7 @@ import math
 import sys
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping, Sized
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Self, TypeVar
 
@@ -15,6 +15,7 @@ from . import _options
 from ._idempotency import idempotency_key
 from ._item import Batch, Item, batch_result
 from ._options import Options, RetryOn
+from ._permits import Permits
 from ._progress import INTERVAL, Meter, Ticker, shower
 from ._remember import Memory
 from ._runner import Runner, ThreadRunner
@@ -100,7 +101,7 @@ def concurrent_map(
     called. After a kill -9 at most the calls that ran and that last group are paid for twice. Failures are not recorded. Items are told apart by
     their idempotency key. codec has encode(result) -> bytes and decode(data); the default takes the types that such a key is made of, exactly.
     Results that it refuses are emitted, not recorded, and logged once. While the database is away nothing starts; after its outage_timeout the
-    map fails with SharedUnavailable.
+    map fails with SharedUnavailable. rate and budget hold over everything that uses the same name, in database time.
     errors: "raise": when an item has failed for good no call starts any more; the results before it are yielded, then fn's exception is raised
     with a note naming key and attempts. "return": a Failure stands in the result's place. "drop": nothing does.
     setup: once per worker thread before its first call, for an async fn once in the loop; its context manager is entered; fn gets `resource=`.
@@ -183,9 +184,18 @@ class Plan:
     def memory(self) -> Memory | None:
         return Memory(self.options.shared, self.options.codec) if self.options.remember and self.options.shared is not None else None
 
+    def permits(self) -> Permits | None:
+        """What rate and budget are asked from where they hold over several processes."""
+        options = self.options
+        if options.shared is None or (options.rate is None and options.budget is None):
+            return None
+        return Permits(options.shared, options.rate, options.budget)
+
     def scheduler(self) -> Scheduler:
-        weights = self.options.weights
-        return Scheduler(self.options, weight_of=None if weights is None else lambda item: weights.get(item.key, 1))
+        weights, options = self.options.weights, self.options
+        if options.shared is not None:
+            options = replace(options, rate=None, budget=None)  # these are `permits`
+        return Scheduler(options, weight_of=None if weights is None else lambda item: weights.get(item.key, 1))
 
     def item(self, scheduler: Scheduler, value: Any) -> Item:
         """The item of a value; what `key`, `priority`, `cost` and `item_id` raise fails the item, without a call."""
@@ -315,7 +325,7 @@ class Results(Iterator[_R]):
         scheduler = plan.scheduler()
         self._output = scheduler.output
         self._scheduler = scheduler
-        self._runner = ThreadRunner(scheduler, plan.call_with, memory=plan.memory())
+        self._runner = ThreadRunner(scheduler, plan.call_with, memory=plan.memory(), permits=plan.permits())
 
     def __iter__(self) -> Self:
         return self
@@ -411,6 +421,8 @@ class LoopRunner(Runner):
 
     async def flush(self) -> None:
         """After the last call: until all results are recorded."""
+        if self.permits is not None:
+            self.permits.stop()
         if self.memory is not None:
             self.memory.stop()
             await asyncio.wrap_future(self.memory.flushed())
@@ -452,7 +464,7 @@ class LoopRunner(Runner):
 
 async def _run_in_loop(plan: Plan, items: Iterable[Any] | AsyncIterable[Any], total: int | None) -> AsyncGenerator[Any, None]:
     scheduler = plan.scheduler()
-    runner = LoopRunner(scheduler, plan.call_with, memory=plan.memory())
+    runner = LoopRunner(scheduler, plan.call_with, memory=plan.memory(), permits=plan.permits())
     output = scheduler.output
     reader = asyncio.create_task(runner.read(_read_async(plan, scheduler, items)))
     show = shower(plan.progress, total)

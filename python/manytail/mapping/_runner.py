@@ -18,14 +18,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ._item import Batch, Item
 from ._scheduler import Kind, Scheduler, Verdict
+from ._types import BudgetExceeded
 
 if TYPE_CHECKING:
+    from ._permits import Permit, Permits
     from ._remember import Memory
 
 JOIN_TIMEOUT = 1.0  # seconds that a thread gets at the end that cannot be waited for
@@ -65,9 +67,11 @@ class Runner:
         *,
         input_error_first: bool = False,
         memory: Memory | None = None,
+        permits: Permits | None = None,
     ) -> None:
         """keep_error: what is kept of the error of an item that failed for good, and its attempts. input_error_first: an exception of the input
-        fails the map at once, not after the results of the items before it. memory: where results are looked up and recorded."""
+        fails the map at once, not after the results of the items before it. memory: where results are looked up and recorded.
+        permits: who is asked before a call."""
         self.scheduler = scheduler
         self.options = scheduler.options
         self.call_with = call_with
@@ -88,6 +92,9 @@ class Runner:
         if memory is not None:
             memory.arrive = partial(self.in_turn, self.report, self._looked_up)
             memory.fail = partial(self.in_turn, self.fail)
+        self.permits = permits
+        if permits is not None:
+            permits.fail = partial(self.in_turn, self.fail)
 
     # ------------------------------------------------------------------------------------------------ the lock
     @contextmanager
@@ -133,7 +140,37 @@ class Runner:
             memory.recall(item).result()
             if self.recalled(item):
                 return True
+        if self.permits is not None and not self._is_permitted(self.permits, item):
+            return True
         return gate is not None and self.has_missed(item)
+
+    def _is_permitted(self, permits: Permits, item: Item) -> bool:
+        permit = permits.ask(self.cost(item)).result()
+        while permit.affordable:
+            with suppress(TimeoutError):
+                permits.stopping.result(max(0.0, permit.slot - self.now()))
+            if self.scheduler.halted or self.scheduler.expired or not permits.is_late(permit):
+                break
+            permit = permits.ask(0.0, again=True).result()
+        return self.permitted(item, permit)
+
+    def cost(self, item: Item) -> float:
+        return item.cost if self.options.costed else 1.0
+
+    def permitted(self, item: Item, permit: Permit) -> bool:
+        """After a worker has asked: whether it may call."""
+        scheduler = self.scheduler
+        if scheduler.halted:
+            return False
+        if not permit.affordable:
+            error = getattr(item, "last_error", None) or BudgetExceeded("budget: what all that use it have spent leaves less than this item costs")
+            verdict = self._kept(Verdict(Kind.FAIL, error=error), item)
+            self.report(scheduler.refused, item, verdict.error)
+        elif scheduler.expired:
+            self._report_failure(item, Verdict(Kind.FAIL, error=scheduler.deadline_exceeded()))
+        else:
+            return True
+        return False
 
     def has_missed(self, item: Item) -> bool:
         """Where there is a gate: whether the slot that the item got is over, so that it takes a new one."""
@@ -198,6 +235,10 @@ class Runner:
         self._report_end(self.scheduler.returned, batch, kept, any(one is not None and one.kind is Kind.DEFER for one in kept))
 
     def _report_failure(self, item: Item, verdict: Verdict) -> None:
+        if self.permits is not None:
+            item.last_error = verdict.error
+            if verdict.kind is Kind.DEFER:
+                self.permits.give_back(self.cost(item))
         self._report_end(self.scheduler.failed, item, self._kept(verdict, item), verdict.kind is Kind.DEFER)
 
     def _kept(self, verdict: Verdict, item: Item) -> Verdict:
@@ -311,6 +352,8 @@ class Runner:
             scheduler.tick(now)
         if scheduler.expired and self.memory is not None:
             self.memory.expire()
+        if scheduler.expired and self.permits is not None:
+            self.permits.stop()
         overdue = [(item, error) for item, error in scheduler.overdue if self.workers.abandon(item, error)]
         scheduler.overdue.clear()
         self.go_on()
@@ -342,6 +385,8 @@ class Runner:
         self.workers.stop(self._cancel)
         if self.memory is not None:
             self.memory.stop()
+        if self.permits is not None:
+            self.permits.stop()
         self.read_next.set()
         self.look.set()
 
@@ -429,7 +474,9 @@ class ThreadRunner(Runner):
 
 
     def flush(self) -> None:
-        """After `close`: until all results are recorded."""
+        """After `close`: until all results are recorded, and what was given back is stored."""
+        if self.permits is not None:
+            self.permits.join()
         if self.memory is not None:
             self.memory.flushed().result()
 

@@ -18,6 +18,7 @@ other threads: `ready` may be taken from, `judge` runs user code and changes not
     input_ended(error)      the input has no more items, or raised                            over
     started(item, now)      a worker took the item; only where `reports_starts`               ready, wake_at, overdue
     succeeded(item)         the call returned; item.result is set                             ready, output
+    refused(item, error)    a worker took the item and found the shared budget spent: no call ready, output, halted
     recalled(item)          a worker took the item and found its recorded result: no call     ready, output
     failed(item, verdict, now)  the call raised; the verdict is from judge                    ready, output, wake_at, halted
     tick(now)               time is `now`: to be called at wake_at or later                   ready, output, wake_at, overdue, halted
@@ -259,6 +260,14 @@ class Scheduler:
         self._complete(item)
         if self.gate is not None:
             self._do_as_the_gate_says()
+
+    def refused(self, item: Item, error: BaseException) -> None:
+        """A worker took the item, and the budget of `shared` has no room for its call."""
+        if self.gate is not None:
+            self.gate.deferred(item)
+        if self._open:
+            self.admission.finished(item)
+        self._fail(item, error)
 
     def judge(self, item: Item, error: BaseException, chance: float, attempts: int | None = None) -> Verdict:
         """What follows from an exception of the item's call. `chance` in [0, 1) spreads the waits. Runs `retry_on` and `backoff`, which may be the

@@ -20,6 +20,7 @@ from typing import Any
 from manytail.errors import ShutDown
 
 from ._item import Item
+from ._permits import Permits
 from ._runner import JOIN_TIMEOUT, Runner
 
 log = logging.getLogger("manytail")
@@ -218,7 +219,7 @@ class ThreadWorkers:
         runner, scheduler = self._runner, self._runner.scheduler
         get, reports_starts = scheduler.ready.get, scheduler.reports_starts
         succeeded = runner.succeeded if runner.options.batch == 1 else runner.returned
-        is_late = None if scheduler.gate is None and runner.memory is None else runner.is_late
+        is_late = None if scheduler.gate is None and runner.memory is None and runner.permits is None else runner.is_late
         memory = runner.memory
         while True:
             item = None  # an idle worker keeps no item alive
@@ -344,7 +345,8 @@ class LoopWorkers:
     async def _serve(self, call: Callable[[Item], Any]) -> None:
         runner, scheduler = self._runner, self._runner.scheduler
         succeeded = runner.succeeded if runner.options.batch == 1 else runner.returned
-        memory = runner.memory
+        memory, permits = runner.memory, runner.permits
+        stopping = None if permits is None else asyncio.wrap_future(permits.stopping)
         while True:
             item = None
             try:
@@ -357,6 +359,8 @@ class LoopWorkers:
                 await asyncio.wrap_future(memory.recall(item))
                 if runner.recalled(item):
                     continue
+            if permits is not None and not await self._is_permitted(permits, item, stopping):
+                continue
             if runner.has_missed(item):
                 continue
             item.attempts += 1
@@ -377,6 +381,18 @@ class LoopWorkers:
                 if memory is not None and (room := memory.room()) is not None:
                     await asyncio.wrap_future(room)
             await asyncio.sleep(0)  # a call that never waited must not keep the others from going on
+
+    async def _is_permitted(self, permits: Permits, item: Item, stopping: Any) -> bool:
+        runner = self._runner
+        permit = await asyncio.wrap_future(permits.ask(runner.cost(item)))
+        while permit.affordable:
+            delay = permit.slot - time.monotonic()
+            if delay > 0:
+                await asyncio.wait([stopping], timeout=delay)
+            if runner.scheduler.halted or runner.scheduler.expired or not permits.is_late(permit):
+                break
+            permit = await asyncio.wrap_future(permits.ask(0.0, again=True))
+        return runner.permitted(item, permit)
 
     async def _timed_call(self, call: Callable[[Item], Any], item: Item) -> Any:
         runner = self._runner

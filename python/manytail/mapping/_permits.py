@@ -1,0 +1,179 @@
+"""`rate` and `budget` of a map that has `shared`: they hold for all that use the same name, in any process.
+
+A worker that has taken an item asks for a permit before its call. One thread per map answers all that wait at once. The budget is taken in one
+transaction. Slots of the rate are leased in database time, LEASE seconds of them at a time, the next ones when the time of the last ones has come: so
+nothing is leased for more than 2 x LEASE ahead, and a process that dies wastes that and frees nothing. Database time becomes our clock's with the
+time when the answer came: never too early, and late by a round trip.
+
+A call starts at its slot or at most LATE seconds after it; a worker that missed its slot asks for another one. So in any t seconds at most
+1 + rate * (t + LATE) calls start, all processes together.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, NamedTuple
+
+from ._rates import LATE
+
+if TYPE_CHECKING:
+    from ._shared import Shared
+    from ._shared_store import Store
+
+LEASE = 0.1  # seconds of starts
+
+
+class Permit(NamedTuple):
+    """The answer: not affordable, or a slot by our clock."""
+
+    affordable: bool
+    slot: float
+
+
+class Request(NamedTuple):
+    cost: float | None  # to be taken from the budget; None: nothing
+    answer: Future[Permit]
+
+
+class Permits:
+    """The thread of one map that asks for permits. It is started by the first request."""
+
+    def __init__(self, shared: Shared, rate: float | None, budget: float | None) -> None:
+        self._shared = shared
+        self._rate = rate
+        self._budget = budget
+        self._changed = threading.Condition()
+        self._requests: list[Request] = []
+        self._returned = 0.0  # to the budget
+        self._thread: threading.Thread | None = None
+        self._stopped = False
+        self._give_up = threading.Event()
+        self._begin = self._end = -math.inf  # of the slots that are leased, by our clock
+        self._interval = 0.0
+        self._left = 0  # of them
+        self._known = False  # the rate is stored with the name
+        self.stopping: Future[None] = Future()  # done when nobody is to wait for a slot any more
+        self.fail: Callable[[BaseException], None]  # the runner's: the map fails
+
+    # ------------------------------------------------------------------------------------------------ from workers
+    def ask(self, cost: float, again: bool = False) -> Future[Permit]:
+        """again: the slot was missed, the cost is paid."""
+        request = Request(cost if self._budget is not None and not again else None, Future())
+        with self._changed:
+            if self._stopped:
+                request.answer.set_result(Permit(True, -math.inf))
+            else:
+                self._requests.append(request)
+                self._wake()
+        return request.answer
+
+    def give_back(self, cost: float) -> None:
+        """A call was deferred: it costs nothing."""
+        if self._budget is not None:
+            with self._changed:
+                self._returned += cost
+                self._wake()
+
+    def _wake(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="manytail-limits", daemon=True)
+            self._thread.start()
+        self._changed.notify()
+
+    @staticmethod
+    def is_late(permit: Permit) -> bool:
+        return time.monotonic() > permit.slot + LATE > -math.inf
+
+    # ------------------------------------------------------------------------------------------------ the end
+    def stop(self) -> None:
+        """No call starts any more: release who waits. What was given back is still stored."""
+        with self._changed:
+            self._stopped = True
+            self._give_up.set()
+            self._changed.notify()
+            requests, self._requests = self._requests, []
+            if not self.stopping.done():
+                self.stopping.set_result(None)
+        for request in requests:
+            _answer(request, Permit(True, -math.inf))
+
+    def join(self) -> None:
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    # ------------------------------------------------------------------------------------------------ the thread
+    def _run(self) -> None:
+        try:
+            store = self._shared._store()
+            while self._work(store):
+                continue
+        except BaseException as error:
+            if not self._stopped:
+                self.fail(error)
+            self.stop()
+
+    def _work(self, store: Store) -> bool:
+        with self._changed:
+            while not (self._requests or self._returned or self._stopped):
+                self._changed.wait()
+            requests, self._requests = self._requests, []
+            returned, self._returned = self._returned, 0.0
+            over = self._stopped and not returned
+        try:
+            if returned:
+                store.give_back(returned, self._give_up)
+            for request in self._pay(store, requests):
+                _answer(request, Permit(True, self._slot(store)))
+        except BaseException:
+            with self._changed:
+                self._requests = requests + self._requests  # `stop` releases them
+            raise
+        return not over
+
+    def _pay(self, store: Store, requests: list[Request]) -> list[Request]:
+        """Those that the budget has room for. The others are answered."""
+        costs = [request.cost for request in requests if request.cost is not None]
+        if not costs or self._budget is None:
+            return requests
+        taken = iter(store.spend(costs, self._budget, self._give_up))
+        paid = []
+        for request in requests:
+            if request.cost is None or next(taken):
+                paid.append(request)
+            else:
+                _answer(request, Permit(False, -math.inf))
+        return paid
+
+    def _slot(self, store: Store) -> float:
+        """The next slot of the rate, leased if need be."""
+        if self._rate is None or self._stopped:
+            return -math.inf
+        if not self._left:
+            self._lease(store, self._rate)
+        self._left -= 1
+        slot = self._begin
+        self._begin += self._interval
+        return slot
+
+    def _lease(self, store: Store, rate: float) -> None:
+        from ._shared_store import Limit
+
+        with self._changed:  # the last lease has begun before the next one is asked for
+            self._changed.wait_for(lambda: self._stopped, max(0.0, self._end - LEASE - time.monotonic()))
+        if not self._known:
+            store.set_rates({b"rate": rate})
+            self._known = True
+        number = max(1, math.floor(LEASE * rate))
+        (lease,) = store.lease([Limit(b"rate", b"rate", rate, number)], self._give_up)
+        self._interval, self._left = 1 / lease.rate, number
+        self._begin = time.monotonic() + lease.start - lease.now
+        self._end = self._begin + number * self._interval
+
+
+def _answer(request: Request, permit: Permit) -> None:
+    if not request.answer.done() and request.answer.set_running_or_notify_cancel():  # else its coroutine was cancelled
+        request.answer.set_result(permit)

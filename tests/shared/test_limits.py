@@ -1,0 +1,191 @@
+"""`rate` and `budget` of maps that have `shared`: they hold over all maps and processes that use the name."""
+import itertools
+import logging
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from support.process import environment
+from support.threads import DEADLINE, Threads, wait_until
+
+from manytail import BudgetExceeded, DeadlineExceeded, RetryLater, Shared, SharedUnavailable, concurrent_map
+from manytail.mapping._rates import LATE
+
+from .test_remember import HOW, Service, own_server, run  # noqa: F401 - a fixture
+
+pytestmark = pytest.mark.thread_unsafe(reason="a database of its own for each test")
+
+
+def most_in(starts, seconds):
+    """The most starts in any window of that many seconds."""
+    starts, first, most = sorted(starts), 0, 0
+    for index, start in enumerate(starts):
+        while starts[first] <= start - seconds:
+            first += 1
+        most = max(most, index - first + 1)
+    return most
+
+
+def check_rate(starts, rate):
+    for seconds in (0.05, 0.2, 0.5, 1.0, 2.0):
+        assert most_in(starts, seconds) <= 1 + rate * (seconds + LATE) + 1e-6
+
+
+WORKER = """
+import os, sys, time
+from manytail import Shared, concurrent_map
+log = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+def fn(item):
+    os.write(log, b"%.6f\\n" % time.time())
+    return item
+print("ready", flush=True)
+sys.stdin.readline()
+for result in concurrent_map(fn, range(int(sys.argv[3])), shared=Shared(sys.argv[1], "a"), rate=100.0, workers=4):
+    print(result, flush=True)
+"""
+
+
+def test_processes_keep_a_rate_together_and_a_killed_one_frees_nothing(database, tmp_path):
+    log = tmp_path / "log"
+
+    def start(items):
+        command = [sys.executable, "-c", WORKER, database.url, str(log), str(items)]
+        return subprocess.Popen(command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    processes = [start(60), start(60), start(100_000)]
+    for process in processes:
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for _ in range(20):
+        processes[2].stdout.readline()
+    processes[2].send_signal(signal.SIGKILL)
+    for process in processes:
+        _, said = process.communicate(timeout=4 * DEADLINE)
+        assert process.returncode in (0, -signal.SIGKILL), said
+    starts = [float(line) for line in log.read_text().split()]
+    assert len(starts) >= 140
+    check_rate(starts, 100.0)
+
+
+@HOW
+def test_two_maps_of_one_process_share_a_rate(sqlite, how):
+    shared, starts = Shared(sqlite.url, "a"), []
+
+    def fn(item):
+        starts.append(time.monotonic())
+        return item
+
+    with Threads() as threads:
+        for task in [threads.start(run, how, fn, range(30), shared=shared, rate=50.0, workers=8) for _ in range(2)]:
+            assert task.result() == list(range(30))
+    check_rate(starts, 50.0)
+    assert max(starts) - min(starts) >= 59 / 50.0 - LATE - 0.01
+
+
+def test_retries_take_slots_too(sqlite):
+    shared, starts = Shared(sqlite.url, "a"), []
+
+    def fn(item):
+        starts.append(time.monotonic())
+        if len(starts) % 2:
+            raise OSError
+        return item
+
+    assert run("threads", fn, range(10), shared=shared, rate=50.0, retries=9, backoff=0.0) == list(range(10))
+    check_rate(starts, 50.0)
+
+
+@HOW
+def test_a_budget_holds_over_all_maps(database, how):
+    shared, service = Shared(database.url, "a"), Service()
+    with Threads() as threads:
+        tasks = [
+            threads.start(run, how, service, range(20), shared=shared, budget=100.0, cost=lambda item: 3.0, errors="return", workers=4)
+            for _ in range(3)
+        ]
+        results = [result for task in tasks for result in task.result()]
+    assert len(service.calls) == 33
+    assert shared.spent() == 99.0
+    assert sum(isinstance(result, str) for result in results) == 33
+    assert {type(result.error) for result in results if not isinstance(result, str)} == {BudgetExceeded}
+    shared.reset()
+    assert run(how, service, [1], shared=shared, budget=3.0, cost=lambda item: 3.0) == ["result of 1"]
+
+
+@HOW
+def test_a_deferred_call_costs_nothing_and_a_retry_that_cannot_fails_with_its_own_error(sqlite, how):
+    shared, calls = Shared(sqlite.url, "a"), []
+
+    def fn(item):
+        calls.append(item)
+        if item == 0 and calls.count(0) <= 3:
+            raise RetryLater(0.0)
+        if item == 1:
+            raise OSError("its own")
+        return item
+
+    options = {"shared": shared, "budget": 2.0, "retries": 5, "backoff": 0.0, "errors": "return", "workers": 1}
+    zero, one = run(how, fn, range(2), **options)
+    assert zero == 0
+    assert str(one.error) == "its own"
+    assert calls == [0, 0, 0, 0, 1]
+    assert shared.spent() == 2.0
+
+
+def test_what_is_remembered_takes_no_slot_and_costs_nothing(sqlite):
+    shared, service = Shared(sqlite.url, "a"), Service()
+    run("threads", service, range(500), shared=shared, remember=True)
+    assert len(run("threads", service, range(500), shared=shared, remember=True, rate=0.001, budget=0.0)) == 500
+    assert shared.spent() == 0.0
+    assert len(service.calls) == 500
+
+
+@pytest.mark.parametrize("option", [{"per_key_rate": 1.0, "key": str}, {"cost_rate": 1.0}, {"budget": 1.0, "batch": 2}])
+def test_what_does_not_hold_over_processes_is_refused(option):
+    with pytest.raises(ValueError, match=rf"^{next(iter(option))}: "):
+        concurrent_map(str, [1], shared=Shared("sqlite:///a.db", "a"), **option)
+
+
+@HOW
+def test_the_deadline_does_not_wait_for_a_slot(sqlite, how):
+    shared, service = Shared(sqlite.url, "a"), Service()
+    results = run(how, service, range(20), shared=shared, rate=0.01, deadline=0.5, errors="return", workers=4)
+    assert len(service.calls) <= 1
+    assert sum(isinstance(getattr(result, "error", None), DeadlineExceeded) for result in results) >= 19
+
+
+def test_closing_does_not_wait_for_a_slot(sqlite):
+    shared = Shared(sqlite.url, "a")
+    results = concurrent_map(str, range(20), shared=shared, rate=0.01, workers=4)
+    assert next(results) == "0"
+    results.close()
+    wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("manytail-")])
+
+
+def test_another_rate_is_logged_and_holds(sqlite, caplog):
+    shared = Shared(sqlite.url, "a")
+    run("threads", str, range(3), shared=shared, rate=1e6)
+    with caplog.at_level(logging.WARNING):
+        run("threads", str, range(3), shared=shared, rate=2e6)
+    assert sum("rate of name 'a' changes from 1000000.0 to 2000000.0" in message for message in caplog.messages) == 1
+
+
+@HOW
+def test_a_database_that_stays_away_fails_the_map_before_a_call(own_server, how):  # noqa: F811
+    shared, service = Shared(own_server.url(), "a", outage_timeout=0.3), Service()
+    own_server.stop()
+    for options in ({"rate": 10.0}, {"budget": 10.0}):
+        with pytest.raises(SharedUnavailable):
+            run(how, service, range(3), shared=shared, **options)
+    assert service.calls == []
+
+
+def test_the_measure_of_windows():
+    assert most_in([0.0, 0.1, 0.2, 1.0], 0.15) == 2
+    with pytest.raises(AssertionError):
+        check_rate(list(itertools.accumulate([0.005] * 200)), 100.0)
