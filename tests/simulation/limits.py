@@ -400,6 +400,6 @@ class GatedModel(Model):
         gate = scheduler.gate
         if not self.halted:
             left = [*gate.starts, *gate._unaffordable, *gate.looks, *gate.refused, *gate.answered, *gate._leaders]
-            left += [] if gate._dedup is None else [*gate._dedup._leaders, *gate._dedup._followers]
+            left += [] if gate._dedup is None or self.expired else [*gate._dedup._leaders, *gate._dedup._followers]
             self.demand(not left and gate.ready.empty(), f"left in the gate: {left}")
         super().check_end(scheduler)

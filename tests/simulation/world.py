@@ -66,6 +66,7 @@ class World:
         )
         self.model: Any = _model_of(settings)(settings, 4 * settings.workers)
         self.gate = self.scheduler.gate
+        self.last_output = 0.0  # when the consumer had something last
         self.stamp: float | None = None  # of the event that is handled, where it has one
         self.made_items: dict[Record, Any] = {}  # where there is a gate: in flight
         self.model.demand(self.scheduler.window == self.model.window, f"the window is {self.scheduler.window} at first")
@@ -589,6 +590,7 @@ class World:
             number += 1
         self.model.popped += number
         if number:
+            self.last_output = self.now
             self.note("consume", number)
             # Who takes batches waits until the last one was counted; who takes single items need not.
             self.consumer_waits = not self.settings.buffer

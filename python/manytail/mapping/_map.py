@@ -207,7 +207,7 @@ class Plan:
                 item.priority = _priority(self.priority(value))
             if self.cost is not None:
                 item.cost = _cost(self.cost(value))
-            if self.options.dedup or self.options.remember:
+            if self.options.remember or (self.options.dedup and not scheduler.expired):
                 item.identity = self.identity(value)
             scheduler.admission.assign((item,))
         except BaseException as error:

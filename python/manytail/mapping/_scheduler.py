@@ -522,7 +522,7 @@ class Scheduler:
     # ------------------------------------------------------------------------------------------------ the output
     def _fail(self, item: Item, error: Any) -> None:
         """The item has failed for good."""
-        if self.gate is not None and item.error is None:  # else it came so
+        if self.gate is not None and item.error is None and not self.expired:  # else it came so, or none is called any more
             self.gate.lost(item)
         item.error = error
         self.failures += 1
