@@ -1,4 +1,5 @@
-"""What the automatic window of map_concurrent buys where a few calls are slow: rows per second of a Spark job with one task.
+"""What the automatic window of map_concurrent buys where a few calls are slow: rows per second of a Spark job with one
+task.
 
 Every call sleeps: 10 ms for most rows, 500 ms for one in a hundred, drawn once per row with a fixed seed, so that all
 contestants wait for the same calls. Contestants, with 64 workers each, on local[1], a warm worker and the same rows:
@@ -7,9 +8,9 @@ contestants wait for the same calls. Contestants, with 64 workers each, on local
     completion  the same, in the order in which calls finish
     pool        mapInArrow with a thread pool per Arrow batch, `pool.map(fn, rows)`: what one writes without manytail
 
-Loads: 20,000 rows in Arrow batches of 1,000 (spark.sql.execution.arrow.maxRecordsPerBatch), and 5,000 rows in one batch.
-A time is the wall time of the job, which reads all rows and keeps nothing. Prints the median of the rounds' ratios;
-`--json FILE` writes the rounds. Exit status 3 where PySpark, pyarrow or Java is missing.
+Loads: 20,000 rows in Arrow batches of 1,000 (spark.sql.execution.arrow.maxRecordsPerBatch), and 5,000 rows in one
+batch. A time is the wall time of the job, which reads all rows and keeps nothing. Prints the median of the rounds'
+ratios; `--json FILE` writes the rounds. Exit status 3 where PySpark, pyarrow or Java is missing.
 """
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ from spark_map_concurrent import Missing, run_job, session
 WORKERS = 64
 LOADS = {"20,000 rows in batches of 1,000": (20_000, 1_000), "5,000 rows in one batch": (5_000, 5_000)}
 OURS, COMPLETION, POOL = "ours", "completion", "pool"
-TARGETS = {(name, POOL): 2.0 if "batches" in name else 0.95 for name in LOADS} | {(name, COMPLETION): 0.9 for name in LOADS}
+TARGETS = {(name, POOL): target for name, target in zip(LOADS, (2.0, 0.95), strict=True)}
+TARGETS |= {(name, COMPLETION): 0.9 for name in LOADS}
 
 
 def latencies(rows: int) -> list[float]:
@@ -86,8 +88,8 @@ def measure(spark: Any, rounds: int, scale: float) -> dict[str, dict[str, list[f
 def report(measured: dict[str, dict[str, list[float]]]) -> str:
     lines = []
     for name, values in measured.items():
-        medians = "  ".join(f"{contestant} {statistics.median(speeds):7.0f} rows/s" for contestant, speeds in values.items())
-        lines.append(f"{name:32} {medians}")
+        medians = [f"{contestant} {statistics.median(speeds):7.0f} rows/s" for contestant, speeds in values.items()]
+        lines.append(f"{name:32} {'  '.join(medians)}")
         for rival in (POOL, COMPLETION):
             ratio = statistics.median(mine / theirs for mine, theirs in zip(values[OURS], values[rival], strict=True))
             lines.append(f"{'':32} ours / {rival}: {ratio:.2f} (to reach: >= {TARGETS[name, rival]})")

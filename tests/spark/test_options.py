@@ -110,6 +110,12 @@ def test_a_collated_key_is_refused(spark: Any) -> None:
         map_concurrent(df, fn, "x int", key="k")
 
 
+@pytest.mark.parametrize("expression", ["INTERVAL '1' YEAR", "parse_json('1')", "array(id)", "named_struct('a', id)"])
+def test_a_key_whose_values_do_not_compare_is_refused(spark: Any, expression: str) -> None:
+    with pytest.raises(TypeError, match=r"key: .*\(expected: a column of an atomic type; it is "):
+        map_concurrent(spark.range(1), fn, "x int", key=F.expr(expression))
+
+
 def test_good_options_are_taken(spark: Any) -> None:
     for options in (
         {"workers": 1, "max_in_flight": 1},

@@ -51,7 +51,8 @@ class Clocked(Run):
 
 
 def test_a_call_over_its_time_fails_its_row_and_another_thread_takes_its_place(script: Script) -> None:
-    """Both threads hang: the other rows are called all the same, and as many abandoned threads as workers fail nothing."""
+    """Both threads hang: the other rows are called all the same, and as many abandoned threads as workers fail
+    nothing."""
     script.let_go(2, 3)
     with Clocked(script, batches(range(4), 4), workers=2) as run:
         script.wait(lambda: sorted(script.running) == [0, 1])
@@ -94,7 +95,9 @@ def test_abandoned_threads_that_have_ended_are_not_counted(script: Script) -> No
         assert run.result() == [None, None, 2]
 
 
-def test_abandoned_threads_are_daemons_and_are_logged_at_the_end(script: Script, caplog: pytest.LogCaptureFixture) -> None:
+def test_abandoned_threads_are_daemons_and_are_logged_at_the_end(
+    script: Script, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING, "manytail.spark"), Clocked(script, batches([0], 1), workers=1) as run:
         script.wait_started(1)
         run.pass_an_hour()

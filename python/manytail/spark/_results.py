@@ -1,7 +1,7 @@
 """From what a function returns to Arrow columns of the result schema.
 
-A result is checked by the worker that got it, because a result that does not fit is a failure of its row, like an exception. What passes needs no
-second look: the columns of an output batch are built from clean values in one go.
+A result is checked by the worker that got it, because a result that does not fit is a failure of its row, like an
+exception. What passes needs no second look: the columns of an output batch are built from clean values in one go.
 
 For every type there is an Arrow type and a *fit*: a function that takes a value other than None, and returns what
 pyarrow makes a column of, or raises Misfit. A row of several columns is a struct.
@@ -26,7 +26,8 @@ Fit = Callable[[Any], Any]
 
 
 class ResultError(ManytailError, TypeError):
-    """What a function returned does not fit the result schema. Names the row's key and the column; such a row is never tried again."""
+    """What a function returned does not fit the result schema. Names the row's key and the column; such a row is never
+    tried again."""
 
     __module__ = "manytail.spark"
 
@@ -45,7 +46,9 @@ class Misfit(Exception):
         if len(shown) > 200:
             shown = shown[:200] + "..."
         path = "".join(part if part.startswith("[") else f".{part}" for part in self.path).removeprefix(".")
-        return f"column {path}: {shown} of type {type(self.value).__qualname__} does not fit (expected: {self.expected})"
+        return (
+            f"column {path}: {shown} of type {type(self.value).__qualname__} does not fit (expected: {self.expected})"
+        )
 
 
 # ---------------------------------------------------------------------------------------------------- numbers and text
@@ -108,53 +111,68 @@ def _fit_string(value: Any) -> str:
     return value  # type: ignore[no-any-return]
 
 
-def _decimal(precision: int, scale: int) -> Fit:
-    expected = f"a Decimal or int that decimal({precision},{scale}) holds exactly"
-    context = decimal.Context(prec=precision, traps=[decimal.Inexact, decimal.InvalidOperation, decimal.Overflow])
-    unit = decimal.Decimal(1).scaleb(-scale)
-
-    def fit(value: Any) -> decimal.Decimal:
-        try:
-            fitted = context.copy().quantize(decimal.Decimal(_instance(value, (int, decimal.Decimal), expected)), unit)
-        except decimal.DecimalException:
-            raise Misfit(value, expected) from None
-        if not fitted.is_finite():
-            raise Misfit(value, expected)
-        return fitted
-
-    return fit
-
-
 # ---------------------------------------------------------------------------------------------------- other leaves
 _EPOCH = datetime.datetime(1970, 1, 1)
 _UTC_EPOCH = _EPOCH.replace(tzinfo=datetime.UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 
 
-def _leaf(expected: str, kinds: type | tuple[type, ...], holds: Callable[[Any], bool] | None = None, made: Callable[[Any], Any] | None = None) -> Fit:
-    """A fit for values of these classes, of which `holds` is true; `made` makes what pyarrow takes."""
+def _leaf(
+    arrow: pa.DataType, expected: str, kinds: type | tuple[type, ...], made: Fit | None = None, holds: Fit | None = None
+) -> tuple[pa.DataType, Fit]:
+    """The type, and the fit for values of these classes of which `holds` is true; `made` makes what pyarrow takes."""
 
     def fit(value: Any) -> Any:
         found = _instance(value, kinds, expected)
-        if found != found or (holds is not None and not holds(found)):  # pandas.NaT equals nothing
-            raise Misfit(value, expected)
-        return found if made is None else made(found)
+        try:
+            if found == found and (holds is None or holds(found)):  # pandas.NaT and a Decimal NaN equal nothing
+                return found if made is None else made(found)
+        except decimal.DecimalException:
+            raise Misfit(value, expected) from None
+        raise Misfit(value, expected)
 
-    return fit
+    return arrow, fit
 
 
-def _timestamp(zone: datetime.tzinfo) -> Fit:
+def _decimal(precision: int, scale: int) -> tuple[pa.DataType, Fit]:
+    context = decimal.Context(prec=precision, traps=[decimal.Inexact, decimal.InvalidOperation, decimal.Overflow])
+    unit = decimal.Decimal(1).scaleb(-scale)
+
+    def rescaled(value: Any) -> decimal.Decimal:
+        return context.copy().quantize(decimal.Decimal(value), unit)
+
+    expected = f"a Decimal or int that decimal({precision},{scale}) holds exactly"
+    return _leaf(pa.decimal128(precision, scale), expected, (int, decimal.Decimal), rescaled)
+
+
+def _timestamp(zone: datetime.tzinfo) -> tuple[pa.DataType, Fit]:
     def since_epoch(value: datetime.datetime) -> int:
         return ((value.replace(tzinfo=zone) if value.tzinfo is None else value) - _UTC_EPOCH) // _MICROSECOND
 
-    return _leaf("a datetime", datetime.datetime, None, since_epoch)
+    return _leaf(pa.timestamp("us", "UTC"), "a datetime", datetime.datetime, since_epoch)
+
+
+def _is_naive(value: Any) -> bool:
+    return value.tzinfo is None
+
+
+def _since_epoch(value: Any) -> int:
+    return (value - _EPOCH) // _MICROSECOND  # type: ignore[no-any-return]
+
+
+def _is_no_datetime(value: Any) -> bool:
+    return not isinstance(value, datetime.datetime)
+
+
+def _variant(value: Any) -> dict[str, bytes]:
+    return {"value": bytes(value.value), "metadata": bytes(value.metadata)}
 
 
 # Spark tells a variant from another struct by the mark.
-_VARIANT = pa.struct([pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False, {"variant": "true"})])
+_VARIANT = [pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False, {"variant": "true"})]
 _LEAVES: dict[str, tuple[pa.DataType, Fit]] = {
-    "NullType": (pa.null(), _leaf("None", ())),
-    "BooleanType": (pa.bool_(), _leaf("a bool", bool)),
+    "NullType": _leaf(pa.null(), "None", ()),
+    "BooleanType": _leaf(pa.bool_(), "a bool", bool),
     "ByteType": _integer(8, "tinyint"),
     "ShortType": _integer(16, "smallint"),
     "IntegerType": _integer(32, "int"),
@@ -162,18 +180,12 @@ _LEAVES: dict[str, tuple[pa.DataType, Fit]] = {
     "FloatType": (pa.float32(), _fit_float),
     "DoubleType": (pa.float64(), _fit_double),
     "StringType": (pa.string(), _fit_string),
-    "BinaryType": (pa.binary(), _leaf("bytes", (bytes, bytearray, memoryview), None, bytes)),
-    "DateType": (pa.date32(), _leaf("a datetime.date", datetime.date, lambda value: not isinstance(value, datetime.datetime))),
-    "TimestampNTZType": (
-        pa.timestamp("us"),
-        _leaf("a naive datetime", datetime.datetime, lambda value: value.tzinfo is None, lambda value: (value - _EPOCH) // _MICROSECOND),
-    ),
-    "TimeType": (pa.time64("ns"), _leaf("a naive datetime.time", datetime.time, lambda value: value.tzinfo is None)),  # from PySpark 4.1 on
-    "DayTimeIntervalType": (pa.duration("us"), _leaf("a datetime.timedelta", datetime.timedelta)),
-    "VariantType": (
-        _VARIANT,
-        _leaf("a VariantVal", T.VariantVal, None, lambda value: {"value": bytes(value.value), "metadata": bytes(value.metadata)}),
-    ),
+    "BinaryType": _leaf(pa.binary(), "bytes", (bytes, bytearray, memoryview), bytes),
+    "DateType": _leaf(pa.date32(), "a datetime.date", datetime.date, None, _is_no_datetime),
+    "TimestampNTZType": _leaf(pa.timestamp("us"), "a naive datetime", datetime.datetime, _since_epoch, _is_naive),
+    "TimeType": _leaf(pa.time64("ns"), "a naive datetime.time", datetime.time, None, _is_naive),  # from PySpark 4.1 on
+    "DayTimeIntervalType": _leaf(pa.duration("us"), "a datetime.timedelta", datetime.timedelta),
+    "VariantType": _leaf(pa.struct(_VARIANT), "a VariantVal", T.VariantVal, _variant),
 }
 
 
@@ -226,7 +238,9 @@ def _struct(fields: Sequence[tuple[str, Fit, bool]]) -> Fit:
             return {name: _within(name, one, value.get(name), nullable) for name, one, nullable in fields}
         if not isinstance(value, tuple) or len(value) != len(fields):
             raise Misfit(value, f"a mapping, a Row or a tuple of {len(fields)}")
-        return {name: _within(name, one, item, nullable) for (name, one, nullable), item in zip(fields, value, strict=True)}
+        return {
+            name: _within(name, one, item, nullable) for (name, one, nullable), item in zip(fields, value, strict=True)
+        }
 
     return fit
 
@@ -243,16 +257,17 @@ def _user_defined(kind: T.UserDefinedType, stored: Fit) -> Fit:
 
 
 def arrow_and_fit(kind: T.DataType, zone: datetime.tzinfo) -> tuple[pa.DataType, Fit]:
-    """The Arrow type that Spark takes for a column of this type, and the fit. TypeError for a type that cannot be a result."""
+    """The Arrow type that Spark takes for a column of this type, and the fit. TypeError for a type that cannot be a
+    result."""
     if isinstance(kind, T.UserDefinedType):
         arrow, fit = arrow_and_fit(kind.sqlType(), zone)
         return arrow, _user_defined(kind, fit)
     if type(kind).__name__ in _LEAVES:
         return _LEAVES[type(kind).__name__]
     if type(kind) is T.TimestampType:
-        return pa.timestamp("us", "UTC"), _timestamp(zone)
+        return _timestamp(zone)
     if isinstance(kind, T.DecimalType):
-        return pa.decimal128(kind.precision, kind.scale), _decimal(kind.precision, kind.scale)
+        return _decimal(kind.precision, kind.scale)
     if isinstance(kind, T.ArrayType):
         arrow, fit = arrow_and_fit(kind.elementType, zone)
         return pa.list_(pa.field("element", arrow, kind.containsNull)), _array(fit, kind.containsNull)
@@ -271,8 +286,8 @@ def arrow_and_fit(kind: T.DataType, zone: datetime.tzinfo) -> tuple[pa.DataType,
 class Results:
     """The result schema, ready to check results and to build columns.
 
-    `fit` is the short way: right for every result that it takes, and for a single column of a leaf type it is the fit of that leaf. What it refuses,
-    `check` decides.
+    `fit` is the short way: right for every result that it takes, and for a single column of a leaf type it is the fit
+    of that leaf. What it refuses, `check` decides.
     """
 
     fit: Fit
@@ -283,7 +298,11 @@ class Results:
         self._single = len(self._names) == 1
         self.arrow, self._fit = arrow_and_fit(schema.fields[0].dataType if self._single else schema, zone)
         self._unwraps = self._single and not by_value
-        leaf = self._single and not pa.types.is_nested(self.arrow) and not isinstance(schema.fields[0].dataType, T.UserDefinedType)
+        leaf = (
+            self._single
+            and not pa.types.is_nested(self.arrow)
+            and not isinstance(schema.fields[0].dataType, T.UserDefinedType)
+        )
         self.fit = self._fit if leaf or not self._unwraps else self._clean
 
     def check(self, value: Any, shown_key: Callable[[], Any]) -> Any:
@@ -331,7 +350,9 @@ def _refuse_awaitable(value: Any) -> None:
     if inspect.isawaitable(value):
         if inspect.iscoroutine(value):
             value.close()  # or Python warns that it was never awaited
-        raise TypeError(f"a function that is not `async def` returned an awaitable ({type(value).__qualname__})") from None
+        raise TypeError(
+            f"a function that is not `async def` returned an awaitable ({type(value).__qualname__})"
+        ) from None
 
 
 def result_bytes(value: Any) -> int:
@@ -346,14 +367,8 @@ def result_bytes(value: Any) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------- failures
-ERROR_TYPE = T.StructType(
-    [
-        T.StructField("type", T.StringType()),
-        T.StructField("message", T.StringType()),
-        T.StructField("attempts", T.IntegerType()),
-        T.StructField("key", T.StringType()),
-    ]
-)
+_ERROR_FIELDS = {"type": T.StringType, "message": T.StringType, "attempts": T.IntegerType, "key": T.StringType}
+ERROR_TYPE = T.StructType([T.StructField(name, kind()) for name, kind in _ERROR_FIELDS.items()])
 MESSAGE_LIMIT = 4_000
 
 
@@ -366,7 +381,8 @@ class Described(NamedTuple):
 
 
 def describe(error: BaseException, attempts: int) -> Described:
-    """The error as text that fits a Spark string: at most 4,000 characters, no lone surrogates, even if `str(error)` itself fails."""
+    """The error as text that fits a Spark string: at most 4,000 characters, no lone surrogates, even if `str(error)`
+    itself fails."""
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     try:
@@ -378,7 +394,8 @@ def describe(error: BaseException, attempts: int) -> Described:
 
 
 def raisable(error: BaseException) -> Exception:
-    """What fails a task with this error: SystemExit and the like would end the Python worker, StopIteration cannot leave a generator."""
+    """What fails a task with this error: SystemExit and the like would end the Python worker, StopIteration cannot
+    leave a generator."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     described = describe(error, 0)

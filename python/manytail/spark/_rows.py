@@ -1,6 +1,8 @@
-"""Rows as a function sees them, read from Arrow batches: a column is converted when a row of the batch is first asked for it, and once for all rows.
+"""Rows as a function sees them, read from Arrow batches: a column is converted when a row of the batch is first asked
+for it, and once for all rows.
 
-Values are those of a collected Row: nested Rows, dicts for maps, lists, naive datetimes in the session's time zone, objects for user-defined types.
+Values are those of a collected Row: nested Rows, dicts for maps, lists, naive datetimes in the session's time zone,
+objects for user-defined types.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ def session_zone(name: str) -> datetime.tzinfo:
 
 # ---------------------------------------------------------------------------------------------------- values
 def _converter(arrow: pa.DataType, zone: datetime.tzinfo, spark: DataType | None) -> Convert | None:
-    """From what `to_pylist` gives to what a Row holds; None where that is the same. Instants come as naive datetimes in UTC. The Spark type is only
-    needed for user-defined types."""
+    """From what `to_pylist` gives to what a Row holds; None where that is the same. Instants come as naive datetimes
+    in UTC. The Spark type is only needed for user-defined types."""
     if isinstance(spark, UserDefinedType):
         inner = _converter(arrow, zone, spark.sqlType())
         deserialize = spark.deserialize
@@ -49,7 +51,10 @@ def _converter(arrow: pa.DataType, zone: datetime.tzinfo, spark: DataType | None
         return _not_null(_struct_converter(arrow, zone, spark))
     if pa.types.is_map(arrow):
         kinds = (spark.keyType, spark.valueType) if isinstance(spark, MapType) else (None, None)
-        key, item = _converter(arrow.key_type, zone, kinds[0]) or _same, _converter(arrow.item_type, zone, kinds[1]) or _same
+        key, item = (
+            _converter(arrow.key_type, zone, kinds[0]) or _same,
+            _converter(arrow.item_type, zone, kinds[1]) or _same,
+        )
         return _not_null(dict if key is item is _same else lambda pairs: {key(k): item(v) for k, v in pairs})
     if pa.types.is_list(arrow) or pa.types.is_large_list(arrow):
         element = _converter(arrow.value_type, zone, spark.elementType if isinstance(spark, ArrayType) else None)
@@ -83,13 +88,16 @@ def _row(names: list[str], values: Iterable[Any]) -> Row:
 
 
 def _naive(arrow: pa.DataType) -> pa.DataType:
-    """The same type, its instants without a time zone: Spark knows names of zones, such as GMT+8, that pyarrow does not."""
+    """The same type, its instants without a time zone: Spark knows names of zones, such as GMT+8, that pyarrow does
+    not."""
     if pa.types.is_timestamp(arrow):
         return pa.timestamp(arrow.unit)
     if pa.types.is_struct(arrow):
         return pa.struct([_naive_field(arrow.field(position)) for position in range(arrow.num_fields)])
     if pa.types.is_map(arrow):
-        return pa.map_(arrow.key_field.with_type(_naive(arrow.key_type)), _naive_field(arrow.item_field), arrow.keys_sorted)
+        return pa.map_(
+            arrow.key_field.with_type(_naive(arrow.key_type)), _naive_field(arrow.item_field), arrow.keys_sorted
+        )
     if pa.types.is_list(arrow) or pa.types.is_large_list(arrow):
         return (pa.list_ if pa.types.is_list(arrow) else pa.large_list)(_naive_field(arrow.value_field))
     return arrow
@@ -116,7 +124,9 @@ class _Bad(NamedTuple):
     error: Exception
 
 
-def column_reader(arrow: pa.DataType, zone: datetime.tzinfo, spark: DataType | None = None) -> Callable[[pa.Array], list[Any]]:
+def column_reader(
+    arrow: pa.DataType, zone: datetime.tzinfo, spark: DataType | None = None
+) -> Callable[[pa.Array], list[Any]]:
     """From an Arrow column to Python values. A value that cannot be converted is no failure of the others."""
     convert = _converter(arrow, zone, spark)
     stored = _naive(arrow)
@@ -145,7 +155,11 @@ class Reader:
     """How to read the batches of one input: made once per task, from the first batch's schema."""
 
     def __init__(
-        self, names: Sequence[str], types: Sequence[pa.DataType], zone: datetime.tzinfo, spark: Sequence[DataType | None] | None = None
+        self,
+        names: Sequence[str],
+        types: Sequence[pa.DataType],
+        zone: datetime.tzinfo,
+        spark: Sequence[DataType | None] | None = None,
     ) -> None:
         self.names = tuple(names)
         self.position = {name: position for position, name in enumerate(names)}
@@ -171,7 +185,8 @@ class Columns(dict[str, list[Any]]):
 
 
 class RowView(Mapping[str, Any]):
-    """One input row: a mapping from column names to values, whose columns are attributes too (`row.url`), where no method has that name."""
+    """One input row: a mapping from column names to values, whose columns are attributes too (`row.url`), where no
+    method has that name."""
 
     __slots__ = ("_columns", "_index")
 
@@ -222,19 +237,19 @@ _NAN = "NaN", float  # a key of its own, which no value of a key column equals
 
 
 def group_keys(column: pa.Array) -> list[Hashable]:
-    """What tells the rows' keys apart. Instants, not local times: the hour that a clock repeats is two keys. Times are told by their numbers, because
-    Python cannot hold all of them."""
+    """What tells the rows' keys apart. Instants, not local times: the hour that a clock repeats is two keys. Times are
+    told by their numbers, because Python cannot hold all of them."""
     kind = column.type
     if pa.types.is_temporal(kind):
-        return column.cast(pa.int64() if kind.bit_width == 64 else pa.int32()).to_pylist()  # type: ignore[no-any-return]
-    values = column.to_pylist()
+        column = column.cast(pa.int64() if kind.bit_width == 64 else pa.int32())
+    values: list[Any] = column.to_pylist()
     return [normalise(value) for value in values] if pa.types.is_floating(kind) else values
 
 
 # ---------------------------------------------------------------------------------------------------- idempotency keys
 def row_digest(columns: Sequence[pa.Array], index: int) -> str:
-    """A digest of that row's values, in column order. It depends on the values alone: not on the batch, the session's time zone, or the order of a
-    map's entries."""
+    """A digest of that row's values, in column order. It depends on the values alone: not on the batch, the session's
+    time zone, or the order of a map's entries."""
     return blake2b(b"".join([_encode(column[index]) for column in columns]), digest_size=16).hexdigest()
 
 

@@ -148,7 +148,8 @@ def set_cost(row: Item, cost: Any) -> None:
 
 
 def new_rows(batch: Any, count: int) -> list[Item]:
-    """The rows of a batch, as Item.__init__ would make them; in one loop, because a call per row costs as much as the rest of it."""
+    """The rows of a batch, as Item.__init__ would make them; in one loop, because a call per row costs as much as the
+    rest of it."""
     rows: list[Item] = []
     for index in range(count):
         row = Row.__new__(Row)
@@ -181,7 +182,7 @@ class Task:
         """Finished rows, in the lists that become output batches. Raises what failed the task."""
         self._scheduler = scheduler = Scheduler(
             self.work.options,
-            weight_of=None if self.work.options.weights is None else lambda row: row.batch.weight(row.index),  # type: ignore[attr-defined]
+            weight_of=None if self.work.options.weights is None else _weight,
             buffer=self._batch_rows,
             buffer_bytes=BATCH_BYTES,
             window_bytes=WINDOW_BYTES,
@@ -248,7 +249,10 @@ class Task:
         async def asynchronous(row: Any) -> Any:
             return check(await returned(row), row.shown_key)
 
-        return asynchronous if work.options.is_async else lambda row: check(returned(row), row.shown_key)  # type: ignore[attr-defined]
+        def plain(row: Any) -> Any:
+            return check(returned(row), row.shown_key)
+
+        return asynchronous if work.options.is_async else plain
 
     def _call_batches(self, resource: dict[str, Any]) -> Callable[[Any], Any]:
         """The same for functions that get a list of rows."""
@@ -299,7 +303,8 @@ class Task:
         return pa.StructArray.from_arrays([values, self._errors(rows)], fields=fields)
 
     def _inputs(self, rows: list[Any]) -> list[pa.Array]:
-        """The visible input columns of these rows: slices where the rows stand together, which they do in input order."""
+        """The visible input columns of these rows: slices where the rows stand together, which they do in input
+        order."""
         starts: dict[InputBatch, int] = {}
         total = 0
         for batch in dict.fromkeys([row.batch for row in rows]):
@@ -321,8 +326,11 @@ class Task:
         return {**error._asdict(), "key": _key_text(row.shown_key())}
 
 
-def output_batches(runner: ThreadRunner, source: Iterator[list[Item]], batch_rows: int) -> Generator[list[Any], None, None]:
-    """Run the runner over the source: finished rows, in the lists that become output batches. Raises what failed the task."""
+def output_batches(
+    runner: ThreadRunner, source: Iterator[list[Item]], batch_rows: int
+) -> Generator[list[Any], None, None]:
+    """Run the runner over the source: finished rows, in the lists that become output batches. Raises what failed the
+    task."""
     scheduler = runner.scheduler
     try:
         runner.start(source)
@@ -336,7 +344,8 @@ def output_batches(runner: ThreadRunner, source: Iterator[list[Item]], batch_row
 
 
 def _next_rows(runner: ThreadRunner, batch_rows: int) -> list[Item]:
-    """An output batch: when it is full, FLUSH_INTERVAL after its first row, or when nothing else can go on; empty at the end."""
+    """An output batch: when it is full, FLUSH_INTERVAL after its first row, or when nothing else can go on; empty at
+    the end."""
     scheduler, now = runner.scheduler, runner.now
     while not scheduler.output and not scheduler.over and not runner.stopping:
         runner.wait()  # also woken when the input has nothing at the moment
@@ -354,6 +363,10 @@ def _next_rows(runner: ThreadRunner, batch_rows: int) -> list[Item]:
         scheduler.took(len(rows))
         runner.go_on()
     return rows
+
+
+def _weight(row: Any) -> int:
+    return row.batch.weight(row.index)  # type: ignore[no-any-return]
 
 
 def size_of(row: Any) -> float:

@@ -1,4 +1,5 @@
-"""`map_concurrent`: a DataFrame in, a DataFrame out. Here is the driver's side: names, types and columns; the work itself is in `_task`."""
+"""`map_concurrent`: a DataFrame in, a DataFrame out. Here is the driver's side: names, types and columns; the work
+itself is in `_task`."""
 
 from __future__ import annotations
 
@@ -17,8 +18,9 @@ from ._results import ERROR_TYPE, ResultError, arrow_and_fit
 from ._rows import session_zone
 from ._task import MAX_RECORDS, TIME_ZONE, Work
 
-_ATOMIC = (T.AtomicType, T.NullType)  # but _LIKE_ATOMIC: their values cannot be compared as keys
-_LIKE_ATOMIC = ("VariantType", "GeographyType", "GeometryType")  # by name: each is in some versions of PySpark only
+_ATOMIC = (T.AtomicType, T.NullType)
+# Atomic types without Python values, or whose values do not compare. By name: not every version of PySpark has them.
+_NO_KEYS = ("YearMonthIntervalType", "VariantType", "GeographyType", "GeometryType")
 
 
 def map_concurrent(
@@ -58,16 +60,17 @@ def map_concurrent(
 ) -> DataFrame:
     """Call `fn(row)` on every row, many at once, inside each task: `manytail.concurrent_map` for DataFrames.
 
-    A row is emitted exactly once per successful task, none lost, none doubled, whatever fails. Limits hold per task, because a task shares no state
-    with others. docs/spark.md describes every option at length.
+    A row is emitted exactly once per successful task, none lost, none doubled, whatever fails. Limits hold per task,
+    because a task shares no state with others. docs/spark.md describes every option at length.
 
     Parameters
     ----------
     df : DataFrame
         Batch or streaming, classic or Connect.
     fn : callable
-        Gets a row: a mapping with attribute access and `asDict()`. Returns a mapping, a Row, a tuple, None, or for a one-column schema the value.
-        May be `async def`. Gets `delivery=` if it has a parameter of that name, and `resource=` if `setup` is given.
+        Gets a row: a mapping with attribute access and `asDict()`. Returns a mapping, a Row, a tuple, None, or for a
+        one-column schema the value. May be `async def`. Gets `delivery=` if it has a parameter of that name, and
+        `resource=` if `setup` is given.
     schema : str or StructType
         The columns that `fn` returns; nullable whatever it says.
     workers, max_in_flight, timeout, deadline, retries, backoff, max_backoff, retry_on, defer_timeout, breaker, breaker_reset, breaker_open, rate,
@@ -108,7 +111,8 @@ def map_concurrent(
     >>> def fetch(row):
     ...     with urllib.request.urlopen(row.url, timeout=10) as answer:
     ...         return answer.status, answer.read()
-    >>> pages = urls.transform(map_concurrent, fetch, "status int, body binary", workers=32, retries=3, errors="column")  # doctest: +SKIP
+    >>> schema = "status int, body binary"
+    >>> pages = urls.transform(map_concurrent, fetch, schema, workers=32, retries=3, errors="column")  # doctest: +SKIP
     """
     if not isinstance(df, DataFrame):
         raise options.bad_type("df", df, "a DataFrame")
@@ -154,7 +158,8 @@ def session_settings(session: Any) -> tuple[str, int]:
 
 # ---------------------------------------------------------------------------------------------------- input
 class _Source:
-    """The input with the columns that only the scheduler sees behind it, under names that mapInArrow can address whatever the user's names are."""
+    """The input with the columns that only the scheduler sees behind it, under names that mapInArrow can address
+    whatever the user's names are."""
 
     def __init__(self, df: DataFrame) -> None:
         self._df = df
@@ -163,7 +168,8 @@ class _Source:
             raise options.bad_value("df", df, "at least one column: Spark hands no rows without columns to Python")
         for field in self.schema.fields:
             if found := _without_python_values(field.dataType):
-                raise options.bad_type("df", df, f"columns that have Python and Arrow values; {field.name} has type {found}")
+                expected = "columns that have Python and Arrow values"
+                raise options.bad_type("df", df, f"{expected}; {field.name} has type {found}")
         self._hidden: list[Column] = []
         self._checks: list[tuple[str, Any, tuple[type, ...], str]] = []
 
@@ -188,19 +194,22 @@ class _Source:
             if "UNSUPPORTED_GENERATOR" not in str(error.getCondition()):
                 raise
             names = ", ".join(option for option, _, _, _ in self._checks)
-            raise ValueError(f"{names}: a generator such as explode (expected: a column with one value per row)") from error
+            expected = "a column with one value per row"
+            raise ValueError(f"{names}: a generator such as explode (expected: {expected})") from error
         for field, (option, column, kinds, expected) in zip(hidden, self._checks, strict=True):
             kind = field.dataType
-            if not isinstance(kind, kinds) or (option == "key" and type(kind).__name__ in _LIKE_ATOMIC):
+            if not isinstance(kind, kinds) or (option == "key" and type(kind).__name__ in _NO_KEYS):
                 raise options.bad_type(option, column, f"{expected}; it is {kind.simpleString()}")
             if option == "key" and getattr(kind, "collation", "UTF8_BINARY") != "UTF8_BINARY":
-                raise options.bad_type(option, column, f"a string that compares byte by byte; it is {kind.simpleString()}")
+                expected = "a string that compares byte by byte"
+                raise options.bad_type(option, column, f"{expected}; it is {kind.simpleString()}")
         return df.toDF(*[f"c{position}" for position in range(len(df.schema.fields))])
 
 
 def _without_python_values(kind: T.DataType) -> str | None:
     """The first type in a type that Python workers have no values of."""
-    # An empty array() or map() literal has elements of type void that may not be null: Arrow has no such field, and reading one ends the worker.
+    # An empty array() or map() literal has elements of type void that may not be null: Arrow has no such field, and
+    # reading one ends the worker.
     empty = isinstance(kind, T.ArrayType) and isinstance(kind.elementType, T.NullType) and not kind.containsNull
     empty = empty or (isinstance(kind, T.MapType) and isinstance(kind.keyType, T.NullType))
     if empty or isinstance(kind, (T.YearMonthIntervalType, T.CalendarIntervalType)):
@@ -245,7 +254,9 @@ def result_types(option: str, result: T.StructType, zone: str) -> T.StructType:
     return result
 
 
-def _refuse_equal_names(session: Any, source: T.StructType, result: T.StructType, append: bool, error_column: str | None) -> None:
+def _refuse_equal_names(
+    session: Any, source: T.StructType, result: T.StructType, append: bool, error_column: str | None
+) -> None:
     """Names are compared as the session does it."""
     case_sensitive = str(session.conf.get("spark.sql.caseSensitive")).lower() == "true"
 

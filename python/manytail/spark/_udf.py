@@ -45,7 +45,8 @@ def concurrent_udf(
     dedup: int = 0,
     setup: Callable[[], Any] | None = None,
 ) -> Any:
-    """Make a column function that calls `fn(*values)` for every row, many at once, inside each task. The order is the input's.
+    """Make a column function that calls `fn(*values)` for every row, many at once, inside each task. The order is the
+    input's.
 
     Needs PySpark 4.1 or newer.
 
@@ -75,7 +76,8 @@ def concurrent_udf(
     """
     given = {name: value for name, value in locals().items() if name not in ("fn", "returnType")}
     if not hasattr(F, "arrow_udf"):
-        raise RuntimeError(f"concurrent_udf: PySpark {pyspark.__version__} (expected: 4.1 or newer, for arrow_udf; map_concurrent needs 4.0)")
+        expected = "4.1 or newer, for arrow_udf; map_concurrent and fan_out need 4.0"
+        raise RuntimeError(f"concurrent_udf: PySpark {pyspark.__version__} (expected: {expected})")
     if isinstance(fn, (str, T.DataType)) and returnType is None:  # @concurrent_udf("string")
         fn, returnType = None, fn
     if not isinstance(returnType, (str, T.DataType)):
@@ -83,11 +85,13 @@ def concurrent_udf(
     if fn is None:
         return functools.partial(concurrent_udf, returnType=returnType, **given)
     checked = options.check(fn, given, arguments=None, failures=("raise", "column"), never_retry=(ResultError,))
-    return _column_function(fn, returnType, checked)  # pyright: ignore[reportArgumentType] - checked is that it is a callable
+    # pyright cannot see that `check` refuses what is no callable.
+    return _column_function(fn, returnType, checked)  # pyright: ignore[reportArgumentType]
 
 
 def _column_function(fn: Callable[..., Any], kind: str | T.DataType, checked: Options) -> Callable[..., Column]:
-    """What `concurrent_udf` returns. The session is asked for nothing before columns are given, so that it may be a module's decorator."""
+    """What `concurrent_udf` returns. The session is asked for nothing before columns are given, so that it may be a
+    module's decorator."""
 
     @functools.wraps(fn)
     def column(*columns: str | Column) -> Column:
