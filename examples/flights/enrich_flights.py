@@ -7,26 +7,21 @@ Here it is used as in any Spark program; `python -m manytail demo` does the same
 """
 
 import argparse
-import tempfile
 from pathlib import Path
 
+import pyarrow.parquet as pq
 from pyspark.sql import functions as sf
 
 from manytail.demo import data
 from manytail.demo.enrich import enrich
-from manytail.demo.job import flights_of
-from manytail.demo.launch import Running
+from manytail.demo.service import Service, serving
 from manytail.demo.session import spark_session
 
 
 def main(out: Path) -> None:
-    inputs = data.prepare(out / "cache")
-    with (
-        tempfile.TemporaryDirectory(dir=out) as scratch,
-        spark_session(Path(scratch).resolve(), out / "spark.log") as spark,
-        Running(inputs.weather, seed=13) as service,
-    ):
-        flights = flights_of(spark, inputs.flights, data.Share(month=1, rows=1000))
+    pq.write_table(data.flights(month=1, rows=1000), out / "flights.parquet")
+    with spark_session(out) as spark, serving(Service(seed=13)) as service:
+        flights = spark.read.parquet(str(out / "flights.parquet"))
 
         # Lazy, as every transform. Two outputs are read from it below, so it is kept: the calls are made once.
         done = flights.transform(enrich, service.url).persist()
@@ -38,7 +33,7 @@ def main(out: Path) -> None:
         print("Dead letters by reason:")
         dead = done.where("_error IS NOT NULL").groupBy("_error.type")
         dead.agg(sf.count("*").alias("rows"), sf.first("_error.message").alias("one of them")).show(truncate=False)
-        print(f"The service counted {service.stop().calls} calls.")
+        print(f"The service counted {service.counts['calls']} calls.")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ batches and returns what its task found, and the driver adds these up. A sink th
 
 import argparse
 import json
-import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
@@ -80,11 +80,11 @@ def late_files(done: DataFrame) -> list[str]:
 
 
 def main(out: Path) -> None:
-    inputs = data.prepare(out / "cache")
+    pq.write_table(data.flights(), out / "flights.parquet")
     late = out / "late"
     late.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out) as scratch, spark_session(Path(scratch).resolve(), out / "spark.log") as spark:
-        flights = spark.read.parquet(str(inputs.flights)).repartition(4)
+    with spark_session(out) as spark:
+        flights = spark.read.parquet(str(out / "flights.parquet")).repartition(4)
 
         # Everything below is read from these few rows, so they are kept: the flights are read once.
         done = in_one_pass(flights, late.resolve()).persist()

@@ -1,97 +1,117 @@
-"""manytail.demo.tally: whatever does not add up is found, and nothing else."""
+"""manytail.demo.tally: whatever does not add up is found, and nothing else; times on rows whose times are known."""
 
-import dataclasses
+from collections import Counter
+from types import SimpleNamespace
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+import numpy as np
+import pandas as pd
 import pytest
 
-from manytail.demo import tally
-from manytail.demo.job import Outputs
-from manytail.demo.service import Counts
+from manytail.demo.tally import Tally, in_flight
 
 # Five flights: 0 and 3 went well, the latter at its third call; 1 was cancelled, 2 has no weather, 4 was refused to the end.
 ENRICHED = [(0, 1), (3, 3)]
 DEAD = [(1, "Cancelled", 1), (2, "NoWeather", 2), (4, "Busy", 5)]
-SERVICE = Counts(calls=11, found=2, missing=1, refused=7, slept=20.0)
+COUNTS = Counter({"calls": 11, "200": 2, "404": 1, "503": 7, "open": 0})
 
 
-def write(folder, names, rows):
-    folder.mkdir()
-    types = {"seq": pa.int64(), "attempts": pa.int32(), "reason": pa.string()}
-    columns = {name: pa.array([row[place] for row in rows], types[name]) for place, name in enumerate(names)}
-    pq.write_table(pa.table(columns), folder / "part-0.parquet")
+def tally(calls=range(5), enriched=ENRICHED, dead=DEAD, counts=COUNTS, rows_in=5):
+    return Tally(
+        rows_in=rows_in,
+        calls=pd.DataFrame({"seq": list(calls)}),
+        enriched=pd.DataFrame(enriched, columns=["seq", "attempts"]).astype("int64"),
+        dead_letters=pd.DataFrame(dead, columns=["seq", "reason", "attempts"]).astype({"seq": "int64", "attempts": "int64"}),
+        service=SimpleNamespace(counts=counts, latency=20.0, history=[]),
+        seconds=2.0,
+        busy=0.5,
+    )
 
 
-@pytest.fixture
-def count(tmp_path):
-    """Counts outputs with the given rows."""
-
-    def made(calls=range(5), enriched=ENRICHED, dead=DEAD, service=SERVICE, rows_in=5):
-        outputs = Outputs.under(tmp_path)
-        write(outputs.calls, ["seq"], [(seq,) for seq in calls])
-        write(outputs.enriched, ["seq", "attempts"], enriched)
-        write(outputs.dead, ["seq", "reason", "attempts"], dead)
-        return tally.count(rows_in, outputs, service, seconds=2.0)
-
-    return made
-
-
-def test_what_adds_up_has_no_faults(count):
-    counted = count()
+def test_what_adds_up_has_no_faults():
+    counted = tally()
     assert counted.faults() == []
-    assert (counted.rows_in, counted.enriched, counted.dead, counted.lost) == (5, 2, 3, 0)
-    assert (counted.calls, counted.retries) == (11, 7)
-    assert counted.reasons == {"Cancelled": 1, "NoWeather": 1, "Busy": 1}
-    assert (counted.rows_per_second, counted.speed_up) == (2.5, 10.0)
+    assert counted.lost == 0
+    assert sorted(counted.attempts) == [1, 2, 3, 5]
 
 
-def test_a_call_that_only_the_service_has_counted_is_found(count):
-    faults = count(service=dataclasses.replace(SERVICE, calls=12)).faults()
-    assert faults == ["the service counted 12 calls, the job 11"]
+@pytest.mark.parametrize("calls", [10, 12])
+def test_calls_that_only_one_side_has_counted_are_found(calls):
+    assert tally(counts=COUNTS | {"calls": calls}).faults() == [f"the service counted {calls} calls, the job 11"]
 
 
-def test_a_call_that_only_the_job_has_counted_is_found(count):
-    assert count(service=dataclasses.replace(SERVICE, calls=10)).faults() == ["the service counted 10 calls, the job 11"]
+def test_a_retry_without_a_refusal_is_found():
+    assert tally(counts=COUNTS | {"503": 6}).faults() == ["the service refused 6 calls, the job retried 7"]
 
 
-def test_a_retry_without_a_refusal_is_found(count):
-    faults = count(service=dataclasses.replace(SERVICE, refused=6)).faults()
-    assert faults == ["the service refused 6 calls, the job retried 7"]
+def test_a_lost_row_is_found():
+    assert tally(rows_in=6).faults() == ["6 rows in, but 2 enriched + 3 dead letters: 1 lost"]
 
 
-def test_a_lost_row_is_found(count):
-    counted = count(rows_in=6)
-    assert counted.lost == 1
-    assert counted.faults() == ["6 rows in, but 2 enriched + 3 dead letters: 1 lost"]
+def test_a_row_that_came_out_twice_is_found():
+    counted = tally(dead=[*DEAD, (5, "Cancelled", 1), (5, "Cancelled", 1)], rows_in=6, calls=range(6))
+    assert counted.faults() == ["1 rows came out more than once"]
 
 
-def test_a_row_that_came_out_twice_is_found(count):
-    counted = count(dead=[*DEAD, (5, "Cancelled", 1), (5, "Cancelled", 1)], rows_in=6, calls=range(6))
-    assert (counted.lost, counted.doubled) == (0, 1)
-    assert "1 rows came out more than once" in counted.faults()
-
-
-def test_a_lost_row_is_not_made_up_for_by_a_doubled_one(count):
-    faults = count(enriched=[(0, 1), (0, 3)]).faults()
+def test_a_lost_row_is_not_made_up_for_by_a_doubled_one():
+    faults = tally(enriched=[(0, 1), (0, 3)]).faults()
     assert any("1 lost" in fault for fault in faults)
     assert any("more than once" in fault for fault in faults)
 
 
 @pytest.mark.parametrize("calls", [[0, 2, 1, 3, 4], [1, 0, 2, 3, 4], [0, 1, 2, 4, 3]], ids=["middle", "start", "end"])
-def test_output_that_is_out_of_order_is_found(count, calls):
-    assert count(calls=calls).faults() == ["the output is not in schedule order"]
+def test_output_that_is_out_of_order_is_found(calls):
+    assert tally(calls=calls).faults() == ["the output is not in schedule order"]
 
 
-def test_enriched_rows_out_of_order_are_found(count):
-    assert count(enriched=ENRICHED[::-1]).faults() == ["the output is not in schedule order"]
+def test_enriched_rows_out_of_order_are_found():
+    assert tally(enriched=ENRICHED[::-1]).faults() == ["the output is not in schedule order"]
 
 
-def test_a_call_that_is_still_open_is_found(count):
-    assert count(service=dataclasses.replace(SERVICE, in_flight=1)).faults() == ["1 calls were still open at the end"]
+def test_a_call_that_is_still_open_is_found():
+    assert tally(counts=COUNTS | {"open": 1}).faults() == ["1 calls were still open at the end"]
 
 
-def test_no_dead_letters_at_all_add_up(count):
-    counted = count(calls=[0, 3], dead=[], rows_in=2, service=Counts(calls=4, found=2, refused=2, slept=1.0))
-    assert counted.faults() == []
-    assert counted.reasons == {}
+def test_no_dead_letters_at_all_add_up():
+    assert tally(calls=[0, 3], dead=[], rows_in=2, counts=Counter({"calls": 4, "503": 2})).faults() == []
+
+
+def timed(carrier, started, finished, attempts=1):
+    """The tally of a run whose rows have these times; NaN: a failed row."""
+    calls = pd.DataFrame({"carrier": list(carrier), "started": started, "finished": finished, "attempts": attempts})
+    return Tally(len(calls), calls, calls, calls, SimpleNamespace(), 1.0, 1.0)
+
+
+NAN = float("nan")
+
+
+def test_a_row_is_held_back_from_the_first_call_behind_it_to_its_own():
+    times = timed("AABA", [100.0, 103.0, 101.0, 102.5], [102.0, 104.0, 101.5, 103.0]).times
+    assert times.attrs["zero"] == 100.0
+    assert times["held"].tolist() == [0.0, 2.0, 0.0, 0.0]
+
+
+def test_a_retried_row_and_a_failed_row_have_no_such_time():
+    times = timed("AAA", [1.0, NAN, 2.0], [2.0, NAN, 3.0], attempts=[1, np.nan, 2]).times
+    assert times["held"].isna().tolist() == [False, True, True]
+
+
+def test_calls_in_flight_are_counted_at_every_change():
+    calls = in_flight(pd.DataFrame({"started": [0.0, 1.0, 2.0, NAN], "finished": [2.0, 3.0, 4.0, NAN]}))
+    assert calls.to_dict() == {0.0: 1, 1.0: 2, 2.0: 2, 3.0: 1, 4.0: 0}
+
+
+def test_an_end_and_a_start_at_one_moment_are_one_call_in_flight():
+    assert in_flight(pd.DataFrame({"started": [0.0, 1.0], "finished": [1.0, 2.0]})).max() == 1
+
+
+def test_waits_per_carrier_come_busiest_first():
+    waits = timed("ABBC", [0.2, 0.4, 0.0, NAN], [1.0, 1.0, 1.0, NAN], attempts=[1, 1, 1, np.nan]).waits
+    assert waits.index.tolist() == ["B", "A"]
+    assert waits["rows"].tolist() == [2, 1]
+    assert waits["at_once"].tolist() == [2, 1]
+    assert waits["half"].tolist() == pytest.approx([0.2, 0.2])
+
+
+def test_a_run_without_a_single_call_has_no_waits():
+    run = timed("A", [NAN], [NAN], attempts=[np.nan])
+    assert len(run.waits) == len(in_flight(run.times)) == 0

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.cloudpickle import register_pickle_by_value, unregister_pickle_by_value
 from pyspark.sql import functions as F
@@ -31,8 +32,8 @@ def example() -> Iterator[Any]:
 
 
 def test_each_output_is_what_a_job_of_its_own_makes(spark: Any, example: Any, tmp_path: Path) -> None:
-    inputs = data.prepare(tmp_path / "cache")
-    flights = spark.read.parquet(str(inputs.flights)).repartition(3)
+    pq.write_table(data.flights(), tmp_path / "flights.parquet")
+    flights = spark.read.parquet(str(tmp_path / "flights.parquet")).repartition(3)
     folder = tmp_path / "late"
     folder.mkdir()
     done = example.in_one_pass(flights, folder).persist()

@@ -1,77 +1,61 @@
-"""`python -m manytail demo`: the options, and how a run ends.
+"""The command line of the demo: its options, and how a run ends.
 
-Exit status: 0 all rows and calls add up, 1 they do not or the job failed, 2 something is missing or an option is wrong, 130 stopped by Ctrl-C.
+Exit status: 0 all adds up; 1 it does not, or the job failed; 2 a module or a right option is missing; 130 stopped.
 """
 
 import argparse
+import logging
+import signal
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
-from . import needs
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog="python -m manytail demo",
-        description="Enriches the flights that left New York in 2013 with the weather: one HTTP call each, to a service that runs beside the job.",
-        epilog="Needs the extra manytail[demo].",
-    )
-    part = made.add_mutually_exclusive_group()
-    part.add_argument("--month", type=int, choices=range(1, 13), default=1, metavar="1-12", help="the month to run (default: 1, 27,004 flights)")
-    part.add_argument("--all", action="store_true", help="the whole year: 336,776 flights")
-    made.add_argument("--rows", type=positive, metavar="N", help="only the first N flights of it")
-    made.add_argument("--workers", type=positive, default=64, metavar="N", help="calls running at once (default: 64)")
-    made.add_argument("--per-key", type=positive, default=16, metavar="N", help="calls running at once for one carrier (default: 16)")
-    made.add_argument("--seed", type=int, default=13, metavar="N", help="of the service's latencies and refusals (default: 13)")
-    made.add_argument("--compare", action="store_true", help="run the usual thread pool per batch, too, and set it beside")
-    made.add_argument("--out", type=Path, default=Path("out/demo"), metavar="DIR", help="where everything goes (default: out/demo)")
-    return made
-
-
-def positive(text: str) -> int:
-    """An argument that must be 1 or more."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value}: expected 1 or more")
-    return value
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    about = "Gives the flights that left New York in 2013 their weather: an HTTP call each, in one Spark task."
+    parser = argparse.ArgumentParser(prog="python -m manytail demo", description=about)
+    part, add = parser.add_mutually_exclusive_group().add_argument, parser.add_argument
+    part("--month", type=int, choices=range(1, 13), default=1, metavar="1-12", help="default: 1, 27,004 flights")
+    part("--all", action="store_const", const=None, dest="month", help="the whole year: 336,776 flights")
+    add("--rows", type=int, metavar="N", help="only the first N flights of it")
+    add("--workers", type=int, default=64, metavar="N", help="calls running at once (default: 64)")
+    add("--per-key", type=int, default=16, metavar="N", help="calls running at once for one carrier (default: 16)")
+    add("--seed", type=int, default=13, metavar="N", help="of the service's latencies and refusals (default: 13)")
+    add("--compare", action="store_true", help="run the usual thread pool per batch, too, and set it beside")
+    add("--out", type=Path, default=Path("out/demo"), metavar="DIR", help="where all goes (default: out/demo)")
+    options = parser.parse_args(arguments)
+    for name in ("rows", "workers", "per_key"):
+        if (value := getattr(options, name)) is not None and value < 1:
+            parser.error(f"argument --{name.replace('_', '-')}: {value} (expected: 1 or more)")
+    return options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the demo and returns the exit status."""
-    given = parser().parse_args(arguments)
-    lacking = needs.missing()
-    if lacking:
-        print(needs.advice(lacking), file=sys.stderr)
-        return 2
+    options = parse(arguments)
+    for number in SIGNALS:
+        signal.signal(number, interrupt)
     try:
-        return _run(given)
-    except KeyboardInterrupt:  # before anything was started
-        return 130
+        from .run import perform  # not above: it needs the extra
 
-
-def _run(given: argparse.Namespace) -> int:
-    # Here, not above: these need the extra, and --help does not.
-    from manytail.spark._java import JavaNotFoundError
-
-    from .data import Share
-    from .run import Options, perform
-    from .stopping import Stopped, stoppable
-
-    share = Share(None if given.all else given.month, given.rows)
-    options = Options(share, given.workers, given.per_key, given.seed, given.out, given.compare)
-    try:
-        faults = stoppable(partial(perform, options))
-    except Stopped:
-        print(f"Stopped: the job, the service and Spark have ended; {given.out} holds no result of this run.", file=sys.stderr)
-        return 130
-    except JavaNotFoundError as error:
-        print(f"manytail demo: {error}", file=sys.stderr)
-        return 2
+        faults = perform(options)
+        status, said = int(bool(faults)), [f"Does not add up: {fault}." for fault in faults]
+    except KeyboardInterrupt:
+        status, said = 130, [f"Stopped: job, service and Spark have ended; {options.out} holds no result of this run."]
+    except ModuleNotFoundError as error:
+        advice = f"Install it with:\n    {sys.executable} -m pip install 'manytail[demo]'"
+        status, said = 2, [f"manytail demo needs {error.name}, which this Python does not have. {advice}"]
     except (OSError, RuntimeError) as error:
-        print(f"manytail demo failed: {error}\nSpark's log is {given.out / 'spark.log'}.", file=sys.stderr)
-        return 1
-    for fault in faults:
-        print(f"Does not add up: {fault}.", file=sys.stderr)
-    return 1 if faults else 0
+        status, said = 1, [f"manytail demo failed: {error}", f"Spark's log is {options.out / 'spark.log'}."]
+    print(*said, sep="\n", end="\n" if said else "", file=sys.stderr)
+    return status
+
+
+def interrupt(number: int, frame: object) -> None:
+    """Raises KeyboardInterrupt once: a second signal must not interrupt the cleaning up, and what that ends not log."""
+    for each in SIGNALS:
+        signal.signal(each, lambda number, frame: None)  # not SIG_IGN: Python reports a pending signal that it ignores
+    logging.disable()
+    raise KeyboardInterrupt

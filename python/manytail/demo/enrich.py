@@ -1,6 +1,6 @@
 """What a user of `map_concurrent` writes: one function that does one call, and one transform that runs many of them.
 
-`fetch` says what went wrong by raising; it knows nothing of threads, queues, retries or the other rows. The rest is options of the transform.
+`fetch` says what went wrong by raising; it knows nothing of threads, retries or the other rows. The rest is options.
 """
 
 import json
@@ -8,7 +8,6 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
 
 import urllib3
 from pyspark.sql import DataFrame
@@ -31,9 +30,8 @@ class Busy(Exception):
 
 
 def connect(url: str, connections: int = 1) -> urllib3.HTTPConnectionPool:
-    """Kept-alive connections, by default one for one worker thread. urllib3 is not to retry by itself: the transform does, and counts."""
-    where = urlsplit(url)
-    return urllib3.HTTPConnectionPool(where.hostname or "", where.port, maxsize=connections, retries=False, timeout=30)
+    """Kept-alive connections, by default one, for one worker thread. Not to retry: the transform does, and counts."""
+    return urllib3.connection_from_url(url, maxsize=connections, retries=False, timeout=30)
 
 
 def fetch(flight: Any, *, resource: urllib3.HTTPConnectionPool, delivery: Delivery) -> Mapping[str, Any]:
@@ -41,25 +39,22 @@ def fetch(flight: Any, *, resource: urllib3.HTTPConnectionPool, delivery: Delive
     if flight.dep_time is None:
         raise Cancelled(f"{flight.carrier} {flight.flight} to {flight.dest} did not leave")
     started = time.time()
-    reply = resource.request("GET", f"/weather/{flight.origin}/{flight.time_hour:%Y-%m-%dT%H}", headers={"Idempotency-Key": delivery.idempotency_key})
+    path = f"/weather/{flight.origin}/{flight.time_hour:%Y-%m-%dT%H}"
+    reply = resource.request("GET", path, headers={"Idempotency-Key": delivery.idempotency_key})
     if reply.status == 503:
-        raise Busy(reply.data.decode())
+        raise Busy("the service is busy")
     if reply.status == 404:
         raise NoWeather(f"{flight.origin} {flight.time_hour:%Y-%m-%d %H}:00 UTC")
     weather = json.loads(reply.data)
-    return {name: weather[name] for name in ("temp", "wind_speed", "precip", "visib")} | {
-        "attempts": delivery.attempt,
-        "started": started,
-        "finished": time.time(),
-    }
+    found = {name: weather[name] for name in ("temp", "wind_speed", "precip", "visib")}
+    return found | {"attempts": delivery.attempt, "started": started, "finished": time.time()}
 
 
 def enrich(flights: DataFrame, url: str, *, workers: int = 64, per_key: int = 16) -> DataFrame:
     """Every flight with its weather, in the order it came; what failed says why in `_error`.
 
-    Many flights of a few carriers and few of many: `key` gives the carriers turns, `per_key` bounds what one may have running at once.
-    A slow call, or a row that waits for a retry, holds back the rows behind it, since they must come out after it; their calls go on meanwhile.
-    `row_id` makes the idempotency key, so that a repeated call is known as such to the service.
+    A few carriers have many flights: `key` gives the carriers turns, `per_key` bounds how many calls run for one. Rows
+    behind a slow or retried one come out after it; their calls go on. `row_id` makes the idempotency key of a call.
     """
     return flights.transform(
         map_concurrent, fetch, SCHEMA, setup=partial(connect, url), workers=workers,

@@ -1,10 +1,12 @@
-"""A Spark of one run: quiet on the terminal, its own JVM, and nothing left of it afterwards, whether the run ended, failed or was interrupted."""
+"""A Spark of one run: quiet on the terminal, its own JVM, and nothing left of it afterwards, however the run ended."""
 
+import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
@@ -14,74 +16,42 @@ from pyspark.sql import SparkSession
 
 from manytail.spark._java import prepare_environment
 
-STOP_WITHIN = 30.0
-
-# Nothing of the machine's own Spark settings is wanted. One file of flights must be one partition: limits and turns hold within one task, and
-# one task is what the run shows. Time is UTC, as in the data.
 SETTINGS = {
-    "spark.master": "local[2]",
     "spark.app.name": "manytail demo",
-    "spark.driver.memory": "1g",
+    "spark.master": "local[2]",
     "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
+    # One file of flights is one partition: limits and turns hold within one task, and one task is what a run shows.
     "spark.sql.files.minPartitionNum": "1",
-    "spark.sql.shuffle.partitions": "1",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.sql.catalogImplementation": "in-memory",
 }
 
 
-class SparkFailed(RuntimeError):
-    """A Spark job has failed; the message is the last line of what it failed with."""
-
-
 @contextmanager
-def spark_session(scratch: Path, log: Path) -> Iterator[SparkSession]:
-    """A session whose temporary files go to `scratch` and whose log goes to `log`. At the end the JVM and its Python workers are gone."""
+def spark_session(out: Path) -> Iterator[SparkSession]:
+    """A session that logs to out/spark.log. RuntimeError: a job failed; the message is the last line of the reason."""
     prepare_environment()
-    settings = SETTINGS | {
-        "spark.local.dir": str(scratch),
-        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={scratch} -XX:-UsePerfData",
-    }
-    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-    with log.open("wb") as output:
-        gateway = launch_gateway(conf, popen_kwargs={"stdout": output, "stderr": subprocess.STDOUT})  # type: ignore[no-untyped-call]
+    temporary = tempfile.TemporaryDirectory(dir=out.resolve(), prefix=".spark-", ignore_cleanup_errors=True)
+    with temporary as folder, (out / "spark.log").open("wb") as log:
+        folders = {"spark.local.dir": folder, "spark.sql.warehouse.dir": f"{folder}/warehouse"}
+        java = {"spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={folder} -XX:-UsePerfData"}
+        conf = SparkConf(loadDefaults=False).setAll(list((SETTINGS | folders | java).items()))
+        gateway = cast(Any, launch_gateway)(conf, {"stdout": log, "stderr": subprocess.STDOUT})
         try:
+            handler = signal.getsignal(signal.SIGINT)
             context = SparkContext(conf=conf, gateway=gateway)
-            context.setLogLevel("WARN")
-            spark = SparkSession(context)
-            try:
-                yield spark
-            except (PySparkException, Py4JJavaError) as error:
-                # Said now: an exception of the JVM cannot be read once the JVM is gone.
-                raise SparkFailed(_reason(error)) from None
-            finally:
-                spark.stop()
+            signal.signal(signal.SIGINT, handler)  # Spark's own talks to the JVM in the middle of another command
+            yield SparkSession(context)
+            context.stop()
+        except (PySparkException, Py4JJavaError) as error:
+            raise RuntimeError(str(error).split("\nJVM stacktrace")[0].strip().split("\n")[-1].strip()) from None
         finally:
-            _end(gateway)
-
-
-def _reason(error: Exception) -> str:
-    """What happened, in one line: of a failed Python worker the last one of its traceback."""
-    if isinstance(error, Py4JJavaError):
-        return str(error.java_exception.toString()).splitlines()[0]
-    lines = [line for line in str(error).split("\nJVM stacktrace")[0].splitlines() if line.strip()]
-    return lines[-1].strip()
-
-
-def _end(gateway: Any) -> None:
-    """Ends the JVM: it lives as long as its standard input is open. Its workers end with it."""
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    try:
-        gateway.proc.wait(STOP_WITHIN)
-    except subprocess.TimeoutExpired:
-        gateway.proc.kill()
-        gateway.proc.wait()
-    # A later session in this process would otherwise take them for a live JVM.
-    SparkContext._gateway = SparkContext._jvm = None
+            # No command, for an interrupted one may still wait for its answer: the JVM ends with its standard input.
+            if SparkContext._active_spark_context is not None:
+                cast(Any, SparkContext._active_spark_context)._accumulatorServer.shutdown()  # or it logs the JVM's end
+            gateway.proc.stdin.close()
+            gateway.proc.wait()
+            gateway.shutdown()
+            SparkContext._gateway = SparkContext._jvm = None  # or a later session would take them for a live JVM

@@ -1,95 +1,81 @@
-"""What must add up, and the check that it does.
+"""What a run came to: what must add up, and when which row was held back, ran and ended.
 
-The two sides are counted by different parties: rows by reading the input and the three outputs, calls by the service and, apart from it, by the
-job as attempts of its rows. A cancelled flight is an attempt without a call; every other attempt is one call.
+Rows are counted by reading the input and the outputs, calls by the service and, apart from it, by the job as attempts
+of the rows that called. Times are those that `fetch` took of a row's last call; failed rows have none.
 """
 
 import dataclasses
-from collections import Counter
+from functools import cached_property
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
+import numpy as np
+import pandas as pd
 
-from .job import Outputs
-from .service import Counts
-
-WITHOUT_CALL = "Cancelled"
+from .service import Service
 
 
 @dataclasses.dataclass(frozen=True)
 class Tally:
-    """The figures of one run."""
+    """The outputs of a run as they were written, the service that it called, and how long it took."""
 
     rows_in: int
-    enriched: int
-    dead: int
-    doubled: int  # rows of the outputs beyond the first of each flight
-    in_order: bool  # `seq` rises in the transform's own output and in what was read from it; nobody sorts after the transform
-    reasons: dict[str, int]
-    attempts: dict[int, int]  # rows by number of attempts, of rows that called
-    service: Counts
+    calls: pd.DataFrame
+    enriched: pd.DataFrame
+    dead_letters: pd.DataFrame
+    service: Service
     seconds: float
+    busy: float  # share of this machine's processor time that was in use, by whomever
 
-    @property
+    @cached_property
     def lost(self) -> int:
-        return self.rows_in - (self.enriched + self.dead - self.doubled)
+        return self.rows_in - len(set(self.enriched["seq"]) | set(self.dead_letters["seq"]))
 
-    @property
-    def calls(self) -> int:
-        """Calls as the job counts them."""
-        return sum(attempts * rows for attempts, rows in self.attempts.items())
-
-    @property
-    def retries(self) -> int:
-        return sum((attempts - 1) * rows for attempts, rows in self.attempts.items())
-
-    @property
-    def rows_per_second(self) -> float:
-        return self.rows_in / self.seconds
-
-    @property
-    def one_at_a_time(self) -> float:
-        """Seconds that these calls take at least, one after another: the service's latencies, with nothing added for either side's work."""
-        return self.service.slept
-
-    @property
-    def speed_up(self) -> float:
-        return self.one_at_a_time / self.seconds
+    @cached_property
+    def attempts(self) -> pd.Series:  # of each row that called
+        return pd.concat([self.enriched["attempts"], self.dead_letters.query("reason != 'Cancelled'")["attempts"]])
 
     def faults(self) -> list[str]:
         """What does not add up, one sentence each; empty if all does."""
-        checks = [
-            (self.lost == 0, f"{self.rows_in:,} rows in, but {self.enriched:,} enriched + {self.dead:,} dead letters: {self.lost:,} lost"),
-            (self.doubled == 0, f"{self.doubled:,} rows came out more than once"),
-            (self.in_order, "the output is not in schedule order"),
-            (self.service.calls == self.calls, f"the service counted {self.service.calls:,} calls, the job {self.calls:,}"),
-            (self.service.refused == self.retries, f"the service refused {self.service.refused:,} calls, the job retried {self.retries:,}"),
-            (self.service.in_flight == 0, f"{self.service.in_flight:,} calls were still open at the end"),
-        ]
-        return [sentence for holds, sentence in checks if not holds]
+        enriched, dead, calls = len(self.enriched), len(self.dead_letters), self.attempts.sum()
+        doubled, retries = enriched + dead + self.lost - self.rows_in, calls - len(self.attempts)
+        in_order = all(rows["seq"].is_monotonic_increasing for rows in (self.calls, self.enriched, self.dead_letters))
+        counted, refused, still_open = (self.service.counts[name] for name in ("calls", "503", "open"))
+        rows = f"{self.rows_in:,} rows in, but {enriched:,} enriched + {dead:,} dead letters"
+        checks = {
+            f"{rows}: {self.lost:,} lost": self.lost == 0,
+            f"{doubled:,} rows came out more than once": doubled == 0,
+            "the output is not in schedule order": in_order,
+            f"the service counted {counted:,} calls, the job {calls:,}": counted == calls,
+            f"the service refused {refused:,} calls, the job retried {retries:,}": refused == retries,
+            f"{still_open:,} calls were still open at the end": still_open == 0,
+        }
+        return [sentence for sentence, holds in checks.items() if not holds]
+
+    @cached_property
+    def times(self) -> pd.DataFrame:
+        """carrier, started, finished, held: a row each, in order, in seconds from `attrs["zero"]`, the first call.
+
+        Rows are taken in order, so a row is there as soon as one behind it is called: from that call to its own it was
+        `held` back, by its carrier's turn or limit. NaN after a retry, for the first start is not known.
+        """
+        times = self.calls[["carrier", "started", "finished"]].copy()
+        zero = times.attrs["zero"] = times["started"].min()
+        times[["started", "finished"]] -= zero
+        first_behind = np.fmin.accumulate(times["started"][::-1])[::-1]  # of the row and all behind it
+        times["held"] = (times["started"] - first_behind).where(self.calls["attempts"] == 1)
+        return times
+
+    @cached_property
+    def waits(self) -> pd.DataFrame:
+        """Of each carrier that has called, the busiest first: its `rows`, how long `half` of them were held back and
+        `most` of them (19 in 20; seconds), and its most calls in flight `at_once`."""
+        groups = self.times.groupby("carrier")
+        at_once = {carrier: in_flight(times).max() for carrier, times in groups}
+        held = {"half": groups["held"].median(), "most": groups["held"].quantile(0.95)}
+        found = pd.DataFrame({"rows": groups.size(), **held, "at_once": at_once})
+        return found.dropna().sort_values("rows", ascending=False, kind="stable")
 
 
-def count(rows_in: int, outputs: Outputs, service: Counts, seconds: float) -> Tally:
-    """Reads the outputs of a run and counts."""
-    calls = pq.read_table(outputs.calls, columns=["seq"])
-    enriched = pq.read_table(outputs.enriched, columns=["seq", "attempts"])
-    dead = pq.read_table(outputs.dead, columns=["seq", "reason", "attempts"])
-    called = dead.filter(pc.not_equal(dead["reason"], WITHOUT_CALL))
-    out = pa.chunked_array([*enriched["seq"].chunks, *dead["seq"].chunks], pa.int64())
-    return Tally(
-        rows_in=rows_in,
-        enriched=enriched.num_rows,
-        dead=dead.num_rows,
-        doubled=len(out) - pc.count_distinct(out).as_py(),
-        in_order=all(rises(table["seq"]) for table in (calls, enriched, dead)),
-        reasons=dict(Counter(dead["reason"].to_pylist()).most_common()),
-        attempts=dict(sorted(Counter([*enriched["attempts"].to_pylist(), *called["attempts"].to_pylist()]).items())),
-        service=service,
-        seconds=seconds,
-    )
-
-
-def rises(numbers: pa.ChunkedArray) -> bool:
-    """Whether every number is greater than the one before it."""
-    return len(numbers) < 2 or bool(pc.all(pc.greater(numbers.slice(1), numbers.slice(0, len(numbers) - 1))).as_py())
+def in_flight(times: pd.DataFrame) -> pd.Series:
+    """How many calls were in flight from each moment of change on."""
+    changes = pd.concat([pd.Series(1, times["started"].dropna()), pd.Series(-1, times["finished"].dropna())])
+    return changes.groupby(level=0).sum().cumsum()
