@@ -2,7 +2,5 @@
 
 cli: options, exit status. run: the steps. data: flights and weather. session: Spark for one run. service: the weather
 service. enrich: what a user writes, read this first. compare: the usual way beside it. tally: what a run came to, and
-whether it adds up. report: the same as one HTML page.
-
-Nothing is imported here: --help and the advice on what to install must work without the extra manytail[demo].
+whether it adds up. report: the same as one HTML page. Nothing is imported here: --help works without the extra.
 """

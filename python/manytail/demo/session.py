@@ -42,6 +42,7 @@ def spark_session(out: Path) -> Iterator[SparkSession]:
         try:
             handler = signal.getsignal(signal.SIGINT)
             context = SparkContext(conf=conf, gateway=gateway)
+            cast(Any, context)._accumulatorServer.handle_error = lambda *of: None  # a signal to all ends the JVM first
             signal.signal(signal.SIGINT, handler)  # Spark's own talks to the JVM in the middle of another command
             yield SparkSession(context)
             context.stop()
