@@ -14,8 +14,9 @@ import pytest
 from pyspark.sql import types as T
 
 import manytail
+from manytail.mapping._item import Item
 from manytail.mapping._options import check
-from manytail.spark._task import Work
+from manytail.spark._task import Work, new_rows
 
 
 def work(fn: Any, **changes: Any) -> Work:
@@ -122,3 +123,10 @@ def test_a_row_passes_at_most_12_functions(fn: Any, kind: T.DataType) -> None:
     calls = functions_called(lambda: list(busy.run(batches(rows, 10_000))))
     per_row = calls.total() / rows
     assert 5 < per_row <= 12, (per_row, calls.most_common(20))
+
+
+def test_a_row_has_all_that_an_item_has() -> None:
+    (row,) = new_rows(None, 1)
+    item = Item(None)
+    names = [name for name in Item.__slots__ if name != "value" and hasattr(item, name)]
+    assert {name: getattr(row, name) for name in names} == {name: getattr(item, name) for name in names}

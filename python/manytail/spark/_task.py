@@ -154,7 +154,8 @@ def new_rows(batch: Any, count: int) -> list[Item]:
     for index in range(count):
         row = Row.__new__(Row)
         row.batch, row.index = batch, index
-        row.key, row.priority, row.attempts, row.deferred, row.done = None, 0, 0, None, False
+        row.key, row.priority, row.attempts, row.deferred = None, 0, 0, None
+        row.done = row.known = False
         row.result = row.error = None
         rows.append(row)
     return rows
