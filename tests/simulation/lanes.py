@@ -25,7 +25,7 @@ class Record:
 
     __slots__ = (
         "again", "arrived_at", "attempts", "bytes", "cost", "deferred", "due", "error",
-        "identity", "key", "lane", "last_error", "number", "part", "priority", "result", "size", "state", "tries",
+        "identity", "key", "known", "lane", "last_error", "number", "part", "priority", "result", "size", "state", "tries",
     )  # fmt: skip
 
     def __init__(self, number: int, key: Any, priority: float, size: float, cost: float = 1.0) -> None:
@@ -34,6 +34,7 @@ class Record:
         self.part = 0  # of batches: items of one part are called together or in smaller parts; 0: any
         self.tries = 0  # attempts of this part
         self.identity = number  # of equal items the same
+        self.known = False  # it comes with its recorded result
         self.last_error: BaseException | None = None  # of its last attempt, where that is tried again
         self.bytes = 0.0  # of the item and its result
         self.state = "coming"

@@ -85,7 +85,7 @@ class Model(Lanes):
         if settings.deadline is not None and self.deadline_at == math.inf:
             self.deadline_at = now + settings.deadline
         self.arrivals += len(records)
-        self.item_bytes = records[-1].size
+        self.item_bytes = records[-1].size * (2 if records[-1].known else 1)
         for record in records:
             record.lane = self.lane_of(record) if record.error is None else Lane(None, 1)
             self.flying[record] = None
@@ -96,8 +96,12 @@ class Model(Lanes):
                 if self.expired:
                     self.together.add(record)
                 self.fail(record, record.error or DeadlineExceeded)
-            else:
+            elif not record.known:
                 self.enter(record)
+        for record in records:
+            if record.known and record in self.flying:  # after those that fail
+                self.remembered += 1
+                self._complete(record)
         for lane in dict.fromkeys(record.lane for record in records):
             self.touch(lane)
 

@@ -93,6 +93,7 @@ class Settings:
     linger: float = 0.0
     identities: int = 3  # how many different items there are, where equal ones share calls
     shares: list[int] = field(default_factory=list)  # how often each key is drawn
+    known: float = 0.0  # items that come with their recorded results; not drawn, but set by a test
 
     @property
     def keyed(self) -> bool:

@@ -6,13 +6,15 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.counts import count
 
 from simulation.code import Code
-from simulation.world import replay, run
+from simulation.settings import draw
+from simulation.world import World, replay, run
 
 pytestmark = pytest.mark.thread_unsafe(reason="a world has no threads: four at once find no more than one")
 
@@ -31,6 +33,16 @@ def test_every_promise_is_kept_in_every_world(part: int) -> None:
     code = Code()
     for seed in range(part * SEEDS // PARTS, (part + 1) * SEEDS // PARTS):
         run(seed, code)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_items_that_come_with_their_results_are_not_called(part: int) -> None:
+    """The same worlds, and a database that knows some results: no call, no slot, no cost, and the promised order."""
+    code = Code()
+    for seed in range(part * SEEDS // PARTS // 8, (part + 1) * SEEDS // PARTS // 8):
+        world = World(replace(draw(seed), known=(0.1, 0.5, 0.9)[seed % 3]), code)
+        world.run()
+        assert world.model.remembered == world.scheduler.remembered
 
 
 def traces() -> str:

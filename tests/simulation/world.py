@@ -52,6 +52,7 @@ class World:
         self.settings, self.code, self.trace = settings, code, trace
         self.rng = Random(f"world {settings.seed}")
         self.costs = Random(f"costs {settings.seed}")
+        self.memory = Random(f"memory {settings.seed}")
         self.now = 0.0
         self.events: list[tuple[float, float, Callable[..., None], tuple[Any, ...]]] = []
         code.admission.IDLE_LIMIT = settings.idle_limit
@@ -229,6 +230,9 @@ class World:
             self.scheduler.admission.assign_alone(item)
         else:
             self.scheduler.assign([item])
+            if self.memory.random() < settings.known:
+                record.known = item.known = True
+                record.result = item.result = (record.number, "recorded")
         return item
 
     def _priority(self) -> float:
@@ -651,6 +655,7 @@ def options_of(settings: Settings) -> Options:
         cost_rate=settings.cost_rate,
         budget=settings.budget,
         dedup=settings.dedup,
+        remember=bool(settings.known),
         batch=settings.group,
         linger=settings.linger,
     )
