@@ -1,7 +1,7 @@
-/* What the kernels know of Python: whether there is a GIL, and how a reference to an item is added.
+/* What the kernels know of Python: whether there is a GIL, and how a reference to an object is added and given up.
  *
- * A native driver, which has no interpreter, defines MT_KEEP and MT_GIL_LOCKED before it includes a kernel. References are given up by the faces, with no lock
- * held.
+ * A native driver, which has no interpreter, defines MT_KEEP, MT_DROP and MT_GIL_LOCKED before it includes a kernel.
+ * A reference is given up with no lock held.
  */
 #ifndef MANYTAIL_OBJECTS_H
 #define MANYTAIL_OBJECTS_H
@@ -10,6 +10,7 @@
 
 #ifndef MT_KEEP
 #define MT_KEEP(item) Py_INCREF((PyObject *)(item))
+#define MT_DROP(item) Py_DECREF((PyObject *)(item))
 #endif
 
 #ifdef Py_GIL_DISABLED

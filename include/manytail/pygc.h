@@ -14,31 +14,7 @@
 #include "multiqueue.h"
 #include "objects.h"
 
-/* Visit the items of one chunk from slot `from` up to slot `to`. */
-static inline int mt_visit_chunk(mt_chunk *c, uint32_t from, uint32_t to, visitproc visit, void *arg) {
-    uintptr_t *items = mt_chunk_items(c);
-    for (; from < to; from++) {
-        PyObject *o = (PyObject *)items[from];
-        if (!mt_chunk_is_dead(c, from)) Py_VISIT(o);
-    }
-    return 0;
-}
-
-static inline int mt_visit_items(mt_subqueue *s, visitproc visit, void *arg) {
-    mt_chunk *c = s->head;
-    uint32_t from = s->head_idx;
-    int r;
-    /* relaxed because: the world is stopped (free-threaded build) or the GIL is held */
-    if (mt_load_relaxed_i64(&s->tail_seq) == mt_load_relaxed_i64(&s->out)) return 0;
-    for (; c != NULL; c = mt_chunk_next(c), from = 0) {
-        r = mt_visit_chunk(c, from, c == s->tail ? s->tail_idx : c->cap, visit, arg);
-        if (r) return r;
-        if (c == s->tail) break;
-    }
-    return 0;
-}
-
-/* Visit the coroutines that wait in a list; each is counted by the list. The list must be quiet: see mt_queue_quiet. */
+/* Visit the coroutines that wait in a list; each is counted by the list. */
 static inline int mt_visit_waiters(mt_waitlist *l, visitproc visit, void *arg) {
     mt_waiter *w;
     for (w = l->first[MT_WAITER_LOOP]; w != NULL; w = w->next) {
@@ -47,11 +23,6 @@ static inline int mt_visit_waiters(mt_waitlist *l, visitproc visit, void *arg) {
     }
     return 0;
 }
-
-/* Whether the wait lists of a queue are quiet while the collector traverses. A bulk operation of a detached thread edits them at any time;
- * it is counted, attached, before it detaches and until it is attached again, so the count does not change during a traverse. While one
- * is inside, the waiting coroutines are not visited: the collector then takes them for reachable, and finds them another time. */
-static inline int mt_queue_quiet(const mt_multiqueue *q) { return q->bulks == 0; }
 
 /* An object whose counted reference the caller hands over. */
 static inline PyObject *mt_owned(PyObject *o) { return o; }

@@ -36,6 +36,7 @@ cdef extern from "manytail/atomics.h" nogil:
     void mt_store_release_uptr(mt_atomic_uptr *, uintptr_t)
     bint mt_cas_acq_rel_uptr(mt_atomic_uptr *, uintptr_t *expected, uintptr_t)
     bint mt_cas_seq_cst_uptr(mt_atomic_uptr *, uintptr_t *expected, uintptr_t)
+    uint32_t mt_xchg_acq_rel_u32(mt_atomic_u32 *, uint32_t)
     uintptr_t mt_xchg_acq_rel_uptr(mt_atomic_uptr *, uintptr_t)
     void mt_prefetch_write(void *)
     bint likely "MT_LIKELY" (bint)
@@ -146,64 +147,25 @@ cdef extern from "manytail/ready.h" nogil:
 
 cdef extern from "manytail/multiqueue.h" nogil:
     enum: MT_OK, MT_EMPTY, MT_FULL, MT_SHUTDOWN, MT_TIMEOUT, MT_NOMEM, MT_BADARG, MT_INTERRUPTED
-    enum: MT_GATE_DETACHED, MT_GATE_SHUTDOWN, MT_GATE_STOPPED
-    enum: MT_ROUND_ROBIN, MT_WEIGHTED, MT_OLDEST
-    ctypedef struct queue "mt_multiqueue"
-    ctypedef struct subqueue "mt_subqueue":
-        mt_lock put_lock
-        mt_chunk *tail
-        uint32_t tail_idx
-        uint32_t gate
-        mt_atomic_i64 tail_seq
-        int64_t out_seen
-        mt_atomic_i64 maxsize
-        queue *mq
-        mt_atomic_u32 unknown
-        uint8_t serial
-        uint8_t stamped
-        mt_chunk *head
-        uint16_t head_idx
-        uint8_t has_dead
-        uint8_t bounded
-        uint32_t turn
-        mt_atomic_i64 out
-        int64_t tail_seen
-        mt_ready_node ready
-        int64_t ndead, nfront
-        uint32_t weight, enabled, attached, size_class
-        int64_t priority
-        mt_waitlist putters
-        mt_atomic_u32 putters_waiting
-        subqueue *all_next
-        subqueue *all_prev
-        void *owner
-        void *key
-    ctypedef struct queue "mt_multiqueue":
-        mt_lock take_lock
-        mt_ready ready
-        int64_t got
-        uint32_t serial
-        uint32_t selection
-        uint32_t attached
-        mt_waitlist getters
-        mt_waitlist joiners
-        subqueue *all_first
-        subqueue *all_last
-        int64_t nsubs, nenabled, gone_put, taken_away, done
-        int64_t bulks
-        uint32_t begun
-        uint32_t shut
-        mt_atomic_u32 refs
-        subqueue *gone
-        queue *reg_next
-        queue *reg_prev
-        mt_atomic_i64 clock
-        mt_atomic_uptr spare
-    subqueue *mt_subqueue_of(mt_ready_node *)
     void *mt_alloc_aligned(size_t)
     void mt_free_aligned(void *)
 
 cdef extern from "manytail/objects.h" nogil:
-    void keep "MT_KEEP" (uintptr_t item)        # adds a reference to an item that is an object; the caller is attached
+    void keep "MT_KEEP" (uintptr_t item)        # adds a reference to an object; the caller is attached
+    void drop "MT_DROP" (uintptr_t item)        # gives one up: that may run Python code, so no lock is held
     const bint MT_FREE_THREADED
     const bint GIL_LOCKED "MT_GIL_LOCKED"
+
+cdef extern from "Python.h" nogil:
+    ctypedef void *PyThread_type_lock
+    ctypedef enum PyLockStatus:
+        PY_LOCK_FAILURE, PY_LOCK_ACQUIRED, PY_LOCK_INTR
+    PyThread_type_lock PyThread_allocate_lock()
+    void PyThread_free_lock(PyThread_type_lock)
+    PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock, long long microseconds, int intr_flag)
+    void PyThread_release_lock(PyThread_type_lock)
+    unsigned long PyThread_get_thread_ident()
+    ctypedef struct PyThreadState:
+        pass
+    PyThreadState *PyEval_SaveThread()
+    void PyEval_RestoreThread(PyThreadState *)

@@ -2,7 +2,7 @@
 from cpython.ref cimport PyObject
 from libc.stdint cimport uintptr_t
 
-from manytail._c cimport mt_waitlist, queue, subqueue
+from manytail._c cimport mt_waitlist
 
 
 cdef extern from "manytail/pygc.h":
@@ -11,10 +11,8 @@ cdef extern from "manytail/pygc.h":
     ctypedef int (*inquiry)(PyObject *) noexcept
     ctypedef struct PyTypeObject:
         pass
-    int mt_visit_items(subqueue *, visitproc, void *) noexcept
     void mt_patch_gc(PyTypeObject *, traverseproc, inquiry)
     int mt_visit_waiters(mt_waitlist *, visitproc, void *) noexcept
-    bint mt_queue_quiet(queue *) noexcept
     traverseproc mt_traverse_of(PyTypeObject *)
     inquiry mt_clear_of(PyTypeObject *)
     object mt_owned_item(uintptr_t)

@@ -1,34 +1,54 @@
-# The MultiQueue: many tails, one head; include/manytail/multiqueue.h has the picture, the source and the invariants. Private.
+# The MultiQueue: many tails, one head. Private.
 #
-# This file is the whole algorithm, on C structs, nogil throughout: items that move, tails that come, go and change, waiting,
-# shutdown, fork. Its faces are _multiqueue.pyx (Python, and the nogil API) and _wp.pxd (lanes); the native drivers compile it without an interpreter.
+#   putters --put lock of A--> tail A  [chunk]->[chunk] \
+#   putters --put lock of B--> tail B  [chunk]           >-- ready rings --take lock--> getters
+#   putters --put lock of C--> tail C  (idle)           /
 #
-# Linearization points: a put, when tail_seq is published; a get, when `out` is, under the take lock; an empty get, the moment
+# Source: LinkedBlockingMultiQueue (M. Barrios), itself after Doug Lea's two-lock LinkedBlockingQueue: one put lock per
+# tail, one take lock for all. What we changed: nodes hold several items (chunk.h); ready rings instead of a walk
+# (ready.h); no count that both sides write: a putter publishes `tail_seq`, a getter publishes `head_seq`, each caches the
+# other's and looks again only when its copy runs out. A put takes the take lock only if its tail was unlisted to the
+# head, where the original takes it whenever the whole queue was empty.
+#
+# This file is the whole algorithm, on C structs, nogil throughout: items that move, tails that come, go and change,
+# shutdown, fork. How calls wait: _waiting.pxd. Its faces are _multiqueue.pyx (Python, and the nogil API) and _wp.pxd (lanes); the native
+# drivers compile it without an interpreter.
+#
+# Who knows that a tail has something: `unlisted` is set while a tail is empty and not listed in its ring; the put that
+# finds it set appends and lists under both locks, so that the item is there for the head as soon as it is there for
+# the tail. While it is clear the tail is listed, or kept out of the ring on purpose (disabled, detached, stopped), and a
+# put needs the put lock only. One empty tail may stay listed: the only member of the only ready level, so that a
+# queue that goes empty and non-empty all the time pays nothing for it.
+#
+# GIL-locked queues (`gil_locked` = 1): a queue of Python objects on a build with the GIL. The GIL is the lock: every operation
+# happens attached and runs no Python code half way, so both locks are left alone.
+#
+# Linearization points: a put, when tail_seq is published; a get, when `head_seq` is, under the take lock; an empty get, the moment
 # under the take lock when it has found nothing listed.
 #
 # `attached` says whether the calling thread holds a thread state; it matters only if a lock has to be waited for.
-# Functions whose name starts with a lock's ("taken_", "putting_") must be called with that lock held. `wake` collects
-# waiters to be posted after unlocking. Lock order: take, then put.
+# Functions whose name starts with a lock's ("head_", "tail_") must be called with that lock held. `to_post` collects
+# waiters to be posted after unlocking. Lock order: take, then put. Nothing of Python's runs under either.
+from cpython.ref cimport PyObject
 from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint16_t, uint32_t, uint8_t, uintptr_t
 from libc.string cimport memcpy
 
 from manytail._c cimport (
-    MT_BADARG, MT_CHUNK_SPARE_CLASS, MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_GATE_DETACHED, MT_GATE_SHUTDOWN, MT_GATE_STOPPED,
-    MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_OLDEST, MT_ROUND_ROBIN, MT_SHUTDOWN, MT_TIMEOUT, MT_WAITER_NOTIFIED,
-    MT_WEIGHTED, keep, likely, mt_alloc_aligned, mt_backoff, mt_backoff_spin, mt_chunk, mt_chunk_free,
+    MT_BADARG, MT_CHUNK_SPARE_CLASS, MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
+    keep, likely, mt_alloc_aligned, mt_atomic_i64, mt_atomic_u32, mt_atomic_uptr, mt_chunk, mt_chunk_free,
     mt_chunk_is_dead, mt_chunk_items, mt_chunk_kill, mt_chunk_link, mt_chunk_new, mt_chunk_next, mt_chunk_pin,
     mt_chunk_recycle, mt_chunk_retire, mt_chunk_retired, mt_chunk_revive, mt_chunk_stamps, mt_chunk_unpin,
     mt_fetch_add_acq_rel_u32, mt_fetch_add_relaxed_i64, mt_fetch_add_relaxed_u32, mt_free_aligned, mt_heap_rekey,
     mt_level, mt_load_acquire_i64, mt_load_relaxed_i64, mt_load_relaxed_u32, mt_load_seq_cst_i64,
-    mt_load_seq_cst_u32, mt_lock_reset, mt_now_ns, mt_point, mt_prefetch_write, mt_ready, mt_ready_append,
+    mt_load_seq_cst_u32, mt_lock, mt_lock_reset, mt_now_ns, mt_point, mt_prefetch_write, mt_ready, mt_ready_append,
     mt_ready_free, mt_ready_front, mt_ready_join_level, mt_ready_leave_level, mt_ready_node, mt_ready_remove,
-    mt_ready_replace, mt_store_relaxed_i64, mt_store_relaxed_u32, mt_store_release_i64, mt_subqueue_of, mt_waiter,
-    mt_waitlist_keep_thread, mt_waitlist_leave, mt_waitlist_notify, mt_waitlist_notify_all, mt_waitlist_push,
-    mt_xchg_acq_rel_uptr, mt_xchg_seq_cst_i64, mt_xchg_seq_cst_u32, queue, subqueue, unlikely,
+    mt_ready_replace, mt_store_relaxed_i64, mt_store_relaxed_u32, mt_store_release_i64, mt_xchg_acq_rel_uptr,
+    mt_xchg_seq_cst_i64, mt_xchg_seq_cst_u32, unlikely,
 )
 from manytail._lock cimport enter, leave
-from manytail._wait cimport (
-    NEVER, ONCE, multiqueues, post_chain, waiter_await_post, waiter_close, waiter_open, waiter_park,
+from manytail._runtime cimport multiqueues
+from manytail._waiting cimport (
+    NEVER, ONCE, WAIT, again, give_up, keep_tasks, look, notify, notify_all, post, wait_list, wait_node, wait_point,
 )
 
 # What becomes of an item that a call has taken out of a queue for good.
@@ -41,33 +61,125 @@ cdef enum:
     GETTER_SPIN_FIRST = 6
     GETTER_SPIN_LIMIT = 9
 
+# ---------------------------------------------------------------------------------------------------------------- structs
+cdef enum:
+    # Why a tail takes no more items: bits of `closed_flags`.
+    MT_CLOSED_DETACHED = 1
+    MT_CLOSED_SHUTDOWN = 2
+    MT_CLOSED_STOPPED = 4             # and gives none either
+
+cdef enum:
+    # How the head picks among ready tails of one priority: `selection`.
+    MT_ROUND_ROBIN = 0
+    MT_WEIGHTED = 1
+    MT_OLDEST = 2
+
+cdef enum:
+    CACHE_LINE = 64
+
+ctypedef struct queue
+
+ctypedef struct subqueue:
+    # -- putters' line: written under the put lock
+    mt_lock put_lock
+    mt_chunk *tail                  # NULL until the first item, and after clear
+    uint32_t tail_idx               # next free slot of tail
+    uint32_t closed_flags           # MT_CLOSED_*: written under both locks, read under the put lock
+    mt_atomic_i64 tail_seq          # position after the newest item; published (release) after its slot is written
+    int64_t head_seq_cached         # putters' copy of `head_seq`
+    mt_atomic_i64 maxsize           # <= 0: no bound; written under both locks
+    queue *mq                       # constant; counted
+    mt_atomic_u32 unlisted          # written under both locks, so steady under either; peeked at without
+    uint8_t gil_locked              # constant: mq.gil_locked, whose line getters write
+    uint8_t timestamped             # constant: selection "oldest", items get a put time
+    uint8_t pad0[2]
+    # -- getters' line: written under the take lock
+    mt_chunk *head                  # NULL until the first item: written by the putter that makes the first chunk, before tail_seq
+    uint16_t head_idx               # oldest slot of head; at head.cap the next chunk follows
+    uint8_t has_tombstones          # ntombstones > 0
+    uint8_t bounded                 # maxsize > 0: a get must look for waiting putters; written under both locks
+    uint32_t quantum_left           # items left of its turn; 0: its next turn has not begun
+    mt_atomic_i64 head_seq          # tail_seq - head_seq = items inside: counts those that left, less those put at the front
+    int64_t tail_seq_cached         # getters' copy of tail_seq
+    mt_ready_node ready             # 32 bytes
+    # -- cold
+    int64_t ntombstones             # discarded slots still between head and tail; take lock
+    int64_t nfront                  # items ever put at the front; take lock
+    uint32_t weight                 # >= 1; take lock
+    uint32_t enabled                # take lock
+    uint32_t attached               # take lock
+    uint32_t size_class             # of the newest chunk; put lock
+    int64_t priority                # take lock; kept for a detached handle
+    wait_list not_full              # put lock
+    mt_atomic_u32 not_full_waiting  # not_full.n, for getters to look at without the put lock
+    subqueue *all_next              # among mq's attached tails in the order they were added, or its removed ones
+    subqueue *all_prev
+    void *owner                     # the Python SubQueue (borrowed: it outlives this), or NULL
+    void *key                       # its key (borrowed from the owner), or NULL
+
+ctypedef struct queue:
+    # -- getters' line: written under the take lock
+    mt_lock take_lock
+    mt_ready ready
+    int64_t taken_total             # items handed to getters
+    uint32_t gil_locked             # constant: the GIL is the lock
+    uint32_t selection              # constant once `begun`
+    uint32_t attached               # whether the holder of the take lock has a thread state: if it must wait for a put lock
+    # -- seldom written
+    wait_list not_empty             # take lock
+    wait_list joiners               # take lock
+    subqueue *all_first
+    subqueue *all_last
+    int64_t nsubs                   # attached
+    int64_t nenabled                # attached and enabled
+    int64_t removed_put             # items ever put into tails that are detached by now
+    int64_t removed_total           # items that clear, discard, remove and shutdown took: they count as done
+    int64_t done                    # task_done calls
+    int64_t bulks                   # bulk operations of detached threads; written attached, under bulk_lock
+    uint32_t begun                  # options were set, or a tail was added: they cannot be set again; take lock
+    uint32_t shut                   # no more puts; take lock
+    mt_atomic_u32 refs              # handles that keep this memory
+    subqueue *removed               # detached tails that are not freed yet, linked by all_next; take lock
+    queue *reg_next                 # every queue of the process, for fork; under the registry's lock
+    queue *reg_prev
+    # -- written by putters of any tail
+    char pad1[CACHE_LINE]
+    mt_atomic_i64 clock             # put times, selection "oldest" only
+    mt_atomic_uptr spare            # one used chunk of MT_CHUNK_SPARE_CLASS, or 0
+
+
+cdef inline subqueue *mt_subqueue_of(mt_ready_node *node) noexcept nogil:
+    """The tail that this node is part of."""
+    return <subqueue *>(<char *>node - (<char *>&(<subqueue *>node).ready - <char *>node))
+
+
 # ---------------------------------------------------------------------------------------------------------------- locks
 cdef inline void lock_take(queue *q, bint attached) noexcept nogil:
-    enter(&q.take_lock, q.serial, attached)
-    if not q.serial:
+    enter(&q.take_lock, q.gil_locked, attached)
+    if not q.gil_locked:
         q.attached = attached
 
 
 cdef inline void unlock_take(queue *q) noexcept nogil:
-    leave(&q.take_lock, q.serial)
+    leave(&q.take_lock, q.gil_locked)
 
 
 cdef inline void lock_put(queue *q, subqueue *s, bint attached) noexcept nogil:
-    enter(&s.put_lock, s.serial, attached)
+    enter(&s.put_lock, s.gil_locked, attached)
 
 
 cdef inline void unlock_put(queue *q, subqueue *s) noexcept nogil:
-    leave(&s.put_lock, s.serial)
+    leave(&s.put_lock, s.gil_locked)
 
 
-cdef inline bint is_unknown(subqueue *s) noexcept nogil:
+cdef inline bint is_unlisted(subqueue *s) noexcept nogil:
     # relaxed because: read under one of the locks that its writer holds both of; or a guess that is checked under one
-    return mt_load_relaxed_u32(&s.unknown) != 0
+    return mt_load_relaxed_u32(&s.unlisted) != 0
 
 
-cdef inline void set_unknown(subqueue *s, bint unknown) noexcept nogil:
+cdef inline void set_unlisted(subqueue *s, bint unlisted) noexcept nogil:
     # relaxed because: written under both locks
-    mt_store_relaxed_u32(&s.unknown, unknown)
+    mt_store_relaxed_u32(&s.unlisted, unlisted)
 
 
 # --------------------------------------------------------------------------------------------------------------- chunks
@@ -95,7 +207,7 @@ cdef inline mt_chunk *new_chunk(queue *q, uint32_t size_class, int64_t base) noe
 
 cdef inline uint32_t next_size_class(subqueue *s, int64_t tail_seq, int64_t n) noexcept nogil:
     """Chunks grow with what stands in the tail, so that a short tail stays small and a long one costs few allocations."""
-    cdef int64_t inside = tail_seq - s.out_seen + n
+    cdef int64_t inside = tail_seq - s.head_seq_cached + n
     if inside > 4096:
         return 4
     if inside > 512:
@@ -105,7 +217,7 @@ cdef inline uint32_t next_size_class(subqueue *s, int64_t tail_seq, int64_t n) n
     return s.size_class + 1 if s.size_class < MT_CHUNK_SPARE_CLASS else MT_CHUNK_SPARE_CLASS
 
 
-cdef inline bint putting_grow(queue *q, subqueue *s, int64_t tail_seq, int64_t n) noexcept nogil:
+cdef inline bint tail_grow(queue *q, subqueue *s, int64_t tail_seq, int64_t n) noexcept nogil:
     """Link a fresh chunk behind the tail, for n more items at least. 0: no memory, nothing changed."""
     cdef uint32_t size_class = next_size_class(s, tail_seq, n)
     cdef mt_chunk *c = new_chunk(q, size_class, tail_seq)
@@ -118,68 +230,68 @@ cdef inline bint putting_grow(queue *q, subqueue *s, int64_t tail_seq, int64_t n
         mt_chunk_link(s.tail, c)
     s.tail = c
     s.tail_idx = 0
-    putting_claim_lines(s, 8)
-    putting_claim_lines(s, AHEAD)
+    tail_claim_lines(s, 8)
+    tail_claim_lines(s, AHEAD)
     s.size_class = size_class
     return True
 
 
 # ------------------------------------------------------------------------------------------------------------------ put
-cdef inline int64_t putting_room(subqueue *s, int64_t tail_seq) noexcept nogil:
+cdef inline int64_t tail_free_slots(subqueue *s, int64_t tail_seq) noexcept nogil:
     """How many more items the bound allows; looks at the getters' line only when its copy says that it is full."""
     # relaxed because: maxsize is written under the put lock
     cdef int64_t maxsize = mt_load_relaxed_i64(&s.maxsize)
     if maxsize <= 0:
         return INT64_MAX
-    if tail_seq - s.out_seen >= maxsize:
-        # pairs with: mt_store_release, mt_xchg_seq_cst in left
-        s.out_seen = mt_load_seq_cst_i64(&s.out)
-    return maxsize - (tail_seq - s.out_seen)
+    if tail_seq - s.head_seq_cached >= maxsize:
+        # pairs with: mt_store_release, mt_xchg_seq_cst in head_removed
+        s.head_seq_cached = mt_load_seq_cst_i64(&s.head_seq)
+    return maxsize - (tail_seq - s.head_seq_cached)
 
 
 cdef enum:
     AHEAD = 16      # slots: two cache lines
 
 
-cdef inline void putting_claim_lines(subqueue *s, uint32_t slot) noexcept nogil:
+cdef inline void tail_claim_lines(subqueue *s, uint32_t slot) noexcept nogil:
     """A getter on another core read that memory last, and claiming a line back takes longer than eight puts."""
-    if not s.serial:
+    if not s.gil_locked:
         mt_prefetch_write(mt_chunk_items(s.tail) + slot)
 
 
-cdef inline int putting_one(queue *q, subqueue *s, uintptr_t item) noexcept nogil:
+cdef inline int tail_put(queue *q, subqueue *s, uintptr_t item) noexcept nogil:
     # relaxed because: tail_seq is written under the put lock
     cdef int64_t tail_seq = mt_load_relaxed_i64(&s.tail_seq)
     cdef mt_chunk *c
-    if unlikely(s.gate != 0):
+    if unlikely(s.closed_flags != 0):
         return MT_SHUTDOWN
-    if unlikely(putting_room(s, tail_seq) <= 0):
+    if unlikely(tail_free_slots(s, tail_seq) <= 0):
         return MT_FULL
     c = s.tail
     if unlikely(c == NULL or s.tail_idx == c.cap):
-        if not putting_grow(q, s, tail_seq, 1):
+        if not tail_grow(q, s, tail_seq, 1):
             return MT_NOMEM
         c = s.tail
     mt_chunk_items(c)[s.tail_idx] = item
-    putting_claim_lines(s, s.tail_idx + AHEAD)
-    if unlikely(s.stamped):
+    tail_claim_lines(s, s.tail_idx + AHEAD)
+    if unlikely(s.timestamped):
         # relaxed because: only the order of the numbers counts
         mt_chunk_stamps(c)[s.tail_idx] = mt_fetch_add_relaxed_i64(&q.clock, 1)
     s.tail_idx += 1
     mt_point()
-    # pairs with: mt_load_acquire in taken_count
+    # pairs with: mt_load_acquire in head_count
     mt_store_release_i64(&s.tail_seq, tail_seq + 1)
     return MT_OK
 
 
-cdef inline int putting_run(queue *q, subqueue *s, const uintptr_t *items, int64_t n, bint count_refs, int64_t *done) noexcept nogil:
+cdef inline int tail_put_run(queue *q, subqueue *s, const uintptr_t *items, int64_t n, bint count_refs, int64_t *done) noexcept nogil:
     """Append up to n items as one chain that getters see at once. MT_OK: all; else why not, *done went in."""
     cdef int64_t tail_seq = mt_load_relaxed_i64(&s.tail_seq)   # relaxed because: tail_seq is written under the put lock
-    cdef int64_t room = putting_room(s, tail_seq), put = 0, k, i
+    cdef int64_t room = tail_free_slots(s, tail_seq), put = 0, k, i
     cdef int r = MT_OK
     cdef mt_chunk *c
     done[0] = 0
-    if s.gate != 0:
+    if s.closed_flags != 0:
         return MT_SHUTDOWN
     if room < n:
         n = room if room > 0 else 0
@@ -187,13 +299,13 @@ cdef inline int putting_run(queue *q, subqueue *s, const uintptr_t *items, int64
     while put < n:
         c = s.tail
         if c == NULL or s.tail_idx == c.cap:
-            if not putting_grow(q, s, tail_seq + put, n - put):
+            if not tail_grow(q, s, tail_seq + put, n - put):
                 r = MT_NOMEM
                 break
             c = s.tail
         k = min(n - put, <int64_t>(c.cap - s.tail_idx))
         memcpy(mt_chunk_items(c) + s.tail_idx, items + put, k * sizeof(uintptr_t))
-        if s.stamped:
+        if s.timestamped:
             for i in range(k):
                 # relaxed because: only the order of the numbers counts
                 mt_chunk_stamps(c)[s.tail_idx + i] = mt_fetch_add_relaxed_i64(&q.clock, 1)
@@ -202,23 +314,23 @@ cdef inline int putting_run(queue *q, subqueue *s, const uintptr_t *items, int64
     if count_refs:
         for i in range(put):
             keep(items[i])
-    # pairs with: mt_load_acquire in taken_count
+    # pairs with: mt_load_acquire in head_count
     mt_store_release_i64(&s.tail_seq, tail_seq + put)
     done[0] = put
     return r
 
 
-cdef inline int taken_put_front(queue *q, subqueue *s, uintptr_t item) noexcept nogil:
+cdef inline int head_put_front(queue *q, subqueue *s, uintptr_t item) noexcept nogil:
     """The new head. Both locks are held."""
     # relaxed because: both are written under locks that are held
-    cdef int64_t tail_seq = mt_load_relaxed_i64(&s.tail_seq), out = mt_load_relaxed_i64(&s.out)
+    cdef int64_t tail_seq = mt_load_relaxed_i64(&s.tail_seq), out = mt_load_relaxed_i64(&s.head_seq)
     cdef mt_chunk *c
-    if s.gate != 0:
+    if s.closed_flags != 0:
         return MT_SHUTDOWN
-    if putting_room(s, tail_seq) <= 0:
+    if tail_free_slots(s, tail_seq) <= 0:
         return MT_FULL
     if s.head == NULL:
-        return putting_one(q, s, item)
+        return tail_put(q, s, item)
     if s.head_idx == 0:
         c = new_chunk(q, 0 if s.size_class == 0 else 1, 0)
         if c == NULL:
@@ -231,33 +343,33 @@ cdef inline int taken_put_front(queue *q, subqueue *s, uintptr_t item) noexcept 
     s.head_idx -= 1
     mt_chunk_revive(c, s.head_idx)
     mt_chunk_items(c)[s.head_idx] = item
-    if s.stamped:
+    if s.timestamped:
         # relaxed because: only the order of the numbers counts
         mt_chunk_stamps(c)[s.head_idx] = mt_fetch_add_relaxed_i64(&q.clock, 1)
     s.nfront += 1
-    # pairs with: mt_load_seq_cst in putting_room
-    mt_store_release_i64(&s.out, out - 1)
-    s.out_seen = out - 1
+    # pairs with: mt_load_seq_cst in tail_free_slots
+    mt_store_release_i64(&s.head_seq, out - 1)
+    s.head_seq_cached = out - 1
     if s.ready.listed:
-        taken_rekey(q, s)
+        head_rekey(q, s)
     return MT_OK
 
 
 # -------------------------------------------------------------------------------------------------------- who is ready
-cdef inline int64_t taken_count(subqueue *s) noexcept nogil:
+cdef inline int64_t head_count(subqueue *s) noexcept nogil:
     """Items inside, as of now."""
-    # pairs with: mt_store_release in putting_one, putting_run
-    s.tail_seen = mt_load_acquire_i64(&s.tail_seq)
-    return s.tail_seen - mt_load_relaxed_i64(&s.out)    # relaxed because: written under the take lock
+    # pairs with: mt_store_release in tail_put, tail_put_run
+    s.tail_seq_cached = mt_load_acquire_i64(&s.tail_seq)
+    return s.tail_seq_cached - mt_load_relaxed_i64(&s.head_seq)    # relaxed because: written under the take lock
 
 
-cdef inline bint taken_empty(subqueue *s) noexcept nogil:
+cdef inline bint head_empty(subqueue *s) noexcept nogil:
     """Looks at the putters' line only when the copy has run out."""
     # relaxed because: written under the take lock
-    return s.tail_seen == mt_load_relaxed_i64(&s.out) and taken_count(s) == 0
+    return s.tail_seq_cached == mt_load_relaxed_i64(&s.head_seq) and head_count(s) == 0
 
 
-cdef inline void taken_skip_dead(queue *q, subqueue *s) noexcept nogil:
+cdef inline void head_skip_tombstones(queue *q, subqueue *s) noexcept nogil:
     """Make head, head_idx stand on a live item. The tail is not empty."""
     cdef mt_chunk *c = s.head
     while True:
@@ -267,186 +379,186 @@ cdef inline void taken_skip_dead(queue *q, subqueue *s) noexcept nogil:
             if mt_chunk_retire(c):
                 drop_chunk(q, c)
             c = s.head
-        elif s.has_dead and mt_chunk_is_dead(c, s.head_idx):
+        elif s.has_tombstones and mt_chunk_is_dead(c, s.head_idx):
             s.head_idx += 1
-            s.ndead -= 1
-            s.has_dead = s.ndead > 0
+            s.ntombstones -= 1
+            s.has_tombstones = s.ntombstones > 0
         else:
             return
 
 
-cdef inline int64_t taken_head_stamp(queue *q, subqueue *s) noexcept nogil:
-    taken_skip_dead(q, s)
+cdef inline int64_t head_timestamp(queue *q, subqueue *s) noexcept nogil:
+    head_skip_tombstones(q, s)
     return mt_chunk_stamps(s.head)[s.head_idx]
 
 
-cdef inline void taken_rekey(queue *q, subqueue *s) noexcept nogil:
+cdef inline void head_rekey(queue *q, subqueue *s) noexcept nogil:
     """Its head is another item now: find its place again among the oldest."""
-    if q.selection == MT_OLDEST and taken_count(s) > 0:
-        mt_heap_rekey(&s.ready.level.by_time, s.ready.slot, taken_head_stamp(q, s))
+    if q.selection == MT_OLDEST and head_count(s) > 0:
+        mt_heap_rekey(&s.ready.level.by_time, s.ready.slot, head_timestamp(q, s))
 
 
-cdef inline void taken_list(queue *q, subqueue *s) noexcept nogil:
+cdef inline void head_list(queue *q, subqueue *s) noexcept nogil:
     """Join at the end of the turn. A lone empty tail that was left listed gives up its place."""
     cdef mt_level *level = s.ready.level
-    cdef int64_t stamp = taken_head_stamp(q, s) if q.selection == MT_OLDEST else 0
+    cdef int64_t timestamp = head_timestamp(q, s) if q.selection == MT_OLDEST else 0
     cdef subqueue *lone
     if level.nready == 1:
         lone = mt_subqueue_of(mt_ready_front(&q.ready, level))
-        if taken_count(lone) == 0:
-            mt_ready_replace(&q.ready, &lone.ready, &s.ready, stamp)
-            taken_unlisted(q, lone)
+        if head_count(lone) == 0:
+            mt_ready_replace(&q.ready, &lone.ready, &s.ready, timestamp)
+            head_left_ring(q, lone)
             return
-        taken_rekey(q, lone)
-    mt_ready_append(&q.ready, &s.ready, stamp)
+        head_rekey(q, lone)
+    mt_ready_append(&q.ready, &s.ready, timestamp)
 
 
-cdef inline void taken_unlist(queue *q, subqueue *s) noexcept nogil:
+cdef inline void head_unlist(queue *q, subqueue *s) noexcept nogil:
     """It is empty: leave the ring."""
     mt_ready_remove(&q.ready, &s.ready)
-    taken_unlisted(q, s)
+    head_left_ring(q, s)
 
 
-cdef inline void taken_unlisted(queue *q, subqueue *s) noexcept nogil:
+cdef inline void head_left_ring(queue *q, subqueue *s) noexcept nogil:
     """It has left the ring because it was empty. If a put slipped in, it joins again."""
-    s.turn = 0
+    s.quantum_left = 0
     mt_point()
-    if not taken_forget(q, s):
-        taken_list(q, s)
+    if not head_try_unlist(q, s):
+        head_list(q, s)
 
 
-cdef inline bint taken_forget(queue *q, subqueue *s) noexcept nogil:
+cdef inline bint head_try_unlist(queue *q, subqueue *s) noexcept nogil:
     """The head does not know this tail any more, and the next put has to say so. 0: it is not empty."""
     cdef bint empty
     lock_put(q, s, q.attached)
-    empty = taken_count(s) == 0
-    set_unknown(s, empty)
+    empty = head_count(s) == 0
+    set_unlisted(s, empty)
     unlock_put(q, s)
     return empty
 
 
-cdef inline void taken_learn(queue *q, subqueue *s, mt_waiter **wake) noexcept nogil:
-    """Something was put, under both locks: if the tail was unknown, the head learns of it and a getter is woken."""
-    if is_unknown(s):
-        set_unknown(s, False)
-        taken_list(q, s)
-        if unlikely(q.getters.n != 0):
-            mt_waitlist_notify(&q.getters, wake)
+cdef inline void head_list_if_unlisted(queue *q, subqueue *s, wait_node **to_post) noexcept nogil:
+    """Something was put, under both locks: if the tail was unlisted, the head learns of it and a getter is woken."""
+    if is_unlisted(s):
+        set_unlisted(s, False)
+        head_list(q, s)
+        if unlikely(q.not_empty.n != 0):
+            notify(&q.not_empty, to_post)
 
 
-cdef inline void taken_show(queue *q, subqueue *s, mt_waiter **wake) noexcept nogil:
-    """A tail that was hidden: it is listed, or unknown."""
-    if not taken_forget(q, s):
-        taken_list(q, s)
-        mt_waitlist_notify(&q.getters, wake)
+cdef inline void head_unmask(queue *q, subqueue *s, wait_node **to_post) noexcept nogil:
+    """A tail that was hidden: it is listed, or unlisted."""
+    if not head_try_unlist(q, s):
+        head_list(q, s)
+        notify(&q.not_empty, to_post)
 
 
-cdef inline void taken_hide(queue *q, subqueue *s) noexcept nogil:
+cdef inline void head_mask(queue *q, subqueue *s) noexcept nogil:
     """Both locks are held. Out of the ring whatever it holds, and puts need not tell the head."""
     if s.ready.listed:
         mt_ready_remove(&q.ready, &s.ready)
-    s.turn = 0
-    set_unknown(s, False)
+    s.quantum_left = 0
+    set_unlisted(s, False)
 
 
 # ------------------------------------------------------------------------------------------------------------------ get
-cdef inline void left(queue *q, subqueue *s, int64_t n, bint attached, mt_waiter **wake) noexcept nogil:
+cdef inline void head_removed(queue *q, subqueue *s, int64_t n, bint attached, wait_node **to_post) noexcept nogil:
     """n items left the tail: publish it, and wake a putter that waits for room."""
     # relaxed because: written under the take lock, which is held
-    cdef int64_t out = mt_load_relaxed_i64(&s.out) + n
+    cdef int64_t out = mt_load_relaxed_i64(&s.head_seq) + n
     if likely(not s.bounded):
-        # pairs with: mt_load_seq_cst in putting_room
-        mt_store_release_i64(&s.out, out)
+        # pairs with: mt_load_seq_cst in tail_free_slots
+        mt_store_release_i64(&s.head_seq, out)
         return
-    if q.serial:
-        mt_store_release_i64(&s.out, out)       # pairs with: nothing, the GIL orders it
+    if q.gil_locked:
+        mt_store_release_i64(&s.head_seq, out)       # pairs with: nothing, the GIL orders it
     else:
-        # pairs with: mt_load_seq_cst in putting_room, after mt_xchg_seq_cst of putters_waiting in wait_for_room: either
+        # pairs with: mt_load_seq_cst in tail_free_slots, after mt_xchg_seq_cst of not_full_waiting in tail_publish_waiters: either
         # the putter sees this, or the next line sees the putter
-        mt_xchg_seq_cst_i64(&s.out, out)
+        mt_xchg_seq_cst_i64(&s.head_seq, out)
     mt_point()
-    # pairs with: mt_xchg_seq_cst in wait_for_room
-    if unlikely(mt_load_seq_cst_u32(&s.putters_waiting) != 0):
+    # pairs with: mt_xchg_seq_cst in tail_publish_waiters
+    if unlikely(mt_load_seq_cst_u32(&s.not_full_waiting) != 0):
         lock_put(q, s, attached)
-        putting_notify(s, wake)
+        tail_notify(s, to_post)
         unlock_put(q, s)
 
 
-cdef inline void putting_notify(subqueue *s, mt_waiter **wake) noexcept nogil:
-    mt_waitlist_notify(&s.putters, wake)
-    # pairs with: mt_load_seq_cst in left
-    mt_xchg_seq_cst_u32(&s.putters_waiting, <uint32_t>s.putters.n)
+cdef inline void tail_notify(subqueue *s, wait_node **to_post) noexcept nogil:
+    notify(&s.not_full, to_post)
+    # pairs with: mt_load_seq_cst in head_removed
+    mt_xchg_seq_cst_u32(&s.not_full_waiting, <uint32_t>s.not_full.n)
 
 
-cdef inline uintptr_t taken_pop(queue *q, subqueue *s) noexcept nogil:
-    """The head item of a tail that is not empty; the caller accounts for it with left()."""
+cdef inline uintptr_t head_pop(queue *q, subqueue *s) noexcept nogil:
+    """The head item of a tail that is not empty; the caller accounts for it with head_removed()."""
     cdef uintptr_t item
-    if unlikely(s.has_dead or s.head_idx == s.head.cap):
-        taken_skip_dead(q, s)
+    if unlikely(s.has_tombstones or s.head_idx == s.head.cap):
+        head_skip_tombstones(q, s)
     item = mt_chunk_items(s.head)[s.head_idx]
     s.head_idx += 1
     return item
 
 
-cdef inline void taken_served(queue *q, subqueue *s) noexcept nogil:
+cdef inline void head_served(queue *q, subqueue *s) noexcept nogil:
     """After a get from s: its turn goes on, goes round, or ends because it is empty."""
     cdef mt_level *level = s.ready.level
-    if q.selection == MT_ROUND_ROBIN and level.nready == 1 and q.ready.best.n == 1 and q.getters.n == 0:
+    if q.selection == MT_ROUND_ROBIN and level.nready == 1 and q.ready.best.n == 1 and q.not_empty.n == 0:
         return                      # nobody to give way to; whether it is empty now is for the next get to see
-    if unlikely(taken_empty(s)):
-        s.turn = 0
+    if unlikely(head_empty(s)):
+        s.quantum_left = 0
         # The only one that is ready stays listed, so that a queue which runs empty all the time pays nothing for it.
-        if level.nready > 1 or q.ready.best.n > 1 or q.getters.n:
-            taken_unlist(q, s)
+        if level.nready > 1 or q.ready.best.n > 1 or q.not_empty.n:
+            head_unlist(q, s)
     elif unlikely(q.selection == MT_OLDEST):
-        mt_heap_rekey(&level.by_time, s.ready.slot, taken_head_stamp(q, s))
+        mt_heap_rekey(&level.by_time, s.ready.slot, head_timestamp(q, s))
     else:
-        if s.turn == 0:
-            s.turn = s.weight if q.selection == MT_WEIGHTED else 1
-        s.turn -= 1
-        if s.turn == 0 and level.front == &s.ready:
+        if s.quantum_left == 0:
+            s.quantum_left = s.weight if q.selection == MT_WEIGHTED else 1
+        s.quantum_left -= 1
+        if s.quantum_left == 0 and level.front == &s.ready:
             level.front = s.ready.next
 
 
-cdef inline subqueue *taken_next(queue *q, bint keep_lone) noexcept nogil:
+cdef inline subqueue *head_next(queue *q, bint keep_lone) noexcept nogil:
     """The tail whose turn it is, or NULL. Empty ones are unlisted on the way; keep_lone spares the one that may stay."""
     cdef subqueue *s
     while q.ready.top != NULL:
         s = mt_subqueue_of(mt_ready_front(&q.ready, q.ready.top))
-        if likely(not taken_empty(s)):
+        if likely(not head_empty(s)):
             return s
         if keep_lone and q.ready.top.nready == 1 and q.ready.best.n == 1:
             return NULL
-        taken_unlist(q, s)
+        head_unlist(q, s)
     return NULL
 
 
-cdef inline void taken_cascade(queue *q, mt_waiter **wake) noexcept nogil:
+cdef inline void head_propagate(queue *q, wait_node **to_post) noexcept nogil:
     """More is there and somebody waits: the wake-up goes on, because only the first put of several sent one."""
-    if unlikely(q.getters.n != 0) and taken_next(q, False) != NULL:
-        mt_waitlist_notify(&q.getters, wake)
+    if unlikely(q.not_empty.n != 0) and head_next(q, False) != NULL:
+        notify(&q.not_empty, to_post)
 
 
-cdef inline int taken_get(queue *q, uintptr_t *item, subqueue **tail, bint attached, mt_waiter **wake) noexcept nogil:
-    cdef subqueue *s = taken_next(q, True)
+cdef inline int head_get(queue *q, uintptr_t *item, subqueue **tail, bint attached, wait_node **to_post) noexcept nogil:
+    cdef subqueue *s = head_next(q, True)
     if unlikely(s == NULL):
         return MT_EMPTY
-    item[0] = taken_pop(q, s)
+    item[0] = head_pop(q, s)
     tail[0] = s
-    q.got += 1
-    taken_left_and_served(q, s, 1, attached, wake)
-    taken_cascade(q, wake)
+    q.taken_total += 1
+    head_removed_and_served(q, s, 1, attached, to_post)
+    head_propagate(q, to_post)
     return MT_OK
 
 
-cdef inline int64_t taken_pop_run(queue *q, subqueue *s, uintptr_t *items, int64_t n) noexcept nogil:
+cdef inline int64_t head_pop_run(queue *q, subqueue *s, uintptr_t *items, int64_t n) noexcept nogil:
     """Up to n items from the head of one tail that is not empty; at most one chunk's worth."""
     cdef int64_t k, have
-    taken_skip_dead(q, s)
-    if s.has_dead:
-        items[0] = taken_pop(q, s)
+    head_skip_tombstones(q, s)
+    if s.has_tombstones:
+        items[0] = head_pop(q, s)
         return 1
-    have = s.tail_seen - mt_load_relaxed_i64(&s.out)    # relaxed because: written under the take lock
+    have = s.tail_seq_cached - mt_load_relaxed_i64(&s.head_seq)    # relaxed because: written under the take lock
     k = min(min(n, have), <int64_t>(s.head.cap - s.head_idx))
     memcpy(items, mt_chunk_items(s.head) + s.head_idx, k * sizeof(uintptr_t))
     s.head_idx += <uint16_t>k
@@ -460,49 +572,49 @@ cdef inline int64_t run_length(queue *q, subqueue *s, int64_t n) noexcept nogil:
     if s.ready.level.nready == 1:
         return n
     if q.selection == MT_WEIGHTED:
-        return min(n, <int64_t>(s.turn if s.turn else s.weight))
+        return min(n, <int64_t>(s.quantum_left if s.quantum_left else s.weight))
     return 1
 
 
-cdef inline void taken_served_run(queue *q, subqueue *s, int64_t n) noexcept nogil:
-    """As taken_served() n times; n is within run_length()."""
+cdef inline void head_served_run(queue *q, subqueue *s, int64_t n) noexcept nogil:
+    """As head_served() n times; n is within run_length()."""
     cdef int64_t left_of_turn, w = s.weight
     if n > 1 and q.selection == MT_WEIGHTED:
-        left_of_turn = (s.turn if s.turn else w) - (n - 1)
+        left_of_turn = (s.quantum_left if s.quantum_left else w) - (n - 1)
         if left_of_turn <= 0:       # alone: whole turns went by
             left_of_turn = (left_of_turn % w + w) % w
-        s.turn = <uint32_t>left_of_turn
-    taken_served(q, s)
+        s.quantum_left = <uint32_t>left_of_turn
+    head_served(q, s)
 
 
-cdef inline void taken_left_and_served(queue *q, subqueue *s, int64_t n, bint attached, mt_waiter **wake) noexcept nogil:
+cdef inline void head_removed_and_served(queue *q, subqueue *s, int64_t n, bint attached, wait_node **to_post) noexcept nogil:
     """n items were popped: make room for putters, then go on with the turn."""
     # A putter may use the room before the turn is looked at; a tail that ran empty loses the rest of its turn all the same.
-    cdef bint ran_empty = q.selection == MT_WEIGHTED and s.bounded and taken_count(s) == n
-    left(q, s, n, attached, wake)
+    cdef bint ran_empty = q.selection == MT_WEIGHTED and s.bounded and head_count(s) == n
+    head_removed(q, s, n, attached, to_post)
     if unlikely(ran_empty):
-        s.turn = 1
+        s.quantum_left = 1
         n = 1
     if likely(n == 1):
-        taken_served(q, s)
+        head_served(q, s)
     else:
-        taken_served_run(q, s, n)
+        head_served_run(q, s, n)
 
 
-cdef inline int64_t taken_get_many(queue *q, uintptr_t *items, int64_t n, bint attached, mt_waiter **wake) noexcept nogil:
+cdef inline int64_t head_get_many(queue *q, uintptr_t *items, int64_t n, bint attached, wait_node **to_post) noexcept nogil:
     """What n gets would return, as far as there is something."""
     cdef int64_t got = 0, k
     cdef subqueue *s
     while got < n:
-        s = taken_next(q, True)
+        s = head_next(q, True)
         if s == NULL:
             break
-        k = taken_pop_run(q, s, items + got, run_length(q, s, n - got))
+        k = head_pop_run(q, s, items + got, run_length(q, s, n - got))
         got += k
-        q.got += k
-        taken_left_and_served(q, s, k, attached, wake)
+        q.taken_total += k
+        head_removed_and_served(q, s, k, attached, to_post)
     if got:
-        taken_cascade(q, wake)
+        head_propagate(q, to_post)
     return got
 
 
@@ -513,14 +625,14 @@ cdef inline int64_t ring_count(mt_ready *r, mt_level *level, int64_t enough) noe
     for i in range(level.nready):
         if r.oldest:
             node = <mt_ready_node *>level.by_time.items[i].obj
-        n += taken_count(mt_subqueue_of(node))
+        n += head_count(mt_subqueue_of(node))
         if n >= enough:
             break
         node = node.next
     return n
 
 
-cdef inline int64_t taken_qsize(queue *q, int64_t enough) noexcept nogil:
+cdef inline int64_t head_qsize(queue *q, int64_t enough) noexcept nogil:
     """Items that get can reach; stops counting at `enough`. Looks at ready tails only."""
     cdef int64_t n = 0
     cdef uint32_t i
@@ -532,259 +644,213 @@ cdef inline int64_t taken_qsize(queue *q, int64_t enough) noexcept nogil:
 
 
 # -------------------------------------------------------------------------------------------------------------- waiting
-cdef inline int wait_ready(queue *q, int64_t deadline, bint attached) noexcept nogil:
-    """After a get found nothing: until another is worth trying, MT_OK. Else MT_SHUTDOWN, MT_TIMEOUT (ONCE: MT_EMPTY),
-    MT_INTERRUPTED or MT_NOMEM."""
-    cdef mt_waiter w
-    cdef mt_backoff spin
-    cdef bint spun = MT_FREE_THREADED and deadline != ONCE
-    cdef int r
-    spin.step = GETTER_SPIN_FIRST
-    spin.limit = GETTER_SPIN_LIMIT
-    while True:
-        spun = spun and mt_backoff_spin(&spin)
-        lock_take(q, attached)
-        r = taken_ready(q, spun, deadline)
-        if r != MT_EMPTY or deadline == ONCE:
-            unlock_take(q)
-            return r
-        if spun:
-            unlock_take(q)
-            continue
-        if waiter_open(&w) != MT_OK:
-            unlock_take(q)
-            return MT_NOMEM
-        mt_waitlist_push(&q.getters, &w)
-        unlock_take(q)
-        mt_point()
-        r = waiter_park(&w, deadline, attached)
-        mt_point()
-        if r != MT_OK:
-            r = stop_waiting_for_items(q, &w, r, attached)
-        waiter_close(&w)
-        return r
+# Points of _waiting.pxd: what a get, a put and a join wait for.
+cdef inline void point_under_take_lock(wait_point *p, queue *q, wait_list *waiters, bint attached) noexcept nogil:
+    p.list = waiters
+    p.lock = &q.take_lock
+    p.gil_locked = q.gil_locked
+    p.attached = attached
+    p.woken = False
+    p.spin_limit = 0
+    p.of = q
+    p.changed = NULL
+    p.forward = NULL
 
 
-cdef inline int taken_ready(queue *q, bint keep_lone, int64_t deadline) noexcept nogil:
-    """MT_OK: there is something. MT_SHUTDOWN: and never will be. MT_EMPTY."""
-    if taken_next(q, keep_lone or deadline == ONCE) != NULL:
+cdef inline void items_point(wait_point *p, queue *q, bint attached) noexcept nogil:
+    """A getter waits until something can be got."""
+    point_under_take_lock(p, q, &q.not_empty, attached)
+    p.spin_first = GETTER_SPIN_FIRST
+    p.spin_limit = GETTER_SPIN_LIMIT
+    p.poll = head_poll_items
+    p.forward = head_forward_items
+
+
+cdef inline int head_poll_items(wait_point *p, bint parking) noexcept nogil:
+    """Who parks leaves no empty tail listed, so that the next put to it notifies."""
+    cdef queue *q = <queue *>p.of
+    q.attached = p.attached
+    if head_next(q, not parking) != NULL:
         return MT_OK
-    return MT_SHUTDOWN if q.shut else MT_EMPTY
+    return MT_SHUTDOWN if q.shut else WAIT
 
 
-cdef inline int stop_waiting_for_items(queue *q, mt_waiter *w, int why, bint attached) noexcept nogil:
-    """Leave the list. A wake-up that had come is used (time out: the caller tries once more) or passed on."""
-    cdef mt_waiter *wake = NULL
-    cdef bint notified
-    lock_take(q, attached)
-    notified = mt_waitlist_leave(&q.getters, w) == MT_WAITER_NOTIFIED
-    if notified and why == MT_INTERRUPTED:
-        taken_cascade(q, &wake)
-    unlock_take(q)
-    if wake != NULL:
-        post_chain(wake)
-    if notified:
-        waiter_await_post(w, attached)
-        if why == MT_TIMEOUT:
-            return MT_OK
-    return why
+cdef inline void head_forward_items(wait_point *p, wait_node **to_post) noexcept nogil:
+    (<queue *>p.of).attached = p.attached
+    head_propagate(<queue *>p.of, to_post)
 
 
-cdef inline void pass_on_to_getter(queue *q, bint attached) noexcept nogil:
-    """Somebody who was woken for an item will not take it."""
-    cdef mt_waiter *wake = NULL
-    lock_take(q, attached)
-    taken_cascade(q, &wake)
-    unlock_take(q)
-    if wake != NULL:
-        post_chain(wake)
+cdef inline void forward_items(queue *q, bint attached) noexcept nogil:
+    """Somebody who may have been notified of an item will not take it."""
+    cdef wait_point p
+    items_point(&p, q, attached)
+    give_up(&p, 1, True)
 
 
-cdef inline int wait_for_room(queue *q, subqueue *s, int64_t deadline, bint attached) noexcept nogil:
-    """Until a put is worth trying: MT_OK. Else MT_SHUTDOWN, MT_TIMEOUT (ONCE: MT_FULL), MT_INTERRUPTED or MT_NOMEM."""
-    cdef mt_waiter w
-    cdef int r = MT_OK
-    lock_put(q, s, attached)
-    if s.gate != 0:
-        r = MT_SHUTDOWN
-    elif deadline == ONCE:
-        r = MT_FULL if putting_room(s, mt_load_relaxed_i64(&s.tail_seq)) <= 0 else MT_OK   # relaxed because: put lock
-    elif waiter_open(&w) != MT_OK:
-        r = MT_NOMEM
-    else:
-        mt_waitlist_push(&s.putters, &w)
-        mt_point()
-        # pairs with: mt_load_seq_cst in left, after mt_xchg_seq_cst of out
-        mt_xchg_seq_cst_u32(&s.putters_waiting, <uint32_t>s.putters.n)
-        mt_point()
-        if putting_room(s, mt_load_relaxed_i64(&s.tail_seq)) > 0:     # relaxed because: put lock
-            putting_leave(s, &w)
-            unlock_put(q, s)
-        else:
-            unlock_put(q, s)
-            mt_point()
-            r = waiter_park(&w, deadline, attached)
-            mt_point()
-            if r != MT_OK:
-                r = stop_waiting_for_room(q, s, &w, r, attached)
-        waiter_close(&w)
-        return r
-    unlock_put(q, s)
-    return r
+cdef inline void joined_point(wait_point *p, queue *q, bint attached) noexcept nogil:
+    """Until every item ever put is done. All are notified at once: there is nothing to forward."""
+    point_under_take_lock(p, q, &q.joiners, attached)
+    p.poll = head_poll_joined
 
 
-cdef inline bint putting_leave(subqueue *s, mt_waiter *w) noexcept nogil:
-    cdef bint notified = mt_waitlist_leave(&s.putters, w) == MT_WAITER_NOTIFIED
-    # pairs with: mt_load_seq_cst in left
-    mt_xchg_seq_cst_u32(&s.putters_waiting, <uint32_t>s.putters.n)
-    return notified
+cdef inline int head_poll_joined(wait_point *p, bint parking) noexcept nogil:
+    return MT_OK if head_unfinished(<queue *>p.of) == 0 else WAIT
 
 
-cdef inline int stop_waiting_for_room(queue *q, subqueue *s, mt_waiter *w, int why, bint attached) noexcept nogil:
-    cdef bint notified
-    lock_put(q, s, attached)
-    notified = putting_leave(s, w)
-    unlock_put(q, s)
-    if notified:
-        if why == MT_INTERRUPTED:
-            pass_on_to_putter(q, s, attached)
-        waiter_await_post(w, attached)
-        if why == MT_TIMEOUT:
-            return MT_OK
-    return why
+cdef inline void room_point(wait_point *p, subqueue *s, bint attached) noexcept nogil:
+    """A putter waits until its tail has room, or takes no more."""
+    p.list = &s.not_full
+    p.lock = &s.put_lock
+    p.gil_locked = s.gil_locked
+    p.attached = attached
+    p.woken = False
+    p.spin_limit = 0
+    p.at = s
+    p.poll = tail_poll_free_slots
+    p.changed = tail_publish_waiters
+    p.forward = tail_forward_free_slots
 
 
-cdef inline void pass_on_to_putter(queue *q, subqueue *s, bint attached) noexcept nogil:
-    """There may be room for one more: wake the next who waits for it."""
-    cdef mt_waiter *wake = NULL
-    lock_put(q, s, attached)
-    if s.putters.n and putting_room(s, mt_load_relaxed_i64(&s.tail_seq)) > 0:     # relaxed because: put lock
-        putting_notify(s, &wake)
-    unlock_put(q, s)
-    if wake != NULL:
-        post_chain(wake)
+cdef inline int tail_poll_free_slots(wait_point *p, bint parking) noexcept nogil:
+    cdef subqueue *s = <subqueue *>p.at
+    if s.closed_flags != 0:
+        return MT_SHUTDOWN
+    return MT_OK if tail_free_slots(s, mt_load_relaxed_i64(&s.tail_seq)) > 0 else WAIT     # relaxed because: put lock
+
+
+cdef inline void tail_publish_waiters(wait_point *p) noexcept nogil:
+    cdef subqueue *s = <subqueue *>p.at
+    # pairs with: mt_load_seq_cst in head_removed, after mt_xchg_seq_cst of head_seq
+    mt_xchg_seq_cst_u32(&s.not_full_waiting, <uint32_t>s.not_full.n)
+
+
+cdef inline void tail_forward_free_slots(wait_point *p, wait_node **to_post) noexcept nogil:
+    """There may be room for one more: notify the next who waits for it."""
+    cdef subqueue *s = <subqueue *>p.at
+    if s.not_full.n and tail_free_slots(s, mt_load_relaxed_i64(&s.tail_seq)) > 0:     # relaxed because: put lock
+        tail_notify(s, to_post)
+
+
+cdef inline void forward_room(subqueue *s, bint attached) noexcept nogil:
+    """A wake-up that came for a place in this tail, or more room than one was woken for: it goes on to the next putter."""
+    cdef wait_point p
+    room_point(&p, s, attached)
+    give_up(&p, 1, True)
 
 
 # ------------------------------------------------------------------------------------------------ one try of each put
 cdef inline int put_once(queue *q, subqueue *s, uintptr_t item, bint attached) noexcept nogil:
     cdef int r
     cdef bint more_waiting
-    if unlikely(is_unknown(s)):
-        return put_unknown(q, s, item, attached)
+    if unlikely(is_unlisted(s)):
+        return put_unlisted(q, s, item, attached)
     lock_put(q, s, attached)
-    if unlikely(is_unknown(s)):
+    if unlikely(is_unlisted(s)):
         unlock_put(q, s)
-        return put_unknown(q, s, item, attached)
-    r = putting_one(q, s, item)
-    more_waiting = putting_crowded(s)
+        return put_unlisted(q, s, item, attached)
+    r = tail_put(q, s, item)
+    more_waiting = tail_crowded(s)
     unlock_put(q, s)
     if unlikely(more_waiting) and r == MT_OK:
-        pass_on_to_putter(q, s, attached)       # the cascade: one place may have become several
+        forward_room(s, attached)       # one place may have become several
     return r
 
 
-cdef inline bint putting_crowded(subqueue *s) noexcept nogil:
+cdef inline bint tail_crowded(subqueue *s) noexcept nogil:
     # relaxed because: maxsize is written under the put lock; asked first, because it shares the line that is in use
-    return mt_load_relaxed_i64(&s.maxsize) > 0 and s.putters.n != 0
+    return mt_load_relaxed_i64(&s.maxsize) > 0 and s.not_full.n != 0
 
 
-cdef inline int put_unknown(queue *q, subqueue *s, uintptr_t item, bint attached) noexcept nogil:
+cdef inline int put_unlisted(queue *q, subqueue *s, uintptr_t item, bint attached) noexcept nogil:
     """A put that the head has to learn of."""
-    cdef mt_waiter *wake = NULL
+    cdef wait_node *to_post = NULL
     cdef bint more_waiting
     cdef int r
     lock_take(q, attached)
     mt_point()
     lock_put(q, s, attached)
-    r = putting_one(q, s, item)
+    r = tail_put(q, s, item)
     if r == MT_OK:
-        taken_learn(q, s, &wake)
-    more_waiting = putting_crowded(s)
+        head_list_if_unlisted(q, s, &to_post)
+    more_waiting = tail_crowded(s)
     unlock_put(q, s)
     unlock_take(q)
-    if unlikely(wake != NULL):
-        post_chain(wake)
+    if unlikely(to_post != NULL):
+        post(to_post)
     if unlikely(more_waiting) and r == MT_OK:
-        pass_on_to_putter(q, s, attached)
+        forward_room(s, attached)
     return r
 
 
 cdef inline int put_run_once(queue *q, subqueue *s, const uintptr_t *items, int64_t n, bint count_refs, int64_t *done,
                              bint attached) noexcept nogil:
-    cdef mt_waiter *wake = NULL
-    cdef bint more_waiting, unknown = is_unknown(s)
+    cdef wait_node *to_post = NULL
+    cdef bint more_waiting, unlisted = is_unlisted(s)
     cdef int r
-    if not unknown:
+    if not unlisted:
         lock_put(q, s, attached)
-        unknown = is_unknown(s)
-        if unknown:
+        unlisted = is_unlisted(s)
+        if unlisted:
             unlock_put(q, s)
-    if unknown:
+    if unlisted:
         lock_take(q, attached)
         lock_put(q, s, attached)
-    r = putting_run(q, s, items, n, count_refs, done)
-    if unknown and done[0]:
-        taken_learn(q, s, &wake)
-    more_waiting = putting_crowded(s)
+    r = tail_put_run(q, s, items, n, count_refs, done)
+    if unlisted and done[0]:
+        head_list_if_unlisted(q, s, &to_post)
+    more_waiting = tail_crowded(s)
     unlock_put(q, s)
-    if unknown:
+    if unlisted:
         unlock_take(q)
-    if wake != NULL:
-        post_chain(wake)
+    if to_post != NULL:
+        post(to_post)
     if more_waiting and done[0]:
-        pass_on_to_putter(q, s, attached)
+        forward_room(s, attached)
     return r
 
 
 cdef inline int put_front_once(queue *q, subqueue *s, uintptr_t item, bint attached) noexcept nogil:
-    cdef mt_waiter *wake = NULL
+    cdef wait_node *to_post = NULL
     cdef int r
     lock_take(q, attached)
     lock_put(q, s, attached)
-    r = taken_put_front(q, s, item)
+    r = head_put_front(q, s, item)
     if r == MT_OK:
-        taken_learn(q, s, &wake)
+        head_list_if_unlisted(q, s, &to_post)
     unlock_put(q, s)
     unlock_take(q)
-    if wake != NULL:
-        post_chain(wake)
+    if to_post != NULL:
+        post(to_post)
     if r == MT_OK:
-        pass_on_to_putter(q, s, attached)
+        forward_room(s, attached)
     return r
 
 
 # --------------------------------------------------------------------------------------------------- puts that wait
 cdef inline int put_until(queue *q, subqueue *s, uintptr_t item, bint front, int64_t deadline, bint attached) noexcept nogil:
     """Put, waiting for room. The caller counts the item's reference before, and takes it back unless this returns MT_OK."""
+    cdef wait_point p
     cdef int r
     while True:
         r = put_front_once(q, s, item, attached) if unlikely(front) else put_once(q, s, item, attached)
         if likely(r == MT_OK):
             return r
-        if r == MT_FULL:
-            r = wait_for_room(q, s, deadline, attached)
-            if r == MT_OK:
-                continue
-        elif r == MT_NOMEM:
-            pass_on_to_putter(q, s, attached)       # whoever was woken for this place does not use it
-        return r
+        room_point(&p, s, attached)
+        if not again(&p, 1, &r, deadline):
+            return r
 
 
 cdef inline int put_run_until(queue *q, subqueue *s, const uintptr_t *items, int64_t n, bint count_refs, int64_t deadline, int64_t *count,
                               bint attached) noexcept nogil:
     """Put the items from number *count on, as one chain for each time that there is room; *count says how many are in."""
+    cdef wait_point p
     cdef int64_t done = 0
     cdef int r
+    room_point(&p, s, attached)
     while count[0] < n:
         r = put_run_once(q, s, items + count[0], n - count[0], count_refs, &done, attached)
         count[0] += done
-        if likely(r == MT_OK):
-            continue
-        if r == MT_FULL:
-            r = wait_for_room(q, s, deadline, attached)
-        elif r == MT_NOMEM:
-            pass_on_to_putter(q, s, attached)       # as above
-        if r != MT_OK:
+        if unlikely(r != MT_OK) and not again(&p, 1, &r, deadline):
             return r
     return MT_OK
 
@@ -794,10 +860,10 @@ cdef inline int put_run_until(queue *q, subqueue *s, const uintptr_t *items, int
 # with the GIL because the forking thread has it, without because CPython stops the world first. Detached threads are one of
 # three things. In a bulk operation: those are counted, fork waits until none is inside, and while it is pending new ones
 # stay attached. Parked as waiters: nothing is half done. Or they wait for a put lock with the take lock held: what they left
-# undone there is at most that a tail's place in its ring does not say yet what `unknown`, enabled and the items say, because
+# undone there is at most that a tail's place in its ring does not say yet what `unlisted`, enabled and the items say, because
 # whatever else an operation changes it changes before or after that wait as a whole; the child's mend_tail() finishes it.
 # So the child has whole structures, and forgets the locks and waiters of threads that it does not have.
-# Threads that are unknown to the interpreter (nogil API) cannot be waited for.
+# Threads that are unlisted to the interpreter (nogil API) cannot be waited for.
 cdef inline void register(queue *q, bint attached) noexcept nogil:
     enter(&multiqueues.lock, False, attached)
     q.reg_prev = NULL
@@ -831,35 +897,41 @@ cdef inline bint enter_bulk(queue *q) noexcept nogil:
 
 
 cdef inline void leave_bulk(queue *q) noexcept nogil:
-    cdef mt_waiter *wake = NULL
+    cdef wait_node *to_post = NULL
     enter(&multiqueues.bulk_lock, False, True)
     q.bulks -= 1
     multiqueues.bulks_inside -= 1
     if multiqueues.bulks_inside == 0:
-        mt_waitlist_notify_all(&multiqueues.forkers, &wake)
+        notify_all(&multiqueues.forkers, &to_post)
     leave(&multiqueues.bulk_lock, False)
-    post_chain(wake)
+    if to_post != NULL:
+        post(to_post)
 
 
 cdef inline int hold_bulks() noexcept nogil:
-    """Before fork: MT_OK when no detached bulk operation is inside, and none begins until release_bulks(). Several threads may fork at
-    once: each one holds them."""
-    cdef mt_waiter w
-    cdef int r = MT_OK
-    enter(&multiqueues.bulk_lock, False, True)
+    """Before fork, called detached: MT_OK when no bulk operation is inside, and none begins until release_bulks(). Several threads may fork
+    at once: each one holds them."""
+    cdef wait_point p
+    cdef int r
+    enter(&multiqueues.bulk_lock, False, False)
     multiqueues.forks_pending += 1
-    if multiqueues.bulks_inside == 0:
-        leave(&multiqueues.bulk_lock, False)
-        return MT_OK
-    r = waiter_open(&w)
-    if r == MT_OK:
-        mt_waitlist_push(&multiqueues.forkers, &w)
-        leave(&multiqueues.bulk_lock, False)
-        waiter_await_post(&w, True)
-        waiter_close(&w)
-        return MT_OK
     leave(&multiqueues.bulk_lock, False)
-    return r
+    p.list = &multiqueues.forkers
+    p.lock = &multiqueues.bulk_lock
+    p.gil_locked = False
+    p.attached = False
+    p.spin_limit = 0
+    p.poll = poll_bulks
+    p.changed = NULL
+    p.forward = NULL
+    while True:
+        r = MT_OK if look(&p, 1) == MT_OK else MT_EMPTY
+        if not again(&p, 1, &r, NEVER):
+            return r
+
+
+cdef inline int poll_bulks(wait_point *p, bint parking) noexcept nogil:
+    return MT_OK if multiqueues.bulks_inside == 0 else WAIT
 
 
 cdef inline void release_bulks() noexcept nogil:
@@ -872,17 +944,17 @@ cdef inline void release_bulks() noexcept nogil:
 cdef inline void reset_tails(subqueue *s, unsigned long me) noexcept nogil:
     while s != NULL:
         mt_lock_reset(&s.put_lock)
-        mt_waitlist_keep_thread(&s.putters, me)
-        mt_xchg_seq_cst_u32(&s.putters_waiting, <uint32_t>s.putters.n)  # pairs with: mt_load_seq_cst in left
+        keep_tasks(&s.not_full, me)
+        mt_xchg_seq_cst_u32(&s.not_full_waiting, <uint32_t>s.not_full.n)  # pairs with: mt_load_seq_cst in head_removed
         s = s.all_next
 
 
 cdef inline void mend_tail(queue *q, subqueue *s) noexcept nogil:
     """Bring its place in the ring in line with what else is known of it."""
-    if not s.enabled or s.gate & MT_GATE_STOPPED:
-        taken_hide(q, s)
+    if not s.enabled or s.closed_flags & MT_CLOSED_STOPPED:
+        head_mask(q, s)
     elif not s.ready.listed:
-        taken_unlisted(q, s)
+        head_left_ring(q, s)
 
 
 cdef inline void forget_other_threads(unsigned long me) noexcept nogil:
@@ -892,27 +964,27 @@ cdef inline void forget_other_threads(unsigned long me) noexcept nogil:
     while q != NULL:
         q.bulks = 0
         mt_lock_reset(&q.take_lock)
-        mt_waitlist_keep_thread(&q.getters, me)
-        mt_waitlist_keep_thread(&q.joiners, me)
+        keep_tasks(&q.not_empty, me)
+        keep_tasks(&q.joiners, me)
         reset_tails(q.all_first, me)
-        reset_tails(q.gone, me)
+        reset_tails(q.removed, me)
         s = q.all_first
-        while s != NULL and not q.serial:
+        while s != NULL and not q.gil_locked:
             mend_tail(q, s)
             s = s.all_next
         q = q.reg_next
     mt_lock_reset(&multiqueues.lock)
     mt_lock_reset(&multiqueues.bulk_lock)
-    mt_waitlist_keep_thread(&multiqueues.forkers, me)
+    keep_tasks(&multiqueues.forkers, me)
     multiqueues.forks_pending = 0
     multiqueues.bulks_inside = 0
 
 
 # -------------------------------------------------------------------------------------------------------- queues, tails
-cdef inline queue *new_queue(bint serial, bint attached) noexcept nogil:
+cdef inline queue *new_queue(bint gil_locked, bint attached) noexcept nogil:
     cdef queue *q = <queue *>mt_alloc_aligned(sizeof(queue))
     if q != NULL:
-        q.serial = serial
+        q.gil_locked = gil_locked
         mt_fetch_add_relaxed_u32(&q.refs, 1)    # relaxed because: nobody else has it yet
         register(q, attached)
     return q
@@ -935,7 +1007,7 @@ cdef inline subqueue *new_tail(queue *q, int64_t priority, int64_t maxsize, uint
     if s == NULL:
         return NULL
     s.mq = q
-    s.serial = <uint8_t>q.serial
+    s.gil_locked = <uint8_t>q.gil_locked
     mt_fetch_add_relaxed_u32(&q.refs, 1)                    # relaxed because: the caller holds a reference already
     mt_store_relaxed_i64(&s.maxsize, maxsize)               # relaxed because: nobody else has it yet
     s.bounded = maxsize > 0
@@ -957,14 +1029,14 @@ cdef inline int attach_tail(queue *q, subqueue *s, bint attached) noexcept nogil
             r = MT_NOMEM
         else:
             q.begun = 1                     # its selection is constant from here on
-            s.stamped = q.selection == MT_OLDEST
-            taken_link(q, s)
-            set_unknown(s, s.enabled)       # no putter has it yet
+            s.timestamped = q.selection == MT_OLDEST
+            head_link(q, s)
+            set_unlisted(s, s.enabled)       # no putter has it yet
     unlock_take(q)
     return r
 
 
-cdef inline void taken_link(queue *q, subqueue *s) noexcept nogil:
+cdef inline void head_link(queue *q, subqueue *s) noexcept nogil:
     s.attached = 1
     s.all_next = NULL
     s.all_prev = q.all_last
@@ -977,7 +1049,7 @@ cdef inline void taken_link(queue *q, subqueue *s) noexcept nogil:
     q.nenabled += s.enabled
 
 
-cdef inline void taken_unlink(queue *q, subqueue *s) noexcept nogil:
+cdef inline void head_unlink(queue *q, subqueue *s) noexcept nogil:
     """From the attached tails to the gone ones."""
     s.attached = 0
     if s.all_prev != NULL:
@@ -991,58 +1063,58 @@ cdef inline void taken_unlink(queue *q, subqueue *s) noexcept nogil:
     q.nsubs -= 1
     q.nenabled -= s.enabled
     s.all_prev = NULL
-    s.all_next = q.gone
-    if q.gone != NULL:
-        q.gone.all_prev = s
-    q.gone = s
+    s.all_next = q.removed
+    if q.removed != NULL:
+        q.removed.all_prev = s
+    q.removed = s
 
 
-cdef inline void taken_unlink_gone(queue *q, subqueue *s) noexcept nogil:
+cdef inline void head_unlink_removed(queue *q, subqueue *s) noexcept nogil:
     if s.all_prev != NULL:
         s.all_prev.all_next = s.all_next
     else:
-        q.gone = s.all_next
+        q.removed = s.all_next
     if s.all_next != NULL:
         s.all_next.all_prev = s.all_prev
 
 
 cdef inline bint detach_tail(queue *q, subqueue *s, bint attached) noexcept nogil:
     """Leave the queue with all items: blocked and later puts get MT_SHUTDOWN. 0: it had left before."""
-    cdef mt_waiter *wake = NULL
+    cdef wait_node *to_post = NULL
     cdef int64_t count
     lock_take(q, attached)
     if not s.attached:
         unlock_take(q)
         return False
     lock_put(q, s, attached)
-    s.gate |= MT_GATE_DETACHED
-    putting_notify_all(s, &wake)
-    taken_hide(q, s)
+    s.closed_flags |= MT_CLOSED_DETACHED
+    tail_notify_all(s, &to_post)
+    head_mask(q, s)
     unlock_put(q, s)
-    count = taken_count(s)
-    taken_count_away(q, count)
-    q.gone_put += taken_ever_put(s)
-    taken_unlink(q, s)
+    count = head_count(s)
+    head_count_removed(q, count)
+    q.removed_put += head_ever_put(s)
+    head_unlink(q, s)
     mt_ready_leave_level(&q.ready, s.ready.level)
     s.ready.level = NULL
-    taken_finish(q, &wake)
+    head_finish(q, &to_post)
     unlock_take(q)
-    if wake != NULL:
-        post_chain(wake)
+    if to_post != NULL:
+        post(to_post)
     return True
 
 
-cdef inline void putting_notify_all(subqueue *s, mt_waiter **wake) noexcept nogil:
-    mt_waitlist_notify_all(&s.putters, wake)
-    mt_xchg_seq_cst_u32(&s.putters_waiting, 0)      # pairs with: mt_load_seq_cst in left
+cdef inline void tail_notify_all(subqueue *s, wait_node **to_post) noexcept nogil:
+    notify_all(&s.not_full, to_post)
+    mt_xchg_seq_cst_u32(&s.not_full_waiting, 0)      # pairs with: mt_load_seq_cst in head_removed
 
 
 cdef inline void free_tail(subqueue *s, bint attached) noexcept nogil:
     """The last handle of a detached, emptied tail."""
     cdef queue *q = s.mq
-    if s.gate & MT_GATE_DETACHED:       # else it never was attached
+    if s.closed_flags & MT_CLOSED_DETACHED:       # else it never was attached
         lock_take(q, attached)
-        taken_unlink_gone(q, s)
+        head_unlink_removed(q, s)
         unlock_take(q)
     mt_free_aligned(s)
     drop_queue(q, attached)
@@ -1061,7 +1133,7 @@ cdef inline void drop_left_chunks(queue *q, subqueue *s) noexcept nogil:
 
 # ---------------------------------------------------------------------------------------------------- changes while used
 cdef inline void enable_tail(queue *q, subqueue *s, bint enabled, bint attached) noexcept nogil:
-    cdef mt_waiter *wake = NULL
+    cdef wait_node *to_post = NULL
     lock_take(q, attached)
     if (s.enabled != 0) != enabled:
         s.enabled = enabled
@@ -1069,13 +1141,13 @@ cdef inline void enable_tail(queue *q, subqueue *s, bint enabled, bint attached)
             q.nenabled += 1 if enabled else -1
             if not enabled:
                 lock_put(q, s, attached)
-                taken_hide(q, s)
+                head_mask(q, s)
                 unlock_put(q, s)
-            elif not s.gate & MT_GATE_STOPPED:
-                taken_show(q, s, &wake)
+            elif not s.closed_flags & MT_CLOSED_STOPPED:
+                head_unmask(q, s, &to_post)
     unlock_take(q)
-    if wake != NULL:
-        post_chain(wake)
+    if to_post != NULL:
+        post(to_post)
 
 
 cdef inline int set_priority(queue *q, subqueue *s, int64_t priority, bint attached) noexcept nogil:
@@ -1092,12 +1164,12 @@ cdef inline int set_priority(queue *q, subqueue *s, int64_t priority, bint attac
             listed = s.ready.listed
             if listed:
                 mt_ready_remove(&q.ready, &s.ready)
-            s.turn = 0
+            s.quantum_left = 0
             mt_ready_leave_level(&q.ready, s.ready.level)
             s.ready.level = level
             s.priority = priority
-            if listed and not taken_forget(q, s):
-                taken_list(q, s)
+            if listed and not head_try_unlist(q, s):
+                head_list(q, s)
     elif not s.attached:
         s.priority = priority
     unlock_take(q)
@@ -1111,22 +1183,22 @@ cdef inline void set_weight(queue *q, subqueue *s, uint32_t weight, bint attache
 
 
 cdef inline void set_maxsize(queue *q, subqueue *s, int64_t maxsize, bint attached) noexcept nogil:
-    cdef mt_waiter *wake = NULL
+    cdef wait_node *to_post = NULL
     lock_take(q, attached)
     lock_put(q, s, attached)
     mt_store_relaxed_i64(&s.maxsize, maxsize)       # relaxed because: both locks are held
     s.bounded = maxsize > 0
-    putting_notify_all(s, &wake)                    # all of them: they wait again if that was too many
+    tail_notify_all(s, &to_post)                    # all of them: they wait again if that was too many
     unlock_put(q, s)
     unlock_take(q)
-    if wake != NULL:
-        post_chain(wake)
+    if to_post != NULL:
+        post(to_post)
 
 
 # ------------------------------------------------------------------------------------------------------ taking items away
-cdef inline mt_chunk *taken_cut(queue *q, subqueue *s, uint32_t *first, uint32_t *last, bint forget, mt_waiter **wake,
-                                bint attached) noexcept nogil:
-    """The chain of a tail that becomes empty now; forget: and unknown to the head. Each chunk is retired, pinned, and linked by
+cdef inline mt_chunk *head_cut(queue *q, subqueue *s, uint32_t *first, uint32_t *last, bint forget, wait_node **to_post,
+                               bint attached) noexcept nogil:
+    """The chain of a tail that becomes empty now; forget: and unlisted to the head. Each chunk is retired, pinned, and linked by
     `base`; live are the slots from `first` (of the first chunk) up to `last` (of the last one)."""
     cdef mt_chunk *c
     cdef mt_chunk *chain
@@ -1145,180 +1217,164 @@ cdef inline mt_chunk *taken_cut(queue *q, subqueue *s, uint32_t *first, uint32_t
     s.head = s.tail = NULL
     s.head_idx = 0
     s.tail_idx = 0
-    s.ndead = 0
-    s.has_dead = 0
-    s.out_seen = mt_load_relaxed_i64(&s.tail_seq)   # relaxed because: both locks are held
-    s.tail_seen = s.out_seen
-    mt_store_release_i64(&s.out, s.out_seen)        # pairs with: mt_load_seq_cst in putting_room
+    s.ntombstones = 0
+    s.has_tombstones = 0
+    s.head_seq_cached = mt_load_relaxed_i64(&s.tail_seq)   # relaxed because: both locks are held
+    s.tail_seq_cached = s.head_seq_cached
+    mt_store_release_i64(&s.head_seq, s.head_seq_cached)        # pairs with: mt_load_seq_cst in tail_free_slots
     if forget:
-        set_unknown(s, True)
-    putting_notify_all(s, wake)
+        set_unlisted(s, True)
+    tail_notify_all(s, to_post)
     unlock_put(q, s)
     return chain
 
 
 cdef inline int64_t clear_tail(queue *q, subqueue *s, mt_chunk **chain, uint32_t *first, uint32_t *last, bint attached) noexcept nogil:
     """Empty it at one instant; the caller disposes of the chain without locks. How many items."""
-    cdef mt_waiter *wake = NULL
+    cdef wait_node *to_post = NULL
     cdef int64_t n
     lock_take(q, attached)
-    n = taken_clear(q, s, chain, first, last, &wake, attached)
+    n = head_clear(q, s, chain, first, last, &to_post, attached)
     if n and s.attached:
-        taken_count_away(q, n)
-        taken_finish(q, &wake)
+        head_count_removed(q, n)
+        head_finish(q, &to_post)
     unlock_take(q)
-    if wake != NULL:
-        post_chain(wake)
+    if to_post != NULL:
+        post(to_post)
     return n
 
 
-cdef inline int64_t taken_clear(queue *q, subqueue *s, mt_chunk **chain, uint32_t *first, uint32_t *last, mt_waiter **wake,
-                                bint attached) noexcept nogil:
+cdef inline int64_t head_clear(queue *q, subqueue *s, mt_chunk **chain, uint32_t *first, uint32_t *last, wait_node **to_post,
+                               bint attached) noexcept nogil:
     cdef bint listed = s.ready.listed
     cdef int64_t n
     chain[0] = NULL
-    if taken_count(s) == 0:
+    if head_count(s) == 0:
         return 0
     if listed:
         mt_ready_remove(&q.ready, &s.ready)
-        s.turn = 0
-    # A put between the count and the cut is cut as well: count by what `out` moves.
-    n = mt_load_relaxed_i64(&s.out)                 # relaxed because: written under the take lock
-    chain[0] = taken_cut(q, s, first, last, listed, wake, attached)
-    return mt_load_relaxed_i64(&s.out) - n          # relaxed because: written under the take lock
+        s.quantum_left = 0
+    # A put between the count and the cut is cut as well: count by what `head_seq` moves.
+    n = mt_load_relaxed_i64(&s.head_seq)                 # relaxed because: written under the take lock
+    chain[0] = head_cut(q, s, first, last, listed, to_post, attached)
+    return mt_load_relaxed_i64(&s.head_seq) - n          # relaxed because: written under the take lock
 
 
 cdef inline bint discard_at(queue *q, subqueue *s, mt_chunk *c, uint32_t i, uintptr_t item, bint attached) noexcept nogil:
     """Remove the item in slot i of a pinned chunk, if it is still there."""
-    cdef mt_waiter *wake = NULL
+    cdef wait_node *to_post = NULL
     cdef bint there
     lock_take(q, attached)
-    there = taken_holds(s, c, i) and mt_chunk_items(c)[i] == item
+    there = head_holds(s, c, i) and mt_chunk_items(c)[i] == item
     if there:
         mt_chunk_kill(c, i)
-        s.ndead += 1
-        s.has_dead = 1
+        s.ntombstones += 1
+        s.has_tombstones = 1
         if s.attached:
-            taken_count_away(q, 1)
-        left(q, s, 1, attached, &wake)
+            head_count_removed(q, 1)
+        head_removed(q, s, 1, attached, &to_post)
         if s.ready.listed:
-            if taken_empty(s):
-                taken_unlist(q, s)
+            if head_empty(s):
+                head_unlist(q, s)
             else:
-                taken_rekey(q, s)
-        taken_drop_dead_chunk(q, s, c)
+                head_rekey(q, s)
+        head_drop_dead_chunk(q, s, c)
         if s.attached:
-            taken_finish(q, &wake)
+            head_finish(q, &to_post)
     unlock_take(q)
-    if wake != NULL:
-        post_chain(wake)
+    if to_post != NULL:
+        post(to_post)
     return there
 
 
-cdef inline bint taken_holds(subqueue *s, mt_chunk *c, uint32_t i) noexcept nogil:
+cdef inline bint head_holds(subqueue *s, mt_chunk *c, uint32_t i) noexcept nogil:
     """Slot i of c still has an item of this tail."""
     if mt_chunk_retired(c) or (c == s.head and i < s.head_idx):
         return False
     return not mt_chunk_is_dead(c, i)
 
 
-cdef inline void taken_drop_dead_chunk(queue *q, subqueue *s, mt_chunk *c) noexcept nogil:
+cdef inline void head_drop_dead_chunk(queue *q, subqueue *s, mt_chunk *c) noexcept nogil:
     """All slots of a chunk in the middle are dead: unlink it, so that discarding behind a stuck head frees memory."""
     cdef mt_chunk *before = s.head
-    taken_count(s)
-    if c.ndead != c.cap or c == s.head or c.base + c.cap >= s.tail_seen:
+    head_count(s)
+    if c.ndead != c.cap or c == s.head or c.base + c.cap >= s.tail_seq_cached:
         return                      # still in use, or it may be the tail, whose `next` a putter is about to write
     while mt_chunk_next(before) != c:
         before = mt_chunk_next(before)
     mt_chunk_link(before, mt_chunk_next(c))
-    s.ndead -= c.ndead
-    s.has_dead = s.ndead > 0
+    s.ntombstones -= c.ndead
+    s.has_tombstones = s.ntombstones > 0
     if mt_chunk_retire(c):
         drop_chunk(q, c)
 
 
 # -------------------------------------------------------------------------------------------------- tasks, join, shutdown
-cdef inline int64_t taken_ever_put(subqueue *s) noexcept nogil:
-    # pairs with: mt_store_release in putting_one, putting_run
+cdef inline int64_t head_ever_put(subqueue *s) noexcept nogil:
+    # pairs with: mt_store_release in tail_put, tail_put_run
     return mt_load_acquire_i64(&s.tail_seq) + s.nfront
 
 
-cdef inline int64_t taken_put_total(queue *q) noexcept nogil:
-    cdef int64_t n = q.gone_put
+cdef inline int64_t head_put_total(queue *q) noexcept nogil:
+    cdef int64_t n = q.removed_put
     cdef subqueue *s = q.all_first
     while s != NULL:
-        n += taken_ever_put(s)
+        n += head_ever_put(s)
         s = s.all_next
     return n
 
 
-cdef inline int64_t taken_unfinished(queue *q) noexcept nogil:
-    return taken_put_total(q) - q.taken_away - q.done
+cdef inline int64_t head_unfinished(queue *q) noexcept nogil:
+    return head_put_total(q) - q.removed_total - q.done
 
 
-cdef inline void taken_count_away(queue *q, int64_t n) noexcept nogil:
+cdef inline void head_count_removed(queue *q, int64_t n) noexcept nogil:
     """n items were taken away: they count as done, unless task_done() was called for them before they were got."""
-    if q.done > q.got:
-        n = min(n, max(<int64_t>0, taken_unfinished(q)))
-    q.taken_away += n
+    if q.done > q.taken_total:
+        n = min(n, max(<int64_t>0, head_unfinished(q)))
+    q.removed_total += n
 
 
-cdef inline void taken_finish(queue *q, mt_waiter **wake) noexcept nogil:
+cdef inline void head_finish(queue *q, wait_node **to_post) noexcept nogil:
     """Something counts as done now: wake who joins, if it was the last. Cheap unless somebody joins."""
-    if q.joiners.n == 0 or q.done < q.got:
+    if q.joiners.n == 0 or q.done < q.taken_total:
         return
-    if q.done == q.got and taken_next(q, True) != NULL:
+    if q.done == q.taken_total and head_next(q, True) != NULL:
         return                      # spares the walk over all tails while a consumer keeps up
-    if taken_unfinished(q) == 0:
-        mt_waitlist_notify_all(&q.joiners, wake)
+    if head_unfinished(q) == 0:
+        notify_all(&q.joiners, to_post)
 
 
 cdef inline bint task_done(queue *q, bint attached) noexcept nogil:
     """0: one too many."""
-    cdef mt_waiter *wake = NULL
+    cdef wait_node *to_post = NULL
     cdef bint ok
     lock_take(q, attached)
     # What was got and is not done suffices nearly always; the total over all tails is asked for only in doubt.
-    ok = q.done < q.got or taken_unfinished(q) > 0
+    ok = q.done < q.taken_total or head_unfinished(q) > 0
     if ok:
         q.done += 1
-        taken_finish(q, &wake)
+        head_finish(q, &to_post)
     unlock_take(q)
-    if wake != NULL:
-        post_chain(wake)
+    if to_post != NULL:
+        post(to_post)
     return ok
 
 
-cdef inline int wait_joined(queue *q, int64_t deadline, bint attached) noexcept nogil:
-    """MT_OK: all tasks were done at some instant. MT_TIMEOUT, MT_INTERRUPTED, MT_NOMEM."""
-    cdef mt_waiter w
+cdef inline int join_until(queue *q, int64_t deadline, bint attached) noexcept nogil:
+    """MT_OK: all tasks were done at some instant. MT_TIMEOUT (ONCE: MT_EMPTY), MT_INTERRUPTED, MT_NOMEM."""
+    cdef wait_point p
     cdef int r
-    lock_take(q, attached)
-    if taken_unfinished(q) == 0:
-        unlock_take(q)
-        return MT_OK
-    if waiter_open(&w) != MT_OK:
-        unlock_take(q)
-        return MT_NOMEM
-    mt_waitlist_push(&q.joiners, &w)
-    unlock_take(q)
-    r = waiter_park(&w, deadline, attached)
-    if r != MT_OK:
-        lock_take(q, attached)
-        if mt_waitlist_leave(&q.joiners, &w) == MT_WAITER_NOTIFIED:
-            unlock_take(q)
-            waiter_await_post(&w, attached)         # every joiner is woken: there is nobody to pass it on to
-            if r == MT_TIMEOUT:
-                r = MT_OK
-        else:
-            unlock_take(q)
-    waiter_close(&w)
-    return r
+    joined_point(&p, q, attached)
+    while True:
+        r = MT_OK if p.woken or look(&p, 1) == MT_OK else MT_EMPTY
+        if not again(&p, 1, &r, deadline):
+            return r
 
 
 cdef inline void shut_queue(queue *q, bint stop, bint attached) noexcept nogil:
     """No more puts, at one instant for all tails. stop: nothing can be got any more either; items stay where they are."""
-    cdef mt_waiter *wake = NULL
+    cdef wait_node *to_post = NULL
     cdef subqueue *s
     lock_take(q, attached)
     s = q.all_first
@@ -1328,21 +1384,21 @@ cdef inline void shut_queue(queue *q, bint stop, bint attached) noexcept nogil:
     q.shut = 1
     s = q.all_first
     while s != NULL:
-        shut_tail(q, s, stop, &wake)
+        shut_tail(q, s, stop, &to_post)
         unlock_put(q, s)
         s = s.all_next
-    mt_waitlist_notify_all(&q.getters, &wake)
+    notify_all(&q.not_empty, &to_post)
     unlock_take(q)
-    if wake != NULL:
-        post_chain(wake)
+    if to_post != NULL:
+        post(to_post)
 
 
-cdef inline void shut_tail(queue *q, subqueue *s, bint stop, mt_waiter **wake) noexcept nogil:
-    s.gate |= MT_GATE_SHUTDOWN
-    putting_notify_all(s, wake)
+cdef inline void shut_tail(queue *q, subqueue *s, bint stop, wait_node **to_post) noexcept nogil:
+    s.closed_flags |= MT_CLOSED_SHUTDOWN
+    tail_notify_all(s, to_post)
     if stop:
-        s.gate |= MT_GATE_STOPPED
-        taken_hide(q, s)
+        s.closed_flags |= MT_CLOSED_STOPPED
+        head_mask(q, s)
 
 
 # ------------------------------------------------------------------------------------------------------------- iteration
@@ -1350,7 +1406,7 @@ cdef enum:
     SNAPSHOT = 64       # items that an iterator copies at a time
 
 
-ctypedef struct cursor:
+ctypedef struct iterator_position:
     mt_chunk *chunk             # pinned, or NULL before the first step and after the last
     int64_t position            # of the next item to see; only grows
     uint32_t n                  # items in the snapshot
@@ -1358,31 +1414,31 @@ ctypedef struct cursor:
     uint32_t slots[SNAPSHOT]    # where they stand in `chunk`
 
 
-cdef inline void cursor_open(cursor *k) noexcept nogil:
+cdef inline void position_open(iterator_position *k) noexcept nogil:
     k.chunk = NULL
     k.position = INT64_MIN
     k.n = 0
 
 
-cdef inline mt_chunk *taken_find(subqueue *s, cursor *k) noexcept nogil:
-    """The chunk that holds the cursor's position or the first one after it; NULL: nothing is left to see."""
+cdef inline mt_chunk *head_find(subqueue *s, iterator_position *k) noexcept nogil:
+    """The chunk that holds the iterator's position or the first one after it; NULL: nothing is left to see."""
     cdef mt_chunk *c = k.chunk
-    if taken_count(s) == 0:
+    if head_count(s) == 0:
         return NULL
     if c == NULL or mt_chunk_retired(c):
         c = s.head              # a self-link means: go on from the head
     if c == s.head:
         k.position = max(k.position, c.base + s.head_idx)
-    while k.position >= c.base + c.cap and k.position < s.tail_seen:
+    while k.position >= c.base + c.cap and k.position < s.tail_seq_cached:
         c = mt_chunk_next(c)
         k.position = max(k.position, c.base)
-    return c if k.position < s.tail_seen else NULL
+    return c if k.position < s.tail_seq_cached else NULL
 
 
-cdef inline void taken_copy(subqueue *s, cursor *k, bint count_refs) noexcept nogil:
-    """The live items of the cursor's chunk from its position on, as many as fit."""
+cdef inline void head_copy(subqueue *s, iterator_position *k, bint count_refs) noexcept nogil:
+    """The live items of the iterator's chunk from its position on, as many as fit."""
     cdef mt_chunk *c = k.chunk
-    cdef int64_t end = min(c.base + c.cap, s.tail_seen)
+    cdef int64_t end = min(c.base + c.cap, s.tail_seq_cached)
     cdef uint32_t i
     while k.position < end and k.n < SNAPSHOT:
         i = <uint32_t>(k.position - c.base)
@@ -1395,17 +1451,17 @@ cdef inline void taken_copy(subqueue *s, cursor *k, bint count_refs) noexcept no
             k.n += 1
 
 
-cdef inline void cursor_step(queue *q, subqueue *s, cursor *k, bint count_refs) noexcept nogil:
+cdef inline void position_step(queue *q, subqueue *s, iterator_position *k, bint count_refs) noexcept nogil:
     """The next snapshot; n == 0: the end. The take lock is held for one chunk at most."""
     cdef mt_chunk *before = k.chunk
     cdef bint unused
     k.n = 0
     lock_take(q, True)
     while k.n == 0:
-        k.chunk = taken_find(s, k)
+        k.chunk = head_find(s, k)
         if k.chunk == NULL:
             break
-        taken_copy(s, k, count_refs)
+        head_copy(s, k, count_refs)
     if k.chunk != NULL:
         mt_chunk_pin(k.chunk)
     unused = before != NULL and mt_chunk_unpin(before)
@@ -1414,7 +1470,7 @@ cdef inline void cursor_step(queue *q, subqueue *s, cursor *k, bint count_refs) 
         drop_chunk(q, before)
 
 
-cdef inline void cursor_close(queue *q, cursor *k) noexcept nogil:
+cdef inline void position_close(queue *q, iterator_position *k) noexcept nogil:
     cdef mt_chunk *c = k.chunk
     cdef bint unused
     if c == NULL:
@@ -1431,7 +1487,7 @@ cdef inline void cursor_close(queue *q, cursor *k) noexcept nogil:
 # What the nogil API asks for: callers hold no thread state; items are pointers or integers; timeouts as in python/manytail/_multiqueue.pxd.
 cdef inline void drop_chain(queue *q, mt_chunk *chain, uint32_t first, uint32_t last, item_drop drop, void *arg,
                             bint attached) noexcept nogil:
-    """Hand over and free what taken_cut() cut off. No lock is held while `drop` runs."""
+    """Hand over and free what head_cut() cut off. No lock is held while `drop` runs."""
     cdef mt_chunk *following
     cdef uint32_t i, end
     cdef bint unused
@@ -1463,8 +1519,8 @@ cdef inline void destroy_queue(queue *q, item_drop drop, void *arg) noexcept nog
         return
     while q.all_first != NULL:
         remove_tail(q, q.all_first, drop, arg)
-    while q.gone != NULL:
-        s = q.gone
+    while q.removed != NULL:
+        s = q.removed
         drop_left_chunks(q, s)
         free_tail(s, False)
     drop_queue(q, False)
@@ -1521,25 +1577,25 @@ cdef inline int put_run_within(subqueue *s, const uintptr_t *items, int64_t n, i
 
 cdef inline int get_or_wait(queue *q, uintptr_t *items, int64_t n, subqueue **tail, int64_t timeout_ns, int64_t *count) noexcept nogil:
     """n == 1 tells the tail; more take what is there after the first."""
+    cdef wait_point p
     cdef int64_t deadline = NEVER
-    cdef mt_waiter *wake = NULL
+    cdef wait_node *to_post = NULL
     cdef int r
     if timeout_ns >= 0:
         deadline = deadline_in(timeout_ns)
+    items_point(&p, q, False)
     while True:
         lock_take(q, False)
         if tail != NULL:
-            count[0] = taken_get(q, items, tail, False, &wake) == MT_OK
+            count[0] = head_get(q, items, tail, False, &to_post) == MT_OK
         else:
-            count[0] = taken_get_many(q, items, n, False, &wake)
+            count[0] = head_get_many(q, items, n, False, &to_post)
         unlock_take(q)
-        if wake != NULL:
-            post_chain(wake)
-            wake = NULL
-        if count[0]:
-            return MT_OK
-        r = wait_ready(q, deadline, False)
-        if r != MT_OK:
+        if to_post != NULL:
+            post(to_post)
+            to_post = NULL
+        r = MT_OK if count[0] else MT_EMPTY
+        if not again(&p, 1, &r, deadline):
             return r
 
 
@@ -1562,6 +1618,31 @@ cdef inline int get_many_within(queue *q, uintptr_t *items, int64_t n, int64_t t
 cdef inline int64_t qsize_of(queue *q) noexcept nogil:
     cdef int64_t n
     lock_take(q, False)
-    n = taken_qsize(q, INT64_MAX)
+    n = head_qsize(q, INT64_MAX)
     unlock_take(q)
     return n
+
+
+# ------------------------------------------------------------------------------------------------------ garbage collection
+# The collector looks while every attached thread stands at a safe point, so items of Python queues, which move only while attached, are
+# quiet. Wait lists are not while a detached bulk operation is inside: those are counted attached, so the count does not change during a
+# traverse. Then the waiting tasks are not shown: the collector takes them for reachable, and finds them another time.
+cdef inline bint lists_are_quiet(queue *q) noexcept nogil:
+    return q.bulks == 0
+
+
+cdef inline int visit_items(subqueue *s, int (*visit)(PyObject *, void *) noexcept, void *arg) noexcept:
+    cdef mt_chunk *c = s.head
+    cdef uint32_t i = s.head_idx
+    cdef int r = 0
+    # relaxed because: the world is stopped (free-threaded build) or the GIL is held
+    if mt_load_relaxed_i64(&s.tail_seq) == mt_load_relaxed_i64(&s.head_seq):
+        return 0
+    while c != NULL and r == 0:
+        while i < (s.tail_idx if c == s.tail else c.cap) and r == 0:
+            if not mt_chunk_is_dead(c, i):
+                r = visit(<PyObject *>mt_chunk_items(c)[i], arg)
+            i += 1
+        i = 0
+        c = mt_chunk_next(c) if c != s.tail else NULL
+    return r

@@ -15,8 +15,10 @@ cdef int64_t int64_of(object item) except? -7:
 cdef int put_raw(SubQueue sub, const uintptr_t *items, int64_t n, int64_t deadline, int64_t *count) except -1:
     """Put n integers, waiting for room; *count says how many went in."""
     cdef subqueue *s = sub.s
+    cdef wait_point p
     cdef int64_t done = 0
     cdef int r
+    room_point(&p, s, True)
     while count[0] < n:
         if n - count[0] >= DETACH_FROM and enter_bulk(s.mq):
             with nogil:
@@ -26,11 +28,7 @@ cdef int put_raw(SubQueue sub, const uintptr_t *items, int64_t n, int64_t deadli
         else:
             r = put_run_once(s.mq, s, items + count[0], n - count[0], False, &done, True)
         count[0] += done
-        if r == MT_FULL:
-            r = wait_for_room(s.mq, s, deadline, True)
-        elif r == MT_NOMEM:
-            pass_on_to_putter(s.mq, s, True)
-        if r != MT_OK:
+        if r != MT_OK and not again(&p, 1, &r, deadline):
             refuse(r, s)
     return 0
 
@@ -48,12 +46,12 @@ cdef int64_t take_raw(queue *q, uintptr_t *items, int64_t n) noexcept:
 
 
 cdef int64_t take_raw_now(queue *q, uintptr_t *items, int64_t n, bint attached) noexcept nogil:
-    cdef mt_waiter *wake = NULL
+    cdef wait_node *to_post = NULL
     cdef int64_t got
     lock_take(q, attached)
-    got = taken_get_many(q, items, n, attached, &wake)
+    got = head_get_many(q, items, n, attached, &to_post)
     unlock_take(q)
-    post_chain(wake)
+    post(to_post)
     return got
 
 
@@ -65,7 +63,7 @@ cdef int64_t take_strided(queue *q, Py_buffer *view) except -1:
     cdef int64_t n = view.shape[0], i
     cdef uintptr_t *items = <uintptr_t *>malloc(n * 8 + 1)
     if items == NULL:
-        pass_on_to_getter(q, True)      # whoever was woken for these items does not take them
+        forward_items(q, True)      # whoever was woken for these items does not take them
         raise MemoryError
     n = take_raw(q, items, n)
     for i in range(n):
@@ -266,23 +264,25 @@ cdef class IndexMultiQueue(MultiQueue):
 
     cdef int64_t wait_available(self, int64_t n, int64_t deadline) except -1:
         """Wait for the first; then how many are there, at most n."""
+        cdef wait_point p
         cdef int64_t there
         cdef int r
+        items_point(&p, self.q, True)
         while True:
             lock_take(self.q, True)
-            there = taken_qsize(self.q, n)
+            there = head_qsize(self.q, n)
             unlock_take(self.q)
             if there:
                 return there
-            r = wait_ready(self.q, deadline, True)
-            if r != MT_OK:
+            r = MT_EMPTY
+            if not again(&p, 1, &r, deadline):
                 refuse(r, NULL)
 
     cdef object array(self, int64_t n):
         try:
             return numpy_array(n)
         except BaseException:
-            pass_on_to_getter(self.q, True)     # whoever was woken for these items does not take them
+            forward_items(self.q, True)     # whoever was woken for these items does not take them
             raise
 
     cdef int64_t fill(self, object out) except -1:
@@ -338,20 +338,20 @@ cdef class IndexMultiQueue(MultiQueue):
 
     cdef int64_t take_run(self, uintptr_t *items, int64_t n, PyObject **key) except -1:
         """One turn's worth from one sub-queue; its key with a reference."""
-        cdef mt_waiter *wake = NULL
+        cdef wait_node *to_post = NULL
         cdef subqueue *s
         cdef int64_t k = 0
         if self.choose is not None:
             return self.take_chosen(items, key) == MT_OK
         lock_take(self.q, True)
-        s = taken_next(self.q, True)
+        s = head_next(self.q, True)
         if s != NULL:
-            k = taken_pop_run(self.q, s, items, run_length(self.q, s, n))
+            k = head_pop_run(self.q, s, items, run_length(self.q, s, n))
             key[0] = <PyObject *>s.key
             Py_INCREF_raw(key[0])
-            self.q.got += k
-            taken_left_and_served(self.q, s, k, True, &wake)
-            taken_cascade(self.q, &wake)
+            self.q.taken_total += k
+            head_removed_and_served(self.q, s, k, True, &to_post)
+            head_propagate(self.q, &to_post)
         unlock_take(self.q)
-        post_chain(wake)
+        post(to_post)
         return k

@@ -1,13 +1,13 @@
 """MultiQueue: many tails, one head.
 
-Source and picture: include/manytail/multiqueue.h. The algorithm is _mq.pxd, whose functions are inlined into the methods here. This file is
-its Python face and, at the end, the nogil API.
+The algorithm, its source and a picture: _mq.pxd, whose functions are inlined into the methods here. This file is its Python face and, at the
+end, the nogil API.
 
 Rules of this layer
 - A Python reference is counted before the item is published and given up after it was taken, with no lock held; the
   winner of a get owns the reference that the slot held.
 - No Python call (allocation, decref, ==, a selection) happens under a lock; what is needed is made before or after.
-- On a build with the GIL, queues of objects are serial: the GIL is the lock (multiqueue.h).
+- On a build with the GIL, queues of objects are gil_locked: the GIL is the lock (_mq.pxd).
 - Methods on hot paths are built-in methods (binding=False): a bound one costs no reference count per call, which
   several threads would contend for on the free-threaded build. The "clinic" format gives them a signature to inspect.
 """
@@ -20,38 +20,36 @@ from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uintptr_t
 from libc.stdlib cimport free, malloc
 
 from manytail._c cimport (
-    MT_FREE_THREADED, MT_GATE_DETACHED, MT_INTERRUPTED, MT_OLDEST, MT_ROUND_ROBIN, MT_WAITER_NOTIFIED,
-    MT_WAITER_QUEUED, MT_WEIGHTED, likely, mt_chunk, mt_chunk_items, mt_load_acquire_i64, mt_load_relaxed_i64,
-    mt_load_relaxed_u32, mt_ready_append, mt_ready_node, mt_ready_remove, mt_subqueue_of, mt_waiter,
-    mt_waitlist_leave, mt_waitlist_push, mt_xchg_seq_cst_u32, queue, subqueue, unlikely,
+    MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_TIMEOUT, PyThread_get_thread_ident, likely, mt_chunk,
+    mt_chunk_items, mt_load_acquire_i64, mt_load_relaxed_i64, mt_load_relaxed_u32, mt_ready_append, mt_ready_node,
+    mt_ready_remove, unlikely,
 )
 from manytail._cpython cimport (
     PySequence_Fast_ITEMS, PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_let_go_of_gil_first, mt_list_filled,
-    mt_list_reserve, mt_list_slots, mt_owned_item, mt_pair_fill, mt_pair_reserve, mt_patch_gc, mt_queue_quiet,
-    mt_traverse_of, mt_visit_items, mt_visit_waiters, traverseproc, visitproc,
+    mt_list_reserve, mt_list_slots, mt_owned_item, mt_pair_fill, mt_pair_reserve, mt_patch_gc, mt_traverse_of,
+    traverseproc, visitproc,
 )
 from manytail._mq cimport (
-    SNAPSHOT, add_tail, attach_tail, clear_tail, cursor, cursor_close, cursor_open, cursor_step, destroy_queue,
-    detach_tail, discard_at, drop_chain, drop_left_chunks, drop_queue, enable_tail, enter_bulk,
-    forget_other_threads, free_tail, get_many_within, get_within, hold_bulks, item_drop, leave_bulk, left,
-    lock_put, lock_take, new_queue, new_tail, pass_on_to_getter, pass_on_to_putter, put_once, put_run_once,
-    put_run_until, put_run_within, put_until, put_within, putting_leave, putting_room,
-    qsize_of, release_bulks, remove_tail, run_length, set_maxsize, set_priority, set_weight, shut_queue,
-    taken_cascade, taken_count, taken_empty, taken_finish, taken_get, taken_get_many, taken_left_and_served,
-    taken_next, taken_pop, taken_pop_run, taken_put_total, taken_qsize, taken_served, taken_skip_dead,
-    taken_unfinished, task_done, unlock_put, unlock_take, wait_for_room, wait_joined, wait_ready,
+    MT_CLOSED_DETACHED, MT_OLDEST, MT_ROUND_ROBIN, MT_WEIGHTED, SNAPSHOT, add_tail, attach_tail, clear_tail, iterator_position,
+    position_close, position_open, position_step, destroy_queue, detach_tail, discard_at, drop_chain,
+    drop_left_chunks, drop_queue, enable_tail, enter_bulk, forget_other_threads, forward_items, free_tail,
+    get_many_within, get_within, hold_bulks, item_drop, items_point, join_until, joined_point, leave_bulk, head_removed,
+    lists_are_quiet, lock_take, mt_subqueue_of, new_queue, new_tail, put_once, put_run_once, put_run_until,
+    put_run_within, put_until, put_within, qsize_of, queue, release_bulks, remove_tail, room_point, run_length,
+    set_maxsize, set_priority, set_weight, shut_queue, subqueue, head_propagate, head_count, head_empty,
+    head_finish, head_get, head_get_many, head_removed_and_served, head_next, head_pop, head_pop_run,
+    head_put_total, head_qsize, head_served, head_skip_tombstones, task_done, unlock_take, visit_items,
 )
-from manytail._wait cimport (
-    LoopWaiter, NEVER, ONCE, deadline_from, post_chain, this_thread,
+from manytail._runtime cimport at_fork, int_argument, unpicklable
+from manytail._waiting cimport (
+    NEVER, ONCE, Waiting, again, deadline_from, new_waiting, post, trio_checkpoint, visit_tasks, wait_node, wait_point,
 )
 
-import os
 from collections.abc import Mapping
 from operator import index
 from types import GenericAlias
 from typing import NamedTuple
 
-from manytail._wait import until_posted
 from manytail.errors import Empty, Full, ShutDown
 
 cdef class SubQueue
@@ -75,17 +73,6 @@ class MultiQueueStats(NamedTuple):
 
 
 # ------------------------------------------------------------------------------------------------------------- arguments
-cdef int64_t int_argument(str name, object value, str expected) except? -7:
-    """A 64-bit integer; floats and strings are refused by name."""
-    try:
-        value = index(value)
-    except TypeError:
-        raise TypeError(f"{name}={value!r}: expected {expected}, not {type(value).__name__}") from None
-    if not -(1 << 63) <= value < 1 << 63:
-        raise OverflowError(f"{name}={value!r}: expected {expected} of at most 64 bits")
-    return value
-
-
 cdef int64_t priority_argument(object value) except? -7:
     return int_argument("priority", value, "an int (smaller goes first)")
 
@@ -115,14 +102,16 @@ cdef int refuse(int status, subqueue *s) except -1:
         raise MemoryError
     if s == NULL:
         raise ShutDown("the queue was shut down and nothing is left to get")
-    if s.gate & MT_GATE_DETACHED:
+    if s.closed_flags & MT_CLOSED_DETACHED:
         raise ShutDown(f"sub-queue {<object>s.key!r} was removed from its MultiQueue and takes no more items")
     raise ShutDown("the queue was shut down and takes no more items")
 
 
-cdef object unpicklable(object it):
-    return TypeError(f"cannot pickle {type(it).__name__!r} object: a queue lives in one process; make it inside the process or "
-                     "task that uses it, and send the items instead")
+cdef int refuse_unless_ok(int status) except -1:
+    return refuse(status, NULL) if status != MT_OK else 0
+
+
+cdef str WHY_NO_COPY = "a queue lives in one process; make it inside the process or task that uses it, and send the items instead"
 
 
 # -------------------------------------------------------------------------------------------------------------- MultiQueue
@@ -191,7 +180,7 @@ cdef class MultiQueue:
     __class_getitem__ = classmethod(GenericAlias)
 
     def __reduce__(self):
-        raise unpicklable(self)
+        raise unpicklable(self, WHY_NO_COPY)
 
     def __repr__(self):
         now = MultiQueue.stats(self)        # not what a subclass has made of it
@@ -265,16 +254,16 @@ cdef class MultiQueue:
 
         timeout: seconds for the whole call; None waits for ever. block=False does not wait and ignores timeout.
         Empty: nothing came in time. ShutDown: shut down and drained. ValueError: timeout is negative or NaN."""
-        cdef mt_waiter *wake = NULL
+        cdef wait_node *to_post = NULL
         cdef subqueue *s
         cdef uintptr_t item
         cdef int r
         if timeout is None and self.choose is None:
             lock_take(self.q, True)
-            r = taken_get(self.q, &item, &s, True, &wake)
+            r = head_get(self.q, &item, &s, True, &to_post)
             unlock_take(self.q)
-            if unlikely(wake != NULL):
-                post_chain(wake)
+            if unlikely(to_post != NULL):
+                post(to_post)
             if likely(r == MT_OK):
                 return object_of(self.raw, item)
             return self.get_slow(NEVER if block else ONCE, False, True)
@@ -293,21 +282,23 @@ cdef class MultiQueue:
         return self.get_slow(deadline_from(block, timeout), True, False)
 
     cdef object get_slow(self, int64_t deadline, bint with_key, bint tried):
+        cdef wait_point p
         cdef object taken
         cdef int r
+        items_point(&p, self.q, True)
         while True:
             if not tried:
                 taken = self.take(with_key)
                 if taken is not NOTHING:
                     return taken
             tried = False
-            r = wait_ready(self.q, deadline, True)
-            if r != MT_OK:
+            r = MT_EMPTY
+            if not again(&p, 1, &r, deadline):
                 refuse(r, NULL)
 
     cdef object take(self, bint with_key):
         """An item, (key, item), or NOTHING."""
-        cdef mt_waiter *wake = NULL
+        cdef wait_node *to_post = NULL
         cdef subqueue *s = NULL
         cdef uintptr_t item = 0
         cdef PyObject *key = NULL
@@ -319,13 +310,13 @@ cdef class MultiQueue:
             r = self.take_chosen(&item, &key)
         else:
             lock_take(self.q, True)
-            r = taken_get(self.q, &item, &s, True, &wake)
+            r = head_get(self.q, &item, &s, True, &to_post)
             if r == MT_OK and with_key:
                 key = <PyObject *>s.key
                 Py_INCREF_raw(key)
             unlock_take(self.q)
-            if wake != NULL:
-                post_chain(wake)
+            if to_post != NULL:
+                post(to_post)
         if r != MT_OK:
             return NOTHING
         if not with_key:
@@ -341,7 +332,7 @@ cdef class MultiQueue:
         try:
             return mt_pair_reserve()
         except BaseException:
-            pass_on_to_getter(self.q, True)     # whoever was woken for an item does not take it
+            forward_items(self.q, True)     # whoever was woken for an item does not take it
             raise
 
     cdef tuple ready_subqueues(self):
@@ -350,7 +341,7 @@ cdef class MultiQueue:
         cdef PyObject **owners = NULL
         cdef mt_ready_node *node
         lock_take(self.q, True)
-        if taken_next(self.q, False) != NULL:
+        if head_next(self.q, False) != NULL:
             node = self.q.ready.top.front
             n = self.q.ready.top.nready
             owners = <PyObject **>malloc(n * sizeof(PyObject *))
@@ -385,11 +376,11 @@ cdef class MultiQueue:
                     return sub
             raise ValueError(f"selection returned {chosen!r}: expected one of the {len(ready)} ready sub-queues that it was given")
         except BaseException:
-            pass_on_to_getter(self.q, True)     # whoever was woken for this item does not take it
+            forward_items(self.q, True)     # whoever was woken for this item does not take it
             raise
 
     cdef int take_chosen(self, uintptr_t *item, PyObject **key) except -1:
-        cdef mt_waiter *wake = NULL
+        cdef wait_node *to_post = NULL
         cdef SubQueue sub
         cdef bint there
         while True:
@@ -397,17 +388,17 @@ cdef class MultiQueue:
             if sub is None:
                 return MT_EMPTY
             lock_take(self.q, True)
-            there = sub.s.ready.listed and taken_count(sub.s) > 0
+            there = sub.s.ready.listed and head_count(sub.s) > 0
             if there:
-                item[0] = taken_pop(self.q, sub.s)
-                self.q.got += 1
-                left(self.q, sub.s, 1, True, &wake)
-                taken_served_out_of_turn(self.q, sub.s)
-                taken_cascade(self.q, &wake)
+                item[0] = head_pop(self.q, sub.s)
+                self.q.taken_total += 1
+                head_removed(self.q, sub.s, 1, True, &to_post)
+                head_served_out_of_turn(self.q, sub.s)
+                head_propagate(self.q, &to_post)
                 key[0] = <PyObject *>sub.name
                 Py_INCREF_raw(key[0])
             unlock_take(self.q)
-            post_chain(wake)
+            post(to_post)
             if there:
                 return MT_OK
 
@@ -417,28 +408,30 @@ cdef class MultiQueue:
         """A list of up to max_items items in the order that get would have: waits for the first as get does, then takes what is
         there. max_items <= 0: [] at once."""
         cdef int64_t n = many_argument(max_items), deadline
+        cdef wait_point p
         cdef list out
         cdef int r
         if n <= 0:
             return []
         deadline = deadline_from(block, timeout)
+        items_point(&p, self.q, True)
         while True:
             out = self.take_many(n)
             if out:
                 return out
-            r = wait_ready(self.q, deadline, True)
-            if r != MT_OK:
+            r = MT_EMPTY
+            if not again(&p, 1, &r, deadline):
                 refuse(r, NULL)
 
     cdef list take_many(self, int64_t n):
         """Up to n items that are there."""
-        cdef mt_waiter *wake = NULL
+        cdef wait_node *to_post = NULL
         cdef int64_t got
         cdef list out
         if self.choose is not None or self.raw:
             return self.take_one_by_one(n)
         lock_take(self.q, True)
-        n = taken_qsize(self.q, n)
+        n = head_qsize(self.q, n)
         unlock_take(self.q)
         if n == 0:
             return []
@@ -446,13 +439,13 @@ cdef class MultiQueue:
         try:
             out = mt_list_reserve(n)
         except BaseException:
-            pass_on_to_getter(self.q, True)     # whoever was woken for these items does not take them
+            forward_items(self.q, True)     # whoever was woken for these items does not take them
             raise
         lock_take(self.q, True)
-        got = taken_get_many(self.q, mt_list_slots(<PyObject *>out), n, True, &wake)
+        got = head_get_many(self.q, mt_list_slots(<PyObject *>out), n, True, &to_post)
         mt_list_filled(<PyObject *>out, got)
         unlock_take(self.q)
-        post_chain(wake)
+        post(to_post)
         return out
 
     cdef list take_one_by_one(self, int64_t n):
@@ -484,10 +477,10 @@ cdef class MultiQueue:
                 if sub is None:
                     raise Empty
             lock_take(self.q, True)
-            s = taken_next(self.q, True) if sub is None else sub.s
-            found = s != NULL and s.ready.listed and taken_count(s) > 0
+            s = head_next(self.q, True) if sub is None else sub.s
+            found = s != NULL and s.ready.listed and head_count(s) > 0
             if found:
-                taken_skip_dead(self.q, s)
+                head_skip_tombstones(self.q, s)
                 item = mt_chunk_items(s.head)[s.head_idx]
                 if not self.raw:
                     Py_INCREF_raw(<PyObject *>item)
@@ -500,59 +493,43 @@ cdef class MultiQueue:
     # ------------------------------------------------------------------------------------------------------------- async
     async def aget(self):
         """get for coroutines, on any event loop. Cancelling it loses no item and passes its wake-up on."""
+        checkpoint = trio_checkpoint()
+        if checkpoint is not None:
+            await checkpoint
         while True:
             taken = self.take(False)
             if taken is not NOTHING:
                 return taken
-            await self._until_ready()
+            refuse_unless_ok(await self.until_items())
 
     async def aget_with_key(self):
         """get_with_key for coroutines."""
+        checkpoint = trio_checkpoint()
+        if checkpoint is not None:
+            await checkpoint
         while True:
             taken = self.take(True)
             if taken is not NOTHING:
                 return taken
-            await self._until_ready()
+            refuse_unless_ok(await self.until_items())
 
     async def aget_many(self, max_items):
         """get_many for coroutines."""
-        if many_argument(max_items) <= 0:
-            return self.get_many(0)
+        many_argument(max_items)
+        checkpoint = trio_checkpoint()
+        if checkpoint is not None:
+            await checkpoint
         while True:
             try:
                 return self.get_many(max_items, block=False)
             except Empty:
-                await self._until_ready()
+                refuse_unless_ok(await self.until_items())
 
-    async def _until_ready(self):
-        await until_posted(LoopWaiter(running_loop(), self._pass_on), self._enrol, self._withdraw)
-
-    def _pass_on(self):
-        pass_on_to_getter(self.q, True)
-
-    def _enrol(self, LoopWaiter waiter not None):
-        """Queue a coroutine unless something is there already. Raises ShutDown."""
-        cdef bint ready, shut
-        lock_take(self.q, True)
-        ready = taken_next(self.q, False) != NULL
-        shut = self.q.shut
-        if not ready and not shut:
-            Py_INCREF(waiter)
-            mt_waitlist_push(&self.q.getters, &waiter.w)
-        unlock_take(self.q)
-        if shut and not ready:
-            refuse(MT_SHUTDOWN, NULL)
-        return not ready
-
-    def _withdraw(self, LoopWaiter waiter not None):
-        cdef uint32_t was
-        lock_take(self.q, True)
-        was = mt_waitlist_leave(&self.q.getters, &waiter.w)
-        unlock_take(self.q)
-        if was == MT_WAITER_QUEUED:
-            Py_DECREF(waiter)
-        elif was == MT_WAITER_NOTIFIED:
-            pass_on_to_getter(self.q, True)
+    cdef object until_items(self):
+        """What a coroutine awaits that found nothing."""
+        cdef Waiting waiting = new_waiting(self)
+        items_point(&waiting.point, self.q, True)
+        return waiting.wait()
 
     # ------------------------------------------------------------------------------------------------------------- state
     @cython.binding(False)
@@ -561,7 +538,7 @@ cdef class MultiQueue:
         """Items in enabled, attached sub-queues. Exact when nothing runs beside it."""
         cdef int64_t n
         lock_take(self.q, True)
-        n = taken_qsize(self.q, INT64_MAX)
+        n = head_qsize(self.q, INT64_MAX)
         unlock_take(self.q)
         return n
 
@@ -571,7 +548,7 @@ cdef class MultiQueue:
         """Whether get would have to wait."""
         cdef int64_t n
         lock_take(self.q, True)
-        n = taken_qsize(self.q, 1)
+        n = head_qsize(self.q, 1)
         unlock_take(self.q)
         return n == 0
 
@@ -585,7 +562,7 @@ cdef class MultiQueue:
     def join(self, timeout=None):
         """Wait until every item ever put is done: True. False: not within `timeout` seconds."""
         cdef int64_t deadline = deadline_from(True, timeout)
-        cdef int r = wait_joined(self.q, deadline, True)
+        cdef int r = join_until(self.q, deadline, True)
         if r == MT_TIMEOUT:
             return False
         if r != MT_OK:
@@ -594,25 +571,12 @@ cdef class MultiQueue:
 
     async def ajoin(self):
         """join for coroutines."""
-        await until_posted(LoopWaiter(running_loop(), nothing_to_pass_on), self._enrol_joiner, self._withdraw_joiner)
-
-    def _enrol_joiner(self, LoopWaiter waiter not None):
-        cdef bint unfinished
-        lock_take(self.q, True)
-        unfinished = taken_unfinished(self.q) != 0
-        if unfinished:
-            Py_INCREF(waiter)
-            mt_waitlist_push(&self.q.joiners, &waiter.w)
-        unlock_take(self.q)
-        return unfinished
-
-    def _withdraw_joiner(self, LoopWaiter waiter not None):
-        cdef uint32_t was
-        lock_take(self.q, True)
-        was = mt_waitlist_leave(&self.q.joiners, &waiter.w)
-        unlock_take(self.q)
-        if was == MT_WAITER_QUEUED:
-            Py_DECREF(waiter)
+        checkpoint = trio_checkpoint()
+        if checkpoint is not None:
+            await checkpoint
+        cdef Waiting waiting = new_waiting(self)
+        joined_point(&waiting.point, self.q, True)
+        refuse_unless_ok(await waiting.wait())
 
     def shutdown(self, immediate=False):
         """No more puts, for head and all tails: put and add raise ShutDown, get drains the enabled sub-queues and then raises it.
@@ -621,7 +585,7 @@ cdef class MultiQueue:
         if immediate:
             for sub in list(self.tails.values()):
                 (<SubQueue>sub).drop_items()
-            pass_on_to_joiners(self.q)
+            notify_joiners(self.q)
 
     @property
     def is_shutdown(self):
@@ -639,22 +603,13 @@ cdef class MultiQueue:
         lock_take(self.q, True)
         s = self.q.all_first
         while s != NULL:
-            putters += mt_load_relaxed_u32(&s.putters_waiting)     # relaxed because: a figure
+            putters += mt_load_relaxed_u32(&s.not_full_waiting)     # relaxed because: a figure
             s = s.all_next
-        put = taken_put_total(self.q)
-        qsize = taken_qsize(self.q, INT64_MAX)
-        subqueues, enabled, getters, got = self.q.nsubs, self.q.nenabled, self.q.getters.n, self.q.got
+        put = head_put_total(self.q)
+        qsize = head_qsize(self.q, INT64_MAX)
+        subqueues, enabled, getters, got = self.q.nsubs, self.q.nenabled, self.q.not_empty.n, self.q.taken_total
         unlock_take(self.q)
         return MultiQueueStats(qsize, subqueues, enabled, getters, putters, put, got)
-
-
-cdef object running_loop():
-    from asyncio import get_running_loop    # here, so that users without event loops do not pay for the import
-    return get_running_loop()
-
-
-def nothing_to_pass_on():
-    """A joiner's wake-up concerns nobody else: all joiners get one."""
 
 
 cdef object key_taken(object key):
@@ -672,21 +627,21 @@ cdef inline object object_of(bint raw, uintptr_t item):
     return mt_owned_item(item)
 
 
-cdef void taken_served_out_of_turn(queue *q, subqueue *s) noexcept nogil:
+cdef void head_served_out_of_turn(queue *q, subqueue *s) noexcept nogil:
     """A callable chose it: it goes to the end of the turn wherever it stood."""
-    if taken_empty(s):
-        taken_served(q, s)
+    if head_empty(s):
+        head_served(q, s)
         return
     mt_ready_remove(&q.ready, &s.ready)
     mt_ready_append(&q.ready, &s.ready, 0)
 
 
-cdef void pass_on_to_joiners(queue *q) noexcept nogil:
-    cdef mt_waiter *wake = NULL
+cdef void notify_joiners(queue *q) noexcept nogil:
+    cdef wait_node *to_post = NULL
     lock_take(q, True)
-    taken_finish(q, &wake)
+    head_finish(q, &to_post)
     unlock_take(q)
-    post_chain(wake)
+    post(to_post)
 
 
 class SubQueueView(Mapping):
@@ -756,7 +711,7 @@ cdef class SubQueue:
     __class_getitem__ = classmethod(GenericAlias)
 
     def __reduce__(self):
-        raise unpicklable(self)
+        raise unpicklable(self, WHY_NO_COPY)
 
     def __repr__(self):
         state = ("" if self.enabled else ", disabled") + ("" if self.attached else ", removed")
@@ -897,7 +852,7 @@ cdef class SubQueue:
         """A list or tuple of objects, as one chain for each time that there is room."""
         cdef object whole = items
         cdef int r
-        if isinstance(items, list) and (not self.s.serial or self.s.bounded):
+        if isinstance(items, list) and (not self.s.gil_locked or self.s.bounded):
             # Another thread, or the code of an event loop that is woken, may change the list before all of it is in. Only
             # with the GIL and without a bound it goes in at one try.
             whole = tuple(items)
@@ -908,52 +863,27 @@ cdef class SubQueue:
 
     async def aput(self, item):
         """put for coroutines, on any event loop. Cancelling it before it returned puts nothing."""
+        checkpoint = trio_checkpoint()
+        if checkpoint is not None:
+            await checkpoint
         while True:
             try:
                 self.put_slow(item, ONCE, False)
                 return
             except Full:
-                await self._until_room()
+                await self.until_room()
 
-    async def _until_room(self):
-        await until_posted(LoopWaiter(running_loop(), self._pass_on), self._enrol, self._withdraw)
-
-    def _pass_on(self):
-        pass_on_to_putter(self.s.mq, self.s, True)
-
-    def _enrol(self, LoopWaiter waiter not None):
-        """Queue a coroutine unless there is room (or an end) by now."""
-        cdef subqueue *s = self.s
-        cdef bint wait = False
-        lock_put(s.mq, s, True)
-        if s.gate == 0:
-            mt_waitlist_push(&s.putters, &waiter.w)
-            mt_xchg_seq_cst_u32(&s.putters_waiting, <uint32_t>s.putters.n)      # pairs with: mt_load_seq_cst in left
-            wait = putting_room(s, mt_load_relaxed_i64(&s.tail_seq)) <= 0       # relaxed because: put lock
-            if wait:
-                Py_INCREF(waiter)
-            else:
-                putting_leave(s, &waiter.w)
-        unlock_put(s.mq, s)
-        return wait
-
-    def _withdraw(self, LoopWaiter waiter not None):
-        cdef subqueue *s = self.s
-        cdef uint32_t was
-        lock_put(s.mq, s, True)
-        was = mt_waitlist_leave(&s.putters, &waiter.w)
-        mt_xchg_seq_cst_u32(&s.putters_waiting, <uint32_t>s.putters.n)          # pairs with: mt_load_seq_cst in left
-        unlock_put(s.mq, s)
-        if was == MT_WAITER_QUEUED:
-            Py_DECREF(waiter)
-        elif was == MT_WAITER_NOTIFIED:
-            pass_on_to_putter(s.mq, s, True)
+    cdef object until_room(self):
+        """What a coroutine awaits that found no room. Whether the sub-queue has ended is for its next try to see."""
+        cdef Waiting waiting = new_waiting(self)
+        room_point(&waiting.point, self.s, True)
+        return waiting.wait()
 
     # ------------------------------------------------------------------------------------------------------------- state
     cdef int64_t count(self) noexcept:
-        # pairs with: mt_store_release in left
-        cdef int64_t out = mt_load_acquire_i64(&self.s.out)
-        # pairs with: mt_store_release in putting_one, putting_run
+        # pairs with: mt_store_release in head_removed
+        cdef int64_t out = mt_load_acquire_i64(&self.s.head_seq)
+        # pairs with: mt_store_release in tail_put, tail_put_run
         cdef int64_t n = mt_load_acquire_i64(&self.s.tail_seq) - out
         return n if n > 0 else 0
 
@@ -1035,7 +965,7 @@ cdef void release_item(uintptr_t item, void *unused) noexcept nogil:
 cdef class TailIterator:
     """Walks over a tail in snapshots of up to 64 items; between them no lock is held."""
     cdef SubQueue sub
-    cdef cursor k
+    cdef iterator_position k
     cdef uint32_t next_item
     cdef list batch             # the objects of the snapshot; integers are made one by one
     cdef bint busy              # a thread is inside __next__; under the critical section
@@ -1043,12 +973,12 @@ cdef class TailIterator:
 
     def __cinit__(self, SubQueue sub not None):
         self.sub = sub
-        cursor_open(&self.k)
+        position_open(&self.k)
         self.batch = []
 
     def __dealloc__(self):
         if self.sub is not None:
-            cursor_close(self.sub.s.mq, &self.k)
+            position_close(self.sub.s.mq, &self.k)
 
     def __iter__(self):
         return self
@@ -1081,7 +1011,7 @@ cdef class TailIterator:
         if not self.sub.raw:
             self.batch = mt_list_reserve(SNAPSHOT)      # before references are taken: after that nothing can fail
         self.next_item = 0
-        cursor_step(self.sub.s.mq, self.sub.s, &self.k, not self.sub.raw)
+        position_step(self.sub.s.mq, self.sub.s, &self.k, not self.sub.raw)
         if not self.sub.raw:
             for i in range(self.k.n):
                 mt_list_slots(<PyObject *>self.batch)[i] = self.k.items[i]
@@ -1109,10 +1039,10 @@ cdef traverseproc base_tail_traverse, base_queue_traverse
 cdef int tail_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
     cdef subqueue *s = (<SubQueue>self).s
     cdef int r = base_tail_traverse(self, visit, arg)
-    if r == 0 and s != NULL and mt_queue_quiet(s.mq):
-        r = mt_visit_waiters(&s.putters, visit, arg)
+    if r == 0 and s != NULL and lists_are_quiet(s.mq):
+        r = visit_tasks(&s.not_full, visit, arg)
     if r == 0 and s != NULL and not (<SubQueue>self).raw:
-        r = mt_visit_items(s, visit, arg)
+        r = visit_items(s, visit, arg)
     return r
 
 
@@ -1125,10 +1055,10 @@ cdef int tail_clear(PyObject *self) noexcept:
 cdef int queue_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
     cdef queue *q = (<MultiQueue>self).q
     cdef int r = base_queue_traverse(self, visit, arg)
-    if r == 0 and q != NULL and mt_queue_quiet(q):
-        r = mt_visit_waiters(&q.getters, visit, arg)
+    if r == 0 and q != NULL and lists_are_quiet(q):
+        r = visit_tasks(&q.not_empty, visit, arg)
         if r == 0:
-            r = mt_visit_waiters(&q.joiners, visit, arg)
+            r = visit_tasks(&q.joiners, visit, arg)
     return r
 
 
@@ -1147,7 +1077,10 @@ mt_patch_gc(<PyTypeObject *>IndexMultiQueue, queue_traverse, queue_clear)
 
 # -------------------------------------------------------------------------------------------------------------------- fork
 def _before_fork():
-    if hold_bulks() != MT_OK:
+    cdef int r
+    with nogil:
+        r = hold_bulks()
+    if r != MT_OK:
         raise MemoryError
 
 
@@ -1156,11 +1089,10 @@ def _after_fork_in_parent():
 
 
 def _after_fork_in_child():
-    forget_other_threads(this_thread())
+    forget_other_threads(PyThread_get_thread_ident())
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+at_fork(_after_fork_in_child, _before_fork, _after_fork_in_parent)
 
 include "_mq_int64.pxi"
 

@@ -1,6 +1,6 @@
 """The queues of manytail.queue: the standard library's Queue and SimpleQueue on the kernel of MultiQueue.
 
-Algorithm: a MultiQueue with one sub-queue (include/manytail/multiqueue.h). A put takes the put lock, a get the take
+Algorithm: a MultiQueue with one sub-queue (_mq.pxd). A put takes the put lock, a get the take
 lock, so that putters and getters do not wait for one another. What is specific here is what the standard library lets
 its users do to a Queue.
 
@@ -25,35 +25,32 @@ from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uintptr_t
 
 from manytail._c cimport (
-    MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
-    MT_WAITER_NOTIFIED, likely, mt_chunk, mt_lock, mt_lock_node, mt_lock_reset, mt_lock_try, mt_now_ns, mt_unlock,
-    mt_waiter, mt_waitlist, mt_waitlist_keep_thread, mt_waitlist_leave, mt_waitlist_notify, mt_waitlist_notify_all,
-    mt_waitlist_push, queue, subqueue, unlikely,
+    MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, PyThread_get_thread_ident,
+    likely, mt_chunk, mt_lock, mt_lock_reset, mt_now_ns, unlikely,
 )
 from manytail._cpython cimport (
-    PyTypeObject, Py_DECREF_raw, mt_owned_item, mt_patch_gc, mt_traverse_of, mt_visit_items, traverseproc,
-    visitproc,
+    PyTypeObject, Py_DECREF_raw, mt_owned_item, mt_patch_gc, mt_traverse_of, traverseproc, visitproc,
 )
+from manytail._lock cimport enter as take_lock, leave as give_lock
 from manytail._mq cimport (
-    attach_tail, clear_tail, detach_tail, drop_chain, drop_left_chunks, drop_queue, free_tail, left, lock_put,
-    lock_take, new_queue, new_tail, pass_on_to_putter, put_once, set_maxsize, shut_queue, shut_tail, taken_clear,
-    taken_count, taken_empty, taken_get, taken_pop, taken_put_total, taken_unfinished, task_done, unlock_put,
-    unlock_take, wait_for_room, wait_joined, wait_ready,
+    attach_tail, clear_tail, detach_tail, drop_chain, drop_left_chunks, drop_queue,
+    free_tail, items_point, join_until, head_removed, lock_put, lock_take, new_queue, new_tail,
+    put_once, put_until, queue, set_maxsize, shut_queue, shut_tail, subqueue, head_clear, head_count, head_empty,
+    head_get, head_pop, head_put_total, head_unfinished, task_done, unlock_put, unlock_take, visit_items,
 )
-from manytail._wait cimport (
-    NEVER, ONCE, deadline_from, lock_slow, post_chain, post_lock_node, this_thread, waiter_await_post,
-    waiter_close, waiter_open, waiter_park,
+from manytail._runtime cimport raise_pending, tell_of_forks, unpicklable
+from manytail._waiting cimport (
+    NEVER, ONCE, WAIT, again, deadline_from, finish_wait, keep_tasks, new_waiter, notify, notify_all, park, post, prepare_to_wait,
+    wait_list, wait_node, wait_point, waiter,
 )
 
 import math
-import os
 import threading
-import weakref
 from collections import deque
 from operator import index
 from types import GenericAlias
 
-# Its hook runs first in the child of a fork: it forgets the other threads of all kernels.
+# It mends all kernels in the child of a fork.
 import manytail._multiqueue  # no-cython-lint
 
 from manytail.errors import Empty, Full, ShutDown
@@ -68,26 +65,28 @@ cdef extern from *:
     object mt_method_for(object subclass, object method)
 
 
-cdef object unpicklable(object it):
-    return TypeError(f"cannot copy or pickle {type(it).__name__!r} object: a queue lives in one process; "
-                     "make it inside the process that uses it, and send the items instead")
+cdef str WHY_NO_COPY = "a queue lives in one process; make it inside the process that uses it, and send the items instead"
 
 
-cdef int raise_pending() except -1:
-    """The exception that a signal handler left set."""
-    return -1
+cdef int raise_if_failed(int status) except -1:
+    """Statuses that are no answer of a queue."""
+    if status == MT_INTERRUPTED:
+        raise_pending()
+    if status == MT_NOMEM:
+        raise MemoryError
+    return status
 
 
-cdef inline int taken_get_lone(queue *q, subqueue *s, uintptr_t *item, mt_waiter **wake) noexcept nogil:
-    """taken_get() for a queue of one sub-queue: while that is listed and no getter waits there is nothing to choose or
+cdef inline int head_get_lone(queue *q, subqueue *s, uintptr_t *item, wait_node **to_post) noexcept nogil:
+    """head_get() for a queue of one sub-queue: while that is listed and no getter waits there is nothing to choose or
     to hand on."""
     cdef subqueue *same
-    if likely(s.ready.listed and q.getters.n == 0 and not taken_empty(s)):
-        item[0] = taken_pop(q, s)
-        q.got += 1
-        left(q, s, 1, True, wake)
+    if likely(s.ready.listed and q.not_empty.n == 0 and not head_empty(s)):
+        item[0] = head_pop(q, s)
+        q.taken_total += 1
+        head_removed(q, s, 1, True, to_post)
         return MT_OK
-    return taken_get(q, item, &same, True, wake)
+    return head_get(q, item, &same, True, to_post)
 
 
 # ---------------------------------------------------------------------------------------------------------- kernel mode
@@ -124,7 +123,7 @@ cdef class Fifo:
     __class_getitem__ = classmethod(GenericAlias)
 
     def __reduce__(self):
-        raise unpicklable(self)
+        raise unpicklable(self, WHY_NO_COPY)
 
     cdef void drop_items(self) noexcept:
         """Empty the kernel and release the items, with no lock held."""
@@ -144,51 +143,39 @@ cdef class Fifo:
 
     cdef inline int get_at_once(self, uintptr_t *item) noexcept:
         """MT_OK and an item, whose reference is the caller's; or MT_EMPTY."""
-        cdef mt_waiter *wake = NULL
+        cdef wait_node *to_post = NULL
         cdef int r
         lock_take(self.q, True)
-        r = taken_get_lone(self.q, self.s, item, &wake)
+        r = head_get_lone(self.q, self.s, item, &to_post)
         unlock_take(self.q)
-        if unlikely(wake != NULL):
-            post_chain(wake)
+        if unlikely(to_post != NULL):
+            post(to_post)
         return r
 
     cdef int put_waiting(self, object item, int64_t deadline) except -1:
         """MT_OK, or why nothing was put: MT_FULL, MT_TIMEOUT, MT_SHUTDOWN."""
         cdef int r
-        while True:
-            r = self.put_at_once(item)
-            if r == MT_OK:
-                return r
-            if r == MT_FULL:
-                r = wait_for_room(self.q, self.s, deadline, True)
-            if r == MT_INTERRUPTED:
-                raise_pending()
-            if r == MT_NOMEM:
-                pass_on_to_putter(self.q, self.s, True)
-                raise MemoryError
-            if r != MT_OK:
-                return r
+        Py_INCREF(item)
+        r = put_until(self.q, self.s, <uintptr_t><PyObject *>item, False, deadline, True)
+        if r != MT_OK:
+            Py_DECREF(item)
+        return raise_if_failed(r)
 
     cdef int get_waiting(self, int64_t deadline, uintptr_t *item) except -1:
         """MT_OK, or why there is no item: MT_EMPTY, MT_TIMEOUT, MT_SHUTDOWN."""
-        cdef int r
-        while True:
+        cdef wait_point p
+        cdef int r = self.get_at_once(item)
+        if r == MT_OK:
+            return r
+        items_point(&p, self.q, True)
+        while again(&p, 1, &r, deadline):
             r = self.get_at_once(item)
-            if r == MT_OK:
-                return r
-            r = wait_ready(self.q, deadline, True)
-            if r == MT_INTERRUPTED:
-                raise_pending()
-            if r == MT_NOMEM:
-                raise MemoryError
-            if r != MT_OK:
-                return r
+        return raise_if_failed(r)
 
     cdef int64_t count(self) noexcept:
         cdef int64_t n
         lock_take(self.q, True)
-        n = taken_count(self.s)
+        n = head_count(self.s)
         unlock_take(self.q)
         return n
 
@@ -277,7 +264,7 @@ cdef class Condition:
     on the wake-up of a wait that such an exception ends."""
     cdef object mutex
     cdef mt_lock lock           # of `waiters`; the mutex would not do: `notify` cannot tell whether its caller holds it
-    cdef mt_waitlist waiters
+    cdef wait_list waiters
 
     def __cinit__(self, mutex):
         self.mutex = mutex
@@ -335,78 +322,68 @@ cdef class Condition:
             raise RuntimeError(f"cannot {what} on un-acquired lock")
         return 0
 
-    cdef void lock_waiters(self) noexcept:
-        if not mt_lock_try(&self.lock):
-            lock_slow(&self.lock, True)
-
-    cdef void unlock_waiters(self) noexcept:
-        cdef mt_lock_node *n = mt_unlock(&self.lock)
-        if n != NULL:
-            post_lock_node(n)
-
     cdef bint wake_one(self) noexcept:
         """Whether there was somebody."""
-        cdef mt_waiter *wake = NULL
+        cdef wait_node *to_post = NULL
         if self.waiters.n == 0:
             return False
-        self.lock_waiters()
-        mt_waitlist_notify(&self.waiters, &wake)
-        self.unlock_waiters()
-        post_chain(wake)
-        return wake != NULL
+        take_lock(&self.lock, False, True)
+        notify(&self.waiters, &to_post)
+        give_lock(&self.lock, False)
+        post(to_post)
+        return to_post != NULL
 
     cdef void wake_all(self) noexcept:
-        cdef mt_waiter *wake = NULL
-        self.lock_waiters()
-        mt_waitlist_notify_all(&self.waiters, &wake)
-        self.unlock_waiters()
-        post_chain(wake)
+        cdef wait_node *to_post = NULL
+        take_lock(&self.lock, False, True)
+        notify_all(&self.waiters, &to_post)
+        give_lock(&self.lock, False)
+        post(to_post)
 
     cdef bint wait_until(self, int64_t deadline, BaseQueue owner, int64_t bound) except -1:
-        """Whether it was notified. Without `owner` its bound is not looked at."""
-        cdef mt_waiter w
+        """Whether it was notified. Without `owner` its bound is not looked at.
+
+        Not through again(): the mutex is released between joining the list and sleeping, and may raise."""
+        cdef wait_point p
         cdef int r
-        cdef bint notified = True
         cdef object failure = None
-        if waiter_open(&w) != MT_OK:
+        cdef waiter *w = new_waiter(1, NULL)
+        if w == NULL:
             raise MemoryError
-        self.lock_waiters()
-        mt_waitlist_push(&self.waiters, &w)
-        self.unlock_waiters()
+        p.list = &self.waiters
+        p.lock = &self.lock
+        p.gil_locked = False
+        p.attached = True
+        p.poll = poll_nothing
+        p.changed = NULL
+        p.forward = NULL
+        prepare_to_wait(&p, 1, w)
         try:
             self.mutex.release()
         except BaseException:
-            self.leave(&w)
-            waiter_close(&w)
+            finish_wait(&p, 1, w, False)
             raise
         # The setter of maxsize writes it before it wakes all. Either it found this waiter, or its lock makes the new
         # one visible here.
-        r = MT_TIMEOUT if owner is not None and owner.bound != bound else waiter_park(&w, deadline, True)
+        r = MT_TIMEOUT if owner is not None and owner.bound != bound else park(w.sem, deadline, True)
         if r == MT_INTERRUPTED:
             failure = pending_exception()
-        if r != MT_OK:
-            notified = self.leave(&w)
-        waiter_close(&w)
+        finish_wait(&p, 1, w, False)
         failure = acquired(self.mutex, failure)
         if failure is not None:
-            if notified:
+            if p.woken:
                 self.wake_one()
             raise failure
-        return notified
-
-    cdef bint leave(self, mt_waiter *w) noexcept:
-        """Give up waiting. Whether it was notified before."""
-        cdef bint notified
-        self.lock_waiters()
-        notified = mt_waitlist_leave(&self.waiters, w) == MT_WAITER_NOTIFIED
-        self.unlock_waiters()
-        if notified:
-            waiter_await_post(w, True)
-        return notified
+        return p.woken
 
     cdef void forget_other_threads(self) noexcept:
         mt_lock_reset(&self.lock)
-        mt_waitlist_keep_thread(&self.waiters, this_thread())
+        keep_tasks(&self.waiters, PyThread_get_thread_ident())
+
+
+cdef int poll_nothing(wait_point *p, bint parking) noexcept nogil:
+    """What a condition waits for is its user's business."""
+    return WAIT
 
 
 cdef object pending_exception():
@@ -510,7 +487,7 @@ cdef class BaseQueue(Fifo):
     cdef bint adopt_mutex(self, object lock) except -1:
         """Set the mutex and its conditions. False: another thread did."""
         cdef Condition may_get = Condition(lock), may_put = Condition(lock), all_done = Condition(lock)
-        locked_queues[id(self)] = weakref.ref(self, forget_queue(id(self)))
+        tell_of_forks(self)
         with cython.critical_section(self):
             if self.lock is not None:
                 return False
@@ -542,30 +519,30 @@ cdef class BaseQueue(Fifo):
     cdef int64_t move_items(self, object append) except -1:
         """Stop the kernel, let all who wait in it look again, and hand its items to append(). How many tasks are
         unfinished."""
-        cdef mt_waiter *wake = NULL
+        cdef wait_node *to_post = NULL
         cdef mt_chunk *chain
         cdef uint32_t first = 0, last = 0
         cdef int64_t unfinished
         cdef queue *q = self.q
         lock_take(q, True)
         lock_put(q, self.s, True)
-        shut_tail(q, self.s, True, &wake)
+        shut_tail(q, self.s, True, &to_post)
         unlock_put(q, self.s)
         q.shut = 1
-        unfinished = taken_unfinished(q)
-        taken_clear(q, self.s, &chain, &first, &last, &wake, True)
-        q.done = q.got              # no unfinished task is left: the kernel refuses task_done(), join() does not wait
-        q.taken_away = taken_put_total(q) - q.done
-        mt_waitlist_notify_all(&q.getters, &wake)
-        mt_waitlist_notify_all(&q.joiners, &wake)
+        unfinished = head_unfinished(q)
+        head_clear(q, self.s, &chain, &first, &last, &to_post, True)
+        q.done = q.taken_total              # no unfinished task is left: the kernel refuses task_done(), join() does not wait
+        q.removed_total = head_put_total(q) - q.done
+        notify_all(&q.not_empty, &to_post)
+        notify_all(&q.joiners, &to_post)
         unlock_take(q)
-        post_chain(wake)
+        post(to_post)
         drop_chain(q, chain, first, last, append_item, <void *>append, True)
         return unfinished
 
     cdef int enter(self) except -1:
         self.lock.acquire()
-        self.holder = this_thread()
+        self.holder = PyThread_get_thread_ident()
         return 0
 
     cdef int leave(self) except -1:
@@ -580,7 +557,7 @@ cdef class BaseQueue(Fifo):
         try:
             return condition.wait_until(deadline, self, bound)
         finally:
-            self.holder = this_thread()
+            self.holder = PyThread_get_thread_ident()
 
     @property
     def mutex(self):
@@ -810,7 +787,7 @@ cdef class BaseQueue(Fifo):
         cdef int64_t n
         if self.q != NULL and not self.is_locked():
             lock_take(self.q, True)
-            n = taken_unfinished(self.q)
+            n = head_unfinished(self.q)
             unlock_take(self.q)
             if not self.is_locked():
                 return n
@@ -844,11 +821,7 @@ cdef class BaseQueue(Fifo):
         cdef int64_t deadline = deadline_from(True, timeout)
         cdef int r = MT_OK
         if self.q != NULL:
-            r = wait_joined(self.q, deadline, True)
-        if r == MT_INTERRUPTED:
-            raise_pending()
-        if r == MT_NOMEM:
-            raise MemoryError
+            r = raise_if_failed(join_until(self.q, deadline, True))
         if r == MT_OK and self.is_locked():
             return self.join_locked(deadline)
         return r == MT_OK
@@ -902,15 +875,14 @@ cdef class BaseQueue(Fifo):
         with cython.critical_section(self):
             return self.ended
 
-    cdef int forget_other_threads(self) except -1:
+    def _after_fork(self):
         """In the child of a fork. If another thread was inside one of the methods above, the mutex is free here."""
         self.may_get.forget_other_threads()
         self.may_put.forget_other_threads()
         self.all_done.forget_other_threads()
-        if self.holder not in (0, this_thread()):
+        if self.holder not in (0, PyThread_get_thread_ident()):
             self.holder = 0
             self.lock._at_fork_reinit()
-        return 0
 
 
 cdef void append_item(uintptr_t item, void *append) noexcept nogil:
@@ -925,13 +897,13 @@ cdef traverseproc base_simple_traverse, base_queue_traverse
 cdef int simple_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
     cdef subqueue *s = (<Fifo>self).s
     cdef int r = base_simple_traverse(self, visit, arg)
-    return r if r or s == NULL else mt_visit_items(s, visit, arg)
+    return r if r or s == NULL else visit_items(s, visit, arg)
 
 
 cdef int queue_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
     cdef subqueue *s = (<Fifo>self).s
     cdef int r = base_queue_traverse(self, visit, arg)
-    return r if r or s == NULL else mt_visit_items(s, visit, arg)
+    return r if r or s == NULL else visit_items(s, visit, arg)
 
 
 cdef int fifo_clear(PyObject *self) noexcept:
@@ -944,24 +916,3 @@ base_simple_traverse = mt_traverse_of(<PyTypeObject *>SimpleQueue)
 mt_patch_gc(<PyTypeObject *>SimpleQueue, simple_traverse, fifo_clear)
 base_queue_traverse = mt_traverse_of(<PyTypeObject *>BaseQueue)
 mt_patch_gc(<PyTypeObject *>BaseQueue, queue_traverse, fifo_clear)
-
-
-# ----------------------------------------------------------------------------------------------------------------- fork
-cdef dict locked_queues = {}        # id -> weak reference: the queues in locked mode
-
-
-cdef object forget_queue(object key):
-    def gone(reference):
-        locked_queues.pop(key, None)
-    return gone
-
-
-def _after_fork_in_child():
-    for reference in locked_queues.copy().values():
-        owner = reference()
-        if owner is not None:
-            (<BaseQueue>owner).forget_other_threads()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,4 +1,4 @@
-# What the queue modules use of _wait: locks, wait lists, parking. Private.
+# What the entry queues and publish/subscribe use of _wait: locks, wait lists, parking. Private.
 from libc.stdint cimport int64_t, uint32_t
 
 from manytail._c cimport (
@@ -7,14 +7,9 @@ from manytail._c cimport (
     MT_WAITER_NOTIFIED, mt_waitlist_leave, mt_waitlist_keep_thread, mt_now_ns, MT_OK, MT_EMPTY, MT_FULL,
     MT_SHUTDOWN, MT_TIMEOUT, MT_NOMEM, MT_BADARG, MT_INTERRUPTED,
 )
+from manytail._runtime cimport unclosed
+from manytail._waiting cimport NEVER, ONCE, deadline_from, write_unraisable
 
-
-# Deadlines are nanoseconds of the monotonic clock.
-cdef enum:
-    NEVER = -1          # no deadline
-    ONCE = 0            # do not wait at all
-
-cdef int64_t deadline_from(object block, object timeout) except -2
 cdef void lock_slow(mt_lock *l, bint attached) noexcept nogil
 cdef void lock_slow_heavy(mt_lock *l, bint attached) noexcept nogil
 cdef void post_lock_node(mt_lock_node *n) noexcept nogil
@@ -25,20 +20,6 @@ cdef int waiter_park(mt_waiter *w, int64_t deadline, bint attached) noexcept nog
 cdef void waiter_await_post(mt_waiter *w, bint attached) noexcept nogil
 cdef void post_chain(mt_waiter *chain) noexcept nogil
 cdef unsigned long this_thread() noexcept nogil
-
-# Every MultiQueue of the process, and what keeps detached bulk calls and forks apart: _mq.pxd.
-ctypedef struct mt_registry:
-    mt_lock lock
-    void *first             # under lock
-    mt_lock bulk_lock
-    int64_t bulks_inside    # detached bulk calls; under bulk_lock
-    int64_t forks_pending   # threads that are about to fork; under bulk_lock
-    mt_waitlist forkers     # under bulk_lock
-
-cdef mt_registry multiqueues
-cdef void write_unraisable(object error, object where) noexcept
-cdef void unclosed(str text) noexcept
-
 
 cdef class LoopWaiter:
     cdef mt_waiter w

@@ -13,25 +13,13 @@ Rules kept here
   thread waits in slices of 50 ms.
 - `attached` says whether the caller holds a thread state; nogil callers pass 0 and are never interrupted.
 """
-from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
-
-import math
-import os
-import sys
-import threading
+from cpython.ref cimport Py_DECREF, PyObject
 
 
 cdef extern from "Python.h":
-    int PyErr_CheckSignals() noexcept       # the exception is left set, for waiter_park's caller
     void PyErr_SetInterrupt()
     void PyErr_Fetch(PyObject **, PyObject **, PyObject **)
     void PyErr_Restore(PyObject *, PyObject *, PyObject *)
-    int PyErr_WarnEx(PyObject *category, const char *message, Py_ssize_t stack_level) noexcept
-    void PyErr_WriteUnraisable(object)
-    PyObject *PyExc_ResourceWarning
-
-cdef extern from "manytail/pygc.h":
-    bint mt_finalizing()            # interpreter exit has begun
 
 cdef extern from *:
     """
@@ -41,8 +29,7 @@ cdef extern from *:
     bint mt_passing_on
     mt_waiter *mt_to_post
 
-cdef unsigned long main_thread = <unsigned long>threading.main_thread().ident
-cdef bint semaphores_miss_signals = sys.platform == "win32"
+from manytail._waiting cimport main_thread, run_signal_handlers, semaphores_miss_signals
 
 cdef enum:
     ATTEMPTS = 100          # to hand a wake-up to a loop that is open: one that refuses this often counts as closed
@@ -50,34 +37,7 @@ cdef enum:
 include "_wait_core.pxi"
 
 
-# ------------------------------------------------------------------------------------------------------------ deadlines
-cdef int64_t deadline_from(object block, object timeout) except -2:
-    """NEVER, ONCE or a time on the monotonic clock, from the stdlib's (block, timeout) pair."""
-    cdef double seconds
-    if not block:
-        return ONCE
-    if timeout is None:
-        return NEVER
-    try:
-        seconds = timeout
-    except TypeError:
-        raise TypeError(f"timeout={timeout!r}: expected a number of seconds or None, not {type(timeout).__name__}") from None
-    if math.isnan(seconds) or seconds < 0:
-        raise ValueError(f"timeout={timeout!r}: expected a number of seconds >= 0, or None to wait for ever")
-    if seconds > 9e9:               # 285 years: past what 64-bit nanoseconds hold
-        return NEVER
-    return mt_now_ns() + <int64_t>(seconds * 1e9)
-
-
 # -------------------------------------------------------------------------------------------------------------- waiters
-cdef int run_signal_handlers() noexcept nogil:
-    """-1: a handler raised; the exception stays set for the caller."""
-    cdef int r
-    with gil:
-        r = PyErr_CheckSignals()
-    return r
-
-
 cdef void post_loop_waiter(void *owned) noexcept nogil:
     """Hand a wake-up to a coroutine and give up the reference that the wait list held. Whoever passes it on because a signal handler
     raised has that exception set: it is put aside, or the loop's Python code would take it for its own failure."""
@@ -159,33 +119,6 @@ cdef class LoopWaiter:
             self.on_lost()
 
 
-cdef void write_unraisable(object error, object where) noexcept:
-    """Report an exception to sys.unraisablehook."""
-    cdef object kind = type(error), trace = error.__traceback__
-    Py_INCREF(kind)
-    Py_INCREF(error)
-    if trace is not None:
-        Py_INCREF(trace)
-    PyErr_Restore(<PyObject *>kind, <PyObject *>error, NULL if trace is None else <PyObject *>trace)     # takes the references
-    PyErr_WriteUnraisable(where)
-
-
-cdef void unclosed(str text) noexcept:
-    """A ResourceWarning from a finalizer. One that is an error goes to sys.unraisablehook; a pending exception stays pending. Nothing is
-    said once the interpreter has begun to end: the warnings module may be gone."""
-    cdef PyObject *kind
-    cdef PyObject *error
-    cdef PyObject *trace
-    if mt_finalizing():
-        return
-    PyErr_Fetch(&kind, &error, &trace)
-    try:
-        if PyErr_WarnEx(PyExc_ResourceWarning, text.encode("utf-8", "backslashreplace"), 1) < 0:
-            PyErr_WriteUnraisable(text)
-    finally:
-        PyErr_Restore(kind, error, trace)
-
-
 async def until_posted(LoopWaiter waiter not None, enrol, withdraw):
     """Wait in the waiter's loop. enrol(waiter) queues it, or returns False if there is nothing to wait for; withdraw(waiter) takes it off
     again when the wait is cancelled, and passes on a wake-up that came meanwhile."""
@@ -201,13 +134,3 @@ async def until_posted(LoopWaiter waiter not None, enrol, withdraw):
 def set_done(future):
     if not future.done():
         future.set_result(None)
-
-
-# ----------------------------------------------------------------------------------------------------------------- fork
-def _after_fork_in_child():
-    global main_thread
-    main_thread = this_thread()         # the thread that forked, whichever it was in the parent, receives the signals
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -2,30 +2,14 @@
 # this file without an interpreter. Whoever includes it defines main_thread, semaphores_miss_signals, run_signal_handlers()
 # and post_loop_waiter().
 
-cdef extern from "Python.h" nogil:
-    ctypedef void *PyThread_type_lock
-    ctypedef enum PyLockStatus:
-        PY_LOCK_FAILURE, PY_LOCK_ACQUIRED, PY_LOCK_INTR
-    PyThread_type_lock PyThread_allocate_lock()
-    void PyThread_free_lock(PyThread_type_lock)
-    PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock, long long microseconds, int intr_flag)
-    void PyThread_release_lock(PyThread_type_lock)
-    unsigned long PyThread_get_thread_ident()
-    ctypedef struct PyThreadState:
-        pass
-    PyThreadState *PyEval_SaveThread()
-    void PyEval_RestoreThread(PyThreadState *)
-
-cdef extern from "manytail/delays.h" nogil:
-    void mt_point()
-
-cdef extern from "manytail/backoff.h" nogil:
-    ctypedef struct mt_backoff:
-        uint32_t step
-        uint32_t limit
-    bint mt_backoff_spin(mt_backoff *b)
-    void mt_yield_cpu()
-
+from manytail._c cimport (
+    PY_LOCK_ACQUIRED, PY_LOCK_INTR, PyEval_RestoreThread, PyEval_SaveThread, PyLockStatus, PyThreadState,
+    PyThread_acquire_lock_timed, PyThread_allocate_lock, PyThread_free_lock, PyThread_get_thread_ident,
+    PyThread_release_lock, mt_point,
+)
+from manytail._lock cimport (
+    lock_slow as locks_lock_slow, lock_slow_heavy as locks_lock_slow_heavy, post_lock_node as locks_post_lock_node,
+)
 
 cdef extern from *:
     """
@@ -37,9 +21,6 @@ cdef enum:
     SLICE_US = 50000
     FIRST_SLICE_US = 1000
     LAST_SLICE_US = 100000
-    LOCK_SPINS = 6                  # 63 pauses, a few hundred ns to 3 us: longer than any critical section of ours
-    HEAVY_FIRST = 7                 # 128 pauses, a microsecond or more: several operations of the other side
-    HEAVY_SPINS = 10                # 896 in all, no more than parking and being woken cost
 
 
 cdef unsigned long this_thread() noexcept nogil:
@@ -61,51 +42,15 @@ cdef inline long long microseconds_left(int64_t deadline) noexcept nogil:
 
 # ---------------------------------------------------------------------------------------------------------------- locks
 cdef void post_lock_node(mt_lock_node *n) noexcept nogil:
-    PyThread_release_lock(n.sem)
-
-
-cdef bint lock_spin(mt_lock *l, uint32_t first, uint32_t limit) noexcept nogil:
-    cdef mt_backoff spin
-    spin.step = first
-    spin.limit = limit
-    while mt_backoff_spin(&spin):
-        if mt_lock_try(l):
-            return True
-    return False
+    locks_post_lock_node(n)
 
 
 cdef void lock_slow(mt_lock *l, bint attached) noexcept nogil:
-    """Get a lock that was just seen taken: spin a little where that can help, then park until it was handed out."""
-    if not lock_spin(l, 0, LOCK_SPINS):
-        lock_park(l, attached)
+    locks_lock_slow(l, attached)
 
 
 cdef void lock_slow_heavy(mt_lock *l, bint attached) noexcept nogil:
-    """The same for a lock whose holders write many lines. Each time it goes to another core those lines go along, which takes longer than
-    the work itself, so who finds it taken stays away while the other side does several operations at a stretch: two putters and two
-    subscriptions of an EntryQueue get through two fifths more. One quick look first: a chance meeting costs a pause."""
-    if not lock_spin(l, 0, 1) and not lock_spin(l, HEAVY_FIRST, HEAVY_SPINS):
-        lock_park(l, attached)
-
-
-cdef void lock_park(mt_lock *l, bint attached) noexcept nogil:
-    cdef mt_lock_node node
-    cdef PyThreadState *state = NULL
-    if attached:
-        state = PyEval_SaveThread()
-    node.sem = PyThread_allocate_lock()
-    if node.sem == NULL:
-        while not mt_lock_try(l):   # out of memory: nothing to sleep on is left, but giving up is no option here
-            mt_yield_cpu()
-    else:
-        PyThread_acquire_lock_timed(node.sem, -1, 0)
-        while not mt_lock_enqueue(l, &node):
-            mt_point()
-            PyThread_acquire_lock_timed(node.sem, -1, 0)
-        PyThread_release_lock(node.sem)
-        PyThread_free_lock(node.sem)
-    if attached:
-        PyEval_RestoreThread(state)
+    locks_lock_slow_heavy(l, attached)
 
 
 # -------------------------------------------------------------------------------------------------------------- waiters

@@ -14,34 +14,31 @@ from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport int64_t, uint32_t, uintptr_t
 
 from manytail._c cimport (
-    MT_FREE_THREADED, MT_FULL, MT_GATE_SHUTDOWN, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_WEIGHTED,
-    queue, subqueue, unlikely,
+    MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, PyThread_get_thread_ident, unlikely,
 )
 from manytail._cpython cimport (
     PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_list_filled, mt_list_reserve, mt_list_slots, mt_owned_item,
-    mt_patch_gc, mt_traverse_of, mt_visit_items, traverseproc, visitproc,
+    mt_patch_gc, mt_traverse_of, traverseproc, visitproc,
 )
 from manytail._mq cimport (
-    attach_tail, detach_tail, drop_left_chunks, drop_queue, free_tail, lock_take,
-    new_queue, new_tail, set_priority, set_weight, taken_count, unlock_take, wait_ready,
+    MT_CLOSED_SHUTDOWN, MT_WEIGHTED, attach_tail, detach_tail, drop_left_chunks, drop_queue, free_tail, items_point,
+    lock_take, new_queue, new_tail, queue, set_priority, set_weight, subqueue, head_count, unlock_take,
+    visit_items,
 )
-from manytail._wait cimport (
-    NEVER, deadline_from, this_thread, write_unraisable,
-)
+from manytail._runtime cimport int_argument, raise_pending, tell_of_forks, unpicklable
+from manytail._waiting cimport NEVER, again, deadline_from, wait_point, write_unraisable
 from manytail._wp cimport (
-    begin_block, end_pool, finish_item, forget_in_child, lane as lane_t, leave_pool, limit_lane, missing_tasks,
-    pass_on_place, pause_lane, pool as pool_t, put_in_lane, refused_tasks, rest_lane, shut_lane, stop_lane, take_away,
-    take_item, take_of_block, wait_for_place, wait_until_idle, withdraw_item,
+    begin_batch, end_pool, finish_item, forget_in_child, lane as lane_t, leave_pool, limit_lane, missing_tasks,
+    pause_lane, pool as pool_t, put_in_lane, put_when_room, refused_tasks, rest_lane, shut_lane, stop_lane,
+    take_away, take_item, take_of_batch, wait_until_idle, withdraw_item,
 )
 
 import logging
-import os
 import threading
 import weakref
 from concurrent.futures import Future
-from operator import index
 
-# Its hook runs first in the child of a fork: it forgets the other threads of all queues, a pool's too.
+# It mends all queues in the child of a fork, a pool's too.
 import manytail._multiqueue  # no-cython-lint
 
 cdef class BaseLane
@@ -51,21 +48,9 @@ cdef class Call
 cdef object LOGGER = logging.getLogger("concurrent.futures")    # where the standard library's executors report
 cdef object here = threading.local()            # .worker: this thread's Worker, if it is one; .lanes: inside whose blocks it is
 UNSET = object()                                # an option that was not passed
-cdef dict pools = {}                # id -> weak reference, for fork
 
 
 # ------------------------------------------------------------------------------------------------------------- arguments
-cdef int64_t int_argument(str name, object value, str expected) except? -7:
-    """A 64-bit integer; floats and strings are refused by name."""
-    try:
-        value = index(value)
-    except TypeError:
-        raise TypeError(f"{name}={value!r}: expected {expected}, not {type(value).__name__}") from None
-    if not -(1 << 63) <= value < 1 << 63:
-        raise OverflowError(f"{name}={value!r}: expected {expected} of at most 64 bits")
-    return value
-
-
 cdef int64_t priority_argument(object value) except? -7:
     return int_argument("priority", value, "an int (smaller goes first)")
 
@@ -81,11 +66,6 @@ cdef uint32_t weight_argument(object value) except 0:
 
 cdef int64_t bound_argument(str name, object value) except? -7:
     return int_argument(name, value, "an int (0 or less: no limit)")
-
-
-cdef object uncopyable(object thing, str what):
-    """The error for copy and pickle. A copy would share what the original owns and end it when it is dropped."""
-    return TypeError(f"cannot copy or pickle {type(thing).__name__!r} object: {what}")
 
 
 # ------------------------------------------------------------------------------------------------------------------ pools
@@ -120,14 +100,14 @@ cdef class WorkPool:
         self.p.max_workers = workers
         self.p.max_pending = pending
         self.per_key = limit
-        pools[id(self)] = weakref.ref(self, forget_pool(id(self)))
+        tell_of_forks(self)
 
     def __dealloc__(self):
         if self.p.q != NULL:
             drop_queue(self.p.q, True)
 
     def __reduce__(self):
-        raise uncopyable(self, "threads of this process serve it; make another one where it is needed")
+        raise unpicklable(self, "threads of this process serve it; make another one where it is needed")
 
     cdef int begin(self) except -1:
         cdef bint begun
@@ -151,7 +131,7 @@ cdef class WorkPool:
     @property
     def idle_workers(self):
         """Of these, those that wait for work."""
-        return self.p.q.getters.n
+        return self.p.q.not_empty.n
 
     @property
     def submitters_waiting(self):
@@ -159,11 +139,11 @@ cdef class WorkPool:
         cdef int64_t n = 0
         cdef lane_t *ln
         lock_take(self.p.q, True)
-        ln = self.p.room_ring
+        ln = self.p.not_full_ring
         while ln != NULL:
-            n += ln.room.n
+            n += ln.not_full.n
             ln = ln.ring_next
-            if ln == self.p.room_ring:
+            if ln == self.p.not_full_ring:
                 break
         unlock_take(self.p.q)
         return n
@@ -220,18 +200,22 @@ cdef class WorkPool:
     cdef Call take(self):
         """The next call, waiting for one if need be; None: the pool has ended, and this worker does not count any more."""
         cdef uintptr_t item = 0
-        cdef int64_t era = 0
+        cdef int64_t fork_generation = 0
         cdef lane_t *ln
         cdef int r
         cdef Call call
+        cdef wait_point p
+        items_point(&p, self.p.q, True)
         while True:
-            ln = take_item(&self.p, &item, &era)
+            ln = take_item(&self.p, &item, &fork_generation)
             if ln != NULL:
                 call = mt_owned_item(item)
-                call.era = era
+                call.fork_generation = fork_generation
                 mt_owned_item(<uintptr_t>ln.object)          # call.lane is the same object: the running item's reference
                 return call
-            r = wait_ready(self.p.q, NEVER, True)
+            r = MT_EMPTY
+            if again(&p, 1, &r, NEVER):
+                continue
             if r == MT_SHUTDOWN and leave_pool(&self.p, False):
                 return None
             if r == MT_NOMEM:
@@ -258,7 +242,7 @@ cdef class WorkPool:
                 s = self.p.q.all_first
                 while s != NULL:
                     refs = <PyObject *>(<lane_t *>s.owner).object
-                    if (<lane_t *>s.owner).kept:              # the others may be on their way out
+                    if (<lane_t *>s.owner).keep_alive:              # the others may be on their way out
                         Py_INCREF_raw(refs)
                         mt_list_slots(<PyObject *>out)[i] = <uintptr_t>refs
                         i += 1
@@ -276,9 +260,9 @@ cdef class WorkPool:
             busy.take_all_away(dropped)
         return dropped
 
-    def _forget(self):
+    def _after_fork(self):
         """In the child of a fork."""
-        forget_in_child(&self.p, this_thread())
+        forget_in_child(&self.p, PyThread_get_thread_ident())
         cdef BaseLane busy
         for busy in self.busy_lanes():
             busy._drop()
@@ -291,17 +275,6 @@ cdef class Worker:
     """A thread in work()."""
     cdef WorkPool pool
     cdef BaseLane lane              # whose call it runs
-
-
-cdef object forget_pool(object key):
-    def gone(reference):
-        pools.pop(key, None)
-    return gone
-
-
-cdef int raise_pending() except -1:
-    """The exception that a signal handler left set."""
-    return -1
 
 
 # ------------------------------------------------------------------------------------------------------------------ lanes
@@ -328,7 +301,7 @@ cdef class BaseLane:
         self.ln.s.key = <void *>self
         self.ln.max_running = owner.per_key
         if attach_tail(owner.p.q, self.ln.s, True) != MT_OK:
-            self.ln.s.gate |= MT_GATE_SHUTDOWN       # of a pool that has ended: every put is refused
+            self.ln.s.closed_flags |= MT_CLOSED_SHUTDOWN       # of a pool that has ended: every put is refused
 
     def __dealloc__(self):
         cdef uintptr_t item
@@ -341,7 +314,7 @@ cdef class BaseLane:
             free_tail(self.ln.s, True)
 
     def __reduce__(self):
-        raise uncopyable(self, "a lane belongs to its executor in this process; ask the executor for the lane of the key")
+        raise unpicklable(self, "a lane belongs to its executor in this process; ask the executor for the lane of the key")
 
     # ------------------------------------------------------------------------------------------------------------ options
     def _configure(self, *, priority=UNSET, weight=UNSET, max_pending=UNSET, max_running=UNSET):
@@ -389,21 +362,21 @@ cdef class BaseLane:
         """How many wait."""
         cdef int64_t n
         lock_take(self.ln.p.q, True)
-        n = taken_count(self.ln.s)
+        n = head_count(self.ln.s)
         unlock_take(self.ln.p.q)
         return n
 
     @property
     def running(self):
         """How many run."""
-        return self.ln.running
+        return self.ln.active
 
     @property
     def state(self):
         """"dormant", "ready", "in progress" (as many run as may), "paused" or "stopped" (closed, its items dropped)."""
         cdef bint listed, paused, enabled, closed
         lock_take(self.ln.p.q, True)
-        listed, paused, enabled, closed = self.ln.s.ready.listed, self.ln.paused, self.ln.s.enabled, self.ln.s.gate != 0
+        listed, paused, enabled, closed = self.ln.s.ready.listed, self.ln.paused, self.ln.s.enabled, self.ln.s.closed_flags != 0
         unlock_take(self.ln.p.q)
         if paused:
             return "stopped" if closed else "paused"
@@ -414,7 +387,7 @@ cdef class BaseLane:
     @property
     def closed(self):
         """Whether it takes nothing more."""
-        return self.ln.s.gate != 0
+        return self.ln.s.closed_flags != 0
 
     def pause(self):
         """Calls wait until resume(); those that run go on. RuntimeError: it was shut down."""
@@ -449,15 +422,15 @@ cdef class BaseLane:
 
     def _wait_idle(self, timeout=None):
         """Wait until nothing is left in it and nothing runs: True. False: not within `timeout` seconds."""
-        cdef int r = wait_until_idle(self.ln.p, &self.ln, deadline_from(True, timeout))
+        cdef int r = wait_until_idle(&self.ln, deadline_from(True, timeout))
         if r == MT_INTERRUPTED:
             raise_pending()
         if r == MT_NOMEM:
             raise MemoryError
         return r == MT_OK
 
-    cdef int finish(self, int64_t era) except -1:
-        if finish_item(self.ln.p, &self.ln, era):
+    cdef int finish(self, int64_t fork_generation) except -1:
+        if finish_item(self.ln.p, &self.ln, fork_generation):
             Py_DECREF(self)
         return 0
 
@@ -482,30 +455,27 @@ cdef class Lane(BaseLane):
         Py_INCREF(call)
         r = put_in_lane(self.ln.p, &self.ln, <uintptr_t><PyObject *>call, False, &call.position, &start)
         if unlikely(r != MT_OK):
-            Py_DECREF(call)
-            start = self.submit_slow(call, r)
+            start = self.submit_slow(call)
         if unlikely(start):
             self.start_for(call)
         return call
 
-    cdef bint submit_slow(self, Call call, int r) except -1:
+    cdef bint submit_slow(self, Call call) except -1:
+        """The lane is full, or refused the call, whose reference is counted for it already."""
         cdef bint start = False
-        cdef bint over = self.pool.serves()
-        while r != MT_OK:
-            if r == MT_FULL:
-                r = MT_OK if over else wait_for_place(self.ln.p, &self.ln)
-            if r == MT_SHUTDOWN:
-                pass_on_place(self.ln.p, &self.ln)
-                raise self.refused()
-            if r == MT_NOMEM:
-                pass_on_place(self.ln.p, &self.ln)
-                raise MemoryError
-            if r == MT_INTERRUPTED:
-                raise_pending()
-            Py_INCREF(call)
-            r = put_in_lane(self.ln.p, &self.ln, <uintptr_t><PyObject *>call, over, &call.position, &start)
-            if r != MT_OK:
-                Py_DECREF(call)
+        cdef int r
+        if self.pool.serves():
+            r = put_in_lane(self.ln.p, &self.ln, <uintptr_t><PyObject *>call, True, &call.position, &start)
+        else:
+            r = put_when_room(self.ln.p, &self.ln, <uintptr_t><PyObject *>call, &call.position, &start)
+        if r != MT_OK:
+            Py_DECREF(call)
+        if r == MT_SHUTDOWN:
+            raise self.refused()
+        if r == MT_NOMEM:
+            raise MemoryError
+        if r == MT_INTERRUPTED:
+            raise_pending()
         return start
 
     cdef object refused(self):
@@ -537,7 +507,7 @@ cdef class Call:
     cdef object fn
     cdef tuple args
     cdef dict kwargs
-    cdef int64_t position, era
+    cdef int64_t position, fork_generation
 
     cdef bint withdraw(self) except -1:
         """Out of its lane, if it is still there."""
@@ -562,7 +532,7 @@ cdef class Call:
         return 0
 
     def __reduce__(self):
-        raise uncopyable(self, "a call runs once, in this process; pass on its result instead")
+        raise unpicklable(self, "a call runs once, in this process; pass on its result instead")
 
     def cancel(self):
         """Cancel the call if it has not begun: True. Its place is free before anybody is told; who waits for the result gets
@@ -610,7 +580,7 @@ cdef class Call:
             LOGGER.critical("Exception in worker", exc_info=True)      # of the Future itself; the worker goes on
         finally:
             worker.lane = None
-            lane.finish(self.era)       # after the result is out: the next call of a lane with max_running=1 finds this one done
+            lane.finish(self.fork_generation)       # after the result is out: the next call of a lane with max_running=1 finds this one done
         return 0
 
 
@@ -661,7 +631,7 @@ cdef class LaneTable:
             bucket = self.bucket_of(number)
             entry = entry_of(bucket, key)
             known = None if entry is None else entry[1]()
-            if known is not None and known.ln.s.gate == 0:
+            if known is not None and known.ln.s.closed_flags == 0:
                 return known
             if made is None:
                 made = make(key)
@@ -797,8 +767,8 @@ cdef class Dispatcher(WorkPool):
 
     cdef bint serve_block(self, bint of_task) except -1:
         """False: no lane is ready."""
-        cdef int64_t era = 0
-        cdef lane_t *ln = begin_block(&self.p, self.block, of_task, &era)
+        cdef int64_t fork_generation = 0
+        cdef lane_t *ln = begin_batch(&self.p, self.block, of_task, &fork_generation)
         cdef SerialLane serving
         if ln == NULL:
             return False
@@ -807,11 +777,11 @@ cdef class Dispatcher(WorkPool):
             here.lanes = []
         here.lanes.append(serving)
         try:
-            while serving.run_one(era):
+            while serving.run_one(fork_generation):
                 pass
         finally:
             here.lanes.pop()
-            serving.finish(era)
+            serving.finish(fork_generation)
         return True
 
     cdef int report(self, item, error) except -1:
@@ -843,25 +813,22 @@ cdef class SerialLane(BaseLane):
         for this item; the item was not taken then."""
         cdef Dispatcher dispatcher = self.pool
         cdef int64_t position = 0
-        cdef bint let_go = False, start = False, over = False
+        cdef bint let_go = False, start = False
         cdef int r
-        while True:
-            Py_INCREF(item)
-            r = put_in_lane(self.ln.p, &self.ln, <uintptr_t><PyObject *>item, over, &position, &start)
-            if r == MT_OK:
-                break
+        Py_INCREF(item)
+        r = put_in_lane(self.ln.p, &self.ln, <uintptr_t><PyObject *>item, False, &position, &start)
+        if r == MT_FULL and dispatcher.inside:
+            r = put_in_lane(self.ln.p, &self.ln, <uintptr_t><PyObject *>item, True, &position, &start)
+        elif r == MT_FULL:
+            r = put_when_room(self.ln.p, &self.ln, <uintptr_t><PyObject *>item, &position, &start)
+        if r != MT_OK:
             Py_DECREF(item)
-            if r == MT_FULL:
-                over = dispatcher.inside
-                r = MT_OK if over else wait_for_place(self.ln.p, &self.ln)
-            if r == MT_SHUTDOWN:
-                pass_on_place(self.ln.p, &self.ln)
-                return False
-            if r == MT_NOMEM:
-                pass_on_place(self.ln.p, &self.ln)
-                raise MemoryError
-            if r == MT_INTERRUPTED:
-                raise_pending()
+        if r == MT_SHUTDOWN:
+            return False
+        if r == MT_NOMEM:
+            raise MemoryError
+        if r == MT_INTERRUPTED:
+            raise_pending()
         try:
             dispatcher.schedule()
         except BaseException:
@@ -872,10 +839,10 @@ cdef class SerialLane(BaseLane):
                 raise
         return True
 
-    cdef bint run_one(self, int64_t era) except -1:
+    cdef bint run_one(self, int64_t fork_generation) except -1:
         """In a block: the next item. False: the block is over."""
         cdef uintptr_t raw = 0
-        if not take_of_block(self.ln.p, &self.ln, era, &raw):
+        if not take_of_batch(self.ln.p, &self.ln, fork_generation, &raw):
             return False
         item = mt_owned_item(raw)
         try:
@@ -925,7 +892,7 @@ cdef int visit_kept(queue *q, visitproc visit, void *arg) noexcept:
     cdef int r = 0
     while s != NULL and r == 0:
         ln = <lane_t *>s.owner
-        if ln.kept:
+        if ln.keep_alive:
             r = visit(<PyObject *>ln.object, arg)
         s = s.all_next
     return r
@@ -935,7 +902,7 @@ cdef int lane_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
     cdef subqueue *s = (<BaseLane>self).ln.s
     cdef int r = base_lane_traverse(self, visit, arg)
     if r == 0 and s != NULL:
-        r = mt_visit_items(s, visit, arg)
+        r = visit_items(s, visit, arg)
     return r
 
 
@@ -972,7 +939,7 @@ cdef int serial_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
     cdef subqueue *s = (<BaseLane>self).ln.s
     cdef int r = base_serial_traverse(self, visit, arg)
     if r == 0 and s != NULL:
-        r = mt_visit_items(s, visit, arg)
+        r = visit_items(s, visit, arg)
     return r
 
 
@@ -1004,15 +971,3 @@ base_pool_traverse = mt_traverse_of(<PyTypeObject *>WorkPool)
 mt_patch_gc(<PyTypeObject *>WorkPool, pool_traverse, pool_clear)
 base_dispatcher_traverse = mt_traverse_of(<PyTypeObject *>Dispatcher)
 mt_patch_gc(<PyTypeObject *>Dispatcher, dispatcher_traverse, dispatcher_clear)
-
-
-# -------------------------------------------------------------------------------------------------------------------- fork
-def _after_fork_in_child():
-    for reference in pools.copy().values():
-        owner = reference()
-        if owner is not None:
-            owner._forget()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)

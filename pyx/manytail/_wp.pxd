@@ -12,38 +12,36 @@
 # with what still runs for the old one; a lane may run several items at once; turns have weights and priorities; who waits for a
 # place is woken by whatever frees one, and stops waiting without losing an item.
 #
-# A lane is a tail of a weighted MultiQueue (_mq.pxd). Ready: in the ring. Dormant: empty, unknown to the head. In progress,
+# A lane is a tail of a weighted MultiQueue (_mq.pxd). Ready: in the ring. Dormant: empty, unlisted to the head. In progress,
 # or paused: the tail is not `enabled`, so it is out of the ring and a put does not list it.
 #
 # One lock: everything here happens under the queue's take lock; put locks are taken inside it, so nobody ever waits for
-# one. "taken_" as in _mq.pxd: the take lock is held. `wake` collects waiters to be posted after unlocking. With the GIL
-# the queue is serial: the GIL is that lock.
+# one. "head_" as in _mq.pxd: the take lock is held. `to_post` collects waiters to be posted after unlocking. With the GIL
+# the queue is gil_locked: the GIL is that lock.
 #
 # Invariants
 #   W1  a lane is enabled if and only if it is not paused and fewer than max_running of its items run (max_running > 0);
-#   W2  `kept` is set, and the pool owns a reference to the lane's object, while the lane has items or runs any;
+#   W2  `keep_alive` is set, and the pool owns a reference to the lane's object, while the lane has items or runs any;
 #   W3  no worker is parked while an item can be taken, unless a worker that was woken, or that has just finished, is on its
 #       way to take it: each put that can be taken wakes one or asks for a new one, a finish frees one item at most, and
 #       whatever frees more (resume, a higher limit, the end) wakes as many;
-#   W4  nobody sleeps in `room` while the lane and the pool have a place, unless somebody who was woken for it is on his way:
+#   W4  nobody sleeps in `not_full` while the lane and the pool have a place, unless somebody who was woken for it is on his way:
 #       each place that comes free wakes one, and who was woken and gives up passes it on.
 #
 # Private. Its face is _workpool.pyx.
 from libc.stdint cimport int64_t, uint32_t, uintptr_t
 
 from manytail._c cimport (
-    MT_FULL, MT_GATE_SHUTDOWN, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, MT_WAITER_NOTIFIED, keep,
-    mt_chunk, mt_chunk_items, mt_chunk_kill, mt_chunk_next, mt_level, mt_load_relaxed_i64, mt_point, mt_waiter,
-    mt_waitlist, mt_waitlist_keep_thread, mt_waitlist_leave, mt_waitlist_notify, mt_waitlist_notify_all,
-    mt_waitlist_push, queue, subqueue,
+    MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, keep, mt_chunk, mt_chunk_items,
+    mt_chunk_kill, mt_chunk_next, mt_level, mt_load_relaxed_i64,
 )
 from manytail._mq cimport (
-    is_unknown, left, lock_put, lock_take, putting_one, set_unknown, shut_queue, taken_count,
-    taken_drop_dead_chunk, taken_empty, taken_forget, taken_hide, taken_holds, taken_list, taken_next, taken_pop,
-    taken_unlist, unlock_put, unlock_take,
+    MT_CLOSED_SHUTDOWN, is_unlisted, head_removed, lock_put, lock_take, point_under_take_lock, tail_put, queue, set_unlisted,
+    shut_queue, subqueue, head_count, head_drop_dead_chunk, head_empty, head_try_unlist, head_mask, head_holds,
+    head_list, head_next, head_pop, head_unlist, unlock_put, unlock_take,
 )
-from manytail._wait cimport (
-    NEVER, ONCE, post_chain, waiter_await_post, waiter_close, waiter_open, waiter_park,
+from manytail._waiting cimport (
+    NEVER, ONCE, WAIT, again, give_up, keep_tasks, look, notify, notify_all, post, wait_list, wait_node, wait_point,
 )
 
 ctypedef struct pool        # declared first: a lane points to its pool
@@ -52,15 +50,15 @@ ctypedef struct lane:
     subqueue *s             # constant; s.owner is this lane
     pool *p                 # constant; alive as long as the lane's object
     void *object            # constant, borrowed: the Lane
-    int64_t running         # items taken and not finished
+    int64_t active          # items taken and not finished
     int64_t max_running     # <= 0: no limit
     int64_t max_pending     # <= 0: no bound; else items that wait
-    int64_t block_left      # items that the block under way may still take
+    int64_t batch_left      # items that the block under way may still take
     bint paused
-    bint kept
-    mt_waitlist room        # who waits for a place
-    mt_waitlist idle        # who waits until nothing is left and nothing runs
-    lane *ring_next         # lanes with somebody in `room`; NULL: not among them
+    bint keep_alive
+    wait_list not_full      # who waits for a place
+    wait_list drained       # who waits until nothing is left and nothing runs
+    lane *ring_next         # lanes with somebody in `not_full`; NULL: not among them
     lane *ring_prev
 
 ctypedef struct pool:
@@ -70,111 +68,101 @@ ctypedef struct pool:
     int64_t workers         # threads that serve it, and those about to be started
     int64_t max_workers     # constant
     int64_t tasks           # a dispatcher's: executor tasks under way that have not begun their block
-    int64_t era             # forks lived through: what was taken before one is not finished after it
-    lane *room_ring         # whose turn it is to be looked at when a place of the pool comes free
+    int64_t fork_generation  # forks lived through: what was taken before one is not finished after it
+    lane *not_full_ring     # whose turn it is to be looked at when a place of the pool comes free
 
 
 # ------------------------------------------------------------------------------------------------------ who waits for room
-cdef inline bint taken_full(pool *p, lane *ln) noexcept nogil:
-    return (ln.max_pending > 0 and taken_count(ln.s) >= ln.max_pending) or (p.max_pending > 0 and p.pending >= p.max_pending)
+cdef inline bint head_full(pool *p, lane *ln) noexcept nogil:
+    return (ln.max_pending > 0 and head_count(ln.s) >= ln.max_pending) or (p.max_pending > 0 and p.pending >= p.max_pending)
 
 
-cdef inline void taken_enlist(pool *p, lane *ln, mt_waiter *w) noexcept nogil:
-    """Queue a waiter for room."""
-    mt_waitlist_push(&ln.room, w)
-    if ln.ring_next != NULL:
+cdef inline void head_ring(pool *p, lane *ln) noexcept nogil:
+    """Bring its place in the ring of lanes with waiters in line with their number."""
+    if (ln.not_full.n != 0) == (ln.ring_next != NULL):
         return
-    if p.room_ring == NULL:
-        p.room_ring = ln.ring_next = ln.ring_prev = ln
-    else:
-        ln.ring_next = p.room_ring
-        ln.ring_prev = p.room_ring.ring_prev
-        ln.ring_prev.ring_next = ln
-        ln.ring_next.ring_prev = ln
-
-
-cdef inline void taken_unring(pool *p, lane *ln) noexcept nogil:
-    """Nobody of that lane waits any more, perhaps."""
-    if ln.room.n or ln.ring_next == NULL:
+    if ln.not_full.n:
+        ln.ring_next = p.not_full_ring if p.not_full_ring != NULL else ln
+        ln.ring_prev = ln.ring_next.ring_prev if p.not_full_ring != NULL else ln
+        ln.ring_prev.ring_next = ln.ring_next.ring_prev = ln
+        if p.not_full_ring == NULL:
+            p.not_full_ring = ln
         return
-    if ln.ring_next == ln:
-        p.room_ring = NULL
-    else:
-        ln.ring_prev.ring_next = ln.ring_next
-        ln.ring_next.ring_prev = ln.ring_prev
-        if p.room_ring == ln:
-            p.room_ring = ln.ring_next
+    if p.not_full_ring == ln:
+        p.not_full_ring = ln.ring_next if ln.ring_next != ln else NULL
+    ln.ring_prev.ring_next = ln.ring_next
+    ln.ring_next.ring_prev = ln.ring_prev
     ln.ring_next = ln.ring_prev = NULL
 
 
-cdef inline void taken_admit(pool *p, lane *ln, mt_waiter **wake) noexcept nogil:
+cdef inline void head_admit(pool *p, lane *ln, wait_node **to_post) noexcept nogil:
     """A place of this lane came free: wake one who waits for it, or for the pool's."""
-    cdef lane *first = p.room_ring
+    cdef lane *first = p.not_full_ring
     if first == NULL:
         return
-    if ln.room.n == 0 or taken_full(p, ln):
+    if ln.not_full.n == 0 or head_full(p, ln):
         if p.max_pending <= 0:
             return
         ln = first
-        while ln.room.n == 0 or taken_full(p, ln):
+        while ln.not_full.n == 0 or head_full(p, ln):
             ln = ln.ring_next
             if ln == first:
                 return
-        p.room_ring = ln.ring_next       # the lanes take turns
-    mt_waitlist_notify(&ln.room, wake)
-    taken_unring(p, ln)
+        p.not_full_ring = ln.ring_next       # the lanes take turns
+    notify(&ln.not_full, to_post)
+    head_ring(p, ln)
 
 
-cdef inline void taken_admit_all(pool *p, lane *ln, mt_waiter **wake) noexcept nogil:
-    """Everybody of this lane looks again: its bound, or its gate, has changed."""
-    mt_waitlist_notify_all(&ln.room, wake)
-    taken_unring(p, ln)
+cdef inline void head_admit_all(pool *p, lane *ln, wait_node **to_post) noexcept nogil:
+    """Everybody of this lane looks again: its bound has changed, or it was closed."""
+    notify_all(&ln.not_full, to_post)
+    head_ring(p, ln)
 
 
 # ---------------------------------------------------------------------------------------------------------- states of lanes
-cdef inline bint taken_may_run(lane *ln) noexcept nogil:
-    return not ln.paused and (ln.max_running <= 0 or ln.running < ln.max_running)
+cdef inline bint head_may_run(lane *ln) noexcept nogil:
+    return not ln.paused and (ln.max_running <= 0 or ln.active < ln.max_running)
 
 
-cdef inline void taken_settle(pool *p, lane *ln) noexcept nogil:
+cdef inline void head_settle(pool *p, lane *ln) noexcept nogil:
     """Bring the tail in line with W1. One that is shown goes on with its turn if that is not over."""
     cdef queue *q = p.q
     cdef subqueue *s = ln.s
-    cdef uint32_t turn = s.turn
-    cdef bint show = taken_may_run(ln)
+    cdef uint32_t turn = s.quantum_left
+    cdef bint show = head_may_run(ln)
     if not s.attached or show == (s.enabled != 0):
         return
     s.enabled = show
     q.nenabled += 1 if show else -1
     if not show:
         lock_put(q, s, q.attached)
-        taken_hide(q, s)
+        head_mask(q, s)
         unlock_put(q, s)
-        s.turn = turn
-    elif not taken_forget(q, s):
-        taken_list(q, s)
-        s.turn = turn
+        s.quantum_left = turn
+    elif not head_try_unlist(q, s):
+        head_list(q, s)
+        s.quantum_left = turn
         if turn:
             s.ready.level.front = &s.ready
     else:
-        s.turn = 0
+        s.quantum_left = 0
 
 
-cdef inline bint taken_rest(lane *ln, mt_waiter **wake) noexcept nogil:
+cdef inline bint head_rest(lane *ln, wait_node **to_post) noexcept nogil:
     """If it has become idle: wake who waits for that. 1: the caller gives up the pool's reference, after unlocking."""
-    if ln.running or taken_count(ln.s):
+    if ln.active or head_count(ln.s):
         return False
-    mt_waitlist_notify_all(&ln.idle, wake)
-    if not ln.kept:
+    notify_all(&ln.drained, to_post)
+    if not ln.keep_alive:
         return False
-    ln.kept = False
+    ln.keep_alive = False
     return True
 
 
-cdef inline bint taken_call_worker(pool *p, mt_waiter **wake) noexcept nogil:
+cdef inline bint head_call_worker(pool *p, wait_node **to_post) noexcept nogil:
     """Something can be taken: wake a parked worker. 1: there is none, and the caller is to start one."""
-    if p.q.getters.n:
-        mt_waitlist_notify(&p.q.getters, wake)
+    if p.q.not_empty.n:
+        notify(&p.q.not_empty, to_post)
         return False
     if p.workers >= p.max_workers:
         return False
@@ -182,21 +170,21 @@ cdef inline bint taken_call_worker(pool *p, mt_waiter **wake) noexcept nogil:
     return True
 
 
-cdef inline int64_t taken_call_workers(pool *p, lane *ln, mt_waiter **wake) noexcept nogil:
+cdef inline int64_t head_call_workers(pool *p, lane *ln, wait_node **to_post) noexcept nogil:
     """The items of a lane that was shown can be taken: wake as many workers; how many the caller is to start."""
-    cdef int64_t n = taken_count(ln.s), start = 0
+    cdef int64_t n = head_count(ln.s), start = 0
     if not ln.s.enabled:
         return 0
     if ln.max_running > 0:
-        n = min(n, ln.max_running - ln.running)
+        n = min(n, ln.max_running - ln.active)
     n = min(n, p.max_workers)
     while n > 0:
-        start += taken_call_worker(p, wake)
+        start += head_call_worker(p, to_post)
         n -= 1
     return start
 
 
-cdef inline int64_t taken_lanes_ready(pool *p) noexcept nogil:
+cdef inline int64_t head_lanes_ready(pool *p) noexcept nogil:
     cdef int64_t n = 0
     cdef uint32_t i
     for i in range(p.q.ready.best.n):
@@ -209,130 +197,116 @@ cdef inline int put_in_lane(pool *p, lane *ln, uintptr_t item, bint over, int64_
     """MT_OK, MT_FULL, MT_SHUTDOWN or MT_NOMEM. over: whatever the bounds say. *position: where it stands, for withdraw()."""
     cdef queue *q = p.q
     cdef subqueue *s = ln.s
-    cdef mt_waiter *wake = NULL
+    cdef wait_node *to_post = NULL
     cdef int r
     start[0] = False
     lock_take(q, True)
-    if s.gate:
+    if s.closed_flags:
         r = MT_SHUTDOWN
-    elif not over and taken_full(p, ln):
+    elif not over and head_full(p, ln):
         r = MT_FULL
     else:
         lock_put(q, s, True)
         position[0] = mt_load_relaxed_i64(&s.tail_seq)      # relaxed because: written under the put lock
-        r = putting_one(q, s, item)
-        if r == MT_OK and is_unknown(s):
-            set_unknown(s, False)
-            taken_list(q, s)
+        r = tail_put(q, s, item)
+        if r == MT_OK and is_unlisted(s):
+            set_unlisted(s, False)
+            head_list(q, s)
         unlock_put(q, s)
         if r == MT_OK:
             p.pending += 1
-            taken_keep(ln)
+            head_keep(ln)
             if s.enabled:
-                start[0] = taken_call_worker(p, &wake)
+                start[0] = head_call_worker(p, &to_post)
     unlock_take(q)
-    if wake != NULL:
-        post_chain(wake)
+    if to_post != NULL:
+        post(to_post)
     return r
 
 
-cdef inline void taken_keep(lane *ln) noexcept nogil:
-    if not ln.kept:
-        ln.kept = True
+cdef inline void head_keep(lane *ln) noexcept nogil:
+    if not ln.keep_alive:
+        ln.keep_alive = True
         keep(<uintptr_t>ln.object)
 
 
-cdef inline int wait_for_place(pool *p, lane *ln) noexcept nogil:
-    """Until a put is worth trying again: MT_OK. MT_INTERRUPTED with the exception set, or MT_NOMEM."""
-    cdef queue *q = p.q
-    cdef mt_waiter w
-    cdef int r = MT_OK
-    lock_take(q, True)
-    if ln.s.gate == 0 and taken_full(p, ln):
-        r = waiter_open(&w)
-        if r == MT_OK:
-            taken_enlist(p, ln, &w)
-            unlock_take(q)
-            mt_point()
-            r = waiter_park(&w, NEVER, True)
-            mt_point()
-            if r != MT_OK:
-                stop_waiting_for_place(p, ln, &w)
-            waiter_close(&w)
+cdef inline int put_when_room(pool *p, lane *ln, uintptr_t item, int64_t *position, bint *start) noexcept nogil:
+    """As put_in_lane(), but it waits for a place: MT_OK, MT_SHUTDOWN, MT_NOMEM, or MT_INTERRUPTED with the exception set."""
+    cdef wait_point place
+    cdef int r
+    lane_point(&place, ln, &ln.not_full)
+    place.poll = head_poll_place
+    place.changed = head_place_changed
+    place.forward = head_forward_place
+    while True:
+        r = put_in_lane(p, ln, item, False, position, start)
+        if r == MT_SHUTDOWN:
+            give_up(&place, 1, True)        # of the lane: the place that it was woken for may be the pool's
+        if not again(&place, 1, &r, NEVER):
             return r
-    unlock_take(q)
-    return r
 
 
-cdef inline void stop_waiting_for_place(pool *p, lane *ln, mt_waiter *w) noexcept nogil:
-    """Interrupted. A wake-up that had come is passed on."""
-    cdef mt_waiter *wake = NULL
-    cdef bint notified
-    lock_take(p.q, True)
-    notified = mt_waitlist_leave(&ln.room, w) == MT_WAITER_NOTIFIED
-    taken_unring(p, ln)
-    if notified:
-        taken_admit(p, ln, &wake)
-    unlock_take(p.q)
-    if wake != NULL:
-        post_chain(wake)
-    if notified:
-        waiter_await_post(w, True)
+cdef inline void lane_point(wait_point *w, lane *ln, wait_list *waiters) noexcept nogil:
+    point_under_take_lock(w, ln.p.q, waiters, True)
+    w.at = ln
 
 
-cdef inline void pass_on_place(pool *p, lane *ln) noexcept nogil:
-    """Somebody who may have been woken for a place will not take it."""
-    cdef mt_waiter *wake = NULL
-    lock_take(p.q, True)
-    taken_admit(p, ln, &wake)
-    unlock_take(p.q)
-    if wake != NULL:
-        post_chain(wake)
+cdef inline int head_poll_place(wait_point *w, bint parking) noexcept nogil:
+    cdef lane *ln = <lane *>w.at
+    return WAIT if ln.s.closed_flags == 0 and head_full(ln.p, ln) else MT_OK
+
+
+cdef inline void head_place_changed(wait_point *w) noexcept nogil:
+    head_ring((<lane *>w.at).p, <lane *>w.at)
+
+
+cdef inline void head_forward_place(wait_point *w, wait_node **to_post) noexcept nogil:
+    head_admit((<lane *>w.at).p, <lane *>w.at, to_post)
 
 
 # ------------------------------------------------------------------------------------------------------------------- take
-cdef inline uintptr_t taken_remove_head(pool *p, lane *ln, mt_waiter **wake) noexcept nogil:
+cdef inline uintptr_t head_remove_head(pool *p, lane *ln, wait_node **to_post) noexcept nogil:
     """Its oldest item, out of the pool's books."""
-    cdef uintptr_t item = taken_pop(p.q, ln.s)
-    p.q.got += 1
-    left(p.q, ln.s, 1, True, wake)
+    cdef uintptr_t item = head_pop(p.q, ln.s)
+    p.q.taken_total += 1
+    head_removed(p.q, ln.s, 1, True, to_post)
     p.pending -= 1
-    taken_admit(p, ln, wake)
+    head_admit(p, ln, to_post)
     return item
 
 
-cdef inline lane *taken_next_lane(pool *p) noexcept nogil:
+cdef inline lane *head_next_lane(pool *p) noexcept nogil:
     """The ready lane whose turn it is, one step of its turn taken; or NULL."""
-    cdef subqueue *s = taken_next(p.q, False)
+    cdef subqueue *s = head_next(p.q, False)
     if s == NULL:
         return NULL
-    if s.turn == 0:
-        s.turn = s.weight
-    s.turn -= 1
+    if s.quantum_left == 0:
+        s.quantum_left = s.weight
+    s.quantum_left -= 1
     return <lane *>s.owner
 
 
-cdef inline lane *take_item(pool *p, uintptr_t *item, int64_t *era) noexcept nogil:
+cdef inline lane *take_item(pool *p, uintptr_t *item, int64_t *fork_generation) noexcept nogil:
     """An item of the lane whose turn it is, which runs from now on; NULL: nothing can be taken."""
-    cdef mt_waiter *wake = NULL
+    cdef wait_node *to_post = NULL
     cdef lane *ln
     cdef subqueue *s
     lock_take(p.q, True)
-    ln = taken_next_lane(p)
+    ln = head_next_lane(p)
     if ln != NULL:
         s = ln.s
-        era[0] = p.era
-        item[0] = taken_remove_head(p, ln, &wake)
-        ln.running += 1
+        fork_generation[0] = p.fork_generation
+        item[0] = head_remove_head(p, ln, &to_post)
+        ln.active += 1
         keep(<uintptr_t>ln.object)
-        if taken_empty(s):
-            taken_unlist(p.q, s)
-        elif s.turn == 0:
+        if head_empty(s):
+            head_unlist(p.q, s)
+        elif s.quantum_left == 0:
             s.ready.level.front = s.ready.next
-        taken_settle(p, ln)
+        head_settle(p, ln)
     unlock_take(p.q)
-    if wake != NULL:
-        post_chain(wake)
+    if to_post != NULL:
+        post(to_post)
     return ln
 
 
@@ -341,92 +315,92 @@ cdef inline bint leave_pool(pool *p, bint at_once) noexcept nogil:
     or a lane that is resumed in between would count on a worker that has gone. at_once: it goes whatever there is."""
     cdef bint leaves
     lock_take(p.q, True)
-    leaves = at_once or taken_next(p.q, True) == NULL
+    leaves = at_once or head_next(p.q, True) == NULL
     if leaves:
         p.workers -= p.workers > 0       # in the child of a fork nobody counts
     unlock_take(p.q)
     return leaves
 
 
-cdef inline bint finish_item(pool *p, lane *ln, int64_t era) noexcept nogil:
+cdef inline bint finish_item(pool *p, lane *ln, int64_t fork_generation) noexcept nogil:
     """What was taken has run. 1: the caller gives up the pool's reference to the lane."""
-    cdef mt_waiter *wake = NULL
+    cdef wait_node *to_post = NULL
     cdef bint let_go = False
     lock_take(p.q, True)
-    if era == p.era:
-        ln.running -= 1
-        taken_settle(p, ln)
-        let_go = taken_rest(ln, &wake)
+    if fork_generation == p.fork_generation:
+        ln.active -= 1
+        head_settle(p, ln)
+        let_go = head_rest(ln, &to_post)
     unlock_take(p.q)
-    if wake != NULL:
-        post_chain(wake)
+    if to_post != NULL:
+        post(to_post)
     return let_go
 
 
-cdef inline lane *begin_block(pool *p, int64_t most, bint of_task, int64_t *era) noexcept nogil:
+cdef inline lane *begin_batch(pool *p, int64_t most, bint of_task, int64_t *fork_generation) noexcept nogil:
     """The lane whose turn it is goes in progress; up to `most` of its items may be taken. NULL: none is ready. of_task: an executor task
     begins with this, which so far counted as one under way."""
     cdef lane *ln
     lock_take(p.q, True)
     if of_task and p.tasks > 0:
         p.tasks -= 1
-    ln = taken_next_lane(p)
+    ln = head_next_lane(p)
     if ln != NULL:
-        era[0] = p.era
-        ln.s.turn = 0                    # the block is its turn
-        ln.block_left = most
-        ln.running += 1
+        fork_generation[0] = p.fork_generation
+        ln.s.quantum_left = 0                    # the block is its turn
+        ln.batch_left = most
+        ln.active += 1
         keep(<uintptr_t>ln.object)
-        taken_settle(p, ln)
+        head_settle(p, ln)
     unlock_take(p.q)
     return ln
 
 
-cdef inline bint take_of_block(pool *p, lane *ln, int64_t era, uintptr_t *item) noexcept nogil:
+cdef inline bint take_of_batch(pool *p, lane *ln, int64_t fork_generation, uintptr_t *item) noexcept nogil:
     """The next item of a block under way; 0: the block is over."""
-    cdef mt_waiter *wake = NULL
+    cdef wait_node *to_post = NULL
     cdef bint some = False
     lock_take(p.q, True)
-    if era == p.era and ln.block_left > 0 and taken_count(ln.s) > 0:
-        ln.block_left -= 1
-        item[0] = taken_remove_head(p, ln, &wake)
+    if fork_generation == p.fork_generation and ln.batch_left > 0 and head_count(ln.s) > 0:
+        ln.batch_left -= 1
+        item[0] = head_remove_head(p, ln, &to_post)
         some = True
     unlock_take(p.q)
-    if wake != NULL:
-        post_chain(wake)
+    if to_post != NULL:
+        post(to_post)
     return some
 
 
 # ------------------------------------------------------------------------------------------------------------- taking back
 cdef inline bint withdraw_item(pool *p, lane *ln, int64_t position, uintptr_t item, bint *let_go) noexcept nogil:
     """Take an item out from wherever in its lane it stands. 0: it is not there any more."""
-    cdef mt_waiter *wake = NULL
+    cdef wait_node *to_post = NULL
     cdef subqueue *s = ln.s
     cdef mt_chunk *c
     cdef bint there
     let_go[0] = False
     lock_take(p.q, True)
-    taken_count(s)                  # what follows compares with the getters' copy of it
-    c = taken_chunk_at(s, position)
-    there = c != NULL and taken_holds(s, c, <uint32_t>(position - c.base)) and mt_chunk_items(c)[position - c.base] == item
+    head_count(s)                  # what follows compares with the getters' copy of it
+    c = head_chunk_at(s, position)
+    there = c != NULL and head_holds(s, c, <uint32_t>(position - c.base)) and mt_chunk_items(c)[position - c.base] == item
     if there:
         mt_chunk_kill(c, <uint32_t>(position - c.base))
-        s.ndead += 1
-        s.has_dead = 1
-        left(p.q, s, 1, True, &wake)
+        s.ntombstones += 1
+        s.has_tombstones = 1
+        head_removed(p.q, s, 1, True, &to_post)
         p.pending -= 1
-        if s.ready.listed and taken_empty(s):
-            taken_unlist(p.q, s)
-        taken_drop_dead_chunk(p.q, s, c)
-        taken_admit(p, ln, &wake)
-        let_go[0] = taken_rest(ln, &wake)
+        if s.ready.listed and head_empty(s):
+            head_unlist(p.q, s)
+        head_drop_dead_chunk(p.q, s, c)
+        head_admit(p, ln, &to_post)
+        let_go[0] = head_rest(ln, &to_post)
     unlock_take(p.q)
-    if wake != NULL:
-        post_chain(wake)
+    if to_post != NULL:
+        post(to_post)
     return there
 
 
-cdef inline mt_chunk *taken_chunk_at(subqueue *s, int64_t position) noexcept nogil:
+cdef inline mt_chunk *head_chunk_at(subqueue *s, int64_t position) noexcept nogil:
     cdef mt_chunk *c = s.head
     while c != NULL and position >= c.base + c.cap:
         c = mt_chunk_next(c) if c != s.tail else NULL
@@ -435,152 +409,138 @@ cdef inline mt_chunk *taken_chunk_at(subqueue *s, int64_t position) noexcept nog
 
 cdef inline bint take_away(pool *p, lane *ln, uintptr_t *item, bint *let_go) noexcept nogil:
     """The oldest item of that lane, not to be run; 0: it has none."""
-    cdef mt_waiter *wake = NULL
+    cdef wait_node *to_post = NULL
     cdef bint some = False
     let_go[0] = False
     lock_take(p.q, True)
-    if taken_count(ln.s) > 0:
-        item[0] = taken_remove_head(p, ln, &wake)
-        if ln.s.ready.listed and taken_empty(ln.s):
-            taken_unlist(p.q, ln.s)
-        let_go[0] = taken_rest(ln, &wake)
+    if head_count(ln.s) > 0:
+        item[0] = head_remove_head(p, ln, &to_post)
+        if ln.s.ready.listed and head_empty(ln.s):
+            head_unlist(p.q, ln.s)
+        let_go[0] = head_rest(ln, &to_post)
         some = True
     unlock_take(p.q)
-    if wake != NULL:
-        post_chain(wake)
+    if to_post != NULL:
+        post(to_post)
     return some
 
 
 # ----------------------------------------------------------------------------------------------------------------- changes
 cdef inline int64_t pause_lane(pool *p, lane *ln, bint paused) noexcept nogil:
     """How many workers the caller is to start; -1: it was shut down, so it cannot be paused."""
-    cdef mt_waiter *wake = NULL
+    cdef wait_node *to_post = NULL
     cdef int64_t start = 0
     lock_take(p.q, True)
-    if paused and ln.s.gate:
+    if paused and ln.s.closed_flags:
         start = -1
     elif paused != ln.paused:
         ln.paused = paused
-        taken_settle(p, ln)
+        head_settle(p, ln)
         if paused:
-            ln.s.turn = 0
+            ln.s.quantum_left = 0
         else:
-            start = taken_call_workers(p, ln, &wake)
+            start = head_call_workers(p, ln, &to_post)
     unlock_take(p.q)
-    if wake != NULL:
-        post_chain(wake)
+    if to_post != NULL:
+        post(to_post)
     return start
 
 
 cdef inline int64_t limit_lane(pool *p, lane *ln, int64_t max_pending, int64_t max_running) noexcept nogil:
     """New bounds; how many workers the caller is to start."""
-    cdef mt_waiter *wake = NULL
+    cdef wait_node *to_post = NULL
     cdef int64_t start
     lock_take(p.q, True)
     ln.max_pending = max_pending
     ln.max_running = max_running
-    taken_settle(p, ln)
-    taken_admit_all(p, ln, &wake)
-    start = taken_call_workers(p, ln, &wake)
+    head_settle(p, ln)
+    head_admit_all(p, ln, &to_post)
+    start = head_call_workers(p, ln, &to_post)
     unlock_take(p.q)
-    if wake != NULL:
-        post_chain(wake)
+    if to_post != NULL:
+        post(to_post)
     return start
 
 
-cdef inline int64_t taken_shut_lane(pool *p, lane *ln, bint resume, mt_waiter **wake) noexcept nogil:
-    ln.s.gate |= MT_GATE_SHUTDOWN
-    taken_admit_all(p, ln, wake)
+cdef inline int64_t head_shut_lane(pool *p, lane *ln, bint resume, wait_node **to_post) noexcept nogil:
+    ln.s.closed_flags |= MT_CLOSED_SHUTDOWN
+    head_admit_all(p, ln, to_post)
     if not ln.paused or not resume:
         return 0
     ln.paused = False
-    taken_settle(p, ln)
-    return taken_call_workers(p, ln, wake)
+    head_settle(p, ln)
+    return head_call_workers(p, ln, to_post)
 
 
 cdef inline int64_t shut_lane(pool *p, lane *ln, bint resume) noexcept nogil:
     """It takes nothing more; resume: what is in it still runs. How many workers the caller is to start."""
-    cdef mt_waiter *wake = NULL
+    cdef wait_node *to_post = NULL
     cdef int64_t start
     lock_take(p.q, True)
-    start = taken_shut_lane(p, ln, resume, &wake)
+    start = head_shut_lane(p, ln, resume, &to_post)
     unlock_take(p.q)
-    if wake != NULL:
-        post_chain(wake)
+    if to_post != NULL:
+        post(to_post)
     return start
 
 
 cdef inline void stop_lane(pool *p, lane *ln) noexcept nogil:
     """It takes nothing more and gives nothing more."""
-    cdef mt_waiter *wake = NULL
+    cdef wait_node *to_post = NULL
     lock_take(p.q, True)
-    ln.s.gate |= MT_GATE_SHUTDOWN
+    ln.s.closed_flags |= MT_CLOSED_SHUTDOWN
     ln.paused = True
-    ln.block_left = 0
-    taken_settle(p, ln)
-    taken_admit_all(p, ln, &wake)
+    ln.batch_left = 0
+    head_settle(p, ln)
+    head_admit_all(p, ln, &to_post)
     unlock_take(p.q)
-    if wake != NULL:
-        post_chain(wake)
+    if to_post != NULL:
+        post(to_post)
 
 
 cdef inline int64_t end_pool(pool *p, bint resume) noexcept nogil:
     """As shut_lane() for all lanes, and workers end when nothing is left to take."""
-    cdef mt_waiter *wake = NULL
+    cdef wait_node *to_post = NULL
     cdef int64_t start = 0
     cdef subqueue *s
     shut_queue(p.q, False, True)
     lock_take(p.q, True)
     s = p.q.all_first
     while s != NULL:
-        start += taken_shut_lane(p, <lane *>s.owner, resume, &wake)
+        start += head_shut_lane(p, <lane *>s.owner, resume, &to_post)
         s = s.all_next
     unlock_take(p.q)
-    if wake != NULL:
-        post_chain(wake)
+    if to_post != NULL:
+        post(to_post)
     return start
 
 
-cdef inline int wait_until_idle(pool *p, lane *ln, int64_t deadline) noexcept nogil:
-    """MT_OK: nothing was left and nothing ran, at some instant. MT_TIMEOUT, MT_INTERRUPTED, MT_NOMEM."""
-    cdef mt_waiter w
-    cdef bint notified
+cdef inline int wait_until_idle(lane *ln, int64_t deadline) noexcept nogil:
+    """MT_OK: nothing was left and nothing ran, at some instant. MT_TIMEOUT (ONCE: MT_EMPTY), MT_INTERRUPTED, MT_NOMEM."""
+    cdef wait_point w
     cdef int r
-    lock_take(p.q, True)
-    if ln.running == 0 and taken_count(ln.s) == 0:
-        unlock_take(p.q)
-        return MT_OK
-    if deadline == ONCE:
-        unlock_take(p.q)
-        return MT_TIMEOUT
-    r = waiter_open(&w)
-    if r == MT_OK:
-        mt_waitlist_push(&ln.idle, &w)
-    unlock_take(p.q)
-    if r != MT_OK:
-        return r
-    r = waiter_park(&w, deadline, True)
-    if r != MT_OK:
-        lock_take(p.q, True)
-        notified = mt_waitlist_leave(&ln.idle, &w) == MT_WAITER_NOTIFIED     # all are woken: there is nobody to pass it on to
-        unlock_take(p.q)
-        if notified:
-            waiter_await_post(&w, True)
-            if r == MT_TIMEOUT:
-                r = MT_OK
-    waiter_close(&w)
-    return r
+    lane_point(&w, ln, &ln.drained)
+    w.poll = head_poll_idle            # all are notified at once: there is nothing to forward
+    while True:
+        r = MT_OK if w.woken or look(&w, 1) == MT_OK else MT_EMPTY
+        if not again(&w, 1, &r, deadline):
+            return r
+
+
+cdef inline int head_poll_idle(wait_point *w, bint parking) noexcept nogil:
+    cdef lane *ln = <lane *>w.at
+    return MT_OK if ln.active == 0 and head_count(ln.s) == 0 else WAIT
 
 
 cdef inline bint rest_lane(pool *p, lane *ln) noexcept nogil:
     """1: it is idle, and the caller gives up the pool's reference to it."""
-    cdef mt_waiter *wake = NULL
+    cdef wait_node *to_post = NULL
     cdef bint let_go
     lock_take(p.q, True)
-    let_go = taken_rest(ln, &wake)
+    let_go = head_rest(ln, &to_post)
     unlock_take(p.q)
-    if wake != NULL:
-        post_chain(wake)
+    if to_post != NULL:
+        post(to_post)
     return let_go
 
 
@@ -588,7 +548,7 @@ cdef inline int64_t missing_tasks(pool *p) noexcept nogil:
     """How many more lanes are ready than tasks are under way; they count as under way from now on."""
     cdef int64_t n
     lock_take(p.q, True)
-    n = taken_lanes_ready(p) - p.tasks
+    n = head_lanes_ready(p) - p.tasks
     if n > 0:
         p.tasks += n
     unlock_take(p.q)
@@ -605,16 +565,16 @@ cdef inline void forget_in_child(pool *p, unsigned long me) noexcept nogil:
     """After fork, in the child: the threads are gone, and what ran or waited is the parent's."""
     cdef subqueue *s = p.q.all_first
     cdef lane *ln
-    p.era += 1
+    p.fork_generation += 1
     p.workers = 0
     p.tasks = 0
-    p.room_ring = NULL
+    p.not_full_ring = NULL
     while s != NULL:
         ln = <lane *>s.owner
-        ln.running = 0
-        ln.block_left = 0
+        ln.active = 0
+        ln.batch_left = 0
         ln.ring_next = ln.ring_prev = NULL
-        mt_waitlist_keep_thread(&ln.room, me)
-        mt_waitlist_keep_thread(&ln.idle, me)
-        taken_settle(p, ln)
+        keep_tasks(&ln.not_full, me)
+        keep_tasks(&ln.drained, me)
+        head_settle(p, ln)
         s = s.all_next

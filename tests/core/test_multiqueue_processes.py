@@ -511,3 +511,29 @@ print("done")
 @needs_fork
 def test_two_threads_that_fork_at_once_beside_bulk_calls():
     assert run_script(TWO_FORKS, "-Wignore::DeprecationWarning") == "done\n"
+
+
+@needs_fork
+def test_a_wait_whose_signal_handler_forks_goes_on_in_the_child_too():
+    """The thread that waits is on no list in the child: it tries again."""
+    fork("""
+children = []
+
+def fork_in_wait(*_):
+    pid = os.fork()
+    if pid:
+        children.append(pid)
+    else:
+        signal.alarm(60)
+    tail.put(1 if pid else 2)
+
+signal.signal(signal.SIGUSR1, fork_in_wait)
+main = threading.get_ident()
+waker = thread(lambda: (until(lambda: queue.stats().getters_waiting), signal.pthread_kill(main, signal.SIGUSR1)))
+got = queue.get(timeout=60)
+if not children:
+    os._exit(0 if got == 2 else 1)
+assert got == 1
+waker()
+assert os.waitpid(children.pop(), 0)[1] == 0
+""")

@@ -57,8 +57,8 @@ typedef struct {
 } cell;
 
 static struct {
-    mt_multiqueue *q;
-    mt_subqueue *tails[MAX_TAILS];
+    mq_queue *q;
+    mq_subqueue *tails[MAX_TAILS];
     _Atomic int ntails;
     _Atomic int slots[SLOTS]; /* which tails putters use now */
     int per_putter, putters, getters;
@@ -85,7 +85,7 @@ static int put_some(int p, int *made, int *tail) {
     uintptr_t items[BATCH];
     int64_t n = 1, count = 0;
     int left = m.per_putter - *made, i, r, kind = (int)native_random(8);
-    mt_subqueue *s = m.tails[*tail];
+    mq_subqueue *s = m.tails[*tail];
     if (kind < 3) n = 1 + (int64_t)native_random(BATCH);
     if (n > left) n = left;
     for (i = 0; i < n; i++) {
@@ -171,13 +171,13 @@ static void replace_tail(int slot) {
     settle(dropped);
 }
 
-static void walk_and_discard(mt_subqueue *s) {
-    mq_cursor k;
+static void walk_and_discard(mq_subqueue *s) {
+    mq_position k;
     int64_t discarded = 0;
     uint32_t i;
-    MQ(cursor_open)(&k);
+    MQ(position_open)(&k);
     do {
-        MQ(cursor_step)(m.q, s, &k, 0);
+        MQ(position_step)(m.q, s, &k, 0);
         for (i = 0; i < k.n; i++) {
             if (native_random(4) == 0 && MQ(discard_at)(m.q, s, k.chunk, k.slots[i], k.items[i], 0)) {
                 ((cell *)k.items[i])->seen++;
@@ -185,11 +185,11 @@ static void walk_and_discard(mt_subqueue *s) {
             }
         }
     } while (k.n && native_random(8));
-    MQ(cursor_close)(m.q, &k);
+    MQ(position_close)(m.q, &k);
     settle(discarded);
 }
 
-static int64_t clear(mt_subqueue *s) {
+static int64_t clear(mq_subqueue *s) {
     mt_chunk *chain;
     uint32_t first = 0, last = 0;
     int64_t dropped = 0, n = MQ(clear_tail)(s->mq, s, &chain, &first, &last, 0);
@@ -200,7 +200,7 @@ static int64_t clear(mt_subqueue *s) {
 
 static void change_something(void) {
     int slot = (int)native_random(SLOTS);
-    mt_subqueue *s = m.tails[atomic_load_explicit(&m.slots[slot], memory_order_relaxed)];
+    mq_subqueue *s = m.tails[atomic_load_explicit(&m.slots[slot], memory_order_relaxed)];
     switch (native_random(12)) {
     case 0:
     case 1:
@@ -254,10 +254,10 @@ static void mixed_begin(void) {
 static void mixed_end(void) {
     int64_t left = 0;
     int i;
-    CHECK(MQ(taken_put_total)(m.q) == m.expected, "put %d, counted %d", (int)m.expected, (int)MQ(taken_put_total)(m.q));
-    CHECK(m.q->got + m.q->taken_away == m.expected, "got %d, taken away %d of %d", (int)m.q->got, (int)m.q->taken_away,
-          (int)m.expected);
-    CHECK(MQ(wait_joined)(m.q, 0, 0) == MT_OK, "unfinished: %d", (int)MQ(taken_unfinished)(m.q));
+    CHECK(MQ(head_put_total)(m.q) == m.expected, "put %d, counted %d", (int)m.expected, (int)MQ(head_put_total)(m.q));
+    CHECK(m.q->taken_total + m.q->removed_total == m.expected, "got %d, taken away %d of %d", (int)m.q->taken_total,
+          (int)m.q->removed_total, (int)m.expected);
+    CHECK(MQ(join_until)(m.q, 0, 0) == MT_OK, "unfinished: %d", (int)MQ(head_unfinished)(m.q));
     for (i = 0; i < m.putters * m.per_putter; i++)
         CHECK(m.cells[i].seen == 1, "item %d came out %d times", i, (int)m.cells[i].seen);
     MQ(destroy_queue)(m.q, drop_cell, &left);
@@ -290,8 +290,8 @@ static void mixed(void) {
 enum { PARTIES = 3, STEPS = 60 };
 
 static struct {
-    mt_multiqueue *q;
-    mt_subqueue *s;
+    mq_queue *q;
+    mq_subqueue *s;
     sem_t go[PARTIES], arrived;
     cell cells[PARTIES];
 } w;
@@ -408,7 +408,7 @@ static void impatient_getter(int i) {
     uintptr_t item;
     int step;
     for (step = 0; step < STEPS; step++) {
-        if (MQ(wait_ready)(w.q, soon(), 1) == MT_OK && MQ(get_within)(w.q, &item, NULL, 0) == MT_OK) {
+        if (wait_for_items(w.q, soon(), 1) == MT_OK && MQ(get_within)(w.q, &item, NULL, 0) == MT_OK) {
             ((cell *)item)->seen++;
             sem_post(&w.arrived);
         }
@@ -447,7 +447,7 @@ static void impatient_getters(void) {
 static void impatient_putter(int i) {
     int step;
     for (step = 0; step < STEPS; step++) {
-        if (MQ(wait_for_room)(w.q, w.s, soon(), 1) == MT_OK && MQ(put_within)(w.s, (uintptr_t)&w.cells[i], 0) == MT_OK)
+        if (wait_for_room(w.s, soon(), 1) == MT_OK && MQ(put_within)(w.s, (uintptr_t)&w.cells[i], 0) == MT_OK)
             sem_post(&w.arrived);
         wait_for(&w.go[i], "the next step");
     }
@@ -486,7 +486,7 @@ static void impatient_putters(void) {
 }
 
 /* Each putter has a tail of its own and waits for each item to be got: every single announcement counts. */
-static mt_subqueue *own[PARTIES];
+static mq_subqueue *own[PARTIES];
 static sem_t answered[PARTIES];
 
 static void pinger(int i) {
@@ -515,7 +515,7 @@ static void joiner(int unused) {
     int step, r;
     (void)unused;
     for (step = 0; step < STEPS; step++) {
-        r = MQ(wait_joined)(w.q, native_random(2) ? FOREVER : soon(), 1);
+        r = MQ(join_until)(w.q, native_random(2) ? FOREVER : soon(), 1);
         CHECK(r == MT_OK || r == MT_TIMEOUT || r == MT_INTERRUPTED, "join: %d", r);
         pause_a_while();
     }
@@ -541,6 +541,60 @@ static void ping(void) {
     wake_end();
 }
 
+/* A task and threads that wait for the same: the task may be cancelled at any moment, also when it is notified, and starts over. */
+static int task_wait(void) {
+    wait_point p;
+    native_task *task = (native_task *)calloc(1, sizeof *task);
+    waiter *waits = WAITING(new_waiter)(1, task);
+    int r, cancelled;
+    CHECK(waits != NULL, "no memory");
+    sem_init(&task->bell, 0, 0);
+    task->refs = 1;
+    task->waiter = waits;
+    MQ(items_point)(&p, w.q, 1);
+    r = WAITING(prepare_to_wait)(&p, 1, waits);
+    if (r == WAIT_FOR_IT) {
+        cancelled = native_random(3) == 0;
+        if (cancelled) {
+            pause_a_while();
+        } else {
+            wait_for(&task->bell, "a task that should have been woken");
+        }
+        WAITING(finish_wait)(&p, 1, waits, cancelled);
+        r = MT_OK;
+    }
+    native_drop(task);
+    return r;
+}
+
+static void task_getter(int unused) {
+    uintptr_t item;
+    int r;
+    (void)unused;
+    do {
+        while ((r = MQ(get_within)(w.q, &item, NULL, 0)) == MT_OK) {
+            ((cell *)item)->seen++;
+            sem_post(&w.arrived);
+        }
+    } while (r != MT_SHUTDOWN && task_wait() == MT_OK);
+}
+
+static void tasks(void) {
+    int step;
+    wake_begin(0);
+    start(task_getter, 2);
+    start(patient_getter, 1);
+    for (step = 0; step < STEPS; step++) {
+        if (step % 4) usleep((useconds_t)native_random(60));
+        CHECK(MQ(put_within)(w.s, (uintptr_t)&w.cells[0], 0) == MT_OK, "put");
+        arrive(1);
+        CHECK(w.cells[0].seen == step + 1, "it came out %d times", (int)w.cells[0].seen);
+    }
+    MQ(shut_queue)(w.q, 0, 0);
+    join_from(0);
+    wake_end();
+}
+
 /* ------------------------------------------------------------------------------------------------------------- main */
 static const scenario scenarios[] = {
     {"mixed", mixed, 0},
@@ -549,6 +603,7 @@ static const scenario scenarios[] = {
     {"impatient_getters", impatient_getters, 0},
     {"impatient_putters", impatient_putters, 0},
     {"ping", ping, 0},
+    {"tasks", tasks, 0},
 };
 
 int main(int argc, char **argv) {

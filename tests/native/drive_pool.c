@@ -39,12 +39,9 @@ static void submitter(int s) {
         call *c = &m.calls[s][i];
         c->submitter = s;
         c->number = i;
-        do {
-            r = WP(put_in_lane)(&m.p, ln, (uintptr_t)c, 0, &position, &start);
-            CHECK(r == MT_OK || r == MT_FULL, "put_in_lane: %d", r);
-            CHECK(!start, "a worker too many is asked for");
-        } while (r == MT_FULL && WP(wait_for_place)(&m.p, ln) == MT_OK);
-        CHECK(r == MT_OK, "wait_for_place");
+        r = WP(put_when_room)(&m.p, ln, (uintptr_t)c, &position, &start);
+        CHECK(r == MT_OK, "put_when_room: %d", r);
+        CHECK(!start, "a worker too many is asked for");
         if (native_random(6) || !WP(withdraw_item)(&m.p, ln, position, (uintptr_t)c, &gone)) continue;
         c->cancelled = 1;
         if (gone) let_go(lane, 1);
@@ -61,19 +58,19 @@ static void run_call(int lane, call *c) {
 
 static void worker(int unused) {
     uintptr_t raw;
-    int64_t era;
+    int64_t fork_generation;
     int r;
     (void)unused;
     for (;;) {
-        wp_lane *ln = WP(take_item)(&m.p, &raw, &era);
+        wp_lane *ln = WP(take_item)(&m.p, &raw, &fork_generation);
         if (ln != NULL) {
             int lane = (int)(ln - m.lanes);
             run_call(lane, (call *)raw);
-            let_go(lane, 1 + (WP(finish_item)(&m.p, ln, era) != 0));
+            let_go(lane, 1 + (WP(finish_item)(&m.p, ln, fork_generation) != 0));
             continue;
         }
-        r = MQ(wait_ready)(m.p.q, -1, 0);
-        CHECK(r == MT_OK || r == MT_SHUTDOWN, "wait_ready: %d", r);
+        r = wait_for_items(m.p.q, -1, 0);
+        CHECK(r == MT_OK || r == MT_SHUTDOWN, "wait_for_items: %d", r);
         if (r == MT_SHUTDOWN && WP(leave_pool)(&m.p, 0)) return;
     }
 }
@@ -88,7 +85,7 @@ static void pauser(int unused) {
         if (native_random(2)) sched_yield();
         CHECK(WP(pause_lane)(&m.p, ln, 0) == 0, "resume asks for a worker");
     }
-    CHECK(WP(wait_until_idle)(&m.p, &m.lanes[0], mt_now_ns() + 100000) != MT_NOMEM, "no memory");
+    CHECK(WP(wait_until_idle)(&m.lanes[0], mt_now_ns() + 100000) != MT_NOMEM, "no memory");
 }
 
 /* -------------------------------------------------------------------------------------------------------------- a round */
@@ -118,7 +115,7 @@ static void end(void) {
     for (s = 0; s < SUBMITTERS; s++)
         for (i = 0; i < CALLS; i++) CHECK(m.calls[s][i].ran + m.calls[s][i].cancelled == 1, "call %d of %d", i, s);
     for (i = 0; i < LANES; i++) {
-        CHECK(m.objects[i] == 0 && m.lanes[i].running == 0, "lane %d is counted %d times", i, (int)m.objects[i]);
+        CHECK(m.objects[i] == 0 && m.lanes[i].active == 0, "lane %d is counted %d times", i, (int)m.objects[i]);
         MQ(detach_tail)(m.p.q, m.lanes[i].s, 1);
         MQ(drop_left_chunks)(m.p.q, m.lanes[i].s);
         MQ(free_tail)(m.lanes[i].s, 1);

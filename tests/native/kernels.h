@@ -1,5 +1,5 @@
-/* The kernels in one piece: what Cython made of kernels.pyx, the names of its functions, and what the kernels import from the _wait module tied to
- * the same functions without an interpreter. A driver includes this after its platform.h. */
+/* The kernels in one piece: what Cython made of kernels.pyx, the names of its functions and structs, and what the kernels import from modules, tied to
+ * what stands for it without an interpreter. A driver includes this after its platform.h. */
 #ifndef NATIVE_KERNELS_H
 #define NATIVE_KERNELS_H
 
@@ -9,13 +9,21 @@
 #include "kernels.c"
 #endif
 
+#define WAIT(name) __pyx_f_7kernels_##name
+#define LOCK(name) __pyx_f_8manytail_5_lock_##name
+#define WAITING(name) __pyx_f_8manytail_8_waiting_##name
 #define MQ(name) __pyx_f_8manytail_3_mq_##name
 #define WP(name) __pyx_f_8manytail_3_wp_##name
 #define PS(name) __pyx_f_8manytail_3_ps_##name
 #define PS_ENUM(name) __pyx_e_8manytail_3_ps_##name
-#define WAIT(name) __pyx_f_7kernels_##name
 
-typedef struct __pyx_t_8manytail_3_mq_cursor mq_cursor;
+typedef struct __pyx_t_8manytail_8_waiting_waiter waiter;
+typedef struct __pyx_t_8manytail_8_waiting_wait_list wait_list;
+typedef struct __pyx_t_8manytail_8_waiting_wait_node wait_node;
+typedef struct __pyx_t_8manytail_8_waiting_wait_point wait_point;
+typedef struct __pyx_t_8manytail_3_mq_queue mq_queue;
+typedef struct __pyx_t_8manytail_3_mq_subqueue mq_subqueue;
+typedef struct __pyx_t_8manytail_3_mq_iterator_position mq_position;
 typedef struct __pyx_t_8manytail_3_wp_pool wp_pool;
 typedef struct __pyx_t_8manytail_3_wp_lane wp_lane;
 typedef struct __pyx_t_8manytail_3_ps_pubsub ps_pubsub;
@@ -23,20 +31,48 @@ typedef struct __pyx_t_8manytail_3_ps_subscriber ps_subscriber;
 typedef struct __pyx_t_8manytail_3_ps_message_chunk ps_chunk;
 typedef struct __pyx_t_8manytail_3_ps_freed ps_freed;
 
-/* Of one process, or of one schedule of the model checker. */
-static struct __pyx_t_8manytail_5_wait_mt_registry native_registry;
+#define WAIT_FOR_IT __pyx_e_8manytail_8_waiting_WAIT
+#define MT_ROUND_ROBIN __pyx_e_8manytail_3_mq_MT_ROUND_ROBIN
+#define MT_WEIGHTED __pyx_e_8manytail_3_mq_MT_WEIGHTED
+#define MT_OLDEST __pyx_e_8manytail_3_mq_MT_OLDEST
 
+/* Of one process, or of one schedule of the model checker. */
+static struct __pyx_t_8manytail_8_runtime_mt_registry native_registry;
+static unsigned long native_main_thread; /* 0: no thread's */
+static int native_semaphores_miss_signals;
+
+/* The wait lists of _ps.pxd. */
 #define IMPORTED(name) __pyx_f_8manytail_5_wait_##name
 
 static void __attribute__((constructor)) tie_kernels(void) {
-    IMPORTED(lock_slow) = WAIT(lock_slow);
-    IMPORTED(post_lock_node) = WAIT(post_lock_node);
     IMPORTED(waiter_open) = WAIT(waiter_open);
     IMPORTED(waiter_close) = WAIT(waiter_close);
     IMPORTED(waiter_park) = WAIT(waiter_park);
     IMPORTED(waiter_await_post) = WAIT(waiter_await_post);
     IMPORTED(post_chain) = WAIT(post_chain);
-    __pyx_vp_8manytail_5_wait_multiqueues = &native_registry;
+    LOCK(wait_for_lock) = LOCK(lock_slow);
+    WAITING(run_signal_handlers) = run_signal_handlers;
+    WAITING(wake_task) = wake_task;
+    __pyx_vp_8manytail_8_waiting_main_thread = &native_main_thread;
+    __pyx_vp_8manytail_8_waiting_semaphores_miss_signals = &native_semaphores_miss_signals;
+    __pyx_vp_8manytail_8_runtime_multiqueues = &native_registry;
+}
+
+/* What a call does between two tries: MT_OK, try again, or what it returns. */
+static int wait_for_items(mq_queue *q, int64_t deadline, int attached) {
+    wait_point p;
+    int r = MT_EMPTY;
+    MQ(items_point)(&p, q, attached);
+    WAITING(again)(&p, 1, &r, deadline);
+    return r;
+}
+
+static int wait_for_room(mq_subqueue *s, int64_t deadline, int attached) {
+    wait_point p;
+    int r = MT_FULL;
+    MQ(room_point)(&p, s, attached);
+    WAITING(again)(&p, 1, &r, deadline);
+    return r;
 }
 
 #endif

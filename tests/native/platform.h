@@ -37,6 +37,27 @@ static inline void native_keep(PyObject *object) {
 #endif
 #define MT_GIL_LOCKED 0
 
+/* A task, what stands for a coroutine: its loop, a thread, waits for the bell. It goes with its last reference, and its waiter with it. */
+typedef struct {
+    _Atomic int64_t refs;
+    sem_t bell;
+    void *waiter;
+} native_task;
+
+static inline void native_drop(native_task *task) {
+    /* acq_rel: the last one sees what the others did */
+    if (atomic_fetch_sub_explicit(&task->refs, 1, memory_order_acq_rel) != 1) return;
+    sem_destroy(&task->bell);
+    free(task->waiter);
+    free(task);
+}
+#define MT_DROP(item) native_drop((native_task *)(item))
+
+static inline void wake_task(void *task) {
+    sem_post(&((native_task *)task)->bell);
+    native_drop((native_task *)task);
+}
+
 /* 1: taken; 0: the time is over. us < 0 waits for ever. */
 static inline int native_wait(sem_t *s, int64_t us) {
     struct timespec until;

@@ -24,8 +24,8 @@ struct cell {
 
 template <typename suite, unsigned threads> struct queue_suite : rl::test_suite<suite, threads> {
     static const unsigned bound = 2;
-    mt_multiqueue *q;
-    mt_subqueue *a, *b;
+    mq_queue *q;
+    mq_subqueue *a, *b;
     cell *cells;
     static const int ncells = 32;
     struct cell_block {
@@ -50,10 +50,10 @@ template <typename suite, unsigned threads> struct queue_suite : rl::test_suite<
     }
 
     /* Make relacy's variables now, in the thread that comes before all others. */
-    static void touch(mt_subqueue *s) {
+    static void touch(mq_subqueue *s) {
         mt_load_relaxed_i64(&s->tail_seq);
-        mt_load_relaxed_i64(&s->out);
-        mt_load_relaxed_u32(&s->putters_waiting);
+        mt_load_relaxed_i64(&s->head_seq);
+        mt_load_relaxed_u32(&s->not_full_waiting);
         mt_load_relaxed_uptr(&s->put_lock.word);
     }
 
@@ -76,9 +76,9 @@ template <typename suite, unsigned threads> struct queue_suite : rl::test_suite<
         return (uintptr_t)&cells[i];
     }
 
-    int put(mt_subqueue *s, int i, int64_t timeout = FOREVER) { return MQ(put_within)(s, item(i), timeout); }
+    int put(mq_subqueue *s, int i, int64_t timeout = FOREVER) { return MQ(put_within)(s, item(i), timeout); }
 
-    int put_many(mt_subqueue *s, int from, int n, int64_t timeout = FOREVER) {
+    int put_many(mq_subqueue *s, int from, int n, int64_t timeout = FOREVER) {
         uintptr_t items[ncells];
         for (int i = 0; i < n; i++) items[i] = item(from + i);
         return MQ(put_run_within)(s, items, n, timeout, NULL);
@@ -123,10 +123,10 @@ struct lock_three : rl::test_suite<lock_three, 3> {
     }
     void thread(unsigned index) {
         for (unsigned i = 0; i < (index ? 1u : 2u); i++) {
-            if (!mt_lock_try(&lock)) WAIT(lock_slow)(&lock, DETACHED);
+            if (!mt_lock_try(&lock)) LOCK(lock_slow)(&lock, DETACHED);
             counter($) = counter($) + 1;
             mt_lock_node *n = mt_unlock(&lock);
-            if (n != NULL) WAIT(post_lock_node)(n);
+            if (n != NULL) LOCK(post_lock_node)(n);
         }
     }
     void after() {
@@ -137,7 +137,7 @@ struct lock_three : rl::test_suite<lock_three, 3> {
 };
 
 /* ----------------------------------------------------------------------------------------------- items and wake-ups */
-/* Two putters to two tails, one getter that waits for both items: each finds the queue known or unknown, awake or asleep. */
+/* Two putters to two tails, one getter that waits for both items: each finds the queue known or unlisted, awake or asleep. */
 struct two_tails : queue_suite<two_tails, 3> {
     void before() { begin(0); }
     void thread(unsigned index) {
@@ -192,7 +192,7 @@ struct empty_again_many : queue_suite<empty_again_many, 2> {
 };
 
 /* Two getters asleep, two items in one put: the first who wakes sends the second. */
-struct cascade_of_getters : queue_suite<cascade_of_getters, 3> {
+struct propagated_to_getters : queue_suite<propagated_to_getters, 3> {
     void before() { begin(0); }
     void thread(unsigned index) {
         if (index == 0) {
@@ -253,7 +253,7 @@ template <typename suite> struct giving_up : queue_suite<suite, 3> {
         if (index == 0) {
             RL_ASSERT(this->put(this->a, 0) == MT_OK);
         } else if (index == 1) {
-            int r = MQ(wait_ready)(this->q, suite::interrupts ? FOREVER : model_now + SOMETIME, ATTACHED);
+            int r = wait_for_items(this->q, suite::interrupts ? FOREVER : model_now + SOMETIME, ATTACHED);
             RL_ASSERT(r == MT_OK || r == (suite::interrupts ? MT_INTERRUPTED : MT_TIMEOUT));
             if (r == MT_OK && this->get(0) >= 0) another(1);
         } else {
@@ -294,7 +294,7 @@ struct room : queue_suite<room, 2> {
 };
 
 /* Two places come free at once, two putters wait: the first who wakes sends the second. */
-struct cascade_of_putters : queue_suite<cascade_of_putters, 3> {
+struct propagated_to_putters : queue_suite<propagated_to_putters, 3> {
     void before() {
         begin(2);
         put_many(a, 0, 2);
@@ -322,7 +322,7 @@ template <typename suite> struct giving_up_room : queue_suite<suite, 3> {
         if (index == 0) {
             RL_ASSERT(this->get() >= 0);
         } else if (index == 1) {
-            int r = MQ(wait_for_room)(this->q, this->a, suite::interrupts ? FOREVER : model_now + SOMETIME, ATTACHED);
+            int r = wait_for_room(this->a, suite::interrupts ? FOREVER : model_now + SOMETIME, ATTACHED);
             RL_ASSERT(r == MT_OK || r == (suite::interrupts ? MT_INTERRUPTED : MT_TIMEOUT));
             if (r == MT_OK && this->put(this->a, 1, 0) == MT_OK) out_again();
         } else {
@@ -359,17 +359,17 @@ struct chunks : queue_suite<chunks, 3> {
             RL_ASSERT(got == 11);
             RL_ASSERT(get() == 11);
         } else {
-            mq_cursor k;
+            mq_position k;
             uintptr_t last = 0;
-            MQ(cursor_open)(&k);
+            MQ(position_open)(&k);
             do {
-                MQ(cursor_step)(q, a, &k, 0);
+                MQ(position_step)(q, a, &k, 0);
                 for (uint32_t i = 0; i < k.n; i++) {
                     RL_ASSERT(k.items[i] > last);
                     last = k.items[i];
                 }
             } while (k.n);
-            MQ(cursor_close)(q, &k);
+            MQ(position_close)(q, &k);
         }
     }
     void after() { end(12); }
@@ -440,6 +440,7 @@ struct removed : queue_suite<removed, 3> {
     void after() { end(1 + accepted); }
 };
 
+#include "waiting_suites.h"
 #include "ready_suites.h"
 #include "entry_suites.h"
 #include "link_suites.h"
@@ -499,16 +500,22 @@ int main(int argc, char **argv) {
     names = argv + optind;
 #define EXPLORE(suite) explore<suite>(#suite)
     EXPLORE(lock_three);
+    EXPLORE(waiting_woken);
+    EXPLORE(waiting_timeout);
+    EXPLORE(waiting_interrupt);
+    EXPLORE(waiting_two_lists);
+    EXPLORE(waiting_cancelled);
+    EXPLORE(waiting_refused);
     EXPLORE(two_tails);
     EXPLORE(empty_again);
     EXPLORE(empty_again_many);
-    EXPLORE(cascade_of_getters);
+    EXPLORE(propagated_to_getters);
     EXPLORE(shown);
     EXPLORE(empty_is_true);
     EXPLORE(timed_getter);
     EXPLORE(interrupted_getter);
     EXPLORE(room);
-    EXPLORE(cascade_of_putters);
+    EXPLORE(propagated_to_putters);
     EXPLORE(timed_putter);
     EXPLORE(interrupted_putter);
     EXPLORE(chunks);

@@ -201,5 +201,24 @@ static void native_keep(uintptr_t object) { ++*(int64_t *)object; }
 static void (*model_keep)(uintptr_t item) = native_keep;
 #define MT_KEEP(item) model_keep(item)
 #define MT_GIL_LOCKED 0
+static inline void native_drop(PyObject *object) { RL_ASSERT(--*(int64_t *)object >= 0); }
+#define MT_DROP(item) native_drop((PyObject *)(item))
+
+/* A task: what stands for a coroutine. Its loop is a thread that waits for the bell; a loop that is closed refuses. */
+struct model_task {
+    int64_t refs;
+    model_semaphore *bell;
+    void (*refused)(model_task *); /* the loop is closed: called by who posts */
+};
+
+static inline void wake_task(void *task) {
+    model_task *t = (model_task *)task;
+    if (t->refused != NULL) {
+        t->refused(t);
+    } else {
+        PyThread_release_lock(t->bell);
+    }
+    native_drop((PyObject *)task);
+}
 
 #endif

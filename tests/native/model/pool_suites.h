@@ -56,10 +56,10 @@ template <typename suite, unsigned threads> struct pool_suite : rl::test_suite<s
 
     /* All that went in ran or was taken back, and nobody counts a lane any more. */
     void end() {
-        RL_ASSERT(p.pending == 0 && p.room_ring == NULL && p.q->getters.n == 0);
+        RL_ASSERT(p.pending == 0 && p.not_full_ring == NULL && p.q->not_empty.n == 0);
         for (int i = 0; i < LANES; i++) {
-            RL_ASSERT(lanes[i].running == 0 && !lanes[i].kept && objects[i] == 0);
-            RL_ASSERT(lanes[i].room.n == 0 && lanes[i].idle.n == 0);
+            RL_ASSERT(lanes[i].active == 0 && !lanes[i].keep_alive && objects[i] == 0);
+            RL_ASSERT(lanes[i].not_full.n == 0 && lanes[i].drained.n == 0);
             MQ(detach_tail)(p.q, lanes[i].s, ATTACHED);
             MQ(drop_left_chunks)(p.q, lanes[i].s);
             MQ(free_tail)(lanes[i].s, ATTACHED);
@@ -79,17 +79,9 @@ template <typename suite, unsigned threads> struct pool_suite : rl::test_suite<s
     int submit(int i, int lane) {
         wp_lane *ln = &lanes[lane];
         call *c = item(i, lane);
-        int start, r;
-        for (;;) {
-            r = WP(put_in_lane)(&p, ln, (uintptr_t)c, 0, &c->position, &start);
-            RL_ASSERT(r != MT_OK || !start); /* there are no more workers */
-            if (r == MT_FULL)
-                r = WP(wait_for_place)(&p, ln);
-            else if (r == MT_OK)
-                return r;
-            if (r == MT_SHUTDOWN) WP(pass_on_place)(&p, ln);
-            if (r != MT_OK) return r;
-        }
+        int start, r = WP(put_when_room)(&p, ln, (uintptr_t)c, &c->position, &start);
+        RL_ASSERT(r != MT_OK || !start); /* there are no more workers */
+        return r;
     }
 
     /* cancel(): whether it was there still. */
@@ -118,12 +110,12 @@ template <typename suite, unsigned threads> struct pool_suite : rl::test_suite<s
     /* One call, as a worker runs it; false: there is none. */
     bool work_once() {
         uintptr_t raw;
-        int64_t era;
-        wp_lane *ln = WP(take_item)(&p, &raw, &era);
+        int64_t fork_generation;
+        wp_lane *ln = WP(take_item)(&p, &raw, &fork_generation);
         if (ln == NULL) return false;
         int lane = (int)(ln - lanes);
         run(lane, raw);
-        objects[lane] -= 1 + (WP(finish_item)(&p, ln, era) != 0);
+        objects[lane] -= 1 + (WP(finish_item)(&p, ln, fork_generation) != 0);
         return true;
     }
 
@@ -133,7 +125,7 @@ template <typename suite, unsigned threads> struct pool_suite : rl::test_suite<s
             if (work_once()) {
                 n--;
             } else {
-                int r = MQ(wait_ready)(p.q, FOREVER, DETACHED);
+                int r = wait_for_items(p.q, FOREVER, DETACHED);
                 RL_ASSERT(r == MT_OK || (n < 0 && r == MT_SHUTDOWN));
                 if (r == MT_SHUTDOWN && WP(leave_pool)(&p, 0)) return;
             }
@@ -157,13 +149,13 @@ template <typename suite, unsigned threads> struct pool_suite : rl::test_suite<s
     }
 
     void serve_block() {
-        int64_t era;
+        int64_t fork_generation;
         uintptr_t raw;
-        wp_lane *ln = WP(begin_block)(&p, 1, 1, &era);
+        wp_lane *ln = WP(begin_batch)(&p, 1, 1, &fork_generation);
         if (ln == NULL) return;
         int lane = (int)(ln - lanes);
-        while (WP(take_of_block)(&p, ln, era, &raw)) run(lane, raw);
-        objects[lane] -= 1 + (WP(finish_item)(&p, ln, era) != 0);
+        while (WP(take_of_batch)(&p, ln, fork_generation, &raw)) run(lane, raw);
+        objects[lane] -= 1 + (WP(finish_item)(&p, ln, fork_generation) != 0);
     }
 };
 
@@ -308,10 +300,10 @@ struct pool_idle : pool_suite<pool_idle, 3> {
             work(1);
             work_once();
         } else if (index == 1) {
-            RL_ASSERT(WP(wait_until_idle)(&p, &lanes[0], FOREVER) == MT_OK);
+            RL_ASSERT(WP(wait_until_idle)(&lanes[0], FOREVER) == MT_OK);
             RL_ASSERT(all->lanes[0].runs($) == all->calls[1].ran);
         } else {
-            int r = WP(wait_until_idle)(&p, &lanes[0], model_now + SOMETIME);
+            int r = WP(wait_until_idle)(&lanes[0], model_now + SOMETIME);
             RL_ASSERT(r == MT_OK || r == MT_TIMEOUT);
             withdraw(1, 0);
         }

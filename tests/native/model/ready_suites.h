@@ -31,7 +31,7 @@ template <typename suite, unsigned oldest> struct ready_suite : rl::test_suite<s
 
     void thread(unsigned index) {
         for (int step = 0; step < STEPS; step++) {
-            if (!mt_lock_try(&lock)) WAIT(lock_slow)(&lock, DETACHED);
+            if (!mt_lock_try(&lock)) LOCK(lock_slow)(&lock, DETACHED);
             guarded($) = guarded($) + 1;
             switch (rl::rand(3)) {
             case 0:
@@ -45,7 +45,7 @@ template <typename suite, unsigned oldest> struct ready_suite : rl::test_suite<s
             }
             check();
             mt_lock_node *n = mt_unlock(&lock);
-            if (n != NULL) WAIT(post_lock_node)(n);
+            if (n != NULL) LOCK(post_lock_node)(n);
         }
     }
 
@@ -157,7 +157,7 @@ struct ready_rings : ready_suite<ready_rings, 0> {};
 struct ready_oldest : ready_suite<ready_oldest, 1> {};
 
 /* ---------------------------------------------------------------------------------------------- turns of a MultiQueue */
-/* Round robin, a: 0 1, b: 2, and one more is put to b: it may find b listed, being unlisted, or unknown, and b's next turn
+/* Round robin, a: 0 1, b: 2, and one more is put to b: it may find b listed, being unlisted, or unlisted, and b's next turn
  * comes after a's in each case. */
 struct turns_go_round : queue_suite<turns_go_round, 2> {
     static const unsigned bound = 3;
@@ -217,7 +217,7 @@ struct moved : queue_suite<moved, 3> {
     void after() { end(3); }
 };
 
-/* Hidden and shown again while it is listed, is being unlisted, or unknown. */
+/* Hidden and shown again while it is listed, is being unlisted, or unlisted. */
 struct hidden : queue_suite<hidden, 3> {
     void before() {
         begin(0);

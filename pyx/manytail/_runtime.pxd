@@ -1,0 +1,24 @@
+# The state of the process that all structures share. Private.
+from libc.stdint cimport int64_t
+
+from manytail._c cimport mt_lock
+from manytail._waiting cimport wait_list
+
+# Every MultiQueue of the process, and what keeps detached bulk calls and forks apart: _mq.pxd.
+ctypedef struct mt_registry:
+    mt_lock lock
+    void *first             # under lock
+    mt_lock bulk_lock
+    int64_t bulks_inside    # detached bulk calls; under bulk_lock
+    int64_t forks_pending   # threads that are about to fork; under bulk_lock
+    wait_list forkers       # under bulk_lock
+
+cdef mt_registry multiqueues
+
+cdef int at_fork(object in_child, object before=*, object in_parent=*) except -1
+cdef int tell_of_forks(object owner) except -1
+
+cdef int64_t int_argument(str name, object value, str expected) except? -7
+cdef object unpicklable(object it, str why)
+cdef int raise_pending() except -1
+cdef void unclosed(str text) noexcept

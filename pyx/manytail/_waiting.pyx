@@ -1,0 +1,221 @@
+"""Waiting, what it needs of Python: signals, and coroutines. _waiting.pxd has the protocol.
+
+A coroutine waits through a `Waiting`, whose post schedules a callback in its event loop, asyncio's or trio's. Neither is imported here.
+"""
+cimport cython
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free
+
+from manytail._c cimport MT_OK, PyThread_get_thread_ident, mt_now_ns, mt_xchg_acq_rel_u32
+
+import math
+import sys
+import threading
+
+cdef extern from "Python.h":
+    int PyErr_CheckSignals() noexcept       # the exception is left set, for the caller of park()
+    void PyErr_SetInterrupt()
+    void PyErr_Fetch(PyObject **, PyObject **, PyObject **)
+    void PyErr_Restore(PyObject *, PyObject *, PyObject *)
+    void PyErr_WriteUnraisable(object)
+
+cdef extern from *:
+    """
+    static MT_THREAD_LOCAL int mt_finishing;        /* this thread finishes the wait of a task whose loop is closed */
+    static MT_THREAD_LOCAL void *mt_deferred;       /* tasks that were posted meanwhile, the last one first */
+    """
+    bint mt_finishing
+    void *mt_deferred
+
+cdef enum:
+    ATTEMPTS = 100          # to schedule a wake-up in a loop that is open: one that refuses this often counts as closed
+
+main_thread = <unsigned long>threading.main_thread().ident
+semaphores_miss_signals = sys.platform == "win32"
+
+
+cdef int64_t deadline_from(object block, object timeout) except -2:
+    """NEVER, ONCE or a time on the monotonic clock, from the stdlib's (block, timeout) pair."""
+    cdef double seconds
+    if not block:
+        return ONCE
+    if timeout is None:
+        return NEVER
+    try:
+        seconds = timeout
+    except TypeError:
+        raise TypeError(f"timeout={timeout!r}: expected a number of seconds or None, not {type(timeout).__name__}") from None
+    if math.isnan(seconds) or seconds < 0:
+        raise ValueError(f"timeout={timeout!r}: expected a number of seconds >= 0, or None to wait for ever")
+    if seconds > 9e9:               # 285 years: past what 64-bit nanoseconds hold
+        return NEVER
+    return mt_now_ns() + <int64_t>(seconds * 1e9)
+
+
+cdef void this_is_the_main_thread() noexcept:
+    """In the child of a fork the thread that forked, whichever it was in the parent, receives the signals."""
+    global main_thread
+    main_thread = PyThread_get_thread_ident()
+
+
+cdef int run_signal_handlers() noexcept nogil:
+    cdef int r
+    with gil:
+        r = PyErr_CheckSignals()
+    return r
+
+
+cdef void wake_task(void *task) noexcept nogil:
+    """An exception that is set, a signal handler's, is put aside: the loop's Python code would take it for its own failure."""
+    cdef PyObject *kind
+    cdef PyObject *error
+    cdef PyObject *trace
+    with gil:
+        PyErr_Fetch(&kind, &error, &trace)
+        wake_or_forward(<Waiting>task)
+        PyErr_Restore(kind, error, trace)
+
+
+cdef void wake_or_forward(Waiting waiting) noexcept:
+    """A loop and not a recursion: a closed loop may leave any number of coroutines behind, and each forwards to the next."""
+    global mt_finishing, mt_deferred
+    if mt_finishing:
+        waiting.deferred = mt_deferred
+        mt_deferred = <void *>waiting
+        return
+    while True:
+        if not waiting.schedule():
+            mt_finishing = True
+            waiting.finish(True)
+            mt_finishing = False
+        Py_DECREF(waiting)              # the reference of its node
+        if mt_deferred == NULL:
+            return
+        waiting = <Waiting>mt_deferred
+        mt_deferred = waiting.deferred
+
+
+cdef void write_unraisable(object error, object where) noexcept:
+    """Report an exception to sys.unraisablehook."""
+    cdef object kind = type(error), trace = error.__traceback__
+    Py_INCREF(kind)
+    Py_INCREF(error)
+    if trace is not None:
+        Py_INCREF(trace)
+    PyErr_Restore(<PyObject *>kind, <PyObject *>error, NULL if trace is None else <PyObject *>trace)     # takes the references
+    PyErr_WriteUnraisable(where)
+
+
+# ------------------------------------------------------------------------------------------------------------ coroutines
+cdef object running_loop():
+    """asyncio's loop or trio's token, whichever runs the calling code, and whether it is trio's.
+
+    The one place that tells them apart. Who does not use them does not pay for importing them."""
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is not None:
+        loop = asyncio._get_running_loop()
+        if loop is not None:
+            return loop, False
+    trio = sys.modules.get("trio")
+    if trio is not None:
+        try:
+            return trio.lowlevel.current_trio_token(), True
+        except RuntimeError:
+            pass
+    raise RuntimeError("no running event loop: expected a coroutine of asyncio or trio")
+
+
+cdef object trio_checkpoint():
+    """What a coroutine of trio awaits before its first try; None in asyncio."""
+    trio = sys.modules.get("trio")
+    if trio is None or not running_loop()[1]:
+        return None
+    return trio.lowlevel.checkpoint()
+
+
+cdef Waiting new_waiting(object of):
+    """For the running coroutine. The caller fills `point`, then awaits wait()."""
+    cdef Waiting waiting = Waiting.__new__(Waiting)
+    waiting.of = of
+    waiting.loop, waiting.trio = running_loop()
+    if waiting.trio:
+        waiting.arrival = sys.modules["trio"].Event()
+    else:
+        waiting.arrival = waiting.loop.create_future()
+    waiting.w = new_waiter(1, <void *>waiting)
+    if waiting.w == NULL:
+        raise MemoryError
+    return waiting
+
+
+@cython.final
+@cython.no_gc_clear         # `of` must outlive the place in the list; a cycle breaks at the coroutine, whose finalizer leaves the list
+cdef class Waiting:
+    """One wait of a coroutine. While it is on a list, the list counts it.
+
+    Two may want to finish it: the coroutine that is woken, cancelled or collected, and a poster that finds the loop closed. The first one
+    does."""
+
+    def __dealloc__(self):
+        free(self.w)
+
+    async def wait(self):
+        """MT_OK: try again. Else the status that the call is to report."""
+        cdef int r = prepare_to_wait(&self.point, 1, self.w)
+        if r != WAIT:
+            return r
+        try:
+            if self.trio:
+                await self.arrival.wait()
+            else:
+                await self.arrival
+        except BaseException:
+            self.finish(True)
+            raise
+        self.finish(False)
+        return MT_OK
+
+    cdef void finish(self, bint forward) noexcept:
+        # pairs with: itself, in other threads
+        if mt_xchg_acq_rel_u32(&self.finished, 1) == 0:
+            finish_wait(&self.point, 1, self.w, forward)
+
+    cdef bint schedule(self) noexcept:
+        """Have the loop wake the coroutine. False: the loop is closed.
+
+        This runs Python code of the loop, and signal handlers, in a thread that only wanted to put: what they raise does not surface in that
+        put, and does not cost the coroutine its wake-up."""
+        cdef bint interrupted = False, scheduled = False
+        cdef object error = None
+        cdef int _attempt
+        for _attempt in range(ATTEMPTS):
+            try:
+                if error is not None:
+                    if self.is_closed(error):
+                        break
+                    write_unraisable(error, self.loop)
+                    error = None
+                if self.trio:
+                    self.loop.run_sync_soon(self.arrival.set)
+                else:
+                    self.loop.call_soon_threadsafe(set_done, self.arrival)
+                scheduled = True
+                break
+            except KeyboardInterrupt:       # raised again at the caller's next instruction
+                interrupted = True
+            except BaseException as problem:
+                error = problem
+        if interrupted:
+            PyErr_SetInterrupt()
+        return scheduled
+
+    cdef bint is_closed(self, object error) except -1:
+        if self.trio:
+            return isinstance(error, sys.modules["trio"].RunFinishedError)
+        return self.loop.is_closed()
+
+
+def set_done(future):
+    if not future.done():
+        future.set_result(None)

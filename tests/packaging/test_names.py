@@ -1,0 +1,57 @@
+"""One name for one thing: words that the glossary has replaced do not come back, in the files that have been brought in line with it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+KERNELS = ["_lock.pxd", "_waiting.pxd", "_waiting.pyx", "_runtime.pxd", "_runtime.pyx", "_mq.pxd", "_wp.pxd"]
+FACES = ["_multiqueue.pyx", "_mq_int64.pxi", "_queue.pyx", "_workpool.pyx"]
+NATIVE = ["drive.c", "drive_pool.c", "kernels.h", "model/model.cpp", "model/pool_suites.h", "model/waiting_suites.h"]
+DONE = [
+    *(ROOT / "pyx" / "manytail" / name for name in [*KERNELS, *FACES]),
+    *(ROOT / "tests" / "native" / name for name in NATIVE),
+    ROOT / "docs" / "design" / "multiqueue.md",
+]
+
+# The old word, and the one that is used.
+REPLACED = {
+    r"\btaken_[a-z]+\(": "head_...()",
+    r"\bputting_[a-z]+": "tail_...()",
+    r"\bout_seen\b": "head_seq_cached",
+    r"\btail_seen\b": "tail_seq_cached",
+    r"\bhas_dead\b": "has_tombstones",
+    r"\b(?:MT_GATE_\w+|gate)\b": "closed_flags",
+    r"\bstamped\b": "timestamped",
+    r"cascade\b": "propagate",
+    r"\bpass(?:es)?_on": "forward",
+    r"\b_?(?:enrol|withdraw)\(self, LoopWaiter": "prepare_to_wait, finish_wait",
+    r"\b(?:LoopWaiter|EntryWaiter|until_posted|waiter_await_post)\b": "Waiting",
+    r"\bmt_wait(?:er|list)\b": "waiter, wait_list",
+    r"\b(?:wake_chain|post_chain)\b": "to_post, post",
+    r"\bcursor_(?:open|step|close)\b": "position_open",
+    r"\broom_ring\b": "not_full_ring",
+    r"\bera\b": "fork_generation",
+    r"\buncopyable\b": "unpicklable",
+}
+
+
+def replaced_words(text: str) -> list[str]:
+    lines = enumerate(text.splitlines(), 1)
+    return [f"{number}: {found[0]}   <- {new}" for number, line in lines for old, new in REPLACED.items() if (found := re.search(old, line))]
+
+
+@pytest.mark.parametrize("path", DONE, ids=lambda path: path.name)
+def test_replaced_words_do_not_come_back(path):
+    assert replaced_words(path.read_text()) == []
+
+
+@pytest.mark.parametrize("line", ["if s.gate != 0:", "n = taken_count(s)", "cdef LoopWaiter w", "# the cascade: more of them"])
+def test_a_replaced_word_is_noticed(line):
+    assert len(replaced_words(f"x = 1\n{line}\n")) == 1
+
+
+@pytest.mark.parametrize("line", ["if s.closed_flags != 0:", "taken = self.take(False)", "# delegate to it", "investigated"])
+def test_common_words_are_let_be(line):
+    assert replaced_words(line) == []
