@@ -329,7 +329,7 @@ cdef inline int head_put_front(queue *q, subqueue *s, uintptr_t item) noexcept n
         return MT_SHUTDOWN
     if tail_free_slots(s, tail_seq) <= 0:
         return MT_FULL
-    if s.head == NULL:
+    if unlikely(s.head == NULL):
         return tail_put(q, s, item)
     if s.head_idx == 0:
         c = new_chunk(q, 0 if s.size_class == 0 else 1, 0)
@@ -1557,11 +1557,7 @@ cdef inline int64_t deadline_in(int64_t timeout_ns) noexcept nogil:
 
 
 cdef inline int put_within(subqueue *s, uintptr_t item, int64_t timeout_ns) noexcept nogil:
-    cdef queue *q = s.mq
-    cdef int r = put_once(q, s, item, False)
-    if likely(r != MT_FULL) or timeout_ns == 0:
-        return r
-    return put_until(q, s, item, False, deadline_in(timeout_ns), False)
+    return put_until(s.mq, s, item, False, deadline_in(timeout_ns), False)
 
 
 cdef inline int put_run_within(subqueue *s, const uintptr_t *items, int64_t n, int64_t timeout_ns, int64_t *count) noexcept nogil:
