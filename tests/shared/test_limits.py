@@ -87,6 +87,19 @@ def test_two_maps_of_one_process_share_a_rate(sqlite, how):
     assert max(starts) - min(starts) >= 59 / 50.0 - LATE - 0.01
 
 
+def test_slots_that_passed_while_the_map_rested_are_skipped(sqlite):
+    """A lease of many slots is used for one call, and the next call comes when all of them are over."""
+    shared, starts = Shared(sqlite.url, "a"), []
+
+    def items():
+        yield 0
+        time.sleep(3 * LATE)  # the rest
+        yield from range(1, 4)
+
+    assert run("threads", lambda item: starts.append(item), items(), shared=shared, rate=1e6, workers=2) == [None] * 4
+    assert sorted(starts) == [0, 1, 2, 3]
+
+
 def test_retries_take_slots_too(sqlite):
     shared, starts = Shared(sqlite.url, "a"), []
 

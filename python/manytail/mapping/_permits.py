@@ -152,6 +152,11 @@ class Permits:
         """The next slot of the rate, leased if need be."""
         if self._rate is None or self._stopped:
             return -math.inf
+        past = time.monotonic() - LATE / 2 - self._begin
+        if self._left and past > 0:  # slots that would be missed, after a rest
+            missed = min(self._left, math.ceil(past / self._interval))
+            self._left -= missed
+            self._begin += missed * self._interval
         if not self._left:
             self._lease(store, self._rate)
         self._left -= 1
