@@ -1,5 +1,5 @@
 # The C side as Cython sees it, each thing declared once: include/manytail/*.h say what it means. Private; nothing here names Python.
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uintptr_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 
 
 cdef extern from "manytail/atomics.h" nogil:
@@ -15,6 +15,9 @@ cdef extern from "manytail/atomics.h" nogil:
     void mt_store_relaxed_i64(mt_atomic_i64 *, int64_t)
     void mt_store_release_i64(mt_atomic_i64 *, int64_t)
     int64_t mt_xchg_seq_cst_i64(mt_atomic_i64 *, int64_t)
+    bint mt_cas_acquire_i64(mt_atomic_i64 *, int64_t *seen, int64_t to)     # what tests/mutants.toml puts in its place
+    bint mt_cas_release_i64(mt_atomic_i64 *, int64_t *seen, int64_t to)     # the same
+    bint mt_cas_acq_rel_i64(mt_atomic_i64 *, int64_t *seen, int64_t to)
     int64_t mt_fetch_add_relaxed_i64(mt_atomic_i64 *, int64_t)
     int64_t mt_fetch_add_acq_rel_i64(mt_atomic_i64 *, int64_t)
     int64_t mt_fetch_add_seq_cst_i64(mt_atomic_i64 *, int64_t)
@@ -39,6 +42,8 @@ cdef extern from "manytail/atomics.h" nogil:
     uint32_t mt_xchg_acq_rel_u32(mt_atomic_u32 *, uint32_t)
     uintptr_t mt_xchg_acq_rel_uptr(mt_atomic_uptr *, uintptr_t)
     void mt_prefetch_write(void *)
+    void mt_prefetch_read(const void *)
+    int mt_first_bit(uint64_t)
     bint likely "MT_LIKELY" (bint)
     bint unlikely "MT_UNLIKELY" (bint)
 
@@ -68,10 +73,13 @@ cdef extern from "manytail/waitlist.h" nogil:
         void *sem
         void *callback
         unsigned long thread
+    enum: MT_WAITER_THREAD, MT_WAITER_LOOP
     ctypedef struct mt_waitlist:
+        mt_waiter *first[2]     # by kind
         int64_t n
     void mt_waitlist_push(mt_waitlist *l, mt_waiter *w)
     void mt_waitlist_notify(mt_waitlist *l, mt_waiter **wake)
+    void mt_waitlist_notify_first(mt_waitlist *l, int kind, mt_waiter **wake)
     void mt_waitlist_notify_all(mt_waitlist *l, mt_waiter **wake)
     enum: MT_WAITER_OUT, MT_WAITER_QUEUED, MT_WAITER_NOTIFIED
     uint32_t mt_waitlist_leave(mt_waitlist *l, mt_waiter *w)
@@ -93,6 +101,7 @@ cdef extern from "manytail/epoch.h" nogil:
 
 cdef extern from "manytail/clock.h" nogil:
     int64_t mt_now_ns()
+    int64_t mt_now_coarse_ns()
 
 cdef extern from "manytail/chunk.h" nogil:
     ctypedef struct mt_chunk:

@@ -15,6 +15,7 @@ cdef extern from "manytail/pygc.h":
     int mt_visit_waiters(mt_waitlist *, visitproc, void *) noexcept
     traverseproc mt_traverse_of(PyTypeObject *)
     inquiry mt_clear_of(PyTypeObject *)
+    object mt_owned(PyObject *)
     object mt_owned_item(uintptr_t)
     object mt_new_item(uintptr_t)
     tuple mt_pair_reserve()

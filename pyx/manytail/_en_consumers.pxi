@@ -5,31 +5,31 @@
 @cython.final
 cdef class Credit:
     """What the subscriptions of one Consumer share: how many entries they may hold together, and who waits."""
-    cdef pool p
+    cdef shared_credit p
     cdef bint listens           # its Consumer has a listener
     cdef object nothing         # makes it a type that the garbage collector knows
 
     def __cinit__(self):
-        register_pool(&self.p)
+        open_credit(&registry, &self.p)
 
     def __dealloc__(self):
-        unregister_pool(&self.p)
+        close_credit(&self.p)
 
     cdef int64_t get_limit(self) noexcept:
         return mt_load_relaxed_i64(&self.p.limit)       # relaxed because: a figure
 
     cdef int64_t version(self) noexcept:
         cdef int64_t now
-        lock_pool(&self.p)
-        now = self.p.version
-        unlock_pool(&self.p)
+        lock_credit(&self.p)
+        now = self.p.event_count
+        unlock_credit(&self.p)
         return now
 
     cdef int notify(self) except -1:
-        cdef debts d
-        clear_debts(&d)
-        pool_notify(&self.p, &d)
-        post_chain(d.wake)
+        cdef effects fx
+        clear_effects(&fx)
+        credit_notify(&self.p, &fx)
+        post_chain(fx.to_post)
         return 0
 
 
@@ -104,7 +104,7 @@ cdef Gate new_gate(Credit credit, bint threaded, loop, listener):
     return g
 
 
-cdef bint enter_all(Gate g, list subs, list tickets, int64_t version) except -1:
+cdef bint enter_all(Gate g, list subs, list event_keys, int64_t version) except -1:
     """Into every list, unless something has happened there since it was looked at: then into none. Whether it waits now."""
     g.taps = [new_tap(g, None)] + [new_tap(g, s) for s in subs]
     if not enter_pool(g.credit, g.taps[0], version):
@@ -112,7 +112,7 @@ cdef bint enter_all(Gate g, list subs, list tickets, int64_t version) except -1:
     try:
         for i in range(len(subs)):
             mt_point()
-            if not (<Subscription>subs[i])._enrol(<Tap>g.taps[i + 1], tickets[i]):
+            if not (<Subscription>subs[i])._enrol(<Tap>g.taps[i + 1], event_keys[i]):
                 leave_all(g, None, False)
                 return False
     except BaseException:
@@ -126,109 +126,108 @@ cdef bint enter_all(Gate g, list subs, list tickets, int64_t version) except -1:
 
 cdef bint enter_pool(Credit credit, Tap t, int64_t version) noexcept:
     cdef bint quiet
-    lock_pool(&credit.p)
-    quiet = credit.p.version == version
+    lock_credit(&credit.p)
+    quiet = credit.p.event_count == version
     if quiet:
         Py_INCREF(t)
         mt_waitlist_push(&credit.p.waiters, &t.line.w)
-    unlock_pool(&credit.p)
+    unlock_credit(&credit.p)
     return quiet
 
 
 cdef Tap new_tap(Gate g, Subscription s):
     cdef Tap t = Tap(NO_LOOP, None)
     t.gate = g
-    t.sub = s
+    t.subscription = s
     return t
 
 
-cdef void leave_all(Gate g, list useful, bint pass_on) noexcept:
+cdef void leave_all(Gate g, list useful, bint forward) noexcept:
     """Out of every list. An entry that was handed over is appended to `useful` (None: it is released); a wake-up is passed on if it
     is of no use here."""
     cdef Tap t
     mt_store_relaxed_u32(&g.left, 1)    # relaxed because: see enter_all
     for t in g.taps:
-        if t.sub is None:
+        if t.subscription is None:
             leave_pool(g.credit, t)
         else:
-            leave_sub(t, useful, pass_on)
+            leave_sub(t, useful, forward)
 
 
 cdef void leave_pool(Credit credit, Tap t) noexcept:
     cdef uint32_t was
-    lock_pool(&credit.p)
+    lock_credit(&credit.p)
     was = mt_waitlist_leave(&credit.p.waiters, &t.line.w)
-    unlock_pool(&credit.p)
+    unlock_credit(&credit.p)
     if was == MT_WAITER_QUEUED:
         Py_DECREF(t)
 
 
-cdef void leave_sub(Tap t, list useful, bint pass_on) noexcept:
-    cdef Subscription s = t.sub
-    cdef core *q = s.s.q
-    cdef debts d
+cdef void leave_sub(Tap t, list useful, bint forward) noexcept:
+    cdef Subscription s = t.subscription
+    cdef entry_queue *q = s.s.q
+    cdef effects fx
     cdef uint32_t was
     cdef bint given
-    clear_debts(&d)
+    clear_effects(&fx)
     lock_order(q)
     was = mt_waitlist_leave(&s.s.waiters, &t.line.w)
     given = t.line.has_given
     t.line.has_given = False
     if was == MT_WAITER_NOTIFIED:
-        if s.s.notified > 0:
-            s.s.notified -= 1
+        locked_back(&s.s)
         if given and useful is None:
-            ordered_release(q, t.line.given.e, t.line.given.delivery, 0, &d)
-        elif not given and pass_on:
-            ordered_wake_many(q, 1, &d)
-    ordered_relist(q, &s.s)
+            locked_release(q, t.line.given.e, t.line.given.delivery, 0, &fx)
+        elif not given and forward:
+            locked_wake_many(q, 1, &fx)
+    locked_relist(q, &s.s)
     unlock_order(q)
-    s.queue_.settle(&d)
+    s.queue_.run_effects(&fx)
     if was == MT_WAITER_QUEUED:
         Py_DECREF(t)
     if not given:
         return
     if useful is None:
-        forget_taken(&t.line.given)
+        forget_acquired(&t.line.given)
     else:
         keep_given(s, &t.line.given, useful)
 
 
-cdef void keep_given(Subscription s, taken *t, list useful) noexcept:
+cdef void keep_given(Subscription s, acquired_entry *t, list useful) noexcept:
     try:
         useful.append(handle_of(s.queue_, t))
     except BaseException as problem:        # no memory
         unraisable(problem, s, "a handed over entry")
 
 
-cdef object try_all(list subs, int64_t *turn, list tickets, Consumer owner):
-    """One entry, or None: then tickets are what the queues' counts of events were. ShutDown when all of them would raise it. Wake-ups that
+cdef object try_all(list subs, int64_t *turn, list event_keys, Consumer owner):
+    """One entry, or None: then event_keys are what the queues' counts of events were. ShutDown when all of them would raise it. Wake-ups that
     came from other queues at the same time, or for which there is no credit, go on to somebody else; one that finds nothing that it
     wants does not, or two that want nothing would wake each other for ever."""
     cdef Subscription s
-    cdef taken t
-    cdef int64_t ticket = 0
+    cdef acquired_entry t
+    cdef int64_t event_key = 0
     cdef int64_t first = turn[0]    # other threads of the consumer move it on meanwhile
     cdef Py_ssize_t n = len(subs), k, i
     cdef int r = MT_EMPTY, live = 0
     cdef bint broke = False
-    tickets[:] = [None] * n
+    event_keys[:] = [None] * n
     for k in range(n):
         i = (first + k) % n
         s = subs[i]
-        r = s.take(&t, &ticket)
+        r = s.take(&t, &event_key)
         if r == MT_OK:
             turn[0] = i + 1
             found = handle_of(s.queue_, &t)
-            pass_on_all(subs)
+            forward_all(subs)
             return found
-        if r == ST_CLOSED and owner is None:
+        if r == CLOSED and owner is None:
             s.refuse(r)
-        tickets[i] = ticket
+        event_keys[i] = event_key
         live += r != MT_SHUTDOWN
-        broke = broke or r == ST_NO_CREDIT
+        broke = broke or r == NO_CREDIT
     if broke:
-        pass_on_all(subs)
+        forward_all(subs)
     if n and not live:
         (<Subscription>subs[0]).refuse(MT_SHUTDOWN)
     return None
@@ -237,7 +236,7 @@ cdef object try_all(list subs, int64_t *turn, list tickets, Consumer owner):
 cdef object get_from(Credit credit, list subs, Consumer owner, int64_t deadline):
     """get of a Consumer, or of one of its subscriptions."""
     cdef int64_t turn = 0, version
-    cdef list tickets = [], given = []
+    cdef list event_keys = [], given = []
     cdef Gate g
     cdef int r
     while True:
@@ -247,14 +246,14 @@ cdef object get_from(Credit credit, list subs, Consumer owner, int64_t deadline)
             found = owner.unstash()
             if found is not None:
                 return found
-        found = try_all(subs, &turn if owner is None else &owner.turn, tickets, owner)
+        found = try_all(subs, &turn if owner is None else &owner.turn, event_keys, owner)
         if found is not None:
             return found
         if deadline == ONCE:
             raise Empty
         g = new_gate(credit, True, None, None)
         mt_point()
-        if not enter_all(g, subs, tickets, version):
+        if not enter_all(g, subs, event_keys, version):
             continue
         r = waiter_park(&g.w, deadline, True)
         if r == MT_INTERRUPTED:
@@ -262,7 +261,7 @@ cdef object get_from(Credit credit, list subs, Consumer owner, int64_t deadline)
         leave_all(g, given, False)
         if given:
             return first_given(owner, given)
-        found = try_all(subs, &turn if owner is None else &owner.turn, tickets, owner)
+        found = try_all(subs, &turn if owner is None else &owner.turn, event_keys, owner)
         if found is not None:
             return found
         if r == MT_TIMEOUT:
@@ -277,12 +276,12 @@ cdef object first_given(Consumer owner, list given):
     return given[0]
 
 
-cdef int pass_on_all(list subs) except -1:
+cdef int forward_all(list subs) except -1:
     """Wake-ups that came from several queues at once: whoever else waits there looks again."""
     cdef Subscription s
     for s in subs:
         if s.s.q.available and s.s.q.nwaiting:
-            s.pass_on()
+            s.forward()
     return 0
 
 
@@ -306,18 +305,18 @@ async def _aget_from(credit, subs, owner):
 
 def _begin_aget(Credit credit, list subs, Consumer owner):
     cdef int64_t turn = 0, version = credit.version()
-    cdef list tickets = []
+    cdef list event_keys = []
     cdef Gate g
     if owner is not None:
         subs = owner.usable()
         found = owner.unstash()
         if found is not None:
             return [found], None, None
-    found = try_all(subs, &turn if owner is None else &owner.turn, tickets, owner)
+    found = try_all(subs, &turn if owner is None else &owner.turn, event_keys, owner)
     if found is not None:
         return [found], None, None
     g = new_gate(credit, False, running_loop(), None)
-    if not enter_all(g, subs, tickets, version):
+    if not enter_all(g, subs, event_keys, version):
         return None, None, None
     return None, g, g.waker.future
 
@@ -390,10 +389,10 @@ cdef class Consumer:
         cdef bint begun
         if limit < 0:
             raise ValueError(f"prefetch={prefetch!r}: expected an int >= 0 (0: no limit)")
-        lock_pool(&self.credit.p)
+        lock_credit(&self.credit.p)
         begun = self.started
         self.started = True
-        unlock_pool(&self.credit.p)
+        unlock_credit(&self.credit.p)
         if begun:
             raise RuntimeError("Consumer.__init__ was called on a consumer that is in use")
         self.priority = urgency
@@ -449,9 +448,9 @@ cdef class Consumer:
         if not isinstance(queue, EntryQueue):
             raise TypeError(f"queue={queue!r}: expected an EntryQueue, not {type(queue).__name__}")
         self.check_open()
-        lock_pool(&self.credit.p)
+        lock_credit(&self.credit.p)
         self.started = True         # options are set, or are the defaults
-        unlock_pool(&self.credit.p)
+        unlock_credit(&self.credit.p)
         given = subscribe_options(options)
         it = (<EntryQueue>queue).new_subscription(0, given[0], given[1], given[2], self.priority, given[3], given[4], self.credit)
         with cython.critical_section(self):
@@ -521,20 +520,20 @@ cdef class Consumer:
 
     cdef int set_suspended(self, bint suspended) except -1:
         cdef Subscription s
-        cdef debts d
+        cdef effects fx
         # relaxed because: every queue's count of events goes up afterwards, under its order lock
         mt_store_relaxed_i64(&self.credit.p.suspended, suspended)
         for s in self.open_subs():
-            clear_debts(&d)
+            clear_effects(&fx)
             lock_order(s.s.q)
             if not s.s.closed:
-                ordered_relist(s.s.q, &s.s)
+                locked_relist(s.s.q, &s.s)
                 if suspended:
-                    ordered_wake_many(s.s.q, s.s.q.available, &d)
+                    locked_wake_many(s.s.q, s.s.q.available, &fx)
                 else:
-                    s.s.q.events += 1
+                    s.s.q.event_count += 1
             unlock_order(s.s.q)
-            s.queue_.settle(&d)
+            s.queue_.run_effects(&fx)
         return self.credit.notify()
 
     def suspend(self):
@@ -677,7 +676,7 @@ def _leave_gate(Gate g not None):
 def _listen_turn(Consumer owner not None, listener):
     """Find the next entry, or arm a gate that submits a turn. False: look again."""
     cdef int64_t version = owner.credit.version()
-    cdef list tickets = [], subs, given = []
+    cdef list event_keys = [], subs, given = []
     cdef Gate g
     if listener.gate is not None:
         leave_all(<Gate>listener.gate, given, False)
@@ -688,12 +687,12 @@ def _listen_turn(Consumer owner not None, listener):
     if listener.found is not None:
         return True
     subs = owner.open_subs()
-    listener.found = try_all(subs, &owner.turn, tickets, owner)
+    listener.found = try_all(subs, &owner.turn, event_keys, owner)
     if listener.found is not None:
         return True
     g = new_gate(owner.credit, False, None, listener)
     listener.gate = g
-    if enter_all(g, subs, tickets, version):
+    if enter_all(g, subs, event_keys, version):
         return True
     listener.gate = None
     return False

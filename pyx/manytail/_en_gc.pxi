@@ -19,11 +19,11 @@ cdef int visit_entry(entry *e, visitproc visit, void *arg) noexcept:
     if r == 0:
         r = mt_visit_one(e.extra, visit, arg)
     if r == 0 and e.keyed:
-        r = mt_visit_one(mt_entry_key(e)[0], visit, arg)
+        r = mt_visit_one(key_slot(e)[0], visit, arg)
     return r
 
 
-cdef int visit_keys(keytab *t, visitproc visit, void *arg) noexcept:
+cdef int visit_keys(key_table *t, visitproc visit, void *arg) noexcept:
     cdef int64_t i
     cdef int r = 0
     for i in range(t.nbuckets):
@@ -32,7 +32,7 @@ cdef int visit_keys(keytab *t, visitproc visit, void *arg) noexcept:
     return r
 
 
-cdef int visit_key_chain(keyrec *k, visitproc visit, void *arg) noexcept:
+cdef int visit_key_chain(key_record *k, visitproc visit, void *arg) noexcept:
     cdef int r = 0
     while k != NULL and r == 0:
         r = mt_visit_one(k.key, visit, arg)
@@ -41,7 +41,7 @@ cdef int visit_key_chain(keyrec *k, visitproc visit, void *arg) noexcept:
 
 
 cdef int queue_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
-    cdef core *q = (<EntryQueue>self).q
+    cdef entry_queue *q = (<EntryQueue>self).q
     cdef entry *e
     cdef uint32_t i
     cdef int r = base_queue_traverse(self, visit, arg)
@@ -52,16 +52,16 @@ cdef int queue_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
         while e != NULL and r == 0:
             r = visit_entry(e, visit, arg)
             e = e.next
-    e = q.late
+    e = q.for_thread
     while e != NULL and r == 0:
         r = visit_entry(e, visit, arg)
-        e = e.held_next
+        e = e.after.dead_next
     if r == 0:
-        r = visit_key_chain(q.late_keys, visit, arg)
+        r = visit_key_chain(q.keys_for_thread, visit, arg)
     if r == 0:
         r = visit_keys(&q.group_keys, visit, arg)
     if r == 0:
-        r = visit_keys(&q.slot_keys, visit, arg)
+        r = visit_keys(&q.value_keys, visit, arg)
     return r if r else mt_visit_waiters(&q.putters, visit, arg)
 
 
@@ -97,7 +97,7 @@ del closed_type
 
 # ------------------------------------------------------------------------------------------------------------------ fork
 def _after_fork_in_child():
-    forget_other_threads(this_thread())
+    forget_other_threads(&registry, this_thread())
     timer.after_fork()
     dead_letters.after_fork()
 

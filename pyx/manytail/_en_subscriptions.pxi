@@ -1,15 +1,9 @@
 # Subscriptions: a pointer each, credit, waiting, selectors; and browse() iterators.
 
-cdef struct place_in_line:      # a waiter of a subscription; `w` comes first
-    mt_waiter w
-    taken given                 # put(immediate=True) may leave an entry in it
-    bint has_given
-
-
 cdef class EntryWaiter(LoopWaiter):
     """A place in a subscription's wait list that is no thread's: a coroutine's, or a Consumer's."""
-    cdef place_in_line line
-    cdef Subscription sub
+    cdef subscription_waiter line
+    cdef Subscription subscription
 
     def __cinit__(self, object loop, object on_lost):
         self.line.w.sem = NULL
@@ -17,30 +11,8 @@ cdef class EntryWaiter(LoopWaiter):
         self.line.w.thread = this_thread()
 
     cdef void lost(self) noexcept:
-        if self.sub is not None:        # else the collector has cleared this waiter
-            self.sub.lost(self)
-
-
-cdef extern from *:
-    """
-    static inline mt_waiter *mt_first_waiter(mt_waitlist *l, int kind) { return l->first[kind]; }
-    """
-    mt_waiter *mt_first_waiter(mt_waitlist *, int kind) nogil
-    void mt_waitlist_notify_first(mt_waitlist *, int kind, mt_waiter **wake) nogil
-
-
-cdef void ordered_give(core *q, sub *s, entry *e, uint64_t delivery, debts *d) noexcept nogil:
-    """Leave an entry, acquired for s, with a waiter of it, and wake that one."""
-    cdef int kind = MT_WAITER_THREAD
-    cdef mt_waiter *w = mt_first_waiter(&s.waiters, kind)
-    if w == NULL:
-        kind = MT_WAITER_LOOP
-        w = mt_first_waiter(&s.waiters, kind)
-    ordered_note(&(<place_in_line *>w).given, e, delivery)
-    (<place_in_line *>w).has_given = True
-    mt_waitlist_notify_first(&s.waiters, kind, &d.wake)
-    s.notified += 1
-    ordered_relist(q, s)
+        if self.subscription is not None:        # else the collector has cleared this waiter
+            self.subscription.lost(self)
 
 
 @cython.final
@@ -53,7 +25,7 @@ cdef class Subscription:
     Made by EntryQueue.subscribe. A context manager and an iterator: iteration ends where get would raise ShutDown or ClosedError. Collected
     unclosed, it closes itself with a ResourceWarning.
     Progress: as the queue's."""
-    cdef sub s
+    cdef subscription s
     cdef EntryQueue queue_
     cdef object selector
     cdef object origin
@@ -94,133 +66,131 @@ cdef class Subscription:
         Out of credit or suspended: waits, or Empty with block=False. timeout: seconds for the whole call, None waits for ever.
         Empty: nothing came in time. ShutDown: the queue was shut down and nothing is left. ClosedError: closed. ValueError: timeout
         is negative or NaN."""
-        cdef taken t
-        cdef int64_t ticket = 0
+        cdef acquired_entry t
+        cdef int64_t event_key = 0
         cdef int r
         if timeout is None:
-            r = self.take(&t, &ticket)
+            r = self.take(&t, &event_key)
             if likely(r == MT_OK):
                 return handle_of(self.queue_, &t)
-            return self.get_slow(NEVER if block else ONCE, r, ticket)
+            return self.get_slow(NEVER if block else ONCE, r, event_key)
         return self.get_slow(deadline_from(block, timeout), -1, 0)
 
-    cdef object get_slow(self, int64_t deadline, int r, int64_t ticket):
-        cdef taken t
+    cdef object get_slow(self, int64_t deadline, int r, int64_t event_key):
+        cdef acquired_entry t
         cdef bint woken = False
         if self.credit is not None:
             return get_from(self.credit, [self], None, deadline)
         while True:
             if r == -1:
-                r = self.take_woken(&t, &ticket, woken)
+                r = self.take_woken(&t, &event_key, woken)
                 if r == MT_OK:
                     return handle_of(self.queue_, &t)
-            if r != MT_EMPTY and r != ST_NO_CREDIT:
+            if r != MT_EMPTY and r != NO_CREDIT:
                 self.refuse(r)
             if deadline == ONCE:
                 raise Empty
-            r = self.wait(deadline, ticket, &t, &woken)
-            if r == ST_GIVEN:
+            r = self.wait(deadline, event_key, &t, &woken)
+            if r == GIVEN:
                 return handle_of(self.queue_, &t)
             if r != MT_OK:
                 self.refuse(r)
             r = -1
 
-    cdef int take_woken(self, taken *t, int64_t *ticket, bint woken) except -2:
+    cdef int take_woken(self, acquired_entry *t, int64_t *event_key, bint woken) except -2:
         """take, after a wake-up or not: one for an entry that it cannot take goes on to somebody else."""
         cdef int r = -2
         try:
-            r = self.take(t, ticket)
+            r = self.take(t, event_key)
         finally:
             if woken and r != MT_OK and r != MT_EMPTY:
-                self.pass_on()
+                self.forward()
         return r
 
     cdef int refuse(self, int r) except -1:
         if r == MT_INTERRUPTED:
             return -1                   # the handler's exception is set
-        if r == MT_TIMEOUT or r == MT_EMPTY or r == ST_NO_CREDIT:
+        if r == MT_TIMEOUT or r == MT_EMPTY or r == NO_CREDIT:
             raise Empty
-        if r == ST_CLOSED:
+        if r == CLOSED:
             raise ClosedError(f"the subscription to {self.queue_.name_!r} is closed")
         if r == MT_SHUTDOWN:
             raise ShutDown(f"queue {self.queue_.name_!r} was shut down and nothing is left to get")
         raise MemoryError
 
-    cdef inline int take(self, taken *t, int64_t *ticket) except -2:
-        """One try. MT_OK, MT_EMPTY, MT_SHUTDOWN, ST_NO_CREDIT, ST_CLOSED. ticket: what the queue's count of events was then."""
-        cdef debts d
+    cdef inline int take(self, acquired_entry *t, int64_t *event_key) except -2:
+        """One try. MT_OK, MT_EMPTY, MT_SHUTDOWN, NO_CREDIT, CLOSED. event_key: what the queue's count of events was then."""
+        cdef effects fx
         cdef entry *e = NULL
         cdef uint64_t delivery = 0
-        cdef core *q = self.s.q
+        cdef entry_queue *q = self.s.q
         cdef int r
-        clear_debts(&d)
+        clear_effects(&fx)
         lock_order(q)
-        ordered_look_at_clock(q, &d)
-        r = ordered_take_plain(q, &self.s, &e, &delivery)
+        locked_check_timers(q, &fx)
+        r = locked_take(q, &self.s, &e, &delivery, &fx)
         if likely(r == MT_OK):
-            ordered_note(t, e, delivery)
-            ordered_after_get(q, &self.s, &d)
-        elif q.shut and (r == MT_EMPTY or r == ST_NO_CREDIT) and ordered_nothing_left(q, &self.s):
+            note_acquired(t, e, delivery)
+        elif q.shut and (r == MT_EMPTY or r == NO_CREDIT) and locked_nothing_left(q, &self.s):
             r = MT_SHUTDOWN
-        ticket[0] = q.events
+        event_key[0] = q.event_count
         unlock_order(q)
-        if unlikely(d.wake != NULL or d.dead != NULL or d.late or d.quiet):
-            self.queue_.settle(&d)
+        if unlikely(has_effects(&fx)):
+            self.queue_.run_effects(&fx)
         if likely(r == MT_OK):
             return r
-        if r == ST_SLOW:
-            return self.take_slow(t, ticket)
-        if r == ST_NO_CREDIT and q.shut and self.s.own and not self.s.browse and not self.wanted_left(True):
+        if r == SLOW:
+            return self.take_slow(t, event_key)
+        if r == NO_CREDIT and q.shut and self.s.filtered and not self.s.browse and not self.wanted_left(True):
             return MT_SHUTDOWN
         return r
 
-    cdef int take_slow(self, taken *t, int64_t *ticket) except -2:
+    cdef int take_slow(self, acquired_entry *t, int64_t *event_key) except -2:
         """As take, for a subscription with wishes of its own or with others before it."""
-        cdef core *q = self.s.q
+        cdef entry_queue *q = self.s.q
         cdef cursor walk
         cdef bint outranked, maybe = False
         cdef int r
         lock_order(q)
         if self.s.closed:
             unlock_order(q)
-            return ST_CLOSED
+            return CLOSED
         if not self.s.browse:
-            outranked = ordered_outranked(q, &self.s, &maybe)
+            outranked = locked_outranked(q, &self.s, &maybe)
             if outranked:
-                ticket[0] = q.events
+                event_key[0] = q.event_count
                 r = MT_SHUTDOWN if q.shut and q.held == 0 else MT_EMPTY
                 unlock_order(q)
                 return r
         if not maybe and q.groups == GROUPS_NONE or self.s.browse:
             unlock_order(q)
-            return self.search(self.s.cur, False, MT_ENTRY_AVAILABLE, t, ticket)
+            return self.search(self.s.cursor_in_use, False, t, event_key)
         # What is passed over now may be free later: walk from the head, leave the pointer where it is.
         if not cursor_open(q, &walk, False):
             unlock_order(q)
             raise MemoryError
         unlock_order(q)
         try:
-            return self.search(&walk, True, MT_ENTRY_AVAILABLE, t, ticket)
+            return self.search(&walk, True, t, event_key)
         finally:
             lock_order(q)
             cursor_close(q, &walk)
             unlock_order(q)
 
-    cdef int search(self, cursor *c, bint walking, int state, taken *t, int64_t *ticket) except -2:
+    cdef int search(self, cursor *c, bint walking, acquired_entry *t, int64_t *event_key) except -2:
         """The first entry from the pointer on that it wants and may take. Selectors run without the lock, on a pinned entry; afterwards the
         search begins again at the pointer, so whatever came before that entry meanwhile is asked first."""
-        cdef core *q = self.s.q
-        cdef sub *s = &self.s
-        cdef debts d
+        cdef entry_queue *q = self.s.q
+        cdef subscription *s = &self.s
+        cdef effects fx
         cdef entry *e
         cdef entry *judged = NULL       # pinned
         cdef bint wanted = False
-        cdef uint64_t delivery
         cdef int r
-        clear_debts(&d)
+        clear_effects(&fx)
         lock_order(q)
         while True:
-            r = ordered_usable(s)
+            r = locked_usable(s)
             if r != MT_OK:
                 break
             e = cursor_first(q, c)
@@ -232,7 +202,7 @@ cdef class Subscription:
                 continue
             if e != judged and (s.selector != NULL or walking):
                 if judged != NULL:
-                    mt_entry_drop(judged)
+                    entry_drop(judged)
                 judged = e
                 wanted = self.judge_unlocked(e, walking)
                 continue
@@ -241,35 +211,34 @@ cdef class Subscription:
                 continue
             cursor_skip(q, c, e)
             if s.browse:
-                keep_for_handle(e)
-                ordered_note(t, e, 0)
+                keep_for_handle(q, e)
+                note_acquired(t, e, 0)
             else:
-                delivery = ordered_acquire(q, s, e)
-                ordered_note(t, e, delivery)
-                ordered_after_get(q, s, &d)
+                note_acquired(t, e, locked_start_delivery(q, s, e))
+                locked_after_get(q, s, &fx)
             break
-        ticket[0] = q.events
+        event_key[0] = q.event_count
         if judged != NULL:
-            mt_entry_drop(judged)
+            entry_drop(judged)
         if q.shut and r == MT_EMPTY and (q.held == 0 or s.browse):
             r = MT_SHUTDOWN
-        elif q.shut and r == ST_NO_CREDIT and q.held == 0 and q.available == 0:
+        elif q.shut and r == NO_CREDIT and q.held == 0 and q.available == 0:
             r = MT_SHUTDOWN
         unlock_order(q)
-        self.queue_.settle(&d)
+        self.queue_.run_effects(&fx)
         if r == MT_EMPTY and q.shut and not self.wanted_left(False):
             return MT_SHUTDOWN
         return r
 
     cdef bint wanted_left(self, bint available) except -1:
         """Whether some HELD entry, or an AVAILABLE one too, is for this subscription."""
-        cdef core *q = self.s.q
+        cdef entry_queue *q = self.s.q
         cdef Browser it = self.queue_.browse()
         cdef Entry h
         cdef int state
         for h in it:
             state = state_of(h.e)
-            if (state == MT_ENTRY_HELD or (available and state == MT_ENTRY_AVAILABLE)) and quick_wants(&self.s, h.e):
+            if (state == HELD or (available and state == AVAILABLE)) and quick_wants(&self.s, h.e):
                 if self.selector is None or judge(self.queue_, self.selector, h, self.listens()):
                     return True
         return False
@@ -280,18 +249,18 @@ cdef class Subscription:
     cdef bint judge_unlocked(self, entry *e, bint walking) except -1:
         """Ask the selector, and when walking those of more urgent subscriptions, about e; the order lock is given up meanwhile. e is pinned
         for the caller. On an exception the lock is not held."""
-        cdef core *q = self.s.q
-        cdef taken t
+        cdef entry_queue *q = self.s.q
+        cdef acquired_entry t
         cdef Entry h
         cdef list others = None
         cdef PyObject **found = NULL
         cdef int64_t n = 0, i
         cdef bint verdict = True
-        mt_entry_keep(e)
-        keep_for_handle(e)
-        ordered_note(&t, e, 0)
+        entry_keep(e)
+        keep_for_handle(q, e)
+        note_acquired(&t, e, 0)
         if walking:
-            n = ordered_rivals(q, &self.s, e, &found)
+            n = locked_rivals(q, &self.s, e, &found)
         unlock_order(q)
         try:
             h = handle_of(self.queue_, &t)
@@ -307,19 +276,19 @@ cdef class Subscription:
                         verdict = False
                         break
         except BaseException:
-            mt_entry_drop(e)
+            entry_drop(e)
             raise
         finally:
             free(found)
         lock_order(q)
         return verdict
 
-    cdef int wait(self, int64_t deadline, int64_t ticket, taken *t, bint *woken) except -2:
-        """Until another try is worth it: MT_OK, woken says whether by a wake-up. ST_GIVEN: t was handed over."""
-        cdef place_in_line w
-        cdef core *q = self.s.q
-        cdef sub *s = &self.s
-        cdef debts d
+    cdef int wait(self, int64_t deadline, int64_t event_key, acquired_entry *t, bint *woken) except -2:
+        """Until another try is worth it: MT_OK, woken says whether by a wake-up. GIVEN: t was handed over."""
+        cdef subscription_waiter w
+        cdef entry_queue *q = self.s.q
+        cdef subscription *s = &self.s
+        cdef effects fx
         cdef PyObject *kind = NULL
         cdef PyObject *error = NULL
         cdef PyObject *trace = NULL
@@ -327,17 +296,17 @@ cdef class Subscription:
         cdef int r = waiter_open(&w.w)
         if r != MT_OK:
             return r
-        clear_debts(&d)
+        clear_effects(&fx)
         w.has_given = False
         woken[0] = False
         mt_point()
         lock_order(q)
-        if q.events != ticket or s.closed:
+        if q.event_count != event_key or s.closed:
             unlock_order(q)
             waiter_close(&w.w)
             return MT_OK
         mt_waitlist_push(&s.waiters, &w.w)
-        ordered_relist(q, s)
+        locked_relist(q, s)
         unlock_order(q)
         mt_point()
         r = waiter_park(&w.w, deadline, True)
@@ -347,22 +316,23 @@ cdef class Subscription:
         lock_order(q)
         if r != MT_OK:
             notified = mt_waitlist_leave(&s.waiters, &w.w) == MT_WAITER_NOTIFIED
-        if notified and s.notified > 0:
-            s.notified -= 1
-        ordered_relist(q, s)
+        if notified:
+            locked_back(s)
+        else:
+            locked_relist(q, s)
         if r == MT_INTERRUPTED and notified:
             if w.has_given:
-                ordered_release(q, w.given.e, w.given.delivery, 0, &d)
+                locked_release(q, w.given.e, w.given.delivery, 0, &fx)
             else:
-                ordered_wake_many(q, 1, &d)
+                locked_wake_many(q, 1, &fx)
         unlock_order(q)
         if notified and r != MT_OK:
             waiter_await_post(&w.w, True)
         waiter_close(&w.w)
-        self.queue_.settle(&d)
+        self.queue_.run_effects(&fx)
         if r == MT_INTERRUPTED:
             if w.has_given:
-                forget_taken(&w.given)
+                forget_acquired(&w.given)
             PyErr_Restore(kind, error, trace)
             return r
         if w.has_given:
@@ -370,34 +340,34 @@ cdef class Subscription:
         woken[0] = notified
         return MT_OK if notified and r == MT_TIMEOUT else r
 
-    cdef int accept(self, taken *given, taken *t) except -2:
+    cdef int accept(self, acquired_entry *given, acquired_entry *t) except -2:
         """What put(immediate=True) handed over, unless close() has taken it back."""
-        if mt_word_held_by(mt_entry_word(&given.e.word), given.delivery) or not self.s.closed:
+        if word_held_by(entry_word(&given.e.word), given.delivery) or not self.s.closed:
             t[0] = given[0]
-            return ST_GIVEN
-        forget_taken(given)
-        return ST_CLOSED
+            return GIVEN
+        forget_acquired(given)
+        return CLOSED
 
-    cdef int pass_on(self) except -1:
+    cdef int forward(self) except -1:
         """A wake-up that is of no use here goes to somebody else."""
-        cdef debts d
-        clear_debts(&d)
+        cdef effects fx
+        clear_effects(&fx)
         lock_order(self.s.q)
-        ordered_wake_many(self.s.q, 1, &d)
+        locked_wake_many(self.s.q, 1, &fx)
         unlock_order(self.s.q)
-        self.queue_.settle(&d)
+        self.queue_.run_effects(&fx)
         return 0
 
     def get_many(self, max_items, block=True, timeout=None):
         """Up to max_items entries, credit allowing: waits for the first as get does, then takes what is there. max_items <= 0: [] at once."""
-        cdef int64_t n = int_argument("max_items", max_items, "an int"), ticket = 0
+        cdef int64_t n = int_argument("max_items", max_items, "an int"), event_key = 0
         cdef list out
-        cdef taken t
+        cdef acquired_entry t
         if n <= 0:
             return []
         out = [self.get(block, timeout)]
         try:
-            while len(out) < n and self.take(&t, &ticket) == MT_OK:
+            while len(out) < n and self.take(&t, &event_key) == MT_OK:
                 out.append(handle_of(self.queue_, &t))
         except BaseException:
             release_all(out)
@@ -411,11 +381,11 @@ cdef class Subscription:
         if self.credit is not None:
             return await _aget_from(self.credit, [self], None)
         while True:
-            found, ticket = self._try(woken)
+            found, event_key = self._try(woken)
             if found is not None:
                 return found
             waiter = self._waiter(running_loop())
-            if not self._enrol(waiter, ticket):
+            if not self._enrol(waiter, event_key):
                 woken = False
                 continue
             try:
@@ -429,94 +399,89 @@ cdef class Subscription:
             woken = True
 
     def _try(self, bint woken):
-        cdef taken t
-        cdef int64_t ticket = 0
-        cdef int r = self.take_woken(&t, &ticket, woken)
+        cdef acquired_entry t
+        cdef int64_t event_key = 0
+        cdef int r = self.take_woken(&t, &event_key, woken)
         if r == MT_OK:
             return handle_of(self.queue_, &t), 0
-        if r != MT_EMPTY and r != ST_NO_CREDIT:
+        if r != MT_EMPTY and r != NO_CREDIT:
             self.refuse(r)
-        return None, ticket
+        return None, event_key
 
-    def _enrol(self, EntryWaiter waiter not None, int64_t ticket):
+    def _enrol(self, EntryWaiter waiter not None, int64_t event_key):
         """Queue a coroutine unless something has happened since it looked."""
-        cdef core *q = self.s.q
+        cdef entry_queue *q = self.s.q
         cdef bint quiet
         lock_order(q)
-        quiet = q.events == ticket and not self.s.closed
+        quiet = q.event_count == event_key and not self.s.closed
         if quiet:
             Py_INCREF(waiter)
             mt_waitlist_push(&self.s.waiters, &waiter.line.w)
-            ordered_relist(q, &self.s)
+            locked_relist(q, &self.s)
         unlock_order(q)
         return quiet
 
     def _back(self, EntryWaiter waiter not None):
         """A coroutine that was woken runs again: the entry that was handed over, or None."""
-        cdef taken t
+        cdef acquired_entry t
         self.count_back()
         if not waiter.line.has_given:
             return None
         waiter.line.has_given = False
-        if self.accept(&waiter.line.given, &t) == ST_CLOSED:
-            self.refuse(ST_CLOSED)
+        if self.accept(&waiter.line.given, &t) == CLOSED:
+            self.refuse(CLOSED)
         return handle_of(self.queue_, &t)
 
     cdef int count_back(self) except -1:
         lock_order(self.s.q)
-        if self.s.notified > 0:
-            self.s.notified -= 1
-        ordered_relist(self.s.q, &self.s)
+        locked_back(&self.s)
         unlock_order(self.s.q)
         return 0
 
     def _withdraw(self, EntryWaiter waiter not None):
-        cdef core *q = self.s.q
-        cdef debts d
+        cdef entry_queue *q = self.s.q
+        cdef effects fx
         cdef uint32_t was
-        clear_debts(&d)
+        clear_effects(&fx)
         lock_order(q)
         was = mt_waitlist_leave(&self.s.waiters, &waiter.line.w)
         if was == MT_WAITER_NOTIFIED:
-            if self.s.notified > 0:
-                self.s.notified -= 1
+            locked_back(&self.s)
             if waiter.line.has_given:
-                ordered_release(q, waiter.line.given.e, waiter.line.given.delivery, 0, &d)
+                locked_release(q, waiter.line.given.e, waiter.line.given.delivery, 0, &fx)
             else:
-                ordered_wake_many(q, 1, &d)
-        ordered_relist(q, &self.s)
+                locked_wake_many(q, 1, &fx)
+        locked_relist(q, &self.s)
         unlock_order(q)
         if waiter.line.has_given:
             waiter.line.has_given = False
-            forget_taken(&waiter.line.given)
-        self.queue_.settle(&d)
+            forget_acquired(&waiter.line.given)
+        self.queue_.run_effects(&fx)
         if was == MT_WAITER_QUEUED:
             Py_DECREF(waiter)
 
     def _waiter(self, loop):
         cdef EntryWaiter w = EntryWaiter(loop, None)
-        w.sub = self
+        w.subscription = self
         return w
 
     cdef void lost(self, EntryWaiter waiter) noexcept:
         """The loop of a waiter that was woken is closed."""
-        cdef core *q = self.s.q
-        cdef debts d
+        cdef entry_queue *q = self.s.q
+        cdef effects fx
         cdef bint given = waiter.line.has_given
-        clear_debts(&d)
+        clear_effects(&fx)
         waiter.line.has_given = False
         lock_order(q)
-        if self.s.notified > 0:
-            self.s.notified -= 1
-        ordered_relist(q, &self.s)
+        locked_back(&self.s)
         if given:
-            ordered_release(q, waiter.line.given.e, waiter.line.given.delivery, 0, &d)
+            locked_release(q, waiter.line.given.e, waiter.line.given.delivery, 0, &fx)
         else:
-            ordered_wake_many(q, 1, &d)
+            locked_wake_many(q, 1, &fx)
         unlock_order(q)
         if given:
-            forget_taken(&waiter.line.given)
-        self.queue_.settle(&d)
+            forget_acquired(&waiter.line.given)
+        self.queue_.run_effects(&fx)
 
     # --------------------------------------------------------------------------------------------------------- iteration
     def __iter__(self):
@@ -537,27 +502,16 @@ cdef class Subscription:
         return self.ack_run(entry)
 
     cdef object ack_run(self, Entry h):
-        cdef core *q = self.s.q
-        cdef sub *s = &self.s
-        cdef debts d
-        cdef entry *e
-        cdef entry *following
-        cdef pool *p
-        cdef bint last = False
+        cdef entry_queue *q = self.s.q
+        cdef subscription *s = &self.s
+        cdef effects fx
         cdef int64_t n = 0
-        clear_debts(&d)
+        clear_effects(&fx)
         lock_order(q)
-        if h.e.owner == s and h.delivery and mt_word_held_by(mt_entry_word(&h.e.word), h.delivery):
-            p = ordered_begin_to_let_go(h.e)
-            following = s.held_first
-            while not last:
-                e = following
-                following = e.held_next
-                last = e == h.e
-                n += ordered_finish_step(q, e, mt_word_delivery(mt_entry_word(&e.word)), ACKED, &d)
-            unlock_pool(p)
+        if h.e.owner == s and h.delivery and word_held_by(entry_word(&h.e.word), h.delivery):
+            n = locked_finish_up_to(q, s, h.e, &fx)
         unlock_order(q)
-        self.queue_.settle(&d)
+        self.queue_.run_effects(&fx)
         return n
 
     @property
@@ -568,16 +522,16 @@ cdef class Subscription:
     @prefetch.setter
     def prefetch(self, value):
         cdef int64_t limit = int_argument("prefetch", value, "an int >= 0 (0: no limit)")
-        cdef debts d
+        cdef effects fx
         if limit < 0:
             raise ValueError(f"prefetch={value!r}: expected an int >= 0 (0: no limit)")
         if self.credit is not None:
             raise ValueError("prefetch of a Consumer's subscription: the Consumer has one credit for all")
-        clear_debts(&d)
+        clear_effects(&fx)
         lock_order(self.s.q)
-        ordered_set_limit(self.s.q, &self.s, limit, &d)
+        locked_set_limit(self.s.q, &self.s, limit, &fx)
         unlock_order(self.s.q)
-        self.queue_.settle(&d)
+        self.queue_.run_effects(&fx)
 
     @property
     def unacked(self):
@@ -589,12 +543,12 @@ cdef class Subscription:
         return n
 
     cdef int set_suspended(self, bint suspended) except -1:
-        cdef debts d
-        clear_debts(&d)
+        cdef effects fx
+        clear_effects(&fx)
         lock_order(self.s.q)
-        ordered_set_suspended(self.s.q, &self.s, suspended, &d)
+        locked_set_suspended(self.s.q, &self.s, suspended, &fx)
         unlock_order(self.s.q)
-        self.queue_.settle(&d)
+        self.queue_.run_effects(&fx)
         return 0
 
     def suspend(self):
@@ -609,7 +563,7 @@ cdef class Subscription:
     def interest(self):
         """interested: open, not suspended, credit left. not_interested: suspended or out of credit. notified: a waiter of it was woken and is
         not back yet. non_acquiring: it browses. closed."""
-        cdef core *q = self.s.q
+        cdef entry_queue *q = self.s.q
         cdef str now
         cdef bint closed, interested, notified
         lock_order(q)
@@ -630,14 +584,14 @@ cdef class Subscription:
 
     def close(self):
         """Release what it holds; waiting and later gets raise ClosedError. Idempotent."""
-        cdef debts d
+        cdef effects fx
         if not self.open:
             return
-        clear_debts(&d)
+        clear_effects(&fx)
         lock_order(self.s.q)
-        ordered_unsubscribe(self.s.q, &self.s, &d)
+        locked_unsubscribe(self.s.q, &self.s, &fx)
         unlock_order(self.s.q)
-        self.queue_.settle(&d)
+        self.queue_.run_effects(&fx)
 
 
 @cython.final
@@ -688,35 +642,11 @@ cdef bint judge(EntryQueue queue, selector, Entry h, bint listening) except -1:
         if not listening and not isinstance(problem, Exception):
             raise
         lock_order(queue.q)
-        queue.q.figures.selector_errors += 1
+        queue.q.counters.selector_errors += 1
         unlock_order(queue.q)
         if not isinstance(problem, Exception):
             unraisable(problem, selector, "a selector of Consumer.listen")
         return False
-
-
-cdef int64_t ordered_rivals(core *q, sub *s, entry *e, PyObject ***found) noexcept nogil:
-    """The selectors (each counted; None: it takes this one anyhow) of more urgent, interested subscriptions that e may suit. < 0: no memory."""
-    cdef level *lvl = q.levels
-    cdef sub *h
-    cdef int64_t n = 0, room = 0
-    cdef PyObject **longer
-    while lvl != NULL and s.lvl != NULL and lvl.priority > s.lvl.priority:
-        h = lvl.all.first
-        while h != NULL:
-            if is_interested(h) and may_take(q, h, e):
-                if n == room:
-                    room = room * 2 + 4
-                    longer = <PyObject **>realloc(found[0], room * sizeof(PyObject *))
-                    if longer == NULL:
-                        return -1
-                    found[0] = longer
-                found[0][n] = <PyObject *>h.selector if h.selector != NULL else <PyObject *>None
-                Py_INCREF_raw(found[0][n])
-                n += 1
-            h = h.all_next
-        lvl = lvl.next
-    return n
 
 
 cdef int release_all(list entries) except -1:
@@ -725,11 +655,6 @@ cdef int release_all(list entries) except -1:
     for h in reversed(entries):
         h.release()
     return 0
-
-
-cdef inline bint ordered_nothing_left(core *q, sub *s) noexcept nogil:
-    """After shutdown: nothing that it may take now or later, as far as can be said without selectors."""
-    return q.held == 0 and (q.available == 0 or (not s.own and ordered_usable(s) == MT_OK))
 
 
 @cython.final
@@ -743,10 +668,10 @@ cdef class Browser:
     def __dealloc__(self):
         if self.queue_ is not None:
             lock_order(self.queue_.q)
-            self.ordered_stop()
+            self.locked_stop()
             unlock_order(self.queue_.q)
 
-    cdef inline void ordered_stop(self) noexcept nogil:
+    cdef inline void locked_stop(self) noexcept nogil:
         if self.open:
             self.open = False
             cursor_close(self.queue_.q, &self.c)
@@ -758,30 +683,30 @@ cdef class Browser:
         return self
 
     def __next__(self):
-        cdef core *q = self.queue_.q
+        cdef entry_queue *q = self.queue_.q
         cdef entry *e = NULL
-        cdef taken t
+        cdef acquired_entry t
         lock_order(q)
         if self.open:
-            e = self.ordered_next()
+            e = self.locked_next()
             if e == NULL:
-                self.ordered_stop()
+                self.locked_stop()
             else:
-                keep_for_handle(e)
-                ordered_note(&t, e, 0)
+                keep_for_handle(q, e)
+                note_acquired(&t, e, 0)
         unlock_order(q)
         if e == NULL:
             raise StopIteration
         return handle_of(self.queue_, &t)
 
-    cdef entry *ordered_next(self) noexcept nogil:
+    cdef entry *locked_next(self) noexcept nogil:
         """The first entry at or after the position, which passes it; NULL at the end."""
-        cdef core *q = self.queue_.q
+        cdef entry_queue *q = self.queue_.q
         cdef entry *e
         cdef uint32_t i
         for i in range(q.nlevels):
-            e = level_first(&q.lists[i], &self.c.pos[i], MT_ENTRY_ACQUIRED)
+            e = level_first(&q.lists[i], &self.c.positions[i], ACQUIRED)
             if e != NULL:
-                mt_pos_move(&q.lists[i], &self.c.pos[i], e.next)
+                position_move(&q.lists[i], &self.c.positions[i], e.next)
                 return e
         return NULL

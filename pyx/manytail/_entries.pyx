@@ -13,25 +13,56 @@ What is lock-free, what is not
   queue, and exactness is worth more here than progress under a stopped thread. Every step under it is O(1), or O(log n) where said.
 
 Rules of this layer
-- No Python code runs and nothing is allocated or released by Python under the order lock. What is left to do is collected in `debts`
+- No Python code runs and nothing is allocated or released by Python under the order lock. What is left to do is collected in `effects`
   and settled after unlocking: wake-ups, dead letters, released items.
 - Selectors, keys, `==` and `<` of user objects run on pinned entries without the lock; what they were asked about is looked at again
   before it is acted on.
 - An entry is linked in its final place by its put and stays there until it is dead.
 """
 cimport cython
+from cpython.exc cimport PyErr_Fetch, PyErr_Restore, PyErr_SetInterrupt
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
-from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t, uint64_t, uintptr_t
-from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, memmove
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport calloc, free, realloc
 
+from manytail._c cimport (
+    MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, MT_WAITER_NOTIFIED, MT_WAITER_QUEUED,
+    likely, mt_atomic_u32, mt_load_relaxed_i64, mt_load_relaxed_u32, mt_now_coarse_ns, mt_now_ns, mt_point,
+    mt_store_relaxed_i64, mt_store_relaxed_u32, mt_waiter, mt_waitlist_leave, mt_waitlist_push, mt_xchg_seq_cst_u32,
+    unlikely,
+)
+from manytail._cpython cimport (
+    PyTypeObject, Py_DECREF_raw, mt_clear_of, mt_owned, mt_patch_gc, mt_traverse_of, mt_visit_waiters, traverseproc,
+    visitproc,
+)
+from manytail._entry cimport (
+    ACQUIRED, AVAILABLE, HELD, entry, entry_drop, entry_keep, entry_lock, entry_new, entry_options,
+    entry_word, key_slot, position_move, state_of, word_delivery, word_held_by, word_redelivered,
+)
+from manytail._eq cimport (
+    ACKED, CLEARED, CLOSED, DEAD_LETTER_CALL, DEAD_LETTER_NONE, DEAD_LETTER_QUEUE, DENIED, EXHAUSTED, EXPIRED, GIVEN,
+    NO_CREDIT, OVERFLOWN, OVERFLOW_BLOCK, OVERFLOW_DROP, OVERFLOW_REJECT, PURGED, REJECTED, SHUT, SLOW,
+    acquired_entry, clear_effects, close_credit, credit_notify, cursor, cursor_close, cursor_first, cursor_open,
+    cursor_skip, dead_letter_call, depth_of, effects, enter_dead_letter_call, entry_queue, eq_registry,
+    forget_other_threads, free_queue, has_effects, is_dead_letter, is_interested, keep_for_handle,
+    leave_dead_letter_call, level_first, level_of, lock_credit, lock_order, locked_after_get, locked_back,
+    locked_check_timers, locked_clear, locked_discard_all, locked_finish, locked_finish_up_to, locked_full,
+    locked_hand_over, locked_leave_keys_to_thread, locked_leave_to_thread, locked_nothing_left, locked_notify_putters,
+    locked_oldest, locked_outranked, locked_place_sorted, locked_put, locked_put_run, locked_release, locked_relist,
+    locked_reserve_timer, locked_rivals, locked_run_timers, locked_set_limit, locked_set_maxsize,
+    locked_set_suspended, locked_shutdown, locked_start_delivery, locked_subscribe, locked_take,
+    locked_unasked_selectors, locked_unlock_entry, locked_unsubscribe, locked_usable, locked_wake_many, make_levels,
+    may_take, new_queue, note_acquired, open_credit, queue_counters, quick_wants, selector_results, shared_credit,
+    subscription, subscription_waiter, unlock_credit, unlock_order,
+)
+from manytail._eq_keys cimport (
+    GROUPS_ASSIGNED, GROUPS_NONE, GROUPS_SHARED, candidate, key_record, key_table, key_table_grow,
+    push_record, unpin_record, value_replaces,
+)
+from manytail._eq_sorted cimport search_begin, search_narrow, search_probe, search_range
 from manytail._wait cimport (
-    MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
-    MT_WAITER_NOTIFIED, MT_WAITER_QUEUED, NEVER, ONCE,
-    LoopWaiter, deadline_from, lock_slow, lock_slow_heavy, mt_lock, mt_lock_node, mt_lock_reset, mt_lock_try, mt_now_ns, mt_unlock,
-    mt_waiter, mt_waitlist,
-    mt_waitlist_keep_thread, mt_waitlist_leave, mt_waitlist_notify, mt_waitlist_notify_all, mt_waitlist_push,
-    post_chain, post_lock_node, this_thread, unclosed, waiter_await_post, waiter_close, waiter_open, waiter_park,
+    NEVER, ONCE, LoopWaiter, deadline_from, post_chain, this_thread, unclosed, waiter_await_post, waiter_close,
+    waiter_open, waiter_park,
 )
 
 import enum
@@ -51,30 +82,6 @@ from typing import NamedTuple
 
 from manytail.errors import ClosedError, Empty, ExclusiveError, Full, ShutDown
 
-include "_en_structs.pxi"
-
-cdef extern from "Python.h":
-    void Py_INCREF_raw "Py_INCREF" (PyObject *) nogil
-    void Py_DECREF_raw "Py_DECREF" (PyObject *) nogil      # attached callers only
-    void PyErr_SetInterrupt()
-    void PyErr_Fetch(PyObject **, PyObject **, PyObject **)
-    void PyErr_Restore(PyObject *, PyObject *, PyObject *)
-    ctypedef int (*visitproc)(PyObject *, void *) noexcept
-    ctypedef int (*traverseproc)(PyObject *, visitproc, void *) noexcept
-    ctypedef int (*inquiry)(PyObject *) noexcept
-    ctypedef struct PyTypeObject:
-        pass
-
-cdef extern from "manytail/pygc.h":
-    object mt_owned(PyObject *)
-    int mt_visit_waiters(mt_waitlist *, visitproc, void *) noexcept
-    void mt_patch_gc(PyTypeObject *, traverseproc, inquiry)
-    traverseproc mt_traverse_of(PyTypeObject *)
-    inquiry mt_clear_of(PyTypeObject *)
-
-cdef extern from "manytail/clock.h" nogil:
-    int64_t mt_now_coarse_ns()
-
 cdef extern from *:
     """
     /* For types that only this module makes: Cython calls its own constructor directly, users come through this slot. */
@@ -90,9 +97,8 @@ cdef extern from *:
     """
     void mt_patch_new(PyTypeObject *)
 
-include "_en_core.pxi"
-include "_en_keys.pxi"
-include "_en_control.pxi"
+cdef eq_registry registry       # of the process's queues of objects
+registry.objects = True
 
 
 class EntryState(enum.IntEnum):
@@ -149,6 +155,8 @@ cdef dict OVERFLOWS = {"block": OVERFLOW_BLOCK, "reject": OVERFLOW_REJECT, "drop
 cdef dict GROUPS = {None: GROUPS_NONE, "shared": GROUPS_SHARED, "assigned": GROUPS_ASSIGNED}
 cdef object NO_HEADERS = MappingProxyType({})
 cdef double RESUME_AT = 0.8         # default of `resume_at`
+cdef enum:
+    RUN = 1000                      # entries that put_many links under one hold of the lock
 
 cdef class EntryQueue
 cdef class Subscription
@@ -203,22 +211,8 @@ cdef class Extra:
     cdef object origin
 
 
-cdef struct taken:
-    entry *e                    # each of these with a reference for the handle
-    void *item
-    void *extra
-    uint64_t delivery           # 0: not a delivery
-
-
-cdef inline void ordered_note(taken *t, entry *e, uint64_t delivery) noexcept nogil:
-    t.e = e
-    t.item = e.item
-    t.extra = e.extra
-    t.delivery = delivery
-
-
-cdef inline void forget_taken(taken *t) noexcept:
-    mt_entry_drop(t.e)
+cdef inline void forget_acquired(acquired_entry *t) noexcept:
+    entry_drop(t.e)
     Py_DECREF_raw(<PyObject *>t.item)
     if t.extra != NULL:
         Py_DECREF_raw(<PyObject *>t.extra)
@@ -249,7 +243,7 @@ cdef class Entry:
 
     def __dealloc__(self):
         if self.e != NULL:
-            mt_entry_drop(self.e)
+            entry_drop(self.e)
 
     __class_getitem__ = classmethod(GenericAlias)
 
@@ -305,19 +299,19 @@ cdef class Entry:
     @property
     def deliveries(self):
         """How often it was handed to an acquiring subscription."""
-        return mt_word_delivery(mt_entry_word(&self.e.word))
+        return word_delivery(entry_word(&self.e.word))
 
     @property
     def redelivered(self):
         """True from the first release on."""
-        return bool(mt_word_redelivered(mt_entry_word(&self.e.word)))
+        return bool(word_redelivered(entry_word(&self.e.word)))
 
     @property
     def expires_at(self):
         """time.monotonic() of its end, or None."""
-        if self.e.more == NULL or self.e.more.expires == 0:
+        if self.e.options == NULL or self.e.options.expires == 0:
             return None
-        return self.e.more.expires / 1e9
+        return self.e.options.expires / 1e9
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
@@ -332,17 +326,17 @@ cdef class Entry:
         return self.finish(REJECTED)
 
     cdef inline object finish(self, uint32_t reason):
-        cdef debts d
-        cdef core *q = self.q.q
+        cdef effects fx
+        cdef entry_queue *q = self.q.q
         cdef bint done
-        if self.delivery == 0 or not mt_word_held_by(mt_entry_word(&self.e.word), self.delivery):
+        if self.delivery == 0 or not word_held_by(entry_word(&self.e.word), self.delivery):
             return False
-        clear_debts(&d)
+        clear_effects(&fx)
         mt_point()
         lock_order(q)       # first: a fork while this thread waits for the lock finds the entry as it was
-        done = ordered_finish(q, self.e, self.delivery, reason, &d)
+        done = locked_finish(q, self.e, self.delivery, reason, &fx)
         unlock_order(q)
-        self.q.settle(&d)
+        self.q.run_effects(&fx)
         return done
 
     @cython.binding(False)
@@ -351,19 +345,19 @@ cdef class Entry:
         """ACQUIRED -> AVAILABLE (or HELD for `delay` seconds), at its old place in the order. False: this delivery is over, nothing
         changed. A release with deliveries >= max_deliveries goes to the dead letter. ValueError: delay is negative or NaN."""
         cdef int64_t span = span_argument("delay", delay, True)
-        cdef debts d
-        cdef core *q = self.q.q
+        cdef effects fx
+        cdef entry_queue *q = self.q.q
         cdef bint done = False
-        if self.delivery == 0 or not mt_word_held_by(mt_entry_word(&self.e.word), self.delivery):
+        if self.delivery == 0 or not word_held_by(entry_word(&self.e.word), self.delivery):
             return False
-        clear_debts(&d)
+        clear_effects(&fx)
         lock_order(q)
-        if span and not ordered_reserve_timer(q, self.e):
+        if span and not locked_reserve_timer(q, self.e):
             unlock_order(q)
             raise MemoryError
-        done = ordered_release(q, self.e, self.delivery, mt_now_ns() + span if span else 0, &d)
+        done = locked_release(q, self.e, self.delivery, mt_now_ns() + span if span else 0, &fx)
         unlock_order(q)
-        self.q.settle(&d)
+        self.q.run_effects(&fx)
         if unlikely(q.timers.n != 0):
             self.q.watch()
         return bool(done)
@@ -372,16 +366,16 @@ cdef class Entry:
     @cython.embedsignature.format("clinic")
     def unlock(self):
         """From now on expiry, purge and drop_oldest may steal it. False: this delivery is over, or it is not locked."""
-        cdef debts d
-        cdef core *q = self.q.q
+        cdef effects fx
+        cdef entry_queue *q = self.q.q
         cdef bint done
-        if self.delivery == 0 or not mt_word_held_by(mt_entry_word(&self.e.word), self.delivery):
+        if self.delivery == 0 or not word_held_by(entry_word(&self.e.word), self.delivery):
             return False
-        clear_debts(&d)
+        clear_effects(&fx)
         lock_order(q)
-        done = ordered_unlock_entry(q, self.e, self.delivery, &d)
+        done = locked_unlock_entry(q, self.e, self.delivery, &fx)
         unlock_order(q)
-        self.q.settle(&d)
+        self.q.run_effects(&fx)
         if unlikely(q.timers.n != 0):
             self.q.watch()
         return done
@@ -390,10 +384,10 @@ cdef class Entry:
     @cython.embedsignature.format("clinic")
     def lock(self):
         """Nobody may steal it. True while still held, also if it was locked already."""
-        return self.delivery != 0 and bool(mt_entry_lock(&self.e.word, self.delivery))
+        return self.delivery != 0 and bool(entry_lock(&self.e.word, self.delivery))
 
 
-cdef inline Entry handle_of(EntryQueue queue, taken *t):
+cdef inline Entry handle_of(EntryQueue queue, acquired_entry *t):
     """The handle of what was taken; it takes over the references."""
     cdef Entry h
     try:
@@ -401,7 +395,7 @@ cdef inline Entry handle_of(EntryQueue queue, taken *t):
     except BaseException:
         if t.delivery:
             queue.give_back(t)
-        forget_taken(t)
+        forget_acquired(t)
         raise
     h.q = queue
     h.e = t.e
@@ -442,19 +436,19 @@ cdef class EntryQueue:
     ...     entry.item, entry.release(), sub.get().item
     ('first', True, 'first')
     """
-    cdef core *q
+    cdef entry_queue *q
     cdef object name_
     cdef object overflow_
-    cdef object letter          # dead_letter, or None
+    cdef object dead_letter     # or None
     cdef int64_t ttl            # nanoseconds, 0: none
     cdef double resume_at
-    cdef bint plain             # prepare() and place() have nothing to add
+    cdef bint plain             # prepare() has nothing to do
     cdef bint begun             # __init__ has set the options; under the order lock
     cdef object key             # of a sorted or last-value queue
     cdef object __weakref__
 
     def __cinit__(self, *args, **options):
-        self.q = new_core()
+        self.q = new_queue(&registry)
         if self.q == NULL:
             raise MemoryError
         self.plain = True
@@ -490,8 +484,9 @@ cdef class EntryQueue:
         self.ttl = span
         self.q.overflow = OVERFLOWS[overflow]
         self.q.groups = GROUPS[groups]
-        self.q.letters = LETTERS_QUEUE if isinstance(dead_letter, EntryQueue) else LETTERS_NONE if dead_letter is None else LETTERS_CALL
-        self.letter = dead_letter
+        if dead_letter is not None:
+            self.q.dead_letter = DEAD_LETTER_QUEUE if isinstance(dead_letter, EntryQueue) else DEAD_LETTER_CALL
+        self.dead_letter = dead_letter
         self.name_ = name
         self.overflow_ = overflow
         self.set_maxsize(bound)
@@ -500,7 +495,7 @@ cdef class EntryQueue:
         """Options may be set once, and before anything is put or subscribed."""
         cdef bint begun
         lock_order(self.q)
-        begun = self.begun or self.q.nsubs != 0 or self.q.nseq != 0
+        begun = self.begun or self.q.nsubscriptions != 0 or self.q.nseq != 0
         self.begun = True
         unlock_order(self.q)
         if begun:
@@ -510,7 +505,7 @@ cdef class EntryQueue:
     def __dealloc__(self):
         if self.q != NULL:
             free_entries(self.q)
-            free_core(self.q)
+            free_queue(self.q)
 
     __class_getitem__ = classmethod(GenericAlias)
 
@@ -545,20 +540,14 @@ cdef class EntryQueue:
         self.set_maxsize(int_argument("maxsize", value, "an int (0 or less: no bound)"))
 
     cdef int set_maxsize(self, int64_t maxsize) except -1:
-        cdef debts d
-        cdef core *q = self.q
+        cdef effects fx
+        cdef entry_queue *q = self.q
         cdef int64_t mark = min(<int64_t>math.floor(self.resume_at * maxsize), maxsize - 1) if maxsize > 0 else 0
-        clear_debts(&d)
+        clear_effects(&fx)
         lock_order(q)
-        if maxsize > q.maxsize or maxsize <= 0:
-            q.stopped = False
-        q.maxsize = maxsize
-        q.resume_mark = mark
-        if maxsize > 0 and depth_of(q) < maxsize and depth_of(q) <= mark:
-            q.stopped = False
-        mt_waitlist_notify_all(&q.putters, &d.wake)
+        locked_set_maxsize(q, maxsize, mark, &fx)
         unlock_order(q)
-        self.settle(&d)
+        self.run_effects(&fx)
         return 0
 
     # --------------------------------------------------------------------------------------------------------------- put
@@ -574,16 +563,17 @@ cdef class EntryQueue:
         Full: no room (in time). ShutDown: the queue was shut down. ValueError: ttl <= 0, delay or timeout negative or NaN, delay
         with immediate."""
         cdef entry *e
+        cdef search_range found
         cdef int64_t deadline
         if immediate:
             return self.put_immediate(item, block, timeout, headers, priority, ttl, delay, group, origin)
         deadline = NEVER if timeout is None and block else deadline_from(block, timeout)
-        e = self.make(item, headers, priority, ttl, delay, group, origin)
-        return self.admit(e, deadline, True)
+        e = self.make(item, headers, priority, ttl, delay, group, origin, &found)
+        return self.admit(e, &found, deadline, True)
 
-    cdef entry *make(self, item, headers, priority, ttl, delay, group, origin) except NULL:
-        """An entry that nobody has seen yet, with a reference of its own to all it names."""
-        cdef entry *e = mt_entry_new(self.q.keyed)
+    cdef entry *make(self, item, headers, priority, ttl, delay, group, origin, search_range *found) except NULL:
+        """An entry that nobody has seen yet, with a reference of its own to all it names. found: see prepare()."""
+        cdef entry *e = entry_new(self.q.keyed)
         if e == NULL:
             raise MemoryError
         Py_INCREF(item)
@@ -594,15 +584,15 @@ cdef class EntryQueue:
             if priority is not FOUR:
                 e.priority = priority_argument(priority)
             if self.q.nlevels > 1:
-                e.level = level_of(self.q, e.priority)
+                e.priority_level = level_of(self.q, e.priority)
             if headers is not None or group is not None or origin is not None:
                 self.add_extra(e, headers, group, origin)
             if ttl is not None or delay is not ZERO or self.ttl:
                 self.add_times(e, ttl, delay)
             if not self.plain:
-                self.prepare(e, item)
+                self.prepare(e, found)
         except BaseException:
-            self.discard(e)
+            self.release_unadmitted(e)
             raise
         return e
 
@@ -617,10 +607,10 @@ cdef class EntryQueue:
         Py_INCREF(x)
         e.extra = <void *>x
         if origin is not None:
-            need_more(e).origin = <void *>origin
+            need_options(e).origin = <void *>origin
         if group is not None:
             if self.q.groups != GROUPS_NONE:
-                need_more(e).group = self.find_key(&self.q.group_keys, group)
+                need_options(e).group = self.find_key(&self.q.group_keys, group)
             else:
                 hash(group)
         return 0
@@ -633,13 +623,13 @@ cdef class EntryQueue:
         own = span_argument("delay", delay, True)
         if span or own:
             now = mt_now_ns()
-            need_more(e)
-            e.more.expires = now + span if span else 0
-            e.more.due = now + own if own else 0
+            need_options(e)
+            e.options.expires = now + span if span else 0
+            e.options.due = now + own if own else 0
         return 0
 
-    cdef int prepare(self, entry *e, object item) except -1:
-        """For an order of its own: whatever needs Python code, before anything is linked."""
+    cdef int prepare(self, entry *e, search_range *found) except -1:
+        """For an order of its own: whatever needs Python code, before anything is linked. `found` is for what q.place has to know."""
         return 0
 
     cdef object key_of_item(self, item):
@@ -648,54 +638,49 @@ cdef class EntryQueue:
             raise RuntimeError(f"{type(self).__name__} has no key function: the garbage collector has taken it")
         return key(item)
 
-    cdef int place(self, entry *e, debts *d) noexcept nogil:
-        """For an order of its own: link e, under the order lock. MT_OK; MT_EMPTY: what prepare() found out is out of date, prepare again."""
-        ordered_link(self.q, e)
-        return MT_OK
-
-    cdef int discard(self, entry *e) except -1:
+    cdef int release_unadmitted(self, entry *e) except -1:
         """Release an entry that was not admitted."""
-        cdef debts d
-        clear_debts(&d)
-        if e.more != NULL and (e.more.group != NULL or e.more.slot != NULL):
+        cdef effects fx
+        clear_effects(&fx)
+        if e.options != NULL and (e.options.group != NULL or e.options.value_key != NULL):
             lock_order(self.q)
-            if e.more.group != NULL:
-                ordered_unpin(&self.q.group_keys, <keyrec *>e.more.group, &d)
-            if e.more.slot != NULL:
-                ordered_unpin(&self.q.slot_keys, <keyrec *>e.more.slot, &d)
+            if e.options.group != NULL:
+                unpin_record(&self.q.group_keys, <key_record *>e.options.group, &fx.keys)
+            if e.options.value_key != NULL:
+                unpin_record(&self.q.value_keys, <key_record *>e.options.value_key, &fx.keys)
             unlock_order(self.q)
         e.reason = CLEARED
-        e.held_next = NULL
-        d.dead = e
-        self.settle(&d)
+        e.after.dead_next = NULL
+        fx.dead = e
+        self.run_effects(&fx)
         return 0
 
-    cdef object admit(self, entry *e, int64_t deadline, bint want_handle):
+    cdef object admit(self, entry *e, search_range *found, int64_t deadline, bint want_handle):
         """Link it, waiting for room. The handle, or None."""
-        cdef debts d
-        cdef taken t
+        cdef effects fx
+        cdef acquired_entry t
         cdef int r
         cdef bint waited = False
-        cdef core *q = self.q
+        cdef entry_queue *q = self.q
         if want_handle:
-            keep_for_handle(e)
-            ordered_note(&t, e, 0)
+            keep_for_handle(q, e)
+            note_acquired(&t, e, 0)
         while True:
-            clear_debts(&d)
+            clear_effects(&fx)
             lock_order(q)
-            ordered_look_at_clock(q, &d)
-            r = self.ordered_admit(e, &d, False)
+            locked_check_timers(q, &fx)
+            r = locked_put(q, e, found, False, &fx)
             unlock_order(q)
-            if unlikely(d.wake != NULL or d.dead != NULL or d.late or d.quiet):
-                self.settle(&d)
+            if unlikely(has_effects(&fx)):
+                self.run_effects(&fx)
             if likely(r == MT_OK):
                 break
             try:
-                self.put_again(e, r, deadline, &waited)
+                self.put_again(e, found, r, deadline, &waited)
             except BaseException:
-                self.give_up_put(e, waited)
+                self.abandon_put(e, waited)
                 if want_handle:
-                    forget_taken(&t)
+                    forget_acquired(&t)
                 raise
         if unlikely(q.timers.n != 0):
             self.watch()
@@ -703,44 +688,10 @@ cdef class EntryQueue:
             return None
         return handle_of(self, &t)
 
-    cdef inline int ordered_admit(self, entry *e, debts *d, bint forced) noexcept nogil:
-        """One attempt, under the order lock: MT_OK, MT_FULL, MT_SHUTDOWN, MT_NOMEM, or what place() says."""
-        cdef core *q = self.q
-        cdef int r
-        if unlikely(q.shut):
-            return MT_SHUTDOWN
-        if unlikely(q.maxsize > 0) and not slot_replaces(e) and ordered_full(q) and not forced and not self.ordered_in_letter():
-            return MT_FULL
-        if unlikely(e.more != NULL and (e.more.due or e.more.expires)) and not mt_timers_reserve(&q.timers, q.timers.n + 1):
-            return MT_NOMEM
-        if self.plain:
-            ordered_link(q, e)
-        else:
-            r = self.place(e, d)
-            if r != MT_OK:
-                return r
-        ordered_join(q, e, d)
-        if unlikely(q.overflow == OVERFLOW_DROP and q.maxsize > 0 and depth_of(q) > q.maxsize) and not self.ordered_in_letter():
-            ordered_make_room(q, e, d)
-        return MT_OK
-
-    cdef inline bint ordered_in_letter(self) noexcept nogil:
-        """Whether this thread is inside our dead_letter callable: what it puts does not overflow again."""
-        return self.q.running != NULL and self.in_letter_slow()
-
-    cdef bint in_letter_slow(self) noexcept nogil:
-        cdef running *r = self.q.running
-        cdef unsigned long me = this_thread()
-        while r != NULL:
-            if r.thread == me:
-                return True
-            r = r.next
-        return False
-
-    cdef int put_again(self, entry *e, int r, int64_t deadline, bint *waited) except -1:
+    cdef int put_again(self, entry *e, search_range *found, int r, int64_t deadline, bint *waited) except -1:
         """A put was answered by r: make ready for another one, or raise what r means."""
         if r == MT_EMPTY:
-            self.prepare(e, <object>e.item)
+            self.prepare(e, found)
             return 0
         if r == MT_FULL and deadline != ONCE and self.q.overflow == OVERFLOW_BLOCK:
             r = self.wait_for_room(e, deadline)
@@ -749,11 +700,11 @@ cdef class EntryQueue:
                 return 0
         return self.refuse_put(r)
 
-    cdef int give_up_put(self, entry *e, bint waited) except -1:
+    cdef int abandon_put(self, entry *e, bint waited) except -1:
         """Nothing comes of it. Whoever has waited was woken for a place that it does not take: the next one may."""
         if waited:
-            self.pass_room_on()
-        return self.discard(e)
+            self.forward_room()
+        return self.release_unadmitted(e)
 
     cdef int refuse_put(self, int r) except -1:
         if r == MT_INTERRUPTED:
@@ -766,16 +717,16 @@ cdef class EntryQueue:
 
     cdef int wait_for_room(self, entry *e, int64_t deadline) except? -1:
         cdef mt_waiter w
-        cdef core *q = self.q
+        cdef entry_queue *q = self.q
         cdef int r
-        cdef debts d
-        clear_debts(&d)
+        cdef effects fx
+        clear_effects(&fx)
         r = waiter_open(&w)
         if r != MT_OK:
             return r
         mt_point()
         lock_order(q)
-        if q.shut or not ordered_full(q) or slot_replaces(e):
+        if q.shut or not locked_full(q) or value_replaces(e):
             unlock_order(q)
             waiter_close(&w)
             return MT_OK
@@ -787,104 +738,75 @@ cdef class EntryQueue:
             lock_order(q)
             if mt_waitlist_leave(&q.putters, &w) == MT_WAITER_NOTIFIED:
                 if r == MT_INTERRUPTED:
-                    ordered_room(q, &d)
+                    locked_notify_putters(q, &fx)
                 unlock_order(q)
                 waiter_await_post(&w, True)
                 r = MT_OK if r == MT_TIMEOUT else r
             else:
                 unlock_order(q)
         waiter_close(&w)
-        if d.wake != NULL:
-            post_chain(d.wake)
+        if fx.to_post != NULL:
+            post_chain(fx.to_post)
         return r
 
     cdef object put_immediate(self, item, block, timeout, headers, priority, ttl, delay, group, origin):
         cdef int64_t deadline = deadline_from(block, timeout)
         cdef entry *e
-        cdef verdicts v
+        cdef search_range found
+        cdef selector_results v
         if span_argument("delay", delay, True):
             raise ValueError(f"delay={delay!r}: an entry that is to be handed over now (immediate=True) cannot be held")
-        e = self.make(item, headers, priority, ttl, ZERO, group, origin)
-        v.n, v.room, v.items = 0, 0, NULL
+        e = self.make(item, headers, priority, ttl, ZERO, group, origin, &found)
+        v.n, v.capacity, v.items = 0, 0, NULL
         try:
-            return self.hand_over(e, deadline, &v)
+            return self.hand_to_waiter(e, &found, deadline, &v)
         finally:
             free(v.items)
 
-    cdef object hand_over(self, entry *e, int64_t deadline, verdicts *v):
+    cdef object hand_to_waiter(self, entry *e, search_range *found, int64_t deadline, selector_results *v):
         """e goes to a waiter, or nowhere. It is not linked before it is certain who gets it, so nobody else can see it."""
-        cdef core *q = self.q
-        cdef debts d
-        cdef taken t
+        cdef entry_queue *q = self.q
+        cdef effects fx
+        cdef acquired_entry t
         cdef int r
         cdef bint waited = False
-        keep_for_handle(e)
-        ordered_note(&t, e, 0)
+        keep_for_handle(self.q, e)
+        note_acquired(&t, e, 0)
         try:
             while True:
-                clear_debts(&d)
+                clear_effects(&fx)
                 lock_order(q)
-                ordered_look_at_clock(q, &d)
-                r = self.ordered_hand_over(e, v, &d)
+                locked_check_timers(q, &fx)
+                r = locked_hand_over(q, e, found, v, &fx)
                 unlock_order(q)
-                self.settle(&d)
+                self.run_effects(&fx)
                 if r == MT_OK:
                     break
-                if r == ST_DENIED:
-                    self.give_up_put(e, waited)
-                    forget_taken(&t)
+                if r == DENIED:
+                    self.abandon_put(e, waited)
+                    forget_acquired(&t)
                     return None
-                if r == ST_SLOW:
+                if r == SLOW:
                     self.ask_waiting(e, v)
                 else:
-                    self.put_again(e, r, deadline, &waited)
+                    self.put_again(e, found, r, deadline, &waited)
         except BaseException:
-            self.give_up_put(e, waited)
-            forget_taken(&t)
+            self.abandon_put(e, waited)
+            forget_acquired(&t)
             raise
         return handle_of(self, &t)
 
-    cdef int ordered_hand_over(self, entry *e, verdicts *v, debts *d) noexcept nogil:
-        """MT_OK; ST_DENIED: nobody waits for it; ST_SLOW: a selector has to be asked first; or as ordered_admit."""
-        cdef core *q = self.q
-        cdef sub *s = NULL
-        cdef uint64_t delivery
-        cdef int r
-        if q.shut:
-            return MT_SHUTDOWN
-        if not slot_replaces(e) and ordered_full(q) and not self.ordered_in_letter():
-            return MT_FULL
-        e.seq = q.nseq                  # what it would be, for subscriptions to what is put later
-        r = ordered_find_waiting(q, e, v, &s)
-        if r != MT_OK:
-            return r
-        if e.more != NULL and not mt_timers_reserve(&q.timers, q.timers.n + 1):
-            return MT_NOMEM
-        r = self.place(e, d)
-        if r != MT_OK:
-            return r
-        q.available += 1                # for no moment that anybody could see: the lock is held
-        if e.more != NULL and e.more.slot != NULL:
-            slot_joined(q, e, d)
-        ordered_count_in(q, e)
-        delivery = ordered_acquire(q, s, e)
-        ordered_give(q, s, e, delivery, d)
-        ordered_after_get(q, s, d)
-        if q.overflow == OVERFLOW_DROP and q.maxsize > 0 and depth_of(q) > q.maxsize and not self.ordered_in_letter():
-            ordered_make_room(q, e, d)
-        return MT_OK
-
-    cdef int ask_waiting(self, entry *e, verdicts *v) except -1:
+    cdef int ask_waiting(self, entry *e, selector_results *v) except -1:
         """Ask the selectors of the subscriptions that e may suit, without the lock."""
-        cdef taken t
+        cdef acquired_entry t
         cdef Entry h
         cdef int64_t i
         cdef bint ok
-        keep_for_handle(e)
-        ordered_note(&t, e, 0)
+        keep_for_handle(self.q, e)
+        note_acquired(&t, e, 0)
         h = handle_of(self, &t)
         lock_order(self.q)
-        ok = ordered_unasked(self.q, e, v)
+        ok = locked_unasked_selectors(self.q, e, v)
         unlock_order(self.q)
         if not ok:
             raise MemoryError
@@ -909,8 +831,9 @@ cdef class EntryQueue:
 
     cdef int put_one(self, item, int64_t deadline, int64_t before, headers, priority, ttl, delay, group, origin) except -1:
         """1. An exception that ends a put_many is told how many were put before it."""
+        cdef search_range found
         try:
-            self.admit(self.make(item, headers, priority, ttl, delay, group, origin), deadline, False)
+            self.admit(self.make(item, headers, priority, ttl, delay, group, origin, &found), &found, deadline, False)
         except (Full, ShutDown, KeyboardInterrupt) as stopped:
             stopped.count = before
             raise
@@ -929,59 +852,43 @@ cdef class EntryQueue:
         cdef entry *first = NULL
         cdef entry **last = &first
         cdef int64_t room = self.room_for_run(), n = 0
-        cdef debts d
-        clear_debts(&d)
+        cdef effects fx
+        clear_effects(&fx)
         try:
             while n < room and at + n < len(items):
-                last[0] = self.make(items[at + n], None, priority, None, ZERO, None, origin)
-                last = &last[0].held_next
+                last[0] = self.make(items[at + n], None, priority, None, ZERO, None, origin, NULL)
+                last = &last[0].after.dead_next
                 n += 1
         finally:                        # an exception is about one item: those before it go in
             n = 0
             if first != NULL:
                 lock_order(self.q)
-                ordered_look_at_clock(self.q, &d)
-                n = self.ordered_admit_run(&first, &d)
+                locked_check_timers(self.q, &fx)
+                n = locked_put_run(self.q, &first, &fx)
                 unlock_order(self.q)
-                self.settle(&d)
-                self.discard_run(first)
+                self.run_effects(&fx)
+                self.release_run(first)
         return n
 
     cdef int64_t room_for_run(self) noexcept nogil:
         """How many may be put in one go. 0: they have to be looked at one by one, because others are dropped for them or they have to wait."""
-        cdef core *q = self.q
+        cdef entry_queue *q = self.q
         cdef int64_t room = RUN
         if q.maxsize <= 0:
             return room
         lock_order(q)
-        if q.overflow == OVERFLOW_DROP or ordered_full(q):
+        if q.overflow == OVERFLOW_DROP or locked_full(q):
             room = 0
         else:
             room = min(room, q.maxsize - depth_of(q))
         unlock_order(q)
         return room
 
-    cdef int64_t ordered_admit_run(self, entry **rest, debts *d) noexcept nogil:
-        """Of a chain by `held_next`, until one is refused; how many. The chain of the others is left."""
-        cdef int64_t n = 0
-        cdef entry *e = rest[0]
+    cdef int release_run(self, entry *e) except -1:
         cdef entry *following
         while e != NULL:
-            following = e.held_next
-            e.held_next = NULL
-            if self.ordered_admit(e, d, False) != MT_OK:
-                e.held_next = following
-                break
-            n += 1
-            e = following
-        rest[0] = e
-        return n
-
-    cdef int discard_run(self, entry *e) except -1:
-        cdef entry *following
-        while e != NULL:
-            following = e.held_next
-            self.discard(e)
+            following = e.after.dead_next
+            self.release_unadmitted(e)
             e = following
         return 0
 
@@ -990,33 +897,33 @@ cdef class EntryQueue:
         waited = False
         try:
             while True:
-                ticket = self._ticket()
+                event_key = self._ticket()
                 try:
-                    entry = self.put(item, False, **options)
+                    made = self.put(item, False, **options)
                 except Full:
                     if self.q.overflow != OVERFLOW_BLOCK:
                         raise
                 else:
-                    if waited and entry is None:    # the place that it was woken for is for the next one
-                        self._pass_room_on()
-                    return entry
-                await self._until_room(ticket)
+                    if waited and made is None:    # the place that it was woken for is for the next one
+                        self._forward_room()
+                    return made
+                await self._until_room(event_key)
                 waited = True
         except BaseException:
             if waited:
-                self._pass_room_on()
+                self._forward_room()
             raise
 
     def _ticket(self):
         cdef int64_t now
         lock_order(self.q)
-        now = self.q.events
+        now = self.q.event_count
         unlock_order(self.q)
         return now
 
-    async def _until_room(self, ticket):
-        waiter = LoopWaiter(running_loop(), self._pass_room_on)
-        if not self._enrol(waiter, ticket):
+    async def _until_room(self, event_key):
+        waiter = LoopWaiter(running_loop(), self._forward_room)
+        if not self._enrol(waiter, event_key):
             return
         try:
             await waiter.future
@@ -1024,12 +931,12 @@ cdef class EntryQueue:
             self._withdraw(waiter)
             raise
 
-    def _enrol(self, LoopWaiter waiter not None, int64_t ticket):
+    def _enrol(self, LoopWaiter waiter not None, int64_t event_key):
         """Queue a coroutine unless there is room, or what it replaces may have been released since it tried."""
-        cdef core *q = self.q
+        cdef entry_queue *q = self.q
         cdef bint full
         lock_order(q)
-        full = not q.shut and ordered_full(q) and (q.slot_keys.n == 0 or q.events == ticket)
+        full = not q.shut and locked_full(q) and (q.value_keys.n == 0 or q.event_count == event_key)
         if full:
             Py_INCREF(waiter)
             mt_waitlist_push(&q.putters, &waiter.w)
@@ -1044,35 +951,35 @@ cdef class EntryQueue:
         if was == MT_WAITER_QUEUED:
             Py_DECREF(waiter)
         elif was == MT_WAITER_NOTIFIED:
-            self._pass_room_on()
+            self._forward_room()
 
-    def _pass_room_on(self):
-        self.pass_room_on()
+    def _forward_room(self):
+        self.forward_room()
 
-    cdef void pass_room_on(self) noexcept:
-        cdef debts d
-        clear_debts(&d)
+    cdef void forward_room(self) noexcept:
+        cdef effects fx
+        clear_effects(&fx)
         lock_order(self.q)
-        ordered_room(self.q, &d)
+        locked_notify_putters(self.q, &fx)
         unlock_order(self.q)
-        self.settle(&d)
+        self.run_effects(&fx)
 
-    # ------------------------------------------------------------------------------------------------------------ settle
-    cdef inline void settle(self, debts *d) noexcept:
+    # ------------------------------------------------------------------------------------------------------------ run_effects
+    cdef inline void run_effects(self, effects *fx) noexcept:
         """What had to wait until the order lock was free: wake, deliver dead letters, release items."""
-        cdef entry *e = d.dead
-        if d.wake != NULL:
-            post_chain(d.wake)
+        cdef entry *e = fx.dead
+        if fx.to_post != NULL:
+            post_chain(fx.to_post)
         if e != NULL:
-            if likely(e.held_next == NULL and not (self.q.letters and is_letter(e.reason))):
+            if likely(e.after.dead_next == NULL and not (self.q.dead_letter and is_dead_letter(e.reason))):
                 release_entry(e)
             else:
-                self.settle_dead(e)
-        if unlikely(d.keys != NULL):
-            release_keys(d.keys)
-        if unlikely(d.late):
+                self.deliver_dead_chain(e)
+        if unlikely(fx.keys != NULL):
+            release_keys(fx.keys)
+        if unlikely(fx.notify_thread):
             self.tell_thread()
-        if unlikely(d.quiet):
+        if unlikely(fx.timers_ended):
             self.watch()
 
     cdef void tell_thread(self) noexcept:
@@ -1081,11 +988,11 @@ cdef class EntryQueue:
             dead_letters.request(self)
         except BaseException as problem:        # no memory, no thread: whoever comes next tells it
             lock_order(self.q)
-            self.q.late_told = False
+            self.q.thread_notified = False
             unlock_order(self.q)
             unraisable(problem, self, "the thread of dead letters")
 
-    cdef void settle_dead(self, entry *newest) noexcept:
+    cdef void deliver_dead_chain(self, entry *newest) noexcept:
         """Deliver the dead letters of a chain and release it, in the order in which they died.
 
         A dead letter queue that drops its oldest for what it is given has dead letters of its own, and so on: they are worked off here, one queue
@@ -1103,14 +1010,14 @@ cdef class EntryQueue:
                 at, e = below.queue, below.left
                 below = leave_cascade(below, dropping)
                 continue
-            following = e.held_next
-            e.held_next = NULL
+            following = e.after.dead_next
+            e.after.dead_next = NULL
             dead = NULL
             to = None
-            if at.q.letters and is_letter(e.reason):
-                to = at.letter if isinstance(at.letter, EntryQueue) else None
+            if at.q.dead_letter and is_dead_letter(e.reason):
+                to = at.dead_letter if isinstance(at.dead_letter, EntryQueue) else None
                 if e.reason == OVERFLOWN and to is not None and (to is at or (dropping is not None and <uintptr_t><void *>to in dropping)):
-                    at.uncount_letter()
+                    at.uncount_dead_letter()
                 else:
                     dead = at.deliver_dead(e)
             if dead != NULL:
@@ -1125,39 +1032,40 @@ cdef class EntryQueue:
             release_entry(e)
             e = following
 
-    cdef void uncount_letter(self) noexcept nogil:
+    cdef void uncount_dead_letter(self) noexcept nogil:
         lock_order(self.q)
-        self.q.figures.dead_lettered -= 1
+        self.q.counters.dead_lettered -= 1
         unlock_order(self.q)
 
     cdef entry *deliver_dead(self, entry *e) noexcept:
         """To the dead letter. What its queue dropped for it is returned, the newest first."""
-        cdef taken t
-        cdef running here
+        cdef acquired_entry t
+        cdef dead_letter_call here
         cdef object handle
         cdef entry *dropped = NULL
-        letter = self.letter
+        letter = self.dead_letter
         try:
             if isinstance(letter, EntryQueue):
                 (<EntryQueue>letter).put_dead(e, &dropped)
                 return dropped
-            keep_for_handle(e)
-            ordered_note(&t, e, 0)
+            keep_for_handle(self.q, e)
+            note_acquired(&t, e, 0)
             handle = handle_of(self, &t)
-            enter_letter(self.q, &here)
+            enter_dead_letter_call(self.q, &here)
             try:
                 letter(handle, REASONS[e.reason])
             finally:
-                leave_letter(self.q, &here)
+                leave_dead_letter_call(self.q, &here)
         except BaseException as problem:
             unraisable(problem, letter, f"dead_letter of {self.name_!r}")
         return dropped
 
     cdef int put_dead(self, entry *letter, entry **dropped) except -1:
         """A put that never waits and has no ttl, delay or origin. dropped: what overflowed, the newest first; the caller settles it."""
-        cdef debts d
+        cdef effects fx
         cdef Extra x
-        cdef entry *e = mt_entry_new(self.q.keyed)
+        cdef search_range found
+        cdef entry *e = entry_new(self.q.keyed)
         cdef int r = MT_EMPTY
         if e == NULL:
             raise MemoryError
@@ -1165,30 +1073,30 @@ cdef class EntryQueue:
         Py_INCREF(<object>e.item)
         e.born = mt_now_coarse_ns()
         e.priority = letter.priority
-        e.level = level_of(self.q, e.priority)
+        e.priority_level = level_of(self.q, e.priority)
         try:
             if letter.extra != NULL:
                 x = <Extra>letter.extra
                 if x.headers is not None or x.group is not None:
-                    self.add_letter_extra(e, x)
+                    self.add_dead_letter_extra(e, x)
             while r == MT_EMPTY:
                 if not self.plain:
-                    self.prepare(e, <object>e.item)
-                clear_debts(&d)
+                    self.prepare(e, &found)
+                clear_effects(&fx)
                 lock_order(self.q)
-                r = self.ordered_admit(e, &d, True)
+                r = locked_put(self.q, e, &found, True, &fx)
                 unlock_order(self.q)
-                dropped[0] = d.dead
-                d.dead = NULL
-                self.settle(&d)
+                dropped[0] = fx.dead
+                fx.dead = NULL
+                self.run_effects(&fx)
             if r != MT_OK:
                 self.refuse_put(r)
         except BaseException:
-            self.discard(e)
+            self.release_unadmitted(e)
             raise
         return 0
 
-    cdef int add_letter_extra(self, entry *e, Extra of) except -1:
+    cdef int add_dead_letter_extra(self, entry *e, Extra of) except -1:
         """Headers, which nobody changes, and the group of another queue's entry."""
         cdef Extra x = Extra.__new__(Extra)
         x.headers = of.headers
@@ -1196,41 +1104,41 @@ cdef class EntryQueue:
         Py_INCREF(x)
         e.extra = <void *>x
         if x.group is not None and self.q.groups != GROUPS_NONE:
-            need_more(e).group = self.find_key(&self.q.group_keys, x.group)
+            need_options(e).group = self.find_key(&self.q.group_keys, x.group)
         return 0
 
     # ------------------------------------------------------------------------- what the timer's thread has no time for
-    cdef int run_timers_for_all(self) except -1:
+    cdef int check_timers(self) except -1:
         """Expire and un-hold what is due, in the timer's thread: no code of the user's runs here, because that might wait. What died is for the
         thread of dead letters, but for those that go to a dead letter queue where nothing of the user's can run."""
-        cdef debts d
+        cdef effects fx
         cdef entry *e
-        clear_debts(&d)
+        clear_effects(&fx)
         lock_order(self.q)
-        ordered_tend(self.q, mt_now_ns(), &d)
+        locked_run_timers(self.q, mt_now_ns(), &fx)
         unlock_order(self.q)
-        self.put_dead_quietly(&d)
+        self.put_dead_quietly(&fx)
         lock_order(self.q)
-        while d.dead != NULL:
-            e = d.dead
-            d.dead = e.held_next
-            ordered_leave_to_thread(self.q, e, &d)
-        if d.keys != NULL:
-            ordered_leave_keys_to_thread(self.q, &d)
+        while fx.dead != NULL:
+            e = fx.dead
+            fx.dead = e.after.dead_next
+            locked_leave_to_thread(self.q, e, &fx)
+        if fx.keys != NULL:
+            locked_leave_keys_to_thread(self.q, &fx)
         unlock_order(self.q)
-        self.settle(&d)
+        self.run_effects(&fx)
         return 0
 
-    cdef void put_dead_quietly(self, debts *d) noexcept:
+    cdef void put_dead_quietly(self, effects *fx) noexcept:
         """Of a chain, the newest first, what may go to the dead letter queue at once does. The chain is turned: the oldest first."""
         cdef entry *e
         cdef entry *dropped = NULL
-        d.dead = e = oldest_first(d.dead)
-        letter = self.letter
-        if self.q.letters != LETTERS_QUEUE or not isinstance(letter, EntryQueue):
+        fx.dead = e = oldest_first(fx.dead)
+        letter = self.dead_letter
+        if self.q.dead_letter != DEAD_LETTER_QUEUE or not isinstance(letter, EntryQueue):
             return
         while e != NULL:
-            if is_letter(e.reason):
+            if is_dead_letter(e.reason):
                 if not (<EntryQueue>letter).takes_quietly(e):
                     return                      # nor those after it: they keep their order
                 try:
@@ -1238,7 +1146,7 @@ cdef class EntryQueue:
                 except BaseException:
                     return                      # the other thread tries again, and reports it
                 e.reason = CLEARED              # delivered
-            e = e.held_next
+            e = e.after.dead_next
 
     cdef bint takes_quietly(self, entry *e) noexcept:
         """Whether a letter can be put here without running code of the user's: keys, comparisons, a callable for what overflows."""
@@ -1253,48 +1161,48 @@ cdef class EntryQueue:
     cdef void deliver_late(self) noexcept:
         """In the thread of dead letters: whatever was left to it. One by one, so that a fork finds the others where they are."""
         cdef entry *e
-        cdef keyrec *keys
+        cdef key_record *keys
         while True:
             lock_order(self.q)
-            keys = self.q.late_keys
-            self.q.late_keys = NULL
-            e = self.q.late
+            keys = self.q.keys_for_thread
+            self.q.keys_for_thread = NULL
+            e = self.q.for_thread
             if e != NULL:
-                self.q.late = e.held_next
-                if self.q.late == NULL:
-                    self.q.late_last = NULL
-                e.held_next = NULL
+                self.q.for_thread = e.after.dead_next
+                if self.q.for_thread == NULL:
+                    self.q.for_thread_last = NULL
+                e.after.dead_next = NULL
             else:
-                self.q.late_told = False
+                self.q.thread_notified = False
             unlock_order(self.q)
             if keys != NULL:
                 release_keys(keys)
             if e == NULL:
                 return
-            self.settle_dead(e)
+            self.deliver_dead_chain(e)
 
-    cdef int give_back(self, taken *t) except -1:
+    cdef int give_back(self, acquired_entry *t) except -1:
         """Release a delivery that nobody will get."""
-        cdef debts d
-        clear_debts(&d)
+        cdef effects fx
+        clear_effects(&fx)
         lock_order(self.q)
-        ordered_release(self.q, t.e, t.delivery, 0, &d)
+        locked_release(self.q, t.e, t.delivery, 0, &fx)
         unlock_order(self.q)
-        self.settle(&d)
+        self.run_effects(&fx)
         return 0
 
-    cdef keyrec *find_key(self, keytab *t, object key) except NULL:
+    cdef key_record *find_key(self, key_table *t, object key) except NULL:
         """The record of a key that is equal to this one, pinned for one entry. `==` runs without the lock."""
         cdef Py_hash_t h = hash(key)
-        cdef keyrec *fresh = <keyrec *>calloc(1, sizeof(keyrec))
-        cdef keyrec *k = NULL
-        cdef keyrec **tried = NULL      # pinned records that are not equal
-        cdef keyrec **longer
+        cdef key_record *fresh = <key_record *>calloc(1, sizeof(key_record))
+        cdef key_record *k = NULL
+        cdef key_record **tried = NULL      # pinned records that are not equal
+        cdef key_record **longer
         cdef int64_t ntried = 0, i
-        cdef debts d
+        cdef effects fx
         if fresh == NULL:
             raise MemoryError
-        clear_debts(&d)
+        clear_effects(&fx)
         fresh.hash = h
         fresh.refs = 1
         try:
@@ -1302,13 +1210,12 @@ cdef class EntryQueue:
                 lock_order(self.q)
                 k = candidate(t, h, <void *>key, tried, ntried)
                 if k == NULL:
-                    if not keytab_grow(t):
+                    if not key_table_grow(t):
                         unlock_order(self.q)
                         raise MemoryError
                     Py_INCREF(key)
                     fresh.key = <void *>key
-                    fresh.next = bucket_of(t, h)[0]
-                    bucket_of(t, h)[0] = fresh
+                    push_record(t, fresh)
                     t.n += 1
                     k = fresh
                     fresh = NULL
@@ -1318,7 +1225,7 @@ cdef class EntryQueue:
                     k.refs += 1
                     unlock_order(self.q)
                     return k
-                longer = <keyrec **>realloc(tried, (ntried + 1) * sizeof(keyrec *))
+                longer = <key_record **>realloc(tried, (ntried + 1) * sizeof(key_record *))
                 if longer == NULL:
                     unlock_order(self.q)
                     raise MemoryError
@@ -1334,28 +1241,28 @@ cdef class EntryQueue:
             free(fresh)
             lock_order(self.q)
             for i in range(ntried):
-                ordered_unpin(t, tried[i], &d)
+                unpin_record(t, tried[i], &fx.keys)
             unlock_order(self.q)
             free(tried)
-            self.settle(&d)
+            self.run_effects(&fx)
 
     cdef void drop_all(self) noexcept:
         """For the garbage collector: no entry is left, no dead letter gets them."""
-        cdef debts d
+        cdef effects fx
         cdef entry *late
         cdef uint32_t i
-        clear_debts(&d)
+        clear_effects(&fx)
         lock_order(self.q)
-        self.q.letters = LETTERS_NONE
-        late = self.q.late
-        self.q.late = self.q.late_last = NULL
+        self.q.dead_letter = DEAD_LETTER_NONE
+        late = self.q.for_thread
+        self.q.for_thread = self.q.for_thread_last = NULL
         for i in range(self.q.nlevels):
             while self.q.lists[i].first != NULL:
-                clear_entry(self.q, self.q.lists[i].first, &d)
+                locked_clear(self.q, self.q.lists[i].first, &fx)
         unlock_order(self.q)
-        self.settle(&d)
+        self.run_effects(&fx)
         release_chain(late)
-        self.letter = None
+        self.dead_letter = None
         self.key = None
 
     # ----------------------------------------------------------------------------------------------------- subscriptions
@@ -1372,7 +1279,7 @@ cdef class EntryQueue:
 
     cdef Subscription new_subscription(self, int64_t prefetch, selector, bint browse, bint exclusive, int64_t priority, start, origin, Credit credit):
         cdef Subscription it = Subscription.__new__(Subscription)
-        cdef sub *s = &it.s
+        cdef subscription *s = &it.s
         cdef int r
         if prefetch < 0:
             raise ValueError(f"prefetch={prefetch!r}: expected an int >= 0 (0: no limit)")
@@ -1388,22 +1295,22 @@ cdef class EntryQueue:
         it.origin = origin
         if credit is not None:
             it.credit = credit
-            s.pool = &credit.p
+            s.credit = &credit.p
         s.q = self.q
         s.browse = browse
         s.exclusive = exclusive
         s.limit = prefetch
         s.selector = <void *>selector if selector is not None else NULL
         s.origin = <void *>origin if origin is not None else NULL
-        s.own = browse or selector is not None or origin is not None or start == "newest" or self.q.groups != GROUPS_NONE
+        s.filtered = browse or selector is not None or origin is not None or start == "newest" or self.q.groups != GROUPS_NONE
         lock_order(self.q)
-        r = ordered_subscribe(self.q, s, priority, start == "newest")
+        r = locked_subscribe(self.q, s, priority, start == "newest")
         unlock_order(self.q)
         if r == MT_NOMEM:
             raise MemoryError
         if r != MT_OK:
             raise ExclusiveError(f"queue {self.name_!r} has an exclusive subscription" if self.q.exclusive else
-                                 f"queue {self.name_!r} has {self.q.nsubs} open subscriptions: an exclusive one would not be alone")
+                                 f"queue {self.name_!r} has {self.q.nsubscriptions} open subscriptions: an exclusive one would not be alone")
         it.open = True
         return it
 
@@ -1412,7 +1319,7 @@ cdef class EntryQueue:
         once, and entries that come and go meanwhile may be seen or not."""
         cdef Browser it = Browser.__new__(Browser)
         it.queue_ = self
-        self.tend()
+        self.run_timers()
         lock_order(self.q)
         it.open = cursor_open(self.q, &it.c, False)
         unlock_order(self.q)
@@ -1443,38 +1350,38 @@ cdef class EntryQueue:
 
     def purge(self):
         """Remove AVAILABLE, HELD and unlocked entries, which go to no dead letter; how many."""
-        cdef debts d
+        cdef effects fx
         cdef int64_t n
-        clear_debts(&d)
+        clear_effects(&fx)
         lock_order(self.q)
-        n = ordered_kill_all(self.q, PURGED, True, &d)
+        n = locked_discard_all(self.q, PURGED, True, &fx)
         unlock_order(self.q)
-        self.settle(&d)
+        self.run_effects(&fx)
         return n
 
-    cdef int tend(self) except -1:
-        cdef debts d
+    cdef int run_timers(self) except -1:
+        cdef effects fx
         if self.q.timers.n == 0:
             return 0
-        clear_debts(&d)
+        clear_effects(&fx)
         lock_order(self.q)
-        ordered_tend(self.q, mt_now_ns(), &d)
+        locked_run_timers(self.q, mt_now_ns(), &fx)
         unlock_order(self.q)
-        self.settle(&d)
+        self.run_effects(&fx)
         return 0
 
     def maintain(self):
         """Expire and un-hold what is due. A shared timer calls it while entries with a ttl or delay exist: what its thread has expired just
         now is gone, but the dead letter of it may be a moment behind."""
-        self.tend()
+        self.run_timers()
         self.watch()
 
     cdef int look_due(self) except -1:
         """The shared timer: a time that it was asked to watch has come."""
         lock_order(self.q)
-        self.q.watched = 0
+        self.q.next_check = 0
         unlock_order(self.q)
-        self.run_timers_for_all()
+        self.check_timers()
         self.watch()
         return 0
 
@@ -1482,16 +1389,16 @@ cdef class EntryQueue:
         """Have the shared timer look at the next due time, if it does not look before that anyhow. When nothing is due, but the
         timer would wait long for it, have it look within a second, so that it may end. Whoever comes here has put or released something,
         and that stays: what fails (no memory, no thread) is reported, and the next one tries again."""
-        cdef core *q = self.q
+        cdef entry_queue *q = self.q
         cdef int64_t when, now
         lock_order(q)
         if q.timers.n:
-            when = q.timers.items[0].when
+            when = q.timers.items[0].key
         else:
             now = mt_now_coarse_ns()
-            when = now + 1000000000 if q.watched > now + 1000000000 else 0
-        if when and (q.watched == 0 or when < q.watched):
-            q.watched = when
+            when = now + 1000000000 if q.next_check > now + 1000000000 else 0
+        if when and (q.next_check == 0 or when < q.next_check):
+            q.next_check = when
         else:
             when = 0
         unlock_order(q)
@@ -1501,7 +1408,7 @@ cdef class EntryQueue:
             watch_shielded(self, when)
         except BaseException as problem:
             lock_order(q)
-            q.watched = 0
+            q.next_check = 0
             unlock_order(q)
             unraisable(problem, self, "the shared timer")
 
@@ -1509,12 +1416,12 @@ cdef class EntryQueue:
         """put raises ShutDown from now on; get goes on while something is left that it may take, then raises ShutDown. ack, release and
         reject still work and a released entry can be got. immediate: AVAILABLE and HELD entries, and whatever is released
         later, go to the dead letter (DELETED) or are dropped. Wakes everybody."""
-        cdef debts d
-        clear_debts(&d)
+        cdef effects fx
+        clear_effects(&fx)
         lock_order(self.q)
-        ordered_shutdown(self.q, bool(immediate), &d)
+        locked_shutdown(self.q, bool(immediate), &fx)
         unlock_order(self.q)
-        self.settle(&d)
+        self.run_effects(&fx)
 
     @property
     def is_shutdown(self):
@@ -1523,13 +1430,13 @@ cdef class EntryQueue:
 
     def stats(self):
         """QueueStats: one consistent look at the counters."""
-        cdef core *q = self.q
-        cdef figures now
+        cdef entry_queue *q = self.q
+        cdef queue_counters now
         cdef int64_t available, acquired, held, subscriptions, born
         lock_order(q)
-        now = q.figures
-        available, acquired, held, subscriptions = q.available, q.acquired, q.held, q.nsubs
-        born = ordered_oldest(q)
+        now = q.counters
+        available, acquired, held, subscriptions = q.available, q.acquired, q.held, q.nsubscriptions
+        born = locked_oldest(q)
         unlock_order(q)
         age = None if born == 0 else max(0.0, (mt_now_ns() - born) / 1e9)
         return QueueStats(available, acquired, held, available + acquired + held, now.enqueued, now.delivered, now.acked, now.released, now.expired,
@@ -1590,22 +1497,22 @@ class _Unraisable(NamedTuple):
     object: object
 
 
-cdef more *need_more(entry *e) except NULL:
+cdef entry_options *need_options(entry *e) except NULL:
     """Room for what only some entries have; e is not linked yet."""
-    if e.more == NULL:
-        e.more = <more *>calloc(1, sizeof(more))
-        if e.more == NULL:
+    if e.options == NULL:
+        e.options = <entry_options *>calloc(1, sizeof(entry_options))
+        if e.options == NULL:
             raise MemoryError
-    return e.more
+    return e.options
 
 
 cdef entry *oldest_first(entry *newest) noexcept nogil:
-    """A chain by held_next the other way round."""
+    """A chain by dead_next the other way round."""
     cdef entry *e = NULL
     cdef entry *following
     while newest != NULL:
-        following = newest.held_next
-        newest.held_next = e
+        following = newest.after.dead_next
+        newest.after.dead_next = e
         e = newest
         newest = following
     return e
@@ -1614,15 +1521,15 @@ cdef entry *oldest_first(entry *newest) noexcept nogil:
 cdef void release_chain(entry *e) noexcept:
     cdef entry *following
     while e != NULL:
-        following = e.held_next
-        e.held_next = NULL
+        following = e.after.dead_next
+        e.after.dead_next = NULL
         release_entry(e)
         e = following
 
 
 @cython.final
 cdef class Cascade:
-    """A queue whose dead letters wait until those that one of them caused in its dead letter queue are done: settle_dead."""
+    """A queue whose dead letters wait until those that one of them caused in its dead letter queue are done: deliver_dead_chain."""
     cdef EntryQueue queue
     cdef entry *left            # its other dead ones, the oldest first
     cdef bint dropping          # it is in the set: it dropped the one that is under way
@@ -1652,9 +1559,9 @@ cdef inline void release_entry(entry *e) noexcept:
     cdef PyObject *extra = <PyObject *>e.extra
     cdef PyObject *key = NULL
     if unlikely(e.keyed):
-        key = <PyObject *>mt_entry_key(e)[0]
-        mt_entry_key(e)[0] = NULL
-    mt_entry_drop(e)
+        key = <PyObject *>key_slot(e)[0]
+        key_slot(e)[0] = NULL
+    entry_drop(e)
     if key != NULL:
         Py_DECREF_raw(key)
     Py_DECREF_raw(item)
@@ -1662,8 +1569,27 @@ cdef inline void release_entry(entry *e) noexcept:
         Py_DECREF_raw(extra)
 
 
-cdef void release_keys(keyrec *k) noexcept:
-    cdef keyrec *following
+cdef void free_entries(entry_queue *q) noexcept:
+    """The queue is being freed: nobody else has it."""
+    cdef effects fx
+    cdef entry *e
+    cdef uint32_t i
+    clear_effects(&fx)
+    for i in range(q.nlevels):
+        while q.lists[i].first != NULL:
+            e = q.lists[i].first
+            locked_clear(q, e, &fx)
+            fx.dead = NULL
+            release_entry(e)
+    release_chain(q.for_thread)
+    if fx.keys != NULL:
+        release_keys(fx.keys)
+    if q.keys_for_thread != NULL:
+        release_keys(q.keys_for_thread)
+
+
+cdef void release_keys(key_record *k) noexcept:
+    cdef key_record *following
     while k != NULL:
         following = k.next
         Py_DECREF_raw(<PyObject *>k.key)

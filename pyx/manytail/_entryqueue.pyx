@@ -1,47 +1,107 @@
-"""mt_entryqueue_*: the kernel of EntryQueue for Cython and C, without Python objects. Nothing in here is for Python.
+"""mt_entryqueue_*: the entry queue for Cython and C, without Python objects. Nothing in here is for Python.
 
-The very files that _entries.pyx is made of, compiled once more for callers without a thread state: the order lock is there with the GIL too, and an
-item is a number that nobody counts. So the Python classes pay nothing for it. python/manytail/_entryqueue.pxd says what each function does.
+_eq_nogil.pxd has what they do, python/manytail/_entryqueue.pxd the manual. The order lock is taken with the GIL too, and an item is a number
+that nobody counts.
 """
-from cpython.ref cimport PyObject
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint16_t, uint32_t, uint64_t, uintptr_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdint cimport int64_t, uintptr_t
 
-from manytail._multiqueue cimport mt_drop
-from manytail._wait cimport (
-    MT_BADARG, MT_EMPTY, MT_FULL, MT_NOMEM, MT_OK, MT_SHUTDOWN,
-    MT_WAITER_NOTIFIED, NEVER, ONCE,
-    lock_slow, lock_slow_heavy, mt_lock, mt_lock_node, mt_lock_reset, mt_lock_try, mt_now_ns, mt_unlock, mt_waiter, mt_waitlist,
-    mt_waitlist_keep_thread, mt_waitlist_leave, mt_waitlist_notify, mt_waitlist_notify_all, mt_waitlist_push,
-    post_chain, post_lock_node, this_thread, waiter_await_post, waiter_close, waiter_open, waiter_park,
+from manytail._eq cimport ACKED, REJECTED, acquired_entry, eq_registry, forget_other_threads
+from manytail._eq_nogil cimport (
+    count_of, deadline_in, destroy_nogil_queue, finish, forget, get_within, new_nogil_queue, nogil_queue,
+    nogil_subscription, put_many_until, put_until, release, shut_nogil_queue, subscribe, unsubscribe,
 )
+from manytail._multiqueue cimport mt_drop
+from manytail._c cimport MT_OK
+from manytail._entry cimport entry
+from manytail._wait cimport this_thread
 
 import os
 
-cdef extern from *:
-    """
-    #define MT_EN_DETACHED 1
-    #define mt_not_counted(item) ((void)(item))
-    /* The kernel is included whole, and not all of it is needed here. */
-    #if defined(__GNUC__)
-    #pragma GCC diagnostic ignored "-Wunused-function"
-    #endif
-    """
-    void Py_INCREF_raw "mt_not_counted" (PyObject *) nogil
-
-include "_en_structs.pxi"
-
-cdef extern from "manytail/clock.h" nogil:
-    int64_t mt_now_coarse_ns()
-
-include "_en_core.pxi"
-include "_en_keys.pxi"
-include "_en_control.pxi"
-include "_en_capi.pxi"
+cdef eq_registry registry
 
 
+cdef mt_entryqueue *mt_entryqueue_new(int levels, int64_t maxsize) noexcept nogil:
+    return <mt_entryqueue *>new_nogil_queue(&registry, levels, maxsize)
+
+
+cdef void mt_entryqueue_destroy(mt_entryqueue *queue, mt_drop drop, void *arg) noexcept nogil:
+    destroy_nogil_queue(<nogil_queue *>queue, drop, arg)
+
+
+cdef int mt_entryqueue_put(mt_entryqueue *queue, uintptr_t item, int priority, int64_t timeout_ns) noexcept nogil:
+    return put_until(<nogil_queue *>queue, item, priority, deadline_in(timeout_ns))
+
+
+cdef int mt_entryqueue_put_many(mt_entryqueue *queue, const uintptr_t *items, int64_t n, int priority, int64_t timeout_ns,
+                                int64_t *count) noexcept nogil:
+    return put_many_until(<nogil_queue *>queue, items, n, priority, deadline_in(timeout_ns), count)
+
+
+cdef mt_entrysub *mt_entryqueue_subscribe(mt_entryqueue *queue, bint browse, int64_t credit) noexcept nogil:
+    return <mt_entrysub *>subscribe(<nogil_queue *>queue, browse, credit)
+
+
+cdef int mt_entryqueue_unsubscribe(mt_entrysub *subscription) noexcept nogil:
+    return unsubscribe(<nogil_subscription *>subscription)
+
+
+cdef int mt_entryqueue_get(mt_entrysub *subscription, mt_delivery *out, int64_t timeout_ns) noexcept nogil:
+    cdef acquired_entry t
+    cdef int r = get_within(<nogil_subscription *>subscription, &t, timeout_ns)
+    if r == MT_OK:
+        out.item = <uintptr_t>t.item
+        out.seq = t.e.seq
+        out.queue = <mt_entryqueue *>(<nogil_subscription *>subscription).of
+        out.entry = <void *>t.e
+        out.delivery = t.delivery
+    return r
+
+
+cdef inline acquired_entry given_up(mt_delivery *it) noexcept nogil:
+    """It is over for the caller, whatever comes of it."""
+    cdef acquired_entry t
+    t.e = <entry *>it.entry
+    t.item = t.extra = NULL
+    t.delivery = it.delivery
+    it.entry = NULL
+    return t
+
+
+cdef int mt_entryqueue_ack(mt_delivery *it) noexcept nogil:
+    cdef acquired_entry t = given_up(it)
+    return finish(<nogil_queue *>it.queue, &t, ACKED)
+
+
+cdef int mt_entryqueue_reject(mt_delivery *it) noexcept nogil:
+    cdef acquired_entry t = given_up(it)
+    return finish(<nogil_queue *>it.queue, &t, REJECTED)
+
+
+cdef int mt_entryqueue_release(mt_delivery *it) noexcept nogil:
+    cdef acquired_entry t = given_up(it)
+    return release(<nogil_queue *>it.queue, &t)
+
+
+cdef void mt_entryqueue_forget(mt_delivery *it) noexcept nogil:
+    cdef acquired_entry t = given_up(it)
+    forget(&t)
+
+
+cdef int64_t mt_entryqueue_qsize(mt_entryqueue *queue) noexcept nogil:
+    return count_of(<nogil_queue *>queue, False)
+
+
+cdef int64_t mt_entryqueue_depth(mt_entryqueue *queue) noexcept nogil:
+    return count_of(<nogil_queue *>queue, True)
+
+
+cdef void mt_entryqueue_shutdown(mt_entryqueue *queue, bint immediate) noexcept nogil:
+    shut_nogil_queue(<nogil_queue *>queue, immediate)
+
+
+# ------------------------------------------------------------------------------------------------------------------ fork
 def _after_fork_in_child():
-    forget_other_threads(this_thread())
+    forget_other_threads(&registry, this_thread())
 
 
 if hasattr(os, "register_at_fork"):

@@ -19,11 +19,18 @@ cdef enum:
 
 # lock_slow() out of line, in _lock.pyx: gcc inlines a function that is called in one place, and enter() would be too big to be inlined itself.
 cdef void wait_for_lock(mt_lock *l, bint attached) noexcept nogil
+cdef void wait_for_heavy_lock(mt_lock *l, bint attached) noexcept nogil
 
 
 cdef inline void enter(mt_lock *l, bint gil_locked, bint attached) noexcept nogil:
     if not gil_locked and unlikely(not mt_lock_try(l)):
         wait_for_lock(l, attached)
+
+
+cdef inline void enter_heavy(mt_lock *l, bint gil_locked, bint attached) noexcept nogil:
+    """Of a lock whose holders write many cache lines: see lock_slow_heavy."""
+    if not gil_locked and unlikely(not mt_lock_try(l)):
+        wait_for_heavy_lock(l, attached)
 
 
 cdef inline void leave(mt_lock *l, bint gil_locked) noexcept nogil:

@@ -7,11 +7,9 @@
 #define DRIVER "drive_entries"
 #include "platform.h"
 
-#include "entries.c"
+#include "kernels.h"
 
 #include <stdatomic.h>
-
-#define K(name) __pyx_f_7entries_##name
 
 enum { PUTTERS = 3, TAKERS = 3, GUESTS = 2, BROWSERS = 1, LEVELS = 3, BATCH = 6, ALIVE = 0x600d, DEAD = 0xdead };
 
@@ -21,8 +19,9 @@ typedef struct {
 } cell;
 
 static struct {
-    mt_entryqueue *q;
-    mt_entrysub *shared[2]; /* each used by several getters */
+    eq_registry registry;
+    nogil_queue *q;
+    nogil_subscription *shared[2]; /* each used by several getters */
     cell *cells[PUTTERS];
     int per_putter, immediate;
     int patient; /* everybody waits for ever, and nobody comes and goes, whose wake-ups could stand in for one that is lost */
@@ -41,6 +40,8 @@ static int64_t some_timeout(void) {
         return -1;
     }
 }
+
+static int64_t some_deadline(void) { return EQN(deadline_in)(some_timeout()); }
 
 static void end_of(cell *c) {
     CHECK(c->state == ALIVE, "an item ends that has ended");
@@ -71,10 +72,10 @@ static void putter(int p) {
         if (n > m.per_putter - made) n = m.per_putter - made;
         for (i = 0; i < n; i++) items[i] = (uintptr_t)new_item(p, made + i);
         if (n == 1) {
-            r = K(mt_entryqueue_put)(m.q, items[0], (int)native_random(LEVELS + 2) - 1, some_timeout());
+            r = EQN(put_until)(m.q, items[0], (int)native_random(LEVELS + 2) - 1, some_deadline());
             count = r == MT_OK;
         } else {
-            r = K(mt_entryqueue_put_many)(m.q, items, n, (int)native_random(LEVELS), some_timeout(), &count);
+            r = EQN(put_many_until)(m.q, items, n, (int)native_random(LEVELS), some_deadline(), &count);
         }
         CHECK(r == MT_OK ? count == n : r == MT_FULL || r == MT_TIMEOUT || r == MT_SHUTDOWN, "put: %d", r);
         made += count;
@@ -82,13 +83,13 @@ static void putter(int p) {
     m.accepted[p] = made;
     /* The last one ends it; what a subscription still holds can go then. */
     if (atomic_fetch_sub_explicit(&m.putters_left, 1, memory_order_relaxed) == 1) {
-        K(mt_entryqueue_shutdown)(m.q, m.immediate);
+        EQN(shut_nogil_queue)(m.q, m.immediate);
         atomic_store_explicit(&m.over, 1, memory_order_relaxed);
     }
 }
 
 /* What is done with a delivery; closed: it is over, so nothing may change. */
-static void settle(mt_delivery *it, int closed) {
+static void settle(acquired_entry *it, int closed) {
     cell *c = (cell *)it->item;
     uint64_t kind = native_random(8);
     int r;
@@ -99,23 +100,23 @@ static void settle(mt_delivery *it, int closed) {
               c->deliveries);
     }
     if (kind == 0 && !closed) {
-        r = K(mt_entryqueue_release)(it);
+        r = EQN(release)(m.q, it);
         CHECK(r == MT_OK || r == MT_SHUTDOWN, "release: %d", r);
         if (r == MT_SHUTDOWN) end_of(c);
     } else {
-        r = kind == 1 ? K(mt_entryqueue_reject)(it) : K(mt_entryqueue_ack)(it);
+        r = kind == 1 ? EQN(finish)(m.q, it, EQ_IS(REJECTED)) : EQN(finish)(m.q, it, EQ_IS(ACKED));
         CHECK(r == (closed ? MT_BADARG : MT_OK), "ack: %d", r);
         if (r == MT_OK) end_of(c);
     }
-    CHECK(it->entry == NULL && K(mt_entryqueue_ack)(it) == MT_BADARG, "a delivery acts twice");
+    CHECK(it->e == NULL && EQN(finish)(m.q, it, EQ_IS(ACKED)) == MT_BADARG, "a delivery acts twice");
 }
 
 static void taker(int index) {
-    mt_entrysub *s = m.shared[index % 2];
-    mt_delivery it;
+    nogil_subscription *s = m.shared[index % 2];
+    acquired_entry it;
     int r;
     do {
-        r = K(mt_entryqueue_get)(s, &it, some_timeout());
+        r = EQN(get_within)(s, &it, some_timeout());
         if (r == MT_OK) settle(&it, 0);
         CHECK(r == MT_OK || r == MT_EMPTY || r == MT_TIMEOUT || r == MT_SHUTDOWN, "get: %d", r);
     } while (r != MT_SHUTDOWN);
@@ -123,45 +124,45 @@ static void taker(int index) {
 
 /* Subscribes, takes some, and closes with one in its hands: that one is somebody else's then. */
 static void guest(int unused) {
-    mt_delivery held[BATCH];
+    acquired_entry held[BATCH];
     int n, r = MT_OK, i, credit;
     (void)unused;
     /* What it gives back at the end nobody takes any more, and it could go on getting that for ever. */
     while (!m.patient && r != MT_SHUTDOWN && !atomic_load_explicit(&m.over, memory_order_relaxed)) {
         credit = (int)native_random(3);
-        mt_entrysub *s = K(mt_entryqueue_subscribe)(m.q, 0, credit);
+        nogil_subscription *s = EQN(subscribe)(m.q, 0, credit);
         CHECK(s != NULL, "no memory");
         for (n = 0; n < (credit ? credit : 3); n++) {
-            r = K(mt_entryqueue_get)(s, &held[n], n == 0 ? 50000 : 0);
+            r = EQN(get_within)(s, &held[n], n == 0 ? 50000 : 0);
             if (r != MT_OK) break;
             ((cell *)held[n].item)->deliveries++;
         }
-        if (credit && n == credit) CHECK(K(mt_entryqueue_get)(s, &held[n], 0) != MT_OK, "more than its credit");
-        CHECK(K(mt_entryqueue_unsubscribe)(s) == MT_OK && K(mt_entryqueue_unsubscribe)(s) == MT_BADARG, "close");
-        CHECK(K(mt_entryqueue_get)(s, &held[n], -1) == MT_BADARG, "a closed subscription gets");
+        if (credit && n == credit) CHECK(EQN(get_within)(s, &held[n], 0) != MT_OK, "more than its credit");
+        CHECK(EQN(unsubscribe)(s) == MT_OK && EQN(unsubscribe)(s) == MT_BADARG, "close");
+        CHECK(EQN(get_within)(s, &held[n], -1) == MT_BADARG, "a closed subscription gets");
         for (i = 0; i < n; i++) {
             if (native_random(2)) {
                 settle(&held[i], 1);
             } else {
-                K(mt_entryqueue_forget)(&held[i]);
+                EQN(forget)(&held[i]);
             }
         }
     }
 }
 
 static void browser(int unused) {
-    mt_delivery it;
+    acquired_entry it;
     int r = MT_OK;
     (void)unused;
-    mt_entrysub *s = K(mt_entryqueue_subscribe)(m.q, 1, 0);
+    nogil_subscription *s = EQN(subscribe)(m.q, 1, 0);
     while (r != MT_SHUTDOWN) {
-        r = K(mt_entryqueue_get)(s, &it, native_random(2) ? 20000 : -1);
+        r = EQN(get_within)(s, &it, native_random(2) ? 20000 : -1);
         if (r != MT_OK) continue;
         CHECK(it.delivery == 0, "a browser has a delivery");
         if (native_random(2)) {
-            CHECK(K(mt_entryqueue_ack)(&it) == MT_BADARG, "a browser acks");
+            CHECK(EQN(finish)(m.q, &it, EQ_IS(ACKED)) == MT_BADARG, "a browser acks");
         } else {
-            K(mt_entryqueue_forget)(&it);
+            EQN(forget)(&it);
         }
     }
 }
@@ -170,23 +171,24 @@ static void browser(int unused) {
 static void begin(void) {
     int i;
     memset((void *)&m, 0, sizeof m);
-    m.q = K(mt_entryqueue_new)(native_random(2) ? LEVELS : 1, native_random(2) ? 1 + (int64_t)native_random(20) : 0);
+    m.q = EQN(new_nogil_queue)(&m.registry, native_random(2) ? LEVELS : 1,
+                               native_random(2) ? 1 + (int64_t)native_random(20) : 0);
     CHECK(m.q != NULL, "no memory");
     m.per_putter = 100 + (int)native_random(200);
     m.immediate = native_random(2) == 0;
     m.patient = native_random(2) == 0;
     m.putters_left = PUTTERS;
-    for (i = 0; i < 2; i++) m.shared[i] = K(mt_entryqueue_subscribe)(m.q, 0, native_random(2) ? 2 : 0);
+    for (i = 0; i < 2; i++) m.shared[i] = EQN(subscribe)(m.q, 0, native_random(2) ? 2 : 0);
     for (i = 0; i < PUTTERS; i++) m.cells[i] = (cell *)calloc((size_t)m.per_putter, sizeof(cell));
 }
 
 static void end(void) {
-    int64_t accepted = 0, left = 0, depth = K(mt_entryqueue_depth)(m.q), i;
+    int64_t accepted = 0, left = 0, depth = EQN(count_of)(m.q, 1), i;
     int p;
     for (p = 0; p < PUTTERS; p++) accepted += m.accepted[p];
-    CHECK(K(mt_entryqueue_put)(m.q, 1, 0, -1) == MT_SHUTDOWN, "a put after the end");
+    CHECK(EQN(put_until)(m.q, 1, 0, -1) == MT_SHUTDOWN, "a put after the end");
     CHECK(m.immediate || depth == accepted - m.ended, "depth %d", (int)depth);
-    K(mt_entryqueue_destroy)(m.q, dropped, &left);
+    EQN(destroy_nogil_queue)(m.q, dropped, &left);
     CHECK(m.ended == accepted, "%d items of %d ended", (int)m.ended, (int)accepted);
     for (p = 0; p < PUTTERS; p++) {
         for (i = 0; i < m.accepted[p]; i++)
@@ -205,7 +207,24 @@ static void mixed(void) {
     end();
 }
 
+/* A delivery number does not run out after 2 ** 32. */
+static void numbers(void) {
+    mt_atomic_i64 word;
+    uint64_t old = UINT64_C(0xffffffff), n;
+    memset((void *)&word, 0, sizeof word);
+    mt_store_relaxed_i64(&word, (int64_t)(old << ENTRY_IS(DELIVERY_SHIFT)) | ENTRY_IS(AVAILABLE));
+    n = ENTRY(entry_acquire)(&word);
+    CHECK(n == old + 1, "the number after 2 ** 32 - 1");
+    CHECK(ENTRY(word_held_by)(ENTRY(entry_word)(&word), n), "its holder does not hold it");
+    CHECK(!ENTRY(word_held_by)(ENTRY(entry_word)(&word), 0), "delivery 0 holds it");
+    CHECK(!ENTRY(entry_release)(&word, old, ENTRY_IS(AVAILABLE)), "a delivery that is over releases");
+    CHECK(ENTRY(entry_release)(&word, n, ENTRY_IS(AVAILABLE)), "its holder cannot release");
+    CHECK(ENTRY(entry_acquire)(&word) == n + 1, "the next number");
+    CHECK(ENTRY(word_redelivered)(ENTRY(entry_word)(&word)), "a release is forgotten");
+    CHECK(ENTRY(entry_dequeue)(&word, n + 1), "its holder cannot end it");
+}
+
 int main(int argc, char **argv) {
-    static const scenario only = {"mixed", mixed, 0};
-    return driver_main(argc, argv, &only, 1, 100);
+    static const scenario all[] = {{"numbers", numbers, 1}, {"mixed", mixed, 0}};
+    return driver_main(argc, argv, all, sizeof all / sizeof *all, 100);
 }

@@ -16,6 +16,11 @@
 #define WP(name) __pyx_f_8manytail_3_wp_##name
 #define PS(name) __pyx_f_8manytail_3_ps_##name
 #define PS_ENUM(name) __pyx_e_8manytail_3_ps_##name
+#define ENTRY(name) __pyx_f_8manytail_6_entry_##name
+#define EQ(name) __pyx_f_8manytail_3_eq_##name
+#define EQN(name) __pyx_f_8manytail_9_eq_nogil_##name
+#define ENTRY_IS(name) __pyx_e_8manytail_6_entry_##name
+#define EQ_IS(name) __pyx_e_8manytail_3_eq_##name
 
 typedef struct __pyx_t_8manytail_8_waiting_waiter waiter;
 typedef struct __pyx_t_8manytail_8_waiting_wait_list wait_list;
@@ -30,6 +35,17 @@ typedef struct __pyx_t_8manytail_3_ps_pubsub ps_pubsub;
 typedef struct __pyx_t_8manytail_3_ps_subscriber ps_subscriber;
 typedef struct __pyx_t_8manytail_3_ps_message_chunk ps_chunk;
 typedef struct __pyx_t_8manytail_3_ps_freed ps_freed;
+typedef struct __pyx_t_8manytail_6_entry_entry entry;
+typedef struct __pyx_t_8manytail_6_entry_entry_options entry_options;
+typedef struct __pyx_t_8manytail_6_entry_entry_list entry_list;
+typedef struct __pyx_t_8manytail_6_entry_entry_heap entry_heap;
+typedef struct __pyx_t_8manytail_6_entry_entry_heap_item entry_heap_item;
+typedef struct __pyx_t_8manytail_6_entry_anchor anchor;
+typedef struct __pyx_t_8manytail_6_entry_cursor_position cursor_position;
+typedef struct __pyx_t_8manytail_3_eq_acquired_entry acquired_entry;
+typedef struct __pyx_t_8manytail_3_eq_eq_registry eq_registry;
+typedef struct __pyx_t_8manytail_9_eq_nogil_nogil_queue nogil_queue;
+typedef struct __pyx_t_8manytail_9_eq_nogil_nogil_subscription nogil_subscription;
 
 #define WAIT_FOR_IT __pyx_e_8manytail_8_waiting_WAIT
 #define MT_ROUND_ROBIN __pyx_e_8manytail_3_mq_MT_ROUND_ROBIN
@@ -41,16 +57,18 @@ static struct __pyx_t_8manytail_8_runtime_mt_registry native_registry;
 static unsigned long native_main_thread; /* 0: no thread's */
 static int native_semaphores_miss_signals;
 
-/* The wait lists of _ps.pxd. */
+/* The wait lists of _ps.pxd and _eq.pxd. */
 #define IMPORTED(name) __pyx_f_8manytail_5_wait_##name
 
 static void __attribute__((constructor)) tie_kernels(void) {
+    IMPORTED(this_thread) = WAIT(this_thread);
     IMPORTED(waiter_open) = WAIT(waiter_open);
     IMPORTED(waiter_close) = WAIT(waiter_close);
     IMPORTED(waiter_park) = WAIT(waiter_park);
     IMPORTED(waiter_await_post) = WAIT(waiter_await_post);
     IMPORTED(post_chain) = WAIT(post_chain);
     LOCK(wait_for_lock) = LOCK(lock_slow);
+    LOCK(wait_for_heavy_lock) = LOCK(lock_slow_heavy);
     WAITING(run_signal_handlers) = run_signal_handlers;
     WAITING(wake_task) = wake_task;
     __pyx_vp_8manytail_8_waiting_main_thread = &native_main_thread;

@@ -16,7 +16,10 @@ PRIVATE = ROOT / "pyx" / "manytail"  # modules and kernels; what is shipped of C
 CYTHON = sorted([*PRIVATE.glob("*.p[yx][xdi]"), *PACKAGE.rglob("*.pxd")])
 
 # The private .pxd files from the bottom up: each may cimport those before it, and an extension module all of them.
-KERNELS = ["_c", "_cpython", "_lock", "_waiting", "_runtime", "_wait", "_mq", "_wp", "_ps"]
+KERNELS = [
+    *("_c", "_cpython", "_lock", "_waiting", "_runtime", "_wait", "_mq", "_wp"),
+    *("_entry", "_eq_keys", "_eq_sorted", "_eq", "_eq_nogil", "_ps"),
+]
 # The extension modules from the bottom up: each may cimport or import those before it.
 EXTENSIONS = [
     "_build", "_lock", "_waiting", "_runtime", "_wait", "_multiqueue", "_entryqueue", "_entries", "_consumers", "_pubsub",

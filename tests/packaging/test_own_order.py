@@ -57,9 +57,18 @@ print("NewestFirstQueue: used")
 """
 
 
+NEEDS = """
+from libc.stdint cimport UINT64_MAX
+from manytail._entry cimport list_insert
+from manytail._eq cimport locked_show
+
+
+"""
+
+
 def example():
     text = (ROOT / "docs" / "design" / "entryqueue.md").read_text()
-    return re.search(r"```cython\n(cdef class NewestFirstQueue.*?)```", text, re.DOTALL)[1]
+    return re.search(r"```cython\n(cdef int place_newest_first.*?)```", text, re.DOTALL)[1]
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +78,7 @@ def package(tmp_path_factory):
     package = shutil.copytree(Path(manytail.__file__).parent, place / "manytail", ignore=shutil.ignore_patterns("__pycache__", "_entries.*.so"))
     source = shutil.copytree(ROOT / "pyx", place / "pyx") / "manytail"
     with (source / "_en_orders.pxi").open("a") as orders:
-        orders.write("\n\n" + example())
+        orders.write("\n\n" + NEEDS + example())
     made, suffix = place / "_entries.c", sysconfig.get_config_var("EXT_SUFFIX")
     directives = "freethreading_compatible=True,binding=True"
     folders = ["-I", ROOT / "python", "-I", source.parent]

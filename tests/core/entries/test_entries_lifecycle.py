@@ -5,8 +5,6 @@ tests/contract/lifecycle asks the same questions of every public class; here are
 import asyncio
 import gc
 import os
-import shutil
-import subprocess
 import sys
 import threading
 import weakref
@@ -561,33 +559,3 @@ for thread in threads:
     thread.join()
 assert not bad, bad
 """)
-
-
-# ---------------------------------------------------------------------------------------------------------- delivery number
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="the program is for gcc")
-def test_a_delivery_number_does_not_run_out_after_four_thousand_million(tmp_path):
-    source = tmp_path / "deliveries.c"
-    source.write_text("""
-#include <stdio.h>
-#include <string.h>
-#include "manytail/entry_state.h"
-#define CHECK(what) if (!(what)) { puts(#what); return 1; }
-int main(void) {
-    mt_atomic_i64 word;
-    unsigned long long old = 0xffffffffull, n;
-    memset((void *)&word, 0, sizeof word);
-    mt_store_relaxed_i64(&word, mt_word_of(old, MT_ENTRY_AVAILABLE));
-    n = mt_entry_acquire(&word);
-    CHECK(n == old + 1);
-    CHECK(mt_word_held_by(mt_entry_word(&word), n) && !mt_word_held_by(mt_entry_word(&word), 0));
-    CHECK(!mt_entry_release(&word, old, MT_ENTRY_AVAILABLE));
-    CHECK(mt_entry_release(&word, n, MT_ENTRY_AVAILABLE));
-    CHECK(mt_entry_acquire(&word) == n + 1 && mt_word_redelivered(mt_entry_word(&word)));
-    CHECK(mt_entry_dequeue(&word, n + 1));
-    return 0;
-}
-""")
-    program = tmp_path / "deliveries"
-    subprocess.run(["gcc", "-std=gnu11", "-Wall", "-Werror", f"-I{ROOT / 'include'}", source, "-o", program], check=True)
-    ran = subprocess.run([program], capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stdout

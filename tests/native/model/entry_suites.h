@@ -1,8 +1,6 @@
-/* entry_state.h in the model checker: who may touch an entry, and who ends it, is settled by swaps on its state word alone. */
+/* The state word of _entry.pxd in the model checker: who may touch an entry, and who ends it, is settled by swaps on its state word alone. */
 #ifndef ENTRY_SUITES_H
 #define ENTRY_SUITES_H
-
-#include "manytail/entry_state.h"
 
 template <typename suite, unsigned threads> struct entry_suite : rl::test_suite<suite, threads> {
     static const unsigned bound = 3;
@@ -18,7 +16,7 @@ template <typename suite, unsigned threads> struct entry_suite : rl::test_suite<
     }
 
     uint64_t acquire() {
-        uint64_t delivery = mt_entry_acquire(&word);
+        uint64_t delivery = ENTRY(entry_acquire)(&word);
         if (delivery == 0) return 0;
         acquired++;
         payload($) = payload($) + 1;
@@ -30,14 +28,14 @@ template <typename suite, unsigned threads> struct entry_suite : rl::test_suite<
     void end() {
         RL_ASSERT(payload($) == acquired);
         ended++;
-        mt_entry_delete(&word);
+        ENTRY(entry_delete)(&word);
     }
 
     void after() {
-        int64_t w = mt_entry_word(&word);
+        int64_t w = ENTRY(entry_word)(&word);
         RL_ASSERT(ended <= 1);
-        RL_ASSERT((mt_word_state(w) == MT_ENTRY_DELETED) == (ended == 1));
-        RL_ASSERT((int)mt_word_delivery(w) == acquired);
+        RL_ASSERT((ENTRY(word_state)(w) == ENTRY_IS(DELETED)) == (ended == 1));
+        RL_ASSERT((int)ENTRY(word_delivery)(w) == acquired);
         RL_ASSERT(payload($) == acquired);
         model_end_memory();
     }
@@ -49,18 +47,18 @@ struct entry_states : entry_suite<entry_states, 3> {
         if (index == 0) {
             uint64_t delivery = acquire();
             if (delivery == 0) return;
-            RL_ASSERT(mt_entry_release(&word, delivery, MT_ENTRY_AVAILABLE));
-            RL_ASSERT(!mt_entry_dequeue(&word, delivery));
-            RL_ASSERT(!mt_entry_release(&word, delivery, MT_ENTRY_HELD));
-            RL_ASSERT(!mt_entry_lock(&word, delivery));
+            RL_ASSERT(ENTRY(entry_release)(&word, delivery, ENTRY_IS(AVAILABLE)));
+            RL_ASSERT(!ENTRY(entry_dequeue)(&word, delivery));
+            RL_ASSERT(!ENTRY(entry_release)(&word, delivery, ENTRY_IS(HELD)));
+            RL_ASSERT(!ENTRY(entry_lock)(&word, delivery));
         } else if (index == 1) {
             uint64_t delivery = acquire();
             if (delivery == 0) return;
-            RL_ASSERT(mt_entry_dequeue(&word, delivery));
+            RL_ASSERT(ENTRY(entry_dequeue)(&word, delivery));
             end();
         } else {
-            RL_ASSERT(!mt_entry_steal(&word)); /* nobody unlocks */
-            if (mt_entry_withdraw(&word)) end();
+            RL_ASSERT(!ENTRY(entry_steal)(&word)); /* nobody unlocks */
+            if (ENTRY(entry_withdraw)(&word)) end();
         }
     }
 };
@@ -71,13 +69,13 @@ struct entry_theft : entry_suite<entry_theft, 2> {
     void thread(unsigned index) {
         if (index == 0) {
             uint64_t delivery = acquire();
-            RL_ASSERT(delivery == 1 && mt_entry_unlock(&word, delivery));
-            if (mt_entry_lock(&word, delivery)) {
+            RL_ASSERT(delivery == 1 && ENTRY(entry_unlock)(&word, delivery));
+            if (ENTRY(entry_lock)(&word, delivery)) {
                 RL_ASSERT(payload($) == 1);
-                RL_ASSERT(mt_entry_unlock(&word, delivery));
+                RL_ASSERT(ENTRY(entry_unlock)(&word, delivery));
             }
-            if (mt_entry_dequeue(&word, delivery)) end();
-        } else if (mt_entry_steal(&word)) {
+            if (ENTRY(entry_dequeue)(&word, delivery)) end();
+        } else if (ENTRY(entry_steal)(&word)) {
             end();
         }
     }
@@ -90,18 +88,18 @@ struct entry_held : entry_suite<entry_held, 3> {
         entry_suite::before();
         due = false;
         uint64_t delivery = acquire();
-        mt_entry_release(&word, delivery, MT_ENTRY_HELD);
+        ENTRY(entry_release)(&word, delivery, ENTRY_IS(HELD));
     }
     void thread(unsigned index) {
         if (index == 0) {
             due = true;
-            mt_entry_unhold(&word);
+            ENTRY(entry_unhold)(&word);
         } else if (index == 1) {
             uint64_t delivery = acquire();
             RL_ASSERT(delivery == 0 || due);
-            RL_ASSERT(delivery == 0 || mt_word_redelivered(mt_entry_word(&word)));
-            if (delivery && mt_entry_dequeue(&word, delivery)) end();
-        } else if (mt_entry_withdraw(&word)) {
+            RL_ASSERT(delivery == 0 || ENTRY(word_redelivered)(ENTRY(entry_word)(&word)));
+            if (delivery && ENTRY(entry_dequeue)(&word, delivery)) end();
+        } else if (ENTRY(entry_withdraw)(&word)) {
             end();
         }
     }

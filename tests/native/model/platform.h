@@ -146,6 +146,7 @@ static int model_end_memory() {
 
 static int64_t model_now = 1;
 static inline int64_t mt_now_ns(void) { return model_now; }
+static inline int64_t mt_now_coarse_ns(void) { return model_now; }
 
 typedef struct {
     uint32_t step, limit;

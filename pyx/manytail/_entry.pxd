@@ -1,0 +1,579 @@
+# Entries of a queue: the state word of each, the list that keeps them in strict order, the positions of readers on it, and heaps of
+# entries. Private; _eq.pxd is the queue made of them.
+#
+# The state word. Every transition is one compare-and-swap on it.
+#
+#      63                                           5    4      3    2     0
+#     +----------------------------------------------+------+------+--------+
+#     | delivery                                     | REDL | LOCK | state  |
+#     +----------------------------------------------+------+------+--------+
+#
+# Source: the entry states of Qpid's strictly ordered queue. There a state is an immutable object whose identity is swapped; here all of it
+# is packed into a word, so that an acquire allocates nothing. `delivery` counts how often the entry was delivered to an acquiring
+# subscription. It never decreases, so the pair (entry, delivery) names one delivery for ever: a handle with an older number loses every swap.
+# It has 59 bits, which last for 18 years of a delivery per nanosecond; 32 would last for less than an hour of a loop that gets and releases.
+# The number 0 says "no delivery".
+#
+#     from                  to           by                      who may
+#     AVAILABLE             ACQUIRED     entry_acquire           a subscription; delivery + 1, locked
+#     ACQUIRED n            AVAILABLE    entry_release           the holder of delivery n
+#     ACQUIRED n            HELD         entry_release           the holder of delivery n, with a delay
+#     ACQUIRED n            DEQUEUED     entry_dequeue           the holder of delivery n
+#     ACQUIRED n            itself       entry_lock, _unlock     the holder of delivery n
+#     ACQUIRED not locked   DEQUEUED     entry_steal             expiry, purge, overflow
+#     AVAILABLE or HELD     DEQUEUED     entry_withdraw          the same, and replacement
+#     HELD                  AVAILABLE    entry_unhold            when it is due
+#     DEQUEUED              DELETED      entry_delete            whoever dequeued it
+#
+# Progress: lock-free. A swap is retried only when another thread's swap has succeeded. The loser returns 0 and has changed nothing.
+#
+# The order. A queue has one list per priority level, most urgent level first; FIFO, sorted and last-value queues have one level. An entry
+# is linked by its put and unlinked when it is dead, whoever acquires and releases it in between: a released entry is at its old place
+# without being moved. A dead entry is unlinked at once and linked to itself.
+#
+#     first                                              last
+#       |                                                 |
+#       v                                                 v
+#     [ A ]<->[ A ]<->[ acquired ]<->[ A ]<->[ A ]<->[ acquired ]
+#                ^                      ^                             ^
+#             anchor                 anchor                       end anchor
+#            position               positions                     positions
+#
+# A cursor position is the next entry that a reader (a subscription, an iterator) has not passed yet; NULL is the end. Positions at the
+# same entry share an anchor, so an append or an unlink moves all of them in O(1): appending costs nothing per idle reader, and no position
+# is at a dead entry. Two anchors that meet are merged, the smaller into the larger.
+#
+# Source: the ordered entry list of Qpid's queue, after java.util.concurrent's ConcurrentLinkedQueue. That one leaves dead nodes for a
+# scavenger, because its readers keep raw pointers; here the list knows the positions, so nobody walks over dead entries.
+#
+# Progress: what concerns lists, positions and heaps is called under the queue's order lock and takes O(1) steps, but for the merge of two
+# anchors and the heaps. Only `refs` and `word` of an entry are touched without that lock.
+#
+# Invariants
+#   L1  `order` strictly grows along a list, and from one level to the next less urgent one.
+#   L2  entry.readers, if any, is at that entry; list.end, if any, is at NULL. anchor.n = positions on it > 0.
+#   L3  an anchor with n positions has n - 1 spare ones, one per position beyond the first: a move never allocates.
+from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, qsort, realloc
+from libc.string cimport memset
+
+from manytail._c cimport (
+    likely, mt_atomic_i64, mt_atomic_u32, mt_cas_acq_rel_i64, mt_fetch_add_acq_rel_u32, mt_fetch_add_relaxed_u32,
+    mt_load_acquire_i64, mt_load_relaxed_i64, mt_store_relaxed_u32, mt_store_release_i64, unlikely,
+)
+
+cdef enum:                      # states
+    AVAILABLE = 0
+    HELD = 1
+    ACQUIRED = 2
+    DEQUEUED = 3
+    DELETED = 4
+
+cdef enum:                      # parts of the word
+    STATE_BITS = 7
+    LOCKED_BIT = 8
+    REDELIVERED_BIT = 16
+    DELIVERY_SHIFT = 5
+
+ctypedef struct entry           # declared first: they point to each other
+ctypedef struct anchor
+ctypedef struct cursor_position
+
+ctypedef struct cursor_position:
+    anchor *on                  # NULL: not open
+    cursor_position *prev
+    cursor_position *next       # on the same anchor
+
+ctypedef struct anchor:
+    entry *at                   # NULL: the end of the list
+    cursor_position *first
+    anchor *spare
+    int64_t n
+
+ctypedef struct entry_options:  # what only some entries have
+    int64_t expires             # monotonic ns, 0: never
+    int64_t due                 # HELD until then
+    int64_t timer               # place in the heap of timers + 1, 0: not there
+    void *group                 # its group's key_record, or NULL
+    void *value_key             # in a last-value queue: its key's record, or NULL
+    const void *origin          # identity only; `extra` keeps it alive
+    entry *older                # order of arrival, in a sorted queue that drops the oldest
+    entry *newer
+
+ctypedef union entry_link:
+    entry *held_next            # ACQUIRED: among those that its subscription holds
+    entry *dead_next            # dead, or not linked yet: in a chain
+
+ctypedef struct entry:
+    mt_atomic_i64 word
+    mt_atomic_u32 refs          # 1 for being linked, 1 per handle, redelivery and pin
+    uint16_t priority_level
+    uint16_t keyed              # it is a keyed_entry
+    int64_t seq                 # arrival number
+    uint64_t order              # L1; constant, except in a sorted queue
+    entry *next                 # itself: not linked any longer
+    entry *prev
+    entry_link after
+    entry *held_prev
+    void *owner                 # the subscription that holds it, or NULL
+    anchor *readers
+    void *item                  # a counted Python reference while linked
+    void *extra                 # the same: headers and the like, or NULL
+    int64_t born                # coarse monotonic ns
+    entry_options *options      # or NULL
+    int32_t priority
+    uint32_t reason             # why it died
+
+ctypedef struct keyed_entry:    # an entry of a sorted queue; others are spared the memory
+    entry e
+    void *key                   # a counted Python reference
+
+ctypedef struct entry_list:
+    entry *first
+    entry *last
+    anchor *end
+
+ctypedef struct entry_heap_item:
+    uint64_t key
+    entry *e
+
+ctypedef struct entry_heap:
+    entry_heap_item *items
+    int64_t n
+    int64_t capacity
+    bint indexed                # each entry is in it once and knows its place: options.timer
+
+
+# ------------------------------------------------------------------------------------------------------------ state word
+cdef inline int word_state(int64_t w) noexcept nogil:
+    return <int>(w & STATE_BITS)
+
+
+cdef inline bint word_locked(int64_t w) noexcept nogil:
+    return (w & LOCKED_BIT) != 0
+
+
+cdef inline bint word_redelivered(int64_t w) noexcept nogil:
+    return (w & REDELIVERED_BIT) != 0
+
+
+cdef inline uint64_t word_delivery(int64_t w) noexcept nogil:
+    return <uint64_t>w >> DELIVERY_SHIFT
+
+
+cdef inline bint word_held_by(int64_t w, uint64_t delivery) noexcept nogil:
+    return word_state(w) == ACQUIRED and word_delivery(w) == delivery
+
+
+cdef inline int64_t entry_word(mt_atomic_i64 *word) noexcept nogil:
+    # pairs with: mt_cas_acq_rel in entry_swap, mt_store_release in entry_delete
+    return mt_load_acquire_i64(word)
+
+
+cdef inline bint entry_swap(mt_atomic_i64 *word, int64_t *seen, int64_t to) noexcept nogil:
+    """One attempt: `seen` -> `to`. False: it had changed, `seen` is what it is."""
+    # pairs with: itself in other threads: whoever acts on a state sees what was done before it was set
+    return mt_cas_acq_rel_i64(word, seen, to)
+
+
+cdef inline uint64_t entry_acquire(mt_atomic_i64 *word) noexcept nogil:
+    """The new delivery number, or 0: it was not AVAILABLE."""
+    cdef int64_t w = entry_word(word)
+    cdef uint64_t delivery
+    while word_state(w) == AVAILABLE:
+        delivery = word_delivery(w) + 1
+        if entry_swap(word, &w, <int64_t>(delivery << DELIVERY_SHIFT) | (w & REDELIVERED_BIT) | LOCKED_BIT | ACQUIRED):
+            return delivery
+    return 0
+
+
+cdef inline bint entry_release(mt_atomic_i64 *word, uint64_t delivery, int64_t to) noexcept nogil:
+    """To AVAILABLE or HELD."""
+    cdef int64_t w = entry_word(word)
+    while word_held_by(w, delivery):
+        if entry_swap(word, &w, <int64_t>(delivery << DELIVERY_SHIFT) | REDELIVERED_BIT | to):
+            return True
+    return False
+
+
+cdef inline bint entry_dequeue(mt_atomic_i64 *word, uint64_t delivery) noexcept nogil:
+    cdef int64_t w = entry_word(word)
+    while word_held_by(w, delivery):
+        if entry_swap(word, &w, (w & ~(STATE_BITS | LOCKED_BIT)) | DEQUEUED):
+            return True
+    return False
+
+
+cdef inline bint entry_unlock(mt_atomic_i64 *word, uint64_t delivery) noexcept nogil:
+    """From here on it may be stolen. False: not this holder's, or not locked."""
+    cdef int64_t w = entry_word(word)
+    while word_held_by(w, delivery) and word_locked(w):
+        if entry_swap(word, &w, w & ~LOCKED_BIT):
+            return True
+    return False
+
+
+cdef inline bint entry_lock(mt_atomic_i64 *word, uint64_t delivery) noexcept nogil:
+    """True: this holder's, and locked."""
+    cdef int64_t w = entry_word(word)
+    while word_held_by(w, delivery):
+        if word_locked(w) or entry_swap(word, &w, w | LOCKED_BIT):
+            return True
+    return False
+
+
+cdef inline bint entry_steal(mt_atomic_i64 *word) noexcept nogil:
+    """Take it from a holder that has unlocked it."""
+    cdef int64_t w = entry_word(word)
+    while word_state(w) == ACQUIRED and not word_locked(w):
+        if entry_swap(word, &w, (w & ~STATE_BITS) | DEQUEUED):
+            return True
+    return False
+
+
+cdef inline bint entry_withdraw(mt_atomic_i64 *word) noexcept nogil:
+    cdef int64_t w = entry_word(word)
+    while word_state(w) <= HELD:
+        if entry_swap(word, &w, (w & ~STATE_BITS) | DEQUEUED):
+            return True
+    return False
+
+
+cdef inline bint entry_unhold(mt_atomic_i64 *word) noexcept nogil:
+    cdef int64_t w = entry_word(word)
+    while word_state(w) == HELD:
+        if entry_swap(word, &w, w & ~STATE_BITS):
+            return True
+    return False
+
+
+cdef inline void entry_delete(mt_atomic_i64 *word) noexcept nogil:
+    # relaxed because: whoever dequeued it is the only one to write it from there on
+    cdef int64_t w = mt_load_relaxed_i64(word)
+    # pairs with: mt_load_acquire in entry_word
+    mt_store_release_i64(word, (w & ~STATE_BITS) | DELETED)
+
+
+cdef inline int state_of(entry *e) noexcept nogil:
+    return word_state(entry_word(&e.word))
+
+
+# --------------------------------------------------------------------------------------------------------------- entries
+cdef inline entry *entry_new(bint keyed) noexcept nogil:
+    """An entry with one reference; NULL: no memory."""
+    cdef size_t size = sizeof(keyed_entry) if unlikely(keyed) else sizeof(entry)
+    cdef entry *e = <entry *>malloc(size)
+    if unlikely(e == NULL):
+        return NULL
+    memset(<void *>e, 0, sizeof(entry))
+    if unlikely(keyed):
+        e.keyed = True
+        key_slot(e)[0] = NULL
+    # relaxed because: no other thread has it yet
+    mt_store_relaxed_u32(&e.refs, 1)
+    return e
+
+
+cdef inline void **key_slot(entry *e) noexcept nogil:
+    """Where a keyed entry has its key."""
+    return &(<keyed_entry *>e).key
+
+
+cdef inline void entry_keep(entry *e) noexcept nogil:
+    # relaxed because: the caller has a reference, or the lock under which the list has one
+    mt_fetch_add_relaxed_u32(&e.refs, 1)
+
+
+cdef inline void entry_drop(entry *e) noexcept nogil:
+    # pairs with: itself in other threads: the last one sees all that the others did
+    if mt_fetch_add_acq_rel_u32(&e.refs, <uint32_t>-1) == 1:
+        free(e.options)
+        free(<void *>e)
+
+
+# ------------------------------------------------------------------------------------------------------------- positions
+cdef inline anchor **anchor_at(entry_list *l, entry *at) noexcept nogil:
+    return &at.readers if at != NULL else &l.end
+
+
+cdef inline entry *position_at(cursor_position *p) noexcept nogil:
+    return p.on.at
+
+
+cdef inline void anchor_join(anchor *a, cursor_position *p) noexcept nogil:
+    p.on = a
+    p.prev = NULL
+    p.next = a.first
+    if a.first != NULL:
+        a.first.prev = p
+    a.first = p
+    a.n += 1
+
+
+cdef inline void position_enter(entry_list *l, cursor_position *p, anchor *own, entry *at) noexcept nogil:
+    """Put p at an entry. `own` is the anchor that it brings along."""
+    cdef anchor **there = anchor_at(l, at)
+    if there[0] != NULL:
+        own.spare = there[0].spare
+        there[0].spare = own
+    else:
+        own.at = at
+        own.first = NULL
+        own.spare = NULL
+        own.n = 0
+        there[0] = own
+    anchor_join(there[0], p)
+
+
+cdef inline anchor *position_leave(entry_list *l, cursor_position *p) noexcept nogil:
+    """Take p off. The anchor that it takes along is returned."""
+    cdef anchor *a = p.on
+    cdef anchor *own
+    p.on = NULL
+    if a.n == 1:
+        anchor_at(l, a.at)[0] = NULL
+        return a
+    own = a.spare
+    a.spare = own.spare
+    if p.prev != NULL:
+        p.prev.next = p.next
+    else:
+        a.first = p.next
+    if p.next != NULL:
+        p.next.prev = p.prev
+    a.n -= 1
+    return own
+
+
+cdef inline void position_move(entry_list *l, cursor_position *p, entry *to) noexcept nogil:
+    cdef anchor *a = p.on
+    cdef anchor **there = anchor_at(l, to)
+    if likely(a.n == 1 and there[0] == NULL):
+        anchor_at(l, a.at)[0] = NULL
+        a.at = to
+        there[0] = a
+    elif unlikely(a.at != to):
+        position_enter(l, p, position_leave(l, p), to)
+
+
+cdef inline bint position_open(entry_list *l, cursor_position *p, entry *at) noexcept nogil:
+    """False: no memory."""
+    cdef anchor *own = <anchor *>malloc(sizeof(anchor))
+    if own == NULL:
+        return False
+    position_enter(l, p, own, at)
+    return True
+
+
+cdef inline void position_close(entry_list *l, cursor_position *p) noexcept nogil:
+    if p.on != NULL:
+        free(position_leave(l, p))
+
+
+cdef inline void anchor_move(entry_list *l, entry *source, entry *to) noexcept nogil:
+    """All positions at `source` go to `to`."""
+    cdef anchor **there = anchor_at(l, to)
+    cdef anchor *small = anchor_at(l, source)[0]
+    cdef anchor *big = there[0]
+    cdef anchor *last
+    cdef cursor_position *p
+    cdef cursor_position *following
+    anchor_at(l, source)[0] = NULL
+    if small == NULL:
+        return
+    if big == NULL or big.n < small.n:      # the smaller one is moved
+        small, big = big, small
+    big.at = to
+    there[0] = big
+    if small == NULL:
+        return
+    p = small.first
+    while p != NULL:
+        following = p.next
+        anchor_join(big, p)
+        p = following
+    last = small
+    while last.spare != NULL:
+        last = last.spare
+    last.spare = big.spare
+    big.spare = small
+
+
+# ----------------------------------------------------------------------------------------------------------------- lists
+cdef inline void list_append(entry_list *l, entry *e) noexcept nogil:
+    e.next = NULL
+    e.prev = l.last
+    if l.last != NULL:
+        l.last.next = e
+    else:
+        l.first = e
+    l.last = e
+    if l.end != NULL:           # whoever has passed everything has not passed this
+        e.readers = l.end
+        e.readers.at = e
+        l.end = NULL
+
+
+cdef inline void list_insert(entry_list *l, entry *e, entry *at) noexcept nogil:
+    """Link e directly before `at` (NULL: at the end). Positions at `at` are at e afterwards."""
+    if at == NULL:
+        list_append(l, e)
+        return
+    e.next = at
+    e.prev = at.prev
+    if at.prev != NULL:
+        at.prev.next = e
+    else:
+        l.first = e
+    at.prev = e
+    anchor_move(l, at, e)
+
+
+cdef inline void list_unlink(entry_list *l, entry *e) noexcept nogil:
+    if unlikely(e.readers != NULL):
+        anchor_move(l, e, e.next)
+    if e.prev != NULL:
+        e.prev.next = e.next
+    else:
+        l.first = e.next
+    if e.next != NULL:
+        e.next.prev = e.prev
+    else:
+        l.last = e.prev
+    e.next = e
+    e.prev = NULL
+
+
+cdef inline bint is_linked(entry *e) noexcept nogil:
+    return e.next != e
+
+
+# ------------------------------------------------------------------------------------------------------------------ heap
+# A binary heap of entries, the smallest key first. The timers of a queue are one: indexed, so that an entry that dies before its time
+# leaves nothing behind; borrowed, because only linked entries are in it. The redeliveries of a cursor are another, by order.
+cdef inline void heap_set(entry_heap *h, int64_t i, entry_heap_item x) noexcept nogil:
+    h.items[i] = x
+    if h.indexed:
+        x.e.options.timer = i + 1
+
+
+cdef inline void heap_sift(entry_heap *h, int64_t i, entry_heap_item x) noexcept nogil:
+    """Put x where it belongs, given that place i is free."""
+    cdef int64_t child
+    while i > 0 and h.items[(i - 1) >> 1].key > x.key:
+        heap_set(h, i, h.items[(i - 1) >> 1])
+        i = (i - 1) >> 1
+    child = 2 * i + 1
+    while child < h.n:
+        if child + 1 < h.n and h.items[child + 1].key < h.items[child].key:
+            child += 1
+        if h.items[child].key >= x.key:
+            break
+        heap_set(h, i, h.items[child])
+        i = child
+        child = 2 * i + 1
+    heap_set(h, i, x)
+
+
+cdef inline bint heap_reserve(entry_heap *h, int64_t n) noexcept nogil:
+    """Make room for n. False: no memory."""
+    cdef int64_t capacity = h.capacity if h.capacity else 16
+    cdef entry_heap_item *items
+    if likely(n <= h.capacity):
+        return True
+    while capacity < n:
+        capacity *= 2
+    items = <entry_heap_item *>realloc(h.items, <size_t>capacity * sizeof(entry_heap_item))
+    if items == NULL:
+        return False
+    h.items = items
+    h.capacity = capacity
+    return True
+
+
+cdef inline void heap_add(entry_heap *h, uint64_t key, entry *e) noexcept nogil:
+    """There is room."""
+    cdef entry_heap_item x
+    x.key = key
+    x.e = e
+    h.n += 1
+    heap_sift(h, h.n - 1, x)
+
+
+cdef inline void heap_remove(entry_heap *h, int64_t i) noexcept nogil:
+    h.n -= 1
+    if i != h.n:
+        heap_sift(h, i, h.items[h.n])
+
+
+# ---------------------------------------------------------------------------------------------------------------- timers
+cdef inline void timers_remove(entry_heap *h, entry *e) noexcept nogil:
+    cdef int64_t i = e.options.timer - 1
+    if i >= 0:
+        e.options.timer = 0
+        heap_remove(h, i)
+
+
+cdef inline void timers_set(entry_heap *h, entry *e, int64_t when) noexcept nogil:
+    """There is room: heap_reserve."""
+    timers_remove(h, e)
+    heap_add(h, <uint64_t>when, e)
+
+
+# ---------------------------------------------------------------------------------------------------------- redeliveries
+# Entries that a cursor has passed and has to come back for: released, or arrived before it. An entry may be in it twice, and one that
+# was taken stays until it comes to the top or redeliveries_shrink drops it.
+cdef inline void redeliveries_pop(entry_heap *h) noexcept nogil:
+    cdef entry *e = h.items[0].e
+    heap_remove(h, 0)
+    entry_drop(e)
+
+
+cdef inline int compare_keys(const void *a, const void *b) noexcept nogil:
+    cdef uint64_t x = (<const entry_heap_item *>a).key, y = (<const entry_heap_item *>b).key
+    return -1 if x < y else x > y
+
+
+cdef inline void redeliveries_shrink(entry_heap *h) noexcept nogil:
+    """Drop what is not AVAILABLE and what is there twice; read the orders anew. A sorted array is a heap."""
+    cdef int64_t i, n = 0
+    cdef entry *e
+    for i in range(h.n):
+        e = h.items[i].e
+        if state_of(e) != AVAILABLE:
+            entry_drop(e)
+            continue
+        h.items[n].e = e
+        h.items[n].key = e.order
+        n += 1
+    if n:
+        qsort(h.items, <size_t>n, sizeof(entry_heap_item), compare_keys)
+    h.n = 0
+    for i in range(n):
+        if h.n and h.items[h.n - 1].e == h.items[i].e:
+            entry_drop(h.items[i].e)
+        else:
+            h.items[h.n] = h.items[i]
+            h.n += 1
+
+
+cdef inline bint redeliveries_push(entry_heap *h, entry *e) noexcept nogil:
+    """False: no memory."""
+    if unlikely(h.n == h.capacity):
+        if h.n:
+            redeliveries_shrink(h)
+        # Unless half of it was stale: then the next time is as many pushes away.
+        if h.n * 2 >= h.capacity and not heap_reserve(h, h.capacity + 1):
+            return False
+    entry_keep(e)
+    heap_add(h, e.order, e)
+    return True
+
+
+cdef inline void redeliveries_free(entry_heap *h) noexcept nogil:
+    cdef int64_t i
+    for i in range(h.n):
+        entry_drop(h.items[i].e)
+    free(h.items)
+    h.items = NULL
+    h.n = h.capacity = 0

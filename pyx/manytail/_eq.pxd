@@ -1,0 +1,1732 @@
+# The entry queue: one strict order of entries, subscriptions that take them, and the manager that says whom an entry wakes. Private.
+#
+# This file is the whole algorithm, on C structs, nogil throughout. Its faces are _entries.pyx and what builds on it (Python), and
+# _eq_nogil.pxd (callers without a thread state); the native drivers compile it without an interpreter. _entry.pxd has the entry, the list
+# and the positions on it, _eq_keys.pxd groups and last values, _eq_sorted.pxd the index of a sorted queue.
+#
+# Source: the strictly ordered queue of Qpid and its consumer manager. docs/design/entryqueue.md explains both.
+#
+# Locks. Functions whose name starts with "locked_" must be called with the order lock held. They run no Python code and wait for
+# nothing but the lock of a shared credit, which is taken after an order lock, never before. What has to be done after unlocking, because
+# it runs Python code, is collected in `effects`.
+#   gil_locked: a queue of Python objects on a build with the GIL: the GIL is its order lock, its lock words are left alone.
+#   objects: items are Python objects, counted here for each handle; callers are attached. Else they hold no thread state.
+#
+# Invariants
+#   E1  AVAILABLE, ACQUIRED and HELD entries are linked, others are not; `available`, `acquired` and `held` count them.
+#   E2  for every cursor, an AVAILABLE entry of interest is at or after its position, or among its redeliveries.
+#   E3  an entry is in its holder's list exactly while `owner` is set; `nheld` counts it; a shared credit is the sum of these.
+#   E4  no waiter sleeps while an entry that it may take is AVAILABLE and no wake-up is on its way.
+#   E5  a fork finds no half step: whoever ends a delivery takes all locks first, then changes word, list and counts in one hold.
+from cpython.ref cimport PyObject
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport calloc, free, realloc
+
+from manytail._c cimport (
+    MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_WAITER_LOOP, MT_WAITER_THREAD, keep, likely,
+    mt_atomic_i64, mt_fetch_add_acq_rel_i64, mt_first_bit, mt_load_relaxed_i64, mt_lock, mt_lock_reset,
+    mt_now_coarse_ns, mt_now_ns, mt_store_relaxed_i64, mt_waiter, mt_waitlist, mt_waitlist_keep_thread,
+    mt_waitlist_notify, mt_waitlist_notify_all, mt_waitlist_notify_first, unlikely,
+)
+from manytail._entry cimport (
+    ACQUIRED, AVAILABLE, HELD, cursor_position, entry, entry_acquire, entry_delete, entry_dequeue, entry_heap,
+    entry_keep, entry_list, entry_options, entry_release, entry_steal, entry_unhold, entry_unlock, entry_withdraw,
+    entry_word, heap_reserve, is_linked, list_append, list_unlink, position_at, position_close, position_move,
+    position_open, redeliveries_free, redeliveries_pop, redeliveries_push, redeliveries_shrink, state_of,
+    timers_remove, timers_set, word_delivery,
+)
+from manytail._eq_keys cimport (
+    GROUPS_ASSIGNED, GROUPS_NONE, group_allows, group_removed, group_taken, groups_closed, key_record, key_table,
+    unpin_record, value_added, value_removed, value_replaced, value_replaces,
+)
+from manytail._eq_sorted cimport index_link, index_oldest, index_remove, search_place, search_range, sorted_index
+from manytail._lock cimport enter, enter_heavy, leave
+from manytail._wait cimport this_thread
+
+cdef enum:
+    OVERFLOW_BLOCK = 0
+    OVERFLOW_REJECT = 1
+    OVERFLOW_DROP = 2
+
+cdef enum:                      # entry.reason
+    ACKED = 1
+    REJECTED = 2
+    EXPIRED = 3
+    EXHAUSTED = 4               # max_deliveries
+    OVERFLOWN = 5
+    SHUT = 6
+    PURGED = 7
+    REPLACED = 8
+    CLEARED = 9
+
+cdef enum:
+    DEAD_LETTER_NONE = 0
+    DEAD_LETTER_QUEUE = 1
+    DEAD_LETTER_CALL = 2        # a callable
+
+cdef enum:                      # results beside the MT_* codes
+    NO_CREDIT = 100
+    CLOSED = 101
+    DENIED = 102                # a subscription of higher priority has the first claim
+    SLOW = 103
+    GIVEN = 104                 # put(immediate=True) handed an entry over
+
+cdef enum:
+    LEVEL_SHIFT = 48            # entry.order: the priority level is above
+    TIMER_GRACE = 1000000000    # ns that the shared timer may wait for nothing
+
+ctypedef struct entry_queue     # declared first: they point to each other
+ctypedef struct subscription
+ctypedef struct subscription_rank
+ctypedef struct shared_credit
+ctypedef struct dead_letter_call
+ctypedef struct eq_registry
+
+# A subscription's place in the order: everything before the positions has been passed, but for the redeliveries.
+ctypedef struct cursor:
+    cursor_position one         # of the only level
+    cursor_position *positions  # one per level
+    entry_heap redeliveries
+
+# Credit that the subscriptions of one Consumer share. Its numbers are atomic, the rest is under its lock.
+ctypedef struct shared_credit:
+    mt_lock lock
+    bint gil_locked
+    mt_atomic_i64 used
+    mt_atomic_i64 limit
+    mt_atomic_i64 suspended
+    int64_t event_count         # whatever may make a waiter's next try worth it
+    mt_waitlist waiters
+    eq_registry *registry
+    shared_credit *reg_next
+    shared_credit *reg_prev
+
+ctypedef struct subscription_list:
+    subscription *first
+    subscription *last
+
+# The manager's lists of subscriptions of one priority that acquire. Each subscription is in `all` and in one of the others, or in
+# entry_queue.idle.
+ctypedef struct subscription_rank:
+    int64_t priority
+    subscription_rank *next     # less urgent
+    int64_t n                   # in `all`
+    subscription_list all
+    subscription_list interested    # could take, and nobody waits in a get of it
+    subscription_list waiting       # somebody waits, and any entry will do: one of them is notified per arrival
+    subscription_list filtered      # somebody waits, with filters: all that may want the entry are notified
+    subscription_list notified      # all its waiters were woken and are not back yet
+
+ctypedef struct subscription:
+    entry_queue *q
+    uint32_t id
+    bint browse
+    bint exclusive
+    bint suspended
+    bint closed
+    bint filtered               # it has a cursor of its own: a selector, an origin, a start, groups, or it browses
+    void *selector              # borrowed from the Subscription, or NULL
+    const void *origin          # identity only
+    int64_t start               # arrivals before this number are not for it
+    int64_t limit               # credit: entries that it may hold, <= 0: any number
+    int64_t nheld
+    entry *held_first           # in the order in which it got them
+    entry *held_last
+    cursor *cursor_in_use       # the queue's shared one, or its own
+    cursor own_cursor
+    shared_credit *credit       # or NULL: its credit is its own
+    mt_waitlist waiters
+    int64_t notified            # waiters that were woken and are not back
+    subscription_rank *rank     # NULL: it browses
+    subscription_list *listed   # the list that it is in
+    subscription *next
+    subscription *prev
+    subscription *all_next
+    subscription *all_prev
+    subscription *filtered_next
+    subscription *filtered_prev
+
+ctypedef struct dead_letter_call:   # on the stack of a thread that runs the dead letter callable
+    unsigned long thread
+    dead_letter_call *next
+    dead_letter_call *prev
+
+ctypedef struct effects:
+    mt_waiter *to_post
+    entry *dead                 # by dead_next
+    key_record *keys            # of which no entry is left
+    bint notify_thread          # the thread of dead letters has something to do for this queue
+    bint timers_ended           # nothing is due: the shared timer may want to know
+
+ctypedef struct acquired_entry:     # what a handle is made of, with references for it
+    entry *e
+    void *item
+    void *extra
+    uint64_t delivery           # 0: not a delivery
+
+ctypedef struct subscription_waiter:    # a waiter of a subscription; `w` comes first
+    mt_waiter w
+    acquired_entry given        # put(immediate=True) may leave an entry in it
+    bint has_given
+
+ctypedef struct selector_result:    # what a selector said about an entry that is to be handed over
+    uint32_t id                 # of the subscription
+    bint wants
+    PyObject *selector          # counted: not asked yet
+
+ctypedef struct selector_results:
+    selector_result *items
+    int64_t n
+    int64_t capacity
+
+ctypedef struct queue_counters:     # what happened since the queue was made
+    int64_t enqueued
+    int64_t delivered
+    int64_t acked
+    int64_t released
+    int64_t expired
+    int64_t rejected
+    int64_t dropped
+    int64_t purged
+    int64_t dead_lettered
+    int64_t selector_errors
+    int64_t high_water
+
+# All entry queues of one kind: of the process's Python objects, or of callers without a thread state. For fork.
+ctypedef struct eq_registry:
+    mt_lock lock
+    bint objects
+    entry_queue *first
+    shared_credit *first_credit
+
+# For an order of its own: link e, under the order lock. `found` is what its prepare() has found out. MT_OK; MT_EMPTY: that is out of date,
+# prepare again; MT_NOMEM.
+ctypedef int (*place_entry)(entry_queue *, entry *, search_range *found) noexcept nogil
+
+ctypedef struct entry_queue:
+    mt_lock lock                # the order lock: of everything below, and of all but `word` and `refs` of the entries
+    bint gil_locked
+    bint objects
+    bint shut
+    bint shut_now
+    entry_list *lists           # one per priority level
+    uint32_t nlevels
+    uint32_t next_id
+    place_entry place           # NULL: append to the level
+    int64_t nseq
+    int64_t available
+    int64_t acquired
+    int64_t held
+    int64_t event_count         # whatever may make an entry takable for some subscription
+    int64_t nwaiting            # subscriptions in waiting, filtered and browsers_waiting lists
+    int64_t maxsize
+    int64_t low_watermark
+    int overflow
+    int groups
+    int dead_letter             # DEAD_LETTER_*
+    bint throttled              # "block": puts wait until depth <= low_watermark
+    int64_t nranks
+    mt_waitlist putters
+    entry_heap timers
+    cursor shared               # of all subscriptions that are not filtered
+    queue_counters counters
+    entry_list one_list
+    uint64_t *ready             # bit set of the levels that are not empty, most urgent first
+    uint64_t one_ready
+    int64_t priority_offset     # level = clamp(priority - offset, 0, nlevels - 1), counted from the least urgent one
+    dead_letter_call *dead_letter_calls     # threads inside the dead letter callable
+    entry *for_thread           # dead, for the thread of dead letters: by dead_next, the oldest first
+    entry *for_thread_last
+    key_record *keys_for_thread     # for that thread: to be released
+    bint thread_notified        # that thread knows of them
+    bint arrivals               # sorted and drop_oldest: keeps the order of arrival beside the order
+    int64_t next_check          # when the shared timer looks next, 0: never
+    int64_t max_deliveries
+    key_table group_keys
+    key_table value_keys
+    entry *oldest
+    entry *newest
+    bint keyed                  # sorted: its entries have keys and are in the index
+    bint exclusive
+    sorted_index index
+    subscription_rank *ranks    # most urgent first
+    int64_t nsubscriptions
+    subscription_list browsers
+    subscription_list browsers_waiting
+    subscription_list idle      # not interested
+    subscription *filtered      # all with a cursor of their own
+    eq_registry *registry
+    entry_queue *reg_next
+    entry_queue *reg_prev
+
+
+# ----------------------------------------------------------------------------------------------------------------- locks
+cdef inline void lock_order(entry_queue *q) noexcept nogil:
+    enter_heavy(&q.lock, not MT_FREE_THREADED and q.gil_locked, q.objects)
+
+
+cdef inline void unlock_order(entry_queue *q) noexcept nogil:
+    leave(&q.lock, not MT_FREE_THREADED and q.gil_locked)
+
+
+cdef inline void lock_credit(shared_credit *c) noexcept nogil:
+    enter(&c.lock, c.gil_locked, True)
+
+
+cdef inline void unlock_credit(shared_credit *c) noexcept nogil:
+    """NULL: there was none to be locked."""
+    if unlikely(c != NULL):
+        leave(&c.lock, c.gil_locked)
+
+
+# -------------------------------------------------------------------------------------------------------------- accessors
+cdef inline void clear_effects(effects *fx) noexcept nogil:
+    fx.to_post = NULL
+    fx.dead = NULL
+    fx.keys = NULL
+    fx.notify_thread = False
+    fx.timers_ended = False
+
+
+cdef inline bint has_effects(effects *fx) noexcept nogil:
+    return (<uintptr_t>fx.to_post | <uintptr_t>fx.dead | <uintptr_t>fx.keys | <uintptr_t>(fx.notify_thread | fx.timers_ended)) != 0
+
+
+cdef inline int64_t depth_of(entry_queue *q) noexcept nogil:
+    return q.available + q.acquired + q.held
+
+
+cdef inline bint is_dead_letter(uint32_t reason) noexcept nogil:
+    return REJECTED <= reason <= SHUT
+
+
+cdef inline uint16_t level_of(entry_queue *q, int64_t priority) noexcept nogil:
+    """Index of the list, most urgent first."""
+    return <uint16_t>(q.nlevels - 1 - max(0, min(priority - q.priority_offset, <int64_t>q.nlevels - 1)))
+
+
+cdef inline void note_acquired(acquired_entry *t, entry *e, uint64_t delivery) noexcept nogil:
+    t.e = e
+    t.item = e.item
+    t.extra = e.extra
+    t.delivery = delivery
+
+
+cdef inline void keep_for_handle(entry_queue *q, entry *e) noexcept nogil:
+    """References to the entry, its item and its extra, for a handle to be made."""
+    entry_keep(e)
+    if q.objects:
+        keep(<uintptr_t>e.item)
+        if unlikely(e.extra != NULL):
+            keep(<uintptr_t>e.extra)
+
+
+# ----------------------------------------------------------------------------------------------------------- the manager
+cdef inline void list_subscription(subscription_list *to, subscription *s) noexcept nogil:
+    s.listed = to
+    s.next = NULL
+    s.prev = to.last
+    if to.last != NULL:
+        to.last.next = s
+    else:
+        to.first = s
+    to.last = s
+
+
+cdef inline void unlist_subscription(subscription *s) noexcept nogil:
+    cdef subscription_list *out_of = s.listed
+    if s.prev != NULL:
+        s.prev.next = s.next
+    else:
+        out_of.first = s.next
+    if s.next != NULL:
+        s.next.prev = s.prev
+    else:
+        out_of.last = s.prev
+    s.listed = NULL
+
+
+cdef inline bint has_credit(subscription *s) noexcept nogil:
+    cdef int64_t limit
+    if likely(s.credit == NULL):
+        return s.limit <= 0 or s.nheld < s.limit
+    # relaxed because: whoever gives credit back or changes the limit counts an event afterwards, under the order lock or the credit's
+    limit = mt_load_relaxed_i64(&s.credit.limit)
+    return limit <= 0 or mt_load_relaxed_i64(&s.credit.used) < limit       # relaxed because: as above
+
+
+cdef inline bint is_suspended(subscription *s) noexcept nogil:
+    # relaxed because: as in has_credit
+    return s.suspended or (unlikely(s.credit != NULL) and mt_load_relaxed_i64(&s.credit.suspended) != 0)
+
+
+cdef inline bint is_interested(subscription *s) noexcept nogil:
+    return not s.closed and not is_suspended(s) and (s.browse or has_credit(s))
+
+
+cdef inline int locked_usable(subscription *s) noexcept nogil:
+    if unlikely(s.closed):
+        return CLOSED
+    if unlikely(is_suspended(s) or not (s.browse or has_credit(s))):
+        return NO_CREDIT
+    return MT_OK
+
+
+cdef inline bint counts_as_waiting(entry_queue *q, subscription_list *l, subscription_rank *rank) noexcept nogil:
+    return l == &q.browsers_waiting or (rank != NULL and (l == &rank.waiting or l == &rank.filtered))
+
+
+cdef inline subscription_list *locked_list_for(entry_queue *q, subscription *s) noexcept nogil:
+    """The list that a subscription belongs into: the states of the manager."""
+    if not is_interested(s):
+        return &q.idle
+    if s.browse:
+        return &q.browsers_waiting if s.waiters.n else &q.browsers
+    if s.waiters.n:
+        return &s.rank.filtered if s.filtered else &s.rank.waiting
+    return &s.rank.notified if s.notified > 0 else &s.rank.interested
+
+
+cdef inline void locked_relist(entry_queue *q, subscription *s) noexcept nogil:
+    """Move it to the end of the list that it belongs into, if it is elsewhere. O(1)."""
+    cdef subscription_list *to
+    if s.closed:
+        return
+    to = locked_list_for(q, s)
+    if to == s.listed:
+        return
+    q.nwaiting += <int>counts_as_waiting(q, to, s.rank) - <int>counts_as_waiting(q, s.listed, s.rank)
+    unlist_subscription(s)
+    list_subscription(to, s)
+
+
+cdef inline bint locked_notify(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
+    """Wake who has waited longest in it; it goes to the end of its list. False: nobody was woken."""
+    cdef int64_t n = s.waiters.n
+    cdef subscription_list *listed
+    if n == 0 or not is_interested(s):
+        locked_relist(q, s)
+        return False
+    mt_waitlist_notify(&s.waiters, &fx.to_post)
+    s.notified += n - s.waiters.n
+    locked_relist(q, s)
+    if s.waiters.n and s.next != NULL:
+        listed = s.listed
+        unlist_subscription(s)
+        list_subscription(listed, s)
+    return True
+
+
+cdef inline void locked_back(subscription *s) noexcept nogil:
+    """A waiter that was notified is back, or will never be."""
+    if s.notified > 0:
+        s.notified -= 1
+    locked_relist(s.q, s)
+
+
+cdef inline bint quick_wants(subscription *s, entry *e) noexcept nogil:
+    """What can be said without the selector: False is for good."""
+    if e.seq < s.start:
+        return False
+    return s.origin == NULL or e.options == NULL or e.options.origin != s.origin
+
+
+cdef inline bint may_take(entry_queue *q, subscription *s, entry *e) noexcept nogil:
+    return quick_wants(s, e) and (q.groups == GROUPS_NONE or s.browse or group_allows(e, s))
+
+
+cdef inline void locked_wake(entry_queue *q, entry *e, bint arrived, effects *fx) noexcept nogil:
+    """e has become takable (NULL: anything may have).
+
+    A woken waiter takes one entry, so one wake-up per entry is enough for subscriptions that are not filtered. Filtered ones are woken if
+    the entry may suit them, because their selectors cannot run here."""
+    q.event_count += 1
+    if unlikely(q.nwaiting != 0):
+        locked_wake_ranks(q, e, arrived, fx)
+
+
+cdef inline int64_t locked_wake_filtered(entry_queue *q, subscription_list *some, entry *e, effects *fx) noexcept nogil:
+    cdef subscription *s = some.first
+    cdef subscription *last = some.last
+    cdef subscription *following
+    cdef int64_t n = 0
+    while s != NULL:
+        following = s.next
+        if e == NULL or may_take(q, s, e):
+            n += locked_notify(q, s, fx)
+        if s == last:
+            break
+        s = following
+    return n
+
+
+cdef inline int64_t locked_wake_ranks(entry_queue *q, entry *e, bint arrived, effects *fx) noexcept nogil:
+    """Wake the most urgent subscription that takes anything, and all filtered ones that e may suit. How many were notified."""
+    cdef subscription_rank *rank = q.ranks
+    cdef int64_t n = 0
+    cdef bint done = False
+    if arrived:
+        n += locked_wake_filtered(q, &q.browsers_waiting, e, fx)
+    while rank != NULL:
+        n += locked_wake_filtered(q, &rank.filtered, e, fx)
+        while not done and rank.waiting.first != NULL:
+            done = locked_notify(q, rank.waiting.first, fx)
+        rank = rank.next
+    return n + done
+
+
+cdef inline void locked_wake_many(entry_queue *q, int64_t n, effects *fx) noexcept nogil:
+    """Up to n entries may be takable for others than before."""
+    q.event_count += 1
+    while n > 0 and q.nwaiting and locked_wake_ranks(q, NULL, True, fx):
+        n -= 1
+
+
+cdef inline void locked_wake_subscription(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
+    """All waiters of it look again."""
+    s.notified += s.waiters.n
+    mt_waitlist_notify_all(&s.waiters, &fx.to_post)
+    locked_relist(q, s)
+
+
+cdef inline void locked_wake_everybody(entry_queue *q, effects *fx) noexcept nogil:
+    """All waiters of all subscriptions look again."""
+    cdef subscription_rank *rank = q.ranks
+    cdef subscription *s
+    while rank != NULL:
+        s = rank.all.first
+        while s != NULL:
+            locked_wake_subscription(q, s, fx)
+            s = s.all_next
+        rank = rank.next
+    s = q.filtered
+    while s != NULL:
+        if s.browse:
+            locked_wake_subscription(q, s, fx)
+        s = s.filtered_next
+
+
+cdef inline void locked_wake_at_end(entry_queue *q, effects *fx) noexcept nogil:
+    """After shutdown an entry went: wake subscriptions that may have nothing left to wait for. Filtered ones look for themselves, even
+    when they have no credit or are suspended, because nothing of what is left may suit them."""
+    cdef subscription *s = q.filtered
+    q.event_count += 1
+    if q.available + q.held == 0:
+        locked_wake_everybody(q, fx)
+        return
+    while s != NULL:
+        if s.waiters.n and not s.browse:
+            locked_wake_subscription(q, s, fx)
+        s = s.filtered_next
+
+
+cdef inline bint locked_outranked(entry_queue *q, subscription *s, bint *maybe) noexcept nogil:
+    """Some subscription of higher priority is interested and takes anything. maybe: a filtered one is."""
+    cdef subscription_rank *rank = q.ranks
+    cdef subscription *h
+    maybe[0] = False
+    while rank != NULL and rank.priority > s.rank.priority:
+        h = rank.all.first
+        while h != NULL:
+            if is_interested(h):
+                if not h.filtered:
+                    return True
+                maybe[0] = True
+            h = h.all_next
+        rank = rank.next
+    return False
+
+
+# --------------------------------------------------------------------------------------------------------------- cursors
+cdef inline bint cursor_open(entry_queue *q, cursor *c, bint newest) noexcept nogil:
+    """False: no memory. The lists must be final."""
+    cdef uint32_t i
+    cdef entry *at
+    c.redeliveries.items = NULL
+    c.redeliveries.n = c.redeliveries.capacity = 0
+    c.redeliveries.indexed = False
+    c.positions = &c.one
+    if q.nlevels > 1:
+        c.positions = <cursor_position *>calloc(q.nlevels, sizeof(cursor_position))
+        if c.positions == NULL:
+            return False
+    for i in range(q.nlevels):
+        at = q.lists[i].first
+        if newest:
+            at = NULL
+        if not position_open(&q.lists[i], &c.positions[i], at):
+            while i > 0:
+                i -= 1
+                position_close(&q.lists[i], &c.positions[i])
+            if c.positions != &c.one:
+                free(c.positions)
+            return False
+    return True
+
+
+cdef inline void cursor_close(entry_queue *q, cursor *c) noexcept nogil:
+    cdef uint32_t i
+    for i in range(q.nlevels):
+        position_close(&q.lists[i], &c.positions[i])
+    if c.positions != &c.one:
+        free(c.positions)
+    redeliveries_free(&c.redeliveries)
+
+
+cdef inline entry *level_first(entry_list *l, cursor_position *p, int wanted) noexcept nogil:
+    """The first entry whose state is `wanted` or before that, and that was not passed; the ones before it are passed."""
+    cdef entry *e = position_at(p)
+    cdef entry *was = e
+    while e != NULL and state_of(e) > wanted:
+        e = e.next
+    if unlikely(e != was):
+        position_move(l, p, e)
+    return e
+
+
+cdef inline entry *levels_first(entry_queue *q, cursor *c) noexcept nogil:
+    cdef uint32_t w, i
+    cdef uint64_t bits
+    cdef entry *e
+    for w in range((q.nlevels + 63) // 64):
+        bits = q.ready[w]
+        while bits:
+            i = w * 64 + mt_first_bit(bits)
+            bits &= bits - 1
+            e = level_first(&q.lists[i], &c.positions[i], AVAILABLE)
+            if e != NULL:
+                return e
+    return NULL
+
+
+cdef inline entry *cursor_first(entry_queue *q, cursor *c) noexcept nogil:
+    """The next AVAILABLE entry for this cursor, or NULL."""
+    cdef entry *e
+    cdef entry *a
+    if likely(q.nlevels == 1):
+        e = level_first(q.lists, c.positions, AVAILABLE)
+    else:
+        e = levels_first(q, c)
+    while unlikely(c.redeliveries.n != 0):
+        if e != NULL and c.redeliveries.items[0].key > e.order:
+            return e
+        a = c.redeliveries.items[0].e
+        if state_of(a) == AVAILABLE:
+            return a
+        redeliveries_pop(&c.redeliveries)
+    return e
+
+
+cdef inline void cursor_skip(entry_queue *q, cursor *c, entry *e) noexcept nogil:
+    """Pass what cursor_first returned."""
+    cdef cursor_position *p = &c.positions[e.priority_level]
+    if likely(position_at(p) == e):
+        position_move(&q.lists[e.priority_level], p, e.next)
+    while unlikely(c.redeliveries.n != 0) and c.redeliveries.items[0].e == e:
+        redeliveries_pop(&c.redeliveries)
+
+
+cdef inline void cursor_return(entry_queue *q, cursor *c, entry *e) noexcept nogil:
+    """e is AVAILABLE: a cursor that is past it has to come back."""
+    cdef entry *at = position_at(&c.positions[e.priority_level])
+    if at != NULL and e.order >= at.order:
+        return
+    if unlikely(not redeliveries_push(&c.redeliveries, e)):
+        position_move(&q.lists[e.priority_level], &c.positions[e.priority_level], e)    # no memory: walk from there again
+
+
+cdef inline void locked_show(entry_queue *q, entry *e, bint arrived) noexcept nogil:
+    """e is AVAILABLE, or arrives, behind some cursors: those that want it come back. A browser sees each entry once: it comes back only for
+    arrivals."""
+    cdef subscription *s = q.filtered
+    cursor_return(q, &q.shared, e)
+    while s != NULL:
+        if (arrived or not s.browse) and quick_wants(s, e):
+            cursor_return(q, &s.own_cursor, e)
+        s = s.filtered_next
+
+
+# ---------------------------------------------------------------------------------------------------------- effects, kept
+cdef inline void locked_leave_to_thread(entry_queue *q, entry *e, effects *fx) noexcept nogil:
+    """A dead entry is for the thread of dead letters, which runs the user's code: its callable, the finalizer of its item."""
+    e.after.dead_next = NULL
+    if q.for_thread_last != NULL:
+        q.for_thread_last.after.dead_next = e
+    else:
+        q.for_thread = e
+    q.for_thread_last = e
+    locked_notify_thread(q, fx)
+
+
+cdef inline void locked_leave_keys_to_thread(entry_queue *q, effects *fx) noexcept nogil:
+    cdef key_record *k = fx.keys
+    while k.next != NULL:
+        k = k.next
+    k.next = q.keys_for_thread
+    q.keys_for_thread = fx.keys
+    fx.keys = NULL
+    locked_notify_thread(q, fx)
+
+
+cdef inline void locked_notify_thread(entry_queue *q, effects *fx) noexcept nogil:
+    fx.notify_thread = fx.notify_thread or not q.thread_notified
+    q.thread_notified = True
+
+
+# ---------------------------------------------------------------------------------------------------------------- timers
+cdef inline void locked_set_timer(entry_queue *q, entry *e) noexcept nogil:
+    """When something is due to it; room was reserved."""
+    cdef int64_t when = e.options.expires
+    if state_of(e) == HELD and (when == 0 or e.options.due < when):
+        when = e.options.due
+    if when:
+        timers_set(&q.timers, e, when)
+    else:
+        timers_remove(&q.timers, e)
+
+
+cdef inline bint locked_reserve_timer(entry_queue *q, entry *e) noexcept nogil:
+    """Make sure that locked_set_timer cannot fail. False: no memory."""
+    if e.options == NULL:
+        e.options = <entry_options *>calloc(1, sizeof(entry_options))
+    return e.options != NULL and heap_reserve(&q.timers, q.timers.n + 1)
+
+
+cdef inline void locked_run_timers(entry_queue *q, int64_t now, effects *fx) noexcept nogil:
+    """Do what is due: un-hold, expire."""
+    cdef entry *e
+    while q.timers.n and <int64_t>q.timers.items[0].key <= now:
+        e = q.timers.items[0].e
+        if e.options.expires and e.options.expires <= now:
+            if not locked_discard(q, e, EXPIRED, fx):
+                timers_remove(&q.timers, e)         # locked: looked at again when it is unlocked or released
+        elif entry_unhold(&e.word):
+            q.held -= 1
+            q.available += 1
+            locked_set_timer(q, e)
+            locked_show(q, e, False)
+            locked_wake(q, e, False, fx)
+        else:
+            locked_set_timer(q, e)
+
+
+cdef inline void locked_check_timers(entry_queue *q, effects *fx) noexcept nogil:
+    if unlikely(q.timers.n != 0):
+        locked_run_timers(q, mt_now_ns(), fx)
+
+
+# ------------------------------------------------------------------------------------------------------------------- put
+cdef inline void locked_link(entry_queue *q, entry *e) noexcept nogil:
+    """Append to its level."""
+    e.seq = q.nseq
+    q.nseq += 1
+    e.order = (<uint64_t>e.priority_level << LEVEL_SHIFT) | <uint64_t>e.seq
+    list_append(&q.lists[e.priority_level], e)
+    if unlikely(q.nlevels > 1):
+        q.ready[e.priority_level >> 6] |= <uint64_t>1 << (e.priority_level & 63)
+
+
+cdef inline int locked_place_sorted(entry_queue *q, entry *e, search_range *found) noexcept nogil:
+    """place_entry of a sorted queue."""
+    cdef subscription *s = q.filtered
+    cdef bint dealt
+    if not search_place(&q.index, q.lists, found):
+        return MT_EMPTY
+    e.seq = q.nseq
+    if not index_link(&q.index, q.lists, e, found, &dealt):
+        return MT_NOMEM
+    q.nseq += 1
+    if unlikely(dealt):
+        redeliveries_shrink(&q.shared.redeliveries)
+        while s != NULL:
+            redeliveries_shrink(&s.own_cursor.redeliveries)
+            s = s.filtered_next
+    if e.options == NULL or e.options.due == 0:
+        locked_show(q, e, True)         # cursors at what follows e are at e already
+    return MT_OK
+
+
+cdef inline void locked_count_put(entry_queue *q, entry *e) noexcept nogil:
+    cdef int64_t depth = depth_of(q)
+    q.counters.enqueued += 1
+    if depth > q.counters.high_water:
+        q.counters.high_water = depth
+    if unlikely(q.arrivals):
+        e.options.newer = NULL
+        e.options.older = q.newest
+        if q.newest != NULL:
+            q.newest.options.newer = e
+        else:
+            q.oldest = e
+        q.newest = e
+
+
+cdef inline void locked_replace(entry_queue *q, entry *e, effects *fx) noexcept nogil:
+    """Last value: the entry that e replaces goes."""
+    cdef entry *old = value_added(e)
+    if old != NULL:
+        locked_discard(q, old, REPLACED, fx)
+
+
+cdef inline void locked_count_options(entry_queue *q, entry *e, effects *fx) noexcept nogil:
+    """Instead of `available += 1` for an entry with options."""
+    if e.options.due:
+        mt_store_relaxed_i64(&e.word, HELD)         # relaxed because: whoever looks has the order lock
+        q.held += 1
+    else:
+        q.available += 1
+    if e.options.due or e.options.expires:
+        locked_set_timer(q, e)
+    if e.options.value_key != NULL:
+        locked_replace(q, e, fx)
+
+
+cdef inline int locked_put(entry_queue *q, entry *e, search_range *found, bint forced, effects *fx) noexcept nogil:
+    """One attempt: MT_OK, MT_FULL, MT_SHUTDOWN, MT_NOMEM, or what q.place says. forced: a full queue takes it as well."""
+    cdef int r
+    if unlikely(q.shut):
+        return MT_SHUTDOWN
+    if unlikely(q.maxsize > 0) and locked_refuses(q, e) and not forced:
+        return MT_FULL
+    if unlikely(e.options != NULL and (e.options.due or e.options.expires)) and not heap_reserve(&q.timers, q.timers.n + 1):
+        return MT_NOMEM
+    if likely(q.place == NULL):
+        locked_link(q, e)
+    else:
+        r = q.place(q, e, found)
+        if r != MT_OK:
+            return r
+    if likely(e.options == NULL):
+        q.available += 1
+    else:
+        locked_count_options(q, e, fx)
+    locked_count_put(q, e)
+    if likely(e.options == NULL or e.options.due == 0):
+        locked_wake(q, e, True, fx)
+    if unlikely(q.overflow == OVERFLOW_DROP and q.maxsize > 0 and depth_of(q) > q.maxsize) and not in_dead_letter_call(q):
+        locked_drop_oldest(q, e, fx)
+    return MT_OK
+
+
+cdef inline int64_t locked_put_run(entry_queue *q, entry **rest, effects *fx) noexcept nogil:
+    """Put a chain by dead_next until an entry is refused; how many. The chain of the others is left in `rest`."""
+    cdef int64_t n = 0
+    cdef entry *e = rest[0]
+    cdef entry *following
+    while e != NULL:
+        following = e.after.dead_next
+        e.after.dead_next = NULL
+        if locked_put(q, e, NULL, False, fx) != MT_OK:
+            e.after.dead_next = following
+            break
+        n += 1
+        e = following
+    rest[0] = e
+    return n
+
+
+cdef inline bint locked_full(entry_queue *q) noexcept nogil:
+    """Whether a put has to wait or is refused: once it was full, until the depth is down to the low watermark."""
+    if likely(q.maxsize <= 0):
+        return False
+    if q.overflow == OVERFLOW_BLOCK:
+        q.throttled = q.throttled or depth_of(q) >= q.maxsize
+        return q.throttled
+    return q.overflow == OVERFLOW_REJECT and depth_of(q) >= q.maxsize
+
+
+cdef inline bint locked_refuses(entry_queue *q, entry *e) noexcept nogil:
+    """Of a bounded queue: there is no room for e. What replaces another entry needs none, and what the dead letter callable puts
+    does not overflow again."""
+    return not value_replaces(e) and locked_full(q) and not in_dead_letter_call(q)
+
+
+cdef inline void locked_notify_putters(entry_queue *q, effects *fx) noexcept nogil:
+    """The depth went down: let as many putters go on as there are free slots."""
+    cdef int64_t depth = depth_of(q), n
+    if q.throttled and (q.maxsize <= 0 or depth <= q.low_watermark):
+        q.throttled = False
+    if q.throttled:
+        return
+    n = q.putters.n if q.maxsize <= 0 else q.maxsize - depth
+    while q.putters.n and n > 0:
+        mt_waitlist_notify(&q.putters, &fx.to_post)
+        n -= 1
+
+
+cdef inline void locked_set_maxsize(entry_queue *q, int64_t maxsize, int64_t low_watermark, effects *fx) noexcept nogil:
+    if maxsize > q.maxsize or maxsize <= 0:
+        q.throttled = False
+    q.maxsize = maxsize
+    q.low_watermark = low_watermark
+    if maxsize > 0 and depth_of(q) < maxsize and depth_of(q) <= low_watermark:
+        q.throttled = False
+    mt_waitlist_notify_all(&q.putters, &fx.to_post)
+
+
+cdef inline void locked_drop_oldest(entry_queue *q, entry *spared, effects *fx) noexcept nogil:
+    """drop_oldest: drop until the depth is maxsize, least urgent level first, oldest arrival inside it."""
+    cdef entry *e
+    cdef entry *following
+    cdef int64_t i = q.nlevels
+    if q.arrivals:
+        e = q.oldest
+        while e != NULL and depth_of(q) > q.maxsize:
+            following = e.options.newer
+            if e != spared:
+                locked_discard(q, e, OVERFLOWN, fx)
+            e = following
+        return
+    while i > 0 and depth_of(q) > q.maxsize:
+        i -= 1
+        e = q.lists[i].first
+        while e != NULL and depth_of(q) > q.maxsize:
+            following = e.next
+            if e != spared:
+                locked_discard(q, e, OVERFLOWN, fx)
+            e = following
+
+
+# ------------------------------------------------------------------------------------------------------------------- get
+cdef inline uint64_t locked_start_delivery(entry_queue *q, subscription *s, entry *e) noexcept nogil:
+    """AVAILABLE -> ACQUIRED; the delivery number. Counts references for the handle to be made."""
+    cdef uint64_t delivery = entry_acquire(&e.word)
+    q.available -= 1
+    q.acquired += 1
+    q.counters.delivered += 1
+    e.owner = s
+    e.after.held_next = NULL
+    e.held_prev = s.held_last
+    if s.held_last != NULL:
+        s.held_last.after.held_next = e
+    else:
+        s.held_first = e
+    s.held_last = e
+    s.nheld += 1
+    if unlikely(s.credit != NULL):
+        mt_fetch_add_acq_rel_i64(&s.credit.used, 1)     # pairs with: mt_fetch_add_acq_rel in locked_return_credit
+    if unlikely(q.groups != GROUPS_NONE):
+        group_taken(e, s, q.groups == GROUPS_ASSIGNED)
+    keep_for_handle(q, e)
+    if unlikely(s.limit > 0 or s.credit != NULL) and not has_credit(s):
+        q.event_count += 1      # who was outranked by it may look again: locked_after_get wakes them
+        locked_relist(q, s)
+    return delivery
+
+
+cdef inline int locked_take(entry_queue *q, subscription *s, entry **out, uint64_t *delivery, effects *fx) noexcept nogil:
+    """The first AVAILABLE entry, for a subscription that takes any. SLOW: ask the long way."""
+    cdef bint maybe
+    cdef int r = locked_usable(s)
+    cdef entry *e
+    if unlikely(r != MT_OK):
+        return r
+    if unlikely(s.filtered):
+        return SLOW
+    if unlikely(q.nranks > 1):
+        if locked_outranked(q, s, &maybe):
+            return MT_EMPTY
+        if maybe:
+            return SLOW
+    e = cursor_first(q, &q.shared)
+    if unlikely(e == NULL):
+        return MT_EMPTY
+    cursor_skip(q, &q.shared, e)
+    delivery[0] = locked_start_delivery(q, s, e)
+    out[0] = e
+    if unlikely(q.nranks > 1 or q.groups != GROUPS_NONE or q.shut):
+        locked_after_get(q, s, fx)
+    return MT_OK
+
+
+cdef inline void locked_after_get(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
+    """A subscription of high priority that has used up its credit leaves the rest to the others."""
+    if q.nranks > 1 and (s.limit > 0 or s.credit != NULL) and not has_credit(s):
+        locked_wake_many(q, q.available, fx)
+    if q.groups != GROUPS_NONE and s.waiters.n:
+        locked_notify(q, s, fx)         # the group is its own: what else is in it may be for who waits beside
+    if q.shut:
+        locked_wake_at_end(q, fx)
+
+
+cdef inline bint locked_nothing_left(entry_queue *q, subscription *s) noexcept nogil:
+    """After shutdown: nothing that it may take, at once or later, as far as can be said without selectors."""
+    return q.held == 0 and (q.available == 0 or (not s.filtered and locked_usable(s) == MT_OK))
+
+
+cdef inline int64_t locked_rivals(entry_queue *q, subscription *s, entry *e, PyObject ***found) noexcept nogil:
+    """The selectors, counted, of more urgent, interested subscriptions that e may suit; None is that of one without. < 0: no memory."""
+    cdef subscription_rank *rank = q.ranks
+    cdef subscription *h
+    cdef int64_t n = 0, capacity = 0
+    cdef PyObject **longer
+    while rank != NULL and s.rank != NULL and rank.priority > s.rank.priority:
+        h = rank.all.first
+        while h != NULL:
+            if is_interested(h) and may_take(q, h, e):
+                if n == capacity:
+                    capacity = capacity * 2 + 4
+                    longer = <PyObject **>realloc(found[0], capacity * sizeof(PyObject *))
+                    if longer == NULL:
+                        return -1
+                    found[0] = longer
+                found[0][n] = <PyObject *>h.selector if h.selector != NULL else <PyObject *>None
+                keep(<uintptr_t>found[0][n])
+                n += 1
+            h = h.all_next
+        rank = rank.next
+    return n
+
+
+# ------------------------------------------------------------------------------------------------- the end of a delivery
+cdef inline shared_credit *lock_credit_of_holder(entry *e) noexcept nogil:
+    """First step of whatever ends a delivery of e: lock the credit that its holder shares with others. NULL: it has its own.
+
+    This comes before anything is changed. Whoever waits for a lock detaches, and then another thread may fork: its child must not find
+    an entry that is half given up. After this step nothing detaches until unlock_credit."""
+    cdef subscription *s = <subscription *>e.owner
+    if likely(s == NULL or s.credit == NULL):
+        return NULL
+    lock_credit(s.credit)
+    return s.credit
+
+
+cdef inline void locked_end_delivery(entry_queue *q, entry *e, effects *fx) noexcept nogil:
+    """Its subscription does not hold the entry any longer: credit comes back. A shared credit of the holder is locked."""
+    cdef subscription *s = <subscription *>e.owner
+    q.acquired -= 1
+    if unlikely(s == NULL):
+        return
+    if e.held_prev != NULL:
+        e.held_prev.after.held_next = e.after.held_next
+    else:
+        s.held_first = e.after.held_next
+    if e.after.held_next != NULL:
+        e.after.held_next.held_prev = e.held_prev
+    else:
+        s.held_last = e.held_prev
+    e.owner = NULL
+    s.nheld -= 1
+    if unlikely(q.groups != GROUPS_NONE) and group_removed(e, q.groups == GROUPS_ASSIGNED):
+        locked_wake_many(q, 1, fx)
+    if unlikely(s.limit > 0 or s.credit != NULL):
+        locked_credit_back(q, s, fx)
+
+
+cdef inline void locked_credit_back(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
+    if s.credit != NULL:
+        locked_return_credit(s.credit, fx)
+    q.event_count += 1
+    locked_relist(q, s)
+    if s.waiters.n:
+        locked_notify(q, s, fx)
+
+
+cdef inline void locked_return_credit(shared_credit *c, effects *fx) noexcept nogil:
+    """Credit of a Consumer comes back: whoever waits in it, for whichever queue, looks again."""
+    # pairs with: mt_fetch_add_acq_rel in locked_start_delivery
+    mt_fetch_add_acq_rel_i64(&c.used, -1)
+    # relaxed because: whoever changes it calls credit_notify afterwards
+    if mt_load_relaxed_i64(&c.limit) > 0:
+        locked_credit_notify(c, fx)
+
+
+cdef inline void locked_credit_notify(shared_credit *c, effects *fx) noexcept nogil:
+    c.event_count += 1
+    mt_waitlist_notify_all(&c.waiters, &fx.to_post)
+
+
+cdef inline void credit_notify(shared_credit *c, effects *fx) noexcept nogil:
+    lock_credit(c)
+    locked_credit_notify(c, fx)
+    unlock_credit(c)
+
+
+cdef inline void locked_unlink_dead(entry_queue *q, entry *e, uint32_t reason, effects *fx) noexcept nogil:
+    """DEQUEUED -> DELETED: unlink it. The list's reference goes to the effects, which release the item. The caller has taken it off its
+    state's count."""
+    if unlikely(e.options != NULL):
+        locked_unlink_options(q, e, fx)
+    if unlikely(e.keyed):
+        index_remove(&q.index, e)
+    list_unlink(&q.lists[e.priority_level], e)
+    if unlikely(q.nlevels > 1) and q.lists[e.priority_level].first == NULL:
+        q.ready[e.priority_level >> 6] &= ~(<uint64_t>1 << (e.priority_level & 63))
+    e.reason = reason
+    if likely(reason == ACKED):
+        q.counters.acked += 1
+    else:
+        locked_count_death(q, reason)
+    entry_delete(&e.word)
+    if unlikely(reason == EXPIRED and q.dead_letter == DEAD_LETTER_CALL):
+        locked_leave_to_thread(q, e, fx)        # here, so that they are called in the order in which they expired
+    else:
+        e.after.dead_next = fx.dead
+        fx.dead = e
+    if unlikely(q.throttled or q.putters.n != 0):
+        locked_notify_putters(q, fx)
+
+
+cdef inline void locked_unlink_options(entry_queue *q, entry *e, effects *fx) noexcept nogil:
+    cdef entry_options *o = e.options
+    if o.timer:
+        timers_remove(&q.timers, e)
+        if q.timers.n == 0 and q.next_check > mt_now_coarse_ns() + TIMER_GRACE:
+            fx.timers_ended = True
+    if q.arrivals:
+        if o.older != NULL:
+            o.older.options.newer = o.newer
+        else:
+            q.oldest = o.newer
+        if o.newer != NULL:
+            o.newer.options.older = o.older
+        else:
+            q.newest = o.older
+    if o.value_key != NULL:
+        value_removed(&q.value_keys, e, &fx.keys)
+    if o.group != NULL:
+        unpin_record(&q.group_keys, <key_record *>o.group, &fx.keys)
+        o.group = NULL
+
+
+cdef inline void locked_count_death(entry_queue *q, uint32_t reason) noexcept nogil:
+    if reason == REJECTED:
+        q.counters.rejected += 1
+    elif reason == EXPIRED:
+        q.counters.expired += 1
+    elif reason == PURGED:
+        q.counters.purged += 1
+    elif reason != CLEARED:
+        q.counters.dropped += 1
+    if q.dead_letter and is_dead_letter(reason):
+        q.counters.dead_lettered += 1
+
+
+cdef inline bint locked_end(entry_queue *q, entry *e, uint64_t delivery, uint32_t reason, effects *fx) noexcept nogil:
+    """ACQUIRED -> dead, by its holder. A shared credit of the holder is locked. False: this delivery is over."""
+    if unlikely(not entry_dequeue(&e.word, delivery)):
+        return False
+    locked_end_delivery(q, e, fx)
+    locked_unlink_dead(q, e, reason, fx)
+    return True
+
+
+cdef inline bint locked_finish(entry_queue *q, entry *e, uint64_t delivery, uint32_t reason, effects *fx) noexcept nogil:
+    """ACQUIRED -> dead, by its holder: ack and reject. False: this delivery is over."""
+    cdef shared_credit *c = lock_credit_of_holder(e)
+    cdef bint done = locked_end(q, e, delivery, reason, fx)
+    unlock_credit(c)
+    return done
+
+
+cdef inline int64_t locked_finish_up_to(entry_queue *q, subscription *s, entry *last, effects *fx) noexcept nogil:
+    """Ack what s got no later than `last`, which it holds; how many."""
+    cdef shared_credit *c = lock_credit_of_holder(last)
+    cdef entry *e
+    cdef entry *following = s.held_first
+    cdef int64_t n = 0
+    while True:
+        e = following
+        following = e.after.held_next
+        n += locked_end(q, e, word_delivery(entry_word(&e.word)), ACKED, fx)
+        if e == last:
+            break
+    unlock_credit(c)
+    return n
+
+
+cdef inline bint locked_release(entry_queue *q, entry *e, uint64_t delivery, int64_t due, effects *fx) noexcept nogil:
+    """ACQUIRED -> AVAILABLE or HELD; or dead: delivered too often, out of date, replaced, or the queue takes nothing back. False: this
+    delivery is over."""
+    cdef shared_credit *c = lock_credit_of_holder(e)
+    cdef uint32_t reason = locked_reason_to_end(q, e, delivery)
+    cdef bint done
+    if unlikely(reason != 0):
+        done = locked_end(q, e, delivery, reason, fx)
+    else:
+        done = entry_release(&e.word, delivery, HELD if due else AVAILABLE)
+        if done:
+            q.counters.released += 1
+            locked_end_delivery(q, e, fx)
+            locked_released(q, e, due, fx)
+    unlock_credit(c)
+    if unlikely(q.overflow == OVERFLOW_DROP and q.maxsize > 0 and depth_of(q) > q.maxsize) and done and is_linked(e):
+        locked_drop_oldest(q, NULL, fx)
+    return done
+
+
+cdef inline uint32_t locked_reason_to_end(entry_queue *q, entry *e, uint64_t delivery) noexcept nogil:
+    """Why an entry that is released does not go back, or 0."""
+    if q.max_deliveries > 0 and delivery >= <uint64_t>q.max_deliveries:
+        return EXHAUSTED
+    if q.shut_now:
+        return SHUT
+    if e.options != NULL and e.options.value_key != NULL and value_replaced(e):
+        return REPLACED
+    if e.options != NULL and e.options.expires and e.options.expires <= mt_now_ns():
+        return EXPIRED
+    return 0
+
+
+cdef inline void locked_released(entry_queue *q, entry *e, int64_t due, effects *fx) noexcept nogil:
+    """The delivery is over and the state is AVAILABLE or HELD already."""
+    if unlikely(q.value_keys.n):
+        q.event_count += 1      # a coroutine that is about to wait for a free slot tries again
+        mt_waitlist_notify_all(&q.putters, &fx.to_post)     # a put that replaces this entry needs no free slot
+    if due:
+        q.held += 1
+        e.options.due = due
+        locked_set_timer(q, e)
+        return
+    q.available += 1
+    locked_show(q, e, False)
+    locked_wake(q, e, False, fx)
+
+
+cdef inline bint locked_unlock_entry(entry_queue *q, entry *e, uint64_t delivery, effects *fx) noexcept nogil:
+    """From here on it may be stolen, and what waited for that is due. False: this delivery is over, or it is not locked."""
+    if not entry_unlock(&e.word, delivery):
+        return False
+    if e.options != NULL and e.options.expires and is_linked(e):
+        if e.options.expires <= mt_now_ns():
+            locked_discard(q, e, EXPIRED, fx)
+        elif heap_reserve(&q.timers, q.timers.n + 1):
+            locked_set_timer(q, e)
+    if q.overflow == OVERFLOW_DROP and q.maxsize > 0 and depth_of(q) > q.maxsize:
+        locked_drop_oldest(q, NULL, fx)
+    return True
+
+
+cdef inline bint locked_discard(entry_queue *q, entry *e, uint32_t reason, effects *fx) noexcept nogil:
+    """AVAILABLE, HELD or unlocked -> dead."""
+    if not locked_discard_one(q, e, reason, fx):
+        return False
+    if unlikely(q.shut):
+        locked_wake_at_end(q, fx)
+    return True
+
+
+cdef inline bint locked_discard_one(entry_queue *q, entry *e, uint32_t reason, effects *fx) noexcept nogil:
+    """One of many: the caller wakes those that wait for the end once for all, because that looks at every filtered subscription."""
+    cdef int was = state_of(e)
+    cdef shared_credit *c = NULL
+    cdef bint done = False
+    if was == ACQUIRED:
+        c = lock_credit_of_holder(e)
+        done = entry_steal(&e.word)
+        if done:
+            locked_end_delivery(q, e, fx)
+    elif was <= HELD:
+        done = entry_withdraw(&e.word)
+        if done and was == AVAILABLE:
+            q.available -= 1
+        elif done:
+            q.held -= 1
+    if done:
+        locked_unlink_dead(q, e, reason, fx)
+    unlock_credit(c)
+    return done
+
+
+cdef inline int64_t locked_discard_all(entry_queue *q, uint32_t reason, bint unlocked, effects *fx) noexcept nogil:
+    """AVAILABLE and HELD entries, and acquired ones that are unlocked; how many."""
+    cdef int64_t n = 0
+    cdef uint32_t i
+    cdef entry *e
+    cdef entry *following
+    for i in range(q.nlevels):
+        e = q.lists[i].first
+        while e != NULL:
+            following = e.next
+            if unlocked or state_of(e) <= HELD:
+                n += locked_discard_one(q, e, reason, fx)
+            e = following
+    if q.shut and n:
+        locked_wake_at_end(q, fx)
+    return n
+
+
+cdef inline void locked_clear(entry_queue *q, entry *e, effects *fx) noexcept nogil:
+    """Whatever its state: dead, with no count but the depth's."""
+    cdef int was = state_of(e)
+    cdef shared_credit *c = lock_credit_of_holder(e)
+    if was == ACQUIRED:
+        locked_end_delivery(q, e, fx)
+    elif was == HELD:
+        q.held -= 1
+    else:
+        q.available -= 1
+    locked_unlink_dead(q, e, CLEARED, fx)
+    unlock_credit(c)
+
+
+cdef inline void locked_shutdown(entry_queue *q, bint immediate, effects *fx) noexcept nogil:
+    q.shut = True
+    q.shut_now = q.shut_now or immediate
+    if immediate:
+        locked_discard_all(q, SHUT, False, fx)
+    q.event_count += 1
+    mt_waitlist_notify_all(&q.putters, &fx.to_post)
+    locked_wake_everybody(q, fx)
+
+
+cdef inline int64_t locked_oldest(entry_queue *q) noexcept nogil:
+    """When the oldest entry was put, 0: there is none."""
+    cdef int64_t born = 0
+    cdef uint32_t i
+    if q.arrivals:
+        return q.oldest.born if q.oldest != NULL else 0
+    if q.keyed:
+        return index_oldest(&q.index).born if q.index.n else 0
+    for i in range(q.nlevels):
+        if q.lists[i].first != NULL and (born == 0 or q.lists[i].first.born < born):
+            born = q.lists[i].first.born
+    return born
+
+
+# --------------------------------------------------------------------------------------------------- put(immediate=True)
+cdef inline int known_result(selector_results *v, uint32_t id) noexcept nogil:
+    """1, 0, or -1: not asked."""
+    cdef int64_t i
+    for i in range(v.n):
+        if v.items[i].id == id:
+            return v.items[i].wants
+    return -1
+
+
+cdef inline int locked_find_waiting(entry_queue *q, entry *e, selector_results *v, subscription **found) noexcept nogil:
+    """Who waits for such an entry, and has the first claim to it: MT_OK. DENIED: nobody. SLOW: not all selectors were asked."""
+    cdef subscription_rank *rank = q.ranks
+    cdef subscription *s
+    cdef bint claimed = False
+    cdef int wants
+    while rank != NULL and found[0] == NULL and not claimed:
+        s = rank.all.first
+        while s != NULL:
+            if is_interested(s) and may_take(q, s, e):
+                wants = 1 if s.selector == NULL else known_result(v, s.id)
+                if wants < 0:
+                    return SLOW
+                if wants and s.waiters.n and found[0] == NULL:
+                    found[0] = s
+                claimed = claimed or wants
+            s = s.all_next
+        rank = rank.next
+    return MT_OK if found[0] != NULL else DENIED
+
+
+cdef inline bint locked_unasked_selectors(entry_queue *q, entry *e, selector_results *v) noexcept nogil:
+    """Note the selectors that are to be asked. False: no memory."""
+    cdef subscription_rank *rank = q.ranks
+    cdef subscription *s
+    cdef selector_result *longer
+    while rank != NULL:
+        s = rank.all.first
+        while s != NULL:
+            if s.selector != NULL and is_interested(s) and may_take(q, s, e) and known_result(v, s.id) < 0:
+                if v.n == v.capacity:
+                    longer = <selector_result *>realloc(v.items, (v.capacity * 2 + 4) * sizeof(selector_result))
+                    if longer == NULL:
+                        return False
+                    v.items = longer
+                    v.capacity = v.capacity * 2 + 4
+                v.items[v.n].id = s.id
+                v.items[v.n].wants = False
+                v.items[v.n].selector = <PyObject *>s.selector
+                keep(<uintptr_t>s.selector)
+                v.n += 1
+            s = s.all_next
+        rank = rank.next
+    return True
+
+
+cdef inline int locked_hand_over(entry_queue *q, entry *e, search_range *found, selector_results *v, effects *fx) noexcept nogil:
+    """MT_OK; DENIED: nobody waits for it; SLOW: a selector has to be asked first; or as locked_put."""
+    cdef subscription *s = NULL
+    cdef uint64_t delivery
+    cdef int r
+    if q.shut:
+        return MT_SHUTDOWN
+    if locked_refuses(q, e):
+        return MT_FULL
+    e.seq = q.nseq                  # what it would be, for subscriptions to what is put later
+    r = locked_find_waiting(q, e, v, &s)
+    if r != MT_OK:
+        return r
+    if e.options != NULL and not heap_reserve(&q.timers, q.timers.n + 1):
+        return MT_NOMEM
+    if q.place == NULL:
+        locked_link(q, e)
+    else:
+        r = q.place(q, e, found)
+        if r != MT_OK:
+            return r
+    q.available += 1                # for no moment that anybody could see: the lock is held
+    if e.options != NULL and e.options.value_key != NULL:
+        locked_replace(q, e, fx)
+    locked_count_put(q, e)
+    delivery = locked_start_delivery(q, s, e)
+    locked_give(q, s, e, delivery, fx)
+    locked_after_get(q, s, fx)
+    if q.overflow == OVERFLOW_DROP and q.maxsize > 0 and depth_of(q) > q.maxsize and not in_dead_letter_call(q):
+        locked_drop_oldest(q, e, fx)
+    return MT_OK
+
+
+cdef inline void locked_give(entry_queue *q, subscription *s, entry *e, uint64_t delivery, effects *fx) noexcept nogil:
+    """Leave an entry, acquired for s, with a waiter of it, and wake that one."""
+    cdef int kind = MT_WAITER_THREAD if s.waiters.first[<int>MT_WAITER_THREAD] != NULL else MT_WAITER_LOOP
+    cdef subscription_waiter *w = <subscription_waiter *>s.waiters.first[kind]
+    note_acquired(&w.given, e, delivery)
+    w.has_given = True
+    mt_waitlist_notify_first(&s.waiters, kind, &fx.to_post)
+    s.notified += 1
+    locked_relist(q, s)
+
+
+# -------------------------------------------------------------------------------------------------- dead letter callables
+cdef inline void list_dead_letter_call(entry_queue *q, dead_letter_call *here) noexcept nogil:
+    here.prev = NULL
+    here.next = q.dead_letter_calls
+    if q.dead_letter_calls != NULL:
+        q.dead_letter_calls.prev = here
+    q.dead_letter_calls = here
+
+
+cdef inline void enter_dead_letter_call(entry_queue *q, dead_letter_call *here) noexcept nogil:
+    """This thread is inside the dead letter callable of this queue."""
+    here.thread = this_thread()
+    lock_order(q)
+    list_dead_letter_call(q, here)
+    unlock_order(q)
+
+
+cdef inline void leave_dead_letter_call(entry_queue *q, dead_letter_call *here) noexcept nogil:
+    lock_order(q)
+    if here.prev != NULL:
+        here.prev.next = here.next
+    else:
+        q.dead_letter_calls = here.next
+    if here.next != NULL:
+        here.next.prev = here.prev
+    unlock_order(q)
+
+
+cdef inline bint in_dead_letter_call(entry_queue *q) noexcept nogil:
+    """Whether this thread is inside the dead letter callable: what it puts does not overflow again."""
+    cdef dead_letter_call *r = q.dead_letter_calls
+    cdef unsigned long me
+    if likely(r == NULL):
+        return False
+    me = this_thread()
+    while r != NULL and r.thread != me:
+        r = r.next
+    return r != NULL
+
+
+# --------------------------------------------------------------------------------------------------------- subscriptions
+cdef inline subscription_rank *locked_rank(entry_queue *q, int64_t priority) noexcept nogil:
+    """The manager's lists for that priority, made if missing. NULL: no memory."""
+    cdef subscription_rank **at = &q.ranks
+    cdef subscription_rank *rank
+    while at[0] != NULL and at[0].priority > priority:
+        at = &at[0].next
+    if at[0] != NULL and at[0].priority == priority:
+        return at[0]
+    rank = <subscription_rank *>calloc(1, sizeof(subscription_rank))
+    if rank != NULL:
+        rank.priority = priority
+        rank.next = at[0]
+        at[0] = rank
+        q.nranks += 1
+    return rank
+
+
+cdef inline void locked_leave_rank(entry_queue *q, subscription_rank *rank) noexcept nogil:
+    cdef subscription_rank **at = &q.ranks
+    rank.n -= 1
+    if rank.n:
+        return
+    while at[0] != rank:
+        at = &at[0].next
+    at[0] = rank.next
+    q.nranks -= 1
+    free(rank)
+
+
+cdef inline int locked_subscribe(entry_queue *q, subscription *s, int64_t priority, bint newest) noexcept nogil:
+    """MT_OK, MT_NOMEM, or DENIED: an exclusive one does not go with others."""
+    if q.exclusive or (s.exclusive and q.nsubscriptions):
+        return DENIED
+    s.cursor_in_use = &q.shared
+    if s.filtered:
+        if not cursor_open(q, &s.own_cursor, newest):
+            return MT_NOMEM
+        s.cursor_in_use = &s.own_cursor
+    s.start = q.nseq if newest else 0
+    if not s.browse:
+        s.rank = locked_rank(q, priority)
+        if s.rank == NULL:
+            if s.filtered:
+                cursor_close(q, &s.own_cursor)
+            return MT_NOMEM
+        s.rank.n += 1
+        s.all_next = NULL
+        s.all_prev = s.rank.all.last
+        if s.rank.all.last != NULL:
+            s.rank.all.last.all_next = s
+        else:
+            s.rank.all.first = s
+        s.rank.all.last = s
+    if s.filtered:
+        s.filtered_next = q.filtered
+        if q.filtered != NULL:
+            q.filtered.filtered_prev = s
+        q.filtered = s
+    s.id = q.next_id
+    q.next_id += 1
+    q.nsubscriptions += 1
+    q.exclusive = s.exclusive
+    list_subscription(locked_list_for(q, s), s)
+    return MT_OK
+
+
+cdef inline void locked_unlist(entry_queue *q, subscription *s) noexcept nogil:
+    q.nwaiting -= counts_as_waiting(q, s.listed, s.rank)
+    unlist_subscription(s)
+    if s.filtered:
+        if s.filtered_prev != NULL:
+            s.filtered_prev.filtered_next = s.filtered_next
+        else:
+            q.filtered = s.filtered_next
+        if s.filtered_next != NULL:
+            s.filtered_next.filtered_prev = s.filtered_prev
+    if s.rank != NULL:
+        if s.all_prev != NULL:
+            s.all_prev.all_next = s.all_next
+        else:
+            s.rank.all.first = s.all_next
+        if s.all_next != NULL:
+            s.all_next.all_prev = s.all_prev
+        else:
+            s.rank.all.last = s.all_prev
+        locked_leave_rank(q, s.rank)
+        s.rank = NULL
+    q.nsubscriptions -= 1
+    if s.exclusive:
+        q.exclusive = False
+
+
+cdef inline void locked_unsubscribe(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
+    """Close: release what it holds, each entry at its old place; forward the wake-ups that it was given."""
+    cdef entry *e
+    if s.closed:
+        return
+    while s.held_first != NULL:     # before it is closed: a release may detach, and a child of a fork must not find a closed holder
+        e = s.held_first
+        locked_release(q, e, word_delivery(entry_word(&e.word)), 0, fx)
+    locked_unlist(q, s)
+    s.closed = True
+    if s.filtered:
+        cursor_close(q, &s.own_cursor)
+    if q.groups != GROUPS_NONE:
+        groups_closed(&q.group_keys, s, q.groups == GROUPS_ASSIGNED, &fx.keys)
+    mt_waitlist_notify_all(&s.waiters, &fx.to_post)
+    locked_wake_many(q, q.available, fx)
+
+
+cdef inline void locked_set_suspended(entry_queue *q, subscription *s, bint suspended, effects *fx) noexcept nogil:
+    if s.closed or s.suspended == suspended:
+        return
+    s.suspended = suspended
+    q.event_count += 1
+    locked_relist(q, s)
+    if suspended:
+        locked_wake_many(q, q.available, fx)        # those that it outranked, or whose wake-up it was given
+    else:
+        while s.waiters.n and locked_notify(q, s, fx):
+            pass
+
+
+cdef inline void locked_set_limit(entry_queue *q, subscription *s, int64_t limit, effects *fx) noexcept nogil:
+    cdef bint was = is_interested(s)
+    s.limit = limit
+    q.event_count += 1
+    if s.closed:
+        return
+    locked_relist(q, s)
+    if not is_interested(s):
+        if was:
+            locked_wake_many(q, q.available, fx)
+        return
+    while s.waiters.n and locked_notify(q, s, fx):
+        pass
+
+
+# ------------------------------------------------------------------------------------------------------- making, freeing
+# os.fork() is called attached, and no attached thread is half way through an operation then (with the GIL because the forking thread has
+# it, without because CPython stops the world first, and nothing here detaches with a structure half changed). So the child has whole
+# structures; it forgets locks and waiters of threads that it does not have.
+cdef inline void lock_registry(eq_registry *r) noexcept nogil:
+    enter(&r.lock, not MT_FREE_THREADED and r.objects, r.objects)
+
+
+cdef inline void unlock_registry(eq_registry *r) noexcept nogil:
+    leave(&r.lock, not MT_FREE_THREADED and r.objects)
+
+
+cdef inline entry_queue *new_queue(eq_registry *r) noexcept nogil:
+    cdef entry_queue *q = <entry_queue *>calloc(1, sizeof(entry_queue))
+    if q == NULL:
+        return NULL
+    q.objects = r.objects
+    q.gil_locked = r.objects and not MT_FREE_THREADED
+    q.registry = r
+    q.lists = &q.one_list
+    q.nlevels = 1
+    q.ready = &q.one_ready
+    q.next_id = 1
+    q.timers.indexed = True
+    if not cursor_open(q, &q.shared, False):
+        free(q)
+        return NULL
+    lock_registry(r)
+    q.reg_next = r.first
+    if r.first != NULL:
+        r.first.reg_prev = q
+    r.first = q
+    unlock_registry(r)
+    return q
+
+
+cdef inline int make_levels(entry_queue *q, uint32_t n, int64_t offset) noexcept nogil:
+    """Before first use: MT_OK. MT_NOMEM, or DENIED: it is in use; nothing has changed then."""
+    cdef entry_list *lists
+    cdef uint64_t *ready
+    cdef int r
+    if n == 1:
+        q.priority_offset = offset
+        return MT_OK
+    lists = <entry_list *>calloc(n, sizeof(entry_list))
+    ready = <uint64_t *>calloc((n + 63) // 64, sizeof(uint64_t))
+    lock_order(q)
+    r = MT_NOMEM if lists == NULL or ready == NULL else locked_make_levels(q, lists, ready, n)
+    if r == MT_OK:
+        q.priority_offset = offset
+    unlock_order(q)
+    if r != MT_OK:
+        free(lists)
+        free(ready)
+    return r
+
+
+cdef inline int locked_make_levels(entry_queue *q, entry_list *lists, uint64_t *ready, uint32_t n) noexcept nogil:
+    cdef cursor fresh
+    if q.nseq or q.nsubscriptions or q.filtered != NULL:
+        return DENIED
+    q.lists, q.ready, q.nlevels = lists, ready, n
+    if not cursor_open(q, &fresh, False):
+        q.lists, q.ready, q.nlevels = &q.one_list, &q.one_ready, 1
+        return MT_NOMEM
+    position_close(&q.one_list, &q.shared.one)
+    q.shared = fresh                # its positions are in memory of their own
+    return MT_OK
+
+
+cdef inline void free_queue(entry_queue *q) noexcept nogil:
+    """No entry is left, no subscription."""
+    cdef subscription_rank *rank
+    lock_registry(q.registry)
+    if q.reg_prev != NULL:
+        q.reg_prev.reg_next = q.reg_next
+    else:
+        q.registry.first = q.reg_next
+    if q.reg_next != NULL:
+        q.reg_next.reg_prev = q.reg_prev
+    unlock_registry(q.registry)
+    while q.ranks != NULL:
+        rank = q.ranks
+        q.ranks = rank.next
+        free(rank)
+    cursor_close(q, &q.shared)
+    free(q.timers.items)
+    free(q.index.leaves)
+    free(q.group_keys.buckets)
+    free(q.value_keys.buckets)
+    if q.lists != &q.one_list:
+        free(q.lists)
+        free(q.ready)
+    free(q)
+
+
+cdef inline void open_credit(eq_registry *r, shared_credit *c) noexcept nogil:
+    c.gil_locked = r.objects and not MT_FREE_THREADED
+    c.registry = r
+    lock_registry(r)
+    c.reg_next = r.first_credit
+    if r.first_credit != NULL:
+        r.first_credit.reg_prev = c
+    r.first_credit = c
+    unlock_registry(r)
+
+
+cdef inline void close_credit(shared_credit *c) noexcept nogil:
+    lock_registry(c.registry)
+    if c.reg_prev != NULL:
+        c.reg_prev.reg_next = c.reg_next
+    else:
+        c.registry.first_credit = c.reg_next
+    if c.reg_next != NULL:
+        c.reg_next.reg_prev = c.reg_prev
+    unlock_registry(c.registry)
+
+
+# ------------------------------------------------------------------------------------------------------------------ fork
+cdef inline void forget_waiters(subscription *s, unsigned long me) noexcept nogil:
+    mt_waitlist_keep_thread(&s.waiters, me)
+    s.notified = 0
+    locked_relist(s.q, s)
+
+
+cdef inline void forget_dead_letter_calls(entry_queue *q, unsigned long me) noexcept nogil:
+    """The calls of dead letter callables that other threads of the parent are in."""
+    cdef dead_letter_call *r = q.dead_letter_calls
+    cdef dead_letter_call *following
+    q.dead_letter_calls = NULL
+    while r != NULL:
+        following = r.next
+        if r.thread == me:
+            list_dead_letter_call(q, r)
+        r = following
+
+
+cdef inline void forget_threads_of_queue(entry_queue *q, unsigned long me) noexcept nogil:
+    cdef subscription_rank *rank = q.ranks
+    cdef subscription *s = q.filtered
+    mt_lock_reset(&q.lock)
+    mt_waitlist_keep_thread(&q.putters, me)
+    forget_dead_letter_calls(q, me)
+    while s != NULL:
+        if s.browse:
+            forget_waiters(s, me)
+        s = s.filtered_next
+    while rank != NULL:
+        s = rank.all.first
+        while s != NULL:
+            forget_waiters(s, me)
+            s = s.all_next
+        rank = rank.next
+
+
+cdef inline void forget_other_threads(eq_registry *r, unsigned long me) noexcept nogil:
+    """In the child: locks are free, nobody waits but event loops of the one thread that is left."""
+    cdef entry_queue *q = r.first
+    cdef shared_credit *c = r.first_credit
+    while c != NULL:
+        mt_lock_reset(&c.lock)
+        mt_waitlist_keep_thread(&c.waiters, me)
+        c = c.reg_next
+    while q != NULL:
+        forget_threads_of_queue(q, me)
+        q = q.reg_next
+    mt_lock_reset(&r.lock)

@@ -1,0 +1,409 @@
+# The index of a sorted queue: where in the list an entry belongs, by O(log n) comparisons. Private; used by _eq.pxd and _orders.pyx.
+#
+# Leaves are runs of up to 256 entries of the list; an array refers to them, and has of each what a search asks first. A put searches
+# by binary search. Each comparison is user code: it runs without the order lock, on a counted key. What the search has learnt is two
+# orders, lo and hi, between which the entry belongs. That stays true, because entries keep their relative order, unless orders are
+# dealt out anew (`epoch`). `version` says whether the leaf and the slot found are right as well.
+#
+# A full leaf gives to a neighbour before it is split; a run of rising or falling keys leaves full leaves behind.
+#
+# Everything here is called under the order lock.
+#
+# Invariants
+#   X1  the leaves, one after the other, are the list; none is empty.
+#   X2  leaf_ref.order and .key are those of its first entry; none of its entries arrived before `since`.
+from cpython.ref cimport PyObject
+from libc.stdint cimport UINT64_MAX as LAST_ORDER, int64_t, uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy, memmove
+
+from manytail._c cimport keep, mt_prefetch_read, unlikely
+from manytail._entry cimport entry, entry_list, key_slot, list_insert
+
+cdef enum:
+    LEAF = 256
+    LEAF_SPARE = 64             # what a leaf must have free to take some of a full neighbour's
+    GAP_SHIFT = 40              # orders between an entry at either end and the next one
+    SPARE_SHIFT = 16            # orders between neighbours that are dealt out anew, at least
+
+ctypedef struct leaf:
+    uint32_t n
+    entry *at[256]
+
+ctypedef struct leaf_ref:
+    leaf *it
+    uint64_t order
+    PyObject *key               # borrowed
+    int64_t since
+
+ctypedef struct sorted_index:
+    leaf_ref *leaves
+    int64_t n
+    int64_t capacity
+    uint64_t version            # of the leaves
+    uint64_t epoch              # of the orders
+
+ctypedef struct search_range:
+    uint64_t lo                 # the place is between these orders
+    uint64_t hi
+    uint64_t epoch
+    uint64_t version            # of the index: the bounds below are right if it is still that
+    int64_t from_leaf           # all entries between lo and hi are in leaves from <= .. < to
+    int64_t to_leaf
+    int64_t from_slot           # once to - from is 1: in these slots; to_slot < 0: not narrowed yet
+    int64_t to_slot
+    uint64_t probed             # order of the entry that was compared last
+
+
+cdef inline PyObject *key_of(entry *e) noexcept nogil:
+    return <PyObject *>key_slot(e)[0]
+
+
+cdef inline int64_t leaf_of(sorted_index *x, uint64_t order) noexcept nogil:
+    """The last leaf whose first entry is not after that order; -1: none."""
+    cdef int64_t a = 0, b = x.n, m
+    while a < b:
+        m = (a + b) >> 1
+        if x.leaves[m].order <= order:
+            a = m + 1
+        else:
+            b = m
+    return a - 1
+
+
+cdef inline int64_t slots_up_to(leaf *it, uint64_t order) noexcept nogil:
+    """How many entries of a leaf are not after that order."""
+    cdef int64_t a = 0, b = it.n, m
+    while a < b:
+        m = (a + b) >> 1
+        if it.at[m].order <= order:
+            a = m + 1
+        else:
+            b = m
+    return a
+
+
+# ---------------------------------------------------------------------------------------------------------------- search
+cdef inline void search_begin(sorted_index *x, search_range *r) noexcept nogil:
+    r.epoch = x.epoch
+    r.version = x.version
+    r.lo, r.hi = 0, LAST_ORDER
+    r.from_leaf, r.to_leaf = 0, x.n
+    r.from_slot, r.to_slot = 0, -1
+
+
+cdef inline void search_again(sorted_index *x, search_range *r) noexcept nogil:
+    """The index has changed: find lo and hi in it."""
+    r.version = x.version
+    r.from_leaf = max(leaf_of(x, r.lo), 0)
+    r.to_leaf = max(leaf_of(x, r.hi - 1) + 1, min(r.from_leaf + 1, x.n))
+    r.from_slot, r.to_slot = 0, -1
+    if r.to_leaf > r.from_leaf:
+        r.from_slot = slots_up_to(x.leaves[r.from_leaf].it, r.lo)
+    if r.to_leaf - r.from_leaf == 1:
+        r.to_slot = slots_up_to(x.leaves[r.from_leaf].it, r.hi - 1)
+
+
+cdef inline void prefetch_key(leaf *it, int64_t slot) noexcept nogil:
+    if slot < it.n:
+        mt_prefetch_read(key_slot(it.at[slot]))
+        mt_prefetch_read(&it.at[slot].order)
+
+
+cdef inline bint search_probe(sorted_index *x, search_range *r, PyObject **probe) noexcept nogil:
+    """The key to compare with next, counted. False: the place is known, it is from_slot of from_leaf."""
+    cdef leaf *it
+    cdef int64_t m
+    if unlikely(r.epoch != x.epoch):
+        search_begin(x, r)
+    if unlikely(r.version != x.version):
+        search_again(x, r)
+    if r.to_leaf - r.from_leaf > 1:
+        m = (r.from_leaf + r.to_leaf) >> 1
+        r.probed = x.leaves[m].order
+        probe[0] = x.leaves[m].key
+    elif r.to_leaf == r.from_leaf:
+        return False
+    else:
+        it = x.leaves[r.from_leaf].it
+        if r.to_slot < 0:
+            r.to_slot = it.n
+        if r.from_slot >= r.to_slot:
+            return False
+        m = (r.from_slot + r.to_slot) >> 1
+        prefetch_key(it, (r.from_slot + m) >> 1)        # one of these two is compared next
+        prefetch_key(it, (m + 1 + r.to_slot) >> 1)
+        r.probed = it.at[m].order
+        probe[0] = key_of(it.at[m])
+    keep(<uintptr_t>probe[0])
+    return True
+
+
+cdef inline void search_narrow(sorted_index *x, search_range *r, bint less) noexcept nogil:
+    """The new key is less than the probed one (it belongs before it), or not (it belongs after it)."""
+    cdef int64_t m
+    if unlikely(r.epoch != x.epoch):
+        return
+    if less:
+        r.hi = r.probed
+    else:
+        r.lo = r.probed
+    if unlikely(r.version != x.version):
+        return
+    if r.to_leaf - r.from_leaf > 1:
+        m = (r.from_leaf + r.to_leaf) >> 1
+        if less:
+            r.to_leaf = m
+        else:
+            r.from_leaf = m
+            r.from_slot = 1
+    else:
+        m = (r.from_slot + r.to_slot) >> 1
+        if less:
+            r.to_slot = m
+        else:
+            r.from_slot = m + 1
+
+
+# ------------------------------------------------------------------------------------------------------------------ link
+cdef inline bint search_place(sorted_index *x, entry_list *l, search_range *r) noexcept nogil:
+    """Bring leaf and slot up to date, if the index has changed since they were found. False: the search has to go on, because orders were
+    dealt out anew or an entry was put just there."""
+    cdef int64_t i, slot = 0
+    cdef entry *after = l.first
+    if r.epoch != x.epoch:
+        return False
+    if r.version == x.version:
+        return True
+    i = leaf_of(x, r.lo)
+    if i >= 0:
+        slot = slots_up_to(x.leaves[i].it, r.lo)
+        after = x.leaves[i].it.at[slot - 1].next
+    if after != NULL and after.order < r.hi:
+        return False
+    r.from_leaf, r.from_slot = max(i, 0), slot
+    return True
+
+
+cdef inline bint index_link(sorted_index *x, entry_list *l, entry *e, search_range *r, bint *dealt) noexcept nogil:
+    """Link e, whose `seq` is set, at the place that search_place has confirmed. False: no memory, nothing changed. dealt: entries have got
+    other orders."""
+    cdef uint64_t order = order_between(r.lo, r.hi)
+    cdef entry *after = l.first
+    cdef int64_t i = r.from_leaf
+    if r.from_slot > 0:
+        after = x.leaves[i].it.at[r.from_slot - 1].next
+    i = index_insert(x, e, order, i, r.from_slot)
+    if i < 0:
+        return False
+    e.order = order
+    list_insert(l, e, after)
+    dealt[0] = order == 0
+    if unlikely(order == 0):
+        deal_orders(x, i)
+    return True
+
+
+cdef inline uint64_t order_between(uint64_t lo, uint64_t hi) noexcept nogil:
+    """0: there is none left."""
+    cdef uint64_t gap = <uint64_t>1 << GAP_SHIFT
+    if lo == 0 and hi == LAST_ORDER:
+        return <uint64_t>1 << 63
+    if hi == LAST_ORDER:
+        return lo + gap if lo < LAST_ORDER - gap - 1 else 0
+    if lo == 0:
+        return hi - gap if hi > gap + 1 else 0
+    return lo + ((hi - lo) >> 1) if hi - lo > 1 else 0
+
+
+cdef inline void deal_orders(sorted_index *x, int64_t i) noexcept nogil:
+    """An entry of leaf i found no order between its neighbours: deal out those of its leaf anew, evenly, or of as many leaves around it
+    as it takes to have some to spare. At the very end half of what there is stays free, for appends. Searches under way begin again."""
+    cdef int64_t n, first, last, reach = 0
+    cdef uint64_t lo, hi
+    cdef leaf *before
+    while True:
+        first, last = max(0, i - reach), min(x.n - 1, i + reach)
+        lo = 0
+        if first:
+            before = x.leaves[first - 1].it
+            lo = before.at[before.n - 1].order
+        hi = lo + ((LAST_ORDER - lo) >> 1) if last == x.n - 1 else x.leaves[last + 1].order
+        n = leaves_count(x, first, last)
+        if (hi - lo) // <uint64_t>(n + 1) >= <uint64_t>1 << SPARE_SHIFT or (first == 0 and last == x.n - 1):
+            break
+        reach = reach * 2 + 1
+    deal_evenly(x.leaves[first].it.at[0], n, lo, (hi - lo) // <uint64_t>(n + 1))
+    while first <= last:
+        x.leaves[first].order = x.leaves[first].it.at[0].order
+        first += 1
+    x.epoch += 1
+
+
+cdef inline int64_t leaves_count(sorted_index *x, int64_t first, int64_t last) noexcept nogil:
+    cdef int64_t n = 0
+    while first <= last:
+        n += x.leaves[first].it.n
+        first += 1
+    return n
+
+
+cdef inline void deal_evenly(entry *e, int64_t n, uint64_t lo, uint64_t gap) noexcept nogil:
+    while n > 0:
+        lo += gap
+        e.order = lo
+        e = e.next
+        n -= 1
+
+
+# ---------------------------------------------------------------------------------------------------------------- leaves
+cdef inline int64_t index_insert(sorted_index *x, entry *e, uint64_t order, int64_t i, int64_t slot) noexcept nogil:
+    """Into leaf i at that slot; a full leaf shares with a neighbour or is split. Which leaf it is in; -1: no memory, nothing changed."""
+    cdef leaf *it
+    if x.n == 0 and not index_add(x, 0, e.seq):
+        return -1
+    if x.leaves[i].it.n == LEAF and not index_make_room(x, &i, &slot, e.seq):
+        return -1
+    it = x.leaves[i].it
+    memmove(&it.at[slot + 1], &it.at[slot], (it.n - slot) * sizeof(entry *))
+    it.at[slot] = e
+    it.n += 1
+    if slot == 0:
+        x.leaves[i].order = order
+        x.leaves[i].key = key_of(e)
+    x.version += 1
+    return i
+
+
+cdef inline bint index_make_room(sorted_index *x, int64_t *i, int64_t *slot, int64_t since) noexcept nogil:
+    """Room in the full leaf i, for an entry at that slot; both are updated. False: no memory, nothing changed."""
+    cdef int64_t n = 0, left = LEAF, right = LEAF
+    if i[0] > 0:
+        left = x.leaves[i[0] - 1].it.n
+    if i[0] + 1 < x.n:
+        right = x.leaves[i[0] + 1].it.n
+    if left <= LEAF - LEAF_SPARE:
+        n = (LEAF - left) >> 1
+        leaf_give_left(x, i[0], n)
+        if slot[0] <= n:
+            i[0] -= 1
+            slot[0] += left
+        else:
+            slot[0] -= n
+        return True
+    if right <= LEAF - LEAF_SPARE:
+        n = (LEAF - right) >> 1
+    else:
+        # A run of keys that rises or falls, at an end or in the middle, goes on where it is: leave full leaves behind then.
+        n = 1 if slot[0] == LEAF else LEAF - 1 if slot[0] == 0 else LEAF >> 1
+        if not index_add(x, i[0] + 1, since):
+            return False
+    leaf_give_right(x, i[0], n)
+    if slot[0] > LEAF - n:
+        i[0] += 1
+        slot[0] -= LEAF - n
+    return True
+
+
+cdef inline void leaf_give_right(sorted_index *x, int64_t i, int64_t n) noexcept nogil:
+    """The last n entries of a leaf go to the front of the next one."""
+    cdef leaf *it = x.leaves[i].it
+    cdef leaf *to = x.leaves[i + 1].it
+    it.n -= <uint32_t>n
+    memmove(&to.at[n], to.at, to.n * sizeof(entry *))
+    memcpy(to.at, &it.at[it.n], n * sizeof(entry *))
+    to.n += <uint32_t>n
+    x.leaves[i + 1].since = min(x.leaves[i + 1].since, x.leaves[i].since if n > 1 else to.at[0].seq)
+    if it.n == 1:
+        x.leaves[i].since = it.at[0].seq        # so that no leaf of a run has it from the one before
+    leaf_ref_update(&x.leaves[i + 1])
+
+
+cdef inline void leaf_give_left(sorted_index *x, int64_t i, int64_t n) noexcept nogil:
+    """The first n entries of a leaf go to the end of the one before."""
+    cdef leaf *it = x.leaves[i].it
+    cdef leaf *to = x.leaves[i - 1].it
+    memcpy(&to.at[to.n], it.at, n * sizeof(entry *))
+    to.n += <uint32_t>n
+    it.n -= <uint32_t>n
+    memmove(it.at, &it.at[n], it.n * sizeof(entry *))
+    x.leaves[i - 1].since = min(x.leaves[i - 1].since, x.leaves[i].since)
+    leaf_ref_update(&x.leaves[i])
+
+
+cdef inline void leaf_ref_update(leaf_ref *s) noexcept nogil:
+    """Its leaf has another first entry."""
+    s.order = s.it.at[0].order
+    s.key = key_of(s.it.at[0])
+
+
+cdef inline bint index_add(sorted_index *x, int64_t i, int64_t since) noexcept nogil:
+    """An empty leaf at place i, for entries that arrive from `since` on or are there. False: no memory, nothing changed."""
+    cdef leaf *it = <leaf *>malloc(sizeof(leaf))
+    if it == NULL or not index_reserve(x):
+        free(it)
+        return False
+    it.n = 0
+    memmove(&x.leaves[i + 1], &x.leaves[i], (x.n - i) * sizeof(leaf_ref))
+    x.leaves[i].it = it
+    x.leaves[i].since = since
+    x.n += 1
+    return True
+
+
+cdef inline bint index_reserve(sorted_index *x) noexcept nogil:
+    cdef leaf_ref *longer
+    if x.n < x.capacity:
+        return True
+    longer = <leaf_ref *>realloc(x.leaves, (x.capacity * 2 + 16) * sizeof(leaf_ref))
+    if longer == NULL:
+        return False
+    x.leaves = longer
+    x.capacity = x.capacity * 2 + 16
+    return True
+
+
+cdef inline void index_remove(sorted_index *x, entry *e) noexcept nogil:
+    """Take a dead entry out of the index; its key is released with its item."""
+    cdef int64_t i = leaf_of(x, e.order)
+    cdef leaf *it = x.leaves[i].it
+    cdef int64_t slot = slots_up_to(it, e.order) - 1
+    it.n -= 1
+    if it.n == 0:
+        memmove(&x.leaves[i], &x.leaves[i + 1], (x.n - i - 1) * sizeof(leaf_ref))
+        x.n -= 1
+        free(it)
+    else:
+        memmove(&it.at[slot], &it.at[slot + 1], (it.n - slot) * sizeof(entry *))
+        if slot == 0:
+            leaf_ref_update(&x.leaves[i])
+    x.version += 1
+
+
+# ------------------------------------------------------------------------------------------------------ who arrived first
+cdef inline entry *index_oldest(sorted_index *x) noexcept nogil:
+    """The entry that arrived first, of a queue that is not empty. Looks at every leaf's `since`, and into the leaves where that may be
+    too small, because entries have left: once for each leaf that entries have left or were moved to."""
+    cdef entry *oldest
+    cdef entry *e
+    cdef int64_t i, first = 0
+    for i in range(1, x.n):
+        if x.leaves[i].since < x.leaves[first].since:
+            first = i
+    oldest = leaf_oldest(&x.leaves[first])
+    for i in range(x.n):
+        if x.leaves[i].since < oldest.seq:
+            e = leaf_oldest(&x.leaves[i])
+            if e.seq < oldest.seq:
+                oldest = e
+    return oldest
+
+
+cdef inline entry *leaf_oldest(leaf_ref *s) noexcept nogil:
+    cdef entry *oldest = s.it.at[0]
+    cdef uint32_t i
+    for i in range(1, s.it.n):
+        if s.it.at[i].seq < oldest.seq:
+            oldest = s.it.at[i]
+    s.since = oldest.seq
+    return oldest
