@@ -61,6 +61,22 @@ static inline void mt_patch_gc(PyTypeObject *t, traverseproc traverse, inquiry c
     t->tp_traverse = traverse;
     t->tp_clear = clear;
 }
+/* For types that only their own module makes: Cython calls its own constructor directly, users come through this slot. */
+static inline PyObject *mt_no_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    (void)args;
+    (void)kwargs;
+    return PyErr_Format(PyExc_TypeError, "cannot make a %s: queues, subscribe() and get() make them", type->tp_name);
+}
+static inline void mt_patch_new(PyTypeObject *type) {
+    type->tp_new = mt_no_new;
+    type->tp_vectorcall = NULL;
+}
+
+static inline int mt_visit_one(void *o, visitproc visit, void *arg) {
+    Py_VISIT((PyObject *)o);
+    return 0;
+}
+static inline newfunc mt_new_of(PyTypeObject *t) { return t->tp_new; }
 static inline traverseproc mt_traverse_of(PyTypeObject *t) { return t->tp_traverse; }
 static inline inquiry mt_clear_of(PyTypeObject *t) { return t->tp_clear; }
 

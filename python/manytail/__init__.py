@@ -26,20 +26,12 @@ from manytail import (
     _interpreter,  # noqa: F401 - refuses subinterpreters, so it comes first
     _multiqueue,
 )
-from manytail._entries import (
-    Consumer,
-    DeadReason,
-    Entry,
-    EntryQueue,
-    EntryState,
-    LastValueQueue,
-    PriorityEntryQueue,
-    QueueStats,
-    SortedEntryQueue,
-    Subscription,
-)
+from manytail._consumers import Consumer
+from manytail._entries import DeadReason, Entry, EntryQueue, EntryState, QueueStats
 from manytail._multiqueue import IndexMultiQueue, MultiQueue, MultiQueueStats, SubQueue
+from manytail._orders import LastValueQueue, PriorityEntryQueue, SortedEntryQueue
 from manytail._pubsub import PubSubQueue, PubSubStats, Subscriber
+from manytail._subscriptions import Subscription
 from manytail._version import __version__
 from manytail.errors import ClosedError, Empty, ExclusiveError, Full, Lagged, ManytailError, ShutDown
 

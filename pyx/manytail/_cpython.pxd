@@ -11,7 +11,11 @@ cdef extern from "manytail/pygc.h":
     ctypedef int (*inquiry)(PyObject *) noexcept
     ctypedef struct PyTypeObject:
         pass
+    ctypedef PyObject *(*newfunc)(PyTypeObject *, PyObject *args, PyObject *kwargs) noexcept     # NULL: an exception is set
+    newfunc mt_new_of(PyTypeObject *)
     void mt_patch_gc(PyTypeObject *, traverseproc, inquiry)
+    void mt_patch_new(PyTypeObject *)
+    int mt_visit_one(void *, visitproc, void *) noexcept
     int mt_visit_waiters(mt_waitlist *, visitproc, void *) noexcept
     traverseproc mt_traverse_of(PyTypeObject *)
     inquiry mt_clear_of(PyTypeObject *)

@@ -1,103 +1,78 @@
-"""EntryQueue and its family: strictly ordered queues whose entries are acquired, acknowledged, released and redelivered in place.
+"""EntryQueue and its family: strictly ordered queues whose entries are acquired, acknowledged, released and redelivered
+in place.
 
-Algorithm: the strictly ordered queue of Qpid (entry states, one list per order, a pointer per subscription) and its consumer manager.
-include/manytail/entry_state.h has the state word, link.h the order and the positions on it, _en_core.pxi what happens to an entry,
-_en_keys.pxi groups and last values, _en_orders.pxi the other orders, _en_time.pxi the shared timer; this file is the Python face.
-docs/design/entryqueue.md tells the whole story.
+Algorithm: the strictly ordered queue of Qpid (entry states, one list per order, a cursor per subscription) and its
+consumer manager. _eq.pxd is all of it; this file is its Python face: the queue and the handle of an entry. _orders.pyx
+has the other orders, _subscriptions.pyx what takes entries, _consumers.pyx a consumer over several queues, _timer.pyx
+the shared threads. docs/design/entryqueue.md explains how it works.
 
 What is lock-free, what is not
-- Who wins an entry is decided by one compare-and-swap on its state word: ack, release, reject, lock and unlock against expiry, purge,
-  overflow and a closing subscription. A handle whose time is over loses without taking any lock.
-- The order itself, the pointers and the counters are under one short lock per queue (the order lock; with the GIL, the GIL is that lock):
-  "the first AVAILABLE entry that it may take", "never both delivered and returned" and counters that add up are statements about the whole
-  queue, and exactness is worth more here than progress under a stopped thread. Every step under it is O(1), or O(log n) where said.
+- Who wins an entry is decided by one compare-and-swap on its state word: ack, release, reject, lock and unlock against
+  expiry, purge, overflow and a closing subscription. A handle whose time is over loses without taking any lock.
+- The order itself, the cursors and the counters are under one short lock per queue (the order lock; with the GIL, the
+  GIL is that lock): "the first AVAILABLE entry that it may take", "never both delivered and returned" and counters that
+  add up are statements about the whole queue, and exactness is worth more here than progress under a stopped thread.
+  Every step under it is O(1), or O(log n) where said.
 
 Rules of this layer
-- No Python code runs and nothing is allocated or released by Python under the order lock. What is left to do is collected in `effects`
-  and settled after unlocking: wake-ups, dead letters, released items.
-- Selectors, keys, `==` and `<` of user objects run on pinned entries without the lock; what they were asked about is looked at again
-  before it is acted on.
+- No Python code runs and nothing is allocated or released by Python under the order lock. What is left to do is
+  collected in `effects` and settled after unlocking: wake-ups, dead letters, released items.
+- Selectors, keys, `==` and `<` of user objects run on pinned entries without the lock; what they were asked about is
+  looked at again before it is acted on.
 - An entry is linked in its final place by its put and stays there until it is dead.
 """
 cimport cython
 from cpython.exc cimport PyErr_Fetch, PyErr_Restore, PyErr_SetInterrupt
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uintptr_t
 from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memset
 
 from manytail._c cimport (
-    MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, MT_WAITER_NOTIFIED, MT_WAITER_QUEUED,
-    likely, mt_atomic_u32, mt_load_relaxed_i64, mt_load_relaxed_u32, mt_now_coarse_ns, mt_now_ns, mt_point,
-    mt_store_relaxed_i64, mt_store_relaxed_u32, mt_waiter, mt_waitlist_leave, mt_waitlist_push, mt_xchg_seq_cst_u32,
+    MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, MT_WAITER_NOTIFIED,
+    MT_WAITER_QUEUED, likely, mt_now_coarse_ns, mt_now_ns, mt_point, mt_waiter, mt_waitlist_leave, mt_waitlist_push,
     unlikely,
 )
 from manytail._cpython cimport (
-    PyTypeObject, Py_DECREF_raw, mt_clear_of, mt_owned, mt_patch_gc, mt_traverse_of, mt_visit_waiters, traverseproc,
-    visitproc,
+    PyTypeObject, Py_DECREF_raw, mt_new_of, mt_owned, mt_patch_gc, mt_patch_new, mt_traverse_of, mt_visit_one,
+    mt_visit_waiters, newfunc, traverseproc, visitproc,
 )
 from manytail._entry cimport (
-    ACQUIRED, AVAILABLE, HELD, entry, entry_drop, entry_keep, entry_lock, entry_new, entry_options,
-    entry_word, key_slot, position_move, state_of, word_delivery, word_held_by, word_redelivered,
+    ACQUIRED, AVAILABLE, DELETED, DEQUEUED, HELD, entry, entry_drop, entry_lock, entry_new, entry_options,
+    entry_word, key_slot, state_of, word_delivery, word_held_by, word_redelivered,
 )
 from manytail._eq cimport (
-    ACKED, CLEARED, CLOSED, DEAD_LETTER_CALL, DEAD_LETTER_NONE, DEAD_LETTER_QUEUE, DENIED, EXHAUSTED, EXPIRED, GIVEN,
-    NO_CREDIT, OVERFLOWN, OVERFLOW_BLOCK, OVERFLOW_DROP, OVERFLOW_REJECT, PURGED, REJECTED, SHUT, SLOW,
-    acquired_entry, clear_effects, close_credit, credit_notify, cursor, cursor_close, cursor_first, cursor_open,
-    cursor_skip, dead_letter_call, depth_of, effects, enter_dead_letter_call, entry_queue, eq_registry,
-    forget_other_threads, free_queue, has_effects, is_dead_letter, is_interested, keep_for_handle,
-    leave_dead_letter_call, level_first, level_of, lock_credit, lock_order, locked_after_get, locked_back,
-    locked_check_timers, locked_clear, locked_discard_all, locked_finish, locked_finish_up_to, locked_full,
-    locked_hand_over, locked_leave_keys_to_thread, locked_leave_to_thread, locked_nothing_left, locked_notify_putters,
-    locked_oldest, locked_outranked, locked_place_sorted, locked_put, locked_put_run, locked_release, locked_relist,
-    locked_reserve_timer, locked_rivals, locked_run_timers, locked_set_limit, locked_set_maxsize,
-    locked_set_suspended, locked_shutdown, locked_start_delivery, locked_subscribe, locked_take,
-    locked_unasked_selectors, locked_unlock_entry, locked_unsubscribe, locked_usable, locked_wake_many, make_levels,
-    may_take, new_queue, note_acquired, open_credit, queue_counters, quick_wants, selector_results, shared_credit,
-    subscription, subscription_waiter, unlock_credit, unlock_order,
+    ACKED, CLEARED, DEAD_LETTER_CALL, DEAD_LETTER_NONE, DEAD_LETTER_QUEUE, DENIED, EXHAUSTED, EXPIRED, OVERFLOWN,
+    OVERFLOW_BLOCK, OVERFLOW_DROP, OVERFLOW_REJECT, PURGED, REJECTED, SHUT, SLOW, TIMER_GRACE, acquired_entry,
+    dead_letter_call, depth_of, effects, enter_dead_letter_call, entry_queue, forget_other_threads, free_queue,
+    has_effects, is_dead_letter, keep_for_handle, leave_dead_letter_call, level_of, lock_order, locked_clear,
+    locked_discard_all, locked_end, locked_finish, locked_full, locked_hand_over, locked_leave_keys_to_thread,
+    locked_leave_to_thread, locked_notify_putters, locked_oldest, locked_put, locked_put_run, locked_release,
+    locked_reserve_timer, locked_run_timers, locked_set_maxsize, locked_shutdown, locked_unasked_selectors,
+    locked_unlock_entry, new_queue, note_acquired, queue_counters, selector_results, shares_credit, unlock_order,
 )
 from manytail._eq_keys cimport (
-    GROUPS_ASSIGNED, GROUPS_NONE, GROUPS_SHARED, candidate, key_record, key_table, key_table_grow,
-    push_record, unpin_record, value_replaces,
+    GROUPS_ASSIGNED, GROUPS_NONE, GROUPS_SHARED, candidate, key_record, key_table, key_table_grow, push_record,
+    unpin_record, value_replaces,
 )
-from manytail._eq_sorted cimport search_begin, search_narrow, search_probe, search_range
+from manytail._eq_sorted cimport search_range
 from manytail._wait cimport (
-    NEVER, ONCE, LoopWaiter, deadline_from, post_chain, this_thread, unclosed, waiter_await_post, waiter_close,
-    waiter_open, waiter_park,
+    NEVER, ONCE, LoopWaiter, deadline_from, post_chain, this_thread, waiter_await_post, waiter_close, waiter_open,
+    waiter_park,
 )
 
 import enum
-import heapq
-import itertools
 import math
 import os
 import sys
-import threading
-import weakref
-from _thread import start_new_thread
 from collections.abc import Mapping
 from operator import index
-from queue import SimpleQueue
 from types import GenericAlias, MappingProxyType
 from typing import NamedTuple
 
-from manytail.errors import ClosedError, Empty, ExclusiveError, Full, ShutDown
+from manytail._timer import DeadLetterThread, Timer
+from manytail.errors import Full, ShutDown
 
-cdef extern from *:
-    """
-    /* For types that only this module makes: Cython calls its own constructor directly, users come through this slot. */
-    static PyObject *mt_no_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-        (void)args;
-        (void)kwargs;
-        return PyErr_Format(PyExc_TypeError, "cannot make a %s: queues, subscribe() and get() make them", type->tp_name);
-    }
-    static void mt_patch_new(PyTypeObject *type) {
-        type->tp_new = mt_no_new;
-        type->tp_vectorcall = NULL;
-    }
-    """
-    void mt_patch_new(PyTypeObject *)
-
-cdef eq_registry registry       # of the process's queues of objects
 registry.objects = True
 
 
@@ -124,8 +99,9 @@ class DeadReason(enum.StrEnum):
 class QueueStats(NamedTuple):
     """What EntryQueue.stats() returns: one consistent look, taken under the order lock.
 
-    enqueued = acked + rejected + expired + dropped + purged + depth. dropped: overflow, replaced, max_deliveries, shutdown. dead_lettered
-    counts across these. high_water is of depth. oldest_age: seconds since the put of the oldest entry, None if there is none."""
+    enqueued = acked + rejected + expired + dropped + purged + depth. dropped: overflow, replaced, max_deliveries,
+    shutdown. dead_lettered counts across these. high_water is of depth. oldest_age: seconds since the put of the oldest
+    entry, None if there is none."""
 
     available: int
     acquired: int
@@ -157,16 +133,9 @@ cdef object NO_HEADERS = MappingProxyType({})
 cdef double RESUME_AT = 0.8         # default of `resume_at`
 cdef enum:
     RUN = 1000                      # entries that put_many links under one hold of the lock
+    DEFAULT_PRIORITY = 4
 
-cdef class EntryQueue
-cdef class Subscription
-cdef class Entry
-cdef class Credit
-cdef class Consumer
-cdef class Cascade
-
-
-# --------------------------------------------------------------------------------------------------------------- arguments
+# ------------------------------------------------------------------------------------------------------------ arguments
 cdef int64_t int_argument(str name, object value, str expected) except? -7:
     try:
         value = index(value)
@@ -197,21 +166,18 @@ cdef int32_t priority_argument(object value) except? -7:
 
 
 cdef object unpicklable(object it):
-    return TypeError(f"cannot pickle {type(it).__name__!r} object: it lives in one process; make it inside the process or task that uses it, "
-                     "and send the items instead")
+    return TypeError(f"cannot pickle {type(it).__name__!r} object: it lives in one process; make it inside the process "
+                     "or task that uses it, and send the items instead")
 
 
-# ------------------------------------------------------------------------------------------------------------------- Entry
+# ---------------------------------------------------------------------------------------------------------------- Entry
 @cython.final
 @cython.freelist(256)
 cdef class Extra:
     """What only some entries have: shared by the entry and its handles, never changed."""
-    cdef object headers
-    cdef object group
-    cdef object origin
 
 
-cdef inline void forget_acquired(acquired_entry *t) noexcept:
+cdef void forget_acquired(acquired_entry *t) noexcept:
     entry_drop(t.e)
     Py_DECREF_raw(<PyObject *>t.item)
     if t.extra != NULL:
@@ -226,17 +192,11 @@ cdef class Entry:
     """Entry(*args, **kwargs)\n--\n
     A handle of one place in the strict order.
 
-    get returns a handle for that one delivery: ack, release, reject, lock and unlock act only for it, by one atomic compare-and-swap, and
-    return False and change nothing once it is over (acked, released, stolen, subscription closed), even if another holds the entry by
-    then. Handles from put() and browse() always get False from them. Handles of one place are equal and hash alike. A handle may be
-    read for ever and keeps no other entry alive.
+    get returns a handle for that one delivery: ack, release, reject, lock and unlock act only for it, by one atomic
+    compare-and-swap, and return False and change nothing once it is over (acked, released, stolen, subscription
+    closed), even if another holds the entry by then. Handles from put() and browse() always get False from them.
+    Handles of one place are equal and hash alike. A handle may be read for ever and keeps no other entry alive.
     Progress: who wins an entry is lock-free; the rest as the queue's."""
-    cdef EntryQueue q
-    cdef object thing
-    cdef Extra extra
-    cdef entry *e
-    cdef uint64_t delivery
-    cdef object __weakref__
 
     def __init__(self):
         raise RuntimeError("an Entry is made by its queue, once")
@@ -325,16 +285,19 @@ cdef class Entry:
         """ACQUIRED -> to the dead letter if there is one, else gone. False: this delivery is over, nothing changed."""
         return self.finish(REJECTED)
 
-    cdef inline object finish(self, uint32_t reason):
+    cdef object finish(self, uint32_t reason):
         cdef effects fx
         cdef entry_queue *q = self.q.q
         cdef bint done
         if self.delivery == 0 or not word_held_by(entry_word(&self.e.word), self.delivery):
             return False
-        clear_effects(&fx)
+        memset(&fx, 0, sizeof(effects))
         mt_point()
         lock_order(q)       # first: a fork while this thread waits for the lock finds the entry as it was
-        done = locked_finish(q, self.e, self.delivery, reason, &fx)
+        if likely(not shares_credit(self.e)):
+            done = locked_end(q, self.e, self.delivery, reason, &fx)
+        else:
+            done = locked_finish(q, self.e, self.delivery, reason, &fx)
         unlock_order(q)
         self.q.run_effects(&fx)
         return done
@@ -342,15 +305,16 @@ cdef class Entry:
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def release(self, *, delay=0.0):
-        """ACQUIRED -> AVAILABLE (or HELD for `delay` seconds), at its old place in the order. False: this delivery is over, nothing
-        changed. A release with deliveries >= max_deliveries goes to the dead letter. ValueError: delay is negative or NaN."""
+        """ACQUIRED -> AVAILABLE (or HELD for `delay` seconds), at its old place in the order. False: this delivery is
+        over, nothing changed. A release with deliveries >= max_deliveries goes to the dead letter. ValueError: delay is
+        negative or NaN."""
         cdef int64_t span = span_argument("delay", delay, True)
         cdef effects fx
         cdef entry_queue *q = self.q.q
         cdef bint done = False
         if self.delivery == 0 or not word_held_by(entry_word(&self.e.word), self.delivery):
             return False
-        clear_effects(&fx)
+        memset(&fx, 0, sizeof(effects))
         lock_order(q)
         if span and not locked_reserve_timer(q, self.e):
             unlock_order(q)
@@ -371,7 +335,7 @@ cdef class Entry:
         cdef bint done
         if self.delivery == 0 or not word_held_by(entry_word(&self.e.word), self.delivery):
             return False
-        clear_effects(&fx)
+        memset(&fx, 0, sizeof(effects))
         lock_order(q)
         done = locked_unlock_entry(q, self.e, self.delivery, &fx)
         unlock_order(q)
@@ -387,16 +351,18 @@ cdef class Entry:
         return self.delivery != 0 and bool(entry_lock(&self.e.word, self.delivery))
 
 
-cdef inline Entry handle_of(EntryQueue queue, acquired_entry *t):
-    """The handle of what was taken; it takes over the references."""
+cdef newfunc new_entry_object           # Entry's own tp_new, which users do not reach
+cdef tuple NO_ARGUMENTS = ()
+
+
+cdef Entry handle_of(EntryQueue queue, acquired_entry *t):
+    """The handle of what was taken; it takes over the references. No `try` here: it would save the exception state each
+    time."""
     cdef Entry h
-    try:
-        h = Entry.__new__(Entry)
-    except BaseException:
-        if t.delivery:
-            queue.give_back(t)
-        forget_acquired(t)
-        raise
+    cdef PyObject *made = new_entry_object(<PyTypeObject *>Entry, <PyObject *>NO_ARGUMENTS, NULL)
+    if unlikely(made == NULL):
+        undo_handle(queue, t)
+    h = mt_owned(made)
     h.q = queue
     h.e = t.e
     h.delivery = t.delivery
@@ -406,26 +372,43 @@ cdef inline Entry handle_of(EntryQueue queue, acquired_entry *t):
     return h
 
 
-# -------------------------------------------------------------------------------------------------------------- EntryQueue
+cdef int undo_handle(EntryQueue queue, acquired_entry *t) except -1:
+    """There is no memory for a handle, and that exception is set: release the delivery."""
+    cdef PyObject *kind
+    cdef PyObject *error
+    cdef PyObject *trace
+    PyErr_Fetch(&kind, &error, &trace)
+    if t.delivery:
+        queue.give_back(t)
+    forget_acquired(t)
+    PyErr_Restore(kind, error, trace)
+    return -1
+
+
+# ----------------------------------------------------------------------------------------------------------- EntryQueue
 @cython.trashcan(True)      # queues nested 200,000 deep are freed without recursion
 @cython.no_gc_clear         # queue_clear() below breaks cycles and leaves the queue usable
 cdef class EntryQueue:
     """EntryQueue(name="", *, maxsize=0, overflow="block", resume_at=0.8, ttl=None, max_deliveries=0,
     dead_letter=None, groups=None)\n--\n
-    Strict FIFO of entries, kept through acquire and release. Competing, browsing, selecting, exclusive, prioritised subscriptions;
-    credit; time to live; delivery limit; dead letters; message groups; overflow policies.
+    Strict FIFO of entries, kept through acquire and release. Competing, browsing, selecting, exclusive, prioritised
+    subscriptions; credit; time to live; delivery limit; dead letters; message groups; overflow policies.
 
-    maxsize <= 0 is no bound, else it bounds depth(). overflow: what a put into a full queue does. "block": once a put finds
-    depth() >= maxsize every put waits (or raises Full) until depth() <= floor(resume_at * maxsize). "reject": Full at once. "drop_oldest":
-    drops AVAILABLE, HELD or unlocked entries, least urgent level first, oldest arrival inside it; if none can go the queue grows.
-    ttl: seconds from put; the shorter of the queue's and the entry's wins. max_deliveries=N: a release with deliveries >= N goes to
-    the dead letter. dead_letter: another EntryQueue, or a callable of (entry, reason) that runs in the acting thread; for what expires, in a
-    daemon thread that runs these calls in order. A queue that is its own dead letter, or a ring of them, drops what comes round again.
-    groups: "shared": a group belongs to a subscription while it holds unacked entries of it; "assigned": from its first entry until that
-    subscription closes.
+    maxsize <= 0 is no bound, else it bounds depth().
+    overflow: what a put into a full queue does. "block": once a put finds depth() >= maxsize every put waits (or raises
+    Full) until depth() <= floor(resume_at * maxsize). "reject": Full at once. "drop_oldest": drops AVAILABLE, HELD or
+    unlocked entries, least urgent level first, oldest arrival inside it; if none can go the queue grows.
+    ttl: seconds from put; the shorter of the queue's and the entry's wins.
+    max_deliveries=N: a release with deliveries >= N goes to the dead letter.
+    dead_letter: another EntryQueue, or a callable of (entry, reason) that runs in the acting thread; for what expires,
+    in a daemon thread that runs these calls in order. A queue that is its own dead letter, or a ring of them, drops
+    what comes round again.
+    groups: "shared": a group belongs to a subscription while it holds unacked entries of it; "assigned": from its first
+    entry until that subscription closes.
     ValueError, TypeError: an argument is not one of these.
 
-    Progress: blocking (one short lock per queue without the GIL), see the head of this module; who wins an entry is lock-free.
+    Progress: blocking (one short lock per queue without the GIL), see the head of this module; who wins an entry is
+    lock-free.
     Source: the strictly ordered queue of Qpid.
 
     >>> q = EntryQueue("jobs")
@@ -436,16 +419,6 @@ cdef class EntryQueue:
     ...     entry.item, entry.release(), sub.get().item
     ('first', True, 'first')
     """
-    cdef entry_queue *q
-    cdef object name_
-    cdef object overflow_
-    cdef object dead_letter     # or None
-    cdef int64_t ttl            # nanoseconds, 0: none
-    cdef double resume_at
-    cdef bint plain             # prepare() has nothing to do
-    cdef bint begun             # __init__ has set the options; under the order lock
-    cdef object key             # of a sorted or last-value queue
-    cdef object __weakref__
 
     def __cinit__(self, *args, **options):
         self.q = new_queue(&registry)
@@ -456,7 +429,8 @@ cdef class EntryQueue:
         self.overflow_ = "block"
         self.resume_at = RESUME_AT
 
-    def __init__(self, name="", *, maxsize=0, overflow="block", resume_at=0.8, ttl=None, max_deliveries=0, dead_letter=None, groups=None):
+    def __init__(self, name="", *, maxsize=0, overflow="block", resume_at=0.8, ttl=None, max_deliveries=0,
+                 dead_letter=None, groups=None):
         cdef double fraction
         cdef int64_t limit, span, bound
         if not isinstance(name, str):
@@ -466,13 +440,15 @@ cdef class EntryQueue:
         try:
             fraction = resume_at
         except TypeError:
-            raise TypeError(f"resume_at={resume_at!r}: expected a number from 0 to 1, not {type(resume_at).__name__}") from None
+            raise TypeError(f"resume_at={resume_at!r}: expected a number from 0 to 1, "
+                            f"not {type(resume_at).__name__}") from None
         if not 0 <= fraction <= 1:
             raise ValueError(f"resume_at={resume_at!r}: expected a number from 0 to 1")
         if not (groups is None or isinstance(groups, str)) or groups not in GROUPS:
             raise ValueError(f"groups={groups!r}: expected 'shared', 'assigned' or None")
         if not (dead_letter is None or isinstance(dead_letter, EntryQueue) or callable(dead_letter)):
-            raise TypeError(f"dead_letter={dead_letter!r}: expected an EntryQueue, a callable of (entry, reason) or None")
+            raise TypeError(f"dead_letter={dead_letter!r}: "
+                            "expected an EntryQueue, a callable of (entry, reason) or None")
         limit = int_argument("max_deliveries", max_deliveries, "an int >= 0 (0: no limit)")
         if limit < 0:
             raise ValueError(f"max_deliveries={max_deliveries!r}: expected an int >= 0 (0: no limit)")
@@ -518,7 +494,8 @@ cdef class EntryQueue:
         available = self.q.available
         depth = depth_of(self.q)
         unlock_order(self.q)
-        return f"<{type(self).__name__} {self.name_!r}: {available} available of {depth}{', shut down' if self.q.shut else ''}>"
+        end = ", shut down" if self.q.shut else ""
+        return f"<{type(self).__name__} {self.name_!r}: {available} available of {depth}{end}>"
 
     @property
     def name(self):
@@ -543,25 +520,27 @@ cdef class EntryQueue:
         cdef effects fx
         cdef entry_queue *q = self.q
         cdef int64_t mark = min(<int64_t>math.floor(self.resume_at * maxsize), maxsize - 1) if maxsize > 0 else 0
-        clear_effects(&fx)
+        memset(&fx, 0, sizeof(effects))
         lock_order(q)
         locked_set_maxsize(q, maxsize, mark, &fx)
         unlock_order(q)
         self.run_effects(&fx)
         return 0
 
-    # --------------------------------------------------------------------------------------------------------------- put
+    # -------------------------------------------------------------------------------------------------------------- put
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
-    def put(self, item, block=True, timeout=None, *, headers=None, priority=4, ttl=None, delay=0.0, group=None, origin=None, immediate=False):
+    def put(self, item, block=True, timeout=None, *, headers=None, priority=4, ttl=None, delay=0.0, group=None,
+            origin=None, immediate=False):
         """Append an item and return a handle of its place.
 
-        headers: a mapping for selectors, copied. priority: bigger is more urgent, for a PriorityEntryQueue. ttl, delay: seconds from now.
-        group: the message group, any hashable. origin: subscriptions with the same origin (`is`) do not get it.
+        headers: a mapping for selectors, copied. priority: bigger is more urgent, for a PriorityEntryQueue.
+        ttl, delay: seconds from now. group: the message group, any hashable.
+        origin: subscriptions with the same origin (`is`) do not get it.
         immediate: hand it to a subscription that waits for it in this moment, or withdraw it and return None.
         block, timeout: for a full queue with overflow="block".
-        Full: no room (in time). ShutDown: the queue was shut down. ValueError: ttl <= 0, delay or timeout negative or NaN, delay
-        with immediate."""
+        Full: no room (in time). ShutDown: the queue was shut down. ValueError: ttl <= 0, delay or timeout negative or
+        NaN, delay with immediate."""
         cdef entry *e
         cdef search_range found
         cdef int64_t deadline
@@ -574,33 +553,42 @@ cdef class EntryQueue:
     cdef entry *make(self, item, headers, priority, ttl, delay, group, origin, search_range *found) except NULL:
         """An entry that nobody has seen yet, with a reference of its own to all it names. found: see prepare()."""
         cdef entry *e = entry_new(self.q.keyed)
-        if e == NULL:
+        if unlikely(e == NULL):
             raise MemoryError
         Py_INCREF(item)
         e.item = <void *>item
         e.born = mt_now_coarse_ns()
-        e.priority = 4
+        e.priority = DEFAULT_PRIORITY
+        if unlikely(self.q.nlevels > 1):
+            e.priority_level = level_of(self.q, DEFAULT_PRIORITY)
+        if priority is FOUR and headers is None and group is None and origin is None and ttl is None \
+                and delay is ZERO and self.ttl == 0 and self.plain:
+            return e
         try:
-            if priority is not FOUR:
-                e.priority = priority_argument(priority)
-            if self.q.nlevels > 1:
-                e.priority_level = level_of(self.q, e.priority)
-            if headers is not None or group is not None or origin is not None:
-                self.add_extra(e, headers, group, origin)
-            if ttl is not None or delay is not ZERO or self.ttl:
-                self.add_times(e, ttl, delay)
-            if not self.plain:
-                self.prepare(e, found)
+            self.add_options(e, headers, priority, ttl, delay, group, origin, found)
         except BaseException:
             self.release_unadmitted(e)
             raise
         return e
 
+    cdef int add_options(self, entry *e, headers, priority, ttl, delay, group, origin, search_range *found) except -1:
+        if priority is not FOUR:
+            e.priority = priority_argument(priority)
+            e.priority_level = level_of(self.q, e.priority)
+        if headers is not None or group is not None or origin is not None:
+            self.add_extra(e, headers, group, origin)
+        if ttl is not None or delay is not ZERO or self.ttl:
+            self.add_times(e, ttl, delay)
+        if not self.plain:
+            self.prepare(e, found)
+        return 0
+
     cdef int add_extra(self, entry *e, headers, group, origin) except -1:
         cdef Extra x = Extra.__new__(Extra)
         if headers is not None:
             if not isinstance(headers, Mapping):
-                raise TypeError(f"headers={headers!r}: expected a mapping of str to values, not {type(headers).__name__}")
+                raise TypeError(f"headers={headers!r}: expected a mapping of str to values, "
+                                f"not {type(headers).__name__}")
             x.headers = MappingProxyType(dict(headers))
         x.group = group
         x.origin = origin
@@ -629,7 +617,8 @@ cdef class EntryQueue:
         return 0
 
     cdef int prepare(self, entry *e, search_range *found) except -1:
-        """For an order of its own: whatever needs Python code, before anything is linked. `found` is for what q.place has to know."""
+        """For an order of its own: whatever needs Python code, before anything is linked. `found` is for what q.place
+        has to know."""
         return 0
 
     cdef object key_of_item(self, item):
@@ -641,7 +630,7 @@ cdef class EntryQueue:
     cdef int release_unadmitted(self, entry *e) except -1:
         """Release an entry that was not admitted."""
         cdef effects fx
-        clear_effects(&fx)
+        memset(&fx, 0, sizeof(effects))
         if e.options != NULL and (e.options.group != NULL or e.options.value_key != NULL):
             lock_order(self.q)
             if e.options.group != NULL:
@@ -666,9 +655,10 @@ cdef class EntryQueue:
             keep_for_handle(q, e)
             note_acquired(&t, e, 0)
         while True:
-            clear_effects(&fx)
+            memset(&fx, 0, sizeof(effects))
             lock_order(q)
-            locked_check_timers(q, &fx)
+            if unlikely(q.timers.n != 0):
+                locked_run_timers(q, mt_now_ns(), &fx)
             r = locked_put(q, e, found, False, &fx)
             unlock_order(q)
             if unlikely(has_effects(&fx)):
@@ -720,7 +710,7 @@ cdef class EntryQueue:
         cdef entry_queue *q = self.q
         cdef int r
         cdef effects fx
-        clear_effects(&fx)
+        memset(&fx, 0, sizeof(effects))
         r = waiter_open(&w)
         if r != MT_OK:
             return r
@@ -764,7 +754,8 @@ cdef class EntryQueue:
             free(v.items)
 
     cdef object hand_to_waiter(self, entry *e, search_range *found, int64_t deadline, selector_results *v):
-        """e goes to a waiter, or nowhere. It is not linked before it is certain who gets it, so nobody else can see it."""
+        """e goes to a waiter, or nowhere. It is not linked before it is certain who gets it, so nobody else can see
+        it."""
         cdef entry_queue *q = self.q
         cdef effects fx
         cdef acquired_entry t
@@ -774,9 +765,10 @@ cdef class EntryQueue:
         note_acquired(&t, e, 0)
         try:
             while True:
-                clear_effects(&fx)
+                memset(&fx, 0, sizeof(effects))
                 lock_order(q)
-                locked_check_timers(q, &fx)
+                if unlikely(q.timers.n != 0):
+                    locked_run_timers(q, mt_now_ns(), &fx)
                 r = locked_hand_over(q, e, found, v, &fx)
                 unlock_order(q)
                 self.run_effects(&fx)
@@ -818,18 +810,19 @@ cdef class EntryQueue:
         return 0
 
     def put_many(self, items, block=True, timeout=None, **options):
-        """Put each item of an iterable, with the same options; how many. On Full, ShutDown or KeyboardInterrupt `.count` of the exception says
-        how many went in; those stay in."""
+        """Put each item of an iterable, with the same options; how many. On Full, ShutDown or KeyboardInterrupt
+        `.count` of the exception says how many went in; those stay in."""
         cdef int64_t deadline = deadline_from(block, timeout), n = 0
         headers, priority, ttl, delay, group, origin = many_options(options)
-        if type(items) in (list, tuple) and self.plain and headers is None and type(priority) is int and (ttl, group, self.ttl) == (None, None, 0) \
-                and delay is ZERO:
+        if type(items) in (list, tuple) and type(priority) is int and delay is ZERO and self.plain and self.ttl == 0 \
+                and headers is None and ttl is None and group is None:
             return self.put_runs(tuple(items), deadline, priority, origin)
         for item in items:
             n += self.put_one(item, deadline, n, headers, priority, ttl, delay, group, origin)
         return n
 
-    cdef int put_one(self, item, int64_t deadline, int64_t before, headers, priority, ttl, delay, group, origin) except -1:
+    cdef int put_one(self, item, int64_t deadline, int64_t before, headers, priority, ttl, delay, group,
+                     origin) except -1:
         """1. An exception that ends a put_many is told how many were put before it."""
         cdef search_range found
         try:
@@ -848,12 +841,13 @@ cdef class EntryQueue:
         return n
 
     cdef int64_t put_run(self, tuple items, int64_t at, priority, origin) except -1:
-        """Put items from that place on, under one hold of the lock; how many. 0: none is left, or the next has to be put by itself."""
+        """Put items from that place on, under one hold of the lock; how many. 0: none is left, or the next has to be
+        put by itself."""
         cdef entry *first = NULL
         cdef entry **last = &first
         cdef int64_t room = self.room_for_run(), n = 0
         cdef effects fx
-        clear_effects(&fx)
+        memset(&fx, 0, sizeof(effects))
         try:
             while n < room and at + n < len(items):
                 last[0] = self.make(items[at + n], None, priority, None, ZERO, None, origin, NULL)
@@ -863,7 +857,8 @@ cdef class EntryQueue:
             n = 0
             if first != NULL:
                 lock_order(self.q)
-                locked_check_timers(self.q, &fx)
+                if unlikely(self.q.timers.n != 0):
+                    locked_run_timers(self.q, mt_now_ns(), &fx)
                 n = locked_put_run(self.q, &first, &fx)
                 unlock_order(self.q)
                 self.run_effects(&fx)
@@ -871,7 +866,8 @@ cdef class EntryQueue:
         return n
 
     cdef int64_t room_for_run(self) noexcept nogil:
-        """How many may be put in one go. 0: they have to be looked at one by one, because others are dropped for them or they have to wait."""
+        """How many may be put in one go. 0: they have to be looked at one by one, because others are dropped for them
+        or they have to wait."""
         cdef entry_queue *q = self.q
         cdef int64_t room = RUN
         if q.maxsize <= 0:
@@ -958,14 +954,14 @@ cdef class EntryQueue:
 
     cdef void forward_room(self) noexcept:
         cdef effects fx
-        clear_effects(&fx)
+        memset(&fx, 0, sizeof(effects))
         lock_order(self.q)
         locked_notify_putters(self.q, &fx)
         unlock_order(self.q)
         self.run_effects(&fx)
 
-    # ------------------------------------------------------------------------------------------------------------ run_effects
-    cdef inline void run_effects(self, effects *fx) noexcept:
+    # ------------------------------------------------------------------------------------------------------ run_effects
+    cdef void run_effects(self, effects *fx) noexcept:
         """What had to wait until the order lock was free: wake, deliver dead letters, release items."""
         cdef entry *e = fx.dead
         if fx.to_post != NULL:
@@ -978,12 +974,12 @@ cdef class EntryQueue:
         if unlikely(fx.keys != NULL):
             release_keys(fx.keys)
         if unlikely(fx.notify_thread):
-            self.tell_thread()
+            self.notify_thread()
         if unlikely(fx.timers_ended):
             self.watch()
 
-    cdef void tell_thread(self) noexcept:
-        """Have the thread of dead letters look at `late`."""
+    cdef void notify_thread(self) noexcept:
+        """Have the thread of dead letters look at what is left to it."""
         try:
             dead_letters.request(self)
         except BaseException as problem:        # no memory, no thread: whoever comes next tells it
@@ -995,9 +991,10 @@ cdef class EntryQueue:
     cdef void deliver_dead_chain(self, entry *newest) noexcept:
         """Deliver the dead letters of a chain and release it, in the order in which they died.
 
-        A dead letter queue that drops its oldest for what it is given has dead letters of its own, and so on: they are worked off here, one queue
-        on top of the other, not by recursion, because users may chain as many queues as they like. Whatever comes back to a queue that dropped
-        something on the way here is dropped for good, or a ring of them would go on for ever."""
+        A dead letter queue that drops its oldest for what it is given has dead letters of its own, and so on: they are
+        worked off here, one queue on top of the other, not by recursion, because users may chain as many queues as they
+        like. Whatever comes back to a queue that dropped something on the way here is dropped for good, or a ring of
+        them would go on for ever."""
         cdef EntryQueue at = self
         cdef EntryQueue to
         cdef Cascade below = None
@@ -1016,7 +1013,8 @@ cdef class EntryQueue:
             to = None
             if at.q.dead_letter and is_dead_letter(e.reason):
                 to = at.dead_letter if isinstance(at.dead_letter, EntryQueue) else None
-                if e.reason == OVERFLOWN and to is not None and (to is at or (dropping is not None and <uintptr_t><void *>to in dropping)):
+                if e.reason == OVERFLOWN and to is not None \
+                        and (to is at or (dropping is not None and <uintptr_t><void *>to in dropping)):
                     at.uncount_dead_letter()
                 else:
                     dead = at.deliver_dead(e)
@@ -1061,7 +1059,8 @@ cdef class EntryQueue:
         return dropped
 
     cdef int put_dead(self, entry *letter, entry **dropped) except -1:
-        """A put that never waits and has no ttl, delay or origin. dropped: what overflowed, the newest first; the caller settles it."""
+        """A put that never waits and has no ttl, delay or origin. dropped: what overflowed, the newest first; the
+        caller settles it."""
         cdef effects fx
         cdef Extra x
         cdef search_range found
@@ -1082,7 +1081,7 @@ cdef class EntryQueue:
             while r == MT_EMPTY:
                 if not self.plain:
                     self.prepare(e, &found)
-                clear_effects(&fx)
+                memset(&fx, 0, sizeof(effects))
                 lock_order(self.q)
                 r = locked_put(self.q, e, &found, True, &fx)
                 unlock_order(self.q)
@@ -1107,13 +1106,14 @@ cdef class EntryQueue:
             need_options(e).group = self.find_key(&self.q.group_keys, x.group)
         return 0
 
-    # ------------------------------------------------------------------------- what the timer's thread has no time for
+    # -------------------------------------------------------------------------- what the timer's thread has no time for
     cdef int check_timers(self) except -1:
-        """Expire and un-hold what is due, in the timer's thread: no code of the user's runs here, because that might wait. What died is for the
-        thread of dead letters, but for those that go to a dead letter queue where nothing of the user's can run."""
+        """Expire and un-hold what is due, in the timer's thread: no code of the user's runs here, because that might
+        wait. What died is for the thread of dead letters, but for those that go to a dead letter queue where nothing of
+        the user's can run."""
         cdef effects fx
         cdef entry *e
-        clear_effects(&fx)
+        memset(&fx, 0, sizeof(effects))
         lock_order(self.q)
         locked_run_timers(self.q, mt_now_ns(), &fx)
         unlock_order(self.q)
@@ -1130,7 +1130,8 @@ cdef class EntryQueue:
         return 0
 
     cdef void put_dead_quietly(self, effects *fx) noexcept:
-        """Of a chain, the newest first, what may go to the dead letter queue at once does. The chain is turned: the oldest first."""
+        """Of a chain, the newest first, what may go to the dead letter queue at once does. The chain is turned: the
+        oldest first."""
         cdef entry *e
         cdef entry *dropped = NULL
         fx.dead = e = oldest_first(fx.dead)
@@ -1149,7 +1150,8 @@ cdef class EntryQueue:
             e = e.after.dead_next
 
     cdef bint takes_quietly(self, entry *e) noexcept:
-        """Whether a letter can be put here without running code of the user's: keys, comparisons, a callable for what overflows."""
+        """Whether a letter can be put here without running code of the user's: keys, comparisons, a callable for what
+        overflows."""
         cdef Extra x
         if not self.plain or self.q.shut or (self.q.overflow == OVERFLOW_DROP and self.q.maxsize > 0):
             return False
@@ -1158,8 +1160,9 @@ cdef class EntryQueue:
         x = <Extra>e.extra
         return x.group is None
 
-    cdef void deliver_late(self) noexcept:
-        """In the thread of dead letters: whatever was left to it. One by one, so that a fork finds the others where they are."""
+    cdef void run_dead_letters(self) noexcept:
+        """In the thread of dead letters: whatever was left to it. One by one, so that a fork finds the others where
+        they are."""
         cdef entry *e
         cdef key_record *keys
         while True:
@@ -1184,7 +1187,7 @@ cdef class EntryQueue:
     cdef int give_back(self, acquired_entry *t) except -1:
         """Release a delivery that nobody will get."""
         cdef effects fx
-        clear_effects(&fx)
+        memset(&fx, 0, sizeof(effects))
         lock_order(self.q)
         locked_release(self.q, t.e, t.delivery, 0, &fx)
         unlock_order(self.q)
@@ -1202,7 +1205,7 @@ cdef class EntryQueue:
         cdef effects fx
         if fresh == NULL:
             raise MemoryError
-        clear_effects(&fx)
+        memset(&fx, 0, sizeof(effects))
         fresh.hash = h
         fresh.refs = 1
         try:
@@ -1249,85 +1252,44 @@ cdef class EntryQueue:
     cdef void drop_all(self) noexcept:
         """For the garbage collector: no entry is left, no dead letter gets them."""
         cdef effects fx
-        cdef entry *late
+        cdef entry *left_to_thread
         cdef uint32_t i
-        clear_effects(&fx)
+        memset(&fx, 0, sizeof(effects))
         lock_order(self.q)
         self.q.dead_letter = DEAD_LETTER_NONE
-        late = self.q.for_thread
+        left_to_thread = self.q.for_thread
         self.q.for_thread = self.q.for_thread_last = NULL
         for i in range(self.q.nlevels):
             while self.q.lists[i].first != NULL:
                 locked_clear(self.q, self.q.lists[i].first, &fx)
         unlock_order(self.q)
         self.run_effects(&fx)
-        release_chain(late)
+        release_chain(left_to_thread)
         self.dead_letter = None
         self.key = None
 
-    # ----------------------------------------------------------------------------------------------------- subscriptions
-    def subscribe(self, *, prefetch=0, selector=None, browse=False, exclusive=False, priority=0, start="oldest", origin=None):
-        """A new subscription: a pointer into this queue's order.
+    # ---------------------------------------------------------------------------------------------------- subscriptions
+    def subscribe(self, *, prefetch=0, selector=None, browse=False, exclusive=False, priority=0, start="oldest",
+                  origin=None):
+        """A new subscription: a cursor into this queue's order.
 
-        prefetch: entries it may hold unacked, 0 = no limit. selector: a callable of an entry, or an SQL-92 subset over headers as in JMS.
-        exclusive: no other subscription may be open. priority: bigger first: while a higher one is interested and wants an entry, lower
-        ones do not get it. start="newest": only what is put later. origin: entries put with the same origin are not delivered to it.
-        browse: sees each AVAILABLE entry at most once and takes none.
-        ExclusiveError: another one is, or wants to be, exclusive. ValueError: a bad selector, with the position; prefetch < 0."""
-        return self.new_subscription(int_argument("prefetch", prefetch, "an int >= 0 (0: no limit)"), selector, bool(browse), bool(exclusive),
-                                     int_argument("priority", priority, "an int (bigger goes first)"), start, origin, None)
-
-    cdef Subscription new_subscription(self, int64_t prefetch, selector, bint browse, bint exclusive, int64_t priority, start, origin, Credit credit):
-        cdef Subscription it = Subscription.__new__(Subscription)
-        cdef subscription *s = &it.s
-        cdef int r
-        if prefetch < 0:
-            raise ValueError(f"prefetch={prefetch!r}: expected an int >= 0 (0: no limit)")
-        if start not in ("oldest", "newest"):
-            raise ValueError(f"start={start!r}: expected 'oldest' or 'newest'")
-        if isinstance(selector, str):
-            from manytail._selectors import compile_selector    # here: most queues need no parser
-            selector = compile_selector(selector)
-        elif selector is not None and not callable(selector):
-            raise TypeError(f"selector={selector!r}: expected a callable, a str or None")
-        it.queue_ = self
-        it.selector = selector
-        it.origin = origin
-        if credit is not None:
-            it.credit = credit
-            s.credit = &credit.p
-        s.q = self.q
-        s.browse = browse
-        s.exclusive = exclusive
-        s.limit = prefetch
-        s.selector = <void *>selector if selector is not None else NULL
-        s.origin = <void *>origin if origin is not None else NULL
-        s.filtered = browse or selector is not None or origin is not None or start == "newest" or self.q.groups != GROUPS_NONE
-        lock_order(self.q)
-        r = locked_subscribe(self.q, s, priority, start == "newest")
-        unlock_order(self.q)
-        if r == MT_NOMEM:
-            raise MemoryError
-        if r != MT_OK:
-            raise ExclusiveError(f"queue {self.name_!r} has an exclusive subscription" if self.q.exclusive else
-                                 f"queue {self.name_!r} has {self.q.nsubscriptions} open subscriptions: an exclusive one would not be alone")
-        it.open = True
-        return it
+        prefetch: entries it may hold unacked, 0 = no limit. selector: a callable of an entry, or an SQL-92 subset over
+        headers as in JMS. exclusive: no other subscription may be open. priority: bigger first: while a higher one is
+        interested and wants an entry, lower ones do not get it. start="newest": only what is put later. origin: entries
+        put with the same origin are not delivered to it. browse: sees each AVAILABLE entry at most once and takes none.
+        ExclusiveError: another one is, or wants to be, exclusive. ValueError: a bad selector, with the position;
+        prefetch < 0."""
+        cdef int64_t credit = int_argument("prefetch", prefetch, "an int >= 0 (0: no limit)")
+        cdef int64_t rank = int_argument("priority", priority, "an int (bigger goes first)")
+        return makers.subscribe(self, credit, selector, bool(browse), bool(exclusive), rank, start, origin)
 
     def browse(self):
-        """Iterate over the AVAILABLE, HELD and ACQUIRED entries in order. Weakly consistent: it never fails, sees each entry at most
-        once, and entries that come and go meanwhile may be seen or not."""
-        cdef Browser it = Browser.__new__(Browser)
-        it.queue_ = self
+        """Iterate over the AVAILABLE, HELD and ACQUIRED entries in order. Weakly consistent: it never fails, sees each
+        entry at most once, and entries that come and go meanwhile may be seen or not."""
         self.run_timers()
-        lock_order(self.q)
-        it.open = cursor_open(self.q, &it.c, False)
-        unlock_order(self.q)
-        if not it.open:
-            raise MemoryError
-        return it
+        return makers.browse(self)
 
-    # -------------------------------------------------------------------------------------------------------------- state
+    # ------------------------------------------------------------------------------------------------------------ state
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def qsize(self):
@@ -1352,7 +1314,7 @@ cdef class EntryQueue:
         """Remove AVAILABLE, HELD and unlocked entries, which go to no dead letter; how many."""
         cdef effects fx
         cdef int64_t n
-        clear_effects(&fx)
+        memset(&fx, 0, sizeof(effects))
         lock_order(self.q)
         n = locked_discard_all(self.q, PURGED, True, &fx)
         unlock_order(self.q)
@@ -1363,7 +1325,7 @@ cdef class EntryQueue:
         cdef effects fx
         if self.q.timers.n == 0:
             return 0
-        clear_effects(&fx)
+        memset(&fx, 0, sizeof(effects))
         lock_order(self.q)
         locked_run_timers(self.q, mt_now_ns(), &fx)
         unlock_order(self.q)
@@ -1371,8 +1333,8 @@ cdef class EntryQueue:
         return 0
 
     def maintain(self):
-        """Expire and un-hold what is due. A shared timer calls it while entries with a ttl or delay exist: what its thread has expired just
-        now is gone, but the dead letter of it may be a moment behind."""
+        """Expire and un-hold what is due. A shared timer calls it while entries with a ttl or delay exist: what its
+        thread has expired just now is gone, but the dead letter of it may be a moment behind."""
         self.run_timers()
         self.watch()
 
@@ -1386,9 +1348,10 @@ cdef class EntryQueue:
         return 0
 
     cdef void watch(self) noexcept:
-        """Have the shared timer look at the next due time, if it does not look before that anyhow. When nothing is due, but the
-        timer would wait long for it, have it look within a second, so that it may end. Whoever comes here has put or released something,
-        and that stays: what fails (no memory, no thread) is reported, and the next one tries again."""
+        """Have the shared timer look at the next due time, if it does not look before that anyhow. When nothing is due,
+        but the timer would wait long for it, have it look within a second, so that it may end. Whoever comes here has
+        put or released something, and that stays: what fails (no memory, no thread) is reported, and the next one tries
+        again."""
         cdef entry_queue *q = self.q
         cdef int64_t when, now
         lock_order(q)
@@ -1396,7 +1359,7 @@ cdef class EntryQueue:
             when = q.timers.items[0].key
         else:
             now = mt_now_coarse_ns()
-            when = now + 1000000000 if q.next_check > now + 1000000000 else 0
+            when = now + TIMER_GRACE if q.next_check > now + TIMER_GRACE else 0
         if when and (q.next_check == 0 or when < q.next_check):
             q.next_check = when
         else:
@@ -1413,11 +1376,11 @@ cdef class EntryQueue:
             unraisable(problem, self, "the shared timer")
 
     def shutdown(self, immediate=False):
-        """put raises ShutDown from now on; get goes on while something is left that it may take, then raises ShutDown. ack, release and
-        reject still work and a released entry can be got. immediate: AVAILABLE and HELD entries, and whatever is released
-        later, go to the dead letter (DELETED) or are dropped. Wakes everybody."""
+        """put raises ShutDown from now on; get goes on while something is left that it may take, then raises ShutDown.
+        ack, release and reject still work and a released entry can be got. immediate: AVAILABLE and HELD entries, and
+        whatever is released later, go to the dead letter (DELETED) or are dropped. Wakes everybody."""
         cdef effects fx
-        clear_effects(&fx)
+        memset(&fx, 0, sizeof(effects))
         lock_order(self.q)
         locked_shutdown(self.q, bool(immediate), &fx)
         unlock_order(self.q)
@@ -1439,10 +1402,12 @@ cdef class EntryQueue:
         born = locked_oldest(q)
         unlock_order(q)
         age = None if born == 0 else max(0.0, (mt_now_ns() - born) / 1e9)
-        return QueueStats(available, acquired, held, available + acquired + held, now.enqueued, now.delivered, now.acked, now.released, now.expired,
-                          now.rejected, now.dropped, now.purged, now.dead_lettered, now.selector_errors, now.high_water, subscriptions, age)
+        return QueueStats(available, acquired, held, available + acquired + held, now.enqueued, now.delivered,
+                          now.acked, now.released, now.expired, now.rejected, now.dropped, now.purged,
+                          now.dead_lettered, now.selector_errors, now.high_water, subscriptions, age)
 
 
+cdef object timer, dead_letters
 cdef object ZERO = 0.0         # the very objects that are put()'s defaults: equal constants of a module are one
 cdef object FOUR = 4
 
@@ -1459,10 +1424,11 @@ cdef int watch_shielded(EntryQueue it, int64_t when) except -1:
 
 cdef tuple many_options(dict options):
     cdef dict left = dict(options)
-    given = (left.pop("headers", None), left.pop("priority", 4), left.pop("ttl", None), left.pop("delay", 0.0), left.pop("group", None),
-             left.pop("origin", None))
+    given = (left.pop("headers", None), left.pop("priority", 4), left.pop("ttl", None), left.pop("delay", 0.0),
+             left.pop("group", None), left.pop("origin", None))
     if left:
-        raise TypeError(f"put_many() got unexpected options {', '.join(sorted(left))}: expected headers, priority, ttl, delay, group, origin")
+        raise TypeError(f"put_many() got unexpected options {', '.join(sorted(left))}: "
+                        "expected headers, priority, ttl, delay, group, origin")
     return given
 
 
@@ -1483,7 +1449,8 @@ cdef void unraisable(object problem, object where, str what) noexcept:
 
 
 cdef int report(object problem, object where, str what) except -1:
-    sys.unraisablehook(_Unraisable(type(problem), problem, problem.__traceback__, f"Exception ignored in {what}", where))
+    text = f"Exception ignored in {what}"
+    sys.unraisablehook(_Unraisable(type(problem), problem, problem.__traceback__, text, where))
     return 0
 
 
@@ -1529,7 +1496,8 @@ cdef void release_chain(entry *e) noexcept:
 
 @cython.final
 cdef class Cascade:
-    """A queue whose dead letters wait until those that one of them caused in its dead letter queue are done: deliver_dead_chain."""
+    """A queue whose dead letters wait until those that one of them caused in its dead letter queue are done:
+    deliver_dead_chain."""
     cdef EntryQueue queue
     cdef entry *left            # its other dead ones, the oldest first
     cdef bint dropping          # it is in the set: it dropped the one that is under way
@@ -1574,7 +1542,7 @@ cdef void free_entries(entry_queue *q) noexcept:
     cdef effects fx
     cdef entry *e
     cdef uint32_t i
-    clear_effects(&fx)
+    memset(&fx, 0, sizeof(effects))
     for i in range(q.nlevels):
         while q.lists[i].first != NULL:
             e = q.lists[i].first
@@ -1597,8 +1565,123 @@ cdef void release_keys(key_record *k) noexcept:
         k = following
 
 
-include "_en_time.pxi"
-include "_en_subscriptions.pxi"
-include "_en_orders.pxi"
-include "_en_consumers.pxi"
-include "_en_gc.pxi"
+cdef bint judge(EntryQueue queue, selector, Entry h, bint listening) except -1:
+    """Whether a selector wants an entry; one that raises does not, and is counted. A BaseException that is no Exception
+    goes to the caller of get; a listener has no caller, so there it is reported and the entry is skipped as well."""
+    try:
+        return bool(selector(h))
+    except BaseException as problem:
+        if not listening and not isinstance(problem, Exception):
+            raise
+        lock_order(queue.q)
+        queue.q.counters.selector_errors += 1
+        unlock_order(queue.q)
+        if not isinstance(problem, Exception):
+            unraisable(problem, selector, "a selector of Consumer.listen")
+        return False
+
+
+cdef int release_all(list entries) except -1:
+    """Whoever took them gets an exception instead."""
+    cdef Entry h
+    for h in reversed(entries):
+        h.release()
+    return 0
+
+
+# ---------------------------------------------------------------------------------------------------- garbage collector
+# What C memory holds is shown to the collector: the entries of a queue, the keys they have in common, and the
+# coroutines that wait. All threads are stopped (free-threaded build) or the GIL is held; nothing is counted or locked
+# here.
+cdef traverseproc base_queue_traverse
+
+
+cdef int visit_entry(entry *e, visitproc visit, void *arg) noexcept:
+    cdef int r = mt_visit_one(e.item, visit, arg)
+    if r == 0:
+        r = mt_visit_one(e.extra, visit, arg)
+    if r == 0 and e.keyed:
+        r = mt_visit_one(key_slot(e)[0], visit, arg)
+    return r
+
+
+cdef int visit_keys(key_table *t, visitproc visit, void *arg) noexcept:
+    cdef int64_t i
+    cdef int r = 0
+    for i in range(t.nbuckets):
+        if r == 0:
+            r = visit_key_chain(t.buckets[i], visit, arg)
+    return r
+
+
+cdef int visit_key_chain(key_record *k, visitproc visit, void *arg) noexcept:
+    cdef int r = 0
+    while k != NULL and r == 0:
+        r = mt_visit_one(k.key, visit, arg)
+        k = k.next
+    return r
+
+
+cdef int queue_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
+    cdef entry_queue *q = (<EntryQueue>self).q
+    cdef entry *e
+    cdef uint32_t i
+    cdef int r = base_queue_traverse(self, visit, arg)
+    if r or q == NULL:
+        return r
+    for i in range(q.nlevels):
+        e = q.lists[i].first
+        while e != NULL and r == 0:
+            r = visit_entry(e, visit, arg)
+            e = e.next
+    e = q.for_thread
+    while e != NULL and r == 0:
+        r = visit_entry(e, visit, arg)
+        e = e.after.dead_next
+    if r == 0:
+        r = visit_key_chain(q.keys_for_thread, visit, arg)
+    if r == 0:
+        r = visit_keys(&q.group_keys, visit, arg)
+    if r == 0:
+        r = visit_keys(&q.value_keys, visit, arg)
+    return r if r else mt_visit_waiters(&q.putters, visit, arg)
+
+
+cdef int queue_clear(PyObject *self) noexcept:
+    """Break cycles at the entries and the dead letter; finalizers may still use the queue."""
+    (<EntryQueue>self).drop_all()
+    return 0
+
+
+base_queue_traverse = mt_traverse_of(<PyTypeObject *>EntryQueue)
+mt_patch_gc(<PyTypeObject *>EntryQueue, queue_traverse, queue_clear)    # before any subclass exists
+new_entry_object = mt_new_of(<PyTypeObject *>Entry)
+mt_patch_new(<PyTypeObject *>Entry)
+mt_patch_new(<PyTypeObject *>Extra)
+
+
+# --------------------------------------------------------------------------------------------- shared threads, and fork
+def _look_due(EntryQueue queue not None):
+    queue.look_due()
+
+
+def _run_dead_letters(EntryQueue queue not None):
+    queue.run_dead_letters()
+
+
+def _report(problem, where, what):
+    unraisable(problem, where, what)
+
+
+timer = Timer(_look_due, _report)
+dead_letters = DeadLetterThread(_run_dead_letters, _report)
+
+
+def _after_fork_in_child():
+    forget_other_threads(&registry, this_thread())
+    timer.after_fork()
+    dead_letters.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,5 +1,5 @@
-# Entries of a queue: the state word of each, the list that keeps them in strict order, the positions of readers on it, and heaps of
-# entries. Private; _eq.pxd is the queue made of them.
+# Entries of a queue: the state word of each, the list that keeps them in strict order, the positions of readers on it,
+# and heaps of entries. Private; _eq.pxd is the queue made of them.
 #
 # The state word. Every transition is one compare-and-swap on it.
 #
@@ -8,11 +8,11 @@
 #     | delivery                                     | REDL | LOCK | state  |
 #     +----------------------------------------------+------+------+--------+
 #
-# Source: the entry states of Qpid's strictly ordered queue. There a state is an immutable object whose identity is swapped; here all of it
-# is packed into a word, so that an acquire allocates nothing. `delivery` counts how often the entry was delivered to an acquiring
-# subscription. It never decreases, so the pair (entry, delivery) names one delivery for ever: a handle with an older number loses every swap.
-# It has 59 bits, which last for 18 years of a delivery per nanosecond; 32 would last for less than an hour of a loop that gets and releases.
-# The number 0 says "no delivery".
+# Source: the entry states of Qpid's strictly ordered queue. There a state is an immutable object whose identity is
+# swapped; here all of it is packed into a word, so that an acquire allocates nothing. `delivery` counts how often the
+# entry was delivered to an acquiring subscription. It never decreases, so the pair (entry, delivery) names one delivery
+# for ever: a handle with an older number loses every swap. It has 59 bits, which last for 18 years of a delivery per
+# nanosecond; 32 would last for less than an hour of a loop that gets and releases. The number 0 says "no delivery".
 #
 #     from                  to           by                      who may
 #     AVAILABLE             ACQUIRED     entry_acquire           a subscription; delivery + 1, locked
@@ -25,11 +25,12 @@
 #     HELD                  AVAILABLE    entry_unhold            when it is due
 #     DEQUEUED              DELETED      entry_delete            whoever dequeued it
 #
-# Progress: lock-free. A swap is retried only when another thread's swap has succeeded. The loser returns 0 and has changed nothing.
+# Progress: lock-free. A swap is retried only when another thread's swap has succeeded. The loser returns 0 and has
+# changed nothing.
 #
-# The order. A queue has one list per priority level, most urgent level first; FIFO, sorted and last-value queues have one level. An entry
-# is linked by its put and unlinked when it is dead, whoever acquires and releases it in between: a released entry is at its old place
-# without being moved. A dead entry is unlinked at once and linked to itself.
+# The order. A queue has one list per priority level, most urgent level first; FIFO, sorted and last-value queues have
+# one level. An entry is linked by its put and unlinked when it is dead, whoever acquires and releases it in between: a
+# released entry is at its old place without being moved. A dead entry is unlinked at once and linked to itself.
 #
 #     first                                              last
 #       |                                                 |
@@ -39,15 +40,17 @@
 #             anchor                 anchor                       end anchor
 #            position               positions                     positions
 #
-# A cursor position is the next entry that a reader (a subscription, an iterator) has not passed yet; NULL is the end. Positions at the
-# same entry share an anchor, so an append or an unlink moves all of them in O(1): appending costs nothing per idle reader, and no position
-# is at a dead entry. Two anchors that meet are merged, the smaller into the larger.
+# A cursor position is the next entry that a reader (a subscription, an iterator) has not passed yet; NULL is the end.
+# Positions at the same entry share an anchor, so an append or an unlink moves all of them in O(1): appending costs
+# nothing per idle reader, and no position is at a dead entry. Two anchors that meet are merged, the smaller into the
+# larger.
 #
-# Source: the ordered entry list of Qpid's queue, after java.util.concurrent's ConcurrentLinkedQueue. That one leaves dead nodes for a
-# scavenger, because its readers keep raw pointers; here the list knows the positions, so nobody walks over dead entries.
+# Source: the ordered entry list of Qpid's queue, after java.util.concurrent's ConcurrentLinkedQueue. That one leaves
+# dead nodes for a scavenger, because its readers keep raw pointers; here the list knows the positions, so nobody walks
+# over dead entries.
 #
-# Progress: what concerns lists, positions and heaps is called under the queue's order lock and takes O(1) steps, but for the merge of two
-# anchors and the heaps. Only `refs` and `word` of an entry are touched without that lock.
+# Progress: what concerns lists, positions and heaps is called under the queue's order lock and takes O(1) steps, but
+# for the merge of two anchors and the heaps. Only `refs` and `word` of an entry are touched without that lock.
 #
 # Invariants
 #   L1  `order` strictly grows along a list, and from one level to the next less urgent one.
@@ -144,7 +147,7 @@ ctypedef struct entry_heap:
     bint indexed                # each entry is in it once and knows its place: options.timer
 
 
-# ------------------------------------------------------------------------------------------------------------ state word
+# ----------------------------------------------------------------------------------------------------------- state word
 cdef inline int word_state(int64_t w) noexcept nogil:
     return <int>(w & STATE_BITS)
 
@@ -248,17 +251,16 @@ cdef inline bint entry_unhold(mt_atomic_i64 *word) noexcept nogil:
 
 
 cdef inline void entry_delete(mt_atomic_i64 *word) noexcept nogil:
+    # pairs with: mt_load_acquire in entry_word; the load is
     # relaxed because: whoever dequeued it is the only one to write it from there on
-    cdef int64_t w = mt_load_relaxed_i64(word)
-    # pairs with: mt_load_acquire in entry_word
-    mt_store_release_i64(word, (w & ~STATE_BITS) | DELETED)
+    mt_store_release_i64(word, (mt_load_relaxed_i64(word) & ~STATE_BITS) | DELETED)
 
 
 cdef inline int state_of(entry *e) noexcept nogil:
     return word_state(entry_word(&e.word))
 
 
-# --------------------------------------------------------------------------------------------------------------- entries
+# -------------------------------------------------------------------------------------------------------------- entries
 cdef inline entry *entry_new(bint keyed) noexcept nogil:
     """An entry with one reference; NULL: no memory."""
     cdef size_t size = sizeof(keyed_entry) if unlikely(keyed) else sizeof(entry)
@@ -291,7 +293,7 @@ cdef inline void entry_drop(entry *e) noexcept nogil:
         free(<void *>e)
 
 
-# ------------------------------------------------------------------------------------------------------------- positions
+# ------------------------------------------------------------------------------------------------------------ positions
 cdef inline anchor **anchor_at(entry_list *l, entry *at) noexcept nogil:
     return &at.readers if at != NULL else &l.end
 
@@ -399,7 +401,7 @@ cdef inline void anchor_move(entry_list *l, entry *source, entry *to) noexcept n
     big.spare = small
 
 
-# ----------------------------------------------------------------------------------------------------------------- lists
+# ---------------------------------------------------------------------------------------------------------------- lists
 cdef inline void list_append(entry_list *l, entry *e) noexcept nogil:
     e.next = NULL
     e.prev = l.last
@@ -448,9 +450,10 @@ cdef inline bint is_linked(entry *e) noexcept nogil:
     return e.next != e
 
 
-# ------------------------------------------------------------------------------------------------------------------ heap
-# A binary heap of entries, the smallest key first. The timers of a queue are one: indexed, so that an entry that dies before its time
-# leaves nothing behind; borrowed, because only linked entries are in it. The redeliveries of a cursor are another, by order.
+# ----------------------------------------------------------------------------------------------------------------- heap
+# A binary heap of entries, the smallest key first. The timers of a queue are one: indexed, so that an entry that dies
+# before its time leaves nothing behind; borrowed, because only linked entries are in it. The redeliveries of a cursor
+# are another, by order.
 cdef inline void heap_set(entry_heap *h, int64_t i, entry_heap_item x) noexcept nogil:
     h.items[i] = x
     if h.indexed:
@@ -506,7 +509,7 @@ cdef inline void heap_remove(entry_heap *h, int64_t i) noexcept nogil:
         heap_sift(h, i, h.items[h.n])
 
 
-# ---------------------------------------------------------------------------------------------------------------- timers
+# --------------------------------------------------------------------------------------------------------------- timers
 cdef inline void timers_remove(entry_heap *h, entry *e) noexcept nogil:
     cdef int64_t i = e.options.timer - 1
     if i >= 0:
@@ -520,9 +523,9 @@ cdef inline void timers_set(entry_heap *h, entry *e, int64_t when) noexcept nogi
     heap_add(h, <uint64_t>when, e)
 
 
-# ---------------------------------------------------------------------------------------------------------- redeliveries
-# Entries that a cursor has passed and has to come back for: released, or arrived before it. An entry may be in it twice, and one that
-# was taken stays until it comes to the top or redeliveries_shrink drops it.
+# --------------------------------------------------------------------------------------------------------- redeliveries
+# Entries that a cursor has passed and has to come back for: released, or arrived before it. An entry may be in it
+# twice, and one that was taken stays until it comes to the top or redeliveries_shrink drops it.
 cdef inline void redeliveries_pop(entry_heap *h) noexcept nogil:
     cdef entry *e = h.items[0].e
     heap_remove(h, 0)

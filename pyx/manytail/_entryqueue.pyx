@@ -1,7 +1,7 @@
 """mt_entryqueue_*: the entry queue for Cython and C, without Python objects. Nothing in here is for Python.
 
-_eq_nogil.pxd has what they do, python/manytail/_entryqueue.pxd the manual. The order lock is taken with the GIL too, and an item is a number
-that nobody counts.
+_eq_nogil.pxd has what they do, python/manytail/_entryqueue.pxd the manual. The order lock is taken with the GIL too,
+and an item is a number that nobody counts.
 """
 from libc.stdint cimport int64_t, uintptr_t
 
@@ -32,8 +32,8 @@ cdef int mt_entryqueue_put(mt_entryqueue *queue, uintptr_t item, int priority, i
     return put_until(<nogil_queue *>queue, item, priority, deadline_in(timeout_ns))
 
 
-cdef int mt_entryqueue_put_many(mt_entryqueue *queue, const uintptr_t *items, int64_t n, int priority, int64_t timeout_ns,
-                                int64_t *count) noexcept nogil:
+cdef int mt_entryqueue_put_many(mt_entryqueue *queue, const uintptr_t *items, int64_t n, int priority,
+                                int64_t timeout_ns, int64_t *count) noexcept nogil:
     return put_many_until(<nogil_queue *>queue, items, n, priority, deadline_in(timeout_ns), count)
 
 
@@ -99,7 +99,7 @@ cdef void mt_entryqueue_shutdown(mt_entryqueue *queue, bint immediate) noexcept 
     shut_nogil_queue(<nogil_queue *>queue, immediate)
 
 
-# ------------------------------------------------------------------------------------------------------------------ fork
+# ----------------------------------------------------------------------------------------------------------------- fork
 def _after_fork_in_child():
     forget_other_threads(&registry, this_thread())
 

@@ -1,23 +1,25 @@
-# The entry queue: one strict order of entries, subscriptions that take them, and the manager that says whom an entry wakes. Private.
+# The entry queue: one strict order of entries, subscriptions that take them, and the manager that says whom an entry
+# wakes. Private.
 #
-# This file is the whole algorithm, on C structs, nogil throughout. Its faces are _entries.pyx and what builds on it (Python), and
-# _eq_nogil.pxd (callers without a thread state); the native drivers compile it without an interpreter. _entry.pxd has the entry, the list
-# and the positions on it, _eq_keys.pxd groups and last values, _eq_sorted.pxd the index of a sorted queue.
+# This file is the whole algorithm, on C structs, nogil throughout. Its faces are _entries.pyx and what builds on it
+# (Python), and _eq_nogil.pxd (callers without a thread state); the native drivers compile it without an interpreter.
+# _entry.pxd has the entry, the list and the positions on it, _eq_keys.pxd groups and last values, _eq_sorted.pxd the
+# index of a sorted queue.
 #
 # Source: the strictly ordered queue of Qpid and its consumer manager. docs/design/entryqueue.md explains both.
 #
-# Locks. Functions whose name starts with "locked_" must be called with the order lock held. They run no Python code and wait for
-# nothing but the lock of a shared credit, which is taken after an order lock, never before. What has to be done after unlocking, because
-# it runs Python code, is collected in `effects`.
-#   gil_locked: a queue of Python objects on a build with the GIL: the GIL is its order lock, its lock words are left alone.
-#   objects: items are Python objects, counted here for each handle; callers are attached. Else they hold no thread state.
+# Locks. Functions whose name starts with "locked_" must be called with the order lock held. They run no Python code and
+# wait for nothing but the lock of a shared credit, which is taken after an order lock, never before. What has to be
+# done after unlocking, because it runs Python code, is collected in `effects`.
+#   gil_locked: a queue of Python objects on a build with the GIL: that is its order lock, its lock words are unused.
+#   objects: items are Python objects, counted here for each handle; callers are attached. Else callers are detached.
 #
 # Invariants
 #   E1  AVAILABLE, ACQUIRED and HELD entries are linked, others are not; `available`, `acquired` and `held` count them.
 #   E2  for every cursor, an AVAILABLE entry of interest is at or after its position, or among its redeliveries.
-#   E3  an entry is in its holder's list exactly while `owner` is set; `nheld` counts it; a shared credit is the sum of these.
+#   E3  an entry is in its holder's list exactly while `owner` is set; `nheld` counts it; a shared credit is the sum.
 #   E4  no waiter sleeps while an entry that it may take is AVAILABLE and no wake-up is on its way.
-#   E5  a fork finds no half step: whoever ends a delivery takes all locks first, then changes word, list and counts in one hold.
+#   E5  a fork finds no half step: who ends a delivery takes all locks first, then changes word, list and counts.
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, realloc
@@ -105,8 +107,8 @@ ctypedef struct subscription_list:
     subscription *first
     subscription *last
 
-# The manager's lists of subscriptions of one priority that acquire. Each subscription is in `all` and in one of the others, or in
-# entry_queue.idle.
+# The manager's lists of subscriptions of one priority that acquire. Each subscription is in `all` and in one of the
+# others, or in entry_queue.idle.
 ctypedef struct subscription_rank:
     int64_t priority
     subscription_rank *next     # less urgent
@@ -199,8 +201,8 @@ ctypedef struct eq_registry:
     entry_queue *first
     shared_credit *first_credit
 
-# For an order of its own: link e, under the order lock. `found` is what its prepare() has found out. MT_OK; MT_EMPTY: that is out of date,
-# prepare again; MT_NOMEM.
+# For an order of its own: link e, under the order lock. `found` is what its prepare() has found out. MT_OK; MT_EMPTY:
+# that is out of date, prepare again; MT_NOMEM.
 ctypedef int (*place_entry)(entry_queue *, entry *, search_range *found) noexcept nogil
 
 ctypedef struct entry_queue:
@@ -260,7 +262,7 @@ ctypedef struct entry_queue:
     entry_queue *reg_prev
 
 
-# ----------------------------------------------------------------------------------------------------------------- locks
+# ---------------------------------------------------------------------------------------------------------------- locks
 cdef inline void lock_order(entry_queue *q) noexcept nogil:
     enter_heavy(&q.lock, not MT_FREE_THREADED and q.gil_locked, q.objects)
 
@@ -279,17 +281,10 @@ cdef inline void unlock_credit(shared_credit *c) noexcept nogil:
         leave(&c.lock, c.gil_locked)
 
 
-# -------------------------------------------------------------------------------------------------------------- accessors
-cdef inline void clear_effects(effects *fx) noexcept nogil:
-    fx.to_post = NULL
-    fx.dead = NULL
-    fx.keys = NULL
-    fx.notify_thread = False
-    fx.timers_ended = False
-
-
+# ------------------------------------------------------------------------------------------------------------ accessors
 cdef inline bint has_effects(effects *fx) noexcept nogil:
-    return (<uintptr_t>fx.to_post | <uintptr_t>fx.dead | <uintptr_t>fx.keys | <uintptr_t>(fx.notify_thread | fx.timers_ended)) != 0
+    return (<uintptr_t>fx.to_post | <uintptr_t>fx.dead | <uintptr_t>fx.keys
+            | <uintptr_t>(fx.notify_thread | fx.timers_ended)) != 0
 
 
 cdef inline int64_t depth_of(entry_queue *q) noexcept nogil:
@@ -321,7 +316,7 @@ cdef inline void keep_for_handle(entry_queue *q, entry *e) noexcept nogil:
             keep(<uintptr_t>e.extra)
 
 
-# ----------------------------------------------------------------------------------------------------------- the manager
+# ---------------------------------------------------------------------------------------------------------- the manager
 cdef inline void list_subscription(subscription_list *to, subscription *s) noexcept nogil:
     s.listed = to
     s.next = NULL
@@ -350,7 +345,8 @@ cdef inline bint has_credit(subscription *s) noexcept nogil:
     cdef int64_t limit
     if likely(s.credit == NULL):
         return s.limit <= 0 or s.nheld < s.limit
-    # relaxed because: whoever gives credit back or changes the limit counts an event afterwards, under the order lock or the credit's
+    # relaxed because: whoever gives credit back or changes the limit counts an event afterwards, under the order lock
+    # or the credit's
     limit = mt_load_relaxed_i64(&s.credit.limit)
     return limit <= 0 or mt_load_relaxed_i64(&s.credit.used) < limit       # relaxed because: as above
 
@@ -438,8 +434,8 @@ cdef inline bint may_take(entry_queue *q, subscription *s, entry *e) noexcept no
 cdef inline void locked_wake(entry_queue *q, entry *e, bint arrived, effects *fx) noexcept nogil:
     """e has become takable (NULL: anything may have).
 
-    A woken waiter takes one entry, so one wake-up per entry is enough for subscriptions that are not filtered. Filtered ones are woken if
-    the entry may suit them, because their selectors cannot run here."""
+    A woken waiter takes one entry, so one wake-up per entry is enough for subscriptions that are not filtered. Filtered
+    ones are woken if the entry may suit them, because their selectors cannot run here."""
     q.event_count += 1
     if unlikely(q.nwaiting != 0):
         locked_wake_ranks(q, e, arrived, fx)
@@ -461,7 +457,8 @@ cdef inline int64_t locked_wake_filtered(entry_queue *q, subscription_list *some
 
 
 cdef inline int64_t locked_wake_ranks(entry_queue *q, entry *e, bint arrived, effects *fx) noexcept nogil:
-    """Wake the most urgent subscription that takes anything, and all filtered ones that e may suit. How many were notified."""
+    """Wake the most urgent subscription that takes anything, and all filtered ones that e may suit. How many were
+    notified."""
     cdef subscription_rank *rank = q.ranks
     cdef int64_t n = 0
     cdef bint done = False
@@ -507,8 +504,8 @@ cdef inline void locked_wake_everybody(entry_queue *q, effects *fx) noexcept nog
 
 
 cdef inline void locked_wake_at_end(entry_queue *q, effects *fx) noexcept nogil:
-    """After shutdown an entry went: wake subscriptions that may have nothing left to wait for. Filtered ones look for themselves, even
-    when they have no credit or are suspended, because nothing of what is left may suit them."""
+    """After shutdown an entry went: wake subscriptions that may have nothing left to wait for. Filtered ones look for
+    themselves, even when they have no credit or are suspended, because nothing of what is left may suit them."""
     cdef subscription *s = q.filtered
     q.event_count += 1
     if q.available + q.held == 0:
@@ -537,7 +534,7 @@ cdef inline bint locked_outranked(entry_queue *q, subscription *s, bint *maybe) 
     return False
 
 
-# --------------------------------------------------------------------------------------------------------------- cursors
+# -------------------------------------------------------------------------------------------------------------- cursors
 cdef inline bint cursor_open(entry_queue *q, cursor *c, bint newest) noexcept nogil:
     """False: no memory. The lists must be final."""
     cdef uint32_t i
@@ -574,7 +571,8 @@ cdef inline void cursor_close(entry_queue *q, cursor *c) noexcept nogil:
 
 
 cdef inline entry *level_first(entry_list *l, cursor_position *p, int wanted) noexcept nogil:
-    """The first entry whose state is `wanted` or before that, and that was not passed; the ones before it are passed."""
+    """The first entry whose state is `wanted` or before that, and that was not passed; the ones before it are
+    passed."""
     cdef entry *e = position_at(p)
     cdef entry *was = e
     while e != NULL and state_of(e) > wanted:
@@ -632,12 +630,13 @@ cdef inline void cursor_return(entry_queue *q, cursor *c, entry *e) noexcept nog
     if at != NULL and e.order >= at.order:
         return
     if unlikely(not redeliveries_push(&c.redeliveries, e)):
-        position_move(&q.lists[e.priority_level], &c.positions[e.priority_level], e)    # no memory: walk from there again
+        # No memory: walk from there again.
+        position_move(&q.lists[e.priority_level], &c.positions[e.priority_level], e)
 
 
 cdef inline void locked_show(entry_queue *q, entry *e, bint arrived) noexcept nogil:
-    """e is AVAILABLE, or arrives, behind some cursors: those that want it come back. A browser sees each entry once: it comes back only for
-    arrivals."""
+    """e is AVAILABLE, or arrives, behind some cursors: those that want it come back. A browser sees each entry once: it
+    comes back only for arrivals."""
     cdef subscription *s = q.filtered
     cursor_return(q, &q.shared, e)
     while s != NULL:
@@ -646,9 +645,10 @@ cdef inline void locked_show(entry_queue *q, entry *e, bint arrived) noexcept no
         s = s.filtered_next
 
 
-# ---------------------------------------------------------------------------------------------------------- effects, kept
+# -------------------------------------------------------------------------------------------------------- effects, kept
 cdef inline void locked_leave_to_thread(entry_queue *q, entry *e, effects *fx) noexcept nogil:
-    """A dead entry is for the thread of dead letters, which runs the user's code: its callable, the finalizer of its item."""
+    """A dead entry is for the thread of dead letters, which runs the user's code: its callable, the finalizer of its
+    item."""
     e.after.dead_next = NULL
     if q.for_thread_last != NULL:
         q.for_thread_last.after.dead_next = e
@@ -673,7 +673,7 @@ cdef inline void locked_notify_thread(entry_queue *q, effects *fx) noexcept nogi
     q.thread_notified = True
 
 
-# ---------------------------------------------------------------------------------------------------------------- timers
+# --------------------------------------------------------------------------------------------------------------- timers
 cdef inline void locked_set_timer(entry_queue *q, entry *e) noexcept nogil:
     """When something is due to it; room was reserved."""
     cdef int64_t when = e.options.expires
@@ -710,12 +710,7 @@ cdef inline void locked_run_timers(entry_queue *q, int64_t now, effects *fx) noe
             locked_set_timer(q, e)
 
 
-cdef inline void locked_check_timers(entry_queue *q, effects *fx) noexcept nogil:
-    if unlikely(q.timers.n != 0):
-        locked_run_timers(q, mt_now_ns(), fx)
-
-
-# ------------------------------------------------------------------------------------------------------------------- put
+# ------------------------------------------------------------------------------------------------------------------ put
 cdef inline void locked_link(entry_queue *q, entry *e) noexcept nogil:
     """Append to its level."""
     e.seq = q.nseq
@@ -746,19 +741,15 @@ cdef inline int locked_place_sorted(entry_queue *q, entry *e, search_range *foun
     return MT_OK
 
 
-cdef inline void locked_count_put(entry_queue *q, entry *e) noexcept nogil:
-    cdef int64_t depth = depth_of(q)
-    q.counters.enqueued += 1
-    if depth > q.counters.high_water:
-        q.counters.high_water = depth
-    if unlikely(q.arrivals):
-        e.options.newer = NULL
-        e.options.older = q.newest
-        if q.newest != NULL:
-            q.newest.options.newer = e
-        else:
-            q.oldest = e
-        q.newest = e
+cdef inline void locked_link_arrival(entry_queue *q, entry *e) noexcept nogil:
+    """Keep the order of arrival too."""
+    e.options.newer = NULL
+    e.options.older = q.newest
+    if q.newest != NULL:
+        q.newest.options.newer = e
+    else:
+        q.oldest = e
+    q.newest = e
 
 
 cdef inline void locked_replace(entry_queue *q, entry *e, effects *fx) noexcept nogil:
@@ -782,13 +773,15 @@ cdef inline void locked_count_options(entry_queue *q, entry *e, effects *fx) noe
 
 
 cdef inline int locked_put(entry_queue *q, entry *e, search_range *found, bint forced, effects *fx) noexcept nogil:
-    """One attempt: MT_OK, MT_FULL, MT_SHUTDOWN, MT_NOMEM, or what q.place says. forced: a full queue takes it as well."""
+    """One attempt: MT_OK, MT_FULL, MT_SHUTDOWN, MT_NOMEM, or what q.place says. forced: a full queue takes it as
+    well."""
     cdef int r
     if unlikely(q.shut):
         return MT_SHUTDOWN
     if unlikely(q.maxsize > 0) and locked_refuses(q, e) and not forced:
         return MT_FULL
-    if unlikely(e.options != NULL and (e.options.due or e.options.expires)) and not heap_reserve(&q.timers, q.timers.n + 1):
+    if unlikely(e.options != NULL and (e.options.due or e.options.expires)) \
+            and not heap_reserve(&q.timers, q.timers.n + 1):
         return MT_NOMEM
     if likely(q.place == NULL):
         locked_link(q, e)
@@ -800,10 +793,15 @@ cdef inline int locked_put(entry_queue *q, entry *e, search_range *found, bint f
         q.available += 1
     else:
         locked_count_options(q, e, fx)
-    locked_count_put(q, e)
+    q.counters.enqueued += 1
+    if unlikely(depth_of(q) > q.counters.high_water):
+        q.counters.high_water = depth_of(q)
+    if unlikely(q.arrivals):
+        locked_link_arrival(q, e)
     if likely(e.options == NULL or e.options.due == 0):
         locked_wake(q, e, True, fx)
-    if unlikely(q.overflow == OVERFLOW_DROP and q.maxsize > 0 and depth_of(q) > q.maxsize) and not in_dead_letter_call(q):
+    if unlikely(q.overflow == OVERFLOW_DROP and q.maxsize > 0 and depth_of(q) > q.maxsize) \
+            and not in_dead_letter_call(q):
         locked_drop_oldest(q, e, fx)
     return MT_OK
 
@@ -836,8 +834,8 @@ cdef inline bint locked_full(entry_queue *q) noexcept nogil:
 
 
 cdef inline bint locked_refuses(entry_queue *q, entry *e) noexcept nogil:
-    """Of a bounded queue: there is no room for e. What replaces another entry needs none, and what the dead letter callable puts
-    does not overflow again."""
+    """Of a bounded queue: there is no room for e. What replaces another entry needs none, and what the dead letter
+    callable puts does not overflow again."""
     return not value_replaces(e) and locked_full(q) and not in_dead_letter_call(q)
 
 
@@ -887,7 +885,7 @@ cdef inline void locked_drop_oldest(entry_queue *q, entry *spared, effects *fx) 
             e = following
 
 
-# ------------------------------------------------------------------------------------------------------------------- get
+# ------------------------------------------------------------------------------------------------------------------ get
 cdef inline uint64_t locked_start_delivery(entry_queue *q, subscription *s, entry *e) noexcept nogil:
     """AVAILABLE -> ACQUIRED; the delivery number. Counts references for the handle to be made."""
     cdef uint64_t delivery = entry_acquire(&e.word)
@@ -914,7 +912,8 @@ cdef inline uint64_t locked_start_delivery(entry_queue *q, subscription *s, entr
     return delivery
 
 
-cdef inline int locked_take(entry_queue *q, subscription *s, entry **out, uint64_t *delivery, effects *fx) noexcept nogil:
+cdef inline int locked_take(entry_queue *q, subscription *s, entry **out, uint64_t *delivery,
+                            effects *fx) noexcept nogil:
     """The first AVAILABLE entry, for a subscription that takes any. SLOW: ask the long way."""
     cdef bint maybe
     cdef int r = locked_usable(s)
@@ -955,7 +954,8 @@ cdef inline bint locked_nothing_left(entry_queue *q, subscription *s) noexcept n
 
 
 cdef inline int64_t locked_rivals(entry_queue *q, subscription *s, entry *e, PyObject ***found) noexcept nogil:
-    """The selectors, counted, of more urgent, interested subscriptions that e may suit; None is that of one without. < 0: no memory."""
+    """The selectors, counted, of more urgent, interested subscriptions that e may suit; None is that of one without. <
+    0: no memory."""
     cdef subscription_rank *rank = q.ranks
     cdef subscription *h
     cdef int64_t n = 0, capacity = 0
@@ -978,21 +978,26 @@ cdef inline int64_t locked_rivals(entry_queue *q, subscription *s, entry *e, PyO
     return n
 
 
-# ------------------------------------------------------------------------------------------------- the end of a delivery
-cdef inline shared_credit *lock_credit_of_holder(entry *e) noexcept nogil:
-    """First step of whatever ends a delivery of e: lock the credit that its holder shares with others. NULL: it has its own.
+# ------------------------------------------------------------------------------------------------ the end of a delivery
+cdef inline bint shares_credit(entry *e) noexcept nogil:
+    """Its holder has its credit together with others."""
+    return unlikely(e.owner != NULL and (<subscription *>e.owner).credit != NULL)
 
-    This comes before anything is changed. Whoever waits for a lock detaches, and then another thread may fork: its child must not find
-    an entry that is half given up. After this step nothing detaches until unlock_credit."""
-    cdef subscription *s = <subscription *>e.owner
-    if likely(s == NULL or s.credit == NULL):
+
+cdef inline shared_credit *lock_credit_of_holder(entry *e) noexcept nogil:
+    """First step of whatever ends a delivery of e: lock the credit that its holder shares with others. NULL: none.
+
+    This comes before anything is changed. Whoever waits for a lock detaches, and then another thread may fork: its
+    child must not find an entry that is half given up. After this step nothing detaches until unlock_credit."""
+    if not shares_credit(e):
         return NULL
-    lock_credit(s.credit)
-    return s.credit
+    lock_credit((<subscription *>e.owner).credit)
+    return (<subscription *>e.owner).credit
 
 
 cdef inline void locked_end_delivery(entry_queue *q, entry *e, effects *fx) noexcept nogil:
-    """Its subscription does not hold the entry any longer: credit comes back. A shared credit of the holder is locked."""
+    """Its subscription does not hold the entry any longer: credit comes back. A shared credit of the holder is
+    locked."""
     cdef subscription *s = <subscription *>e.owner
     q.acquired -= 1
     if unlikely(s == NULL):
@@ -1043,8 +1048,8 @@ cdef inline void credit_notify(shared_credit *c, effects *fx) noexcept nogil:
 
 
 cdef inline void locked_unlink_dead(entry_queue *q, entry *e, uint32_t reason, effects *fx) noexcept nogil:
-    """DEQUEUED -> DELETED: unlink it. The list's reference goes to the effects, which release the item. The caller has taken it off its
-    state's count."""
+    """DEQUEUED -> DELETED: unlink it. The list's reference goes to the effects, which release the item. The caller has
+    taken it off its state's count."""
     if unlikely(e.options != NULL):
         locked_unlink_options(q, e, fx)
     if unlikely(e.keyed):
@@ -1111,8 +1116,9 @@ cdef inline bint locked_end(entry_queue *q, entry *e, uint64_t delivery, uint32_
     return True
 
 
-cdef inline bint locked_finish(entry_queue *q, entry *e, uint64_t delivery, uint32_t reason, effects *fx) noexcept nogil:
-    """ACQUIRED -> dead, by its holder: ack and reject. False: this delivery is over."""
+cdef inline bint locked_finish(entry_queue *q, entry *e, uint64_t delivery, uint32_t reason,
+                               effects *fx) noexcept nogil:
+    """locked_end for a holder that may share its credit."""
     cdef shared_credit *c = lock_credit_of_holder(e)
     cdef bint done = locked_end(q, e, delivery, reason, fx)
     unlock_credit(c)
@@ -1136,8 +1142,8 @@ cdef inline int64_t locked_finish_up_to(entry_queue *q, subscription *s, entry *
 
 
 cdef inline bint locked_release(entry_queue *q, entry *e, uint64_t delivery, int64_t due, effects *fx) noexcept nogil:
-    """ACQUIRED -> AVAILABLE or HELD; or dead: delivered too often, out of date, replaced, or the queue takes nothing back. False: this
-    delivery is over."""
+    """ACQUIRED -> AVAILABLE or HELD; or dead: delivered too often, out of date, replaced, or the queue takes nothing
+    back. False: this delivery is over."""
     cdef shared_credit *c = lock_credit_of_holder(e)
     cdef uint32_t reason = locked_reason_to_end(q, e, delivery)
     cdef bint done
@@ -1184,7 +1190,8 @@ cdef inline void locked_released(entry_queue *q, entry *e, int64_t due, effects 
 
 
 cdef inline bint locked_unlock_entry(entry_queue *q, entry *e, uint64_t delivery, effects *fx) noexcept nogil:
-    """From here on it may be stolen, and what waited for that is due. False: this delivery is over, or it is not locked."""
+    """From here on it may be stolen, and what waited for that is due. False: this delivery is over, or it is not
+    locked."""
     if not entry_unlock(&e.word, delivery):
         return False
     if e.options != NULL and e.options.expires and is_linked(e):
@@ -1207,7 +1214,8 @@ cdef inline bint locked_discard(entry_queue *q, entry *e, uint32_t reason, effec
 
 
 cdef inline bint locked_discard_one(entry_queue *q, entry *e, uint32_t reason, effects *fx) noexcept nogil:
-    """One of many: the caller wakes those that wait for the end once for all, because that looks at every filtered subscription."""
+    """One of many: the caller wakes those that wait for the end once for all, because that looks at every filtered
+    subscription."""
     cdef int was = state_of(e)
     cdef shared_credit *c = NULL
     cdef bint done = False
@@ -1284,7 +1292,7 @@ cdef inline int64_t locked_oldest(entry_queue *q) noexcept nogil:
     return born
 
 
-# --------------------------------------------------------------------------------------------------- put(immediate=True)
+# -------------------------------------------------------------------------------------------------- put(immediate=True)
 cdef inline int known_result(selector_results *v, uint32_t id) noexcept nogil:
     """1, 0, or -1: not asked."""
     cdef int64_t i
@@ -1295,7 +1303,8 @@ cdef inline int known_result(selector_results *v, uint32_t id) noexcept nogil:
 
 
 cdef inline int locked_find_waiting(entry_queue *q, entry *e, selector_results *v, subscription **found) noexcept nogil:
-    """Who waits for such an entry, and has the first claim to it: MT_OK. DENIED: nobody. SLOW: not all selectors were asked."""
+    """Who waits for such an entry, and has the first claim to it: MT_OK. DENIED: nobody. SLOW: not all selectors were
+    asked."""
     cdef subscription_rank *rank = q.ranks
     cdef subscription *s
     cdef bint claimed = False
@@ -1340,7 +1349,8 @@ cdef inline bint locked_unasked_selectors(entry_queue *q, entry *e, selector_res
     return True
 
 
-cdef inline int locked_hand_over(entry_queue *q, entry *e, search_range *found, selector_results *v, effects *fx) noexcept nogil:
+cdef inline int locked_hand_over(entry_queue *q, entry *e, search_range *found, selector_results *v,
+                                 effects *fx) noexcept nogil:
     """MT_OK; DENIED: nobody waits for it; SLOW: a selector has to be asked first; or as locked_put."""
     cdef subscription *s = NULL
     cdef uint64_t delivery
@@ -1364,7 +1374,10 @@ cdef inline int locked_hand_over(entry_queue *q, entry *e, search_range *found, 
     q.available += 1                # for no moment that anybody could see: the lock is held
     if e.options != NULL and e.options.value_key != NULL:
         locked_replace(q, e, fx)
-    locked_count_put(q, e)
+    q.counters.enqueued += 1
+    q.counters.high_water = max(q.counters.high_water, depth_of(q))
+    if q.arrivals:
+        locked_link_arrival(q, e)
     delivery = locked_start_delivery(q, s, e)
     locked_give(q, s, e, delivery, fx)
     locked_after_get(q, s, fx)
@@ -1384,7 +1397,7 @@ cdef inline void locked_give(entry_queue *q, subscription *s, entry *e, uint64_t
     locked_relist(q, s)
 
 
-# -------------------------------------------------------------------------------------------------- dead letter callables
+# ------------------------------------------------------------------------------------------------ dead letter callables
 cdef inline void list_dead_letter_call(entry_queue *q, dead_letter_call *here) noexcept nogil:
     here.prev = NULL
     here.next = q.dead_letter_calls
@@ -1424,7 +1437,7 @@ cdef inline bint in_dead_letter_call(entry_queue *q) noexcept nogil:
     return r != NULL
 
 
-# --------------------------------------------------------------------------------------------------------- subscriptions
+# -------------------------------------------------------------------------------------------------------- subscriptions
 cdef inline subscription_rank *locked_rank(entry_queue *q, int64_t priority) noexcept nogil:
     """The manager's lists for that priority, made if missing. NULL: no memory."""
     cdef subscription_rank **at = &q.ranks
@@ -1522,7 +1535,8 @@ cdef inline void locked_unsubscribe(entry_queue *q, subscription *s, effects *fx
     cdef entry *e
     if s.closed:
         return
-    while s.held_first != NULL:     # before it is closed: a release may detach, and a child of a fork must not find a closed holder
+    # Before it is closed: a release may detach, and a child of a fork must not find a closed holder.
+    while s.held_first != NULL:
         e = s.held_first
         locked_release(q, e, word_delivery(entry_word(&e.word)), 0, fx)
     locked_unlist(q, s)
@@ -1563,10 +1577,10 @@ cdef inline void locked_set_limit(entry_queue *q, subscription *s, int64_t limit
         pass
 
 
-# ------------------------------------------------------------------------------------------------------- making, freeing
-# os.fork() is called attached, and no attached thread is half way through an operation then (with the GIL because the forking thread has
-# it, without because CPython stops the world first, and nothing here detaches with a structure half changed). So the child has whole
-# structures; it forgets locks and waiters of threads that it does not have.
+# ------------------------------------------------------------------------------------------------------ making, freeing
+# os.fork() is called attached, and no attached thread is half way through an operation then (with the GIL because the
+# forking thread has it, without because CPython stops the world first, and nothing here detaches with a structure half
+# changed). So the child has whole structures; it forgets locks and waiters of threads that it does not have.
 cdef inline void lock_registry(eq_registry *r) noexcept nogil:
     enter(&r.lock, not MT_FREE_THREADED and r.objects, r.objects)
 
@@ -1681,7 +1695,7 @@ cdef inline void close_credit(shared_credit *c) noexcept nogil:
     unlock_registry(c.registry)
 
 
-# ------------------------------------------------------------------------------------------------------------------ fork
+# ----------------------------------------------------------------------------------------------------------------- fork
 cdef inline void forget_waiters(subscription *s, unsigned long me) noexcept nogil:
     mt_waitlist_keep_thread(&s.waiters, me)
     s.notified = 0

@@ -1,10 +1,12 @@
-# Keys that entries of a queue have in common: message groups, and the keys of a last-value queue. Private; used by _eq.pxd.
+# Keys that entries of a queue have in common: message groups, and the keys of a last-value queue. Private; used by
+# _eq.pxd.
 #
-# A key record is found in a hash table by hash and `==`. `==` is user code: it runs without the order lock, on pinned records, in
-# EntryQueue.find_key (_entries.pyx). Entries that have the key count it; the last one takes it out of the table.
+# A key record is found in a hash table by hash and `==`. `==` is user code: it runs without the order lock, on pinned
+# records, in EntryQueue.find_key (_entries.pyx). Entries that have the key count it; the last one takes it out of the
+# table.
 #
-# Groups. "shared": a group belongs to a subscription while that holds entries of it; "assigned": from the first entry that it gets until
-# it closes. Source: Qpid's message groups.
+# Groups. "shared": a group belongs to a subscription while that holds entries of it; "assigned": from the first entry
+# that it gets until it closes. Source: Qpid's message groups.
 # Last values. A record knows the entry put last. A put makes the one before it go, unless somebody holds that.
 #
 # Everything here is called under the order lock.
@@ -35,7 +37,7 @@ ctypedef struct key_table:
     int64_t n
 
 
-# ----------------------------------------------------------------------------------------------------------------- table
+# ---------------------------------------------------------------------------------------------------------------- table
 cdef inline key_record **bucket_of(key_table *t, Py_hash_t hash) noexcept nogil:
     return &t.buckets[<uint64_t>(hash ^ (hash >> 32)) & <uint64_t>(t.nbuckets - 1)]
 
@@ -111,7 +113,7 @@ cdef inline void unpin_record(key_table *t, key_record *k, key_record **released
     released[0] = k
 
 
-# ---------------------------------------------------------------------------------------------------------------- groups
+# --------------------------------------------------------------------------------------------------------------- groups
 cdef inline key_record *group_of(entry *e) noexcept nogil:
     if e.options == NULL:
         return NULL
@@ -163,7 +165,7 @@ cdef inline void groups_closed(key_table *t, void *subscription, bint assigned, 
             g = following
 
 
-# ----------------------------------------------------------------------------------------------------------- last values
+# ---------------------------------------------------------------------------------------------------------- last values
 cdef inline bint value_replaced(entry *e) noexcept nogil:
     """Of an entry with a value key: a later one has that key."""
     return (<key_record *>e.options.value_key).latest != e

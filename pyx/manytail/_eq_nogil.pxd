@@ -1,10 +1,13 @@
-# The entry queue for callers without a thread state and without Python objects: an item is a number that nobody counts, and whoever ends
-# an entry has it. Private. Its faces are _entryqueue.pyx (`cimport manytail`, which says what each call does) and the native drivers.
+# The entry queue for callers without a thread state and without Python objects: an item is a number that nobody counts,
+# and whoever ends an entry has it. Private. Its faces are _entryqueue.pyx (`cimport manytail`, which says what each
+# call does) and the native drivers.
 #
-# The order lock is always taken, with the GIL too. A blocking call tries, notes the queue's count of events, and waits unless an event came
-# in between. What the queue ends by itself (an immediate shutdown) keeps its item until destroy_nogil_queue.
+# The order lock is always taken, with the GIL too. A blocking call tries, notes the queue's count of events, and waits
+# unless an event came in between. What the queue ends by itself (an immediate shutdown) keeps its item until
+# destroy_nogil_queue.
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memset
 
 from manytail._c cimport (
     MT_BADARG, MT_EMPTY, MT_FULL, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_WAITER_NOTIFIED, mt_now_coarse_ns,
@@ -12,10 +15,10 @@ from manytail._c cimport (
 )
 from manytail._entry cimport entry, entry_drop, entry_new, entry_word, word_held_by
 from manytail._eq cimport (
-    CLOSED, NO_CREDIT, acquired_entry, clear_effects, cursor_first, cursor_skip, effects, entry_queue, eq_registry,
-    free_queue, keep_for_handle, level_of, lock_order, locked_back, locked_clear, locked_finish, locked_full,
-    locked_put, locked_relist, locked_release, locked_shutdown, locked_subscribe, locked_take, locked_unsubscribe,
-    locked_usable, locked_wake_many, make_levels, new_queue, note_acquired, subscription, unlock_order,
+    CLOSED, NO_CREDIT, acquired_entry, cursor_first, cursor_skip, effects, entry_queue, eq_registry, free_queue,
+    keep_for_handle, level_of, lock_order, locked_back, locked_clear, locked_end, locked_full, locked_put,
+    locked_release, locked_relist, locked_shutdown, locked_subscribe, locked_take, locked_unsubscribe, locked_usable,
+    locked_wake_many, make_levels, new_queue, note_acquired, subscription, unlock_order,
 )
 from manytail._wait cimport NEVER, ONCE, post_chain, waiter_await_post, waiter_close, waiter_open, waiter_park
 
@@ -59,7 +62,7 @@ cdef inline int64_t deadline_in(int64_t timeout_ns) noexcept nogil:
     return NEVER if timeout_ns > INT64_MAX - now else now + timeout_ns
 
 
-# ------------------------------------------------------------------------------------------------------- making, freeing
+# ------------------------------------------------------------------------------------------------------ making, freeing
 cdef inline nogil_queue *new_nogil_queue(eq_registry *r, int levels, int64_t maxsize) noexcept nogil:
     cdef nogil_queue *n
     if not 1 <= levels <= 65535:
@@ -89,7 +92,7 @@ cdef inline void destroy_nogil_queue(nogil_queue *n, nogil_drop drop, void *arg)
         unsubscribe(s)
         n.subscriptions = s.next
         free(s)
-    clear_effects(&fx)
+    memset(&fx, 0, sizeof(effects))
     for i in range(n.q.nlevels):
         while n.q.lists[i].first != NULL:
             locked_clear(n.q, n.q.lists[i].first, &fx)
@@ -119,18 +122,18 @@ cdef inline int64_t count_of(nogil_queue *n, bint depth) noexcept nogil:
 
 cdef inline void shut_nogil_queue(nogil_queue *n, bint immediate) noexcept nogil:
     cdef effects fx
-    clear_effects(&fx)
+    memset(&fx, 0, sizeof(effects))
     lock_order(n.q)
     locked_shutdown(n.q, immediate, &fx)
     unlock_and_post(n, &fx)
 
 
-# ------------------------------------------------------------------------------------------------------------------- put
+# ------------------------------------------------------------------------------------------------------------------ put
 cdef inline int put_once(nogil_queue *n, entry *e) noexcept nogil:
     """One attempt: MT_OK, MT_FULL or MT_SHUTDOWN."""
     cdef effects fx
     cdef int r
-    clear_effects(&fx)
+    memset(&fx, 0, sizeof(effects))
     lock_order(n.q)
     r = locked_put(n.q, e, NULL, False, &fx)
     unlock_and_post(n, &fx)
@@ -184,8 +187,8 @@ cdef inline int put_until(nogil_queue *n, uintptr_t item, int32_t priority, int6
     return r
 
 
-cdef inline int put_many_until(nogil_queue *n, const uintptr_t *items, int64_t count, int32_t priority, int64_t deadline,
-                               int64_t *done) noexcept nogil:
+cdef inline int put_many_until(nogil_queue *n, const uintptr_t *items, int64_t count, int32_t priority,
+                               int64_t deadline, int64_t *done) noexcept nogil:
     cdef int64_t put = 0
     cdef int r = MT_OK
     if count < 0 or (count > 0 and items == NULL):
@@ -200,7 +203,7 @@ cdef inline int put_many_until(nogil_queue *n, const uintptr_t *items, int64_t c
     return r
 
 
-# --------------------------------------------------------------------------------------------------------- subscriptions
+# -------------------------------------------------------------------------------------------------------- subscriptions
 cdef inline nogil_subscription *subscribe(nogil_queue *n, bint browse, int64_t credit) noexcept nogil:
     """NULL: no memory."""
     cdef nogil_subscription *s = <nogil_subscription *>calloc(1, sizeof(nogil_subscription))
@@ -226,7 +229,7 @@ cdef inline nogil_subscription *subscribe(nogil_queue *n, bint browse, int64_t c
 cdef inline int unsubscribe(nogil_subscription *s) noexcept nogil:
     cdef effects fx
     cdef int r = MT_BADARG
-    clear_effects(&fx)
+    memset(&fx, 0, sizeof(effects))
     lock_order(s.s.q)
     if not s.s.closed:
         locked_unsubscribe(s.s.q, &s.s, &fx)
@@ -235,7 +238,7 @@ cdef inline int unsubscribe(nogil_subscription *s) noexcept nogil:
     return r
 
 
-# ------------------------------------------------------------------------------------------------------------------- get
+# ------------------------------------------------------------------------------------------------------------------ get
 cdef inline int locked_look(entry_queue *q, subscription *s, entry **out) noexcept nogil:
     """The next AVAILABLE entry for one that browses."""
     cdef int r = locked_usable(s)
@@ -250,14 +253,15 @@ cdef inline int locked_look(entry_queue *q, subscription *s, entry **out) noexce
 
 
 cdef inline int get_once(nogil_subscription *n, acquired_entry *out, int64_t *event_key) noexcept nogil:
-    """One try: MT_OK, MT_EMPTY, MT_SHUTDOWN, NO_CREDIT, CLOSED. event_key: what the queue's count of events was then."""
+    """One try: MT_OK, MT_EMPTY, MT_SHUTDOWN, NO_CREDIT, CLOSED. event_key: what the queue's count of events was
+    then."""
     cdef entry_queue *q = n.s.q
     cdef subscription *s = &n.s
     cdef entry *e = NULL
     cdef uint64_t delivery = 0
     cdef effects fx
     cdef int r
-    clear_effects(&fx)
+    memset(&fx, 0, sizeof(effects))
     lock_order(q)
     r = locked_look(q, s, &e) if s.browse else locked_take(q, s, &e, &delivery, &fx)
     if r == MT_OK:
@@ -308,7 +312,7 @@ cdef inline int wait_for_entry(nogil_subscription *n, int64_t deadline, int64_t 
 cdef inline void forward(nogil_subscription *n) noexcept nogil:
     """A wake-up that is of no use here goes to another waiter."""
     cdef effects fx
-    clear_effects(&fx)
+    memset(&fx, 0, sizeof(effects))
     lock_order(n.s.q)
     locked_wake_many(n.s.q, 1, &fx)
     unlock_and_post(n.of, &fx)
@@ -332,7 +336,7 @@ cdef inline int get_within(nogil_subscription *n, acquired_entry *out, int64_t t
     return MT_BADARG if r == CLOSED else r
 
 
-# ------------------------------------------------------------------------------------------------- the end of a delivery
+# ------------------------------------------------------------------------------------------------ the end of a delivery
 cdef inline int finish(nogil_queue *n, acquired_entry *t, uint32_t reason) noexcept nogil:
     """Ack or reject: MT_OK, the item is the caller's. MT_BADARG: this delivery is over. `t` is given up."""
     cdef entry *e = t.e
@@ -344,10 +348,10 @@ cdef inline int finish(nogil_queue *n, acquired_entry *t, uint32_t reason) noexc
     if t.delivery == 0 or not word_held_by(entry_word(&e.word), t.delivery):
         entry_drop(e)
         return MT_BADARG
-    clear_effects(&fx)
+    memset(&fx, 0, sizeof(effects))
     mt_point()
     lock_order(n.q)
-    done = locked_finish(n.q, e, t.delivery, reason, &fx)
+    done = locked_end(n.q, e, t.delivery, reason, &fx)
     fx.dead = NULL              # it can only be e, whose item is the caller's
     unlock_and_post(n, &fx)
     if done:
@@ -357,7 +361,8 @@ cdef inline int finish(nogil_queue *n, acquired_entry *t, uint32_t reason) noexc
 
 
 cdef inline int release(nogil_queue *n, acquired_entry *t) noexcept nogil:
-    """MT_OK. MT_SHUTDOWN: the queue takes nothing back, the item is the caller's. MT_BADARG: this delivery is over. `t` is given up."""
+    """MT_OK. MT_SHUTDOWN: the queue takes nothing back, the item is the caller's. MT_BADARG: this delivery is over. `t`
+    is given up."""
     cdef entry *e = t.e
     cdef effects fx
     cdef int r = MT_BADARG
@@ -365,7 +370,7 @@ cdef inline int release(nogil_queue *n, acquired_entry *t) noexcept nogil:
         return r
     t.e = NULL
     if t.delivery:
-        clear_effects(&fx)
+        memset(&fx, 0, sizeof(effects))
         mt_point()
         lock_order(n.q)
         if locked_release(n.q, e, t.delivery, 0, &fx):

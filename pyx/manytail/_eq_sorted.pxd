@@ -1,9 +1,11 @@
-# The index of a sorted queue: where in the list an entry belongs, by O(log n) comparisons. Private; used by _eq.pxd and _orders.pyx.
+# The index of a sorted queue: where in the list an entry belongs, by O(log n) comparisons. Private; used by _eq.pxd and
+# _orders.pyx.
 #
-# Leaves are runs of up to 256 entries of the list; an array refers to them, and has of each what a search asks first. A put searches
-# by binary search. Each comparison is user code: it runs without the order lock, on a counted key. What the search has learnt is two
-# orders, lo and hi, between which the entry belongs. That stays true, because entries keep their relative order, unless orders are
-# dealt out anew (`epoch`). `version` says whether the leaf and the slot found are right as well.
+# Leaves are runs of up to 256 entries of the list; an array refers to them, and has of each what a search asks first. A
+# put searches by binary search. Each comparison is user code: it runs without the order lock, on a counted key. What
+# the search has learnt is two orders, lo and hi, between which the entry belongs. That stays true, because entries keep
+# their relative order, unless orders are dealt out anew (`epoch`). `version` says whether the leaf and the slot found
+# are right as well.
 #
 # A full leaf gives to a neighbour before it is split; a run of rising or falling keys leaves full leaves behind.
 #
@@ -83,7 +85,7 @@ cdef inline int64_t slots_up_to(leaf *it, uint64_t order) noexcept nogil:
     return a
 
 
-# ---------------------------------------------------------------------------------------------------------------- search
+# --------------------------------------------------------------------------------------------------------------- search
 cdef inline void search_begin(sorted_index *x, search_range *r) noexcept nogil:
     r.epoch = x.epoch
     r.version = x.version
@@ -165,10 +167,10 @@ cdef inline void search_narrow(sorted_index *x, search_range *r, bint less) noex
             r.from_slot = m + 1
 
 
-# ------------------------------------------------------------------------------------------------------------------ link
+# ----------------------------------------------------------------------------------------------------------------- link
 cdef inline bint search_place(sorted_index *x, entry_list *l, search_range *r) noexcept nogil:
-    """Bring leaf and slot up to date, if the index has changed since they were found. False: the search has to go on, because orders were
-    dealt out anew or an entry was put just there."""
+    """Bring leaf and slot up to date, if the index has changed since they were found. False: the search has to go on,
+    because orders were dealt out anew or an entry was put just there."""
     cdef int64_t i, slot = 0
     cdef entry *after = l.first
     if r.epoch != x.epoch:
@@ -186,8 +188,8 @@ cdef inline bint search_place(sorted_index *x, entry_list *l, search_range *r) n
 
 
 cdef inline bint index_link(sorted_index *x, entry_list *l, entry *e, search_range *r, bint *dealt) noexcept nogil:
-    """Link e, whose `seq` is set, at the place that search_place has confirmed. False: no memory, nothing changed. dealt: entries have got
-    other orders."""
+    """Link e, whose `seq` is set, at the place that search_place has confirmed. False: no memory, nothing changed.
+    dealt: entries have got other orders."""
     cdef uint64_t order = order_between(r.lo, r.hi)
     cdef entry *after = l.first
     cdef int64_t i = r.from_leaf
@@ -217,8 +219,9 @@ cdef inline uint64_t order_between(uint64_t lo, uint64_t hi) noexcept nogil:
 
 
 cdef inline void deal_orders(sorted_index *x, int64_t i) noexcept nogil:
-    """An entry of leaf i found no order between its neighbours: deal out those of its leaf anew, evenly, or of as many leaves around it
-    as it takes to have some to spare. At the very end half of what there is stays free, for appends. Searches under way begin again."""
+    """An entry of leaf i found no order between its neighbours: deal out those of its leaf anew, evenly, or of as many
+    leaves around it as it takes to have some to spare. At the very end half of what there is stays free, for appends.
+    Searches under way begin again."""
     cdef int64_t n, first, last, reach = 0
     cdef uint64_t lo, hi
     cdef leaf *before
@@ -256,9 +259,10 @@ cdef inline void deal_evenly(entry *e, int64_t n, uint64_t lo, uint64_t gap) noe
         n -= 1
 
 
-# ---------------------------------------------------------------------------------------------------------------- leaves
+# --------------------------------------------------------------------------------------------------------------- leaves
 cdef inline int64_t index_insert(sorted_index *x, entry *e, uint64_t order, int64_t i, int64_t slot) noexcept nogil:
-    """Into leaf i at that slot; a full leaf shares with a neighbour or is split. Which leaf it is in; -1: no memory, nothing changed."""
+    """Into leaf i at that slot; a full leaf shares with a neighbour or is split. Which leaf it is in; -1: no memory,
+    nothing changed."""
     cdef leaf *it
     if x.n == 0 and not index_add(x, 0, e.seq):
         return -1
@@ -294,7 +298,8 @@ cdef inline bint index_make_room(sorted_index *x, int64_t *i, int64_t *slot, int
     if right <= LEAF - LEAF_SPARE:
         n = (LEAF - right) >> 1
     else:
-        # A run of keys that rises or falls, at an end or in the middle, goes on where it is: leave full leaves behind then.
+        # A run of keys that rises or falls, at an end or in the middle, goes on where it is: leave full leaves behind
+        # then.
         n = 1 if slot[0] == LEAF else LEAF - 1 if slot[0] == 0 else LEAF >> 1
         if not index_add(x, i[0] + 1, since):
             return False
@@ -338,7 +343,8 @@ cdef inline void leaf_ref_update(leaf_ref *s) noexcept nogil:
 
 
 cdef inline bint index_add(sorted_index *x, int64_t i, int64_t since) noexcept nogil:
-    """An empty leaf at place i, for entries that arrive from `since` on or are there. False: no memory, nothing changed."""
+    """An empty leaf at place i, for entries that arrive from `since` on or are there. False: no memory, nothing
+    changed."""
     cdef leaf *it = <leaf *>malloc(sizeof(leaf))
     if it == NULL or not index_reserve(x):
         free(it)
@@ -380,10 +386,11 @@ cdef inline void index_remove(sorted_index *x, entry *e) noexcept nogil:
     x.version += 1
 
 
-# ------------------------------------------------------------------------------------------------------ who arrived first
+# ---------------------------------------------------------------------------------------------------- who arrived first
 cdef inline entry *index_oldest(sorted_index *x) noexcept nogil:
-    """The entry that arrived first, of a queue that is not empty. Looks at every leaf's `since`, and into the leaves where that may be
-    too small, because entries have left: once for each leaf that entries have left or were moved to."""
+    """The entry that arrived first, of a queue that is not empty. Looks at every leaf's `since`, and into the leaves
+    where that may be too small, because entries have left: once for each leaf that entries have left or were moved
+    to."""
     cdef entry *oldest
     cdef entry *e
     cdef int64_t i, first = 0

@@ -19,11 +19,12 @@ CYTHON = sorted([*PRIVATE.glob("*.p[yx][xdi]"), *PACKAGE.rglob("*.pxd")])
 KERNELS = [
     *("_c", "_cpython", "_lock", "_waiting", "_runtime", "_wait", "_mq", "_wp"),
     *("_entry", "_eq_keys", "_eq_sorted", "_eq", "_eq_nogil", "_ps"),
+    *("_entries", "_subscriptions"),  # declarations of faces that others build on
 ]
 # The extension modules from the bottom up: each may cimport or import those before it.
 EXTENSIONS = [
-    "_build", "_lock", "_waiting", "_runtime", "_wait", "_multiqueue", "_entryqueue", "_entries", "_consumers", "_pubsub",
-    "_workpool", "_queue",
+    *("_build", "_lock", "_waiting", "_runtime", "_wait", "_multiqueue", "_entryqueue"),
+    *("_timer", "_entries", "_orders", "_subscriptions", "_consumers", "_pubsub", "_workpool", "_queue"),
 ]
 LEAVES = {"errors", "_selectors"}  # Python modules that extension modules use; they import nothing of ours but each other
 SHARED = {"manytail", "manytail.errors", "manytail._lifecycle"}  # every part may import these

@@ -24,7 +24,7 @@ USE = """
 from queue import Empty, Full
 
 from manytail import EntryState
-from manytail._entries import NewestFirstQueue
+from manytail._orders import NewestFirstQueue
 
 q = NewestFirstQueue("stack")
 with q.subscribe() as one, q.subscribe() as other, q.subscribe(selector=lambda e: e.item % 2) as odd:
@@ -58,7 +58,7 @@ print("NewestFirstQueue: used")
 
 
 NEEDS = """
-from libc.stdint cimport UINT64_MAX
+from libc.stdint cimport UINT64_MAX, uint64_t
 from manytail._entry cimport list_insert
 from manytail._eq cimport locked_show
 
@@ -73,22 +73,22 @@ def example():
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory):
-    """A copy of the package whose module of entry queues has that order, too."""
+    """A copy of the package whose module of other orders has that one, too."""
     place = tmp_path_factory.mktemp("order")
-    package = shutil.copytree(Path(manytail.__file__).parent, place / "manytail", ignore=shutil.ignore_patterns("__pycache__", "_entries.*.so"))
+    package = shutil.copytree(Path(manytail.__file__).parent, place / "manytail", ignore=shutil.ignore_patterns("__pycache__", "_orders.*.so"))
     source = shutil.copytree(ROOT / "pyx", place / "pyx") / "manytail"
-    with (source / "_en_orders.pxi").open("a") as orders:
+    with (source / "_orders.pyx").open("a") as orders:
         orders.write("\n\n" + NEEDS + example())
-    made, suffix = place / "_entries.c", sysconfig.get_config_var("EXT_SUFFIX")
+    made, suffix = place / "_orders.c", sysconfig.get_config_var("EXT_SUFFIX")
     directives = "freethreading_compatible=True,binding=True"
     folders = ["-I", ROOT / "python", "-I", source.parent]
-    cython = [sys.executable, "-m", "cython", "-3", "-X", directives, *folders, "--module-name", "manytail._entries"]
-    subprocess.run([*cython, "-o", made, source / "_entries.pyx"], check=True, cwd=source)
+    cython = [sys.executable, "-m", "cython", "-3", "-X", directives, *folders, "--module-name", "manytail._orders"]
+    subprocess.run([*cython, "-o", made, source / "_orders.pyx"], check=True, cwd=source)
     include = [f"-I{ROOT / 'include'}", f"-I{sysconfig.get_paths()['include']}"]
     flags = ["-std=gnu11", "-fno-strict-aliasing", "-O0", "-w", "-shared", "-fPIC"]
     if sys.platform == "darwin":
         flags += ["-undefined", "dynamic_lookup"]
-    subprocess.run([COMPILER, *flags, *include, made, "-o", package / f"_entries{suffix}"], check=True)
+    subprocess.run([COMPILER, *flags, *include, made, "-o", package / f"_orders{suffix}"], check=True)
     return place
 
 

@@ -3,6 +3,7 @@ import gc
 import sys
 import threading
 import weakref
+from functools import partial
 from queue import Empty
 
 import pytest
@@ -185,10 +186,11 @@ def _reachable(thing):
         yield from found
 
 
-def test_deep_nests_of_queues_do_not_overflow_the_stack():
-    queue = EntryQueue()
+@pytest.mark.parametrize("make", [EntryQueue, PriorityEntryQueue, partial(SortedEntryQueue, key=id), partial(LastValueQueue, key=id)])
+def test_deep_nests_of_queues_do_not_overflow_the_stack(make):
+    queue = make()
     for _ in range(100_000):
-        outer = EntryQueue()
+        outer = make()
         outer.put(queue)
         queue = outer
     del queue, outer

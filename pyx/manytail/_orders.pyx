@@ -1,17 +1,30 @@
-# The other orders. An order is a subclass of EntryQueue that says where an entry goes, in two steps:
-#   prepare(e, found)  without the order lock: run what needs Python (a key, comparisons) and note the outcome in `found`;
-#   q.place(q, e, found)   under it: link e and give it its `seq` and `order`; MT_EMPTY if what prepare() found is out of date.
-# An entry that is not appended to its level has to be shown to the cursors that are past its place: locked_show().
-# docs/design/entryqueue.md has one more as an example.
+"""The other orders: priorities, last values, sorted.
 
-# ------------------------------------------------------------------------------------------------------------ priorities
+An order is a subclass of EntryQueue that says where an entry goes, in two steps:
+  prepare(e, found)     without the order lock: run what needs Python (a key, comparisons), note the outcome in `found`
+  q.place(q, e, found)  under it: link e, give it its `seq` and `order`; MT_EMPTY if `found` is out of date
+An entry that is not appended to its level has to be shown to the cursors that are past its place: locked_show().
+docs/design/entryqueue.md has one more as an example.
+"""
+from cpython.ref cimport Py_INCREF, PyObject
+from libc.stdint cimport int64_t, uint32_t
+
+from manytail._c cimport MT_OK
+from manytail._cpython cimport PyTypeObject, Py_DECREF_raw
+from manytail._entries cimport EntryQueue, int_argument, need_options
+from manytail._entry cimport entry, key_slot
+from manytail._eq cimport DENIED, OVERFLOW_DROP, entry_queue, lock_order, locked_place_sorted, make_levels, unlock_order
+from manytail._eq_sorted cimport search_begin, search_narrow, search_probe, search_range
+
+
+# ----------------------------------------------------------------------------------------------------------- priorities
 cdef class PriorityEntryQueue(EntryQueue):
     """PriorityEntryQueue(name="", *, levels=10, mapping="jms", **options)\n--\n
     As many strict FIFOs as `levels`, highest first.
 
-    Priorities map to levels as AMQP 0-10 and JMS say: bigger is more urgent, fewer levels fold the outer ones first. An arrival ahead of a
-    subscription's pointer moves that pointer back. mapping="direct": level = min(max(p, 0), levels - 1).
-    ValueError: levels < 1 or > 65535, an unknown mapping."""
+    Priorities map to levels as AMQP 0-10 and JMS say: bigger is more urgent, fewer levels fold the outer ones first. An
+    arrival ahead of a subscription's cursor moves that cursor back. mapping="direct": level = min(max(p, 0), levels -
+    1). ValueError: levels < 1 or > 65535, an unknown mapping."""
     def __init__(self, name="", *, levels=10, mapping="jms", **options):
         cdef int64_t n = int_argument("levels", levels, "an int from 1 to 65535")
         cdef int r
@@ -32,11 +45,11 @@ cdef class PriorityEntryQueue(EntryQueue):
         return self.q.nlevels
 
 
-# ------------------------------------------------------------------------------------------------------------ last values
+# ---------------------------------------------------------------------------------------------------------- last values
 cdef class LastValueQueue(EntryQueue):
     """LastValueQueue(name="", *, key, **options)\n--\n
-    A put joins at the tail and removes the older entry of its key if that is AVAILABLE or HELD; an ACQUIRED older one is dropped
-    when released. Counted in dropped. Key None: never replaced. Replacing needs no room in a full queue.
+    A put joins at the tail and removes the older entry of its key if that is AVAILABLE or HELD; an ACQUIRED older one
+    is dropped when released. Counted in dropped. Key None: never replaced. Replacing needs no room in a full queue.
 
     key: a callable of the item, run once per put, without any lock; its result must be hashable.
     TypeError: key is not callable."""
@@ -54,13 +67,13 @@ cdef class LastValueQueue(EntryQueue):
         return 0
 
 
-# ----------------------------------------------------------------------------------------------------------------- sorted
+# --------------------------------------------------------------------------------------------------------------- sorted
 cdef class SortedEntryQueue(EntryQueue):
     """SortedEntryQueue(name="", *, key, **options)\n--\n
     Ascending by key, equal keys in arrival order, O(log n).
 
-    key: a callable of the item; it runs once, before anything is linked; if key or `<` raises, put raises and nothing changed. No lock is
-    held while they run.
+    key: a callable of the item; it runs once, before anything is linked; if key or `<` raises, put raises and nothing
+    changed. No lock is held while they run.
     TypeError: key is not callable."""
     def __init__(self, name="", *, key, **options):
         if not callable(key):
@@ -96,3 +109,17 @@ cdef class SortedEntryQueue(EntryQueue):
             search_narrow(&q.index, found, less)
         unlock_order(q)
         return 0
+
+
+cdef extern from *:
+    """
+    /* EntryQueue's dealloc has a trashcan: it frees nested queues without recursion. Cython gives a subclass in another
+     * module a dealloc of its own, without one. These add nothing to be freed, so they take that of their base. */
+    static void mt_inherit_dealloc(PyTypeObject *type) { type->tp_dealloc = type->tp_base->tp_dealloc; }
+    """
+    void mt_inherit_dealloc(PyTypeObject *)
+
+
+for order in (PriorityEntryQueue, LastValueQueue, SortedEntryQueue):
+    mt_inherit_dealloc(<PyTypeObject *>order)
+del order

@@ -1,36 +1,40 @@
-# Consumers: one consumer over several queues. It waits in the wait lists of all its subscriptions at once, and in that of its credit, with
-# one Tap in each; whichever is notified first opens the Gate that they share. Afterwards it leaves all lists and passes on the wake-ups
-# that it has no use for.
+"""Consumer: one consumer over several entry queues.
 
-@cython.final
-cdef class Credit:
-    """What the subscriptions of one Consumer share: how many entries they may hold together, and who waits."""
-    cdef shared_credit p
-    cdef bint listens           # its Consumer has a listener
-    cdef object nothing         # makes it a type that the garbage collector knows
+It waits in the wait lists of all its subscriptions at once, and in that of its credit, with one Tap in each; whichever
+is notified first opens the Gate that they share. Afterwards it leaves all lists and forwards the wake-ups that it has
+no use for.
+"""
+cimport cython
+from cpython.exc cimport PyErr_Fetch, PyErr_Restore, PyErr_SetInterrupt
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from libc.stdint cimport int64_t, uint32_t
+from libc.string cimport memset
 
-    def __cinit__(self):
-        open_credit(&registry, &self.p)
+from manytail._c cimport (
+    MT_EMPTY, MT_INTERRUPTED, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, MT_WAITER_NOTIFIED, MT_WAITER_QUEUED, mt_atomic_u32,
+    mt_load_relaxed_i64, mt_load_relaxed_u32, mt_point, mt_store_relaxed_i64, mt_store_relaxed_u32, mt_waiter,
+    mt_waitlist_leave, mt_waitlist_push, mt_xchg_seq_cst_u32,
+)
+from manytail._cpython cimport PyTypeObject, mt_patch_new
+from manytail._entries cimport (
+    EntryQueue, forget_acquired, handle_of, int_argument, release_all, running_loop, unpicklable, unraisable,
+)
+from manytail._eq cimport (
+    CLOSED, NO_CREDIT, acquired_entry, effects, entry_queue, lock_credit, lock_order, locked_back, locked_release,
+    locked_relist, locked_wake_many, unlock_credit, unlock_order,
+)
+from manytail._subscriptions cimport (
+    Credit, EntryWaiter, Subscription, consumer_waits, iterate, new_credit, open_subscription,
+)
+from manytail._wait cimport (
+    ONCE, LoopWaiter, deadline_from, post_chain, unclosed, waiter_close, waiter_open, waiter_park,
+)
 
-    def __dealloc__(self):
-        close_credit(&self.p)
+import threading
+import weakref
+from types import GenericAlias
 
-    cdef int64_t get_limit(self) noexcept:
-        return mt_load_relaxed_i64(&self.p.limit)       # relaxed because: a figure
-
-    cdef int64_t version(self) noexcept:
-        cdef int64_t now
-        lock_credit(&self.p)
-        now = self.p.event_count
-        unlock_credit(&self.p)
-        return now
-
-    cdef int notify(self) except -1:
-        cdef effects fx
-        clear_effects(&fx)
-        credit_notify(&self.p, &fx)
-        post_chain(fx.to_post)
-        return 0
+from manytail.errors import ClosedError, Empty, ShutDown
 
 
 class _NoLoop:
@@ -47,8 +51,8 @@ cdef object NO_LOOP = _NoLoop()
 cdef class Gate:
     """Opens once, at the first wake-up of any of its taps.
 
-    Who waits and who finds the loop closed may call leave_all at the same time, also while enter_all is still at it: leaving a list twice does
-    nothing, and whoever enters looks at `left` afterwards."""
+    Who waits and who finds the loop closed may call leave_all at the same time, also while enter_all is still at it:
+    leaving a list twice does nothing, and whoever enters looks at `left` afterwards."""
     cdef mt_waiter w            # a thread's, to park on
     cdef bint threaded
     cdef mt_atomic_u32 opened
@@ -105,9 +109,10 @@ cdef Gate new_gate(Credit credit, bint threaded, loop, listener):
 
 
 cdef bint enter_all(Gate g, list subs, list event_keys, int64_t version) except -1:
-    """Into every list, unless something has happened there since it was looked at: then into none. Whether it waits now."""
+    """Into every list, unless something has happened there since it was looked at: then into none. Whether it waits
+    now."""
     g.taps = [new_tap(g, None)] + [new_tap(g, s) for s in subs]
-    if not enter_pool(g.credit, g.taps[0], version):
+    if not enter_credit(g.credit, g.taps[0], version):
         return False
     try:
         for i in range(len(subs)):
@@ -118,13 +123,14 @@ cdef bint enter_all(Gate g, list subs, list event_keys, int64_t version) except 
     except BaseException:
         leave_all(g, None, True)
         raise
-    # relaxed because: whoever set it has left, after that, the lists that were entered before; their locks order it against entering later
+    # relaxed because: whoever set it has left, after that, the lists that were entered before; their locks order it
+    # against entering later
     if mt_load_relaxed_u32(&g.left):
         leave_all(g, None, True)
     return True
 
 
-cdef bint enter_pool(Credit credit, Tap t, int64_t version) noexcept:
+cdef bint enter_credit(Credit credit, Tap t, int64_t version) noexcept:
     cdef bint quiet
     lock_credit(&credit.p)
     quiet = credit.p.event_count == version
@@ -143,18 +149,18 @@ cdef Tap new_tap(Gate g, Subscription s):
 
 
 cdef void leave_all(Gate g, list useful, bint forward) noexcept:
-    """Out of every list. An entry that was handed over is appended to `useful` (None: it is released); a wake-up is passed on if it
-    is of no use here."""
+    """Out of every list. An entry that was handed over is appended to `useful` (None: it is released); a wake-up is
+    passed on if it is of no use here."""
     cdef Tap t
     mt_store_relaxed_u32(&g.left, 1)    # relaxed because: see enter_all
     for t in g.taps:
         if t.subscription is None:
-            leave_pool(g.credit, t)
+            leave_credit(g.credit, t)
         else:
-            leave_sub(t, useful, forward)
+            leave_subscription(t, useful, forward)
 
 
-cdef void leave_pool(Credit credit, Tap t) noexcept:
+cdef void leave_credit(Credit credit, Tap t) noexcept:
     cdef uint32_t was
     lock_credit(&credit.p)
     was = mt_waitlist_leave(&credit.p.waiters, &t.line.w)
@@ -163,13 +169,13 @@ cdef void leave_pool(Credit credit, Tap t) noexcept:
         Py_DECREF(t)
 
 
-cdef void leave_sub(Tap t, list useful, bint forward) noexcept:
+cdef void leave_subscription(Tap t, list useful, bint forward) noexcept:
     cdef Subscription s = t.subscription
     cdef entry_queue *q = s.s.q
     cdef effects fx
     cdef uint32_t was
     cdef bint given
-    clear_effects(&fx)
+    memset(&fx, 0, sizeof(effects))
     lock_order(q)
     was = mt_waitlist_leave(&s.s.waiters, &t.line.w)
     given = t.line.has_given
@@ -201,13 +207,13 @@ cdef void keep_given(Subscription s, acquired_entry *t, list useful) noexcept:
 
 
 cdef object try_all(list subs, int64_t *turn, list event_keys, Consumer owner):
-    """One entry, or None: then event_keys are what the queues' counts of events were. ShutDown when all of them would raise it. Wake-ups that
-    came from other queues at the same time, or for which there is no credit, go on to somebody else; one that finds nothing that it
-    wants does not, or two that want nothing would wake each other for ever."""
+    """One entry, or None: then event_keys are what the queues' counts of events were. ShutDown when all of them would
+    raise it. Wake-ups that came from other queues at the same time, or for which there is no credit, go on to somebody
+    else; one that finds nothing that it wants does not, or two that want nothing would wake each other for ever."""
     cdef Subscription s
     cdef acquired_entry t
     cdef int64_t event_key = 0
-    cdef int64_t first = turn[0]    # other threads of the consumer move it on meanwhile
+    cdef int64_t first = turn[0]    # other threads of the consumer move it on
     cdef Py_ssize_t n = len(subs), k, i
     cdef int r = MT_EMPTY, live = 0
     cdef bint broke = False
@@ -330,7 +336,8 @@ def _end_aget(Gate g, Consumer owner):
 
 
 cdef object give_up(Gate g):
-    """A signal handler raised: pass on what came meanwhile, which runs Python code and must not find that exception set."""
+    """A signal handler raised: forward what came, which runs Python code and must not find that exception
+    set."""
     cdef PyObject *kind
     cdef PyObject *error
     cdef PyObject *trace
@@ -350,13 +357,14 @@ cdef int raise_it() except -1:
 
 
 @cython.final
-@cython.no_gc_clear         # its finalizer closes it; a cycle through it is broken at its lists or at what else is in it
+# Its finalizer closes it; a cycle through it is broken at its lists or at what else is in it.
+@cython.no_gc_clear
 cdef class Consumer:
     """Consumer(*, prefetch=0, priority=0)\n--\n
     One consumer over several queues: blocks on all of them, takes one entry per queue and turn, has one credit for all.
 
-    prefetch: entries it may hold unacked over all its queues, 0 = no limit. priority: of all its subscriptions, bigger first.
-    A context manager and an iterator. Collected unclosed, it closes itself with a ResourceWarning.
+    prefetch: entries it may hold unacked over all its queues, 0 = no limit. priority: of all its subscriptions, bigger
+    first. A context manager and an iterator. Collected unclosed, it closes itself with a ResourceWarning.
     ValueError: prefetch < 0. Source: the ConsumerTarget of Qpid's consumer-queue design.
     Progress: as the queues'.
 
@@ -379,7 +387,7 @@ cdef class Consumer:
     cdef object __weakref__
 
     def __cinit__(self, *args, **options):
-        self.credit = Credit.__new__(Credit)
+        self.credit = new_credit()
         self.subs = []
         self.stash = []
 
@@ -419,7 +427,6 @@ cdef class Consumer:
 
     cdef list usable(self):
         """Its open subscriptions."""
-        cdef Subscription s
         self.check_open()
         if self.listener is not None:
             raise ClosedError("the consumer listens: its entries go to the callback")
@@ -443,8 +450,8 @@ cdef class Consumer:
         return found
 
     def subscribe(self, queue, **options):
-        """A subscription of this consumer to one more queue; options as EntryQueue.subscribe, but prefetch and priority, which are the
-        consumer's own."""
+        """A subscription of this consumer to one more queue; options as EntryQueue.subscribe, but prefetch and
+        priority, which are the consumer's own."""
         if not isinstance(queue, EntryQueue):
             raise TypeError(f"queue={queue!r}: expected an EntryQueue, not {type(queue).__name__}")
         self.check_open()
@@ -452,7 +459,7 @@ cdef class Consumer:
         self.started = True         # options are set, or are the defaults
         unlock_credit(&self.credit.p)
         given = subscribe_options(options)
-        it = (<EntryQueue>queue).new_subscription(0, given[0], given[1], given[2], self.priority, given[3], given[4], self.credit)
+        it = open_subscription(queue, 0, given[0], given[1], given[2], self.priority, given[3], given[4], self.credit)
         with cython.critical_section(self):
             self.subs.append(it)
         if self.closed_:
@@ -464,11 +471,13 @@ cdef class Consumer:
     def get(self, block=True, timeout=None):
         """The next entry of its queues, in turn; waits for one if need be, also while it has no queue.
 
-        Empty: nothing came in time. ShutDown: all its queues are shut down and drained. ClosedError: closed, or it listens."""
+        Empty: nothing came in time. ShutDown: all its queues are shut down and drained. ClosedError: closed, or it
+        listens."""
         return get_from(self.credit, None, self, deadline_from(block, timeout))
 
     def get_many(self, max_items, block=True, timeout=None):
-        """Up to max_items entries: waits for the first as get does, then takes what is there. max_items <= 0: [] at once."""
+        """Up to max_items entries: waits for the first as get does, then takes what is there. max_items <= 0: [] at
+        once."""
         cdef int64_t n = int_argument("max_items", max_items, "an int")
         cdef list out
         if n <= 0:
@@ -489,10 +498,10 @@ cdef class Consumer:
         return await _aget_from(self.credit, None, self)
 
     def __iter__(self):
-        return EntryIterator.__new__(EntryIterator, self)
+        return iterate(self)
 
     def __aiter__(self):
-        return EntryIterator.__new__(EntryIterator, self)
+        return iterate(self)
 
     def __enter__(self):
         return self
@@ -501,9 +510,9 @@ cdef class Consumer:
         self.close()
 
     def listen(self, callback, *, executor):
-        """Call callback(entry) for every entry, one call at a time, on the executor (it needs submit()). The callback acks; if it raises, the
-        entry is released if it is still held and sys.unraisablehook is called. get raises ClosedError from now on. Once all its
-        queues are shut down and drained, or close() was called, it ends.
+        """Call callback(entry) for every entry, one call at a time, on the executor (it needs submit()). The callback
+        acks; if it raises, the entry is released if it is still held and sys.unraisablehook is called. get raises
+        ClosedError from now on. Once all its queues are shut down and drained, or close() was called, it ends.
         TypeError: callback is not callable. ClosedError: closed, or it listens already."""
         if not callable(callback):
             raise TypeError(f"callback={callback!r}: expected a callable of an entry")
@@ -516,7 +525,7 @@ cdef class Consumer:
     @property
     def unacked(self):
         """Entries that it holds, over all its queues."""
-        return mt_load_relaxed_i64(&self.credit.p.used)     # relaxed because: a figure
+        return mt_load_relaxed_i64(&self.credit.p.used)     # relaxed because: statistics; may be stale
 
     cdef int set_suspended(self, bint suspended) except -1:
         cdef Subscription s
@@ -524,7 +533,7 @@ cdef class Consumer:
         # relaxed because: every queue's count of events goes up afterwards, under its order lock
         mt_store_relaxed_i64(&self.credit.p.suspended, suspended)
         for s in self.open_subs():
-            clear_effects(&fx)
+            memset(&fx, 0, sizeof(effects))
             lock_order(s.s.q)
             if not s.s.closed:
                 locked_relist(s.s.q, &s.s)
@@ -545,8 +554,8 @@ cdef class Consumer:
         self.set_suspended(False)
 
     def close(self):
-        """Close all its subscriptions, which releases what they hold. Waiting and later gets raise ClosedError. Waits for a running
-        call of listen(), except from inside it. Idempotent."""
+        """Close all its subscriptions, which releases what they hold. Waiting and later gets raise ClosedError. Waits
+        for a running call of listen(), except from inside it. Idempotent."""
         self.closed_ = True
         if self.listener is not None:
             self.listener.stop()
@@ -562,8 +571,8 @@ cdef class Consumer:
 
 cdef tuple subscribe_options(dict options):
     cdef dict left = dict(options)
-    given = (left.pop("selector", None), bool(left.pop("browse", False)), bool(left.pop("exclusive", False)), left.pop("start", "oldest"),
-             left.pop("origin", None))
+    given = (left.pop("selector", None), bool(left.pop("browse", False)), bool(left.pop("exclusive", False)),
+             left.pop("start", "oldest"), left.pop("origin", None))
     if left:
         raise TypeError(f"Consumer.subscribe() got unexpected options {', '.join(sorted(left))}: "
                         "expected selector, browse, exclusive, start, origin")
@@ -571,8 +580,8 @@ cdef tuple subscribe_options(dict options):
 
 
 class _Listener:
-    """The push side of a Consumer: a job on the executor per entry, never two at once. A job that finds nothing arms a gate whose opening
-    submits the next one."""
+    """The push side of a Consumer: a job on the executor per entry, never two at once. A job that finds nothing arms a
+    gate whose opening submits the next one."""
 
     def __init__(self, consumer, callback, executor):
         self.consumer = weakref.ref(consumer)
@@ -588,8 +597,8 @@ class _Listener:
         self.found = None               # the entry of the next turn
 
     def submit(self):
-        """Run a turn, on the executor. This may be a thread that only wanted to put: what a signal handler raises here does not end the
-        listening, so it is tried once more; a turn too many finds nothing to do."""
+        """Run a turn, on the executor. This may be a thread that only wanted to put: what a signal handler raises here
+        does not end the listening, so it is tried once more; a turn too many finds nothing to do."""
         interrupted, problem = False, None
         for _ in range(2):
             if self.stopped:
@@ -643,13 +652,13 @@ class _Listener:
             consumer.close()
 
     def deliver(self):
-        entry, self.found = self.found, None
-        if entry is None:
+        found, self.found = self.found, None
+        if found is None:
             return
         try:
-            self.callback(entry)
+            self.callback(found)
         except BaseException as problem:
-            entry.release()
+            found.release()
             unraisable(problem, self.callback, "the callback of Consumer.listen")
 
     def look(self):
@@ -696,3 +705,16 @@ def _listen_turn(Consumer owner not None, listener):
         return True
     listener.gate = None
     return False
+
+
+cdef object get_alone(Credit credit, list subscriptions, int64_t deadline):
+    return get_from(credit, subscriptions, None, deadline)
+
+
+cdef object aget_alone(Credit credit, list subscriptions):
+    return _aget_from(credit, subscriptions, None)
+
+
+consumer_waits.get = get_alone
+consumer_waits.aget = aget_alone
+mt_patch_new(<PyTypeObject *>Gate)

@@ -1,9 +1,82 @@
-# Subscriptions: a pointer each, credit, waiting, selectors; and browse() iterators.
+"""Subscriptions to entry queues: credit, waiting, selectors; and browse() iterators.
+
+A subscription takes entries by its cursor (_eq.pxd). One with filters, or with others before it, searches: its selector
+runs without the order lock, on a pinned entry, and the search begins again at the cursor afterwards. Who finds nothing
+waits in the subscription's wait list, unless the queue's count of events has moved on since it looked. A wake-up that
+is of no use goes on to another waiter.
+"""
+cimport cython
+from cpython.exc cimport PyErr_Fetch, PyErr_Restore
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdlib cimport free
+from libc.string cimport memset
+
+from manytail._c cimport (
+    MT_EMPTY, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, MT_WAITER_NOTIFIED, MT_WAITER_QUEUED, likely,
+    mt_load_relaxed_i64, mt_now_ns, mt_point, mt_waitlist_leave, mt_waitlist_push, unlikely,
+)
+from manytail._cpython cimport (
+    PyTypeObject, mt_clear_of, mt_owned, mt_patch_gc, mt_patch_new, mt_traverse_of, mt_visit_waiters, traverseproc,
+    visitproc,
+)
+from manytail._entries cimport (
+    Entry, EntryQueue, forget_acquired, handle_of, int_argument, judge, makers, registry, release_all, running_loop,
+    unpicklable,
+)
+from manytail._entry cimport (
+    ACQUIRED, AVAILABLE, HELD, entry, entry_drop, entry_keep, entry_word, position_move, state_of, word_held_by,
+)
+from manytail._eq cimport (
+    CLOSED, GIVEN, NO_CREDIT, SLOW, acquired_entry, close_credit, credit_notify, cursor, cursor_close, cursor_first,
+    cursor_open, cursor_skip, effects, entry_queue, has_effects, is_interested, keep_for_handle, level_first,
+    lock_credit, lock_order, locked_after_get, locked_back, locked_finish_up_to, locked_nothing_left,
+    locked_outranked, locked_release, locked_relist, locked_rivals, locked_run_timers, locked_set_limit,
+    locked_set_suspended, locked_start_delivery, locked_subscribe, locked_take, locked_unsubscribe, locked_usable,
+    locked_wake_many, may_take, note_acquired, open_credit, quick_wants, subscription, subscription_waiter,
+    unlock_credit, unlock_order,
+)
+from manytail._eq_keys cimport GROUPS_NONE
+from manytail._wait cimport (
+    NEVER, ONCE, LoopWaiter, deadline_from, post_chain, this_thread, unclosed, waiter_await_post, waiter_close,
+    waiter_open, waiter_park,
+)
+
+from types import GenericAlias
+
+from manytail.errors import ClosedError, Empty, ExclusiveError, ShutDown
+
+
+@cython.final
+cdef class Credit:
+    """What the subscriptions of one Consumer share: how many entries they may hold together, and who waits."""
+
+    def __cinit__(self):
+        open_credit(&registry, &self.p)
+
+    def __dealloc__(self):
+        close_credit(&self.p)
+
+    cdef int64_t get_limit(self) noexcept:
+        return mt_load_relaxed_i64(&self.p.limit)       # relaxed because: statistics; may be stale
+
+    cdef int64_t version(self) noexcept:
+        cdef int64_t now
+        lock_credit(&self.p)
+        now = self.p.event_count
+        unlock_credit(&self.p)
+        return now
+
+    cdef int notify(self) except -1:
+        cdef effects fx
+        memset(&fx, 0, sizeof(effects))
+        credit_notify(&self.p, &fx)
+        post_chain(fx.to_post)
+        return 0
+
 
 cdef class EntryWaiter(LoopWaiter):
     """A place in a subscription's wait list that is no thread's: a coroutine's, or a Consumer's."""
-    cdef subscription_waiter line
-    cdef Subscription subscription
 
     def __cinit__(self, object loop, object on_lost):
         self.line.w.sem = NULL
@@ -20,19 +93,12 @@ cdef class EntryWaiter(LoopWaiter):
 @cython.no_gc_clear         # its finalizer closes it; a cycle through it is broken at what else is in it
 cdef class Subscription:
     """Subscription(*args, **kwargs)\n--\n
-    A pointer into one queue's order. Usable from several threads. Closing it releases what it holds, each entry at its old place.
+    A cursor into one queue's order. Usable from several threads. Closing it releases what it holds, each entry at its
+    old place.
 
-    Made by EntryQueue.subscribe. A context manager and an iterator: iteration ends where get would raise ShutDown or ClosedError. Collected
-    unclosed, it closes itself with a ResourceWarning.
+    Made by EntryQueue.subscribe. A context manager and an iterator: iteration ends where get would raise ShutDown or
+    ClosedError. Collected unclosed, it closes itself with a ResourceWarning.
     Progress: as the queue's."""
-    cdef subscription s
-    cdef EntryQueue queue_
-    cdef object selector
-    cdef object origin
-    cdef Credit credit          # shared with the other subscriptions of a Consumer, or None
-    cdef bint open
-    cdef bint quiet
-    cdef object __weakref__
 
     def __init__(self):
         raise RuntimeError("a Subscription is made by EntryQueue.subscribe, once")
@@ -43,7 +109,8 @@ cdef class Subscription:
             held = self.s.nheld
             self.close()
             if not self.quiet:
-                unclosed(f"unclosed subscription to queue {self.queue_.name_!r}: it releases the {held} entries that it holds")
+                unclosed(f"unclosed subscription to queue {self.queue_.name_!r}: "
+                         f"it releases the {held} entries that it holds")
 
     def _may_be_forgotten(self):
         """For one whose queue nobody else has: collected unclosed, it closes itself without a warning."""
@@ -57,15 +124,15 @@ cdef class Subscription:
     def __repr__(self):
         return f"<Subscription {self.s.id} to {self.queue_.name_!r}, {self.interest}>"
 
-    # --------------------------------------------------------------------------------------------------------------- get
+    # -------------------------------------------------------------------------------------------------------------- get
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def get(self, block=True, timeout=None):
         """The first AVAILABLE entry in the order that it wants and may take; waits for one if need be.
 
-        Out of credit or suspended: waits, or Empty with block=False. timeout: seconds for the whole call, None waits for ever.
-        Empty: nothing came in time. ShutDown: the queue was shut down and nothing is left. ClosedError: closed. ValueError: timeout
-        is negative or NaN."""
+        Out of credit or suspended: waits, or Empty with block=False. timeout: seconds for the whole call, None waits
+        for ever. Empty: nothing came in time. ShutDown: the queue was shut down and nothing is left. ClosedError:
+        closed. ValueError: timeout is negative or NaN."""
         cdef acquired_entry t
         cdef int64_t event_key = 0
         cdef int r
@@ -80,7 +147,7 @@ cdef class Subscription:
         cdef acquired_entry t
         cdef bint woken = False
         if self.credit is not None:
-            return get_from(self.credit, [self], None, deadline)
+            return consumer_waits.get(self.credit, [self], deadline)
         while True:
             if r == -1:
                 r = self.take_woken(&t, &event_key, woken)
@@ -118,16 +185,18 @@ cdef class Subscription:
             raise ShutDown(f"queue {self.queue_.name_!r} was shut down and nothing is left to get")
         raise MemoryError
 
-    cdef inline int take(self, acquired_entry *t, int64_t *event_key) except -2:
-        """One try. MT_OK, MT_EMPTY, MT_SHUTDOWN, NO_CREDIT, CLOSED. event_key: what the queue's count of events was then."""
+    cdef int take(self, acquired_entry *t, int64_t *event_key) except -2:
+        """One try. MT_OK, MT_EMPTY, MT_SHUTDOWN, NO_CREDIT, CLOSED. event_key: what the queue's count of events was
+        then."""
         cdef effects fx
         cdef entry *e = NULL
         cdef uint64_t delivery = 0
         cdef entry_queue *q = self.s.q
         cdef int r
-        clear_effects(&fx)
+        memset(&fx, 0, sizeof(effects))
         lock_order(q)
-        locked_check_timers(q, &fx)
+        if unlikely(q.timers.n != 0):
+            locked_run_timers(q, mt_now_ns(), &fx)
         r = locked_take(q, &self.s, &e, &delivery, &fx)
         if likely(r == MT_OK):
             note_acquired(t, e, delivery)
@@ -146,7 +215,7 @@ cdef class Subscription:
         return r
 
     cdef int take_slow(self, acquired_entry *t, int64_t *event_key) except -2:
-        """As take, for a subscription with wishes of its own or with others before it."""
+        """As take, for a subscription with filters, or with others before it."""
         cdef entry_queue *q = self.s.q
         cdef cursor walk
         cdef bint outranked, maybe = False
@@ -165,7 +234,7 @@ cdef class Subscription:
         if not maybe and q.groups == GROUPS_NONE or self.s.browse:
             unlock_order(q)
             return self.search(self.s.cursor_in_use, False, t, event_key)
-        # What is passed over now may be free later: walk from the head, leave the pointer where it is.
+        # What is passed over now may be free later: walk from the head, leave the cursor where it is.
         if not cursor_open(q, &walk, False):
             unlock_order(q)
             raise MemoryError
@@ -178,8 +247,9 @@ cdef class Subscription:
             unlock_order(q)
 
     cdef int search(self, cursor *c, bint walking, acquired_entry *t, int64_t *event_key) except -2:
-        """The first entry from the pointer on that it wants and may take. Selectors run without the lock, on a pinned entry; afterwards the
-        search begins again at the pointer, so whatever came before that entry meanwhile is asked first."""
+        """The first entry from the cursor on that it wants and may take. Selectors run without the lock, on a pinned
+        entry; afterwards the search begins again at the cursor, so whatever came before that entry in between is asked
+        first."""
         cdef entry_queue *q = self.s.q
         cdef subscription *s = &self.s
         cdef effects fx
@@ -187,7 +257,7 @@ cdef class Subscription:
         cdef entry *judged = NULL       # pinned
         cdef bint wanted = False
         cdef int r
-        clear_effects(&fx)
+        memset(&fx, 0, sizeof(effects))
         lock_order(q)
         while True:
             r = locked_usable(s)
@@ -232,7 +302,6 @@ cdef class Subscription:
 
     cdef bint wanted_left(self, bint available) except -1:
         """Whether some HELD entry, or an AVAILABLE one too, is for this subscription."""
-        cdef entry_queue *q = self.s.q
         cdef Browser it = self.queue_.browse()
         cdef Entry h
         cdef int state
@@ -243,12 +312,12 @@ cdef class Subscription:
                     return True
         return False
 
-    cdef inline bint listens(self) noexcept:
+    cdef bint listens(self) noexcept:
         return self.credit is not None and self.credit.listens
 
     cdef bint judge_unlocked(self, entry *e, bint walking) except -1:
-        """Ask the selector, and when walking those of more urgent subscriptions, about e; the order lock is given up meanwhile. e is pinned
-        for the caller. On an exception the lock is not held."""
+        """Ask the selector, and when walking those of more urgent subscriptions, about e; the order lock is given up
+        meanwhile. e is pinned for the caller. On an exception the lock is not held."""
         cdef entry_queue *q = self.s.q
         cdef acquired_entry t
         cdef Entry h
@@ -296,7 +365,7 @@ cdef class Subscription:
         cdef int r = waiter_open(&w.w)
         if r != MT_OK:
             return r
-        clear_effects(&fx)
+        memset(&fx, 0, sizeof(effects))
         w.has_given = False
         woken[0] = False
         mt_point()
@@ -311,7 +380,8 @@ cdef class Subscription:
         mt_point()
         r = waiter_park(&w.w, deadline, True)
         mt_point()
-        if r == MT_INTERRUPTED:         # what passing on runs, dead letters too, must not find the handler's exception set
+        # What passing on runs, dead letters too, must not find the handler's exception set.
+        if r == MT_INTERRUPTED:
             PyErr_Fetch(&kind, &error, &trace)
         lock_order(q)
         if r != MT_OK:
@@ -351,7 +421,7 @@ cdef class Subscription:
     cdef int forward(self) except -1:
         """A wake-up that is of no use here goes to somebody else."""
         cdef effects fx
-        clear_effects(&fx)
+        memset(&fx, 0, sizeof(effects))
         lock_order(self.s.q)
         locked_wake_many(self.s.q, 1, &fx)
         unlock_order(self.s.q)
@@ -359,7 +429,8 @@ cdef class Subscription:
         return 0
 
     def get_many(self, max_items, block=True, timeout=None):
-        """Up to max_items entries, credit allowing: waits for the first as get does, then takes what is there. max_items <= 0: [] at once."""
+        """Up to max_items entries, credit allowing: waits for the first as get does, then takes what is there.
+        max_items <= 0: [] at once."""
         cdef int64_t n = int_argument("max_items", max_items, "an int"), event_key = 0
         cdef list out
         cdef acquired_entry t
@@ -374,12 +445,12 @@ cdef class Subscription:
             raise
         return out
 
-    # ------------------------------------------------------------------------------------------------------------- async
+    # ------------------------------------------------------------------------------------------------------------ async
     async def aget(self):
         """get for coroutines, on any event loop. Cancelling it loses no entry and passes its wake-up on."""
         woken = False
         if self.credit is not None:
-            return await _aget_from(self.credit, [self], None)
+            return await consumer_waits.aget(self.credit, [self])
         while True:
             found, event_key = self._try(woken)
             if found is not None:
@@ -442,7 +513,7 @@ cdef class Subscription:
         cdef entry_queue *q = self.s.q
         cdef effects fx
         cdef uint32_t was
-        clear_effects(&fx)
+        memset(&fx, 0, sizeof(effects))
         lock_order(q)
         was = mt_waitlist_leave(&self.s.waiters, &waiter.line.w)
         if was == MT_WAITER_NOTIFIED:
@@ -470,7 +541,7 @@ cdef class Subscription:
         cdef entry_queue *q = self.s.q
         cdef effects fx
         cdef bint given = waiter.line.has_given
-        clear_effects(&fx)
+        memset(&fx, 0, sizeof(effects))
         waiter.line.has_given = False
         lock_order(q)
         locked_back(&self.s)
@@ -483,7 +554,7 @@ cdef class Subscription:
             forget_acquired(&waiter.line.given)
         self.queue_.run_effects(&fx)
 
-    # --------------------------------------------------------------------------------------------------------- iteration
+    # -------------------------------------------------------------------------------------------------------- iteration
     def __iter__(self):
         return EntryIterator.__new__(EntryIterator, self)
 
@@ -496,8 +567,8 @@ cdef class Subscription:
     def __exit__(self, *exc):
         self.close()
 
-    # ------------------------------------------------------------------------------------------------------------- state
-    def ack_up_to(self, Entry entry not None):
+    # ------------------------------------------------------------------------------------------------------------ state
+    def ack_up_to(self, Entry entry not None):  # no-cython-lint
         """Ack all that it got no later than that entry and still holds; how many. 0 if it does not hold it."""
         return self.ack_run(entry)
 
@@ -506,7 +577,7 @@ cdef class Subscription:
         cdef subscription *s = &self.s
         cdef effects fx
         cdef int64_t n = 0
-        clear_effects(&fx)
+        memset(&fx, 0, sizeof(effects))
         lock_order(q)
         if h.e.owner == s and h.delivery and word_held_by(entry_word(&h.e.word), h.delivery):
             n = locked_finish_up_to(q, s, h.e, &fx)
@@ -527,7 +598,7 @@ cdef class Subscription:
             raise ValueError(f"prefetch={value!r}: expected an int >= 0 (0: no limit)")
         if self.credit is not None:
             raise ValueError("prefetch of a Consumer's subscription: the Consumer has one credit for all")
-        clear_effects(&fx)
+        memset(&fx, 0, sizeof(effects))
         lock_order(self.s.q)
         locked_set_limit(self.s.q, &self.s, limit, &fx)
         unlock_order(self.s.q)
@@ -544,7 +615,7 @@ cdef class Subscription:
 
     cdef int set_suspended(self, bint suspended) except -1:
         cdef effects fx
-        clear_effects(&fx)
+        memset(&fx, 0, sizeof(effects))
         lock_order(self.s.q)
         locked_set_suspended(self.s.q, &self.s, suspended, &fx)
         unlock_order(self.s.q)
@@ -561,10 +632,9 @@ cdef class Subscription:
 
     @property
     def interest(self):
-        """interested: open, not suspended, credit left. not_interested: suspended or out of credit. notified: a waiter of it was woken and is
-        not back yet. non_acquiring: it browses. closed."""
+        """interested: open, not suspended, credit left. not_interested: suspended or out of credit. notified: a waiter
+        of it was woken and is not back yet. non_acquiring: it browses. closed."""
         cdef entry_queue *q = self.s.q
-        cdef str now
         cdef bint closed, interested, notified
         lock_order(q)
         closed, interested, notified = self.s.closed, is_interested(&self.s), self.s.notified > 0
@@ -587,7 +657,7 @@ cdef class Subscription:
         cdef effects fx
         if not self.open:
             return
-        clear_effects(&fx)
+        memset(&fx, 0, sizeof(effects))
         lock_order(self.s.q)
         locked_unsubscribe(self.s.q, &self.s, &fx)
         unlock_order(self.s.q)
@@ -596,8 +666,9 @@ cdef class Subscription:
 
 @cython.final
 cdef class EntryIterator:
-    """What iterating over a Subscription or a Consumer returns, for `for` and for `async for`: get() until that raises ShutDown or
-    ClosedError. Then it is at its end for good, also if an entry is released later; another `for` begins anew."""
+    """What iterating over a Subscription or a Consumer returns, for `for` and for `async for`: get() until that raises
+    ShutDown or ClosedError. Then it is at its end for good, also if an entry is released later; another `for` begins
+    anew."""
     cdef object getter          # whose get and aget are called; None: at the end
 
     def __cinit__(self, getter):
@@ -633,32 +704,9 @@ cdef class EntryIterator:
             raise StopAsyncIteration from None
 
 
-cdef bint judge(EntryQueue queue, selector, Entry h, bint listening) except -1:
-    """Whether a selector wants an entry; one that raises does not, and is counted. A BaseException that is no Exception goes to the caller
-    of get; a listener has no caller, so there it is reported and the entry is skipped as well."""
-    try:
-        return bool(selector(h))
-    except BaseException as problem:
-        if not listening and not isinstance(problem, Exception):
-            raise
-        lock_order(queue.q)
-        queue.q.counters.selector_errors += 1
-        unlock_order(queue.q)
-        if not isinstance(problem, Exception):
-            unraisable(problem, selector, "a selector of Consumer.listen")
-        return False
-
-
-cdef int release_all(list entries) except -1:
-    """Whoever took them gets an exception instead."""
-    cdef Entry h
-    for h in reversed(entries):
-        h.release()
-    return 0
-
-
 @cython.final
-@cython.no_gc_clear         # __dealloc__ needs the queue; a cycle through this is broken at the queue or at what else is in it
+# __dealloc__ needs the queue; a cycle through this is broken at the queue or at what else is in it.
+@cython.no_gc_clear
 cdef class Browser:
     """What EntryQueue.browse() returns. Several threads may iterate over one: each entry goes to one of them."""
     cdef EntryQueue queue_
@@ -710,3 +758,97 @@ cdef class Browser:
                 position_move(&q.lists[i], &self.c.positions[i], e.next)
                 return e
         return NULL
+
+
+# --------------------------------------------------------------------------------------------------------------- making
+cdef Subscription open_subscription(EntryQueue queue, int64_t prefetch, selector, bint browse, bint exclusive,
+                                    int64_t priority, start, origin, Credit credit):
+    cdef Subscription it = Subscription.__new__(Subscription)
+    cdef subscription *s = &it.s
+    cdef int r
+    if prefetch < 0:
+        raise ValueError(f"prefetch={prefetch!r}: expected an int >= 0 (0: no limit)")
+    if start not in ("oldest", "newest"):
+        raise ValueError(f"start={start!r}: expected 'oldest' or 'newest'")
+    if isinstance(selector, str):
+        from manytail._selectors import compile_selector    # here: most queues need no parser
+        selector = compile_selector(selector)
+    elif selector is not None and not callable(selector):
+        raise TypeError(f"selector={selector!r}: expected a callable, a str or None")
+    it.queue_ = queue
+    it.selector = selector
+    it.origin = origin
+    if credit is not None:
+        it.credit = credit
+        s.credit = &credit.p
+    s.q = queue.q
+    s.browse = browse
+    s.exclusive = exclusive
+    s.limit = prefetch
+    s.selector = <void *>selector if selector is not None else NULL
+    s.origin = <void *>origin if origin is not None else NULL
+    s.filtered = browse or selector is not None or origin is not None or start == "newest" \
+        or queue.q.groups != GROUPS_NONE
+    lock_order(queue.q)
+    r = locked_subscribe(queue.q, s, priority, start == "newest")
+    unlock_order(queue.q)
+    if r == MT_NOMEM:
+        raise MemoryError
+    if r != MT_OK:
+        raise ExclusiveError(
+            f"queue {queue.name_!r} has an exclusive subscription" if queue.q.exclusive else
+            f"queue {queue.name_!r} has {queue.q.nsubscriptions} open subscriptions: "
+            "an exclusive one would not be alone")
+    it.open = True
+    return it
+
+
+cdef object browse(EntryQueue queue):
+    cdef Browser it = Browser.__new__(Browser)
+    it.queue_ = queue
+    lock_order(queue.q)
+    it.open = cursor_open(queue.q, &it.c, False)
+    unlock_order(queue.q)
+    if not it.open:
+        raise MemoryError
+    return it
+
+
+cdef object subscribe(EntryQueue queue, int64_t prefetch, object selector, bint browse, bint exclusive,
+                      int64_t priority, object start, object origin):
+    return open_subscription(queue, prefetch, selector, browse, exclusive, priority, start, origin, None)
+
+
+cdef object iterate(object getter):
+    return EntryIterator.__new__(EntryIterator, getter)
+
+
+cdef Credit new_credit():
+    return Credit.__new__(Credit)
+
+
+makers.subscribe = subscribe
+makers.browse = browse
+
+
+# ---------------------------------------------------------------------------------------------------- garbage collector
+cdef traverseproc base_subscription_traverse, base_credit_traverse
+
+
+cdef int subscription_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
+    cdef int r = base_subscription_traverse(self, visit, arg)
+    return r if r else mt_visit_waiters(&(<Subscription>self).s.waiters, visit, arg)
+
+
+cdef int credit_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
+    cdef int r = base_credit_traverse(self, visit, arg)
+    return r if r else mt_visit_waiters(&(<Credit>self).p.waiters, visit, arg)
+
+
+base_subscription_traverse = mt_traverse_of(<PyTypeObject *>Subscription)
+base_credit_traverse = mt_traverse_of(<PyTypeObject *>Credit)
+mt_patch_gc(<PyTypeObject *>Subscription, subscription_traverse, mt_clear_of(<PyTypeObject *>Subscription))
+mt_patch_gc(<PyTypeObject *>Credit, credit_traverse, mt_clear_of(<PyTypeObject *>Credit))
+for closed_type in (EntryIterator, Subscription, Credit, Browser):
+    mt_patch_new(<PyTypeObject *>closed_type)
+del closed_type

@@ -1,0 +1,103 @@
+# What the modules beside _entries use of it: the queue, the handle, and what they share with it. Private.
+cimport cython
+from cpython.ref cimport PyObject
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from manytail._entry cimport entry, entry_options
+from manytail._eq cimport acquired_entry, effects, entry_queue, eq_registry, selector_results
+from manytail._eq_keys cimport key_record, key_table
+from manytail._eq_sorted cimport search_range
+
+
+@cython.final
+cdef class Extra:
+    cdef object headers
+    cdef object group
+    cdef object origin
+
+
+@cython.final
+cdef class Entry:
+    cdef EntryQueue q
+    cdef object thing
+    cdef Extra extra
+    cdef entry *e
+    cdef uint64_t delivery
+    cdef object __weakref__
+    cdef object finish(self, uint32_t reason)
+
+
+cdef class EntryQueue:
+    cdef entry_queue *q
+    cdef object name_
+    cdef object overflow_
+    cdef object dead_letter     # or None
+    cdef int64_t ttl            # nanoseconds, 0: none
+    cdef double resume_at
+    cdef bint plain             # prepare() has nothing to do
+    cdef bint begun             # __init__ has set the options; under the order lock
+    cdef object key             # of a sorted or last-value queue
+    cdef object __weakref__
+    cdef int begin(self) except -1
+    cdef int set_maxsize(self, int64_t maxsize) except -1
+    cdef entry *make(self, item, headers, priority, ttl, delay, group, origin, search_range *found) except NULL
+    cdef int add_options(self, entry *e, headers, priority, ttl, delay, group, origin, search_range *found) except -1
+    cdef int add_extra(self, entry *e, headers, group, origin) except -1
+    cdef int add_times(self, entry *e, ttl, delay) except -1
+    cdef int prepare(self, entry *e, search_range *found) except -1
+    cdef object key_of_item(self, item)
+    cdef int release_unadmitted(self, entry *e) except -1
+    cdef object admit(self, entry *e, search_range *found, int64_t deadline, bint want_handle)
+    cdef int put_again(self, entry *e, search_range *found, int r, int64_t deadline, bint *waited) except -1
+    cdef int abandon_put(self, entry *e, bint waited) except -1
+    cdef int refuse_put(self, int r) except -1
+    cdef int wait_for_room(self, entry *e, int64_t deadline) except? -1
+    cdef object put_immediate(self, item, block, timeout, headers, priority, ttl, delay, group, origin)
+    cdef object hand_to_waiter(self, entry *e, search_range *found, int64_t deadline, selector_results *v)
+    cdef int ask_waiting(self, entry *e, selector_results *v) except -1
+    cdef int put_one(self, item, int64_t deadline, int64_t before, headers, priority, ttl, delay, group,
+                     origin) except -1
+    cdef int64_t put_runs(self, tuple items, int64_t deadline, priority, origin) except -1
+    cdef int64_t put_run(self, tuple items, int64_t at, priority, origin) except -1
+    cdef int64_t room_for_run(self) noexcept nogil
+    cdef int release_run(self, entry *e) except -1
+    cdef void forward_room(self) noexcept
+    cdef void run_effects(self, effects *fx) noexcept
+    cdef void notify_thread(self) noexcept
+    cdef void deliver_dead_chain(self, entry *newest) noexcept
+    cdef void uncount_dead_letter(self) noexcept nogil
+    cdef entry *deliver_dead(self, entry *e) noexcept
+    cdef int put_dead(self, entry *letter, entry **dropped) except -1
+    cdef int add_dead_letter_extra(self, entry *e, Extra of) except -1
+    cdef int check_timers(self) except -1
+    cdef void put_dead_quietly(self, effects *fx) noexcept
+    cdef bint takes_quietly(self, entry *e) noexcept
+    cdef void run_dead_letters(self) noexcept
+    cdef int give_back(self, acquired_entry *t) except -1
+    cdef key_record *find_key(self, key_table *t, object key) except NULL
+    cdef void drop_all(self) noexcept
+    cdef int run_timers(self) except -1
+    cdef int look_due(self) except -1
+    cdef void watch(self) noexcept
+
+
+cdef eq_registry registry           # of the process's queues of objects
+
+# How subscriptions and browsers are made. _subscriptions.pyx sets this when it is imported: _entries does not depend on
+# it.
+ctypedef struct subscription_makers:
+    object (*subscribe)(EntryQueue, int64_t prefetch, object selector, bint browse, bint exclusive, int64_t priority,
+                        object start, object origin)
+    object (*browse)(EntryQueue)
+
+cdef subscription_makers makers
+
+cdef int64_t int_argument(str name, object value, str expected) except? -7
+cdef object unpicklable(object it)
+cdef object running_loop()
+cdef void unraisable(object problem, object where, str what) noexcept
+cdef entry_options *need_options(entry *e) except NULL
+cdef Entry handle_of(EntryQueue queue, acquired_entry *t)
+cdef void forget_acquired(acquired_entry *t) noexcept
+cdef bint judge(EntryQueue queue, object selector, Entry h, bint listening) except -1
+cdef int release_all(list entries) except -1

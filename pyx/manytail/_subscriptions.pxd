@@ -1,0 +1,65 @@
+# What _consumers uses of _subscriptions. Private.
+cimport cython
+from libc.stdint cimport int64_t
+
+from manytail._entries cimport Entry, EntryQueue
+from manytail._entry cimport entry
+from manytail._eq cimport acquired_entry, cursor, shared_credit, subscription, subscription_waiter
+from manytail._wait cimport LoopWaiter
+
+
+cdef class EntryWaiter(LoopWaiter):
+    cdef subscription_waiter line
+    cdef Subscription subscription
+
+
+@cython.final
+cdef class Credit:
+    cdef shared_credit p
+    cdef bint listens           # its Consumer has a listener
+    cdef object nothing         # makes it a type that the garbage collector knows
+    cdef int64_t get_limit(self) noexcept
+    cdef int64_t version(self) noexcept
+    cdef int notify(self) except -1
+
+
+@cython.final
+cdef class Subscription:
+    cdef subscription s
+    cdef EntryQueue queue_
+    cdef object selector
+    cdef object origin
+    cdef Credit credit          # shared with the other subscriptions of a Consumer, or None
+    cdef bint open
+    cdef bint quiet
+    cdef object __weakref__
+    cdef object get_slow(self, int64_t deadline, int r, int64_t event_key)
+    cdef int take_woken(self, acquired_entry *t, int64_t *event_key, bint woken) except -2
+    cdef int refuse(self, int r) except -1
+    cdef int take(self, acquired_entry *t, int64_t *event_key) except -2
+    cdef int take_slow(self, acquired_entry *t, int64_t *event_key) except -2
+    cdef int search(self, cursor *c, bint walking, acquired_entry *t, int64_t *event_key) except -2
+    cdef bint wanted_left(self, bint available) except -1
+    cdef bint listens(self) noexcept
+    cdef bint judge_unlocked(self, entry *e, bint walking) except -1
+    cdef int wait(self, int64_t deadline, int64_t event_key, acquired_entry *t, bint *woken) except -2
+    cdef int accept(self, acquired_entry *given, acquired_entry *t) except -2
+    cdef int forward(self) except -1
+    cdef int count_back(self) except -1
+    cdef void lost(self, EntryWaiter waiter) noexcept
+    cdef object ack_run(self, Entry h)
+    cdef int set_suspended(self, bint suspended) except -1
+
+
+# How a subscription of a Consumer waits. _consumers.pyx sets this when it is imported: _subscriptions does not depend
+# on it.
+ctypedef struct consumer_calls:
+    object (*get)(Credit, list subscriptions, int64_t deadline)
+    object (*aget)(Credit, list subscriptions)
+
+cdef consumer_calls consumer_waits
+
+cdef Subscription open_subscription(EntryQueue queue, int64_t prefetch, object selector, bint browse, bint exclusive,
+                                    int64_t priority, object start, object origin, Credit credit)
+cdef object iterate(object getter)
+cdef Credit new_credit()
