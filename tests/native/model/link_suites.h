@@ -60,13 +60,13 @@ template <typename suite, unsigned threads> struct link_suite : rl::test_suite<s
     }
 
     void lock() {
-        if (!mt_lock_try(&order)) WAIT(lock_slow)(&order, DETACHED);
+        if (!mt_lock_try(&order)) LOCK(lock_slow)(&order, DETACHED);
         guarded($) = guarded($) + 1;
     }
     void unlock() {
         check();
         mt_lock_node *n = mt_unlock(&order);
-        if (n != NULL) WAIT(post_lock_node)(n);
+        if (n != NULL) LOCK(post_lock_node)(n);
     }
 
     static int state(entry *e) { return ENTRY(word_state)(ENTRY(entry_word)(&e->word)); }
