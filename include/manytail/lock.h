@@ -40,7 +40,7 @@ static inline int mt_lock_try(mt_lock *l) {
     /* relaxed because: only a guess for the compare-and-swap below */
     uintptr_t w = mt_load_relaxed_uptr(&l->word);
     while (!(w & MT_LOCKED)) {
-        /* pairs with: mt_cas_release in mt_unlock, mt_unlock_slow */
+        /* pairs with: mt_cas_release in mt_unlock; mt_cas_acq_rel in mt_unlock_slow */
         if (mt_cas_acquire_uptr(&l->word, &w, w | MT_LOCKED)) return 1;
     }
     return 0;
@@ -52,7 +52,7 @@ static inline int mt_lock_enqueue(mt_lock *l, mt_lock_node *n) {
     uintptr_t w = mt_load_relaxed_uptr(&l->word);
     for (;;) {
         if (!(w & MT_LOCKED)) {
-            /* pairs with: mt_cas_release in mt_unlock, mt_unlock_slow */
+            /* pairs with: mt_cas_release in mt_unlock; mt_cas_acq_rel in mt_unlock_slow */
             if (mt_cas_acquire_uptr(&l->word, &w, w | MT_LOCKED)) return 1;
             continue;
         }

@@ -907,7 +907,7 @@ cdef inline bint locked_take_sole(pubsub *q, subscriber *s, uintptr_t *item, bin
     value = slot_state(s.chunk, s.slot)
     if unlikely(value <= <uintptr_t>SLOT_SEAL):
         return False
-    # pairs with: ps_cas_u32 in trim, and itself
+    # pairs with: itself; ps_cas_u32 in trim
     if not GIL_LOCKED and unlikely(not ps_cas_u32(&q.trimming, &word, TRIM_BUSY)):
         return False
     if likely(q.freed_seq == seq and low_seq(q) == seq):

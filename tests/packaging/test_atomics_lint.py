@@ -3,6 +3,10 @@
 The operations carry their order in their name (mt_load_acquire_u32; ps_ ones are sequentially consistent). One whose order
 is `relaxed` needs `relaxed because: ...`, any other one `pairs with: ...`, on a line of its statement or in the comment
 lines directly above it. Orders, compilers and Python stay in the headers that are made for them.
+
+A partner is named as `pairs with: OPERATION in FUNCTION, FUNCTION; OPERATION in FUNCTION`, then a stop, a colon or a
+bracket and any prose. Each function must exist and hold that operation on the same field. `itself` is the same operation
+in other threads, `nothing` says why there is none.
 """
 
 import re
@@ -74,7 +78,7 @@ def comment_block_above(lines: list[str], number: int, comments: set[int]) -> li
     block = []
     while number - 1 in comments:
         number -= 1
-        block.append(lines[number])
+        block.insert(0, lines[number])
     return block
 
 
@@ -129,6 +133,99 @@ def test_the_check_accepts_what_is_explained(text):
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_only_atomics_h_names_memory_orders(path):
     assert re.findall(r"memory_order\w*|stdatomic\.h|\b__(?:atomic|sync)_\w+|\b_?Interlocked\w+|\batomic_\w+_explicit\b", path.read_text()) == []
+
+
+# ------------------------------------------------------------------------------------------------------------- partners
+WIDTH = r"(?:_(?:u8|u16|u32|u64|i32|i64|ptr|uptr))?"
+CALL = re.compile(
+    rf"\b((?:mt|ps)_(?:load|store|xchg|cas|fetch_(?:add|sub|or|and))\w*?){WIDTH}\s*\(\s*([^,()]*(?:\([^()]*\)[^,()]*)*)"
+)
+C_FUNCTION = re.compile(r"^[A-Za-z_][\w\s*]*?\b(\w+)\((?:[^;{])*?\)\s*\{", re.MULTILINE)
+CYTHON_FUNCTION = re.compile(r"^[ \t]*(?:cdef|cpdef|def|async def)\b[^\n=]*?\b(\w+)\s*\(", re.MULTILINE)
+NAMED = re.compile(rf"((?:mt|ps)_\w+?){WIDTH}(?: of \w+)? (?:in (\w+(?:, (?!(?:mt|ps)_\w+ )\w+)*)|(above|below))")
+NO_PARTNER = re.compile(r"itself\b|nothing\b|as above\b|what the caller names\b")
+
+
+def field(argument: str) -> str:
+    """`rung` of `&self.rung`, `next` of `&e->next`, `slots` of `&c->slots[i]`."""
+    words = re.findall(r"\w+", re.sub(r"<[^>]*>|\[[^\]]*\]", "", argument))
+    return words[-1] if words else ""
+
+
+def functions(path: Path) -> list[tuple[str, str]]:
+    """Names and texts, comments aside."""
+    comments, begins = (r"(?s:/\*.*?\*/)", C_FUNCTION) if path.suffix == ".h" else (r"#\s.*", CYTHON_FUNCTION)
+    text = re.sub(comments, "", path.read_text())
+    starts = [*begins.finditer(text)]
+    ends = [*(begin.start() for begin in starts[1:]), len(text)]
+    return [(begin[1], text[begin.start() : end]) for begin, end in zip(starts, ends, strict=False)]
+
+
+def operations_of(paths: list[Path]) -> dict[str, set[tuple[str, str]]]:
+    """(operation, field) of each function of that name."""
+    found: dict[str, set[tuple[str, str]]] = {}
+    for path in paths:
+        for name, text in functions(path):
+            found.setdefault(name, set()).update((call[1], field(call[2])) for call in CALL.finditer(text))
+    return found
+
+
+def wrong_partners(text: str, known: dict[str, set[tuple[str, str]]]) -> list[str]:
+    """`number: what is wrong` of each operation whose named partner is not there. `known` has what operations_of found."""
+    lines = text.splitlines()
+    comments = comment_lines(lines)
+    here = {(call[1], field(call[2])) for call in CALL.finditer(text)}
+    found = []
+    for number, line in enumerate(lines):
+        if number in comments or DECLARATION.match(line) or DEFINITION.match(line):
+            continue
+        code = re.sub(r"/\*.*?\*/|//.*$|\s#\s.*$", "", line)
+        fields = {field(call[2]) for call in CALL.finditer(code) if "relaxed" not in call[1]}
+        if not fields:
+            continue
+        block = comment_block_above(lines, first_line_of_statement(lines, number, comments), comments)
+        above = " ".join(comment.strip().strip("/*#").strip() for comment in block)
+        said = re.sub(r"\s*\*/.*", "", " ".join([above, *re.findall(r"(?:/\*|\s#\s)(.*)", line)]))
+        for clause in re.findall(r"pairs with:\s*([^.:(]*)", said):
+            found += [f"{number + 1}: {problem}" for problem in problems(clause, fields, {**known, "": here})]
+    return found
+
+
+def problems(clause: str, fields: set[str], known: dict[str, set[tuple[str, str]]]) -> list[str]:
+    """What is wrong with the partners that a comment names; "above" and "below" are looked for in the whole file, known[""]."""
+    named = NAMED.findall(re.split(r"[,;]? (?:after|before) ", clause)[0])
+    if not named and not NO_PARTNER.match(clause):
+        return [f"names no partner: {clause!r}"]
+    found = []
+    for operation, functions, _ in named:
+        for place in functions.split(", "):
+            if place not in known:
+                found.append(f"there is no function {place}")
+            elif not any((operation, one) in known[place] for one in fields):
+                found.append(f"{place or 'the file'} has no {operation} of {sorted(fields)}")
+    return found
+
+
+def test_every_partner_exists():
+    known = operations_of([*SOURCES, ROOT / "include" / "manytail" / "atomics.h"])
+    assert {path.name: wrong for path in SOURCES if (wrong := wrong_partners(path.read_text(), known))} == {}
+
+
+@pytest.mark.parametrize(
+    "comment",
+    ["mt_store_release in nobody", "mt_store_release in other", "mt_cas_acquire in put", "the store in put", "mt_store_release in put, other", "put"],
+)
+def test_a_wrong_partner_is_found(comment):
+    known = {"put": {("mt_store_release", "tail")}, "other": {("mt_store_release", "head")}}
+    assert wrong_partners(f"x = mt_load_acquire_u64(&q->tail); /* pairs with: {comment}: why */", known) != []
+
+
+@pytest.mark.parametrize(
+    "comment", ["mt_store_release in put", "mt_store_release in put; mt_xchg_acq_rel in shut", "itself in other threads", "nothing, it is alone"]
+)
+def test_a_partner_that_exists_is_accepted(comment):
+    known = {"put": {("mt_store_release", "tail")}, "shut": {("mt_xchg_acq_rel", "tail")}}
+    assert wrong_partners(f"    x = mt_load_acquire_u64(&q.tail)     # pairs with: {comment}: why", known) == []
 
 
 @pytest.mark.parametrize("path", HEADERS, ids=lambda path: path.name)
