@@ -96,7 +96,7 @@ def test_slots_that_passed_while_the_map_rested_are_skipped(sqlite):
         time.sleep(3 * LATE)  # the rest
         yield from range(1, 4)
 
-    assert run("threads", lambda item: starts.append(item), items(), shared=shared, rate=1e6, workers=2) == [None] * 4
+    assert run("threads", lambda item: starts.append(item), items(), shared=shared, rate=1e9, workers=2) == [None] * 4
     assert sorted(starts) == [0, 1, 2, 3]
 
 
