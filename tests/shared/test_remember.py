@@ -70,13 +70,13 @@ def test_a_second_map_pays_for_nothing_that_was_recorded(database, how):
     "options",
     [
         {"key": lambda item: item % 3, "per_key": 2, "order": "key"},
-        {"rate": 1e6, "budget": 50.0, "order": "completion"},
+        {"rate": 1e6, "budget": 100.0, "order": "completion"},
         {"timeout": DEADLINE, "retries": 1},
         {"dedup": 5, "item_id": str},
     ],
 )
 def test_with_other_options(sqlite, how, options):
-    """What is remembered costs nothing: a budget for 50 calls is enough for 100 items, run twice."""
+    """What is remembered costs nothing: a budget for 100 calls is enough for 150 items, 50 of them twice."""
     shared, service = Shared(sqlite.url, "a"), Service()
     for items in (range(50), range(100)):
         results = run(how, service, items, shared=shared, remember=True, **options)
@@ -97,7 +97,7 @@ def test_batches_get_only_what_is_not_recorded(sqlite, how, fresh, monkeypatch):
         return [service(item) for item in items]
 
     for items in (range(10), range(30)):
-        results = run(how, fn, items, shared=shared, remember=True, batch=4, workers=1, budget=1_000.0)
+        results = run(how, fn, items, shared=shared, remember=True, batch=4, workers=1, rate=1e6)
         assert results == [f"result of {item}" for item in items]
     assert set(service.calls) == set(range(30))
     assert len(service.calls) <= 31 if fresh else len(service.calls) == 30
@@ -437,3 +437,23 @@ def test_a_run_that_fails_at_80_percent_pays_the_rest_only(database):
     second = len(service.calls) - 900
     assert first + second == 1_000
     assert second <= 210
+
+
+LEFT = """
+import sys
+from manytail import Shared, concurrent_map
+results = concurrent_map(str, range(100_000), shared=Shared(sys.argv[1], "a"), remember=True)
+for _ in range(50):
+    next(results)
+if sys.argv[2] == "interrupted":
+    raise KeyboardInterrupt
+"""
+
+
+@pytest.mark.parametrize("how", ["left", "interrupted"])
+def test_the_interpreters_exit_records_the_last_results(sqlite, how):
+    command = [sys.executable, "-c", LEFT, sqlite.url, how]
+    ran = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=4 * DEADLINE, check=False)
+    assert ("KeyboardInterrupt" in ran.stderr) == (how == "interrupted"), ran.stderr
+    assert "Exception ignored" not in ran.stderr
+    assert Shared(sqlite.url, "a").remembered() >= 50

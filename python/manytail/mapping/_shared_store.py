@@ -44,6 +44,7 @@ _SECRETS = ("password", "passfile", "sslpassword", "sslkey", "oauth_client_secre
 
 LOCK_WAIT = 5.0  # seconds that SQLite waits for a lock before that counts as an outage
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between two tries
+CLOSE_TIMEOUT = 1.0  # seconds that the interpreter's exit waits for a transaction
 WAIT_FOR_THREADS = 86_400.0  # seconds that a thread waits for the connection: for as long as the others need
 SLICE = 500  # ids of one look-up, and rows of one insert, in SQLite
 
@@ -125,6 +126,7 @@ class Store:
         self._backend = ""
         self._hidden: list[str] = []
         self._making = threading.Lock()
+        self._using = threading.Lock()  # the connection
         self._name_id: int | None = None
         self._connected = False  # once
 
@@ -142,7 +144,7 @@ class Store:
                     raise ImportError(f"shared: pip install 'manytail[shared]' ({error})", name=error.name) from error
                 except (SQLAlchemyError, TypeError) as error:  # TypeError: an option in the query that is none
                     raise ValueError(f"url: {self._scrub(error)}") from None
-                weakref.finalize(self, _close, self._engine, os.getpid())
+                weakref.finalize(self, _close, self._engine, self._using, os.getpid())
             return self._engine
 
     def run(self, work: Callable[[Connection, int], T], *, writes: bool = True, give_up: threading.Event | None = None) -> T:
@@ -168,7 +170,7 @@ class Store:
     def _attempt(self, work: Callable[[Connection, int], T], writes: bool) -> T:
         name_id = self._name_id
         try:
-            with self._opened().connect() as connection:
+            with self._using, self._opened().connect() as connection:
                 connection.execution_options(manytail_writes=writes or name_id is None)
                 with connection.begin():
                     if name_id is None:
@@ -395,10 +397,11 @@ class Store:
 _inherited: list[Engine] = []  # of a parent process: kept, because to close one would speak on the parent's socket
 
 
-def _close(engine: Engine, process: int) -> None:
-    """The store is gone, or the interpreter exits."""
-    if os.getpid() == process:
+def _close(engine: Engine, using: threading.Lock, process: int) -> None:
+    """The store is gone, or the interpreter exits. A connection in the middle of a transaction is left as it is."""
+    if os.getpid() == process and using.acquire(timeout=CLOSE_TIMEOUT):
         engine.dispose()
+        using.release()
     else:
         _inherited.append(engine)
 
