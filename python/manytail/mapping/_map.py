@@ -180,6 +180,7 @@ class Plan:
     cost: Callable[[Any], Any] | None
     item_id: Callable[[Any], Any] | None
     progress: Any
+    describes: bool  # whether anything is asked about an item
 
     def memory(self) -> Memory | None:
         return Memory(self.options.shared, self.options.codec) if self.options.remember and self.options.shared is not None else None
@@ -201,19 +202,24 @@ class Plan:
         """The item of a value; what `key`, `priority`, `cost` and `item_id` raise fails the item, without a call."""
         item = Item(value)
         try:
-            if self.key is not None:
-                item.key = self.key(value)
-            if self.priority is not None:
-                item.priority = _priority(self.priority(value))
-            if self.cost is not None:
-                item.cost = _cost(self.cost(value))
-            if self.options.remember or (self.options.dedup and not scheduler.expired):
-                item.identity = self.identity(value)
+            if self.describes:
+                self._describe(item, value, scheduler.expired)
             scheduler.admission.assign((item,))
         except BaseException as error:
             item.error = error
             scheduler.admission.assign_alone(item)
         return item
+
+    def _describe(self, item: Item, value: Any, expired: bool) -> None:
+        """What the options ask about an item."""
+        if self.key is not None:
+            item.key = self.key(value)
+        if self.priority is not None:
+            item.priority = _priority(self.priority(value))
+        if self.cost is not None:
+            item.cost = _cost(self.cost(value))
+        if self.options.remember or (self.options.dedup and not expired):
+            item.identity = self.identity(value)
 
     def identity(self, value: Any) -> str:
         return idempotency_key(value if self.item_id is None else self.item_id(value))
@@ -270,7 +276,8 @@ def _plan(fn: Callable[..., Any], given: dict[str, Any]) -> Plan:
     for option, function in functions.items():
         if function is not None and not (callable(function) and _options.accepts(function, 1)):
             raise _options.bad_type(option, function, "a callable that takes one argument")
-    return Plan(fn, options, key, priority, cost, item_id, progress)
+    describes = any(function is not None for function in (key, priority, cost)) or options.remember or options.dedup > 0
+    return Plan(fn, options, key, priority, cost, item_id, progress, describes)
 
 
 def _priority(value: Any) -> float:

@@ -242,12 +242,13 @@ class Scheduler:
     def succeeded(self, item: Item) -> None:
         if self._running:
             self._running.pop(item, None)
-        if self.gate is not None:
-            self.gate.succeeded(item)
+        gate = self.gate
+        if gate is not None:
+            gate.succeeded(item)
         if self._slots and not self.expired and not self.halted:
             self.admission.finished(item)
         self._complete(item)
-        if self.gate is not None:
+        if gate is not None:
             self._do_as_the_gate_says()
 
     def recalled(self, item: Item) -> None:
