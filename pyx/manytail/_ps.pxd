@@ -948,8 +948,9 @@ cdef inline void locked_propagate(pubsub *q, subscriber *s, mt_waiter **to_post)
 
 
 cdef inline void locked_wake_all(pubsub *q, subscriber *s, mt_waiter **to_post) noexcept nogil:
-    mt_waitlist_notify_all(&s.not_empty, to_post)
-    locked_count_waiting(q, s)
+    if s.not_empty.n != 0:
+        mt_waitlist_notify_all(&s.not_empty, to_post)
+        locked_count_waiting(q, s)
 
 
 cdef inline void forward_not_empty(pubsub *q, subscriber *s) noexcept nogil:

@@ -575,12 +575,11 @@ cdef class Subscriber:
     def __dealloc__(self):
         """Nothing but C fields. Not __del__, which would recurse where subscribers are nested in messages."""
         cdef int64_t behind
-        cdef bint was_open
         if self.q == NULL:
             return
-        was_open = ps.close_subscriber(self.q, self.s)
-        behind = ps.end_seq(self.q) - self.s.closed_at
-        if was_open:
+        if not self.s.closed:       # without its lock: no other thread has it
+            ps.close_subscriber(self.q, self.s)
+            behind = ps.end_seq(self.q) - self.s.closed_at
             trim(self.q)
             warn_unclosed(self.s.closed_at, behind)
         ps.free_record(self.s)
