@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,9 @@ def test_worlds_reach_every_situation() -> None:
         lines = [line for line in replay(seed, code).splitlines() if line[:10].strip()[:1].isdigit()]
         happened.update({line[12:22].strip() for line in lines})
     assert {event for event in SITUATIONS if happened[event] < 5} == set()
+
+
+@pytest.mark.parametrize("seed", [10_000, 10_008, 10_017, 10_027])
+def test_parts_of_a_batch_with_priorities_in_key_order(seed: int) -> None:
+    """A part that lost the slot of its batch begins anew: else its key waits for ever for it to begin."""
+    World(replace(draw(312), seed=seed), Code()).run()

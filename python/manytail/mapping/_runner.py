@@ -361,7 +361,8 @@ class Runner:
 
     def timed_out(self, item: Item, error: BaseException) -> None:
         if isinstance(item, Batch):
-            self._report_batch(item, [Verdict(Kind.FAIL, error=error)] * len(item.items))  # not called again, and not split
+            lost: list[Verdict | None] = [Verdict(Kind.FAIL, error=error)] * len(item.items)  # not called again, not split
+            self._report_batch(item, lost)
         else:
             self._report_failure(item, self.scheduler.give_up(item, error, random.random()))
 

@@ -408,12 +408,20 @@ class Scheduler:
             self.admission.finished(batch)
         for number, (verdict, items) in enumerate(again.items()):
             part = Batch(items, batch.attempts, batch.priority)
-            part.begun, part.has_slot = True, number == 0
+            part.begun = part.has_slot = number == 0
             if verdict.kind is Kind.DEFER:
                 for item in items:
                     item.attempts -= 1
                     item.deferred = (item.deferred or 0.0) + verdict.seconds
             self._rest(part, verdict, now)
+
+    def _call_again(self, call: Item) -> None:
+        """It has rested."""
+        if _holds_slot(call):
+            self.admission.retry(call)
+        else:
+            call.has_slot = True  # type: ignore[attr-defined] # a part of a batch: it rests on the slot that it gets now
+            self.admission.readmit(call)
 
     # ------------------------------------------------------------------------------------------------ where there is a gate
     def dispatch(self, now: float) -> None:
@@ -484,7 +492,7 @@ class Scheduler:
             else:
                 self.resting -= self._items_of(each)
                 if not self.halted:
-                    (self.admission.retry if _holds_slot(each) else self.admission.readmit)(each)
+                    self._call_again(each)
         overdue = []
         for item, at in self._running.items():
             if at > now:
