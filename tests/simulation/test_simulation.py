@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
