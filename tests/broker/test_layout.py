@@ -11,10 +11,17 @@ PURE = {"exceptions", "exchange_type", "spec", "_protocol", "_routing", "_state"
 IMPURE = {"_thread", "asyncio", "concurrent", "logging", "os", "queue", "random", "secrets", "selectors", "socket", "threading", "time", "uuid"}
 
 
+class WithoutTypes(ast.NodeTransformer):
+    """Takes out what only a type checker imports."""
+
+    def visit_If(self, node: ast.If) -> ast.AST | None:
+        return None if ast.unparse(node.test) == "TYPE_CHECKING" else self.generic_visit(node)
+
+
 def imports(path: Path) -> set[str]:
     """Full names, wherever in the file."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(WithoutTypes().visit(ast.parse(path.read_text()))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
