@@ -14,6 +14,7 @@ import manytail
 # Every other test goes to whichever worker is free.
 GROUPS = {
     "tests/packaging/test_wheel.py": "dist",
+    "tests/packaging/test_check_wheel.py": "dist",
     "tests/packaging/test_thirdparty.py": "dist",
     "tests/spark/test_elsewhere.py": "jvm",
     "tests/spark/test_java.py": "jvm",

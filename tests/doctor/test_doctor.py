@@ -194,7 +194,8 @@ def test_a_lost_wake_up_is_noticed(monkeypatch):
         def get(self, block=True, timeout=None):
             raise Empty
 
-    assert broken(monkeypatch, "MultiQueue", Asleep).startswith("nothing moved for 60 s (Empty)")
+    monkeypatch.setattr(_selfcheck, "STUCK", 0.5)
+    assert broken(monkeypatch, "MultiQueue", Asleep).startswith("nothing moved for 0.5 s (Empty)")
 
 
 def test_a_lost_order_is_noticed(monkeypatch):
