@@ -395,8 +395,9 @@ class Results(Iterator[_R]):
         self._output.clear()
         self._end()
 
-    def __del__(self) -> None:
-        if hasattr(self, "_runner") and not self._over:
+    def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # At the interpreter's end all threads are gone or frozen, and modules lose their names.
+        if hasattr(self, "_runner") and not self._over and not finalizing():
             self._runner.stop(cancel=True)
             if self._ticker is not None:
                 self._ticker.stop(wait=False)
