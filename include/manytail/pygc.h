@@ -29,7 +29,22 @@ static inline PyObject *mt_owned(PyObject *o) { return o; }
 static inline PyObject *mt_owned_item(uintptr_t v) { return (PyObject *)v; }
 static inline PyObject *mt_new_item(uintptr_t v) { return Py_NewRef((PyObject *)v); }
 
-/* The same for a pair: both slots take over a reference. */
+/* Let any thread free `o`. The caller has just made it, and holds its only references.
+ *
+ * Without the GIL an object belongs to the thread that made it. When the last reference is given up by another thread,
+ * that object is freed only when its owner next runs Python code, which is never while the owner waits. */
+static inline void mt_disown(PyObject *o) {
+#ifdef Py_GIL_DISABLED
+    Py_ssize_t n = Py_REFCNT(o);
+    o->ob_tid = 0;
+    o->ob_ref_local = 0;
+    o->ob_ref_shared = _Py_REF_SHARED(n, _Py_REF_MERGED);
+#else
+    (void)o;
+#endif
+}
+
+/* A pair both of whose slots take over a reference. */
 static inline PyObject *mt_pair_reserve(void) { return PyTuple_New(2); }
 static inline void mt_pair_fill(PyObject *pair, uintptr_t first, uintptr_t second) {
     PyTuple_SET_ITEM(pair, 0, (PyObject *)first);

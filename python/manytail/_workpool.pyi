@@ -13,6 +13,8 @@ _Lane = TypeVar("_Lane", bound="BaseLane")
 
 UNSET: Any
 
+def disown(made: object) -> None: ...
+
 @disjoint_base
 class WorkPool:
     def __init__(self, start: Callable[[], BaseException | None] | None, max_workers: int, max_pending: int = 0,

@@ -32,7 +32,7 @@ from typing import Any, Literal, NoReturn, ParamSpec, TypeVar
 
 from manytail import MultiQueue, _workpool
 from manytail._lifecycle import begin, refuse_copy
-from manytail._workpool import UNSET, LaneTable, WorkPool
+from manytail._workpool import UNSET, LaneTable, WorkPool, disown
 
 __all__ = ["KeyedExecutor", "Lane"]
 
@@ -172,6 +172,8 @@ class Lane(_workpool.Lane, Executor):
     """The lane of a key of a KeyedExecutor: its calls, and itself an executor. KeyedExecutor.lane() makes them.
 
     priority, weight and max_running may be assigned at any time. Progress: blocking, as the executor's."""
+
+    __slots__ = ("_lifetime",)  # not in the __dict__, an object of its own that only the thread that made it frees
 
     def __init__(self, pool: WorkPool, executor: KeyedExecutor, key: Hashable) -> None:
         self._key = key
@@ -372,6 +374,7 @@ class _Lifetime:
     """Lets the threads end when the executor and all its lanes are gone. They alone refer to it."""
 
     def __init__(self, workers: _Workers) -> None:
+        disown(self)  # a worker that frees the last lane ends it, whatever the thread that made the executor waits for
         self._workers = workers
 
     def __del__(self) -> None:

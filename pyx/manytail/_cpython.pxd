@@ -22,6 +22,7 @@ cdef extern from "manytail/pygc.h":
     object mt_owned(PyObject *)
     object mt_owned_item(uintptr_t)
     object mt_new_item(uintptr_t)
+    void mt_disown(object)
     tuple mt_pair_reserve()
     void mt_pair_fill(PyObject *pair, uintptr_t first, uintptr_t second)
     list mt_list_reserve(Py_ssize_t)

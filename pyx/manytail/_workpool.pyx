@@ -17,7 +17,7 @@ from manytail._c cimport (
     MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, PyThread_get_thread_ident, unlikely,
 )
 from manytail._cpython cimport (
-    PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_list_filled, mt_list_reserve, mt_list_slots, mt_owned_item,
+    PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_disown, mt_list_filled, mt_list_reserve, mt_list_slots, mt_owned_item,
     mt_patch_gc, mt_traverse_of, traverseproc, visitproc,
 )
 from manytail._mq cimport (
@@ -277,6 +277,12 @@ cdef class Worker:
     cdef BaseLane lane              # whose call it runs
 
 
+def disown(made):
+    """Let any thread free `made`, which the caller has just made. Without the GIL an object is freed by the thread that made it, and not
+    while that thread waits."""
+    mt_disown(made)
+
+
 # ------------------------------------------------------------------------------------------------------------------ lanes
 @cython.trashcan(True)
 @cython.no_gc_clear     # lane_clear() below breaks cycles and leaves the lane usable
@@ -291,6 +297,7 @@ cdef class BaseLane:
         if not args or not isinstance(args[0], WorkPool):
             raise TypeError(f"{type(self).__name__} cannot be made by itself: its executor or dispatcher makes it")
         owner = args[0]
+        mt_disown(self)         # the worker that runs its last call often gives up the last reference
         self.pool = owner
         self.ln.p = &owner.p
         self.ln.object = <void *>self

@@ -4,10 +4,12 @@ import gc
 import inspect
 import itertools
 import operator
+import os
 import pickle
 import queue
 import sys
 import threading
+import time
 import weakref
 from concurrent.futures import Executor
 from functools import partial
@@ -599,6 +601,33 @@ def test_an_executor_ends_though_lanes_were_given_options():
     finally:
         gc.enable()
     assert not thread.is_alive()
+
+
+def test_an_executor_ends_though_the_thread_that_made_it_waits():
+    """Without the GIL an object is freed by the thread that made it: the last lane, which a worker gave up, was not freed
+    while that thread waited, so the other workers waited for ever."""
+    ended = []
+
+    def end(go, threads, done):
+        go.wait(DEADLINE)
+        deadline = time.monotonic() + DEADLINE / 4
+        for thread in threads:
+            thread.join(max(0, deadline - time.monotonic()))
+        ended.append(not any(thread.is_alive() for thread in threads))
+        os.write(done, b".")
+
+    for _ in range(20):
+        executor = KeyedExecutor(4)
+        go, (done, write_done) = threading.Event(), os.pipe()
+        calls = [executor.submit(go.wait, DEADLINE) for _ in range(4)]
+        with Threads() as threads:
+            threads.start(end, go, executor._threads, write_done)
+            del executor
+            go.set()
+            os.read(done, 1)
+        assert [call.result(DEADLINE) for call in calls] == [True] * 4
+        os.close(done), os.close(write_done)
+        assert all(ended)
 
 
 class Colliding:
