@@ -6,6 +6,7 @@ pass over the rows. All need PySpark with pyarrow: `pip install 'manytail[spark]
 
 from manytail.mapping import DeadlineExceeded, Delivery, RetryLater
 
+from ._bootstrap import bootstrap
 from ._fan_out import fan_out
 from ._results import ResultError
 from ._rows import RowView
@@ -14,5 +15,5 @@ from ._udf import concurrent_udf
 
 __all__ = [
     "DeadlineExceeded", "Delivery", "ResultError", "RetryLater", "RowView",
-    "concurrent_udf", "fan_out", "map_concurrent",
+    "bootstrap", "concurrent_udf", "fan_out", "map_concurrent",
 ]  # fmt: skip

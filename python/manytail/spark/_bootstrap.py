@@ -1,0 +1,156 @@
+"""`bootstrap`: manytail's compiled files for executors that do not have it.
+
+Spark's Python workers cannot import compiled modules from a wheel or a zip file. They do have the directory on `sys.path` into which Spark unpacks
+archives. So the package's directory goes there as an archive that is unpacked as `manytail`, and every worker of the session imports it like any
+other package, before it unpickles the functions that refer to it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import sys
+import sysconfig
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import manytail
+from manytail.mapping import _options as options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
+_DATE = (1980, 1, 1, 0, 0, 0)  # of every file: equal contents make equal archives
+_archives: dict[str, tempfile.TemporaryDirectory[str]] = {}  # by digest, until the interpreter exits: executors that start later fetch them too
+
+
+def bootstrap(spark: SparkSession, wheel: str | None = None) -> None:
+    """Bring manytail's compiled package to the executors of this session, and see that one of them can import it.
+
+    For a cluster whose nodes you cannot install on. Call it before the first job that uses manytail; a second call does nothing new. The executors
+    need the driver's minor version of Python, its platform, and PyArrow. In production an environment packed by venv-pack starts faster.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        Classic or Connect.
+    wheel : str, optional
+        The path of a wheel of manytail; None: the files that the driver itself has imported. Give the wheel where the driver has another platform.
+
+    Raises
+    ------
+    ValueError, TypeError
+        A wheel that is none, or that is for another minor version of Python than the driver's.
+    FileNotFoundError
+        There is no such file.
+    RuntimeError
+        An executor cannot import it; says why: another minor version of Python, another platform, or an older manytail that is installed there.
+
+    Examples
+    --------
+    >>> bootstrap(spark)  # doctest: +SKIP
+    >>> urls.transform(map_concurrent, fetch, "status int").write.parquet("pages")  # doctest: +SKIP
+    """
+    if not hasattr(spark, "addArtifacts"):
+        raise options.bad_type("spark", spark, "a SparkSession")
+    files = _own_files() if wheel is None else _wheel_files(wheel)
+    spark.addArtifacts(f"{_archive(files)}#manytail", archive=True)
+    _refuse_other_versions(_try_import(spark), _version_of(files))
+
+
+def _own_files() -> dict[str, bytes]:
+    """The package as the driver has it, without what belongs to another interpreter."""
+    root = Path(manytail.__file__).parent
+    foreign = _foreign_suffixes()
+    files = [path for path in sorted(root.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in files if not path.name.endswith(foreign)}
+
+
+def _foreign_suffixes() -> tuple[str, ...]:
+    own = sysconfig.get_config_var("EXT_SUFFIX")
+    suffixes = {path.name[path.name.index(".") :] for path in Path(manytail.__file__).parent.glob("*.cpython-*")}
+    return tuple(suffixes - {own})
+
+
+def _wheel_files(wheel: Any) -> dict[str, bytes]:
+    """The package in a wheel."""
+    if not isinstance(wheel, str):
+        raise options.bad_type("wheel", wheel, "the path of a wheel, or None")
+    _refuse_foreign(wheel)
+    if not Path(wheel).is_file():
+        raise FileNotFoundError(f"wheel: {wheel!r} (expected: a file)")
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            names = [name for name in archive.namelist() if name.startswith("manytail/") and not name.endswith("/")]
+            found = {name.removeprefix("manytail/"): archive.read(name) for name in names}
+    except zipfile.BadZipFile as error:
+        raise options.bad_value("wheel", wheel, f"a file that can be read as a wheel; {error}") from error
+    if "_version.py" not in found:
+        raise options.bad_value("wheel", wheel, "a wheel with the package manytail in it")
+    return found
+
+
+def _refuse_foreign(wheel: str) -> None:
+    """The name of a wheel says which Python it is for."""
+    parts = Path(wheel).name.removesuffix(".whl").split("-")
+    if not wheel.endswith(".whl") or len(parts) < 5 or parts[0] != "manytail":
+        expected = "the path of a wheel of manytail, such as manytail-0.1.0-cp311-cp311-manylinux_2_28_x86_64.whl"
+        raise options.bad_value("wheel", wheel, expected)
+    abi = f"cp{_PYTHON.replace('.', '')}" + ("t" if sysconfig.get_config_var("Py_GIL_DISABLED") else "")
+    if parts[-2] != abi:
+        raise options.bad_value("wheel", wheel, f"a wheel for {abi}: executors have to have the driver's minor version of Python")
+
+
+def _version_of(files: dict[str, bytes]) -> str:
+    found = re.search(rb'^__version__ = "(.*)"', files["_version.py"], re.MULTILINE)
+    return found[1].decode() if found else "without a version"
+
+
+def _archive(files: dict[str, bytes]) -> str:
+    """The path of an archive of these files; the same path for the same files."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in sorted(files.items()):
+            archive.writestr(zipfile.ZipInfo(name, _DATE), content, zipfile.ZIP_DEFLATED)
+    data = made.getvalue()
+    digest = hashlib.blake2b(data, digest_size=8).hexdigest()
+    if digest not in _archives:
+        _archives[digest] = tempfile.TemporaryDirectory(prefix="manytail-")
+        Path(_archives[digest].name, f"manytail-{digest}.zip").write_bytes(data)
+    return str(Path(_archives[digest].name, f"manytail-{digest}.zip"))
+
+
+def _try_import(spark: SparkSession) -> tuple[str, str]:
+    """Version and place of the manytail that a worker imports."""
+
+    def imported(_: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:  # pickled by value: a worker may be without this module
+        import pyarrow
+
+        import manytail
+        from manytail import MultiQueue
+
+        queue = MultiQueue[str, str]()
+        queue.add("tail").put(manytail.__version__)
+        yield pyarrow.RecordBatch.from_pydict({"version": [queue.get()], "place": [manytail.__file__]})
+
+    try:
+        version, place = spark.range(0, 1, 1, 1).mapInArrow(imported, "version string, place string").collect()[0]
+    except Exception as error:  # of py4j too, where a worker could not be started
+        said = str(error)
+        if "PYTHON_VERSION_MISMATCH" in said:
+            raise RuntimeError(f"bootstrap: the executors have another minor version of Python (expected: {_PYTHON}, as the driver has)") from error
+        lines = [line.strip() for line in said.splitlines() if "Error" in line or "Exception" in line]
+        raise RuntimeError(f"bootstrap: an executor cannot import manytail: {lines[-1] if lines else said}") from error
+    return version, place
+
+
+def _refuse_other_versions(found: tuple[str, str], expected: str) -> None:
+    version, place = found
+    if version != expected:
+        raise RuntimeError(f"bootstrap: an executor imports manytail {version} from {place} (expected: {expected}, which was sent to it)")
