@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 from pyspark.cloudpickle import register_pickle_by_value
 from support import notes as notes_module
+from support.databases import database, postgresql, server, sqlite
 from support.notes import Notes
 
 from manytail.spark._java import prepare_environment
+
+__all__ = ["database", "postgresql", "server", "sqlite"]
 
 HERE = Path(__file__).parent
 register_pickle_by_value(notes_module)  # workers cannot import it

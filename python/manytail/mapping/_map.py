@@ -7,7 +7,7 @@ import math
 import sys
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping, Sized
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, Self, TypeVar
 
@@ -15,7 +15,7 @@ from . import _options
 from ._idempotency import idempotency_key
 from ._item import Batch, Item, batch_result
 from ._options import Options, RetryOn
-from ._permits import Permits
+from ._permits import own_limits, permits_of
 from ._progress import INTERVAL, Meter, Ticker, shower
 from ._remember import Memory
 from ._runner import Runner, ThreadRunner
@@ -185,18 +185,9 @@ class Plan:
     def memory(self) -> Memory | None:
         return Memory(self.options.shared, self.options.codec) if self.options.remember and self.options.shared is not None else None
 
-    def permits(self) -> Permits | None:
-        """What rate and budget are asked from where they hold over several processes."""
-        options = self.options
-        if options.shared is None or (options.rate is None and options.budget is None):
-            return None
-        return Permits(options.shared, options.rate, options.budget)
-
     def scheduler(self) -> Scheduler:
-        weights, options = self.options.weights, self.options
-        if options.shared is not None:
-            options = replace(options, rate=None, budget=None)  # these are `permits`
-        return Scheduler(options, weight_of=None if weights is None else lambda item: weights.get(item.key, 1))
+        weights = self.options.weights
+        return Scheduler(own_limits(self.options), weight_of=None if weights is None else lambda item: weights.get(item.key, 1))
 
     def item(self, scheduler: Scheduler, value: Any) -> Item:
         """The item of a value; what `key`, `priority`, `cost` and `item_id` raise fails the item, without a call."""
@@ -332,7 +323,7 @@ class Results(Iterator[_R]):
         scheduler = plan.scheduler()
         self._output = scheduler.output
         self._scheduler = scheduler
-        self._runner = ThreadRunner(scheduler, plan.call_with, memory=plan.memory(), permits=plan.permits())
+        self._runner = ThreadRunner(scheduler, plan.call_with, memory=plan.memory(), permits=permits_of(plan.options))
 
     def __iter__(self) -> Self:
         return self
@@ -472,7 +463,7 @@ class LoopRunner(Runner):
 
 async def _run_in_loop(plan: Plan, items: Iterable[Any] | AsyncIterable[Any], total: int | None) -> AsyncGenerator[Any, None]:
     scheduler = plan.scheduler()
-    runner = LoopRunner(scheduler, plan.call_with, memory=plan.memory(), permits=plan.permits())
+    runner = LoopRunner(scheduler, plan.call_with, memory=plan.memory(), permits=permits_of(plan.options))
     output = scheduler.output
     reader = asyncio.create_task(runner.read(_read_async(plan, scheduler, items)))
     show = shower(plan.progress, total)

@@ -16,11 +16,13 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ._rates import LATE
 
 if TYPE_CHECKING:
+    from ._options import Options
     from ._shared import Shared
     from ._shared_store import Store
 
@@ -177,6 +179,18 @@ class Permits:
         self._interval, self._left = 1 / lease.rate, number
         self._begin = time.monotonic() + lease.start - lease.now
         self._end = self._begin + number * self._interval
+
+
+def permits_of(options: Options) -> Permits | None:
+    """Who is asked before each call, where limits hold over several processes."""
+    if options.shared is None or (options.rate is None and options.budget is None):
+        return None
+    return Permits(options.shared, options.rate, options.budget)
+
+
+def own_limits(options: Options) -> Options:
+    """The options without those limits: for the scheduler."""
+    return options if options.shared is None else replace(options, rate=None, budget=None)
 
 
 def _answer(request: Request, permit: Permit) -> None:

@@ -9,7 +9,7 @@ One thread per map talks to the database; the consumer never waits for it. It ta
 A worker that has finished a call waits for `room()` before it takes the next item: so at most BACKLOG results plus one call of each worker are not
 recorded, whatever kills the process. While the database is away nothing is looked up, so nothing starts; after `outage_timeout` the map fails.
 
-`decode` of the codec runs in this thread, `encode` in the worker that made the call.
+`decode` of the codec runs in this thread, `encode` in the worker that made the call. A BulkCodec does both here, for many results at once.
 
 Invariants
     unrecorded  results that were added and are not recorded; a worker goes on below BACKLOG
@@ -24,7 +24,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
@@ -55,24 +55,46 @@ class Codec(Protocol):
     def decode(self, data: bytes) -> Any: ...
 
 
+class BulkCodec(Protocol):
+    """One for results whose schema is known: it is stored with the name of the Shared too, which refuses another one."""
+
+    name: str
+    schema: str
+
+    def encode_all(self, results: Sequence[Any]) -> list[bytes]:
+        """Never raises: the results were checked."""
+        ...
+
+    def decode_all(self, records: Sequence[bytes]) -> list[Any]:
+        """An exception in the place of a result that cannot be read."""
+        ...
+
+
 def codec_name(codec: Any) -> str:
     """What is stored with the name of a Shared, so that nobody reads with another codec."""
     if codec is _codec:
         return _codec.NAME
+    if _is_bulk(codec):
+        return str(codec.name)
     named = codec if hasattr(codec, "__qualname__") or hasattr(codec, "__path__") or hasattr(codec, "__spec__") else type(codec)
     return f"{getattr(named, '__module__', '')}.{getattr(named, '__qualname__', named.__name__)}".lstrip(".")
+
+
+def _is_bulk(codec: Any) -> bool:
+    return BulkCodec in type(codec).__mro__
 
 
 class Memory:
     """The thread of one map that talks to its database. It is started by the first items."""
 
-    def __init__(self, shared: Shared, codec: Codec | None) -> None:
+    def __init__(self, shared: Shared, codec: Codec | BulkCodec | None) -> None:
         self._shared = shared
         self._codec: Any = _codec if codec is None else codec
+        self._in_bulk = _is_bulk(codec)
         self._changed = threading.Condition()
         self._lookups: deque[Any] = deque()  # items, and functions to be called when those before them were looked up
         self._recalls: list[tuple[Item, Future[None]]] = []
-        self._results: list[tuple[bytes, bytes]] = []
+        self._results: list[tuple[bytes, Any]] = []  # encoded, but for a BulkCodec
         self._look_at = self._record_at = 0.0  # when what waits is to be looked up, or recorded
         self._unrecorded = 0
         self._waiting: list[Future[None]] = []  # workers, for room
@@ -131,14 +153,8 @@ class Memory:
 
     def add(self, item: Item) -> None:
         """Record its result. Runs the codec's encode; a result that it refuses is not recorded, which is logged once."""
-        try:
-            data = self._codec.encode(item.result)
-            if not isinstance(data, bytes):
-                raise TypeError(f"codec: encode returned a {type(data).__qualname__} (expected: bytes)")
-        except Exception as error:
-            if not self._told:
-                self._told = True
-                log.warning("remember: results that cannot be recorded are emitted and will be paid for again: %s", error)
+        data = item.result if self._in_bulk else self._encoded(item.result)
+        if data is None and not self._in_bulk:
             return
         with self._changed:
             if not self._results:
@@ -148,6 +164,19 @@ class Memory:
             self._unrecorded += 1
             if len(self._results) == GROUP:
                 self._changed.notify()
+
+    def _encoded(self, result: Any) -> bytes | None:
+        """None: the codec refuses it, which is logged once."""
+        try:
+            data = self._codec.encode(result)
+            if not isinstance(data, bytes):
+                raise TypeError(f"codec: encode returned a {type(data).__qualname__} (expected: bytes)")
+        except Exception as error:
+            if not self._told:
+                self._told = True
+                log.warning("remember: results that cannot be recorded are emitted and will be paid for again: %s", error)
+            return None
+        return data
 
     def room(self) -> Future[None] | None:
         """What a worker waits for before it takes its next item; None: nothing."""
@@ -270,29 +299,40 @@ class Memory:
         ids = [bytes.fromhex(item.identity) for item in asked]
         try:
             if not self._agreed:
-                store.agree(codec_name(self._codec), "", self._give_up)
+                store.agree(codec_name(self._codec), self._codec.schema if self._in_bulk else "", self._give_up)
                 self._agreed = True
             found = store.look_up(ids, self._give_up)
         except SharedUnavailable:
             if self._hopeless:
                 return  # the deadline came first
             raise
-        for item, id_ in zip(asked, ids, strict=True):
+        for item in asked:
             item.looked_up = now
-            if id_ in found:
-                self._read(item, found[id_])
+        if found:
+            self._read([(item, found[id_]) for item, id_ in zip(asked, ids, strict=True) if id_ in found])
 
-    def _read(self, item: Item, data: bytes) -> None:
+    def _read(self, recorded: list[tuple[Item, bytes]]) -> None:
+        records = [data for _, data in recorded]
+        results = self._codec.decode_all(records) if self._in_bulk else map(self._decoded, records)
+        for (item, _), result in zip(recorded, results, strict=True):
+            if isinstance(result, Exception):
+                result.add_note("manytail: of a remembered result; Shared.forget() drops them")
+                item.error = result
+            else:
+                item.result, item.known = result, True
+
+    def _decoded(self, data: bytes) -> Any:
         try:
-            item.result, item.known = self._codec.decode(data), True
+            return self._codec.decode(data)
         except Exception as error:
-            error.add_note("manytail: of a remembered result; Shared.forget() drops them")
-            item.error = error
+            return error
 
-    def _record(self, store: Store, results: list[tuple[bytes, bytes]]) -> None:
-        first: dict[bytes, bytes] = {}
+    def _record(self, store: Store, results: list[tuple[bytes, Any]]) -> None:
+        first: dict[bytes, Any] = {}
         for id_, data in results:
             first.setdefault(id_, data)
+        if self._in_bulk:
+            first = dict(zip(first, self._codec.encode_all(list(first.values())), strict=True))
         store.record(first)
         with self._changed:
             self._unrecorded -= len(results)

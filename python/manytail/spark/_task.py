@@ -28,10 +28,13 @@ from manytail.mapping import Delivery
 from manytail.mapping._item import Batch, Item, Unfit, batch_result
 from manytail.mapping._map import add_note
 from manytail.mapping._options import Options
+from manytail.mapping._permits import own_limits, permits_of
+from manytail.mapping._remember import Memory
 from manytail.mapping._runner import ThreadRunner
 from manytail.mapping._scheduler import Scheduler
 from manytail.mapping._workers import refuse_awaitable
 
+from ._recorded import ArrowCodec
 from ._results import ERROR_TYPE, Described, Misfit, Results, arrow_and_fit, describe, raisable, result_bytes
 from ._rows import Columns, Reader, RowView, column_reader, group_keys, normalise, row_digest, session_zone
 
@@ -113,7 +116,7 @@ class InputBatch:
         if work.cost is not None:
             for row, cost in zip(rows, self.batch.column(work.cost).to_pylist(), strict=True):
                 set_cost(row, cost)
-        if work.options.dedup:
+        if work.options.dedup or work.options.remember:
             for index, row in enumerate(rows):
                 row.identity = self.idempotency_key(index)
         return rows
@@ -181,16 +184,18 @@ class Task:
     # ------------------------------------------------------------------------------------------------ the run
     def finished(self, batches: Iterator[pa.RecordBatch]) -> Generator[list[Any], None, None]:
         """Finished rows, in the lists that become output batches. Raises what failed the task."""
+        options = self.work.options
         self._scheduler = scheduler = Scheduler(
-            self.work.options,
-            weight_of=None if self.work.options.weights is None else _weight,
+            own_limits(options),
+            weight_of=None if options.weights is None else _weight,
             buffer=self._batch_rows,
             buffer_bytes=BATCH_BYTES,
             window_bytes=WINDOW_BYTES,
             sizeof=size_of,
         )
-        keep = None if self.work.options.errors == "raise" else describe  # a traceback holds the frames of its calls
-        runner = ThreadRunner(scheduler, self._call_with, keep, input_error_first=True)
+        keep = None if options.errors == "raise" else describe  # a traceback holds the frames of its calls
+        memory = Memory(options.shared, ArrowCodec(self.work.result)) if options.remember and options.shared is not None else None
+        runner = ThreadRunner(scheduler, self._call_with, keep, input_error_first=True, memory=memory, permits=permits_of(options))
         try:
             yield from output_batches(runner, map(self._take, batches), self._batch_rows)
         finally:
@@ -259,20 +264,24 @@ class Task:
         """The same for functions that get a list of rows."""
         work = self.work
 
-        def returned(batch: Batch) -> Any:
-            rows: list[Any] = batch.items
+        def returned(rows: list[Any]) -> Any:
             more = {**resource, "delivery": [self._delivery(row) for row in rows]} if work.options.wants_delivery else resource
             return work.fn([RowView(row.batch.columns, row.index) for row in rows], **more)
 
         async def asynchronous(batch: Batch) -> Any:
-            return self._fitted(batch, await returned(batch))
+            rows = batch.to_call()
+            return self._fitted(batch, rows, await returned(rows) if rows else [])
 
-        return asynchronous if work.options.is_async else lambda batch: self._fitted(batch, refuse_awaitable(returned(batch)))
+        def plain(batch: Batch) -> Any:
+            rows = batch.to_call()
+            return self._fitted(batch, rows, refuse_awaitable(returned(rows)) if rows else [])
 
-    def _fitted(self, batch: Batch, returned: Any) -> Any:
-        """The results; one that does not fit is an exception in its place."""
-        results = batch_result(returned, len(batch.items))
-        return results if isinstance(results, Unfit) else list(map(self._fit_one, batch.items, results))
+        return asynchronous if work.options.is_async else plain
+
+    def _fitted(self, batch: Batch, called: list[Item], returned: Any) -> Any:
+        """The results of the batch; one that does not fit is an exception in its place."""
+        results = batch_result(returned, len(called))
+        return results if isinstance(results, Unfit) else batch.with_known(list(map(self._fit_one, called, results)))
 
     def _fit_one(self, row: Any, result: Any) -> Any:
         if isinstance(result, BaseException):
@@ -283,7 +292,8 @@ class Task:
             return error
 
     def _delivery(self, row: Any) -> Delivery:
-        key, digest = row.batch.key(row.index), row.batch.idempotency_key(row.index)
+        digest = row.identity if self.work.options.dedup or self.work.options.remember else row.batch.idempotency_key(row.index)
+        key = row.batch.key(row.index)
         return Delivery(row.attempts, self.task_attempt, key, digest)
 
     # ------------------------------------------------------------------------------------------------ output
@@ -340,6 +350,7 @@ def output_batches(
             del rows
     finally:
         runner.close(cancel=not scheduler.halted)  # coroutines are cancelled where Spark wants no more rows
+        runner.flush()
     if scheduler.error is not None:
         raise _task_error(scheduler)
 

@@ -11,8 +11,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from manytail.mapping import Shared
 from manytail.mapping import _options as options
-from manytail.mapping._options import RetryOn
+from manytail.mapping._options import Options, RetryOn
 
 from ._results import ERROR_TYPE, ResultError, arrow_and_fit
 from ._rows import session_zone
@@ -53,15 +54,18 @@ def map_concurrent(
     per_key_rate: float | None = None,
     cost: str | Column | None = None,
     cost_rate: float | None = None,
+    budget: float | None = None,
     dedup: int = 0,
     row_id: str | Column | None = None,
+    shared: Shared | None = None,
+    remember: bool = False,
     columns: Literal["append", "replace"] = "append",
     setup: Callable[[], Any] | None = None,
 ) -> DataFrame:
     """Call `fn(row)` on every row, many at once, inside each task: `manytail.concurrent_map` for DataFrames.
 
-    A row is emitted exactly once per successful task, none lost, none doubled, whatever fails. Limits hold per task,
-    because a task shares no state with others. docs/spark.md describes every option at length.
+    A row is emitted exactly once per successful task, none lost, none doubled, whatever fails. Limits hold per task; with
+    `shared` they hold for all tasks, jobs and clusters that use the same Shared. docs/spark.md describes every option at length.
 
     Parameters
     ----------
@@ -93,7 +97,15 @@ def map_concurrent(
     columns : {"append", "replace"}
         Whether the input columns stay.
     row_id : str or Column
-        Tells rows apart in `delivery.idempotency_key` and for `dedup` that are equal in all columns.
+        Tells rows apart in `delivery.idempotency_key`, for `dedup` and for `remember` that are equal in all columns.
+    shared : Shared
+        The database that names what all tasks have in common. Its URL is read in each worker process: a literal one must
+        not hold a password.
+    remember : bool
+        Results are recorded in `shared`, in Arrow's format, and a row whose result is recorded is not called again: not in a
+        task that is retried, and not in a job that is run again. A name that holds results of another schema is a ValueError.
+    budget : float
+        What all calls of all that use `shared` may cost; needs `shared`. A row that does not fit fails with BudgetExceeded.
 
     Returns
     -------
@@ -116,7 +128,7 @@ def map_concurrent(
     """
     if not isinstance(df, DataFrame):
         raise options.bad_type("df", df, "a DataFrame")
-    checked = options.check(fn, locals(), failures=("raise", "column", "drop"), never_retry=(ResultError,))
+    checked = check_shared(options.check(fn, locals(), failures=("raise", "column", "drop"), never_retry=(ResultError,)))
     if not isinstance(error_column, str) or not error_column:
         bad = options.bad_value if isinstance(error_column, str) else options.bad_type
         raise bad("error_column", error_column, "a column name")
@@ -149,6 +161,17 @@ def map_concurrent(
         append=append,
     )
     return prepared.mapInArrow(lambda batches: work.run(batches), T.StructType(fields))
+
+
+def check_shared(checked: Options) -> Options:
+    """What holds only where options travel to other processes."""
+    shared = checked.shared
+    if shared is None:
+        if checked.budget is not None:
+            raise options.bad_value("budget", checked.budget, "shared is given: a budget for each task would mean nothing")
+    elif shared._has_literal_password():
+        raise options.bad_value("shared", shared, "a URL without a password, which travels with the job: env:NAME, or a callable that returns it")
+    return checked
 
 
 def session_settings(session: Any) -> tuple[str, int]:

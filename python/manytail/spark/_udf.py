@@ -14,12 +14,13 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from manytail.mapping import Shared
 from manytail.mapping import _options as options
 from manytail.mapping._options import Options, RetryOn
 
 from ._results import ERROR_TYPE, ResultError
 from ._task import Task, Work
-from ._transform import parsed_type, result_types, session_settings
+from ._transform import check_shared, parsed_type, result_types, session_settings
 
 EXPECTED = "a DDL string or DataType"
 
@@ -42,7 +43,10 @@ def concurrent_udf(
     breaker_open: Literal["wait", "fail"] = "wait",
     errors: Literal["raise", "column"] = "raise",
     rate: float | None = None,
+    budget: float | None = None,
     dedup: int = 0,
+    shared: Shared | None = None,
+    remember: bool = False,
     setup: Callable[[], Any] | None = None,
 ) -> Any:
     """Make a column function that calls `fn(*values)` for every row, many at once, inside each task. The order is the
@@ -57,7 +61,7 @@ def concurrent_udf(
     returnType : str or DataType
         Of the value that `fn` returns.
     workers, max_in_flight, timeout, deadline, retries, backoff, max_backoff, retry_on, defer_timeout, breaker, breaker_reset,
-    breaker_open, rate, dedup, setup
+    breaker_open, rate, budget, dedup, shared, remember, setup
         As in `map_concurrent`.
     errors : {"raise", "column"}
         With "column" the value is struct<value: returnType, error: struct<type, message, attempts, key>>.
@@ -84,7 +88,7 @@ def concurrent_udf(
         raise options.bad_type("returnType", returnType, EXPECTED)
     if fn is None:
         return functools.partial(concurrent_udf, returnType=returnType, **given)
-    checked = options.check(fn, given, arguments=None, failures=("raise", "column"), never_retry=(ResultError,))
+    checked = check_shared(options.check(fn, given, arguments=None, failures=("raise", "column"), never_retry=(ResultError,)))
     # pyright cannot see that `check` refuses what is no callable.
     return _column_function(fn, returnType, checked)  # pyright: ignore[reportArgumentType]
 

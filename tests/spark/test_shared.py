@@ -1,0 +1,192 @@
+"""`shared`, `remember` and `budget` in Spark: what tasks, jobs and killed workers have in common."""
+
+import datetime
+import decimal
+import os
+import signal
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from support.databases import Database
+from support.notes import Notes
+
+from manytail import Shared
+from manytail.mapping._remember import BACKLOG
+from manytail.spark import concurrent_udf, map_concurrent
+from manytail.spark._recorded import ArrowCodec, fingerprint
+
+EVERYTHING = (
+    "n long, f float, s string, b binary, d decimal(9,2), day date, at timestamp, ntz timestamp_ntz, e interval day to second, "
+    "xs array<timestamp>, m map<string, struct<at: timestamp, n: int>>, t struct<x: array<array<bigint>>, y: boolean>"
+)
+
+
+def test_results_of_every_type_come_back_as_they_were(spark: Any, database: Database, notes: Notes) -> None:
+    def everything(row: Any) -> Any:
+        notes.add(row.id)
+        if row.id % 5 == 4:
+            return None
+        at = datetime.datetime(9999, 12, 31, 22, 30, 0, 123456)  # in UTC that is in the year 10000
+        day = datetime.timedelta(days=row.id)
+        nested = {"k": {"at": at - day, "n": None}, "l": None}
+        text = "\0ü" * row.id
+        return {
+            "n": row.id, "f": 0.1, "s": text, "b": text.encode(), "d": decimal.Decimal("-1.50"), "day": (at - day).date(),
+            "at": at, "ntz": at, "e": day, "xs": [at, None], "m": nested, "t": {"x": [[row.id, None], None, []], "y": True},
+        }  # fmt: skip
+
+    url = database.url
+    shared = Shared(lambda: url, "types")  # a literal URL must not hold a password
+    df = spark.range(0, 20, 1, 2)
+
+    def run() -> Any:
+        return df.transform(map_concurrent, everything, EVERYTHING, workers=2, shared=shared, remember=True).select(
+            *[F.col(name).cast("string") for name in ("n", "f", "s", "d", "day", "at", "ntz", "e", "xs", "m", "t")], "b"
+        )
+
+    first, second = run().collect(), run().collect()
+    assert len(first) == 20
+    assert sum(row.n is None for row in first) == 4
+    assert first == second
+    assert Counter(notes.read()) == Counter(str(n) for n in range(20))
+    assert shared.remembered() == 20
+
+
+def test_a_killed_worker_loses_nothing_and_pays_twice_for_little(spark: Any, sqlite: Database, notes: Notes) -> None:
+    workers, rows = 4, 800
+    shared = Shared(sqlite.url, "kill")
+
+    def fn(row: Any) -> Any:
+        notes.add(row.id)
+        if row.id == 700 and notes.read().count("700") == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return row.id * 2
+
+    df = spark.range(0, rows, 1, 1).transform(map_concurrent, fn, "twice long", workers=workers, shared=shared, remember=True)
+    with pytest.raises(Exception, match="Python worker exited unexpectedly"):
+        df.collect()
+    recorded = shared.remembered()
+    paid = len(notes.read())
+    assert paid - recorded <= workers + BACKLOG
+    assert [row.twice for row in df.collect()] == [2 * n for n in range(rows)]
+    calls = Counter(notes.read())
+    assert set(calls) == {str(n) for n in range(rows)}
+    assert sum(calls.values()) == rows + paid - recorded
+
+
+def test_another_schema_under_the_name_is_refused_before_a_call(spark: Any, sqlite: Database, notes: Notes) -> None:
+    shared = Shared(sqlite.url, "schema")
+
+    def fn(row: Any) -> Any:
+        notes.add(row.id)
+        return row.id
+
+    df = spark.range(3)
+    df.transform(map_concurrent, fn, "n long", shared=shared, remember=True).collect()
+    calls = len(notes.read())
+    with pytest.raises(Exception, match=r"ValueError: schema: 'struct<n:int> #\w+' \(expected: 'struct<n:bigint> #"):
+        df.transform(map_concurrent, fn, "n int", shared=shared, remember=True).collect()
+    assert len(notes.read()) == calls
+    assert shared.forget() == 3
+    assert df.transform(map_concurrent, fn, "n int", shared=shared, remember=True).count() == 3
+
+
+def test_a_record_that_cannot_be_read_fails_its_row_alone(spark: Any, sqlite: Database) -> None:
+    shared = Shared(sqlite.url, "broken")
+    df = spark.range(0, 4, 1, 1)
+    made = df.transform(map_concurrent, lambda row: row.id, "n long", shared=shared, remember=True, errors="column")
+    made.collect()
+    sqlite.query("UPDATE manytail_results SET result = x'00' WHERE id = (SELECT min(id) FROM manytail_results)")
+    rows = made.collect()
+    (bad,) = [row for row in rows if row._error is not None]
+    assert bad.n is None
+    assert bad._error.attempts == 0
+    assert (bad._error.type, bad._error.message[:48]) == ("ValueError", "remember: the recorded result cannot be read: In")
+    assert sorted(row.n for row in rows if row._error is None) == sorted({0, 1, 2, 3} - {bad.id})
+
+
+def test_a_budget_holds_over_tasks_and_jobs(spark: Any, sqlite: Database, notes: Notes) -> None:
+    shared = Shared(sqlite.url, "budget")
+
+    def fn(row: Any) -> Any:
+        notes.add(row.id)
+        return row.id
+
+    df = spark.range(0, 20, 1, 2).transform(map_concurrent, fn, "n long", cost=F.lit(3), budget=31, shared=shared, errors="column")
+    for _ in range(2):
+        rows = df.collect()
+        assert len(rows) == 20
+        assert {row._error.type for row in rows if row.n is None} == {"manytail.BudgetExceeded"}
+        assert {row._error.attempts for row in rows if row.n is None} == {0}
+        assert len(notes.read()) == 10
+        assert shared.spent() == 30
+
+
+def test_batches_remember_each_row_by_itself(spark: Any, sqlite: Database, notes: Notes) -> None:
+    def fn(rows: Any, delivery: Any) -> Any:
+        assert len({one.idempotency_key for one in delivery}) == len(rows)
+        for row in rows:
+            notes.add(row.id)
+        return [str(row.id) for row in rows]
+
+    def run(rows: int) -> Any:
+        df = spark.range(0, rows, 1, 1)
+        return df.transform(map_concurrent, fn, "s string", batch=4, shared=Shared(sqlite.url, "batches"), remember=True).collect()
+
+    assert len(run(10)) == 10
+    assert [row.s for row in run(15)] == [str(n) for n in range(15)]
+    assert Counter(notes.read()) == Counter(str(n) for n in range(15))
+
+
+@pytest.mark.skipif(not hasattr(F, "arrow_udf"), reason="concurrent_udf needs PySpark 4.1")
+def test_a_column_function_remembers_and_keeps_a_budget(spark: Any, sqlite: Database, notes: Notes) -> None:
+    def double(n: Any) -> Any:
+        notes.add(n)
+        return n * 2
+
+    column = concurrent_udf(double, "long", shared=Shared(sqlite.url, "udf"), remember=True, budget=8, errors="column")
+    df = spark.range(0, 10, 1, 1).select(column("id").alias("v"))
+    for _ in range(2):
+        rows = [row.v for row in df.collect()]
+        assert sorted(row.value for row in rows if row.value is not None) == sorted(2 * int(n) for n in notes.read())
+        assert len(notes.read()) == 8
+        assert [row.error.type for row in rows if row.error] == ["manytail.BudgetExceeded"] * 2
+
+
+def test_options_that_do_not_fit(spark: Any, sqlite: Database) -> None:
+    df, shared = spark.range(3), Shared(sqlite.url, "a")
+    secret = Shared("postgresql+psycopg://me:secret@host/db", "a")
+    for options, kind, said in (
+        ({"budget": 3}, ValueError, r"budget: 3.0 \(expected: shared is given"),
+        ({"remember": True}, ValueError, r"remember: True \(expected: shared is given"),
+        ({"shared": secret}, ValueError, r"shared: Shared\('postgresql\+psycopg://me@host/db', 'a'\) \(expected: a URL without a password"),
+        ({"shared": "sqlite:///x.db"}, TypeError, "shared: .* a Shared"),
+        ({"shared": shared, "remember": 1}, TypeError, "remember: 1"),
+    ):
+        with pytest.raises(kind, match=said):
+            df.transform(map_concurrent, print, "n long", **options)
+        with pytest.raises(kind, match=said):
+            concurrent_udf(print, "long", **options)
+    with pytest.raises(TypeError, match="codec"):
+        map_concurrent(df, print, "n long", shared=shared, remember=True, codec=None)  # type: ignore[call-arg]
+
+
+class TestCodec:
+    def schema(self, *names: str, **metadata: Any) -> T.StructType:
+        return T.StructType([T.StructField(name, T.StringType(), True, metadata) for name in names])
+
+    def test_equal_names_and_types_have_equal_fingerprints(self) -> None:
+        assert fingerprint(self.schema("a", "b")) == fingerprint(self.schema("a", "b", comment="x"))
+        assert fingerprint(self.schema("a", "b")) != fingerprint(self.schema("b", "a"))
+
+    def test_a_record_of_several_rows_or_of_another_type_is_none(self) -> None:
+        codec = ArrowCodec(self.schema("a"))
+        good = codec.encode_all(["x", None])
+        number = pa.RecordBatch.from_pydict({"result": pa.array([1], pa.int64())}).serialize().to_pybytes()
+        found = codec.decode_all([good[0], good[0] + good[1], b"", number, good[0][:-8], good[1]])
+        assert [found[0], found[-1]] == ["x", None]
+        assert [isinstance(one, Exception) for one in found] == [False, True, True, True, True, False]

@@ -1,0 +1,60 @@
+"""Fixtures for tests that need a database: a file of SQLite, and a real PostgreSQL server where the machine has one."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import postgres
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[postgres.Server]:
+    if why := postgres.missing():
+        pytest.skip(why)
+    made = postgres.Server()
+    yield made
+    made.remove()
+
+
+class Database:
+    """A fresh, empty database."""
+
+    def __init__(self, url: str, kind: str, query: Any) -> None:
+        self.url, self.kind, self.query = url, kind, query
+
+
+_numbers = iter(range(1_000_000))
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> Database:
+    import sqlite3
+
+    file = tmp_path / "shared.db"
+
+    def query(*statements: str) -> list[Any]:
+        connection = sqlite3.connect(file, timeout=60, isolation_level=None)
+        try:
+            for statement in statements:
+                rows = connection.execute(statement).fetchall()
+            return rows
+        finally:
+            connection.close()
+
+    return Database(f"sqlite:///{file}", "sqlite", query)
+
+
+@pytest.fixture
+def postgresql(server: postgres.Server) -> Database:
+    name = f"db{next(_numbers)}"
+    server.execute(f"CREATE DATABASE {name}")
+    return Database(server.url(database=name), "postgresql", lambda *statements: server.execute(*statements, database=name))
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest) -> Database:
+    """Each test runs on both."""
+    found: Database = request.getfixturevalue(request.param)
+    return found
