@@ -46,11 +46,14 @@ VALUES: list[tuple[dict[str, Any], str]] = [
     ({"schema": "ID int"}, r"schema: 'ID' \(expected: names that no other result column and no input column has\)"),
     ({"schema": "x int, X int"}, r"schema: 'X' \(expected: names that no other result column"),
     ({"errors": "column", "error_column": "Id"}, r"error_column: 'Id' \(expected: a name that no other column has\)"),
+    ({"metrics": True, "schema": "_call int"}, r"metrics: '_call' \(expected: a name that no other column has\)"),
+    ({"metrics": True, "errors": "column", "error_column": "_CALL"}, r"metrics: '_call' \(expected: a name that no other column has\)"),
     ({"errors": "column", "error_column": "x"}, r"error_column: 'x' \(expected: a name that no other column has\)"),
 ]
 TYPES: list[tuple[dict[str, Any], str]] = [
     ({"fn": "text"}, r"fn: 'text' of type str \(expected: a callable\)"),
     ({"workers": 2.0}, r"workers: 2\.0 of type float \(expected: an int >= 1\)"),
+    ({"metrics": 1}, r"metrics: 1 of type int \(expected: True or False\)"),
     ({"workers": True}, r"workers: True of type bool \(expected: an int >= 1\)"),
     ({"key": 5}, r"key: 5 of type int \(expected: a column name or a Column\)"),
     ({"key": "list"}, r"key: 'list' of type str \(expected: a column of an atomic type; it is array<int>\)"),
@@ -240,7 +243,7 @@ def test_who_gets_a_delivery(function: Any, expected: bool) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- the list of options
-OF_A_DATA_FRAME = {"key", "priority", "cost", "error_column", "row_id", "columns"}  # not in the list: columns, and their names
+OF_A_DATA_FRAME = {"key", "priority", "cost", "error_column", "row_id", "columns", "metrics"}  # not in the list: columns, and their names
 # A column function has neither an order to choose nor keys, costs and batches.
 OF_THE_INPUT = {"order", "per_key", "weights", "per_key_rate", "cost_rate", "batch", "linger"}
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import datetime
 import logging
 import sys
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from manytail.mapping._runner import ThreadRunner
 from manytail.mapping._scheduler import Scheduler
 from manytail.mapping._workers import refuse_awaitable
 
+from ._metrics import Measure, Meter
 from ._recorded import ArrowCodec
 from ._results import ERROR_TYPE, Described, Misfit, Results, arrow_and_fit, describe, raisable, result_bytes
 from ._rows import Columns, Reader, RowView, column_reader, group_keys, normalise, row_digest, session_zone
@@ -65,6 +67,7 @@ class Work:
     cost: int | None = None
     row_id: int | None = None
     append: bool = False
+    metrics: bool = False
 
     @property
     def error_column(self) -> bool:
@@ -82,10 +85,11 @@ class Work:
 class Row(Item):
     """One row in flight: its batch, and where it stands there."""
 
-    __slots__ = ("batch", "index")
+    __slots__ = ("batch", "index", "measure")
 
     batch: InputBatch
     index: int
+    measure: Measure  # only with metrics
 
     def shown_key(self) -> Any:
         """The key for messages, whatever it is."""
@@ -119,6 +123,10 @@ class InputBatch:
         if work.options.dedup or work.options.remember:
             for index, row in enumerate(rows):
                 row.identity = self.idempotency_key(index)
+        if work.metrics:
+            now = time.monotonic()
+            for row in rows:
+                row.measure = Measure(now)  # type: ignore[attr-defined]
         return rows
 
     def key(self, index: int) -> Any:
@@ -180,6 +188,7 @@ class Task:
         self.weights = {normalise(key): weight for key, weight in (work.options.weights or {}).items()}
         self.visible = len(work.names)
         self._opened = False
+        self._meter = Meter(work.options) if work.metrics else None
 
     # ------------------------------------------------------------------------------------------------ the run
     def finished(self, batches: Iterator[pa.RecordBatch]) -> Generator[list[Any], None, None]:
@@ -225,6 +234,10 @@ class Task:
     # ------------------------------------------------------------------------------------------------ calls
     def _call_with(self, resource: dict[str, Any]) -> Callable[[Item], Any]:
         """What a worker calls for each row."""
+        call = self._unmeasured(resource)
+        return call if self._meter is None else self._meter.measured(call)
+
+    def _unmeasured(self, resource: dict[str, Any]) -> Callable[[Item], Any]:
         work, results = self.work, self.results
         fn, fit, check = work.fn, results.fit, results.check
         if work.options.batch > 1:
@@ -303,6 +316,8 @@ class Task:
         arrays += self.results.columns([row.result for row in rows])
         if self.work.error_column:
             arrays.append(self._errors(rows))
+        if self._meter is not None:
+            arrays.append(self._meter.column(rows))
         return pa.RecordBatch.from_arrays(arrays, names=[f"_{position}" for position in range(len(arrays))])
 
     def build_values(self, rows: list[Any]) -> pa.Array:

@@ -15,6 +15,7 @@ from manytail.mapping import Shared
 from manytail.mapping import _options as options
 from manytail.mapping._options import Options, RetryOn
 
+from . import _metrics
 from ._results import ERROR_TYPE, ResultError, arrow_and_fit
 from ._rows import session_zone
 from ._task import MAX_RECORDS, TIME_ZONE, Work
@@ -60,6 +61,7 @@ def map_concurrent(
     shared: Shared | None = None,
     remember: bool = False,
     columns: Literal["append", "replace"] = "append",
+    metrics: bool = False,
     setup: Callable[[], Any] | None = None,
 ) -> DataFrame:
     """Call `fn(row)` on every row, many at once, inside each task: `manytail.concurrent_map` for DataFrames.
@@ -96,6 +98,9 @@ def map_concurrent(
         What a row that failed for good does: fail the task, fill `error_column`, or be left out.
     columns : {"append", "replace"}
         Whether the input columns stay.
+    metrics : bool
+        Append `_call`, struct<attempts int, waited double, ran double, deferred double, remembered boolean, cost double>,
+        in seconds. Sums over it are the job's totals; `df.observe` works on it.
     row_id : str or Column
         Tells rows apart in `delivery.idempotency_key`, for `dedup` and for `remember` that are equal in all columns.
     shared : Shared
@@ -143,9 +148,11 @@ def map_concurrent(
     zone, max_records = session_settings(session)
     result = result_types("schema", result_schema(schema), zone)
     fields = [*(source.schema.fields if append else ()), *result.fields]
-    _refuse_equal_names(session, source.schema, result, append, error_column if checked.errors == "column" else None)
-    if checked.errors == "column":
-        fields.append(T.StructField(error_column, ERROR_TYPE))
+    more = {"error_column": T.StructField(error_column, ERROR_TYPE)} if checked.errors == "column" else {}
+    if options.check_flag("metrics", metrics):
+        more["metrics"] = T.StructField(_metrics.NAME, _metrics.TYPE)
+    _refuse_equal_names(session, source.schema, result, append, {option: field.name for option, field in more.items()})
+    fields += more.values()
     work = Work(
         fn=fn,
         options=checked,
@@ -159,6 +166,7 @@ def map_concurrent(
         cost=cost_at,
         row_id=row_id_at,
         append=append,
+        metrics=metrics,
     )
     return prepared.mapInArrow(lambda batches: work.run(batches), T.StructType(fields))
 
@@ -278,9 +286,9 @@ def result_types(option: str, result: T.StructType, zone: str) -> T.StructType:
 
 
 def _refuse_equal_names(
-    session: Any, source: T.StructType, result: T.StructType, append: bool, error_column: str | None
+    session: Any, source: T.StructType, result: T.StructType, append: bool, more: Mapping[str, str]
 ) -> None:
-    """Names are compared as the session does it."""
+    """Names are compared as the session does it. more: the columns behind the results, by the options that make them."""
     case_sensitive = str(session.conf.get("spark.sql.caseSensitive")).lower() == "true"
 
     def refuse(option: str, names: list[str], taken: list[str], expected: str) -> None:
@@ -294,5 +302,7 @@ def _refuse_equal_names(
     kept = source.names if append else []
     refuse("df", source.names, [], "input columns with different names")
     refuse("schema", result.names, kept, "names that no other result column and no input column has")
-    if error_column is not None:
-        refuse("error_column", [error_column], kept + result.names, "a name that no other column has")
+    taken = kept + result.names
+    for option, name in more.items():
+        refuse(option, [name], taken, "a name that no other column has")
+        taken = [*taken, name]

@@ -1,0 +1,124 @@
+"""`metrics=True`: what the calls of a row came to, as a column, so that sums over it are the job's totals.
+
+    attempts     calls, those aside that were deferred
+    ran          seconds in calls; a batch's are divided among its rows. An abandoned call counts up to its timeout
+    deferred     seconds that RetryLater asked for
+    waited       the other seconds between the moment when the row's batch was read and the row's end
+    remembered   it has a result without a call: a recorded one, or that of an equal row
+    cost         cost of the row x attempts
+
+A worker measures around the call. Whoever finds a call that has not ended settles it: the next attempt, or the output.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import types as T
+
+from manytail.mapping._item import Batch, Item
+from manytail.mapping._options import Options
+
+NAME = "_call"
+TYPE = T.StructType(
+    [
+        T.StructField("attempts", T.IntegerType()),
+        T.StructField("waited", T.DoubleType()),
+        T.StructField("ran", T.DoubleType()),
+        T.StructField("deferred", T.DoubleType()),
+        T.StructField("remembered", T.BooleanType()),
+        T.StructField("cost", T.DoubleType()),
+    ]
+)
+_KINDS = (pa.int32(), pa.float64(), pa.float64(), pa.float64(), pa.bool_(), pa.float64())
+_FIELDS = [pa.field(field.name, kind) for field, kind in zip(TYPE.fields, _KINDS, strict=True)]
+
+
+class Measure:
+    """What is measured of one row. One thread at a time works on it, as on the row; but the end of an abandoned call may
+    come at any time."""
+
+    __slots__ = ("began", "calls", "ended", "ran", "running")
+
+    def __init__(self, began: float) -> None:
+        self.began = self.ended = began
+        self.ran = 0.0
+        self.calls = 0
+        self.running: list[float] | None = None  # when the call began that has not ended, in a list of its own for each call
+
+    def settle(self, limit: float, now: float) -> None:
+        """A call that has not ended was abandoned: what it does from now on does not count."""
+        if (running := self.running) is not None:
+            self.running = None
+            self.ran += min(limit, now - running[0])
+            self.ended = max(self.ended, min(running[0] + limit, now))
+
+
+class Meter:
+    """Measures the calls of one task."""
+
+    def __init__(self, options: Options) -> None:
+        self._limit = math.inf if options.timeout is None else options.timeout
+        self._costed = options.costed
+        self._is_async = options.is_async
+
+    def measured(self, call: Callable[[Item], Any]) -> Callable[[Item], Any]:
+        """The same call, measured."""
+
+        def plain(item: Item) -> Any:
+            measures, running = self._begin(item)
+            try:
+                return call(item)
+            finally:
+                _end(measures, running)
+
+        async def asynchronous(item: Item) -> Any:
+            measures, running = self._begin(item)
+            try:
+                return await call(item)
+            finally:
+                _end(measures, running)
+
+        return asynchronous if self._is_async else plain
+
+    def _begin(self, item: Any) -> tuple[list[Measure], list[float]]:
+        now = time.monotonic()
+        rows: list[Any] = item.to_call() if isinstance(item, Batch) else [item]
+        measures: list[Measure] = [row.measure for row in rows]
+        running = [now]
+        for measure in measures:
+            measure.settle(self._limit, now)
+            measure.calls += 1
+            measure.running = running
+        return measures, running
+
+    def column(self, rows: Sequence[Any]) -> pa.Array:
+        """The column of finished rows."""
+        now = time.monotonic()
+        columns = zip(*[self._values(row, now) for row in rows], strict=True)
+        arrays = [pa.array(values, kind) for values, kind in zip(columns, _KINDS, strict=True)]
+        return pa.StructArray.from_arrays(arrays, fields=_FIELDS)
+
+    def _values(self, row: Any, now: float) -> tuple[int, float, float, float, bool, float]:
+        measure: Measure = row.measure
+        measure.settle(self._limit, now)
+        attempts = min(row.attempts, measure.calls)
+        remembered = row.error is None and (row.known or measure.calls == 0)
+        deferred = row.deferred or 0.0
+        end = measure.ended if measure.calls and not row.known else now
+        waited = max(0.0, end - measure.began - measure.ran - deferred)
+        return attempts, waited, measure.ran, deferred, remembered, attempts * (row.cost if self._costed else 1.0)
+
+
+def _end(measures: list[Measure], running: list[float]) -> None:
+    now = time.monotonic()
+    ran = (now - running[0]) / max(1, len(measures))
+    for measure in measures:
+        if measure.running is running:
+            measure.running = None
+            measure.ran += ran
+            measure.ended = now

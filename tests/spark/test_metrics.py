@@ -1,0 +1,127 @@
+"""`metrics=True`: the column `_call`."""
+
+import time
+from typing import Any
+
+from pyspark.sql import Observation
+from pyspark.sql import functions as F
+from support.databases import Database
+
+from manytail import RetryLater, Shared
+from manytail.mapping._item import Item
+from manytail.mapping._options import Options
+from manytail.spark import map_concurrent
+from manytail.spark._metrics import Measure, Meter
+
+
+def test_what_calls_came_to_and_their_sums_by_observe(spark: Any) -> None:
+    seen: dict[int, int] = {}
+
+    def fn(row: Any) -> Any:
+        calls = seen[row.id] = seen.get(row.id, 0) + 1
+        time.sleep(0.02)
+        if row.id == 1 and calls == 1:
+            raise RetryLater(0.25)
+        if row.id == 2:
+            raise ValueError
+        return row.id
+
+    df = spark.range(0, 4, 1, 1).transform(
+        map_concurrent, fn, "n long", retries=2, backoff=0.01, errors="column", metrics=True, cost=F.col("id") + 1, columns="replace"
+    )
+    assert df.columns == ["n", "_error", "_call"]
+    observation = Observation("calls")
+    rows = df.observe(observation, F.sum("_call.attempts").alias("attempts"), F.sum("_call.cost").alias("cost")).collect()
+    calls = [row._call for row in rows]
+    assert [call.attempts for call in calls] == [1, 1, 3, 1]
+    assert [call.cost for call in calls] == [1.0, 2.0, 9.0, 4.0]
+    assert [call.deferred for call in calls] == [0.0, 0.25, 0.0, 0.0]
+    assert not any(call.remembered for call in calls)
+    assert all(call.waited >= 0 for call in calls)
+    assert calls[0].ran >= 0.02
+    assert calls[1].ran >= 0.04
+    assert calls[2].ran >= 0.06
+    assert observation.get == {"attempts": 6, "cost": 16.0}
+
+
+def test_remembered_rows_and_equal_rows_cost_nothing(spark: Any, sqlite: Database) -> None:
+    shared = Shared(sqlite.url, "metrics")
+    df = spark.range(0, 8, 1, 1).select((F.col("id") % 4).alias("k"))
+
+    def run(**options: Any) -> Any:
+        rows = df.transform(map_concurrent, lambda row: row.k, "n long", metrics=True, workers=1, **options).collect()
+        return [(row._call.attempts, row._call.remembered, row._call.cost, row._call.ran > 0) for row in rows]
+
+    called, answered = (1, False, 1.0, True), (0, True, 0.0, False)
+    assert run(dedup=10) == [called] * 4 + [answered] * 4
+    run(shared=shared, remember=True)
+    assert run(shared=shared, remember=True) == [answered] * 8
+
+
+def test_a_batch_divides_its_time_among_its_rows_and_halves_are_calls(spark: Any) -> None:
+    def fn(rows: Any) -> Any:
+        time.sleep(0.05)
+        if any(row.id == 3 for row in rows):
+            raise ValueError
+        return [row.id for row in rows]
+
+    df = spark.range(0, 4, 1, 1).transform(
+        map_concurrent, fn, "n long", batch=4, linger=10, workers=1, errors="column", metrics=True
+    )
+    calls = [row._call for row in df.collect()]
+    assert [call.attempts for call in calls] == [2, 2, 3, 3]  # 0 to 3; 0 and 1, 2 and 3; 2, 3
+    assert sum(call.ran for call in calls) >= 5 * 0.05
+    assert calls[0].ran == calls[1].ran
+
+
+def test_a_coroutine_is_measured_too(spark: Any) -> None:
+    async def fn(row: Any) -> Any:
+        import asyncio
+
+        await asyncio.sleep(0.02)
+        return row.id
+
+    rows = spark.range(0, 2, 1, 1).transform(map_concurrent, fn, "n long", metrics=True).collect()
+    assert [row._call.attempts for row in rows] == [1, 1]
+    assert all(row._call.ran >= 0.02 for row in rows)
+
+
+def row_with(measure: Measure, attempts: int) -> Any:
+    class Row(Item):
+        __slots__ = ("measure",)
+
+    row: Any = Row(None)
+    row.measure, row.attempts = measure, attempts
+    return row
+
+
+def test_an_abandoned_call_counts_up_to_its_timeout_and_not_again_when_it_ends() -> None:
+    row = row_with(Measure(time.monotonic()), 2)
+    meter = Meter(Options(timeout=0.001))
+    ends: list[Any] = []
+
+    def first(item: Item) -> None:
+        time.sleep(0.01)  # longer than the timeout: the next attempt begins meanwhile
+        meter.measured(second)(item)
+        ends.append(row.measure.ran)
+
+    def second(item: Item) -> None:
+        time.sleep(0.02)
+
+    meter.measured(first)(row)
+    (ran,) = ends
+    assert ran >= 0.021
+    assert row.measure.ran == ran  # the first call's end added nothing
+    (found,) = meter.column([row]).to_pylist()
+    assert (found["attempts"], found["ran"], found["remembered"]) == (2, ran, False)
+
+
+def test_a_call_that_runs_when_its_row_is_emitted_is_settled() -> None:
+    row = row_with(Measure(time.monotonic() - 9), 1)
+    row.error = TimeoutError()
+    meter = Meter(Options(timeout=2.0))
+    row.measure.calls = 1
+    row.measure.running = [time.monotonic() - 5]
+    (found,) = meter.column([row]).to_pylist()
+    assert found["ran"] == 2.0
+    assert 3.9 < found["waited"] < 5.0
