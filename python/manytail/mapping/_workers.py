@@ -113,6 +113,7 @@ class ThreadWorkers:
         self._limit = runner.options.workers
         self._timed = runner.options.timeout is not None or runner.options.deadline is not None
         self._context: Context = copy_context()
+        self._threads: list[threading.Thread] = []  # that were started and may still be alive, abandoned ones too
         self._counting: list[_Worker] = []
         self._abandoned: list[_Worker] = []
         self._at_work: dict[Item, _Worker] = {}  # where calls are timed
@@ -137,6 +138,7 @@ class ThreadWorkers:
         del self._at_work[item]
         with self._left:
             self._counting.remove(worker)
+            self._threads = [thread for thread in self._threads if thread.is_alive()]
             self._abandoned = [other for other in self._abandoned if other.thread.is_alive()]
             self._abandoned.append(worker)
             self._left.notify_all()
@@ -168,6 +170,7 @@ class ThreadWorkers:
             error.add_note(f"manytail: after {self._made - 1} worker threads (workers={self._limit})")
             self._runner.scheduler.fail(error)
             return False
+        self._threads.append(worker.thread)
         return True
 
     def stop(self, cancel: bool) -> None:
@@ -176,11 +179,10 @@ class ThreadWorkers:
     # ------------------------------------------------------------------------------------------------ the end, in the consumer's thread
     def join(self) -> None:
         """Until no thread that counts is left. Abandoned ones get a last moment, and are named if they stay."""
-        threads = [worker.thread for worker in self._counting]
         with self._left:
             self._left.wait_for(lambda: not self._counting)
             abandoned = {worker.thread for worker in self._abandoned}
-        for thread in threads:
+        for thread in self._threads:
             if thread not in abandoned:
                 thread.join()
         end = time.monotonic() + JOIN_TIMEOUT
