@@ -25,7 +25,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uintptr_t
 
 from manytail._c cimport (
-    MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, PyThread_get_thread_ident,
+    MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, PyThread_get_thread_ident,
     likely, mt_chunk, mt_lock, mt_lock_reset, mt_now_ns, unlikely,
 )
 from manytail._cpython cimport (
@@ -384,6 +384,76 @@ cdef class Condition:
 cdef int poll_nothing(wait_point *p, bint parking) noexcept nogil:
     """What a condition waits for is its user's business."""
     return WAIT
+
+
+@cython.final
+cdef class Event:
+    """As threading.Event, for our Python layers.
+
+    A wait of the standard library sleeps on if a signal comes just before it sleeps, which without the GIL it often
+    does. This one ends."""
+    cdef mt_lock lock           # of the others
+    cdef wait_list waiters
+    cdef bint happened
+    cdef object __weakref__
+
+    def __cinit__(self):
+        tell_of_forks(self)
+
+    def __reduce__(self):
+        raise TypeError("cannot copy or pickle an event: threads of this process wait for it")
+
+    def is_set(self):
+        """Whether set() was called, and clear() was not since."""
+        return self.happened
+
+    def set(self):
+        """Wake all who wait; nobody waits until clear()."""
+        cdef wait_node *to_post = NULL
+        take_lock(&self.lock, False, True)
+        self.happened = True
+        notify_all(&self.waiters, &to_post)
+        give_lock(&self.lock, False)
+        post(to_post)
+
+    def clear(self):
+        """From here on wait() waits."""
+        take_lock(&self.lock, False, True)
+        self.happened = False
+        give_lock(&self.lock, False)
+
+    def wait(self, timeout=None):
+        """Wait for set(), at most `timeout` seconds. Whether it was called."""
+        cdef int64_t deadline = NEVER if timeout is None else deadline_from(True, max(timeout, 0))
+        cdef wait_point p
+        cdef int r
+        p.list = &self.waiters
+        p.lock = &self.lock
+        p.gil_locked = False
+        p.attached = True
+        p.woken = False
+        p.spin_limit = 0
+        p.of = <void *>self
+        p.poll = poll_event
+        p.changed = NULL
+        p.forward = NULL            # set() notifies all
+        while True:
+            r = MT_OK if p.woken or self.happened else MT_EMPTY
+            if not again(&p, 1, &r, deadline):
+                break
+        if r == MT_NOMEM:
+            raise MemoryError
+        if r == MT_INTERRUPTED:
+            raise_pending()
+        return r == MT_OK
+
+    def _after_fork(self):
+        mt_lock_reset(&self.lock)
+        keep_tasks(&self.waiters, PyThread_get_thread_ident())
+
+
+cdef int poll_event(wait_point *p, bint parking) noexcept nogil:
+    return MT_OK if (<Event>p.of).happened else WAIT
 
 
 cdef object pending_exception():

@@ -482,17 +482,16 @@ def test_an_interrupted_consumer_ends_the_map(monkeypatch: pytest.MonkeyPatch) -
     released = threading.Event()
     results = concurrent_map(lambda item: released.wait(DEADLINE), range(100), workers=2)
     runner = results._runner  # type: ignore[attr-defined]
-    wait = runner.look.wait
 
-    def interrupted(timeout: float | None = None) -> bool:
+    def interrupted(wanted: int = 1, timeout: float | None = None) -> None:
         wait_until(lambda: scheduler.ready.stats().got == 2)
         raise KeyboardInterrupt
 
     scheduler = runner.scheduler
-    monkeypatch.setattr(runner.look, "wait", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        next(results)
-    monkeypatch.setattr(runner.look, "wait", wait)
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            next(results)
     assert next(results, "end") == "end"
     released.set()
     results.close()  # type: ignore[attr-defined]

@@ -33,8 +33,8 @@ SHARED = {"manytail", "manytail.errors", "manytail._lifecycle"}  # every part ma
 ALLOWED = {
     "queue": SHARED | {"manytail._queue"},
     "executor": SHARED | {"manytail._workpool"},
-    "broker": SHARED | {"manytail._workpool", "manytail.executor"},
-    "mapping": SHARED,
+    "broker": SHARED | {"manytail._workpool", "manytail._queue", "manytail.executor"},
+    "mapping": SHARED | {"manytail._queue"},
     "spark": SHARED | {"manytail.mapping"},
     "demo": SHARED | {"manytail.executor", "manytail.mapping", "manytail.spark"},
     "doctor": SHARED | {"manytail._build", "manytail._selfcheck", "manytail.executor", "manytail.spark"},

@@ -22,6 +22,7 @@ from functools import partial
 from typing import Any, NoReturn, Self
 
 from manytail._lifecycle import refuse_copy
+from manytail._queue import Condition
 from manytail._workpool import Dispatcher
 from manytail.broker._state import Delivery, VirtualHost
 from manytail.broker.exceptions import ReentrancyError
@@ -152,12 +153,15 @@ class Runtime:
         section. `trusted`: it runs no user's code, and may run on the timer thread."""
         self._after.append((call, arguments, trusted))
 
-    # threading.Condition's view of the lock: to wait is to end the section, effects and all, and to begin another one.
-    def condition(self) -> threading.Condition:
-        return threading.Condition(self)  # type: ignore[arg-type]
+    # A condition's view of the lock: to wait is to end the section, effects and all, and to begin another one.
+    def condition(self) -> Condition:
+        return Condition(self)
 
     acquire = __enter__
     release = __exit__
+
+    def locked(self) -> bool:
+        return bool(self._taken)
     _is_owned = interrupted
 
     def _release_save(self) -> None:

@@ -22,6 +22,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from manytail._queue import Event
+
 from ._item import Batch, Item
 from ._scheduler import Kind, Scheduler, Verdict
 from ._types import BudgetExceeded
@@ -34,7 +36,7 @@ JOIN_TIMEOUT = 1.0  # seconds that a thread gets at the end that cannot be waite
 
 
 class Signal(Protocol):
-    """What `threading.Event` and `asyncio.Event` have in common."""
+    """What our `Event`, `threading.Event` and `asyncio.Event` have in common."""
 
     def set(self) -> None: ...
     def clear(self) -> None: ...
@@ -410,7 +412,7 @@ class ThreadRunner(Runner):
         self.now = time.monotonic
         from ._workers import CoroutineWorkers, ThreadWorkers
 
-        self.look = threading.Event()
+        self.look = Event()
         self.read_next = threading.Event()
         self.workers = (CoroutineWorkers if self.options.is_async else ThreadWorkers)(self)
         self._timer = _Timer(self)
