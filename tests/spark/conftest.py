@@ -41,6 +41,7 @@ def spark() -> Iterator[Any]:
     session = (
         SparkSession.builder.master("local[2]")
         .appName("manytail tests")
+        .config("spark.driver.memory", "3g")  # a row of 100 MB is copied several times
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")

@@ -257,14 +257,6 @@ def test_raise_fails_the_job_with_the_functions_exception_key_and_attempts(spark
         df.collect()
 
 
-def test_raise_wraps_system_exit(spark: Any) -> None:
-    def fn(row: Any) -> None:
-        raise SystemExit(3)
-
-    with pytest.raises(PythonException, match="RuntimeError: SystemExit: 3"):
-        spark.range(3).transform(map_concurrent, fn, "x int").collect()
-
-
 def test_error_column(spark: Any) -> None:
     def fn(row: Any) -> Any:
         if row.id == 0:
@@ -338,24 +330,6 @@ def _threads_of_worker(frames: Any) -> Any:
 
     for _ in frames:
         yield pandas.DataFrame({"name": [thread.name for thread in threading.enumerate() if thread.name.startswith("manytail-")]}, dtype=str)
-
-
-def test_limit_ends_a_job_early(spark: Any, notes: Notes) -> None:
-    def fn(row: Any) -> int:
-        notes.add(row.id)
-        return row.id  # type: ignore[no-any-return]
-
-    df = spark.range(0, 100_000, 1, 2).transform(map_concurrent, fn, "x long")
-    assert [row.x for row in df.limit(5).collect()] == [0, 1, 2, 3, 4]
-    assert df.first() == Row(id=0, x=0)
-    assert len(notes.read()) < 150_000
-
-
-def test_a_failed_job_does_not_hurt_the_next(spark: Any) -> None:
-    df = spark.range(0, 1_000, 1, 2)
-    with pytest.raises(PythonException):
-        df.transform(map_concurrent, lambda row: 1 // (row.id - 500), "x long").collect()
-    assert len(df.transform(map_concurrent, double, "x long").collect()) == 1_000
 
 
 # ---------------------------------------------------------------------------------------------------- streaming

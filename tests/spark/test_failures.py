@@ -1,0 +1,424 @@
+"""What fails, and what is left after it.
+
+In every case no row is lost or doubled, no thread stays in a worker that is used again, and the next job runs.
+
+Here one JVM is enough. What needs executors of their own (a killed worker whose task is tried again, a killed executor,
+a stage that runs again, speculation) is in scripts/cluster.py; the kills of a streaming query's driver are in
+test_streaming.py. Cases that cost seconds and differ little run all together in `make test-long` only.
+"""
+
+import asyncio
+import itertools
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.cloudpickle import register_pickle_by_value
+from pyspark.sql import functions as F
+from support.counts import some
+from support.notes import Notes
+from support.threads import DEADLINE, Threads, wait_until
+
+from manytail.spark import concurrent_udf, fan_out, map_concurrent
+
+register_pickle_by_value(sys.modules[__name__])  # workers cannot import it
+
+# What no function of a user should raise, and some do.
+RUDE = (SystemExit, KeyboardInterrupt, StopIteration, GeneratorExit)
+
+
+def through_map(df: Any, fn: Callable[[int], Any], **options: Any) -> Any:
+    return df.transform(map_concurrent, lambda row: fn(row.id), "x long", **options)
+
+
+def through_udf(df: Any, fn: Callable[[int], Any], **options: Any) -> Any:
+    return df.select("id", concurrent_udf(fn, "long", **options)("id").alias("x"))
+
+
+def through_fan_out(df: Any, fn: Callable[[int], Any]) -> Any:
+    """One sink calls fn for each row, the other one is well."""
+
+    def calls(batches: Iterator[pa.RecordBatch]) -> int:
+        called = 0
+        for batch in batches:
+            for value in batch.column(0).to_pylist():
+                fn(value)
+                called += 1
+        return called
+
+    return fan_out(df, {"calls": calls, "counts": rows_of}, schema="n long")
+
+
+def rows_of(batches: Iterator[pa.RecordBatch]) -> int:
+    return sum(batch.num_rows for batch in batches)
+
+
+ALL = (through_map, through_udf, through_fan_out)
+CALLS = (through_map, through_udf)
+
+
+def threads_here(batches: Any) -> Any:
+    for _ in batches:
+        names = [thread.name for thread in threading.enumerate() if thread.name.startswith("manytail-")]
+        yield pa.RecordBatch.from_pydict({"name": pa.array(names, pa.string())})
+
+
+def threads_left(spark: Any) -> list[str]:
+    """In the workers that are used again."""
+    return [row.name for row in spark.range(0, 2, 1, 2).mapInArrow(threads_here, "name string").collect()]
+
+
+@pytest.fixture(autouse=True)
+def the_next_job_is_unaffected(spark: Any) -> Iterator[None]:
+    yield
+    assert threads_left(spark) == []
+    assert [row.x for row in through_map(spark.range(0, 50, 1, 2), lambda number: -number).collect()] == [
+        -number for number in range(50)
+    ]
+
+
+# -------------------------------------------------------------------------------- exceptions that are none
+def fail_rudely(number: int) -> int:
+    """Every fifth row is well."""
+    if number % 5:
+        raise RUDE[number % 5 - 1](f"row {number}")
+    return number
+
+
+async def fail_rudely_later(row: Any) -> int:
+    await asyncio.sleep(0)
+    return fail_rudely(row.id)
+
+
+@pytest.mark.parametrize("fn", [lambda row: fail_rudely(row.id), fail_rudely_later])
+def test_each_fails_its_row_alone(spark: Any, fn: Any) -> None:
+    rows = spark.range(0, 100, 1, 2).transform(map_concurrent, fn, "x long", errors="column").collect()
+    assert [row.id for row in rows] == list(range(100))
+    assert [row.x for row in rows] == [number if number % 5 == 0 else None for number in range(100)]
+    types = [row._error.type for row in rows if row._error]
+    plain = [kind.__name__ for kind in RUDE] * 20
+    assert types == (
+        ["RuntimeError" if kind == "StopIteration" else kind for kind in plain] if fn is fail_rudely_later else plain
+    )
+
+
+def test_each_fails_its_value_alone(spark: Any) -> None:
+    rows = through_udf(spark.range(0, 100, 1, 2), fail_rudely, errors="column").collect()
+    assert [row.x.value for row in rows] == [number if number % 5 == 0 else None for number in range(100)]
+    assert [row.x.error.type for row in rows if row.x.error] == [kind.__name__ for kind in RUDE] * 20
+
+
+def test_each_is_retried_if_retry_on_says_so(spark: Any) -> None:
+    def fn(row: Any, delivery: Any) -> int:
+        return fail_rudely(row.id) if delivery.attempt == 1 else delivery.attempt
+
+    rows = (
+        spark.range(0, 100, 1, 2)
+        .transform(map_concurrent, fn, "x long", retries=1, backoff=0, retry_on=BaseException)
+        .collect()
+    )
+    assert [row.x for row in rows] == [2 if number % 5 else number for number in range(100)]
+
+
+@pytest.mark.parametrize(("through", "kind"), some(2, zip(CALLS * 4, [*RUDE, *RUDE[1:], RUDE[0]], strict=True)))
+def test_each_fails_the_job_as_a_runtime_error(spark: Any, through: Any, kind: type[BaseException]) -> None:
+    def fn(number: int) -> int:
+        if number == 7:
+            raise kind("seven")
+        return number
+
+    with pytest.raises(Exception, match=f"RuntimeError: {kind.__name__}: seven"):
+        through(spark.range(0, 10, 1, 1), fn).collect()
+
+
+def test_each_fails_its_sink_alone(spark: Any) -> None:
+    def sink_for(kind: type[BaseException]) -> Callable[[Any], int]:
+        def sink(batches: Any) -> int:
+            next(batches)
+            raise kind("no more")
+
+        return sink
+
+    sinks = {kind.__name__: sink_for(kind) for kind in RUDE} | {"counts": rows_of}
+    done = fan_out(spark.range(0, 40, 1, 2), sinks, schema="n long", errors="column").collect()
+    assert [(row.partition, row.sink) for row in done] == [(partition, sink) for partition in (0, 1) for sink in sinks]
+    assert [row.error and tuple(row.error) for row in done] == [
+        *[(kind.__name__, "no more") for kind in RUDE],
+        None,
+    ] * 2
+    assert [row.result and row.result.n for row in done] == [*[None] * 4, 20] * 2
+
+
+@pytest.mark.parametrize("kind", some(1, reversed(RUDE)))
+def test_each_fails_the_job_of_its_sink(spark: Any, kind: type[BaseException]) -> None:
+    def fn(number: int) -> int:
+        raise kind("no more")
+
+    with pytest.raises(Exception, match=rf"(?s)RuntimeError: {kind.__name__}: no more.*the sink 'calls'"):
+        through_fan_out(spark.range(0, 10, 1, 1), fn).collect()
+
+
+# -------------------------------------------------------------------------------- calls that hang
+class NotesHandler(logging.Handler):
+    def __init__(self, notes: Notes) -> None:
+        super().__init__()
+        self._notes = notes
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._notes.add(record.getMessage())
+
+
+def test_a_call_that_hangs_is_left_alone_and_named(spark: Any, notes: Notes, tmp_path: Path) -> None:
+    """Its worker is used again; the thread is the only one that stays there, and the log names it."""
+    end = tmp_path / "end"
+    handlers: list[logging.Handler] = []
+
+    def setup() -> None:  # once in the worker: the handler travels with nothing
+        if not handlers:
+            handlers.append(NotesHandler(notes))
+            logging.getLogger("manytail").addHandler(handlers[0])
+
+    def fn(row: Any, resource: None) -> int:
+        if row.id == 3:
+            while not end.exists():
+                time.sleep(0.01)
+        return row.id  # type: ignore[no-any-return]
+
+    def release(batches: Any) -> Any:
+        for _ in batches:
+            end.touch()
+            for thread in threading.enumerate():
+                if thread.name.startswith("manytail-"):
+                    thread.join(DEADLINE)
+            logger = logging.getLogger("manytail")
+            for handler in list(logger.handlers):
+                logger.removeHandler(handler)
+            yield pa.RecordBatch.from_pydict({"pid": [os.getpid()]})
+
+    df = spark.range(0, 50, 1, 1).transform(
+        map_concurrent, fn, "x long", timeout=2, workers=4, setup=setup, errors="column"
+    )
+    rows = df.collect()
+    assert [row.id for row in rows] == list(range(50))
+    assert [row.x for row in rows] == [None if number == 3 else number for number in range(50)]
+    assert (rows[3]._error.type, rows[3]._error.attempts) == ("TimeoutError", 1)
+    left = threads_left(spark)
+    assert len(left) == 1
+    assert notes.read() == [f"1 calls that ran out of time are still running: {left[0]}"]
+    assert len(through_map(spark.range(0, 1_000, 1, 2), lambda number: number).collect()) == 1_000
+    spark.range(0, 2, 1, 2).mapInArrow(release, "pid long").collect()
+
+
+def test_a_coroutine_that_hangs_is_cancelled(spark: Any) -> None:
+    async def fn(row: Any) -> int:
+        if row.id == 3:
+            await asyncio.Event().wait()
+        return row.id  # type: ignore[no-any-return]
+
+    rows = spark.range(0, 50, 1, 1).transform(map_concurrent, fn, "x long", timeout=1, errors="column").collect()
+    assert [row.id for row in rows] == list(range(50))
+    assert [row.id for row in rows if row._error] == [3]
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("through", some(1, ALL))
+def test_a_job_is_cancelled_while_calls_hang(spark: Any, notes: Notes, through: Any) -> None:
+    """The driver goes on at once; Spark kills the worker two or three seconds later."""
+
+    def hang(number: int) -> None:
+        notes.add(os.getpid())
+        threading.Event().wait()
+
+    def job() -> None:
+        spark.sparkContext.setJobGroup("hanging", "hangs", interruptOnCancel=True)
+        try:
+            through(spark.range(0, 50, 1, 1), hang).collect()
+        finally:
+            spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+
+    with Threads() as threads:
+        running = threads.start(job)
+        wait_until(lambda: bool(notes.read()))
+        spark.sparkContext.cancelJobGroup("hanging")
+        with pytest.raises(Exception, match=r"(?i)cancel"):
+            running.result()
+    # While the old worker still runs:
+    assert len(through_map(spark.range(0, 100, 1, 2), lambda number: number).collect()) == 100
+    for pid in {int(line) for line in notes.read()}:
+        wait_until(lambda pid=pid: not is_running(pid))
+
+
+# -------------------------------------------------------------------------------- processes that die
+def exit_at_once() -> None:
+    os._exit(3)
+
+
+def kill_itself() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(("through", "end"), some(1, itertools.product(ALL, (exit_at_once, kill_itself))))
+def test_a_worker_that_dies_fails_the_job(spark: Any, through: Any, end: Any) -> None:
+    """local[2] tries no task again; scripts/cluster.py does."""
+
+    def fn(number: int) -> int:
+        if number == 30:
+            end()
+        return number
+
+    with pytest.raises(Exception, match=r"exited unexpectedly \(crashed\)"):
+        through(spark.range(0, 50, 1, 1), fn).collect()
+
+
+# -------------------------------------------------------------------------------- inputs that fail
+@pytest.mark.parametrize("through", some(1, ALL))
+def test_an_input_that_fails_in_the_jvm(spark: Any, conf: Any, through: Any) -> None:
+    conf("spark.sql.execution.arrow.maxRecordsPerBatch", 10)
+    df = spark.range(0, 100, 1, 1).selectExpr("IF(id < 55, id, raise_error('the disk is gone')) AS id")
+    with pytest.raises(Exception, match="the disk is gone"):
+        through(df, lambda number: number).collect()
+
+
+@pytest.mark.parametrize("through", some(1, reversed(ALL)))
+def test_an_input_that_fails_in_python(spark: Any, conf: Any, through: Any) -> None:
+    conf("spark.sql.execution.arrow.maxRecordsPerBatch", 10)
+
+    def fail_at_the_end(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        raise ValueError("the disk is gone")
+
+    with pytest.raises(Exception, match="ValueError: the disk is gone"):
+        through(spark.range(0, 100, 1, 1).mapInArrow(fail_at_the_end, "id long"), lambda number: number).collect()
+
+
+# -------------------------------------------------------------------------------- consumers that stop
+@pytest.mark.parametrize("through", some(1, reversed(CALLS)))
+def test_limit_and_first_stop_early(spark: Any, conf: Any, notes: Notes, through: Any) -> None:
+    conf("spark.sql.execution.arrow.maxRecordsPerBatch", 10)
+
+    def fn(number: int) -> int:
+        notes.add(number)
+        return 2 * number
+
+    df = through(spark.range(0, 100_000, 1, 2), fn)
+    assert [tuple(row) for row in df.limit(10).collect()] == [(number, 2 * number) for number in range(10)]
+    assert tuple(df.first()) == (0, 0)
+    assert len(notes.read()) < 100_000
+
+
+def test_limit_stops_early_in_order_of_completion(spark: Any) -> None:
+    rows = through_map(spark.range(0, 100_000, 1, 2), lambda number: 2 * number, order="completion").limit(10).collect()
+    assert len({row.id for row in rows}) == 10
+    assert all(row.x == 2 * row.id for row in rows)
+
+
+def test_limit_stops_early_while_coroutines_wait(spark: Any, notes: Notes) -> None:
+    """The worker ends, because its input has not been read to the end, and with it the open coroutines."""
+
+    async def fn(row: Any) -> int:
+        notes.add(os.getpid())
+        await asyncio.sleep(0.001)
+        return row.id  # type: ignore[no-any-return]
+
+    df = spark.range(0, 100_000, 1, 1).transform(map_concurrent, fn, "x long")
+    assert [row.x for row in df.limit(10).collect()] == list(range(10))
+    for pid in {int(line) for line in notes.read()}:
+        wait_until(lambda pid=pid: not is_running(pid))
+    assert len(notes.read()) < 100_000
+
+
+# -------------------------------------------------------------------------------- odd rows
+@pytest.mark.parametrize("through", some(1, ALL))
+def test_a_row_of_100_mb(spark: Any, conf: Any, through: Any) -> None:
+    """Beside small ones; their results come out too."""
+    conf("spark.sql.execution.arrow.maxRecordsPerBatch", 2)
+    size = 100 << 20
+    df = spark.range(0, 4, 1, 1).selectExpr("id", f"IF(id = 1, repeat('x', {size}), 'y') AS text")
+
+    def count(batches: Iterator[pa.RecordBatch]) -> int:
+        return sum(len(text) for batch in batches for text in batch["text"].to_pylist())
+
+    if through is through_fan_out:
+        done = fan_out(df, {"count": count}, schema="n long")
+        assert [row.result.n for row in done.collect()] == [size + 3]
+        return
+    if through is through_map:
+        made = df.transform(map_concurrent, lambda row: row.text.swapcase(), "x string")
+    else:
+        made = df.select("id", concurrent_udf(str.swapcase, "string")("text").alias("x"))
+    rows = made.select("id", F.length("x").alias("length"), F.substring("x", -1, 1).alias("last")).collect()
+    assert [tuple(row) for row in rows] == [(0, 1, "Y"), (1, size, "X"), (2, 1, "Y"), (3, 1, "Y")]
+
+
+@pytest.mark.parametrize("key", ["CAST(null AS string)", "CASE WHEN id % 3 > 0 THEN id % 3 END"])
+@pytest.mark.parametrize("order", ["input", "key", "completion"])
+def test_null_keys(spark: Any, key: str, order: Any) -> None:
+    """Null is a key like any other: one call at a time here, so the rows of each key come in their order."""
+    df = spark.range(0, 300, 1, 2).withColumn("k", F.expr(key))
+    rows = df.transform(map_concurrent, lambda row: row.id, "x long", key="k", per_key=1, order=order).collect()
+    assert sorted(row.x for row in rows) == list(range(300))
+    for of_key in {row.k for row in rows}:
+        for half in (range(150), range(150, 300)):
+            found = [row.x for row in rows if row.k == of_key and row.x in half]
+            assert found == sorted(found)
+
+
+@pytest.mark.parametrize("through", ALL)
+def test_empty_partitions(spark: Any, through: Any, notes: Notes) -> None:
+    def fn(number: int) -> int:
+        notes.add(number)
+        return number
+
+    some = spark.range(0, 100, 1, 5).where("id >= 20 AND id < 40 OR id = 99")  # three partitions of five are empty
+    none = spark.range(0, 100, 1, 2).where("id < 0")
+    if through is through_fan_out:
+        done = through(some, fn).where("sink = 'calls'").collect()
+        assert [row.result.n for row in done] == [0, 20, 0, 0, 1]
+        assert [row.rows for row in through(none, fn).collect()] == [0, 0, 0, 0]
+    else:
+        assert [row.x for row in through(some, fn).collect()] == [*range(20, 40), 99]
+        assert through(none, fn).collect() == []
+    assert sorted(map(int, notes.read())) == [*range(20, 40), 99]
+
+
+# -------------------------------------------------------------------------------- results that do not fit
+MISFITS = (1.5, "1", [1], {"y": 1}, (1, 2), object(), 1 << 63)
+
+
+def misfit(number: int) -> Any:
+    return MISFITS[number % 8] if number % 8 < 7 else number
+
+
+def test_results_that_do_not_fit_fail_their_rows(spark: Any) -> None:
+    df = spark.range(0, 80, 1, 2)
+    good = [number if number % 8 == 7 else None for number in range(80)]
+    rows = through_map(df, misfit, errors="column", retries=3).collect()
+    assert [row.x for row in rows] == good
+    assert {(row._error.type, row._error.attempts) for row in rows if row._error} == {("manytail.spark.ResultError", 1)}
+    values = through_udf(df, misfit, errors="column", retries=3).collect()
+    assert [row.x.value for row in values] == good
+    assert {row.x.error.type for row in values if row.x.error} == {"manytail.spark.ResultError"}
+    assert [row.x for row in through_map(df, misfit, errors="drop").collect()] == [
+        number for number in good if number is not None
+    ]
+
+
+@pytest.mark.parametrize(("through", "number"), some(1, itertools.product(CALLS, (6, 0))))
+def test_a_result_that_does_not_fit_fails_the_job(spark: Any, through: Any, number: int) -> None:
+    with pytest.raises(Exception, match=r"ResultError: column (x|value)"):
+        through(spark.range(number, 10, 1, 1), misfit).collect()
