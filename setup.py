@@ -52,7 +52,12 @@ def sanitizer():
     return value
 
 
-SANITIZE, DEBUG, DELAYS, COVERAGE = sanitizer(), switch("MANYTAIL_DEBUG"), switch("MANYTAIL_DELAYS"), switch("MANYTAIL_COVERAGE")
+SANITIZE, DEBUG, DELAYS, COVERAGE = (
+    sanitizer(),
+    switch("MANYTAIL_DEBUG"),
+    switch("MANYTAIL_DELAYS"),
+    switch("MANYTAIL_COVERAGE"),
+)
 
 
 def macros():

@@ -84,7 +84,11 @@ def patterns(wild: random.Random) -> tuple[list[str], list[str]]:
     words = ["".join(wild.choices("abcdefgh", k=3)) for _ in range(PATTERNS_OF_WORDS)]
     made: dict[str, None] = {}
     while len(made) < BINDINGS:
-        made[".".join(wild.choice("*#") if wild.random() < 0.2 else wild.choice(words) for _ in range(wild.randint(2, 5)))] = None
+        made[
+            ".".join(
+                wild.choice("*#") if wild.random() < 0.2 else wild.choice(words) for _ in range(wild.randint(2, 5))
+            )
+        ] = None
     return list(made), [".".join(wild.choices(words, k=wild.randint(2, 5))) for _ in range(2000)]
 
 
@@ -118,15 +122,41 @@ def topic() -> Iterator[Measure]:
         yield measure
 
 
-def row(name: str, what: str, contestants: dict[str, Factory], *targets: Target, unit: str = "messages/s", n: int = 60_000, **more: Any) -> Row:
+def row(
+    name: str,
+    what: str,
+    contestants: dict[str, Factory],
+    *targets: Target,
+    unit: str = "messages/s",
+    n: int = 60_000,
+    **more: Any,
+) -> Row:
     return Row(name, what, unit, contestants, n=n, targets=targets, **more)
 
 
 ROWS = [
-    row("broker", "publish, callback, ack through a direct exchange, one channel", {"ours": ours}, Target(">=", 150_000), rounds=9),
     row(
-        "broker-rabbitmq", "the same beside pika and a RabbitMQ on this machine", {"ours": ours, RABBITMQ: theirs}, Target(">=", 10, RABBITMQ),
-        rounds=5, tiny=400, slow={RABBITMQ: 15},
+        "broker",
+        "publish, callback, ack through a direct exchange, one channel",
+        {"ours": ours},
+        Target(">=", 150_000),
+        rounds=9,
     ),
-    row("broker-topic", f"routing through a topic exchange of {BINDINGS:,} bindings", {"ours": topic}, Target("<=", 20), unit="us", n=20_000),
+    row(
+        "broker-rabbitmq",
+        "the same beside pika and a RabbitMQ on this machine",
+        {"ours": ours, RABBITMQ: theirs},
+        Target(">=", 10, RABBITMQ),
+        rounds=5,
+        tiny=400,
+        slow={RABBITMQ: 15},
+    ),
+    row(
+        "broker-topic",
+        f"routing through a topic exchange of {BINDINGS:,} bindings",
+        {"ours": topic},
+        Target("<=", 20),
+        unit="us",
+        n=20_000,
+    ),
 ]

@@ -109,8 +109,13 @@ ROWS = [
     row(1, 1.0, "executor-1-key"),
     row(10_000, 0.8, "executor-10000-keys"),
     Row(
-        "executor-fairness", f"{KEYS} keys, tasks of 1 ms, {WORKERS} workers, {BACKLOG:,} of one first: until {ENOUGH} of each other are done", "ms",
+        "executor-fairness",
+        f"{KEYS} keys, tasks of 1 ms, {WORKERS} workers, {BACKLOG:,} of one first: until {ENOUGH} of each other are done",
+        "ms",
         {"ours": behind_a_backlog(BACKLOG), BALANCED: behind_a_backlog(ENOUGH)},
-        n=1, rounds=5, tiny=1, targets=(Target("<=", 1.2, BALANCED),),
+        n=1,
+        rounds=5,
+        tiny=1,
+        targets=(Target("<=", 1.2, BALANCED),),
     ),
 ]

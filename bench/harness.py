@@ -84,7 +84,14 @@ class Result:
     @classmethod
     def from_json(cls, data: dict) -> Result:
         known = {key: data[key] for key in cls.__dataclass_fields__}
-        return cls(**{**known, "targets": [Target(**{key: t[key] for key in ("relation", "bound", "against")}) for t in data["targets"]]})
+        return cls(
+            **{
+                **known,
+                "targets": [
+                    Target(**{key: t[key] for key in ("relation", "bound", "against")}) for t in data["targets"]
+                ],
+            }
+        )
 
     def value(self, contestant: str) -> float:
         return statistics.median(self.rounds[contestant])
@@ -108,7 +115,8 @@ class Result:
             data["median"] = {name: self.value(name) for name in self.rounds}
             data["spread"] = {name: spread(values) for name, values in self.rounds.items()}
             data["targets"] = [
-                {**asdict(target), "figure": self.figure(target), "reached": target.met(self.figure(target))} for target in self.targets
+                {**asdict(target), "figure": self.figure(target), "reached": target.met(self.figure(target))}
+                for target in self.targets
             ]
             data["reached"] = self.reached()
         return data
@@ -256,7 +264,12 @@ def environment() -> dict[str, object]:
     return {
         "date": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
         "machine": {"cpu": cpu_model(), "cpus": os.cpu_count(), "platform": platform.platform(), "load": load()},
-        "python": {"version": sys.version, "compiler": platform.python_compiler(), "gil": gil(), "cflags": sysconfig.get_config_var("CFLAGS")},
+        "python": {
+            "version": sys.version,
+            "compiler": platform.python_compiler(),
+            "gil": gil(),
+            "cflags": sysconfig.get_config_var("CFLAGS"),
+        },
         "versions": {name: version(name) for name in ("manytail", "culsans", "numpy", "cython", "pyspark", "pyarrow")},
         "commit": commit(),
     }
@@ -272,7 +285,9 @@ def cpu_model() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor()
+    )
 
 
 def load() -> list[float]:

@@ -75,12 +75,24 @@ def move(head: Any, tail: Any, items: Any, out: Any, turns: int) -> None:
 
 ROWS = [
     Row(
-        "index", "IndexMultiQueue: put_many + get_many of 10,000", "ns/item",
+        "index",
+        "IndexMultiQueue: put_many + get_many of 10,000",
+        "ns/item",
         {"ours": arrays, "get_many_into": arrays_into, "two numpy copies": two_copies, SIMPLE: pair(simple_queue)},
-        n=5_000_000, rounds=15, tiny=50_000, targets=(Target("<=", 2.0),), slow={SIMPLE: 20},
+        n=5_000_000,
+        rounds=15,
+        tiny=50_000,
+        targets=(Target("<=", 2.0),),
+        slow={SIMPLE: 20},
     ),
     Row(
-        "index-threads", "IndexMultiQueue: two threads, each with its own queue", "items/s",
-        {"ours": together(2), ALONE: together(1)}, n=50_000_000, rounds=15, tiny=50_000, targets=(Target(">=", 1.6, ALONE),),
+        "index-threads",
+        "IndexMultiQueue: two threads, each with its own queue",
+        "items/s",
+        {"ours": together(2), ALONE: together(1)},
+        n=50_000_000,
+        rounds=15,
+        tiny=50_000,
+        targets=(Target(">=", 1.6, ALONE),),
     ),
 ]

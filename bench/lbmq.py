@@ -148,13 +148,24 @@ def read_in_bulk(owner: Any, n: int) -> None:
 SHAPE = "the original's benchmark, 5 sub-queues x 50 writers, 1 reader, capacity 1,000,000"
 ROWS = [
     Row(
-        "original", f"{SHAPE}, put and get", "items/s", {"ours": ours(write_one_by_one, read_one_by_one), JAVA: java("take")},
-        n=10_000_000, rounds=5, tiny=20_000, targets=(Target(">=", 2.0, JAVA),),
+        "original",
+        f"{SHAPE}, put and get",
+        "items/s",
+        {"ours": ours(write_one_by_one, read_one_by_one), JAVA: java("take")},
+        n=10_000_000,
+        rounds=5,
+        tiny=20_000,
+        targets=(Target(">=", 2.0, JAVA),),
     ),
     Row(
-        "original-bulk", f"{SHAPE}, put_many and get_many of 1,000", "items/s",
+        "original-bulk",
+        f"{SHAPE}, put_many and get_many of 1,000",
+        "items/s",
         {"ours": ours(write_in_bulk, read_in_bulk), JAVA: java("take"), DRAIN: java("drain")},
-        n=10_000_000, rounds=5, tiny=20_000, targets=(Target(">=", 2.0, JAVA),),
+        n=10_000_000,
+        rounds=5,
+        tiny=20_000,
+        targets=(Target(">=", 2.0, JAVA),),
         note="the original has no bulk put; its reader drains 1,000 at a time in the third column",
     ),
 ]

@@ -26,10 +26,22 @@ from harness import Result, Target, number, spread
 # Title, axis, then the rows of the curve with their place on the axis. A row that was not measured is left out.
 CURVES: list[tuple[str, str, list[tuple[str, float]]]] = [
     ("Cost against idle sub-queues", "sub-queues", [("five", 5), ("five-of-1k", 1_000), ("five-of-100k", 100_000)]),
-    ("The same, all used sub-queues filled first", "sub-queues", [("ready", 5), ("ready-of-1k", 1_000), ("ready-of-100k", 100_000)]),
+    (
+        "The same, all used sub-queues filled first",
+        "sub-queues",
+        [("ready", 5), ("ready-of-1k", 1_000), ("ready-of-100k", 100_000)],
+    ),
     ("Cost against depth", "items that wait", [("depth-1", 1), ("depth-1k", 1_000), ("depth-100k", 100_000)]),
-    ("Publishing against subscribers", "subscribers", [("pubsub-publish-0", 0), ("pubsub-publish-1", 1), ("pubsub-publish-4", 4)]),
-    ("Delivery against subscribers", "subscribers", [("pubsub-delivery-1", 1), ("pubsub-delivery-4", 4), ("pubsub-delivery-16", 16)]),
+    (
+        "Publishing against subscribers",
+        "subscribers",
+        [("pubsub-publish-0", 0), ("pubsub-publish-1", 1), ("pubsub-publish-4", 4)],
+    ),
+    (
+        "Delivery against subscribers",
+        "subscribers",
+        [("pubsub-delivery-1", 1), ("pubsub-delivery-4", 4), ("pubsub-delivery-16", 16)],
+    ),
     ("Threads, with the GIL", "threads", [("pair", 1), ("gil-1+1", 2), ("gil-2+2", 4)]),
     ("Threads, without the GIL", "threads", [("ft-pair", 1), ("ft-1+1", 2), ("ft-2+2", 4)]),
 ]
@@ -77,11 +89,21 @@ def curve(title: str, x: str, points: list[tuple[Result, float]]) -> str:
     """One line for each contestant that all points have, and that costs at most five times ours: others would flatten the picture."""
     ours = points[0][0].ours
     most = 5 * max(result.value(ours) for result, _ in points)
-    names = [name for name in points[0][0].rounds if all(name in result.rounds and result.value(name) <= most for result, _ in points)]
+    names = [
+        name
+        for name in points[0][0].rounds
+        if all(name in result.rounds and result.value(name) <= most for result, _ in points)
+    ]
 
     def paint(axes: Axes) -> None:
         for name, colour in colours(names, ours).items():
-            axes.plot([place for _, place in points], [result.value(name) for result, _ in points], marker="o", color=colour, label=name)
+            axes.plot(
+                [place for _, place in points],
+                [result.value(name) for result, _ in points],
+                marker="o",
+                color=colour,
+                label=name,
+            )
         if max(place for _, place in points) > 100:
             axes.set_xscale("log")
         plain(axes, title, x, points[0][0].unit)
@@ -135,7 +157,10 @@ def lines(result: Result) -> Iterator[str]:
 
 def targets(result: Result, rival: str | None) -> str:
     found = [target for target in result.targets if target.against == rival]
-    words = (f"{target.relation} {target.bound:g}: {'reached' if target.met(result.figure(target)) else 'missed'}" for target in found)
+    words = (
+        f"{target.relation} {target.bound:g}: {'reached' if target.met(result.figure(target)) else 'missed'}"
+        for target in found
+    )
     return html.escape(", ".join(words))
 
 

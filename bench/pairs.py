@@ -62,7 +62,9 @@ def condition(tails: int) -> Make:
     return make
 
 
-def crowd_row(name: str, where: str, putters: int, getters: int, *, tails: int = 1, target: Target | None = None, n: int) -> Row:
+def crowd_row(
+    name: str, where: str, putters: int, getters: int, *, tails: int = 1, target: Target | None = None, n: int
+) -> Row:
     each = f", {tails} sub-queues" if tails > 1 else ""
     people = f"{putters} putter{'s' * (putters > 1)} + {getters} getter{'s' * (getters > 1)}"
     return Row(

@@ -48,7 +48,15 @@ def draw(axes: Axes, lines: list[tuple[str, float, bool, str]]) -> None:
     low, high = min([*values, 0.5]), max([*values, 2.0])
     axes.set_xlim(low / 1.5, high * 12)                       # room for the figures on the right
     for place, (_, away, _, words) in zip(places, lines, strict=True):
-        axes.annotate(words, (max(away, 1.0), place), xytext=(9, 0), textcoords="offset points", va="center", fontsize=8, color=INK)
+        axes.annotate(
+            words,
+            (max(away, 1.0), place),
+            xytext=(9, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+            color=INK,
+        )
     axes.set_yticks(list(places), [label for label, _, _, _ in lines], fontsize=8)
     axes.invert_yaxis()
     axes.set_xlabel("measured / target, left of the line: reached")
@@ -69,7 +77,11 @@ def main(arguments: list[str]) -> None:
     figure, axes = pyplot.subplots(figsize=(11, 1 + 0.5 * len(lines)), layout="constrained")
     draw(axes, lines)
     where = data["environment"]
-    axes.set_title(f"{where['date'][:10]}, commit {where['commit']}, {where['machine']['cpus']} x {where['machine']['cpu']}", fontsize=9, loc="left")
+    axes.set_title(
+        f"{where['date'][:10]}, commit {where['commit']}, {where['machine']['cpus']} x {where['machine']['cpu']}",
+        fontsize=9,
+        loc="left",
+    )
     figure.savefig(picture, dpi=150)
     print(picture)
 

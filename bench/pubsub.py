@@ -193,7 +193,11 @@ def child(name: str, n: int, subscribers: int) -> float:
     import psutil
 
     with ExitStack() as stack:
-        puts = [publisher(stack, subscribers)[0].publish] if name == "ours" else [queue.SimpleQueue[Any]().put for _ in range(subscribers)]
+        puts = (
+            [publisher(stack, subscribers)[0].publish]
+            if name == "ours"
+            else [queue.SimpleQueue[Any]().put for _ in range(subscribers)]
+        )
         gc.collect()
         process = psutil.Process()
         before = process.memory_info().rss
@@ -207,7 +211,9 @@ def grown(name: str, subscribers: int) -> Factory:
     @contextmanager
     def contestant() -> Iterator[Measure]:
         def measure(n: int) -> float:
-            done = subprocess.run([sys.executable, __file__, name, str(n), str(subscribers)], check=True, capture_output=True, text=True)
+            done = subprocess.run(
+                [sys.executable, __file__, name, str(n), str(subscribers)], check=True, capture_output=True, text=True
+            )
             return float(done.stdout)
 
         yield measure
@@ -217,38 +223,73 @@ def grown(name: str, subscribers: int) -> Factory:
 
 def publish_row(subscribers: int, bound: float) -> Row:
     what = f"publish, {subscribers} subscriber{'s' * (subscribers != 1)}, one thread"
-    return Row(f"pubsub-publish-{subscribers}", what, "ns/message", {"ours": publishing(subscribers)}, n=200_000, targets=(Target("<=", bound),))
+    return Row(
+        f"pubsub-publish-{subscribers}",
+        what,
+        "ns/message",
+        {"ours": publishing(subscribers)},
+        n=200_000,
+        targets=(Target("<=", bound),),
+    )
 
 
 def delivery_row(subscribers: int) -> Row:
     return Row(
-        f"pubsub-delivery-{subscribers}", f"publish + take by each of {subscribers}, one thread", "ns/delivery",
+        f"pubsub-delivery-{subscribers}",
+        f"publish + take by each of {subscribers}, one thread",
+        "ns/delivery",
         {"ours": delivering(subscribers), EACH: delivering_to_each(subscribers)},
-        n=200_000 if subscribers < 16 else 1_600_000, targets=(Target("<=", 60.0), *([Target("<=", 1 / 1.5, EACH)] if subscribers == 16 else [])),
+        n=200_000 if subscribers < 16 else 1_600_000,
+        targets=(Target("<=", 60.0), *([Target("<=", 1 / 1.5, EACH)] if subscribers == 16 else [])),
     )
 
 
 ROWS = [
-    publish_row(0, 40.0), publish_row(1, 60.0), publish_row(4, 60.0),
-    delivery_row(1), delivery_row(4), delivery_row(16),
+    publish_row(0, 40.0),
+    publish_row(1, 60.0),
+    publish_row(4, 60.0),
+    delivery_row(1),
+    delivery_row(4),
+    delivery_row(16),
     Row(
-        "pubsub-memory", "bytes per message of 100,000 that 16 subscribers have before them", "bytes",
-        {"ours": grown("ours", 16), EACH: grown("each", 16)}, n=100_000, rounds=3, tiny=20_000, targets=(Target("<=", 0.5, EACH),),
+        "pubsub-memory",
+        "bytes per message of 100,000 that 16 subscribers have before them",
+        "bytes",
+        {"ours": grown("ours", 16), EACH: grown("each", 16)},
+        n=100_000,
+        rounds=3,
+        tiny=20_000,
+        targets=(Target("<=", 0.5, EACH),),
     ),
     Row(
-        "pubsub-join", f"subscribe() + close() while {RETAINED:,} messages are retained", "ns",
+        "pubsub-join",
+        f"subscribe() + close() while {RETAINED:,} messages are retained",
+        "ns",
         {"ours": coming_and_going(RETAINED), "none retained": coming_and_going(0)},
-        n=20_000, rounds=7, tiny=200, targets=(Target("<=", 1.5, "none retained"),),
+        n=20_000,
+        rounds=7,
+        tiny=200,
+        targets=(Target("<=", 1.5, "none retained"),),
     ),
 ]
 FREE_THREADED_ROWS = [
     Row(
-        "ft-pubsub-runs", "free-threaded: 1 publisher + 1 subscriber, publish_many and get_many", "messages/s",
-        {"ours": in_runs()}, n=5_000_000, rounds=9, targets=(Target(">=", 15e6),),
+        "ft-pubsub-runs",
+        "free-threaded: 1 publisher + 1 subscriber, publish_many and get_many",
+        "messages/s",
+        {"ours": in_runs()},
+        n=5_000_000,
+        rounds=9,
+        targets=(Target(">=", 15e6),),
     ),
     Row(
-        "ft-pubsub-1+1", "free-threaded: 1 publisher + 1 subscriber, publish and get", "messages/s",
-        {"ours": one_by_one(ours), SIMPLE: one_by_one(simple)}, n=500_000, rounds=9, targets=(Target(">=", 0.8, SIMPLE),),
+        "ft-pubsub-1+1",
+        "free-threaded: 1 publisher + 1 subscriber, publish and get",
+        "messages/s",
+        {"ours": one_by_one(ours), SIMPLE: one_by_one(simple)},
+        n=500_000,
+        rounds=9,
+        targets=(Target(">=", 0.8, SIMPLE),),
     ),
 ]
 

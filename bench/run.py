@@ -40,7 +40,12 @@ HERE = [
     *single.ROWS, *pairs.GIL_ROWS, *lbmq.ROWS, *index.ROWS, *memory.ROWS, *executors.ROWS,
     *brokers.ROWS, *pubsub.ROWS, *entries.ROWS, *queues.ROWS, *maps.ROWS,
 ]
-FREE_THREADED = [*pairs.FREE_THREADED_ROWS, *pubsub.FREE_THREADED_ROWS, *entries.FREE_THREADED_ROWS, *queues.FREE_THREADED_ROWS]
+FREE_THREADED = [
+    *pairs.FREE_THREADED_ROWS,
+    *pubsub.FREE_THREADED_ROWS,
+    *entries.FREE_THREADED_ROWS,
+    *queues.FREE_THREADED_ROWS,
+]
 SPARK = sparkrows.NAMES
 NAMES = [*(row.name for row in HERE), *(row.name for row in FREE_THREADED), *SPARK]
 
@@ -73,10 +78,19 @@ def main(argv: list[str] | None = None) -> int:
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench/run.py", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a third of the rounds on a quarter of the items")
-    parser.add_argument("--smoke", action="store_true", help="one round on next to nothing: does it run, the figures mean nothing")
-    parser.add_argument("--only", action="append", metavar="NAME", help="this row; may be a pattern (ft-*), may be given again")
+    parser.add_argument(
+        "--smoke", action="store_true", help="one round on next to nothing: does it run, the figures mean nothing"
+    )
+    parser.add_argument(
+        "--only", action="append", metavar="NAME", help="this row; may be a pattern (ft-*), may be given again"
+    )
     parser.add_argument("--list", action="store_true", help="print the names of the rows")
-    parser.add_argument("--out", type=Path, default=harness.ROOT / "build" / "bench", help="directory of the JSON file (default: build/bench)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=harness.ROOT / "build" / "bench",
+        help="directory of the JSON file (default: build/bench)",
+    )
     parser.add_argument("--json", type=Path, help="the JSON file itself")
     return parser.parse_args(argv)
 
@@ -126,7 +140,9 @@ def scale(row: Row, options: argparse.Namespace) -> tuple[int, int]:
 
 
 def left_out(row: Row, reason: str) -> Result:
-    return Result(row.name, row.what, row.unit, row.ours, {}, list(row.targets), harness.interpreter(), row.note, error=reason)
+    return Result(
+        row.name, row.what, row.unit, row.ours, {}, list(row.targets), harness.interpreter(), row.note, error=reason
+    )
 
 
 # ----------------------------------------------------------------------------------------------------- free-threaded
@@ -164,7 +180,9 @@ def report(results: list[Result], environment: dict[str, object], path: Path) ->
     print("\n".join(harness.table_lines(results)))
     measured = [result for result in results if result.reached() is not None]
     reached = sum(1 for result in measured if result.reached())
-    print(f"\n{reached} of {len(measured)} rows with a target reached it; {len(results) - len(measured)} have none or were not measured.")
+    print(
+        f"\n{reached} of {len(measured)} rows with a target reached it; {len(results) - len(measured)} have none or were not measured."
+    )
     print(f"{environment['date']}, commit {environment['commit']}, {harness.interpreter()}, {harness.machine()}")
     print(f"every round's values: {path}")
     try:
@@ -175,9 +193,15 @@ def report(results: list[Result], environment: dict[str, object], path: Path) ->
         print(f"the same as a page, with curves: {page.write(path)}")
 
 
-def save(results: list[Result], environment: dict[str, object], path: Path, latency: dict[str, list[float]] | None = None) -> None:
+def save(
+    results: list[Result], environment: dict[str, object], path: Path, latency: dict[str, list[float]] | None = None
+) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    data = {"environment": {**environment, "load at the end": harness.load()}, "rows": [result.as_json() for result in results], "latency": latency}
+    data = {
+        "environment": {**environment, "load at the end": harness.load()},
+        "rows": [result.as_json() for result in results],
+        "latency": latency,
+    }
     path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 
 

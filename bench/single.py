@@ -88,8 +88,12 @@ def deep(make: Callable[[], tuple[Any, Any]], depth: int) -> Factory:
 
 def depth_row(name: str, depth: int) -> Row:
     return Row(
-        name, f"put+get on one thread, {depth:,} item{'s' * (depth > 1)} waiting", "ns/pair",
-        {"ours": deep(ours, depth), SIMPLE: deep(simple_queue, depth), "deque": deep(plain_deque, depth)}, n=200_000, rounds=11,
+        name,
+        f"put+get on one thread, {depth:,} item{'s' * (depth > 1)} waiting",
+        "ns/pair",
+        {"ours": deep(ours, depth), SIMPLE: deep(simple_queue, depth), "deque": deep(plain_deque, depth)},
+        n=200_000,
+        rounds=11,
     )
 
 
@@ -169,7 +173,12 @@ def five_row(name: str, tails: int, loop: Any, how: str) -> Row:
 
 ROWS = [
     Row(
-        "pair", "put+get on one thread, 1 sub-queue", "ns/pair", {"ours": pair(ours), **PAIR_RIVALS}, n=300_000, rounds=25,
+        "pair",
+        "put+get on one thread, 1 sub-queue",
+        "ns/pair",
+        {"ours": pair(ours), **PAIR_RIVALS},
+        n=300_000,
+        rounds=25,
         targets=(Target("<=", 1.2, SIMPLE), Target("<=", 1 / 20, CONDITION)),
         slow={"Queue": 20, CONDITION: 20, "culsans": 20},
         note="culsans takes items as janus does; its queue and Queue are slow enough to be measured on a twentieth of the items",
@@ -184,16 +193,30 @@ ROWS = [
     depth_row("depth-1k", 1_000),
     depth_row("depth-100k", 100_000),
     Row(
-        "spread", "100,000 sub-queues in use, random order: put on one, then get; a SimpleQueue each: put and get on that one", "ns/pair",
-        {"ours": ours_spread(loops.along), SIMPLE: simple_spread(loops.along)}, n=2 * MANY, rounds=11,
-        targets=(Target("<=", 1.5, SIMPLE),), note="shuffled lists of bound methods, made before the clock starts",
+        "spread",
+        "100,000 sub-queues in use, random order: put on one, then get; a SimpleQueue each: put and get on that one",
+        "ns/pair",
+        {"ours": ours_spread(loops.along), SIMPLE: simple_spread(loops.along)},
+        n=2 * MANY,
+        rounds=11,
+        targets=(Target("<=", 1.5, SIMPLE),),
+        note="shuffled lists of bound methods, made before the clock starts",
     ),
     Row(
-        "spread-filled", "the same, an item in each of the 100,000 before the first get", "ns/pair",
-        {"ours": ours_spread(loops.fill_then_drain), SIMPLE: simple_spread(loops.fill_then_drain)}, n=2 * MANY, rounds=11,
+        "spread-filled",
+        "the same, an item in each of the 100,000 before the first get",
+        "ns/pair",
+        {"ours": ours_spread(loops.fill_then_drain), SIMPLE: simple_spread(loops.fill_then_drain)},
+        n=2 * MANY,
+        rounds=11,
     ),
     Row(
-        "bulk", "put_many + get_many of 1,000; SimpleQueue one by one", "ns/item",
-        {"ours": ours_bulk, SIMPLE: pair(simple_queue)}, n=300_000, rounds=25, targets=(Target("<=", 0.4, SIMPLE),),
+        "bulk",
+        "put_many + get_many of 1,000; SimpleQueue one by one",
+        "ns/item",
+        {"ours": ours_bulk, SIMPLE: pair(simple_queue)},
+        n=300_000,
+        rounds=25,
+        targets=(Target("<=", 0.4, SIMPLE),),
     ),
 ]

@@ -48,14 +48,18 @@ class Run:
         return statistics.median(self.rss[-WINDOW:] or [0.0])
 
     def good(self) -> bool:
-        return self.status == 0 and not self.violations and bool(self.summary) and self.end() <= GROWTH * self.minute_1()
+        return (
+            self.status == 0 and not self.violations and bool(self.summary) and self.end() <= GROWTH * self.minute_1()
+        )
 
     def line(self) -> str:
         name = f"CPython {self.summary.get('python', '?')}{'' if self.summary.get('gil', True) else ' without the GIL'}"
         change = 100 * (self.end() / self.minute_1() - 1) if self.minute_1() else float("nan")
-        return (f"{name}: {len(self.rss)} s, {self.summary.get('epochs', '?')} epochs, {self.summary.get('items', '?')} items, "
-                f"{len(self.violations)} violations, RSS {self.minute_1():.1f} MiB in minute 1, {self.end():.1f} MiB at the end ({change:+.1f} %), "
-                f"exit {self.status}: {'good' if self.good() else 'BAD'}")
+        return (
+            f"{name}: {len(self.rss)} s, {self.summary.get('epochs', '?')} epochs, {self.summary.get('items', '?')} items, "
+            f"{len(self.violations)} violations, RSS {self.minute_1():.1f} MiB in minute 1, {self.end():.1f} MiB at the end ({change:+.1f} %), "
+            f"exit {self.status}: {'good' if self.good() else 'BAD'}"
+        )
 
 
 def watch(runs: list[Run], seconds: float, seed: int, folder: Path) -> None:
@@ -103,14 +107,21 @@ def draw(runs: list[Run], picture: Path) -> None:
         label = f"CPython {run.summary.get('python', run.python)}{'' if run.summary.get('gil', True) else ', no GIL'}"
         line, = axes.plot([n / 60 for n in range(len(run.rss))], run.rss, linewidth=0.8, label=label)
         axes.axhline(GROWTH * run.minute_1(), color=line.get_color(), linestyle=":", linewidth=1)
-    axes.set(xlabel="minutes", ylabel="resident memory, MiB", ylim=(0, None), title="Random mixed loads; dotted: 5 % above minute 1")
+    axes.set(
+        xlabel="minutes",
+        ylabel="resident memory, MiB",
+        ylim=(0, None),
+        title="Random mixed loads; dotted: 5 % above minute 1",
+    )
     axes.legend(frameon=False)
     figure.savefig(picture, dpi=130)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("pythons", nargs="*", default=[sys.executable], help="interpreters that can import manytail (default: this one)")
+    parser.add_argument(
+        "pythons", nargs="*", default=[sys.executable], help="interpreters that can import manytail (default: this one)"
+    )
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, default=Path("build/soak"))

@@ -182,8 +182,12 @@ class Epoch:
         kind = rng.choice([MultiQueue, MultiQueue, MultiQueue, IndexMultiQueue])
         self.objects = kind is MultiQueue
         self.queue = kind(selection=rng.choice(SELECTIONS))
-        self.tails = [self.queue.add(key, maxsize=rng.choice([0, 0, 1, 7, 100]), weight=rng.randint(1, 4), priority=rng.choice([0, 0, 0, 1]))
-                      for key in range(rng.choice([1, 2, 5, 40]))]
+        self.tails = [
+            self.queue.add(
+                key, maxsize=rng.choice([0, 0, 1, 7, 100]), weight=rng.randint(1, 4), priority=rng.choice([0, 0, 0, 1])
+            )
+            for key in range(rng.choice([1, 2, 5, 40]))
+        ]
         self.producers = [rng.choice(PRODUCERS) for _ in range(rng.randint(1, 5))]
         usable = CONSUMERS if self.objects else [consume for consume in CONSUMERS if consume is not in_batches]  # that one needs numpy
         self.consumers = [rng.choice(usable) for _ in range(rng.randint(1, 4))]
@@ -273,7 +277,13 @@ class Epoch:
                 if producer is not put_fronts and mine != sorted(mine):
                     self.wrong.append(f"items of producer {me} out of order")
         stats = self.queue.stats()
-        if (stats.put, stats.got, stats.qsize, stats.getters_waiting, stats.putters_waiting) != (put, len(taken), 0, 0, 0):
+        if (stats.put, stats.got, stats.qsize, stats.getters_waiting, stats.putters_waiting) != (
+            put,
+            len(taken),
+            0,
+            0,
+            0,
+        ):
             self.wrong.append(f"{put} put and {len(taken)} got, but {stats}")
 
     def leaked(self):
@@ -311,7 +321,12 @@ def main():
         if any("hangs" in words for words in wrong):
             break  # its threads would disturb what follows
     gil = getattr(sys, "_is_gil_enabled", lambda: True)()
-    print(json.dumps({"epochs": epochs, "items": total, "violations": violations, "python": sys.version.split()[0], "gil": gil}), flush=True)
+    print(
+        json.dumps(
+            {"epochs": epochs, "items": total, "violations": violations, "python": sys.version.split()[0], "gil": gil}
+        ),
+        flush=True,
+    )
     sys.exit(1 if violations else 0)
 
 

@@ -27,7 +27,16 @@ from typing import Any
 SLEEP, CONSTANT = "spark-sleep", "spark-constant"
 IDEAL, ARROW, OURS = "ideal", "mapInArrow, to_pylist + from_pylist", "ours"
 NAP, WORKERS, SLEEP_ROWS = 0.010, 64, 19_200
-COLUMNS = {"year": int, "month": int, "day": int, "carrier": str, "flight": int, "tailnum": str, "origin": str, "distance": int}
+COLUMNS = {
+    "year": int,
+    "month": int,
+    "day": int,
+    "carrier": str,
+    "flight": int,
+    "tailnum": str,
+    "origin": str,
+    "distance": int,
+}
 
 
 class Missing(Exception):
@@ -110,7 +119,12 @@ def flights(limit: int | None) -> Any:
     archive = Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"
     with zipfile.ZipFile(archive) as files, files.open("flights.csv") as file:
         lines = list(csv.DictReader(io.TextIOWrapper(file, "utf-8")))[:limit]
-    return pa.table({name: [kind(line[name]) if line[name] not in ("", "NA") else None for line in lines] for name, kind in COLUMNS.items()})
+    return pa.table(
+        {
+            name: [kind(line[name]) if line[name] not in ("", "NA") else None for line in lines]
+            for name, kind in COLUMNS.items()
+        }
+    )
 
 
 def measure_constant(spark: Any, limit: int | None, rounds: int) -> dict[str, list[float]]:
@@ -149,7 +163,9 @@ def report(rounds: dict[str, dict[str, list[float]]]) -> str:
         ratio = statistics.median(ours / theirs for ours, theirs in zip(values[OURS], values[other], strict=True))
         unit, bound = ("rows/s", ">= 0.85") if name == SLEEP else ("s", "<= 4")
         ours, theirs = statistics.median(values[OURS]), statistics.median(values[other])
-        lines.append(f"{name:16}  ours {ours:9.2f} {unit:6}  {other}: {theirs:.2f} {unit}   ratio {ratio:.2f} (to reach: {bound})")
+        lines.append(
+            f"{name:16}  ours {ours:9.2f} {unit:6}  {other}: {theirs:.2f} {unit}   ratio {ratio:.2f} (to reach: {bound})"
+        )
     return "\n".join(lines)
 
 
@@ -173,7 +189,11 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         spark = session()
         try:
-            rounds = {name: measure(spark) for name, measure in measures(options).items() if not options.only or name in options.only}
+            rounds = {
+                name: measure(spark)
+                for name, measure in measures(options).items()
+                if not options.only or name in options.only
+            }
         finally:
             spark.stop()
     except Missing as missing:

@@ -16,12 +16,22 @@ IDEAL = "ideal"
 ARROW = "mapInArrow, to_pylist + from_pylist"
 ROWS = {
     "spark-sleep": Result(
-        "spark-sleep", "map_concurrent, fn sleeps 10 ms, 64 workers, one task, 19,200 rows, from the first input batch to the last yield", "rows/s",
-        "ours", {}, [Target(">=", 0.85, IDEAL)], harness.interpreter(),
+        "spark-sleep",
+        "map_concurrent, fn sleeps 10 ms, 64 workers, one task, 19,200 rows, from the first input batch to the last yield",
+        "rows/s",
+        "ours",
+        {},
+        [Target(">=", 0.85, IDEAL)],
+        harness.interpreter(),
     ),
     "spark-constant": Result(
-        "spark-constant", "map_concurrent, fn returns a constant, 8 columns, one task, all 336,776 flights, warm worker, job wall", "s",
-        "ours", {}, [Target("<=", 4.0, ARROW)], harness.interpreter(),
+        "spark-constant",
+        "map_concurrent, fn returns a constant, 8 columns, one task, all 336,776 flights, warm worker, job wall",
+        "s",
+        "ours",
+        {},
+        [Target("<=", 4.0, ARROW)],
+        harness.interpreter(),
     ),
 }
 NAMES = list(ROWS)

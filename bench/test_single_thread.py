@@ -39,7 +39,9 @@ def repeated(call: Callable[..., Any], *arguments: Any) -> Callable[[], None]:
 
 
 @pytest.mark.benchmark(group="put+get")
-@pytest.mark.parametrize("make", [single.ours, single.simple_queue, single.stdlib_queue, single.plain_deque, single.condition_multiqueue])
+@pytest.mark.parametrize(
+    "make", [single.ours, single.simple_queue, single.stdlib_queue, single.plain_deque, single.condition_multiqueue]
+)
 def test_pair(benchmark: Any, make: Callable[[], tuple[Any, Any]]) -> None:
     put, get = make()
     loop = loops.fresh(loops.pairs)
@@ -66,7 +68,9 @@ def test_bound(benchmark: Any, maxsize: int) -> None:
 
 
 @pytest.mark.benchmark(group="other ways in and out")
-@pytest.mark.parametrize("ways", [("put", "get"), ("put_nowait", "get_nowait"), ("put_front", "get"), ("put", "get_with_key")], ids="+".join)
+@pytest.mark.parametrize(
+    "ways", [("put", "get"), ("put_nowait", "get_nowait"), ("put_front", "get"), ("put", "get_with_key")], ids="+".join
+)
 def test_ways(benchmark: Any, ways: tuple[str, str]) -> None:
     owner: Any = MultiQueue()
     tail = owner.add("only")

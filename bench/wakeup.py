@@ -80,7 +80,10 @@ def idle(make: Make, short: float, long: float) -> dict[str, float]:
     cpu_short, wakes_short = blocked(make, short)
     cpu_long, wakes_long = blocked(make, long)
     seconds = long - short
-    return {"cpu_us_per_s": max(0.0, (cpu_long - cpu_short) / seconds * 1e6), "wakes_per_s": max(0.0, (wakes_long - wakes_short) / seconds)}
+    return {
+        "cpu_us_per_s": max(0.0, (cpu_long - cpu_short) / seconds * 1e6),
+        "wakes_per_s": max(0.0, (wakes_long - wakes_short) / seconds),
+    }
 
 
 def blocked(make: Make, seconds: float) -> tuple[float, int]:
@@ -153,7 +156,9 @@ def main(argv: list[str] | None = None) -> None:
         print(f"{name:12}" + "".join(f"{values[column]:18.3f}" for column in columns))
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps({"environment": harness.environment(), "figures": figures}, indent=1) + "\n", encoding="utf-8")
+        options.json.write_text(
+            json.dumps({"environment": harness.environment(), "figures": figures}, indent=1) + "\n", encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

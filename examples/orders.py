@@ -25,7 +25,9 @@ def publish(channel: pika.channel.Channel) -> None:
     for number in range(10):
         region = "eu" if number % 5 else "us"
         properties = pika.BasicProperties(message_id=str(number), headers={"retry": number % 4 == 3})
-        channel.basic_publish(ORDERS, f"order.{number}.{region}", f"{number} crates".encode(), properties, mandatory=True)
+        channel.basic_publish(
+            ORDERS, f"order.{number}.{region}", f"{number} crates".encode(), properties, mandatory=True
+        )
     try:
         channel.basic_publish("", f"nobody-{RUN}", b"lost", mandatory=True)
     except pika.exceptions.UnroutableError as error:

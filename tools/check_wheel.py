@@ -53,7 +53,11 @@ def module(binary: bytes, name: str) -> Iterator[str]:
     from elftools.elf.elffile import ELFFile
 
     elf = ELFFile(io.BytesIO(binary))
-    unstripped = [section.name for section in elf.iter_sections() if section.name == ".symtab" or section.name.startswith(".debug")]
+    unstripped = [
+        section.name
+        for section in elf.iter_sections()
+        if section.name == ".symtab" or section.name.startswith(".debug")
+    ]
     if unstripped:
         yield f"sections: {' '.join(unstripped)} (expected: stripped)"
     exported = {symbol.name for symbol in elf.get_section_by_name(".dynsym").iter_symbols() if is_exported(symbol)}

@@ -19,7 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 SHORT, LONG = 2_000, 22_000
 
 PAIRS = {
-    "MultiQueue put+get": ("from manytail import MultiQueue; q = MultiQueue(); s = q.add(0); put, get = s.put, q.get", "put(None); get()"),
+    "MultiQueue put+get": (
+        "from manytail import MultiQueue; q = MultiQueue(); s = q.add(0); put, get = s.put, q.get",
+        "put(None); get()",
+    ),
     "MultiQueue bounded put+get": (
         "from manytail import MultiQueue; q = MultiQueue(); s = q.add(0, maxsize=9); put, get = s.put, q.get",
         "put(None); get()",
@@ -36,7 +39,10 @@ PAIRS = {
         "from manytail import PubSubQueue; q = PubSubQueue(); s = q.subscribe(); put, get = q.publish, s.get",
         "put(None); get()",
     ),
-    "PubSubQueue publish, no subscriber": ("from manytail import PubSubQueue; put = PubSubQueue().publish", "put(None)"),
+    "PubSubQueue publish, no subscriber": (
+        "from manytail import PubSubQueue; put = PubSubQueue().publish",
+        "put(None)",
+    ),
     "PubSubQueue publish+4 gets": (
         "from manytail import PubSubQueue; q = PubSubQueue(); a, b, c, d = [q.subscribe().get for _ in range(4)]; put = q.publish",
         "put(None); a(); b(); c(); d()",
@@ -55,7 +61,15 @@ PAIRS = {
 def instructions(python, setup, pair, repetitions):
     """The instructions of one whole run."""
     program = f"{setup}\nfor _ in range({repetitions}): {pair}\nimport os; os._exit(0)"
-    command = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null", python, "-c", program]
+    command = [
+        "valgrind",
+        "--tool=cachegrind",
+        "--cache-sim=no",
+        "--cachegrind-out-file=/dev/null",
+        python,
+        "-c",
+        program,
+    ]
     environment = os.environ | {"PYTHONHASHSEED": "0"}
     if "-ft" in python:
         environment["PYTHON_GIL"] = "0"
@@ -74,14 +88,18 @@ def per_pair(python, name):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("python", nargs="*", default=[sys.executable])
-    parser.add_argument("--pair", action="append", metavar="NAME", help="only pairs whose name contains NAME; may be given again")
+    parser.add_argument(
+        "--pair", action="append", metavar="NAME", help="only pairs whose name contains NAME; may be given again"
+    )
     options = parser.parse_args()
     if shutil.which("valgrind") is None:
         print("valgrind is not on PATH", file=sys.stderr)
         return 3
     names = [name for name in PAIRS if not options.pair or any(part in name for part in options.pair)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        counts = list(pool.map(lambda job: per_pair(*job), [(python, name) for name in names for python in options.python]))
+        counts = list(
+            pool.map(lambda job: per_pair(*job), [(python, name) for name in names for python in options.python])
+        )
     for i, name in enumerate(names):
         row = counts[i * len(options.python) : (i + 1) * len(options.python)]
         print(f"{name:40}", *(f"{count:9.1f}" for count in row))

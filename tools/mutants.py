@@ -47,7 +47,9 @@ def mutate(mutant):
     text = path.read_text()
     times = text.count(mutant["old"])
     if times != mutant.get("times", 1):
-        raise SystemExit(f"{mutant['name']}: its pattern stands {times} times in {mutant['file']}, expected {mutant.get('times', 1)}")
+        raise SystemExit(
+            f"{mutant['name']}: its pattern stands {times} times in {mutant['file']}, expected {mutant.get('times', 1)}"
+        )
     path.write_text(text.replace(mutant["old"], mutant["new"]) + cimports(path, text, mutant["new"]))
     return path, text
 
@@ -85,7 +87,10 @@ def caught_by(mutant, allowed):
 def verdict(mutant, check):
     """(good, what to say)."""
     if "equivalent" in mutant:
-        return check is None, f"equivalent: {mutant['equivalent']}" if check is None else f"SAID TO BE EQUIVALENT, caught by {check}"
+        return (
+            check is None,
+            f"equivalent: {mutant['equivalent']}" if check is None else f"SAID TO BE EQUIVALENT, caught by {check}",
+        )
     return check is not None, f"caught by {check}" if check else "SURVIVED"
 
 
@@ -95,7 +100,9 @@ def main():
     parser.add_argument("names", nargs="*", help="only mutants whose name contains one of these")
     options = parser.parse_args()
     mutants = tomllib.loads((ROOT / "tests" / "mutants.toml").read_text())["mutant"]
-    mutants = [mutant for mutant in mutants if not options.names or any(name in mutant["name"] for name in options.names)]
+    mutants = [
+        mutant for mutant in mutants if not options.names or any(name in mutant["name"] for name in options.names)
+    ]
     copy_tree()
     bad = 0
     for mutant in mutants:

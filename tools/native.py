@@ -60,7 +60,12 @@ class Tree:
         self.build.mkdir(parents=True, exist_ok=True)
         self.sources = [
             path
-            for folder, pattern in [("include", "*.h"), ("pyx/manytail", "*.p*"), ("python/manytail", "*.pxd"), ("tests/native", "*.[chp]*")]
+            for folder, pattern in [
+                ("include", "*.h"),
+                ("pyx/manytail", "*.p*"),
+                ("python/manytail", "*.pxd"),
+                ("tests/native", "*.[chp]*"),
+            ]
             for path in (root / folder).rglob(pattern)
         ]
 
@@ -74,7 +79,22 @@ class Tree:
         if older(made, sources):
             include = ["-I", self.root / "python", "-I", self.root / "pyx", "-I", self.root / "pyx" / "manytail"]
             language = ["--cplus"] if cplus else []
-            quietly([sys.executable, "-m", "cython", "-3", *language, *include, "--module-name", source.stem, "-o", made, source], cwd=self.root)
+            quietly(
+                [
+                    sys.executable,
+                    "-m",
+                    "cython",
+                    "-3",
+                    *language,
+                    *include,
+                    "--module-name",
+                    source.stem,
+                    "-o",
+                    made,
+                    source,
+                ],
+                cwd=self.root,
+            )
         return made
 
     def program(self, name, compiler, source, flags):
@@ -85,7 +105,16 @@ class Tree:
             return made
         folders = [self.build, self.root / "include", source.parent, sysconfig.get_paths()["include"]]
         compiled = self.build / f"{name}.o"
-        common = [*flags, "-g", "-ffunction-sections", "-fdata-sections", "-fno-strict-aliasing", "-Wno-unused-function", "-no-pie", "-fno-pie"]
+        common = [
+            *flags,
+            "-g",
+            "-ffunction-sections",
+            "-fdata-sections",
+            "-fno-strict-aliasing",
+            "-Wno-unused-function",
+            "-no-pie",
+            "-fno-pie",
+        ]
         if shutil.which(compiler) is None:
             raise NotHere(f"{compiler} is not on PATH")
         quietly([compiler, *common, *(f"-I{folder}" for folder in folders), "-c", source, "-o", compiled])
@@ -100,7 +129,10 @@ class Tree:
         names = [line.split()[-1] for line in quietly(["nm", "-u", made]).splitlines()]
         wanted = [name for name in names if name.startswith(("Py", "_Py"))]
         stubs = made.with_suffix(".stubs.s")
-        stubs.write_text('.data\n.section .note.GNU-stack,"",@progbits\n.data\n' + "".join(f".globl {name}\n{name}: .zero 256\n" for name in wanted))
+        stubs.write_text(
+            '.data\n.section .note.GNU-stack,"",@progbits\n.data\n'
+            + "".join(f".globl {name}\n{name}: .zero 256\n" for name in wanted)
+        )
         return stubs
 
     def model(self, relacy, optimise="-O2"):
@@ -119,7 +151,12 @@ def run(command, seconds=None, extra=None, **options):
     """Run a program with the sanitizers' options; its output is shown. 1: it found something or outlasted its time."""
     environment = os.environ | {name: os.environ.get(name, value) for name, value in OPTIONS.items()} | (extra or {})
     try:
-        return int(subprocess.run([str(part) for part in command], env=environment, timeout=seconds, check=False, **options).returncode != 0)
+        return int(
+            subprocess.run(
+                [str(part) for part in command], env=environment, timeout=seconds, check=False, **options
+            ).returncode
+            != 0
+        )
     except subprocess.TimeoutExpired:
         print(f"{command[0]}: not done after {seconds} s", file=sys.stderr)
         return 1
@@ -151,7 +188,18 @@ def suite_under_asan(tree):
     options = {"ASAN_OPTIONS": "detect_leaks=0 halt_on_error=1 allocator_may_return_null=1", "PYTHONMALLOC": "malloc"}
     options |= {"LD_PRELOAD": " ".join(runtime("libasan.so", "libubsan.so")), "PYTHONPATH": str(modules)}
     spread = f"--numprocesses={os.cpu_count() + 1}"
-    suite = [sys.executable, "-m", "pytest", "-q", spread, "-p", "no:cacheprovider", "-m", "not rss", tree.root / "tests" / "core"]
+    suite = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        spread,
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not rss",
+        tree.root / "tests" / "core",
+    ]
     return run(suite, cwd=tree.root, extra=options)
 
 
@@ -164,7 +212,11 @@ def smoke_under_tsan(tree, python):
     modules = instrumented(tree, python, "thread")
     clockwait = tree.build / "tsan_clockwait.so"
     quietly(["gcc", "-shared", "-fPIC", "-O1", tree.root / "tests" / "native" / "tsan_clockwait.c", "-o", clockwait])
-    options = {"TSAN_OPTIONS": "halt_on_error=0 history_size=7 exitcode=0", "PYTHON_GIL": "0", "PYTHONPATH": str(modules)}
+    options = {
+        "TSAN_OPTIONS": "halt_on_error=0 history_size=7 exitcode=0",
+        "PYTHON_GIL": "0",
+        "PYTHONPATH": str(modules),
+    }
     options["LD_PRELOAD"] = " ".join([*runtime("libtsan.so"), str(clockwait)])
     load = [python, tree.root / "tests" / "native" / "smoke.py"]
     done = subprocess.run(load, capture_output=True, text=True, env=os.environ | options, check=False)
@@ -174,7 +226,9 @@ def smoke_under_tsan(tree, python):
     print(*ours, sep="\n", end="")
     if done.returncode:
         print(*(report for report in reports if report not in races), sep="", file=sys.stderr)
-    print(f"smoke: exit {done.returncode}, {len(ours)} reports in our code, {len(races) - len(ours)} in the interpreter, which is not instrumented")
+    print(
+        f"smoke: exit {done.returncode}, {len(ours)} reports in our code, {len(races) - len(ours)} in the interpreter, which is not instrumented"
+    )
     return int(bool(ours) or done.returncode != 0)
 
 
@@ -227,8 +281,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("target", choices=TARGETS)
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[1], help="the tree to test")
-    parser.add_argument("--freethreaded", type=Path, help="a free-threaded CPython that has Cython and setuptools, for tsan")
-    parser.add_argument("--driver", action="append", metavar="NAME", help="tests/native/NAME.c alone; may be given again")
+    parser.add_argument(
+        "--freethreaded", type=Path, help="a free-threaded CPython that has Cython and setuptools, for tsan"
+    )
+    parser.add_argument(
+        "--driver", action="append", metavar="NAME", help="tests/native/NAME.c alone; may be given again"
+    )
     given = sys.argv[1:]
     end = given.index("--") if "--" in given else len(given)
     options = parser.parse_args(given[:end], argparse.Namespace(arguments=given[end + 1 :]))

@@ -129,7 +129,12 @@ def stop(server: subprocess.Popen[bytes], environ: dict[str, str]) -> None:
     except subprocess.TimeoutExpired:
         os.killpg(server.pid, signal.SIGKILL)
         server.wait()
-    subprocess.run(["epmd", "-port", environ["ERL_EPMD_PORT"], "-kill"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    subprocess.run(
+        ["epmd", "-port", environ["ERL_EPMD_PORT"], "-kill"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
 
 
 @contextmanager
@@ -143,7 +148,13 @@ def running() -> Iterator[str]:
         log = folder / "console.log"
         with log.open("wb") as console:
             server = subprocess.Popen(
-                ["rabbitmq-server"], env=environ, cwd=folder, stdin=subprocess.DEVNULL, stdout=console, stderr=console, start_new_session=True
+                ["rabbitmq-server"],
+                env=environ,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=console,
+                start_new_session=True,
             )
         try:
             await_port(port, server, log)

@@ -40,7 +40,9 @@ def words(times: float) -> str:
 
 def table(data: dict[str, Any]) -> str:
     rows = {row["name"]: row for row in data["rows"]}
-    return "".join(f"| {what} | {than} | {words(times_faster(rows[name], rival))} |\n" for name, rival, what, than in LINES)
+    return "".join(
+        f"| {what} | {than} | {words(times_faster(rows[name], rival))} |\n" for name, rival, what, than in LINES
+    )
 
 
 def keep(result: Path) -> None:
@@ -50,7 +52,9 @@ def keep(result: Path) -> None:
     rows = [row for row in data["rows"] if row["name"] in quoted and not row["error"]]
     if missing := quoted - {row["name"] for row in rows}:
         sys.exit(f"{result}: {', '.join(sorted(missing))} not measured (expected: all rows that the README quotes)")
-    FIGURES.write_text(json.dumps({"environment": data["environment"], "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    FIGURES.write_text(
+        json.dumps({"environment": data["environment"], "rows": rows}, indent=1) + "\n", encoding="utf-8"
+    )
 
 
 def main(arguments: list[str]) -> int:

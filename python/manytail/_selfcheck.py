@@ -82,7 +82,11 @@ def expect_each_once(promise: str, received: list[Any]) -> None:
     expected = {(number, n) for number in range(PRODUCERS) for n in range(ITEMS)}
     lost = len(expected - counted.keys())
     repeated = sum(count - 1 for count in counted.values())
-    expect(lost == 0 and repeated == 0 and counted.keys() == expected, promise, f"{lost} lost, {repeated} repeated, of {len(expected)}")
+    expect(
+        lost == 0 and repeated == 0 and counted.keys() == expected,
+        promise,
+        f"{lost} lost, {repeated} repeated, of {len(expected)}",
+    )
 
 
 def entry_queue() -> int:
@@ -108,7 +112,9 @@ def entry_queue() -> int:
 
     subscriptions = [queue.subscribe() for _ in range(CONSUMERS)]
     try:
-        jobs = [partial(consume, subscription, random.Random(number)) for number, subscription in enumerate(subscriptions)]
+        jobs = [
+            partial(consume, subscription, random.Random(number)) for number, subscription in enumerate(subscriptions)
+        ]
         received = together([*jobs, close])[:-1]
     finally:
         for subscription in subscriptions:
@@ -152,7 +158,9 @@ def keyed_executor() -> int:
     finished: list[deque[int]] = [deque() for _ in range(PRODUCERS)]
 
     def call(key: int, n: int) -> int:
-        expect(running[key].acquire(blocking=False), "KeyedExecutor: one call of a key at a time", f"key {key}, call {n}")
+        expect(
+            running[key].acquire(blocking=False), "KeyedExecutor: one call of a key at a time", f"key {key}, call {n}"
+        )
         finished[key].append(n)
         running[key].release()
         return n
@@ -188,6 +196,8 @@ def repeat(play: Callable[[], int], seconds: float) -> tuple[int, int]:
         try:
             items += play()
         except (Empty, Full, TimeoutError) as error:
-            raise Broken(f"nothing moved for {STUCK:g} s ({type(error).__name__}), though items were to come") from error
+            raise Broken(
+                f"nothing moved for {STUCK:g} s ({type(error).__name__}), though items were to come"
+            ) from error
         rounds += 1
     return rounds, items

@@ -51,13 +51,19 @@ class Finding(NamedTuple):
 def interpreter() -> Iterator[Finding]:
     build = "free-threaded" if sysconfig.get_config_var("Py_GIL_DISABLED") else "with a GIL"
     system = f"{platform.system()} {platform.machine()} {' '.join(platform.libc_ver())}".strip()
-    yield Finding("python", Verdict.OK, f"{platform.python_implementation()} {platform.python_version()}, {build}, on {system}")
+    yield Finding(
+        "python", Verdict.OK, f"{platform.python_implementation()} {platform.python_version()}, {build}, on {system}"
+    )
     yield gil(bool(sysconfig.get_config_var("Py_GIL_DISABLED")), getattr(sys, "_is_gil_enabled", lambda: True)())
 
 
 def gil(free_threaded: bool, enabled: bool) -> Finding:
     if free_threaded and enabled:
-        return Finding("GIL", Verdict.NOTE, "on, though this interpreter can do without: see PYTHON_GIL, -X gil, and what was imported before")
+        return Finding(
+            "GIL",
+            Verdict.NOTE,
+            "on, though this interpreter can do without: see PYTHON_GIL, -X gil, and what was imported before",
+        )
     return Finding("GIL", Verdict.OK, "on" if enabled else "off")
 
 
@@ -119,14 +125,20 @@ def spark() -> Iterator[Finding]:
 def java_in(environ: dict[str, str]) -> Path:
     """The executable that Spark starts in that environment."""
     home = environ.get("JAVA_HOME")
-    return Path(home, "bin", "java") if home else Path(shutil.which("java", path=environ.get("PATH", os.defpath)) or "java")
+    return (
+        Path(home, "bin", "java")
+        if home
+        else Path(shutil.which("java", path=environ.get("PATH", os.defpath)) or "java")
+    )
 
 
 def database(url: str | None) -> Iterator[Finding]:
     """SQLAlchemy, and the database of a URL: asked for SELECT 1, nothing is written."""
     version = installed_version("sqlalchemy")
     if version is None:
-        yield Finding("sqlalchemy", Verdict.NONE if url is None else Verdict.WRONG, "not installed (pip install 'sqlalchemy>=2')")
+        yield Finding(
+            "sqlalchemy", Verdict.NONE if url is None else Verdict.WRONG, "not installed (pip install 'sqlalchemy>=2')"
+        )
         return
     yield Finding("sqlalchemy", Verdict.OK, version)
     if url is None:
@@ -141,7 +153,9 @@ def reach(url: str) -> Finding:
     try:
         parsed = sqlalchemy.make_url(url)
     except (sqlalchemy.exc.ArgumentError, ValueError):  # ValueError: of the port
-        return Finding("database", Verdict.WRONG, "--url cannot be read (expected: dialect+driver://user:password@host/database)")
+        return Finding(
+            "database", Verdict.WRONG, "--url cannot be read (expected: dialect+driver://user:password@host/database)"
+        )
     shown = parsed.render_as_string(hide_password=True)
     try:
         engine = sqlalchemy.create_engine(parsed)
@@ -202,7 +216,13 @@ def parser() -> argparse.ArgumentParser:
         description="Says what this installation consists of, and checks with threads that its structures keep their promises.",
         epilog="Exit status: 0 all is well, 1 something is wrong, 2 wrong options, 130 stopped by Ctrl-C.",
     )
-    made.add_argument("--seconds", type=seconds, default=SECONDS, metavar="N", help=f"how long the self-check runs (default: {SECONDS:g})")
+    made.add_argument(
+        "--seconds",
+        type=seconds,
+        default=SECONDS,
+        metavar="N",
+        help=f"how long the self-check runs (default: {SECONDS:g})",
+    )
     made.add_argument("--url", help="SQLAlchemy's URL of a database, asked for SELECT 1; without it no network is used")
     return made
 

@@ -89,7 +89,9 @@ class KeyedExecutor(Executor):
         self._no_key = self.lane(None)
 
     def __reduce__(self) -> NoReturn:
-        refuse_copy(self, "it owns threads of this process", "share it between threads, and make another one in another process")
+        refuse_copy(
+            self, "it owns threads of this process", "share it between threads, and make another one in another process"
+        )
 
     def __repr__(self) -> str:
         pool = self._workers.pool

@@ -20,19 +20,70 @@ ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "bench"
 DEADLINE = 600.0
 ALWAYS = [
-    "pair", "five", "five-of-1k", "five-of-100k", "ready", "ready-of-1k", "ready-of-100k", "depth-1", "depth-1k", "depth-100k",
-    "spread", "spread-filled", "bulk",
-    "gil-1+1", "gil-2+2", "index", "index-threads", "memory", "executor-1-key", "executor-10000-keys", "executor-fairness",
-    "broker", "broker-topic", "map-long-tail",
-    "pubsub-publish-0", "pubsub-publish-1", "pubsub-publish-4", "pubsub-delivery-1", "pubsub-delivery-4", "pubsub-delivery-16", "pubsub-memory",
+    "pair",
+    "five",
+    "five-of-1k",
+    "five-of-100k",
+    "ready",
+    "ready-of-1k",
+    "ready-of-100k",
+    "depth-1",
+    "depth-1k",
+    "depth-100k",
+    "spread",
+    "spread-filled",
+    "bulk",
+    "gil-1+1",
+    "gil-2+2",
+    "index",
+    "index-threads",
+    "memory",
+    "executor-1-key",
+    "executor-10000-keys",
+    "executor-fairness",
+    "broker",
+    "broker-topic",
+    "map-long-tail",
+    "pubsub-publish-0",
+    "pubsub-publish-1",
+    "pubsub-publish-4",
+    "pubsub-delivery-1",
+    "pubsub-delivery-4",
+    "pubsub-delivery-16",
+    "pubsub-memory",
     "pubsub-join",
-    "entry", "entry-release-acquired", "entry-release-available", "entry-idle", "entry-priority", "entry-sorted", "entry-memory",
+    "entry",
+    "entry-release-acquired",
+    "entry-release-available",
+    "entry-idle",
+    "entry-priority",
+    "entry-sorted",
+    "entry-memory",
     "entry-sorted-memory",
-    "queue", "queue-simple", "queue-lifo", "queue-priority", "queue-overriding",
+    "queue",
+    "queue-simple",
+    "queue-lifo",
+    "queue-priority",
+    "queue-overriding",
 ]
 WHERE_POSSIBLE = [
-    "original", "original-bulk", "ft-pair", "ft-1+1", "ft-2+2", "ft-2+2-tails", "ft-entry-2+2", "ft-pubsub-runs", "ft-pubsub-1+1",
-    "ft-queue", "ft-queue-simple", "ft-queue-lifo", "ft-queue-priority", "ft-queue-overriding", "spark-sleep", "spark-constant", "broker-rabbitmq",
+    "original",
+    "original-bulk",
+    "ft-pair",
+    "ft-1+1",
+    "ft-2+2",
+    "ft-2+2-tails",
+    "ft-entry-2+2",
+    "ft-pubsub-runs",
+    "ft-pubsub-1+1",
+    "ft-queue",
+    "ft-queue-simple",
+    "ft-queue-lifo",
+    "ft-queue-priority",
+    "ft-queue-overriding",
+    "spark-sleep",
+    "spark-constant",
+    "broker-rabbitmq",
 ]
 
 
@@ -53,7 +104,11 @@ def rows(results: Path) -> dict[str, dict]:
     """Every row of that run by its name; a row that fails does not keep the others from running."""
     path = results
     done = subprocess.run(
-        [sys.executable, str(BENCH / "run.py"), "--smoke", "--json", str(path)], stderr=subprocess.PIPE, text=True, timeout=DEADLINE, cwd=ROOT
+        [sys.executable, str(BENCH / "run.py"), "--smoke", "--json", str(path)],
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=DEADLINE,
+        cwd=ROOT,
     )
     found = {row["name"]: row for row in json.loads(path.read_text(encoding="utf-8"))["rows"]}
     failed = [row for row in found.values() if row["error"] and not row["error"].startswith("skipped: ")]
@@ -95,7 +150,9 @@ def test_original_is_left_out_without_maven(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     command = [sys.executable, str(BENCH / "run.py"), "--smoke", "--only", "original", "--json", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, cwd=ROOT, env={**os.environ, "PATH": str(empty)})
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=DEADLINE, cwd=ROOT, env={**os.environ, "PATH": str(empty)}
+    )
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(path.read_text(encoding="utf-8"))["rows"]
     assert row["error"] == "skipped: no Maven or no Java on PATH, so no original to compare with"
@@ -103,7 +160,9 @@ def test_original_is_left_out_without_maven(tmp_path: Path) -> None:
 
 
 def test_unknown_row_is_named() -> None:
-    done = subprocess.run([sys.executable, str(BENCH / "run.py"), "--only", "pear"], capture_output=True, text=True, timeout=DEADLINE)
+    done = subprocess.run(
+        [sys.executable, str(BENCH / "run.py"), "--only", "pear"], capture_output=True, text=True, timeout=DEADLINE
+    )
     assert done.returncode == 1
     assert "'pear' (expected: one of pair, " in done.stderr
 
@@ -126,7 +185,12 @@ def test_tables_and_picture(tmp_path: Path) -> None:
 def test_page_has_each_curve_that_was_measured(rows: dict[str, dict], results: Path) -> None:
     pytest.importorskip("matplotlib")
     text = Path(run(str(BENCH / "page.py"), str(results)).stdout.strip()).read_text(encoding="utf-8")
-    for title in ("Cost against idle sub-queues", "Cost against depth", "Publishing against subscribers", "Wake-up of a blocked getter"):
+    for title in (
+        "Cost against idle sub-queues",
+        "Cost against depth",
+        "Publishing against subscribers",
+        "Wake-up of a blocked getter",
+    ):
         assert title in text
     assert rows["pair"]["what"] in text
 
@@ -143,7 +207,9 @@ def test_wakeup(tmp_path: Path) -> None:
 
 def test_single_thread_benchmarks() -> None:
     pytest.importorskip("pytest_benchmark")
-    done = run("-m", "pytest", str(BENCH / "test_single_thread.py"), "--benchmark-disable", "-q", "-p", "no:cacheprovider")
+    done = run(
+        "-m", "pytest", str(BENCH / "test_single_thread.py"), "--benchmark-disable", "-q", "-p", "no:cacheprovider"
+    )
     assert "passed" in done.stdout
     assert "skipped" not in done.stdout
 

@@ -25,7 +25,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A script owns its side: it waits until all callbacks of that have ended, counts what is in it, and has threads of its own."""
     for item in items:
         if item.path.parent == Path(__file__).parent:
-            item.add_marker(pytest.mark.thread_unsafe(reason="scripts own their brokers, and have threads of their own"))
+            item.add_marker(
+                pytest.mark.thread_unsafe(reason="scripts own their brokers, and have threads of their own")
+            )
 
 
 @pytest.fixture

@@ -136,10 +136,14 @@ class Side:
         self._exchanges.append(name)
         return name
 
-    def publish(self, channel: Any, queue: str, *bodies: Any, exchange: str = "", mandatory: bool = False, **properties: Any) -> None:
+    def publish(
+        self, channel: Any, queue: str, *bodies: Any, exchange: str = "", mandatory: bool = False, **properties: Any
+    ) -> None:
         for body in bodies:
             body = body if isinstance(body, bytes) else str(body).encode()
-            channel.basic_publish(exchange, queue, body, self.Properties(**properties) if properties else None, mandatory)
+            channel.basic_publish(
+                exchange, queue, body, self.Properties(**properties) if properties else None, mandatory
+            )
         self.fence(channel)
 
     def consume(self, channel: Any, queue: str, then: Callable[..., object] | None = None, **options: Any) -> Recorder:

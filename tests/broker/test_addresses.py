@@ -26,18 +26,39 @@ def own_brokers() -> Iterator[None]:
 
 def values(parameters: Any) -> dict[str, Any]:
     """Every parameter by name, as both sides have them."""
-    names = [name for name in dir(pika.ConnectionParameters) if isinstance(getattr(pika.ConnectionParameters, name), property)]
+    names = [
+        name
+        for name in dir(pika.ConnectionParameters)
+        if isinstance(getattr(pika.ConnectionParameters, name), property)
+    ]
     found = {name: getattr(parameters, name) for name in names}
     credentials = found["credentials"]
-    return found | {"credentials": (type(credentials).__name__, credentials.username, credentials.password), "ssl_options": None}
+    return found | {
+        "credentials": (type(credentials).__name__, credentials.username, credentials.password),
+        "ssl_options": None,
+    }
 
 
 @pytest.mark.parametrize(
     "given",
     [
         {},
-        {"host": "a", "port": 1, "virtual_host": "b", "heartbeat": 30, "channel_max": 7, "frame_max": 4096, "locale": "de"},
-        {"blocked_connection_timeout": 2.5, "socket_timeout": 1, "stack_timeout": None, "connection_attempts": 3, "retry_delay": 0.5},
+        {
+            "host": "a",
+            "port": 1,
+            "virtual_host": "b",
+            "heartbeat": 30,
+            "channel_max": 7,
+            "frame_max": 4096,
+            "locale": "de",
+        },
+        {
+            "blocked_connection_timeout": 2.5,
+            "socket_timeout": 1,
+            "stack_timeout": None,
+            "connection_attempts": 3,
+            "retry_delay": 0.5,
+        },
         {"client_properties": {"connection_name": "me"}, "tcp_options": {"TCP_KEEPIDLE": 60}},
     ],
 )
@@ -86,7 +107,12 @@ def test_connections_of_equal_address_meet() -> None:
     one.channel().queue_declare("q")
     same = BlockingConnection([URLParameters("amqp://host:1/v"), ConnectionParameters("elsewhere")])
     assert same.channel().queue_declare("q", passive=True).method.queue == "q"
-    for other in (ConnectionParameters("host2", 1, "v"), ConnectionParameters("host", 2, "v"), ConnectionParameters("host", 1, "w"), None):
+    for other in (
+        ConnectionParameters("host2", 1, "v"),
+        ConnectionParameters("host", 2, "v"),
+        ConnectionParameters("host", 1, "w"),
+        None,
+    ):
         with pytest.raises(exceptions.ChannelClosedByBroker):
             BlockingConnection(other).channel().queue_declare("q", passive=True)
 

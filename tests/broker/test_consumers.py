@@ -37,7 +37,9 @@ def test_the_highest_priority_first(side: Side) -> None:
     for priority in (1, 0, -1):
         side.publish(channel, queue, 1, 2)
         side.settle()
-        assert [len(recorders[each].bodies) for each in (1, 0, -1)] == [2 if each >= priority else 0 for each in (1, 0, -1)]
+        assert [len(recorders[each].bodies) for each in (1, 0, -1)] == [
+            2 if each >= priority else 0 for each in (1, 0, -1)
+        ]
         channel.basic_cancel(recorders[priority].tag)
 
 

@@ -48,7 +48,11 @@ def test_the_exchange_may_come_later(side: Side) -> None:
 @behaviour(124)
 @pytest.mark.parametrize(
     "arguments",
-    [{"x-dead-letter-exchange": 5}, {"x-dead-letter-routing-key": "key"}, {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": 5}],
+    [
+        {"x-dead-letter-exchange": 5},
+        {"x-dead-letter-routing-key": "key"},
+        {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": 5},
+    ],
     ids=str,
 )
 def test_arguments_that_are_wrong(side: Side, arguments: dict[str, Any]) -> None:
@@ -63,7 +67,9 @@ def test_expired(side: Side, ttl: int) -> None:
     side.eventually(lambda: side.count(channel, dead) == 1, "the dead letter")
     method, properties, body = channel.basic_get(dead, True)
     assert (body, method.routing_key) == (b"1", queue)
-    assert deaths(properties) == [{"count": 1, "reason": "expired", "queue": queue, "exchange": "", "routing-keys": [queue]}]
+    assert deaths(properties) == [
+        {"count": 1, "reason": "expired", "queue": queue, "exchange": "", "routing-keys": [queue]}
+    ]
     first = {name: value for name, value in properties.headers.items() if name.startswith("x-first-death")}
     assert first == {"x-first-death-reason": "expired", "x-first-death-queue": queue, "x-first-death-exchange": ""}
 
@@ -116,7 +122,9 @@ def test_rejected(side: Side, method: str) -> None:
     got, properties, body = channel.basic_get(dead, True)
     assert (body, properties.message_id, properties.headers["mine"]) == (b"1", "7", 1)
     assert got.redelivered is False
-    assert deaths(properties) == [{"count": 1, "reason": "rejected", "queue": queue, "exchange": "", "routing-keys": [queue]}]
+    assert deaths(properties) == [
+        {"count": 1, "reason": "rejected", "queue": queue, "exchange": "", "routing-keys": [queue]}
+    ]
 
 
 @behaviour(130)
@@ -143,12 +151,17 @@ def test_dying_twice(side: Side) -> None:
     channel = side.channel()
     last = side.queue(channel)
     middle = side.queue(channel, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": last})
-    first = side.queue(channel, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": middle, "x-message-ttl": 0})
+    first = side.queue(
+        channel, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": middle, "x-message-ttl": 0}
+    )
     side.publish(channel, first, 1)
     side.eventually(lambda: side.count(channel, middle) == 1, "the first death")
     kill(side, channel, middle)
     _, properties, _ = channel.basic_get(last, True)
-    assert [(death["queue"], death["reason"], death["count"]) for death in deaths(properties)] == [(middle, "rejected", 1), (first, "expired", 1)]
+    assert [(death["queue"], death["reason"], death["count"]) for death in deaths(properties)] == [
+        (middle, "rejected", 1),
+        (first, "expired", 1),
+    ]
     assert (properties.headers["x-first-death-queue"], properties.headers["x-first-death-reason"]) == (first, "expired")
 
 
@@ -184,7 +197,9 @@ def test_a_cycle_with_a_rejection_goes_on(side: Side) -> None:
 def test_a_new_key_takes_the_place_of_all(side: Side) -> None:
     channel = side.channel()
     dead, copy = side.queue(channel), side.queue(channel)
-    queue = side.queue(channel, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead, "x-message-ttl": 0})
+    queue = side.queue(
+        channel, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead, "x-message-ttl": 0}
+    )
     side.publish(channel, queue, 1, headers={"CC": [copy], "BCC": ["secret"]})
     side.eventually(lambda: side.count(channel, dead) == 1, "the dead letter")
     method, properties, _ = channel.basic_get(dead, True)
@@ -217,7 +232,11 @@ def test_x_death_does_not_grow(side: Side) -> None:
     channel = side.channel()
     names = [side.unique() for _ in range(3)]
     for name, following in itertools.pairwise(names):
-        side.queue(channel, name, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": following, "x-message-ttl": 0})
+        side.queue(
+            channel,
+            name,
+            arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": following, "x-message-ttl": 0},
+        )
     side.queue(channel, names[2], arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": names[0]})
     side.publish(channel, names[0], 1)
     for _ in range(9):
@@ -251,7 +270,12 @@ def test_a_delivery_limit(side: Side) -> None:
     """A limit of N allows N redeliveries. Their order is not compared."""
     channel = side.channel()
     dead = side.queue(channel)
-    arguments = {"x-queue-type": "quorum", "x-delivery-limit": 2, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+    arguments = {
+        "x-queue-type": "quorum",
+        "x-delivery-limit": 2,
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": dead,
+    }
     queue = side.queue(channel, durable=True, arguments=arguments)
     side.publish(channel, queue, 1)
     counts = []

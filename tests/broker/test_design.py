@@ -39,7 +39,11 @@ def test_every_script_says_which_servers_it_holds_for() -> None:
     without = []
     for path in sorted(Path(__file__).parent.glob("test_*.py")):
         for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and any(arg.arg == "side" for arg in node.args.args):
+            if (
+                isinstance(node, ast.FunctionDef)
+                and node.name.startswith("test_")
+                and any(arg.arg == "side" for arg in node.args.args)
+            ):
                 marks = [getattr(mark.func, "id", "") for mark in node.decorator_list if isinstance(mark, ast.Call)]
                 if "behaviour" not in marks:
                     without.append(f"{path.stem}.{node.name}")

@@ -153,15 +153,25 @@ def test_carbon_copies(side: Side) -> None:
 @pytest.mark.parametrize("header", ["CC", "BCC"])
 def test_carbon_copies_are_lists(side: Side, header: str) -> None:
     channel = side.channel()
-    assert side.code(lambda ch: ch.basic_publish("", "key", b"1", side.Properties(headers={header: "key"})), channel) == 406
+    assert (
+        side.code(lambda ch: ch.basic_publish("", "key", b"1", side.Properties(headers={header: "key"})), channel)
+        == 406
+    )
 
 
 @behaviour(153)
 @pytest.mark.parametrize(
-    "change", [{"exchange_type": "fanout"}, {"durable": True}, {"auto_delete": True}, {"arguments": {"alternate-exchange": "x"}}], ids=str
+    "change",
+    [{"exchange_type": "fanout"}, {"durable": True}, {"auto_delete": True}, {"arguments": {"alternate-exchange": "x"}}],
+    ids=str,
 )
 def test_redeclaring_an_exchange_otherwise(side: Side, change: dict[str, Any]) -> None:
     channel = side.channel()
     exchange = side.exchange(channel)
     channel.exchange_declare(exchange, "direct")
-    assert side.code(lambda ch: ch.exchange_declare(**({"exchange": exchange, "exchange_type": "direct"} | change)), channel) == 406
+    assert (
+        side.code(
+            lambda ch: ch.exchange_declare(**({"exchange": exchange, "exchange_type": "direct"} | change)), channel
+        )
+        == 406
+    )

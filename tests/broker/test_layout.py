@@ -8,7 +8,21 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "python/manytail/broker"
 PURE = {"exceptions", "exchange_type", "spec", "_protocol", "_routing", "_state"}
-IMPURE = {"_thread", "asyncio", "concurrent", "logging", "os", "queue", "random", "secrets", "selectors", "socket", "threading", "time", "uuid"}
+IMPURE = {
+    "_thread",
+    "asyncio",
+    "concurrent",
+    "logging",
+    "os",
+    "queue",
+    "random",
+    "secrets",
+    "selectors",
+    "socket",
+    "threading",
+    "time",
+    "uuid",
+}
 
 
 class WithoutTypes(ast.NodeTransformer):
@@ -31,7 +45,8 @@ def imports(path: Path) -> set[str]:
 
 
 GRAPH = {
-    path.stem: {name.split(".")[2] for name in imports(path) if name.startswith("manytail.broker.")} & {each.stem for each in PACKAGE.glob("*.py")}
+    path.stem: {name.split(".")[2] for name in imports(path) if name.startswith("manytail.broker.")}
+    & {each.stem for each in PACKAGE.glob("*.py")}
     for path in PACKAGE.glob("*.py")
 }
 

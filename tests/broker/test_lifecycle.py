@@ -77,10 +77,16 @@ def test_exclusive_queues_end_with_their_connection(side: Side) -> None:
     other = side.connect()
     assert side.code(lambda ch: ch.queue_declare(queue, passive=True), side.channel(other)) == 405
     mine.close()
-    side.eventually(lambda: side.code(lambda ch: ch.queue_declare(queue, passive=True), side.channel(other)) == 404, "its end")
+    side.eventually(
+        lambda: side.code(lambda ch: ch.queue_declare(queue, passive=True), side.channel(other)) == 404, "its end"
+    )
 
 
-@pytest.mark.parametrize("change", [{"durable": True}, {"auto_delete": True}, {"exclusive": True}, {"arguments": {"x-max-length": 5}}], ids=str)
+@pytest.mark.parametrize(
+    "change",
+    [{"durable": True}, {"auto_delete": True}, {"exclusive": True}, {"arguments": {"x-max-length": 5}}],
+    ids=str,
+)
 @behaviour(153)
 def test_redeclaring_a_queue_otherwise(side: Side, change: dict[str, Any]) -> None:
     channel = side.channel()
@@ -124,8 +130,20 @@ def test_names(side: Side) -> None:
 def test_quorum_queues_have_to_be_durable(side: Side) -> None:
     arguments = {"x-queue-type": "quorum"}
     assert side.code(lambda channel: channel.queue_declare(side.unique(), arguments=arguments)) == 406
-    assert side.code(lambda channel: channel.queue_declare(side.unique(), durable=True, exclusive=True, arguments=arguments)) == 406
-    assert side.code(lambda channel: channel.queue_declare(side.unique(), durable=True, arguments=arguments | {"x-max-priority": 2})) == 406
+    assert (
+        side.code(
+            lambda channel: channel.queue_declare(side.unique(), durable=True, exclusive=True, arguments=arguments)
+        )
+        == 406
+    )
+    assert (
+        side.code(
+            lambda channel: channel.queue_declare(
+                side.unique(), durable=True, arguments=arguments | {"x-max-priority": 2}
+            )
+        )
+        == 406
+    )
 
 
 ASKED: list[tuple[dict[str, Any], int | None]] = [

@@ -10,7 +10,10 @@ from broker.sides import Side
 
 def bounded(side: Side, length: int, **arguments: Any) -> tuple[Any, str]:
     channel = side.channel()
-    return channel, side.queue(channel, arguments={"x-max-length": length} | {name.replace("_", "-"): value for name, value in arguments.items()})
+    return channel, side.queue(
+        channel,
+        arguments={"x-max-length": length} | {name.replace("_", "-"): value for name, value in arguments.items()},
+    )
 
 
 @pytest.mark.parametrize("length", range(4))
@@ -38,7 +41,9 @@ def test_the_unacknowledged_do_not_count(side: Side, length: int) -> None:
 def test_the_dropped_become_dead_letters(side: Side, length: int) -> None:
     channel = side.channel()
     dead = side.queue(channel)
-    queue = side.queue(channel, arguments={"x-max-length": length, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead})
+    queue = side.queue(
+        channel, arguments={"x-max-length": length, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+    )
     side.publish(channel, queue, *range(5))
     side.settle()
     assert side.drain(channel, dead) == [str(number).encode() for number in range(5 - length)]
@@ -94,7 +99,9 @@ def test_reject_publish_drops_nothing_that_comes_back(side: Side) -> None:
 
 
 @behaviour()
-@pytest.mark.parametrize("arguments", [{"x-max-length": -1}, {"x-max-length": "1"}, {"x-max-length": 1, "x-overflow": "nonsense"}], ids=str)
+@pytest.mark.parametrize(
+    "arguments", [{"x-max-length": -1}, {"x-max-length": "1"}, {"x-max-length": 1, "x-overflow": "nonsense"}], ids=str
+)
 def test_limits_that_are_none(side: Side, arguments: dict[str, Any]) -> None:
     assert side.code(lambda channel: channel.queue_declare(side.unique(), arguments=arguments)) == 406
 

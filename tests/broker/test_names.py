@@ -83,7 +83,12 @@ def test_wrong_states_are_closed_errors_too() -> None:
 
 
 def test_what_exceptions_carry() -> None:
-    for name in ("ChannelClosedByBroker", "ConnectionClosedByBroker", "ChannelClosedByClient", "ConnectionClosedByClient"):
+    for name in (
+        "ChannelClosedByBroker",
+        "ConnectionClosedByBroker",
+        "ChannelClosedByClient",
+        "ConnectionClosedByClient",
+    ):
         error = getattr(exceptions, name)(404, "gone")
         assert (error.reply_code, error.reply_text, error.args) == (404, "gone", (404, "gone"))
         assert repr(error) == repr(getattr(theirs, name)(404, "gone"))
@@ -91,7 +96,12 @@ def test_what_exceptions_carry() -> None:
         assert getattr(exceptions, name)(["message"]).messages == ["message"]
 
 
-ANSWERS = [(group, name) for group in ("Basic", "Queue", "Exchange", "Tx") for name in vars(getattr(ours_spec, group)) if not name.startswith("_")]
+ANSWERS = [
+    (group, name)
+    for group in ("Basic", "Queue", "Exchange", "Tx")
+    for name in vars(getattr(ours_spec, group))
+    if not name.startswith("_")
+]
 
 
 @pytest.mark.parametrize(("group", "name"), ANSWERS)
@@ -112,7 +122,9 @@ def test_what_a_program_names_is_there() -> None:
         "TRANSIENT_DELIVERY_MODE": spec.TRANSIENT_DELIVERY_MODE,
         "PERSISTENT_DELIVERY_MODE": spec.PERSISTENT_DELIVERY_MODE,
     }
-    assert [(mode.name, mode.value) for mode in broker.DeliveryMode] == [(mode.name, mode.value) for mode in pika.DeliveryMode]
+    assert [(mode.name, mode.value) for mode in broker.DeliveryMode] == [
+        (mode.name, mode.value) for mode in pika.DeliveryMode
+    ]
     ours, pikas = broker.exchange_type.ExchangeType, pika.exchange_type.ExchangeType
     assert {kind.name: kind.value for kind in ours} == {kind.name: kind.value for kind in pikas}
     assert broker.spec.BasicProperties is BasicProperties

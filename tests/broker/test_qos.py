@@ -115,7 +115,9 @@ def test_queues_that_share_a_limit_all_get_on(side: Side) -> None:
     queues = [side.queue(channel) for _ in range(3)]
     for queue in queues:
         side.publish(channel, queue, *[queue] * 60)
-    recorder = [side.consume(channel, queue, then=lambda ch, method, *_: ch.basic_ack(method.delivery_tag)) for queue in queues]
+    recorder = [
+        side.consume(channel, queue, then=lambda ch, method, *_: ch.basic_ack(method.delivery_tag)) for queue in queues
+    ]
     side.eventually(lambda: sum(len(each.bodies) for each in recorder) == 180, "all messages")
     assert {len(each.bodies) for each in recorder} == {60}
 

@@ -20,7 +20,12 @@ from broker import sides
 
 KEYS = ["a", "b", "a.b", "a.b.c", ""]
 PATTERNS = ["a", "b", "a.*", "#", "*.b", "a.#", ""]
-ARGUMENTS: list[dict[str, Any]] = [{}, {"x-max-length": 2}, {"x-max-length": 1, "x-overflow": "reject-publish"}, {"x-max-priority": 2}]
+ARGUMENTS: list[dict[str, Any]] = [
+    {},
+    {"x-max-length": 2},
+    {"x-max-length": 1, "x-overflow": "reject-publish"},
+    {"x-max-priority": 2},
+]
 
 
 class Half:
@@ -67,7 +72,10 @@ class Half:
 
     def deaths(self, properties: Any) -> Any:
         listed = (properties.headers or {}).get("x-death") or []
-        return [(self.label(death["queue"]), death["reason"], int(death["count"]), self.label(death["exchange"])) for death in listed]
+        return [
+            (self.label(death["queue"]), death["reason"], int(death["count"]), self.label(death["exchange"]))
+            for death in listed
+        ]
 
 
 class Comparison(RuleBasedStateMachine):
@@ -103,13 +111,22 @@ class Comparison(RuleBasedStateMachine):
     @rule(queue=queues, exchange=exchanges, pattern=st.sampled_from(PATTERNS), bind=st.booleans())
     def bind(self, queue: str, exchange: str, pattern: str, bind: bool) -> None:
         def call(half: Half) -> None:
-            getattr(half.channel, "queue_bind" if bind else "queue_unbind")(half.name(queue), half.name(exchange), pattern)
+            getattr(half.channel, "queue_bind" if bind else "queue_unbind")(
+                half.name(queue), half.name(exchange), pattern
+            )
 
         self.both(call)
 
-    @rule(exchange=exchanges, key=st.sampled_from(KEYS), body=st.integers(0, 99), priority=st.sampled_from([None, 0, 1, 2, 9]))
+    @rule(
+        exchange=exchanges,
+        key=st.sampled_from(KEYS),
+        body=st.integers(0, 99),
+        priority=st.sampled_from([None, 0, 1, 2, 9]),
+    )
     def publish(self, exchange: str, key: str, body: int, priority: int | None) -> None:
-        self.both(lambda half: half.side.publish(half.channel, key, body, exchange=half.name(exchange), priority=priority))
+        self.both(
+            lambda half: half.side.publish(half.channel, key, body, exchange=half.name(exchange), priority=priority)
+        )
 
     @rule(queue=queues, body=st.integers(100, 199), expire=st.booleans())
     def publish_to_queue(self, queue: str, body: int, expire: bool) -> None:
@@ -121,7 +138,13 @@ class Comparison(RuleBasedStateMachine):
     def get(self, queue: str, auto_ack: bool) -> None:
         def call(half: Half) -> Any:
             method, properties, body = half.channel.basic_get(half.name(queue), auto_ack)
-            return method and (method.delivery_tag, method.redelivered, method.message_count, body, half.deaths(properties))
+            return method and (
+                method.delivery_tag,
+                method.redelivered,
+                method.message_count,
+                body,
+                half.deaths(properties),
+            )
 
         got = self.both(call)
         if isinstance(got, tuple):
@@ -188,7 +211,10 @@ class Comparison(RuleBasedStateMachine):
         assert first == second
         if all("d" in half.names for half in self.halves):
             first, second = (
-                [tuple(vars_of(half.channel.queue_declare(half.name(queue), passive=True).method)) for queue in ("q0", "q1", "q2", "d")]
+                [
+                    tuple(vars_of(half.channel.queue_declare(half.name(queue), passive=True).method))
+                    for queue in ("q0", "q1", "q2", "d")
+                ]
                 for half in self.halves
             )
             assert first == second
@@ -206,7 +232,10 @@ def run(make: Any, examples: int, steps: int) -> None:
     machine = type("Machine", (Comparison,), {"make": staticmethod(make)})
     checks = list(HealthCheck)
     run_state_machine_as_test(
-        machine, settings=settings(max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=checks, database=None)
+        machine,
+        settings=settings(
+            max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=checks, database=None
+        ),
     )
 
 

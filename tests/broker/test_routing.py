@@ -24,7 +24,11 @@ def test_direct_is_the_whole_key(side: Side) -> None:
     channel, exchange, queues = bound(side, "direct", "a", "b", "")
     for key in ("a", "b", "", "A", "a.b"):
         side.publish(channel, key, f"to {key}", exchange=exchange)
-    assert {key: side.drain(channel, queue) for key, queue in queues.items()} == {"a": [b"to a"], "b": [b"to b"], "": [b"to "]}
+    assert {key: side.drain(channel, queue) for key, queue in queues.items()} == {
+        "a": [b"to a"],
+        "b": [b"to b"],
+        "": [b"to "],
+    }
 
 
 @behaviour(94)
@@ -67,8 +71,47 @@ def test_a_hash_matches_no_words_at_all(side: Side) -> None:
     assert [channel.basic_get(queue, True)[2] for queue in queues] == [b"1"] * 100
 
 
-PATTERNS = ["#", "*", "*.#", "#.*", "a.#", "#.a", "a.*", "*.a", "a.#.b", "#.#", "a*", "*.*", "a", "", "a.", "#.a.#", "*.#.*", "a.#.#.b", "A"]
-KEYS = ["", "a", "b", "a.", ".a", "a.b", "a.x.b", "a.x.y.b", "ab", "a*", "#", "*", "a.#.b", ".", "..", "A", "a.a", "x.a.y"]
+PATTERNS = [
+    "#",
+    "*",
+    "*.#",
+    "#.*",
+    "a.#",
+    "#.a",
+    "a.*",
+    "*.a",
+    "a.#.b",
+    "#.#",
+    "a*",
+    "*.*",
+    "a",
+    "",
+    "a.",
+    "#.a.#",
+    "*.#.*",
+    "a.#.#.b",
+    "A",
+]
+KEYS = [
+    "",
+    "a",
+    "b",
+    "a.",
+    ".a",
+    "a.b",
+    "a.x.b",
+    "a.x.y.b",
+    "ab",
+    "a*",
+    "#",
+    "*",
+    "a.#.b",
+    ".",
+    "..",
+    "A",
+    "a.a",
+    "x.a.y",
+]
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -157,7 +200,9 @@ def test_mandatory_messages_are_returned_if_they_reach_no_queue(side: Side) -> N
     channel = side.channel()
     queue, nowhere = side.queue(channel), side.unique()
     returned: list[Any] = []
-    channel.add_on_return_callback(lambda ch, method, properties, body: returned.append((method, properties.message_id, body)))
+    channel.add_on_return_callback(
+        lambda ch, method, properties, body: returned.append((method, properties.message_id, body))
+    )
     side.publish(channel, queue, "routed", mandatory=True)
     side.publish(channel, nowhere, "dropped")
     side.publish(channel, nowhere, "returned", mandatory=True, message_id="7")
@@ -190,8 +235,15 @@ def test_reserved_names(side: Side) -> None:
     assert side.code(lambda channel: channel.queue_declare("amq.mine")) == 403
     assert side.code(lambda channel: channel.exchange_declare("amq.mine", "direct")) == 403
     assert side.code(lambda channel: channel.exchange_delete("amq.direct")) == 403
-    for name, kind in (("amq.direct", "direct"), ("amq.fanout", "fanout"), ("amq.topic", "topic"), ("amq.headers", "headers")):
-        assert side.code(lambda channel, name=name, kind=kind: channel.exchange_declare(name, kind, durable=True)) is None
+    for name, kind in (
+        ("amq.direct", "direct"),
+        ("amq.fanout", "fanout"),
+        ("amq.topic", "topic"),
+        ("amq.headers", "headers"),
+    ):
+        assert (
+            side.code(lambda channel, name=name, kind=kind: channel.exchange_declare(name, kind, durable=True)) is None
+        )
 
 
 @behaviour()

@@ -37,7 +37,15 @@ class World:
         self.end()
         return self.host.queues[name]
 
-    def publish(self, channel: ChannelState, *bodies: Any, exchange: str = "", key: str = "q", mandatory: bool = False, **properties: Any) -> str:
+    def publish(
+        self,
+        channel: ChannelState,
+        *bodies: Any,
+        exchange: str = "",
+        key: str = "q",
+        mandatory: bool = False,
+        **properties: Any,
+    ) -> str:
         outcome = ""
         for body in bodies:
             message, error = message_of(body, BasicProperties(**properties) if properties else None, exchange, key)
@@ -147,7 +155,9 @@ def test_times_to_live_end_at_their_time_and_become_dead_letters(world: World) -
     world.pass_time(0.001)
     assert (world.host.queues["q"].ready, world.host.queues["dead"].ready, world.timers) == (0, 2, {})
     _, _, message, _, _ = channel.get("dead", True, world.now) or pytest.fail("nothing")
-    assert [(death["reason"], death["count"], death["original-expiration"]) for death in message.headers["x-death"]] == [("expired", 1, "5000")]
+    assert [
+        (death["reason"], death["count"], death["original-expiration"]) for death in message.headers["x-death"]
+    ] == [("expired", 1, "5000")]
 
 
 def test_a_queue_that_is_used_moves_a_number_and_sets_no_timer(world: World) -> None:
@@ -251,7 +261,9 @@ def test_round_robin_is_by_priority_and_leaves_parked_ones_alone() -> None:
     class At:
         at_limit = False
 
-    consumers = [Consumer(tag, print, priority=priority) for tag, priority in (("low", -1), ("a", 0), ("b", 0), ("high", 1))]
+    consumers = [
+        Consumer(tag, print, priority=priority) for tag, priority in (("low", -1), ("a", 0), ("b", 0), ("high", 1))
+    ]
     ring = RoundRobin()
     for consumer in consumers:
         consumer.channel = At()  # type: ignore[assignment]

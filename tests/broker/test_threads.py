@@ -131,7 +131,9 @@ def test_order_and_one_callback_at_a_time_per_channel(broker: Broker, workers: i
     assert wrong == []
     for index in range(count):
         assert tags[index] == sorted(set(tags[index]))
-        assert sorted(bodies[index]) == sorted((publisher, number) for publisher in range(publishers) for number in range(messages))
+        assert sorted(bodies[index]) == sorted(
+            (publisher, number) for publisher in range(publishers) for number in range(messages)
+        )
 
 
 def test_one_consumer_without_requeues_sees_each_publishers_order(connection: Connection) -> None:
@@ -328,7 +330,11 @@ def test_ending_from_outside_waits_for_the_callback(connection: Connection, how:
     for _ in range(3):
         channel.basic_publish("", "q", b"")
     awaited(entered)
-    calls = {"cancel": lambda: channel.basic_cancel("tag"), "close channel": channel.close, "close connection": connection.close}
+    calls = {
+        "cancel": lambda: channel.basic_cancel("tag"),
+        "close channel": channel.close,
+        "close connection": connection.close,
+    }
     was_left: list[bool] = []
 
     def end() -> None:
@@ -454,7 +460,9 @@ def test_timers_of_the_connection_that_are_removed_are_dropped(broker: Broker, c
 
 
 @pytest.mark.parametrize("limit", [DEADLINE, None])
-def test_process_data_events_returns_as_soon_as_something_was_dispatched(connection: Connection, limit: float | None) -> None:
+def test_process_data_events_returns_as_soon_as_something_was_dispatched(
+    connection: Connection, limit: float | None
+) -> None:
     """At once for what was dispatched since it last returned: a program that looks first and then waits misses nothing."""
     ran = threading.Event()
     connection.add_callback_threadsafe(ran.set)
@@ -488,7 +496,11 @@ def test_callbacks_of_the_connection(connection: Connection) -> None:
     connection.process_data_events(0)
     connection.sleep(0.01)
     connection.close()
-    for call in (lambda: connection.add_callback_threadsafe(int), lambda: connection.call_later(1, int), lambda: connection.process_data_events(0)):
+    for call in (
+        lambda: connection.add_callback_threadsafe(int),
+        lambda: connection.call_later(1, int),
+        lambda: connection.process_data_events(0),
+    ):
         with pytest.raises(exceptions.ConnectionWrongStateError):
             call()
 

@@ -26,7 +26,9 @@ def test_a_ttl_is_a_whole_number(side: Side, ttl: object) -> None:
 def test_an_expiration_is_a_decimal_string(side: Side, expiration: str) -> None:
     channel = side.channel()
     queue = side.queue(channel)
-    assert side.code(lambda ch: ch.basic_publish("", queue, b"1", side.Properties(expiration=expiration)), channel) == 406
+    assert (
+        side.code(lambda ch: ch.basic_publish("", queue, b"1", side.Properties(expiration=expiration)), channel) == 406
+    )
 
 
 @behaviour(137, 144)

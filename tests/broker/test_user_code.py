@@ -112,10 +112,20 @@ def test_names_keys_tags_and_flags_of_a_users_classes(connection: Connection, sp
     thing = type("SpiedThing", (Thing,), {"spy": spy})()
     channel = connection.channel()
     channel.exchange_declare(text("x"), text("topic"), passive=thing)
-    channel.queue_declare(text("q"), durable=thing, arguments={text("x-max-length"): number(100), text("x-overflow"): text("drop-head")})
-    channel.queue_declare(text("q"), durable=thing, arguments={"x-max-length": number(100), "x-overflow": text("drop-head")})
+    channel.queue_declare(
+        text("q"), durable=thing, arguments={text("x-max-length"): number(100), text("x-overflow"): text("drop-head")}
+    )
+    channel.queue_declare(
+        text("q"), durable=thing, arguments={"x-max-length": number(100), "x-overflow": text("drop-head")}
+    )
     channel.queue_bind(text("q"), text("x"), text("a.*"), {text("k"): number(1)})
-    channel.basic_publish(text("x"), text("a.b"), text("body"), BasicProperties(priority=number(3), expiration=text("60000")), mandatory=thing)
+    channel.basic_publish(
+        text("x"),
+        text("a.b"),
+        text("body"),
+        BasicProperties(priority=number(3), expiration=text("60000")),
+        mandatory=thing,
+    )
     channel.basic_publish(text(""), text("q"), b"2")
     channel.basic_qos(thing, number(5), thing) if not thing.__int__() else channel.basic_qos(0, number(5), thing)
     method, _, _ = channel.basic_get(text("q"), thing)
@@ -135,10 +145,17 @@ def test_headers_are_compared_without_a_users_code(connection: Connection, spy: 
     text = spied(spy, str, "__hash__", "__eq__", "__repr__")
     channel = connection.channel()
     channel.exchange_declare("x", "headers")
-    channel.queue_declare("q", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q2", "x-max-length": 0})
+    channel.queue_declare(
+        "q", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q2", "x-max-length": 0}
+    )
     channel.queue_declare("q2")
     channel.queue_bind("q", "x", "", {"x-match": text("any"), "a": text("b"), "c": None, "list": [1, {"a": text("z")}]})
-    for headers in ({text("a"): thing}, {"a": text("b")}, {"c": thing}, {"list": [1, {"a": "z"}], "x-death": [{"queue": thing, "count": thing}]}):
+    for headers in (
+        {text("a"): thing},
+        {"a": text("b")},
+        {"c": thing},
+        {"list": [1, {"a": "z"}], "x-death": [{"queue": thing, "count": thing}]},
+    ):
         channel.basic_publish("x", "", b"", BasicProperties(headers=headers))
     assert channel.queue_declare("q2", passive=True).method.message_count == 3
     assert channel.basic_get("q2", True)[1].headers["a"] == "b"
@@ -162,7 +179,9 @@ def test_headers_are_compared_without_a_users_code(connection: Connection, spy: 
         lambda channel, thing: channel.basic_cancel(thing),
     ],
 )
-def test_what_is_refused_is_shown_outside(connection: Connection, spy: Spy, call: Callable[[Channel, Thing], object]) -> None:
+def test_what_is_refused_is_shown_outside(
+    connection: Connection, spy: Spy, call: Callable[[Channel, Thing], object]
+) -> None:
     channel = connection.channel()
     channel.queue_declare("q")
     with pytest.raises((TypeError, exceptions.AMQPError)):
@@ -193,7 +212,10 @@ def test_bodies_are_let_go_outside(connection: Connection, spy: Spy, how: str) -
 def test_bodies_that_reach_no_queue_are_let_go_outside(connection: Connection, spy: Spy) -> None:
     channel = connection.channel()
     channel.basic_publish("", "none", Body(spy))
-    channel.queue_declare("full", arguments={"x-max-length": 0, "x-overflow": "reject-publish-dlx", "x-dead-letter-exchange": "amq.fanout"})
+    channel.queue_declare(
+        "full",
+        arguments={"x-max-length": 0, "x-overflow": "reject-publish-dlx", "x-dead-letter-exchange": "amq.fanout"},
+    )
     channel.basic_publish("", "full", Body(spy))
     channel.tx_select()
     channel.basic_publish("", "none", Body(spy))
@@ -212,7 +234,9 @@ def test_bodies_that_expire_are_let_go_off_the_timer_thread(connection: Connecti
     channel = connection.channel()
     channel.queue_declare("q", arguments={"x-message-ttl": 1})
     channel.queue_declare("dead")
-    channel.queue_declare("q2", arguments={"x-message-ttl": 1, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+    channel.queue_declare(
+        "q2", arguments={"x-message-ttl": 1, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    )
     channel.basic_consume("dead", lambda *_: (spy("callback"), ran.set()), auto_ack=True)
     channel.basic_publish("", "q", Body(spy, gone))
     channel.basic_publish("", "q2", b"")
@@ -292,7 +316,9 @@ def test_a_finalizer_may_wait_for_another_thread_that_uses_the_broker(connection
 
     class Waits:
         def __del__(self) -> None:
-            thread = threading.Thread(target=lambda: counted.append(other.queue_declare("q", passive=True).method.message_count))
+            thread = threading.Thread(
+                target=lambda: counted.append(other.queue_declare("q", passive=True).method.message_count)
+            )
             thread.start()
             thread.join(DEADLINE)
 

@@ -10,7 +10,9 @@ from manytail import IndexMultiQueue, MultiQueue
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "thread_unsafe: touches what the whole process shares (signals, the switch interval, fork)")
+    config.addinivalue_line(
+        "markers", "thread_unsafe: touches what the whole process shares (signals, the switch interval, fork)"
+    )
 
 
 @pytest.fixture(params=[MultiQueue, IndexMultiQueue], ids=["objects", "index"])

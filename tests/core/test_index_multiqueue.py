@@ -54,8 +54,14 @@ def test_64_bit_integers_come_back_as_they_were(item):
 @pytest.mark.parametrize("item", [HIGHEST + 1, LOWEST - 1, 2**64, -(2**200)])
 def test_an_integer_that_does_not_fit_is_an_overflow_error(item):
     queue, tail = queue_of()
-    for put in (tail.put, tail.put_nowait, tail.put_front, lambda it: tail.put_many([it]), lambda it: tail.put_many(iter([it])),
-                lambda it: asyncio.run(tail.aput(it))):
+    for put in (
+        tail.put,
+        tail.put_nowait,
+        tail.put_front,
+        lambda it: tail.put_many([it]),
+        lambda it: tail.put_many(iter([it])),
+        lambda it: asyncio.run(tail.aput(it)),
+    ):
         with pytest.raises(OverflowError):
             put(item)
     assert queue.stats() == (0, 1, 1, 0, 0, 0, 0)
@@ -64,8 +70,14 @@ def test_an_integer_that_does_not_fit_is_an_overflow_error(item):
 @pytest.mark.parametrize("item", ["1", 1.0, None, b"1", [1], object(), 1j])
 def test_what_is_no_integer_is_a_type_error(item):
     queue, tail = queue_of()
-    for put in (tail.put, tail.put_nowait, tail.put_front, lambda it: tail.put_many([it]), lambda it: tail.put_many(iter([it])),
-                lambda it: asyncio.run(tail.aput(it))):
+    for put in (
+        tail.put,
+        tail.put_nowait,
+        tail.put_front,
+        lambda it: tail.put_many([it]),
+        lambda it: tail.put_many(iter([it])),
+        lambda it: asyncio.run(tail.aput(it)),
+    ):
         with pytest.raises(TypeError):
             put(item)
     assert queue.stats() == (0, 1, 1, 0, 0, 0, 0)
@@ -377,9 +389,18 @@ def test_get_many_into_waits_and_ends_as_get_does(numpy):
         queue.get_many_into(out)
 
 
-@pytest.mark.parametrize("make", [*OTHER_TYPES.values(), lambda numpy: readonly(numpy, [1, 2]), lambda numpy: [1, 2], lambda numpy: None,
-                                  lambda numpy: 3, lambda numpy: memoryview(array("q", [1]).tobytes()).cast("q")],
-                         ids=[*OTHER_TYPES, "read-only", "a list", "none", "an int", "read-only memoryview"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        *OTHER_TYPES.values(),
+        lambda numpy: readonly(numpy, [1, 2]),
+        lambda numpy: [1, 2],
+        lambda numpy: None,
+        lambda numpy: 3,
+        lambda numpy: memoryview(array("q", [1]).tobytes()).cast("q"),
+    ],
+    ids=[*OTHER_TYPES, "read-only", "a list", "none", "an int", "read-only memoryview"],
+)
 def test_get_many_into_what_is_no_writable_int64_buffer_is_a_type_error(numpy, make):
     queue, tail = queue_of(1, 2, 3)
     with pytest.raises(TypeError):
@@ -420,7 +441,9 @@ def test_the_keys_of_the_runs_are_the_very_keys(numpy):
     assert queue.get_many_with_keys(1)[0][0] is key
 
 
-@pytest.mark.parametrize("selection", ["round_robin", "weighted", "oldest", pytest.param(lambda ready: ready[-1], id="callable")])
+@pytest.mark.parametrize(
+    "selection", ["round_robin", "weighted", "oldest", pytest.param(lambda ready: ready[-1], id="callable")]
+)
 @pytest.mark.parametrize("step", [1, 2, 3, 50])
 def test_the_runs_are_what_get_with_key_gives(numpy, selection, step):
     def make():

@@ -83,7 +83,11 @@ def test_a_waiting_aget_is_served_by_a_put_of_its_own_loop(new):
     asyncio.run(main())
 
 
-GETS = {"aget": lambda queue: queue.aget(), "aget_with_key": lambda queue: queue.aget_with_key(), "aget_many": lambda queue: queue.aget_many(5)}
+GETS = {
+    "aget": lambda queue: queue.aget(),
+    "aget_with_key": lambda queue: queue.aget_with_key(),
+    "aget_many": lambda queue: queue.aget_many(5),
+}
 
 
 @pytest.fixture(params=GETS)

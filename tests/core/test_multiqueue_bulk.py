@@ -219,7 +219,9 @@ def test_a_generator_that_removes_its_tail(new):
     assert queue.qsize() == 0
 
 
-@pytest.mark.parametrize("end", [lambda queue: queue.shutdown(), lambda queue: queue.remove("a")], ids=["shutdown", "remove"])
+@pytest.mark.parametrize(
+    "end", [lambda queue: queue.shutdown(), lambda queue: queue.remove("a")], ids=["shutdown", "remove"]
+)
 def test_put_many_that_waits_is_woken_by_shutdown_with_the_count(new, shape, end):
     queue = new()
     tail = queue.add("a", maxsize=4)

@@ -349,8 +349,11 @@ def test_whatever_makes_room_wakes_a_putter(new_bulk, make_room, put):
     assert 9 in tail
 
 
-@pytest.mark.parametrize("clear", [lambda queue, tail: tail.clear(), lambda queue, tail: drain(queue), lambda queue, tail: queue.get_many(9)],
-                         ids=["clear", "get", "get_many"])
+@pytest.mark.parametrize(
+    "clear",
+    [lambda queue, tail: tail.clear(), lambda queue, tail: drain(queue), lambda queue, tail: queue.get_many(9)],
+    ids=["clear", "get", "get_many"],
+)
 def test_making_much_room_wakes_all_putters_that_fit(new_bulk, clear):
     queue = new_bulk()
     tail = queue.add("a", maxsize=4)

@@ -73,9 +73,22 @@ def test_shutdown_is_the_stdlibs_where_it_has_one():
 # ------------------------------------------------------------------------------------------------ add, setdefault, remove
 def test_add_sets_what_it_is_given(new):
     tail = new().add("k", priority=-3, maxsize=7, weight=2, enabled=False)
-    assert (tail.key, tail.priority, tail.maxsize, tail.weight, tail.enabled, tail.attached) == ("k", -3, 7, 2, False, True)
+    assert (tail.key, tail.priority, tail.maxsize, tail.weight, tail.enabled, tail.attached) == (
+        "k",
+        -3,
+        7,
+        2,
+        False,
+        True,
+    )
     tail = new().add(("any", "hashable"))
-    assert (tail.key, tail.priority, tail.weight, tail.enabled, tail.attached) == (("any", "hashable"), 0, 1, True, True)
+    assert (tail.key, tail.priority, tail.weight, tail.enabled, tail.attached) == (
+        ("any", "hashable"),
+        0,
+        1,
+        True,
+        True,
+    )
     assert tail.maxsize <= 0
 
 
@@ -511,7 +524,9 @@ def test_a_key_is_the_very_object_that_was_given(new):
     assert queue.get_with_key()[0] is key
 
 
-@pytest.mark.parametrize("item", [None, "", 0, float("nan"), [], Loud(), NotImplemented, Exception("x"), StopIteration()])
+@pytest.mark.parametrize(
+    "item", [None, "", 0, float("nan"), [], Loud(), NotImplemented, Exception("x"), StopIteration()]
+)
 def test_any_object_is_an_item(item):
     queue = MultiQueue()
     tail = queue.add("a")

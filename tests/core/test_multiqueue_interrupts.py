@@ -18,7 +18,9 @@ from support.threads import DEADLINE, LONG, Threads, acting_when, ctrl_c, wait_g
 from manytail import MultiQueue
 
 pytestmark = pytest.mark.thread_unsafe(reason="signals go to the main thread")
-needs_posix_signals = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no SIGUSR1 and no interval timers on Windows")
+needs_posix_signals = pytest.mark.skipif(
+    not hasattr(signal, "setitimer"), reason="no SIGUSR1 and no interval timers on Windows"
+)
 
 WAITS = {
     "get": (lambda queue, tail, **kw: queue.get(**kw), "getters_waiting"),
@@ -185,7 +187,10 @@ def test_a_handler_that_gets_makes_room_for_the_put_that_it_interrupts(new):
     tail = queue.add("a", maxsize=1)
     tail.put(1)
     taken = []
-    with Handler(lambda: taken.append(queue.get_nowait())), acting_when(lambda: queue.stats().putters_waiting == 1, send_usr1):
+    with (
+        Handler(lambda: taken.append(queue.get_nowait())),
+        acting_when(lambda: queue.stats().putters_waiting == 1, send_usr1),
+    ):
         tail.put(2, timeout=LONG)
     assert taken == [1]
     assert drain(queue) == [2]
@@ -269,7 +274,11 @@ def test_a_handler_may_shut_down_the_queue_that_it_interrupts(new):
     from manytail import ShutDown
 
     queue = new()
-    with Handler(queue.shutdown), acting_when(lambda: queue.stats().getters_waiting == 1, send_usr1), pytest.raises(ShutDown):
+    with (
+        Handler(queue.shutdown),
+        acting_when(lambda: queue.stats().getters_waiting == 1, send_usr1),
+        pytest.raises(ShutDown),
+    ):
         queue.get(timeout=LONG)
 
 
@@ -347,7 +356,13 @@ def test_a_finalizer_of_an_item_that_uses_its_queue():
             log.put(tail.qsize())
             tail.put("more")
 
-    for release in (queue.get, tail.clear, lambda: tail.discard(next(iter(tail))), lambda: queue.get_many(1), queue.get_with_key):
+    for release in (
+        queue.get,
+        tail.clear,
+        lambda: tail.discard(next(iter(tail))),
+        lambda: queue.get_many(1),
+        queue.get_with_key,
+    ):
         tail.put(Item())
         release()
         assert (log.qsize(), tail.qsize()) == (1, 1)
@@ -400,7 +415,9 @@ def test_a_process_that_waits_dies_of_ctrl_c():
     from support.process import environment
 
     script = "from manytail import MultiQueue; q = MultiQueue(); print('waiting', flush=True); q.get()"
-    with subprocess.Popen([sys.executable, "-c", script], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+    with subprocess.Popen(
+        [sys.executable, "-c", script], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
         assert child.stdout.readline() == "waiting\n"
         os.kill(child.pid, signal.SIGINT)
         _, err = child.communicate(timeout=DEADLINE)

@@ -57,7 +57,9 @@ def test_the_queue_keeps_its_handles(new):
     assert ref() is queue["a"]
 
 
-@pytest.mark.parametrize("release", ["get", "get_with_key", "get_many", "discard", "clear", "remove", "shutdown", "drop"])
+@pytest.mark.parametrize(
+    "release", ["get", "get_with_key", "get_many", "discard", "clear", "remove", "shutdown", "drop"]
+)
 def test_items_are_released(release):
     queue = MultiQueue()
     tail = queue.add("a")
@@ -255,9 +257,21 @@ def through_an_index_queues_key():
     return queue
 
 
-CYCLES = [through_item, through_handle, through_key, through_selection, through_its_own_method, through_its_own_method_as_key,
-          through_a_dead_iterator, through_a_closure, through_a_detached_handle,
-          through_the_view, through_an_iterator, through_many_items, through_an_index_queues_key]
+CYCLES = [
+    through_item,
+    through_handle,
+    through_key,
+    through_selection,
+    through_its_own_method,
+    through_its_own_method_as_key,
+    through_a_dead_iterator,
+    through_a_closure,
+    through_a_detached_handle,
+    through_the_view,
+    through_an_iterator,
+    through_many_items,
+    through_an_index_queues_key,
+]
 
 
 @collecting
@@ -633,7 +647,11 @@ def test_waits_that_end_in_errors_leave_no_memory_behind():
     """Many timeouts, cancellations and shutdowns later the process holds what it held."""
     def run():
         queue, tail = full_tail(enabled=False)
-        for call in (lambda: queue.get(timeout=0.0001), lambda: tail.put(1, timeout=0.0001), lambda: queue.get_many(3, timeout=0.0001)):
+        for call in (
+            lambda: queue.get(timeout=0.0001),
+            lambda: tail.put(1, timeout=0.0001),
+            lambda: queue.get_many(3, timeout=0.0001),
+        ):
             with pytest.raises((Empty, Full)):
                 call()
         with Threads() as threads:
@@ -656,7 +674,11 @@ def test_waits_that_end_in_errors_leave_no_memory_behind():
         tracemalloc.stop()
     # What compiled code allocates is booked on the Python line that called it, one of this file. A leak is a block in every run; a
     # few blocks more are the interpreter's own.
-    grown = [entry for entry in after.compare_to(before, "filename") if entry.traceback[0].filename == __file__ and entry.count_diff >= 100]
+    grown = [
+        entry
+        for entry in after.compare_to(before, "filename")
+        if entry.traceback[0].filename == __file__ and entry.count_diff >= 100
+    ]
     assert not grown
 
 

@@ -306,7 +306,12 @@ queue.add("a").put(1)
 assert queue.get() == 1
 """
     inside = "for _ in range(3):\n    run_inside()\n"
-    script = f"CONFIG = {config!r}\n{INTERPRETERS}\n" + (use_here + inside if main_first else inside + use_here) + use_here + "print('done')"
+    script = (
+        f"CONFIG = {config!r}\n{INTERPRETERS}\n"
+        + (use_here + inside if main_first else inside + use_here)
+        + use_here
+        + "print('done')"
+    )
     assert run_script(script) == "done\n"
 
 

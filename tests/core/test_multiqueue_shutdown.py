@@ -133,7 +133,11 @@ def test_shutdown_wakes_every_getter(new_bulk, immediate, get):
     assert queue.stats().getters_waiting == 0
 
 
-@pytest.mark.parametrize("put", [PUTS["put"], PUTS["put_front"], PUTS["put_many"], PUTS["aput"]], ids=["put", "put_front", "put_many", "aput"])
+@pytest.mark.parametrize(
+    "put",
+    [PUTS["put"], PUTS["put_front"], PUTS["put_many"], PUTS["aput"]],
+    ids=["put", "put_front", "put_many", "aput"],
+)
 def test_shutdown_wakes_every_putter_of_every_tail(new, immediate, put):
     queue = new()
     tails = [queue.add(key, maxsize=1, enabled=key != 1) for key in range(3)]

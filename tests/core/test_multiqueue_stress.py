@@ -18,7 +18,12 @@ from manytail import IndexMultiQueue, ShutDown
 
 pytestmark = pytest.mark.thread_unsafe(reason="changes the switch interval and starts many threads")
 
-SELECTIONS = {"round_robin": "round_robin", "weighted": "weighted", "oldest": "oldest", "callable": lambda ready: ready[-1]}
+SELECTIONS = {
+    "round_robin": "round_robin",
+    "weighted": "weighted",
+    "oldest": "oldest",
+    "callable": lambda ready: ready[-1],
+}
 SPAN = 1_000_000
 
 
@@ -189,13 +194,21 @@ def test_one_producer_and_one_consumer_keep_the_order(new_bulk, maxsize):
 def test_one_tail_for_all_producers(new_bulk, maxsize):
     queue = new_bulk()
     tail = queue.add("a", maxsize=maxsize)
-    run(queue, [(produce, tail, sequence(n, 200)) for n, produce in enumerate(PRODUCERS)], [one_by_one, in_batches, one_by_one])
+    run(
+        queue,
+        [(produce, tail, sequence(n, 200)) for n, produce in enumerate(PRODUCERS)],
+        [one_by_one, in_batches, one_by_one],
+    )
 
 
 def test_one_consumer_of_many_tails(new_bulk, selection):
     queue = new_bulk(selection=selection)
     tails = [queue.add(key, maxsize=4) for key in range(6)]
-    run(queue, [(produce, tail, sequence(n, 150)) for n, (produce, tail) in enumerate(zip(PRODUCERS, tails, strict=True))], [one_by_one])
+    run(
+        queue,
+        [(produce, tail, sequence(n, 150)) for n, (produce, tail) in enumerate(zip(PRODUCERS, tails, strict=True))],
+        [one_by_one],
+    )
 
 
 def test_many_more_consumers_than_items(new):
@@ -285,7 +298,13 @@ def test_looking_on_in_mid_flight(new_bulk, selection):
         with contextlib.suppress(Empty, ShutDown):
             queue.peek()
 
-    run(queue, [(produce, tails[n % 2], sequence(n, 150)) for n, produce in enumerate(PRODUCERS)], CONSUMERS, endless(look), endless(queue.qsize))
+    run(
+        queue,
+        [(produce, tails[n % 2], sequence(n, 150)) for n, produce in enumerate(PRODUCERS)],
+        CONSUMERS,
+        endless(look),
+        endless(queue.qsize),
+    )
 
 
 def test_removing_a_tail_in_mid_flight_loses_nothing_that_was_put(new_bulk, selection):
@@ -375,7 +394,10 @@ def test_put_front_in_mid_flight(new_bulk):
 
     with Threads() as threads:
         consumers = [threads.start(consume, queue) for consume in CONSUMERS]
-        producers = [threads.start(produce, tail, sequence(n, 300)) for n, produce in enumerate([put_fronts, put_each, put_fronts, put_chains])]
+        producers = [
+            threads.start(produce, tail, sequence(n, 300))
+            for n, produce in enumerate([put_fronts, put_each, put_fronts, put_chains])
+        ]
         put = [item for producer in producers for item in producer.result()]
         queue.shutdown()
         taken_by = [consumer.result() for consumer in consumers]

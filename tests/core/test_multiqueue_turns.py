@@ -163,7 +163,9 @@ def test_thousands_of_priorities(new):
     for priority in range(3000):
         queue.add(priority, priority=(priority * 7919) % 3001).put(priority)
     taken = drain(queue)
-    assert [(priority * 7919) % 3001 for priority in taken] == sorted((priority * 7919) % 3001 for priority in range(3000))
+    assert [(priority * 7919) % 3001 for priority in taken] == sorted(
+        (priority * 7919) % 3001 for priority in range(3000)
+    )
 
 
 # ------------------------------------------------------------------------------------------------ weighted

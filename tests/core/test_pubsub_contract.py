@@ -166,7 +166,11 @@ def test_get_many_waits_for_the_first():
 def test_bad_timeouts(bad):
     queue = PubSubQueue(maxsize=1)
     with queue.subscribe() as subscriber:
-        for call in (lambda: queue.publish(1, timeout=bad), lambda: queue.publish_many([1], timeout=bad), lambda: subscriber.get(timeout=bad)):
+        for call in (
+            lambda: queue.publish(1, timeout=bad),
+            lambda: queue.publish_many([1], timeout=bad),
+            lambda: subscriber.get(timeout=bad),
+        ):
             with pytest.raises(ValueError, match="timeout"):
                 call()
         with pytest.raises(ValueError, match="timeout"):
@@ -279,7 +283,11 @@ def test_start_oldest_and_numbers():
     with queue.subscribe() as first:
         queue.publish_many(list(range(100)))
         assert [first.get() for _ in range(10)] == list(range(10))
-        with queue.subscribe(start="oldest") as oldest, queue.subscribe(start=10) as ten, queue.subscribe(start=57) as middle:
+        with (
+            queue.subscribe(start="oldest") as oldest,
+            queue.subscribe(start=10) as ten,
+            queue.subscribe(start=57) as middle,
+        ):
             assert (oldest.position, ten.position, middle.position) == (10, 10, 57)
             assert drain(first) == list(range(10, 100))
             assert drain(oldest) == list(range(10, 100))
@@ -395,8 +403,14 @@ def test_drop_oldest_tells_the_slow_one_only_once():
 def test_lagged_comes_before_anything_else_is_taken_and_in_every_way_of_getting():
     queue = PubSubQueue(maxsize=1, slow="drop_oldest")
     with queue.subscribe() as subscriber:
-        for get in (subscriber.get, lambda: subscriber.get(False), lambda: subscriber.get_many(5), lambda: next(iter(subscriber)),
-                    lambda: asyncio.run(subscriber.aget()), lambda: subscriber.get(timeout=LONG)):
+        for get in (
+            subscriber.get,
+            lambda: subscriber.get(False),
+            lambda: subscriber.get_many(5),
+            lambda: next(iter(subscriber)),
+            lambda: asyncio.run(subscriber.aget()),
+            lambda: subscriber.get(timeout=LONG),
+        ):
             queue.publish_many([1, 2])
             with pytest.raises(Lagged) as caught:
                 get()
@@ -535,13 +549,23 @@ def test_shutdown_lets_subscribers_drain():
         queue.shutdown()
         queue.shutdown()
         assert queue.is_shutdown
-        calls = [lambda: queue.publish(4), lambda: queue.publish(4, False), lambda: queue.publish_many([4]), lambda: asyncio.run(queue.apublish(4))]
+        calls = [
+            lambda: queue.publish(4),
+            lambda: queue.publish(4, False),
+            lambda: queue.publish_many([4]),
+            lambda: asyncio.run(queue.apublish(4)),
+        ]
         for call in calls:
             with pytest.raises(ShutDown):
                 call()
         assert subscriber.get() == 1
         assert subscriber.get_many(9) == [2, 3]
-        for get in (subscriber.get, lambda: subscriber.get(False), lambda: subscriber.get_many(1), lambda: asyncio.run(subscriber.aget())):
+        for get in (
+            subscriber.get,
+            lambda: subscriber.get(False),
+            lambda: subscriber.get_many(1),
+            lambda: asyncio.run(subscriber.aget()),
+        ):
             with pytest.raises(ShutDown):
                 get()
         assert list(subscriber) == []
@@ -564,7 +588,11 @@ def test_shutdown_wakes_everybody(immediate):
     with queue.subscribe(), queue.subscribe() as empty, Threads() as threads:
         queue.publish(1)
         empty.get()
-        waiting = [threads.start(empty.get, timeout=LONG), threads.start(empty.get_many, 4), threads.start(queue.publish, 2)]
+        waiting = [
+            threads.start(empty.get, timeout=LONG),
+            threads.start(empty.get_many, 4),
+            threads.start(queue.publish, 2),
+        ]
         queue.shutdown(immediate)
         assert all(isinstance(task.outcome(), ShutDown) for task in waiting)
 

@@ -164,7 +164,14 @@ def test_nothing_is_said_at_interpreter_exit(options):
 
     from support.process import environment
 
-    ran = subprocess.run([sys.executable, *options, "-c", AT_EXIT], env=environment(), capture_output=True, text=True, timeout=240, check=False)
+    ran = subprocess.run(
+        [sys.executable, *options, "-c", AT_EXIT],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
     assert (ran.returncode, ran.stdout) == (0, "")
     assert "NoneType" not in ran.stderr
     assert "Traceback" not in ran.stderr
@@ -260,7 +267,9 @@ def test_collecting_while_threads_publish_and_take():
             queue.publish([number, queue])
 
     with Threads() as threads:
-        takers = [threads.start(lambda s=subscriber: sum(s.get()[0] for _ in range(total))) for subscriber in subscribers]
+        takers = [
+            threads.start(lambda s=subscriber: sum(s.get()[0] for _ in range(total))) for subscriber in subscribers
+        ]
         threads.start(publish)
         for _ in range(30):         # not without an end: without the GIL each one stops the threads, and they would crawl
             gc.collect()

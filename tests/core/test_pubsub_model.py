@@ -4,7 +4,14 @@ from queue import Empty, Full
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from support.counts import count
 
 from manytail import Lagged, PubSubQueue, ShutDown
@@ -171,7 +178,13 @@ class Machine(RuleBasedStateMachine):
         if not hasattr(self, "queue"):
             return
         retained = len(self.model.log) - self.model.oldest
-        assert self.queue.stats() == (retained, len(self.model.log), len(self.subscribers), retained, self.model.dropped)
+        assert self.queue.stats() == (
+            retained,
+            len(self.model.log),
+            len(self.subscribers),
+            retained,
+            self.model.dropped,
+        )
         assert self.queue.qsize() == retained
         for name, subscriber in self.subscribers.items():
             assert subscriber.position == self.model.places[name]
@@ -183,5 +196,10 @@ def test_every_answer_is_the_models(slow):
     machine = type("Machine", (Machine,), {"slow": slow})
     run_state_machine_as_test(
         machine,
-        settings=settings(max_examples=count(60, 1_000), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)),
+        settings=settings(
+            max_examples=count(60, 1_000),
+            stateful_step_count=40,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
     )

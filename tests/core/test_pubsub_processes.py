@@ -57,7 +57,9 @@ a, b = queue.subscribe(), queue.subscribe()
 
 
 def fork(script: str) -> None:
-    assert run_script(FORK + script + "\na.close(); b.close()\nprint('done')", "-Wignore::DeprecationWarning").endswith("done\n")
+    assert run_script(FORK + script + "\na.close(); b.close()\nprint('done')", "-Wignore::DeprecationWarning").endswith(
+        "done\n"
+    )
 
 
 @needs_fork

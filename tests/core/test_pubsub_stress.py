@@ -114,7 +114,9 @@ def test_everybody_gets_everything_in_one_order(publishers, subscribers, maxsize
             taken += subscriber.get_many(chance.randrange(1, 50)) if chance.random() < 0.5 else [subscriber.get()]
         return taken
 
-    results = run_all(*[publisher(queue, i, n) for i in range(publishers)], *[lambda s=reader: read(s) for reader in readers])
+    results = run_all(
+        *[publisher(queue, i, n) for i in range(publishers)], *[lambda s=reader: read(s) for reader in readers]
+    )
     first = results[publishers]
     assert sorted(first) == sorted((number, i) for number in range(publishers) for i in range(n))
     for number in range(publishers):

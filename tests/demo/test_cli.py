@@ -37,7 +37,9 @@ def test_without_the_extra_it_says_what_is_missing_and_the_command_that_brings_i
     assert ran.returncode == 2
     assert ran.stdout == ""
     command = f"{sys.executable} -m pip install 'manytail[demo]'"
-    expected = rf"manytail demo needs \w+, which this Python does not have. Install it with:\n    {re.escape(command)}\n"
+    expected = (
+        rf"manytail demo needs \w+, which this Python does not have. Install it with:\n    {re.escape(command)}\n"
+    )
     assert re.fullmatch(expected, ran.stderr)
     assert [path.name for path in tmp_path.iterdir()] == ["manytail"]
 

@@ -25,7 +25,9 @@ TALLY = Tally(
     rows_in=ROWS + 3,
     calls=ENRICHED,
     enriched=ENRICHED,
-    dead_letters=pd.DataFrame({"seq": [ROWS, ROWS + 1, ROWS + 2], "reason": ["Cancelled", "Cancelled", "NoWeather"], "attempts": 1}),
+    dead_letters=pd.DataFrame(
+        {"seq": [ROWS, ROWS + 1, ROWS + 2], "reason": ["Cancelled", "Cancelled", "NoWeather"], "attempts": 1}
+    ),
     service=SimpleNamespace(
         counts=Counter({"calls": 405, "200": 400, "404": 1, "503": 4}), latency=6.5, history=[(1000.1, 7), (1002.2, 0)]
     ),
@@ -37,7 +39,9 @@ USUAL = dataclasses.replace(TALLY, seconds=2.5)
 
 def page(*tallies: Tally) -> str:
     options = Namespace(workers=64, per_key=16, month=1)
-    return report.page("Flights <of> a test", options, dict(zip(("map_concurrent", "pool per batch"), tallies, strict=False)))
+    return report.page(
+        "Flights <of> a test", options, dict(zip(("map_concurrent", "pool per batch"), tallies, strict=False))
+    )
 
 
 def plots(text: str) -> dict[str, str]:
@@ -98,7 +102,9 @@ def test_a_run_without_calls_has_a_page_too():
 
 
 @pytest.mark.parametrize(
-    ("small", "verdict"), [(0.0, "Fair: "), (0.030, "Fair: "), (0.036, "Fair: "), (0.050, "Not fair: ")], ids=["none", "equal", "near", "longer"]
+    ("small", "verdict"),
+    [(0.0, "Fair: "), (0.030, "Fair: "), (0.036, "Fair: "), (0.050, "Not fair: ")],
+    ids=["none", "equal", "near", "longer"],
 )
 def test_fair_means_that_nobody_waits_longer_than_the_busiest(small, verdict):
     assert verdict in report.fairness(pd.DataFrame({"half": [0.030, small]}, index=["UA", "HA"]))

@@ -20,7 +20,9 @@ def tally(calls=range(5), enriched=ENRICHED, dead=DEAD, counts=COUNTS, rows_in=5
         rows_in=rows_in,
         calls=pd.DataFrame({"seq": list(calls)}),
         enriched=pd.DataFrame(enriched, columns=["seq", "attempts"]).astype("int64"),
-        dead_letters=pd.DataFrame(dead, columns=["seq", "reason", "attempts"]).astype({"seq": "int64", "attempts": "int64"}),
+        dead_letters=pd.DataFrame(dead, columns=["seq", "reason", "attempts"]).astype(
+            {"seq": "int64", "attempts": "int64"}
+        ),
         service=SimpleNamespace(counts=counts, latency=20.0, history=[]),
         seconds=2.0,
         busy=0.5,

@@ -50,7 +50,11 @@ sys.exit(doctor.main(["--seconds", "0"]))
 
 
 def test_a_database_that_answers(tmp_path):
-    assert list(doctor.database(f"sqlite:///{tmp_path}/shared.db"))[-1] == ("database", "ok", f"sqlite:///{tmp_path}/shared.db answers")
+    assert list(doctor.database(f"sqlite:///{tmp_path}/shared.db"))[-1] == (
+        "database",
+        "ok",
+        f"sqlite:///{tmp_path}/shared.db answers",
+    )
 
 
 def test_a_database_that_does_not_answer_is_wrong(tmp_path):
@@ -60,7 +64,9 @@ def test_a_database_that_does_not_answer_is_wrong(tmp_path):
     assert said.splitlines()[-1] == "WRONG: database"
 
 
-@pytest.mark.parametrize("url", ["postgresql+nosuchdriver://me:secret@localhost/db", "me:secret", "sqlite+aiosqlite://me:secret@host:port/"])
+@pytest.mark.parametrize(
+    "url", ["postgresql+nosuchdriver://me:secret@localhost/db", "me:secret", "sqlite+aiosqlite://me:secret@host:port/"]
+)
 def test_a_bad_url_is_wrong_and_its_password_is_not_shown(url, capsys):
     assert doctor.main(["--seconds", "0", "--url", url]) == 1
     said = capsys.readouterr().out
@@ -92,7 +98,11 @@ def test_pyspark_without_java_is_noted(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(
     ("free_threaded", "enabled", "expected"),
-    [(False, True, ("ok", "on")), (True, False, ("ok", "off")), (True, True, ("note", "on, though this interpreter can do without"))],
+    [
+        (False, True, ("ok", "on")),
+        (True, False, ("ok", "off")),
+        (True, True, ("note", "on, though this interpreter can do without")),
+    ],
 )
 def test_the_gil_is_noted_where_it_need_not_be(free_threaded, enabled, expected):
     finding = doctor.gil(free_threaded, enabled)
@@ -113,7 +123,10 @@ def test_a_build_that_is_not_a_release_is_noted(switches, said):
 
 
 def test_the_verdict_names_what_is_wrong_before_what_is_noted():
-    well, noted, wrong = (doctor.Finding(verdict.name, verdict, "") for verdict in (doctor.Verdict.OK, doctor.Verdict.NOTE, doctor.Verdict.WRONG))
+    well, noted, wrong = (
+        doctor.Finding(verdict.name, verdict, "")
+        for verdict in (doctor.Verdict.OK, doctor.Verdict.NOTE, doctor.Verdict.WRONG)
+    )
     assert doctor.verdict([well]) == "All is well."
     assert doctor.verdict([well, noted]) == "All is well, but note: NOTE"
     assert doctor.verdict([noted, wrong]) == "WRONG: WRONG"
@@ -222,7 +235,10 @@ def test_an_entry_that_is_acknowledged_and_lost_is_noticed(monkeypatch):
         def put(self, item, *args, **options):
             return None if self.drop else super().put(item, *args, **options)
 
-    assert broken(monkeypatch, "EntryQueue", Dropping) == "EntryQueue: each entry acknowledged once: 1 lost, 0 repeated, of 1500"
+    assert (
+        broken(monkeypatch, "EntryQueue", Dropping)
+        == "EntryQueue: each entry acknowledged once: 1 lost, 0 repeated, of 1500"
+    )
 
 
 def test_a_message_that_is_not_published_is_noticed(monkeypatch):
@@ -241,7 +257,9 @@ def test_calls_of_a_key_that_change_places_are_noticed(monkeypatch):
         def lane(self, key, **options):
             return super().lane(key, **options) if key is None else Swapping(super().lane(key))
 
-    assert broken(monkeypatch, "KeyedExecutor", Unordered).startswith("KeyedExecutor: order inside a key: key 0, [1, 0, 3, 2,")
+    assert broken(monkeypatch, "KeyedExecutor", Unordered).startswith(
+        "KeyedExecutor: order inside a key: key 0, [1, 0, 3, 2,"
+    )
 
 
 class Swapping:
@@ -287,4 +305,6 @@ def test_calls_of_a_key_that_overlap_are_noticed(monkeypatch):
 
     monkeypatch.setattr(_selfcheck, "threading", SimpleNamespace(Lock=Noticing))
     monkeypatch.setattr(_selfcheck, "deque", Finished)
-    assert broken(monkeypatch, "KeyedExecutor", Unlimited).startswith("KeyedExecutor: one call of a key at a time: key ")
+    assert broken(monkeypatch, "KeyedExecutor", Unlimited).startswith(
+        "KeyedExecutor: one call of a key at a time: key "
+    )

@@ -10,7 +10,10 @@ from manytail.executor import KeyedExecutor
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "thread_unsafe: touches what the whole process shares (signals, the switch interval, fork, many threads)")
+    config.addinivalue_line(
+        "markers",
+        "thread_unsafe: touches what the whole process shares (signals, the switch interval, fork, many threads)",
+    )
 
 
 class Gate:

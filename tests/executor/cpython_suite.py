@@ -32,7 +32,9 @@ def substitute() -> None:
     def assert_python_ok(*args, **env):
         script = args[-1]
         for name in ("ThreadPoolExecutor", "KeyedExecutor"):
-            script = script.replace(f"from concurrent.futures import {name}", f"from manytail.executor import KeyedExecutor as {name}")
+            script = script.replace(
+                f"from concurrent.futures import {name}", f"from manytail.executor import KeyedExecutor as {name}"
+            )
         assert "manytail" in script, f"the script makes no executor of ours:\n{script}"
         path = os.pathsep.join([str(Path(manytail.__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")])
         return run(*args[:-1], script, **env, PYTHONPATH=path)
@@ -60,7 +62,11 @@ def suite(names: list[str]) -> unittest.TestSuite:
     cases = [test for case in found.values() for test in unittest.defaultTestLoader.loadTestsFromTestCase(case)]
     for test in cases:
         if test._testMethodName in LEFT_OUT:
-            setattr(test, test._testMethodName, unittest.skip(LEFT_OUT[test._testMethodName])(getattr(test, test._testMethodName)))
+            setattr(
+                test,
+                test._testMethodName,
+                unittest.skip(LEFT_OUT[test._testMethodName])(getattr(test, test._testMethodName)),
+            )
     return unittest.TestSuite(cases)
 
 

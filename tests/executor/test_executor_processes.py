@@ -5,7 +5,9 @@ import sys
 import pytest
 from support.process import run_script
 
-pytestmark = pytest.mark.thread_unsafe(reason="its fixtures and executors are for one thread; they start threads of their own")
+pytestmark = pytest.mark.thread_unsafe(
+    reason="its fixtures and executors are for one thread; they start threads of their own"
+)
 
 SETUP = """
 import gc, os, signal, sys, threading, time

@@ -21,7 +21,9 @@ import manytail.executor
 from manytail._workpool import Dispatcher
 from manytail.executor import KeyedExecutor, Lane
 
-pytestmark = pytest.mark.thread_unsafe(reason="its fixtures and executors are for one thread; they start threads of their own")
+pytestmark = pytest.mark.thread_unsafe(
+    reason="its fixtures and executors are for one thread; they start threads of their own"
+)
 
 
 # ------------------------------------------------------------------------------------------------- lanes
@@ -222,7 +224,11 @@ def test_raising_max_running_starts_what_waits(gate):
 
 def test_per_key_is_the_limit_of_lanes_that_have_none_of_their_own(gate):
     with KeyedExecutor(4, per_key=1) as executor:
-        assert (executor.lane("a").max_running, executor.lane(None).max_running, executor.lane("b", max_running=2).max_running) == (1, 1, 2)
+        assert (
+            executor.lane("a").max_running,
+            executor.lane(None).max_running,
+            executor.lane("b", max_running=2).max_running,
+        ) == (1, 1, 2)
         calls = [executor.lane(key).submit(gate, key) for key in "aaabbb"]
         gate.wait_begun(3)
         assert (executor.lane("a").running, executor.lane("b").running) == (1, 2)
@@ -265,7 +271,9 @@ def test_max_pending_of_the_executor_bounds_all_lanes_together(gate, wait_submit
         gate.wait_begun()
         executor.submit(int)
         executor.lane("a").submit(int)
-        waiting = [threads.start(executor.lane(key).submit, int) for key in ("a", "b")] + [threads.start(executor.submit, int)]
+        waiting = [threads.start(executor.lane(key).submit, int) for key in ("a", "b")] + [
+            threads.start(executor.submit, int)
+        ]
         wait_submitters(executor, 3)
         gate.open()
         assert [task.result().result(DEADLINE) for task in waiting] == [0, 0, 0]
@@ -350,7 +358,9 @@ def test_raising_max_pending_lets_waiting_submits_go(held, wait_submitters):
     assert lane.pending == 3
 
 
-@pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="without the GIL the first may be faster")
+@pytest.mark.skipif(
+    not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="without the GIL the first may be faster"
+)
 def test_a_place_whose_taker_is_refused_goes_to_the_next(wait_submitters):
     """Of two lanes of a full executor the first is woken for the place, and shut down before it can take it. With the GIL nobody runs
     between the two calls of `map`."""
@@ -649,7 +659,9 @@ def test_keys_are_compared_with_no_lock_held(executor):
     """`==` may wait for a thread that makes another lane."""
     compared = []
     with Threads() as threads:
-        first = executor.lane(Colliding("a", lambda: compared.append(threads.start(executor.lane, len(compared), weight=2).result())))
+        first = executor.lane(
+            Colliding("a", lambda: compared.append(threads.start(executor.lane, len(compared), weight=2).result()))
+        )
         assert executor.lane(Colliding("a")) is first
     assert [lane.weight for lane in compared] == [2]
 
@@ -706,8 +718,11 @@ def test_threads_that_make_the_lane_of_a_key_make_one():
 def test_nothing_that_owns_threads_or_calls_is_copied(executor, copied):
     """Dropping the copy of an executor shut the executor down."""
     for thing, what in [
-        (executor, "share it between threads"), (executor.lane("a"), "ask the executor"), (executor.submit(int), "pass on its result"),
-        (executor._workers.pool, "make another one"), (Dispatcher(executor).lane(), "ask the executor"),
+        (executor, "share it between threads"),
+        (executor.lane("a"), "ask the executor"),
+        (executor.submit(int), "pass on its result"),
+        (executor._workers.pool, "make another one"),
+        (Dispatcher(executor).lane(), "ask the executor"),
     ]:
         with pytest.raises(TypeError, match=f"cannot copy or pickle '{type(thing).__name__}' object: .*{what}"):
             copied(thing)
@@ -863,9 +878,21 @@ class TestMap:
 # ------------------------------------------------------------------------------------------------- construction, looks
 def test_the_signatures_are_those_of_the_contract():
     made = inspect.signature(KeyedExecutor)
-    assert list(made.parameters) == ["max_workers", "per_key", "max_pending", "thread_name_prefix", "initializer", "initargs"]
+    assert list(made.parameters) == [
+        "max_workers",
+        "per_key",
+        "max_pending",
+        "thread_name_prefix",
+        "initializer",
+        "initargs",
+    ]
     assert {name: parameter.default for name, parameter in made.parameters.items()} == {
-        "max_workers": None, "per_key": 0, "max_pending": 0, "thread_name_prefix": "", "initializer": None, "initargs": (),
+        "max_workers": None,
+        "per_key": 0,
+        "max_pending": 0,
+        "thread_name_prefix": "",
+        "initializer": None,
+        "initargs": (),
     }
     assert [parameter.kind for parameter in made.parameters.values()][1:] == [inspect.Parameter.KEYWORD_ONLY] * 5
     key = inspect.signature(KeyedExecutor.lane)

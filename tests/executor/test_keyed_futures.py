@@ -3,7 +3,16 @@ import asyncio
 import gc
 import threading
 import weakref
-from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION, CancelledError, Future, ThreadPoolExecutor, as_completed, wait
+from concurrent.futures import (
+    ALL_COMPLETED,
+    FIRST_COMPLETED,
+    FIRST_EXCEPTION,
+    CancelledError,
+    Future,
+    ThreadPoolExecutor,
+    as_completed,
+    wait,
+)
 from concurrent.futures.thread import BrokenThreadPool
 
 import pytest
@@ -11,10 +20,15 @@ from support.threads import DEADLINE, Threads, wait_until
 
 from manytail.executor import KeyedExecutor
 
-pytestmark = pytest.mark.thread_unsafe(reason="its fixtures and executors are for one thread; they start threads of their own")
+pytestmark = pytest.mark.thread_unsafe(
+    reason="its fixtures and executors are for one thread; they start threads of their own"
+)
 
 
-@pytest.fixture(params=[ThreadPoolExecutor, KeyedExecutor, lambda workers: KeyedExecutor(workers).lane("a")], ids=["stdlib", "executor", "lane"])
+@pytest.fixture(
+    params=[ThreadPoolExecutor, KeyedExecutor, lambda workers: KeyedExecutor(workers).lane("a")],
+    ids=["stdlib", "executor", "lane"],
+)
 def one(request, gate):
     """An executor with one worker, held by a call that waits for gate.open()."""
     executor = request.param(1)
@@ -161,7 +175,9 @@ def test_arguments_and_function_are_let_go_after_the_call_and_after_cancel(one, 
 def test_futures_work_with_asyncio():
     async def main(executor):
         loop = asyncio.get_running_loop()
-        return await asyncio.gather(loop.run_in_executor(executor, pow, 2, 5), asyncio.wrap_future(executor.lane("a").submit(pow, 2, 6)))
+        return await asyncio.gather(
+            loop.run_in_executor(executor, pow, 2, 5), asyncio.wrap_future(executor.lane("a").submit(pow, 2, 6))
+        )
 
     with KeyedExecutor(2) as executor:
         assert asyncio.run(main(executor)) == [32, 64]

@@ -16,7 +16,9 @@ from support.threads import DEADLINE, Threads, run_all, switching_often, wait_un
 from manytail._workpool import BaseLane, Dispatcher, SerialLane
 from manytail.executor import KeyedExecutor
 
-pytestmark = pytest.mark.thread_unsafe(reason="its fixtures and executors are for one thread; they start threads of their own")
+pytestmark = pytest.mark.thread_unsafe(
+    reason="its fixtures and executors are for one thread; they start threads of their own"
+)
 
 
 class Manual:
@@ -294,7 +296,11 @@ def test_not_even_one_that_raises_what_ends_threads(dispatcher, manual, seen, er
 @pytest.mark.parametrize("broken_hook", [False, True])
 def test_without_a_listener_the_error_goes_to_unraisablehook(manual, monkeypatch, broken_hook):
     caught = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda args: caught.append((args.exc_type, str(args.exc_value), args.exc_traceback is not None)))
+    monkeypatch.setattr(
+        sys,
+        "unraisablehook",
+        lambda args: caught.append((args.exc_type, str(args.exc_value), args.exc_traceback is not None)),
+    )
 
     def on_error(item, error):
         raise TypeError("of the listener")
@@ -510,7 +516,9 @@ class Book:
         self.busy.release()
 
 
-@pytest.mark.parametrize("make", [partial(ThreadPoolExecutor, 4), partial(KeyedExecutor, 4)], ids=["ThreadPoolExecutor", "KeyedExecutor"])
+@pytest.mark.parametrize(
+    "make", [partial(ThreadPoolExecutor, 4), partial(KeyedExecutor, 4)], ids=["ThreadPoolExecutor", "KeyedExecutor"]
+)
 @pytest.mark.parametrize("block", [1, 7, 256])
 def test_each_lane_in_order_and_never_two_at_once(make, block):
     errors = []

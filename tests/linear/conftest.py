@@ -3,4 +3,6 @@ import pytest
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "thread_unsafe: touches what the whole process shares (the switch interval, many threads)")
+    config.addinivalue_line(
+        "markers", "thread_unsafe: touches what the whole process shares (the switch interval, many threads)"
+    )

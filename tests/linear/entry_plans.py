@@ -33,15 +33,24 @@ class EntryPlan:
     def __post_init__(self) -> None:
         rng = random.Random(self.seed)
         subscribers = [Subscriber(name, rng.choice([0, 0, 1, 2])) for name in "abc"[: rng.randint(1, 3)]]
-        self.spec = EntrySpec(subscribers, levels=rng.choice([1, 1, 3]), maxsize=rng.choice([0, 0, 0, 1, 2]),
-                              overflow=rng.choice(["block", "reject", "drop_oldest"]), groups=rng.choice([None, None, "shared"]))
+        self.spec = EntrySpec(
+            subscribers,
+            levels=rng.choice([1, 1, 3]),
+            maxsize=rng.choice([0, 0, 0, 1, 2]),
+            overflow=rng.choice(["block", "reject", "drop_oldest"]),
+            groups=rng.choice([None, None, "shared"]),
+        )
         self.numbers = iter(range(1, 1_000_000))
         self.deliveries: list[Any] = []
         self.weights = ITEMS | CHANGES if self.changes else ITEMS
-        self.lists = [[self._call(rng, subscribers, number) for _ in range(self.calls)] for number in range(self.threads)]
+        self.lists = [
+            [self._call(rng, subscribers, number) for _ in range(self.calls)] for number in range(self.threads)
+        ]
         self.lists[0].append(("shutdown", (rng.random() < 0.3,), 0))  # ends every wait; thread 0 itself never waits for ever
 
-    def _call(self, rng: random.Random, subscribers: list[Subscriber], thread: int) -> tuple[str, tuple[Any, ...], float | None]:
+    def _call(
+        self, rng: random.Random, subscribers: list[Subscriber], thread: int
+    ) -> tuple[str, tuple[Any, ...], float | None]:
         (name,) = rng.choices(list(self.weights), list(self.weights.values()))
         subscriber = rng.choice(subscribers)
         timeout = rng.choice([0, 0, SHORT, None]) if self.waits else 0
@@ -54,7 +63,11 @@ class EntryPlan:
         elif name == "get_many":
             self.deliveries.append((delivery, rng.randint(0, 1)))
         arguments: dict[str, Callable[[], tuple[Any, ...]]] = {
-            "put": lambda: (next(self.numbers), rng.randrange(self.spec.levels), rng.choice([None, "g", "h"]) if self.spec.groups else None),
+            "put": lambda: (
+                next(self.numbers),
+                rng.randrange(self.spec.levels),
+                rng.choice([None, "g", "h"]) if self.spec.groups else None,
+            ),
             "get": lambda: (subscriber.name, delivery),
             "get_many": lambda: (subscriber.name, rng.randint(1, 3), delivery),
             "ack_up_to": lambda: (subscriber.name, known),
@@ -91,7 +104,14 @@ def plain(call: Call) -> Any:
     return [entry.item for entry in call.result] if call.name == "get_many" else None
 
 
-def bind(queue: Any, subscriptions: dict[str, Any], handles: dict[Any, Any], name: str, args: tuple[Any, ...], timeout: float | None) -> Planned:
+def bind(
+    queue: Any,
+    subscriptions: dict[str, Any],
+    handles: dict[Any, Any],
+    name: str,
+    args: tuple[Any, ...],
+    timeout: float | None,
+) -> Planned:
     wait = {"block": False} if timeout == 0 else {"timeout": timeout}
     partial = functools.partial
     if name == "put":
@@ -113,7 +133,9 @@ def bind(queue: Any, subscriptions: dict[str, Any], handles: dict[Any, Any], nam
 
 def kept(handles: dict[Any, Any], delivery: Any, got: Any) -> Any:
     """What a get returned, under the names of its deliveries."""
-    handles.update({(delivery, number): entry for number, entry in enumerate(got)} if isinstance(got, list) else {delivery: got})
+    handles.update(
+        {(delivery, number): entry for number, entry in enumerate(got)} if isinstance(got, list) else {delivery: got}
+    )
     return got
 
 

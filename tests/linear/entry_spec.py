@@ -108,7 +108,9 @@ class EntrySpec:
         The least urgent level first, the oldest arrival inside it."""
         if self.overflow != "drop_oldest" or self.maxsize <= 0:
             return state
-        droppable = sorted((place for place in state.places if not place.locked), key=lambda place: (-place.rank[0], place.rank[1]))
+        droppable = sorted(
+            (place for place in state.places if not place.locked), key=lambda place: (-place.rank[0], place.rank[1])
+        )
         return state.without(droppable[: max(0, len(state.places) + needed - self.maxsize)])
 
     # ---------------------------------------------------------------- taking

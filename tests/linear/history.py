@@ -50,7 +50,11 @@ def timed(function: Callable[[], Any], expected: tuple[type[Exception], ...] = (
     try:
         taken.extend(map(operator.call, (perf_counter_ns, function, perf_counter_ns)))
     except expected as error:
-        return taken[0], perf_counter_ns(), Raised(type(error).__name__, getattr(error, "count", getattr(error, "missed", None)))
+        return (
+            taken[0],
+            perf_counter_ns(),
+            Raised(type(error).__name__, getattr(error, "count", getattr(error, "missed", None))),
+        )
     return taken[0], taken[2], taken[1]
 
 

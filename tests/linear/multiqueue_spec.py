@@ -85,12 +85,17 @@ class MultiQueueSpec:
                     self.taken[item] = (call.start, call.end)
         if not any(call.name in ("clear", "discard", "remove") for call in history):
             # nothing goes but by a get, or by the end
-            self.left_behind = (min((call.start for call in history if call.name == "shutdown" and call.args[0]), default=inf), inf)
+            self.left_behind = (
+                min((call.start for call in history if call.name == "shutdown" and call.args[0]), default=inf),
+                inf,
+            )
         return self
 
     def _may_stand(self, ahead: Iterable[Any], behind: Iterable[Any]) -> bool:
         ends = min((self.taken[item][1] for item in behind if item in self.taken), default=inf)
-        begins = max((when[0] for item in ahead if (when := self.taken.get(item, self.left_behind)) is not None), default=-inf)
+        begins = max(
+            (when[0] for item in ahead if (when := self.taken.get(item, self.left_behind)) is not None), default=-inf
+        )
         return begins <= ends
 
     def steps(self, call: Call) -> Sequence[Any]:

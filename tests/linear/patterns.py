@@ -76,10 +76,14 @@ def _inverted(puts: list[Put], got_of: dict[Any, Got]) -> Iterable[str]:
             yield f"order inverted: {b} {got_of[b.item]} before {latest_put} {got_of.get(latest_put.item, 'never got')}"
 
 
-def _passed_over(puts: Sequence[Put], put_of: dict[Any, Put], got_of: dict[Any, Got], nothings: Sequence[Nothing]) -> Iterable[str]:
+def _passed_over(
+    puts: Sequence[Put], put_of: dict[Any, Put], got_of: dict[Any, Got], nothings: Sequence[Nothing]
+) -> Iterable[str]:
     levels = sorted({put.priority for put in puts})
     for number, level in enumerate(levels):
-        better = Cover((put.end, got_of[put.item].start if put.item in got_of else NEVER) for put in puts if put.priority <= level)
+        better = Cover(
+            (put.end, got_of[put.item].start if put.item in got_of else NEVER) for put in puts if put.priority <= level
+        )
         worse = set(levels[number + 1:])
         for got in got_of.values():
             if put_of[got.item].priority in worse and better.holds(got.start, got.end):

@@ -19,8 +19,20 @@ SHORT = 0.0003  # seconds; long enough for some waits to succeed, short enough f
 
 # What is drawn, how often. `changes` are left out of some plans, so that contention is not all about them.
 ITEMS = {"put": 8, "put_front": 2, "put_many": 2, "get": 8, "get_many": 2}
-CHANGES = {"peek": 2, "clear": 1, "discard": 2, "enable": 3, "priority": 1, "maxsize": 1, "weight": 1, "remove": 1, "size": 1, "qsize": 1,
-           "task_done": 2, "join": 1}
+CHANGES = {
+    "peek": 2,
+    "clear": 1,
+    "discard": 2,
+    "enable": 3,
+    "priority": 1,
+    "maxsize": 1,
+    "weight": 1,
+    "remove": 1,
+    "size": 1,
+    "qsize": 1,
+    "task_done": 2,
+    "join": 1,
+}
 
 
 @dataclass
@@ -37,7 +49,16 @@ class Plan:
         rng = random.Random(self.seed)
         keys = "abc"[:rng.randint(1, 3)]
         bounded = rng.random() < 0.6
-        tails = [Tail(key, rng.choice([0, 0, 1]), rng.choice([0, 1, 2]) if bounded else 0, rng.randint(1, 3), rng.random() < 0.8) for key in keys]
+        tails = [
+            Tail(
+                key,
+                rng.choice([0, 0, 1]),
+                rng.choice([0, 1, 2]) if bounded else 0,
+                rng.randint(1, 3),
+                rng.random() < 0.8,
+            )
+            for key in keys
+        ]
         bounded = bounded and (self.changes or any(tail.maxsize for tail in tails))
         self.spec = MultiQueueSpec(tails, rng.choice(["round_robin", "weighted"]), bounded)
         weights = ITEMS | CHANGES if self.changes else ITEMS
@@ -49,7 +70,9 @@ class Plan:
         self.lists[0] = [(name, args, SHORT if timeout is None else timeout) for name, args, timeout in self.lists[0]]
         self.lists[0].append(("shutdown", (rng.random() < 0.3,), 0))
 
-    def _call(self, rng: random.Random, weights: dict[str, int], keys: str, numbers: Any) -> tuple[str, tuple[Any, ...], float | None]:
+    def _call(
+        self, rng: random.Random, weights: dict[str, int], keys: str, numbers: Any
+    ) -> tuple[str, tuple[Any, ...], float | None]:
         name, = rng.choices(list(weights), list(weights.values()))
         key = rng.choice(keys)
         timeout = rng.choice([0, 0, SHORT, None]) if self.waits else 0
@@ -74,8 +97,12 @@ class Plan:
         queue = new(selection=self.spec.selection)
         if new is IndexMultiQueue:
             self.spec.get_many_is_one_instant = False
-        tails = {tail.key: queue.add(tail.key, priority=tail.priority, maxsize=tail.maxsize, weight=tail.weight, enabled=tail.enabled)
-                 for tail in self.spec.initial.tails}
+        tails = {
+            tail.key: queue.add(
+                tail.key, priority=tail.priority, maxsize=tail.maxsize, weight=tail.weight, enabled=tail.enabled
+            )
+            for tail in self.spec.initial.tails
+        }
         return [[bind(queue, tails, *call) for call in calls] for calls in self.lists]
 
 

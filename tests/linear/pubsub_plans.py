@@ -72,7 +72,10 @@ class PubSubPlan:
         calls = [replace(call, result=plain(call)) for call in record(planned)]
         now = max(call.end for call in calls) + 1
         # Figures are exact when nothing runs beside them.
-        calls += [Call(-1, now, now, "qsize", (), queue.qsize()), Call(-1, now, now, "subscribers", (), queue.subscribers)]
+        calls += [
+            Call(-1, now, now, "qsize", (), queue.qsize()),
+            Call(-1, now, now, "subscribers", (), queue.subscribers),
+        ]
         for reader in readers.values():
             reader.close()
         return calls
@@ -100,5 +103,9 @@ def bind(queue: Any, readers: dict[str, Any], name: str, args: tuple[Any, ...], 
         return Planned(name, args, lambda: getattr(readers[args[0]], name))
     if name == "close":
         return Planned(name, args, reader.close if reader else lambda: readers[args[0]].close())
-    call = partial(getattr(reader, name), *args[1:], **wait) if reader else lambda: getattr(readers[args[0]], name)(*args[1:], **wait)
+    call = (
+        partial(getattr(reader, name), *args[1:], **wait)
+        if reader
+        else lambda: getattr(readers[args[0]], name)(*args[1:], **wait)
+    )
     return Planned(name, args, call, TAKING)

@@ -48,7 +48,9 @@ class State(NamedTuple):
 
 
 class PubSubSpec:
-    def __init__(self, readers: Iterable[str], maxsize: int = 0, slow: str = "block", later: Iterable[str] = ()) -> None:
+    def __init__(
+        self, readers: Iterable[str], maxsize: int = 0, slow: str = "block", later: Iterable[str] = ()
+    ) -> None:
         """later: names of those that subscribe calls will make."""
         self.initial = State(tuple(Reader(name) for name in readers))
         self.names = (*readers, *later)
@@ -76,7 +78,11 @@ class PubSubSpec:
         steps: list[Any] = []
         for number, run in enumerate(runs):
             steps += [*self._publish_steps(len(went_in) - number, []), ("run", run)]
-        return [*steps, *self._publish_steps(len(call.args[0]) - len(went_in), [Raised(call.result.error)])] if failed else steps
+        return (
+            [*steps, *self._publish_steps(len(call.args[0]) - len(went_in), [Raised(call.result.error)])]
+            if failed
+            else steps
+        )
 
     def apply(self, state: State, call: Call, step: Any) -> Iterable[State]:
         if call.name in ("publish", "publish_many"):

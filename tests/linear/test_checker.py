@@ -43,17 +43,41 @@ GET_1, GET_2, NONE = ("get", (), ("a", 1)), ("get", (), ("a", 2)), ("get", (), E
 
 GOOD = {
     "nothing happened": (one_tail(), history()),
-    "one after the other": (one_tail(), history((0, 0, 1, *PUT_1), (0, 2, 3, *PUT_2), (1, 4, 5, *GET_1), (1, 6, 7, *GET_2))),
-    "puts side by side, the other order": (one_tail(), history((0, 0, 5, *PUT_1), (1, 1, 4, *PUT_2), (0, 6, 7, *GET_2), (0, 8, 9, *GET_1))),
+    "one after the other": (
+        one_tail(),
+        history((0, 0, 1, *PUT_1), (0, 2, 3, *PUT_2), (1, 4, 5, *GET_1), (1, 6, 7, *GET_2)),
+    ),
+    "puts side by side, the other order": (
+        one_tail(),
+        history((0, 0, 5, *PUT_1), (1, 1, 4, *PUT_2), (0, 6, 7, *GET_2), (0, 8, 9, *GET_1)),
+    ),
     "got while it is put": (one_tail(), history((0, 0, 9, *PUT_1), (1, 1, 2, *GET_1))),
     "empty while it is put": (one_tail(), history((0, 0, 9, *PUT_1), (1, 1, 2, *NONE), (1, 10, 11, *GET_1))),
     "touching in one instant is side by side": (one_tail(), history((0, 0, 5, *PUT_1), (1, 5, 6, *NONE))),
-    "full while it is got": (one_tail(maxsize=1), history((0, 0, 1, *PUT_1), (1, 2, 9, *GET_1), (0, 3, 4, "put", ("a", 2), Raised("Full")))),
-    "a bulk put in two steps": (one_tail(maxsize=1), history((0, 0, 9, "put_many", ("a", (1, 2)), 2), (1, 1, 2, *GET_1), (1, 10, 11, *GET_2))),
-    "turn and turn about": (two_tails(), history((0, 0, 1, "put_many", ("a", (1, 2)), 2), (0, 2, 3, "put", ("b", 3), None), (1, 4, 5, *GET_1),
-                                                 (1, 6, 7, "get", (), ("b", 3)), (1, 8, 9, *GET_2))),
-    "a shutdown drains": (one_tail(), history((0, 0, 1, *PUT_1), (0, 2, 3, "shutdown", (False,), None), (1, 4, 5, *GET_1),
-                                              (1, 6, 7, "get", (), SHUT))),
+    "full while it is got": (
+        one_tail(maxsize=1),
+        history((0, 0, 1, *PUT_1), (1, 2, 9, *GET_1), (0, 3, 4, "put", ("a", 2), Raised("Full"))),
+    ),
+    "a bulk put in two steps": (
+        one_tail(maxsize=1),
+        history((0, 0, 9, "put_many", ("a", (1, 2)), 2), (1, 1, 2, *GET_1), (1, 10, 11, *GET_2)),
+    ),
+    "turn and turn about": (
+        two_tails(),
+        history(
+            (0, 0, 1, "put_many", ("a", (1, 2)), 2),
+            (0, 2, 3, "put", ("b", 3), None),
+            (1, 4, 5, *GET_1),
+            (1, 6, 7, "get", (), ("b", 3)),
+            (1, 8, 9, *GET_2),
+        ),
+    ),
+    "a shutdown drains": (
+        one_tail(),
+        history(
+            (0, 0, 1, *PUT_1), (0, 2, 3, "shutdown", (False,), None), (1, 4, 5, *GET_1), (1, 6, 7, "get", (), SHUT)
+        ),
+    ),
 }
 BAD = {
     "got never put": (one_tail(), history((0, 0, 1, *GET_1))),
@@ -61,18 +85,40 @@ BAD = {
     "got twice": (one_tail(), history((0, 0, 1, *PUT_1), (0, 2, 5, *GET_1), (1, 3, 4, *GET_1))),
     "order inverted": (one_tail(), history((0, 0, 1, *PUT_1), (0, 2, 3, *PUT_2), (1, 4, 5, *GET_2))),
     "empty while non-empty": (one_tail(), history((0, 0, 1, *PUT_1), (1, 2, 3, *NONE), (1, 4, 5, *GET_1))),
-    "empty, explained only by a get that comes later": (one_tail(), history((0, 0, 1, *PUT_1), (1, 2, 3, *NONE), (2, 4, 5, *GET_1))),
+    "empty, explained only by a get that comes later": (
+        one_tail(),
+        history((0, 0, 1, *PUT_1), (1, 2, 3, *NONE), (2, 4, 5, *GET_1)),
+    ),
     "full while there is room": (one_tail(maxsize=1), history((0, 0, 1, "put", ("a", 1), Raised("Full")))),
     "over the bound": (one_tail(maxsize=1), history((0, 0, 1, *PUT_1), (0, 2, 3, *PUT_2))),
-    "a bulk put seen in part": (one_tail(), history((0, 0, 9, "put_many", ("a", (1, 2)), 2), (1, 1, 2, *GET_1), (1, 3, 4, *NONE))),
-    "the turn is not given on": (two_tails(), history((0, 0, 1, "put_many", ("a", (1, 2)), 2), (0, 2, 3, "put", ("b", 3), None), (1, 4, 5, *GET_1),
-                                                      (1, 6, 7, *GET_2))),
-    "a lower priority first": (two_tails(priority=-1), history((0, 0, 1, *PUT_1), (0, 2, 3, "put", ("b", 3), None), (1, 4, 5, *GET_1))),
+    "a bulk put seen in part": (
+        one_tail(),
+        history((0, 0, 9, "put_many", ("a", (1, 2)), 2), (1, 1, 2, *GET_1), (1, 3, 4, *NONE)),
+    ),
+    "the turn is not given on": (
+        two_tails(),
+        history(
+            (0, 0, 1, "put_many", ("a", (1, 2)), 2),
+            (0, 2, 3, "put", ("b", 3), None),
+            (1, 4, 5, *GET_1),
+            (1, 6, 7, *GET_2),
+        ),
+    ),
+    "a lower priority first": (
+        two_tails(priority=-1),
+        history((0, 0, 1, *PUT_1), (0, 2, 3, "put", ("b", 3), None), (1, 4, 5, *GET_1)),
+    ),
     "put after the shutdown": (one_tail(), history((0, 0, 1, "shutdown", (False,), None), (0, 2, 3, *PUT_1))),
-    "drained too early": (one_tail(), history((0, 0, 1, *PUT_1), (0, 2, 3, "shutdown", (False,), None), (1, 4, 5, "get", (), SHUT))),
+    "drained too early": (
+        one_tail(),
+        history((0, 0, 1, *PUT_1), (0, 2, 3, "shutdown", (False,), None), (1, 4, 5, "get", (), SHUT)),
+    ),
     "a disabled tail is got from": (one_tail(enabled=False), history((0, 0, 1, *PUT_1), (0, 2, 3, *GET_1))),
     "the wrong count": (one_tail(), history((0, 0, 1, *PUT_1), (0, 2, 3, "clear", ("a",), 2))),
-    "done, but not joined": (one_tail(), history((0, 0, 1, *PUT_1), (0, 2, 3, "task_done", (), None), (0, 4, 5, "join", (), False))),
+    "done, but not joined": (
+        one_tail(),
+        history((0, 0, 1, *PUT_1), (0, 2, 3, "task_done", (), None), (0, 4, 5, "join", (), False)),
+    ),
 }
 
 
@@ -100,7 +146,9 @@ def test_any_specification_will_do():
     writes = [(0, 0, 9, "write", (1,), None), (1, 0, 9, "write", (2,), None)]
     check(history(*writes, (2, 1, 2, "read", (), 2), (2, 3, 4, "read", (), 1)), Register())
     with pytest.raises(NotLinearizable):
-        check(history(*writes, (2, 1, 2, "read", (), 2), (2, 3, 4, "read", (), 1), (2, 5, 6, "read", (), 2)), Register())
+        check(
+            history(*writes, (2, 1, 2, "read", (), 2), (2, 3, 4, "read", (), 1), (2, 5, 6, "read", (), 2)), Register()
+        )
 
 
 def test_a_thread_makes_one_call_at_a_time():
@@ -130,7 +178,10 @@ def test_puts_that_overlap_are_not_tried_in_every_order():
     check(history(*puts, *gets), MultiQueueSpec(bound).knowing(history(*puts, *gets)))
     late = [*gets[:-2], (4, 100, 101, "get", (), ("a", 31)), (4, 102, 103, "get", (), ("a", 30))]
     check(history(*puts, *late), MultiQueueSpec(bound).knowing(history(*puts, *late)))
-    twisted = [*gets[:-5], *((4, 100 + 2 * n, 101 + 2 * n, "get", (), ("a", item)) for n, item in enumerate((31, 30, 29, 28, 27)))]
+    twisted = [
+        *gets[:-5],
+        *((4, 100 + 2 * n, 101 + 2 * n, "get", (), ("a", item)) for n, item in enumerate((31, 30, 29, 28, 27))),
+    ]
     with pytest.raises(NotLinearizable):  # 31 was put after 27
         check(history(*puts, *twisted), MultiQueueSpec(bound).knowing(history(*puts, *twisted)))
 

@@ -59,22 +59,49 @@ GOOD = {
     "in order": ({}, row(put(1), put(2), ONE, TWO, get("z", EMPTY))),
     "back at its old place": ({}, row(put(1), put(2), ONE, end("release", "x"), get("z", 1, "b"), TWO)),
     "a delivery ends once": ({}, row(put(1), ONE, end("ack", "x"), end("ack", "x", False), end("release", "x", False))),
-    "an old delivery does nothing": ({}, row(put(1), ONE, end("release", "x"), get("z", 1, "b"), end("ack", "x", False), end("ack", "z"))),
-    "taken while it is released": ({}, [*row(put(1), put(2), ONE), *side_by_side(end("release", "x"), get("y", 2), at=100)]),
+    "an old delivery does nothing": (
+        {},
+        row(put(1), ONE, end("release", "x"), get("z", 1, "b"), end("ack", "x", False), end("ack", "z")),
+    ),
+    "taken while it is released": (
+        {},
+        [*row(put(1), put(2), ONE), *side_by_side(end("release", "x"), get("y", 2), at=100)],
+    ),
     "the other way round": ({}, [*row(put(1), put(2), ONE), *side_by_side(end("release", "x"), get("y", 1), at=100)]),
     "one of two wins": ({}, [*row(put(1), ONE), *side_by_side(end("ack", "x"), end("reject", "x", False), at=100)]),
     "urgent first": (LEVELS, row(put(1), put(2, 2), put(3, 1), get("x", 2), get("y", 3), get("z", 1))),
-    "a group stays with its holder": (SHARED, row(put(1, 0, "g"), put(2, 0, "g"), put(3), ONE, get("y", 3, "b"), get("z", 2))),
-    "no credit": ({}, row(put(1), put(2), get("x", 1, "one"), get("y", EMPTY, "one"), end("ack", "x"), get("z", 2, "one"))),
-    "closing releases": ({}, row(put(1), put(2), ONE, ("close", ("a",), None), end("ack", "x", False), get("z", 1, "b"), get("w", CLOSED))),
+    "a group stays with its holder": (
+        SHARED,
+        row(put(1, 0, "g"), put(2, 0, "g"), put(3), ONE, get("y", 3, "b"), get("z", 2)),
+    ),
+    "no credit": (
+        {},
+        row(put(1), put(2), get("x", 1, "one"), get("y", EMPTY, "one"), end("ack", "x"), get("z", 2, "one")),
+    ),
+    "closing releases": (
+        {},
+        row(put(1), put(2), ONE, ("close", ("a",), None), end("ack", "x", False), get("z", 1, "b"), get("w", CLOSED)),
+    ),
     "an unlocked one is purged": ({}, row(put(1), ONE, end("unlock", "x"), ("purge", (), 1), end("ack", "x", False))),
     "a locked one is not": ({}, row(put(1), put(2), ONE, ("purge", (), 1), end("ack", "x"))),
-    "the oldest is dropped": (DROP, row(put(1), put(2), get("x", 2), put(3), ("depth", (), 2), end("release", "x"), get("y", 3))),
+    "the oldest is dropped": (
+        DROP,
+        row(put(1), put(2), get("x", 2), put(3), ("depth", (), 2), end("release", "x"), get("y", 3)),
+    ),
     "the end": ({}, row(put(1), SHUTDOWN, put(2, result=SHUT), ONE, get("y", SHUT), end("release", "x"), get("z", 1))),
     "the end at once": ({}, row(put(1), put(2), ONE, NOW, get("y", SHUT), end("release", "x"), ("depth", (), 0))),
-    "all up to one": ({}, row(put(1), put(2), put(3), ONE, TWO, get("z", 3), ("ack_up_to", ("a", "y"), 2), end("ack", "z"))),
-    "many": ({}, row(put(1), put(2), ("get_many", ("a", 5, "m"), [1, 2]), end("ack", ("m", 1)), ("unacked", ("a",), 1))),
-    "counted while it is acknowledged": ({}, [*row(put(1), ONE), *side_by_side(end("ack", "x"), ("depth", (), 1), at=100)]),
+    "all up to one": (
+        {},
+        row(put(1), put(2), put(3), ONE, TWO, get("z", 3), ("ack_up_to", ("a", "y"), 2), end("ack", "z")),
+    ),
+    "many": (
+        {},
+        row(put(1), put(2), ("get_many", ("a", 5, "m"), [1, 2]), end("ack", ("m", 1)), ("unacked", ("a",), 1)),
+    ),
+    "counted while it is acknowledged": (
+        {},
+        [*row(put(1), ONE), *side_by_side(end("ack", "x"), ("depth", (), 1), at=100)],
+    ),
 }
 BAD = {
     "got never put": ({}, row(get("x", 7))),
@@ -88,13 +115,22 @@ BAD = {
     "held, but its end is refused": ({}, row(put(1), ONE, end("ack", "x", False))),
     "back at the end of the order": ({}, row(put(1), put(2), ONE, end("release", "x"), get("y", 2))),
     "lost by the release": ({}, row(put(1), ONE, end("release", "x"), get("y", EMPTY))),
-    "passed by a pointer that was beyond it": ({}, row(put(1), put(2), put(3), ONE, TWO, end("release", "x"), get("z", 3))),
+    "passed by a pointer that was beyond it": (
+        {},
+        row(put(1), put(2), put(3), ONE, TWO, end("release", "x"), get("z", 3)),
+    ),
     "empty while surely available": ({}, row(put(1), get("x", EMPTY))),
     "the lower level first": (LEVELS, row(put(1), put(2, 2), get("x", 1))),
     "a group in two hands": (SHARED, row(put(1, 0, "g"), put(2, 0, "g"), ONE, get("y", 2, "b"))),
-    "a group kept without reason": (SHARED, row(put(1, 0, "g"), put(2, 0, "g"), ONE, end("ack", "x"), get("y", EMPTY, "b"))),
+    "a group kept without reason": (
+        SHARED,
+        row(put(1, 0, "g"), put(2, 0, "g"), ONE, end("ack", "x"), get("y", EMPTY, "b")),
+    ),
     "beyond its credit": ({}, row(put(1), put(2), get("x", 1, "one"), get("y", 2, "one"))),
-    "credit that does not come back": ({}, row(put(1), put(2), get("x", 1, "one"), end("release", "x"), get("y", EMPTY, "one"))),
+    "credit that does not come back": (
+        {},
+        row(put(1), put(2), get("x", 1, "one"), end("release", "x"), get("y", EMPTY, "one")),
+    ),
     "closing keeps what it holds": ({}, row(put(1), ONE, ("close", ("a",), None), get("y", EMPTY, "b"))),
     "acknowledged after closing": ({}, row(put(1), ONE, ("close", ("a",), None), end("ack", "x"))),
     "got after closing": ({}, row(put(1), ("close", ("a",), None), ONE)),
@@ -179,7 +215,10 @@ def run(putters, getters, shared, items):
     """What was put, every delivery as (item, seq, get call, how it ended), and every Empty."""
     queue = EntryQueue()
     subscriptions = [queue.subscribe()] * getters if shared else [queue.subscribe() for _ in range(getters)]
-    putting = [[Planned("put", (item,), functools.partial(queue.put, item)) for item in range(n * items, (n + 1) * items)] for n in range(putters)]
+    putting = [
+        [Planned("put", (item,), functools.partial(queue.put, item)) for item in range(n * items, (n + 1) * items)]
+        for n in range(putters)
+    ]
     share = putters * items * 4 // 3 // getters
     taking = [_deliveries(subscription, thread, share) for thread, subscription in enumerate(subscriptions)]
     calls = record([*putting, *taking])
@@ -232,20 +271,29 @@ def plain(calls):
 def wrong(calls):
     """What is wrong with a long run."""
     puts = {call.args[0]: call for call in calls if call.name == "put"}
-    gets = sorted((call for call in calls if call.name == "get" and not isinstance(call.result, Raised)), key=lambda call: call.start)
+    gets = sorted(
+        (call for call in calls if call.name == "get" and not isinstance(call.result, Raised)),
+        key=lambda call: call.start,
+    )
     ends = [call for call in calls if call.name in ("ack", "release")]
     acked = [call.args[0] for call in ends if call.name == "ack"]
     found = [f"its end was refused: {call}" for call in ends if call.result is not True]
     found += [f"acknowledged {acked.count(item)} times: {item}" for item in puts if item not in set(acked)]
-    found += ["acknowledged twice"] * (len(acked) != len(set(acked))) + ["got never put"] * any(call.result not in puts for call in gets)
-    found += ["numbers with gaps or doubles"] * (sorted(call.result for call in puts.values()) != list(range(len(puts))))
+    found += ["acknowledged twice"] * (len(acked) != len(set(acked))) + ["got never put"] * any(
+        call.result not in puts for call in gets
+    )
+    found += ["numbers with gaps or doubles"] * (
+        sorted(call.result for call in puts.values()) != list(range(len(puts)))
+    )
     if found:
         return found
     firsts = {}
     for call in sorted(gets, key=lambda call: call.end):
         firsts.setdefault(call.result, call)
     by_put = [Put(item, "", call.start, call.end) for item, call in puts.items()]
-    nothings = [Nothing(call.start, call.end) for call in calls if call.name == "get" and isinstance(call.result, Raised)]
+    nothings = [
+        Nothing(call.start, call.end) for call in calls if call.name == "get" and isinstance(call.result, Raised)
+    ]
     found += bad_patterns(by_put, [Got(item, call.start, call.end) for item, call in firsts.items()], nothings)
     return found + overtaken(puts, gets, ends) + held_twice(gets, ends)
 
@@ -262,8 +310,12 @@ def stretches(puts, gets, ends):
     taken_at = {item: [] for item in puts}
     for call in sorted(gets, key=lambda call: call.end):
         taken_at[call.result].append(call.start)
-    return [(free, taken, call.result) for item, call in puts.items()
-            for free, taken in zip_longest(free_from[item], taken_at[item][:len(free_from[item])], fillvalue=inf) if free < taken]
+    return [
+        (free, taken, call.result)
+        for item, call in puts.items()
+        for free, taken in zip_longest(free_from[item], taken_at[item][: len(free_from[item])], fillvalue=inf)
+        if free < taken
+    ]
 
 
 def overtaken(puts, gets, ends):
@@ -276,7 +328,11 @@ def overtaken(puts, gets, ends):
             at += 1
         open_ = [stretch for stretch in open_ if stretch[1] > call.start]
         before = open_[: bisect_left(open_, (puts[call.result].result,))]
-        found += [f"order inverted: {call} while number {number} was available" for number, until in before if until > call.end][:1]
+        found += [
+            f"order inverted: {call} while number {number} was available"
+            for number, until in before
+            if until > call.end
+        ][:1]
     return found
 
 
@@ -316,8 +372,20 @@ def changed(calls, name, item, **changes):
     """The first call of that name on that item, made different, or left out."""
     at = next(n for n, call in enumerate(calls) if call.name == name and item in (call.result, *call.args))
     call = calls[at]
-    new = [] if not changes else [Call(changes.get("thread", call.thread), changes.get("start", call.start), changes.get("end", call.end),
-                                       changes.get("name", name), call.args, changes.get("result", call.result))]
+    new = (
+        []
+        if not changes
+        else [
+            Call(
+                changes.get("thread", call.thread),
+                changes.get("start", call.start),
+                changes.get("end", call.end),
+                changes.get("name", name),
+                call.args,
+                changes.get("result", call.result),
+            )
+        ]
+    )
     return calls[:at] + new + calls[at + 1:]
 
 
@@ -329,7 +397,10 @@ WRONG = {
     "order inverted": lambda calls: swapped(calls, 7, 8),
     "released and passed over": lambda calls: late_again(calls),
     "empty": lambda calls: [*changed(calls, "get", 7, result=EMPTY), Call(2, 8000, 8005, "get", (), 7)],
-    "got twice": lambda calls: [*calls, *(Call(2, c.end + 1, c.end + 2, "get", (), 7) for c in calls if c.result == 7 and c.name == "get")],
+    "got twice": lambda calls: [
+        *calls,
+        *(Call(2, c.end + 1, c.end + 2, "get", (), 7) for c in calls if c.result == 7 and c.name == "get"),
+    ],
     "numbers": lambda calls: changed(calls, "put", 7, result=8),
 }
 
@@ -337,8 +408,19 @@ WRONG = {
 def swapped(calls, one, other):
     """The deliveries of two entries in each other's place."""
     put_in = {one: other, other: one}
-    return [call if call.name == "put" else Call(call.thread, call.start, call.end, call.name, tuple(put_in.get(arg, arg) for arg in call.args),
-                                                 put_in.get(call.result, call.result) if call.name == "get" else call.result) for call in calls]
+    return [
+        call
+        if call.name == "put"
+        else Call(
+            call.thread,
+            call.start,
+            call.end,
+            call.name,
+            tuple(put_in.get(arg, arg) for arg in call.args),
+            put_in.get(call.result, call.result) if call.name == "get" else call.result,
+        )
+        for call in calls
+    ]
 
 
 def late_again(calls):
@@ -346,17 +428,30 @@ def late_again(calls):
     tens = [call for call in calls if call.name != "put" and 10 in (call.result, *call.args)]
     nines = [call for call in calls if call.name != "put" and 9 in (call.result, *call.args)][2:]
     times = [(call.start, call.end) for call in [*nines, *tens]]
-    moved = [Call(call.thread, start, end, call.name, call.args, call.result) for call, (start, end) in zip([*tens, *nines], times, strict=True)]
+    moved = [
+        Call(call.thread, start, end, call.name, call.args, call.result)
+        for call, (start, end) in zip([*tens, *nines], times, strict=True)
+    ]
     return [call for call in calls if call not in tens and call not in nines] + moved
 
 
 def got_while_released():
     """Entry 1 is got and released by a second thread in the middle of its first release; only then does the first one return."""
-    return [Call(0, 0, 1, "put", (1,), 0), Call(0, 2, 3, "put", (2,), 1), Call(0, 4, 5, "put", (3,), 2),
-            Call(1, 10, 11, "get", (), 1), Call(1, 20, 70, "release", (1,), True),
-            Call(2, 15, 30, "get", (), 1), Call(2, 40, 90, "release", (1,), True),
-            Call(1, 72, 75, "get", (), 2), Call(1, 76, 77, "ack", (2,), True),
-            Call(1, 92, 93, "get", (), 1), Call(1, 94, 95, "ack", (1,), True), Call(1, 96, 97, "get", (), 3), Call(1, 98, 99, "ack", (3,), True)]
+    return [
+        Call(0, 0, 1, "put", (1,), 0),
+        Call(0, 2, 3, "put", (2,), 1),
+        Call(0, 4, 5, "put", (3,), 2),
+        Call(1, 10, 11, "get", (), 1),
+        Call(1, 20, 70, "release", (1,), True),
+        Call(2, 15, 30, "get", (), 1),
+        Call(2, 40, 90, "release", (1,), True),
+        Call(1, 72, 75, "get", (), 2),
+        Call(1, 76, 77, "ack", (2,), True),
+        Call(1, 92, 93, "get", (), 1),
+        Call(1, 94, 95, "ack", (1,), True),
+        Call(1, 96, 97, "get", (), 3),
+        Call(1, 98, 99, "ack", (3,), True),
+    ]
 
 
 def test_a_right_long_run_is_not_accused():
@@ -366,7 +461,12 @@ def test_a_right_long_run_is_not_accused():
 
 def test_what_a_release_freed_is_available_once_it_is_over():
     late = [call for call in got_while_released() if call.name == "put" or call.start < 90]
-    again = [Call(1, 92, 93, "get", (), 3), Call(1, 94, 95, "ack", (3,), True), Call(1, 96, 97, "get", (), 1), Call(1, 98, 99, "ack", (1,), True)]
+    again = [
+        Call(1, 92, 93, "get", (), 3),
+        Call(1, 94, 95, "ack", (3,), True),
+        Call(1, 96, 97, "get", (), 1),
+        Call(1, 98, 99, "ack", (1,), True),
+    ]
     assert any("order inverted" in each for each in wrong([*late, *again]))
 
 

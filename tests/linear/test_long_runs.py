@@ -39,7 +39,11 @@ def run(new: Any, items: int, tails: int, putters: int, getters: int, maxsize: i
     with switching():
         takers = [[taking] * share for _ in range(getters)]
         calls = record(lists + takers) if beside else numbered(record(lists), record(takers))
-    puts = [Put(call.args[1], call.args[0], call.start, call.end, priority[call.args[0]]) for call in calls if call.name == "put"]
+    puts = [
+        Put(call.args[1], call.args[0], call.start, call.end, priority[call.args[0]])
+        for call in calls
+        if call.name == "put"
+    ]
     gets = [call for call in calls if call.name == "get"]
     gots = [Got(call.result[1], call.start, call.end) for call in gets if not isinstance(call.result, Raised)]
     nothings = [Nothing(call.start, call.end) for call in gets if isinstance(call.result, Raised)]

@@ -27,7 +27,9 @@ pytestmark = pytest.mark.thread_unsafe(reason="changes the switch interval and s
 # ------------------------------------------------------------------------------------------------------ the specification
 def row(*calls):
     """Calls one after the other, (thread, name, args, result) each."""
-    return [Call(thread, 10 * n, 10 * n + 5, name, args, result) for n, (thread, name, args, result) in enumerate(calls)]
+    return [
+        Call(thread, 10 * n, 10 * n + 5, name, args, result) for n, (thread, name, args, result) in enumerate(calls)
+    ]
 
 
 def side_by_side(*calls):
@@ -44,20 +46,35 @@ GOOD = {
     "each gets each": ({}, row(PUT_1, A_1, B_1, PUT_2, A_2)),
     "two publishers side by side": ({}, [*side_by_side(PUT_2, (3, "publish", (1,), 0)), Call(1, 200, 201, *A_1[1:])]),
     "empty while it is published": ({}, side_by_side(PUT_1, (1, "get", ("a",), EMPTY))),
-    "a new one gets what comes later": ({}, row(PUT_1, (1, "subscribe", ("c", "next"), None), PUT_2, (1, "get", ("c",), 2))),
-    "a new one gets what is retained": ({}, row(PUT_1, PUT_2, A_1, (1, "subscribe", ("c", "oldest"), None), (1, "get", ("c",), 1))),
+    "a new one gets what comes later": (
+        {},
+        row(PUT_1, (1, "subscribe", ("c", "next"), None), PUT_2, (1, "get", ("c",), 2)),
+    ),
+    "a new one gets what is retained": (
+        {},
+        row(PUT_1, PUT_2, A_1, (1, "subscribe", ("c", "oldest"), None), (1, "get", ("c",), 1)),
+    ),
     "a number that is not retained": ({}, row(PUT_1, A_1, B_1, (1, "subscribe", ("c", 0), Raised("ValueError")))),
     "full until the slowest has taken": (BOUND, row(PUT_1, A_1, (0, "publish", (2,), FULL), B_1, PUT_2)),
     "close gives up the rest": (BOUND, row(PUT_1, A_1, (2, "close", ("b",), None), PUT_2)),
-    "the slowest is moved": (DROP, row(PUT_1, A_1, PUT_2, (2, "get", ("b",), Raised("Lagged", 1)), (2, "get", ("b",), 2), A_2)),
+    "the slowest is moved": (
+        DROP,
+        row(PUT_1, A_1, PUT_2, (2, "get", ("b",), Raised("Lagged", 1)), (2, "get", ("b",), 2), A_2),
+    ),
     "the end drains": ({}, row(PUT_1, END, A_1, (1, "get", ("a",), SHUT), (0, "publish", (9,), SHUT))),
     "the end at once": ({}, row(PUT_1, (0, "shutdown", (True,), None), (1, "get", ("a",), SHUT))),
-    "a run of many": ({}, row((0, "publish_many", ((1, 2),), 2), (1, "get_many", ("a", 5), [1, 2]), (0, "qsize", (), 2))),
+    "a run of many": (
+        {},
+        row((0, "publish_many", ((1, 2),), 2), (1, "get_many", ("a", 5), [1, 2]), (0, "qsize", (), 2)),
+    ),
 }
 BAD = {
     "got never published": ({}, row((1, "get", ("a",), 7))),
     "got twice by one subscriber": ({}, row(PUT_1, PUT_2, A_1, A_1)),
-    "got twice by threads that share one": ({}, [*row(PUT_1), Call(1, 20, 40, "get", ("a",), 1), Call(2, 21, 41, "get", ("a",), 1)]),
+    "got twice by threads that share one": (
+        {},
+        [*row(PUT_1), Call(1, 20, 40, "get", ("a",), 1), Call(2, 21, 41, "get", ("a",), 1)],
+    ),
     "order inverted": ({}, row(PUT_1, PUT_2, A_2, A_1)),
     "two subscribers see two orders": ({}, row(PUT_1, PUT_2, A_1, A_2, (2, "get", ("b",), 2), B_1)),
     "a number twice": ({}, row(PUT_1, (0, "publish", (2,), 0))),
@@ -66,28 +83,49 @@ BAD = {
     "empty while surely non-empty": ({}, row(PUT_1, (1, "get", ("a",), EMPTY))),
     "one subscriber does not get it": ({}, row(PUT_1, A_1, (2, "get", ("b",), EMPTY))),
     "a new one gets what was before": ({}, row(PUT_1, (1, "subscribe", ("c", "next"), None), (1, "get", ("c",), 1))),
-    "a new one misses what comes later": ({}, row((1, "subscribe", ("c", "next"), None), PUT_1, (1, "get", ("c",), EMPTY))),
+    "a new one misses what comes later": (
+        {},
+        row((1, "subscribe", ("c", "next"), None), PUT_1, (1, "get", ("c",), EMPTY)),
+    ),
     "retained for nobody": ({}, row(PUT_1, A_1, B_1, (1, "subscribe", ("c", 0), None))),
     "freed too early": ({}, row(PUT_1, A_1, (1, "subscribe", ("c", 0), Raised("ValueError")))),
     "over the bound": (BOUND, row(PUT_1, A_1, PUT_2)),
     "full with room": (BOUND, row(PUT_1, A_1, B_1, (0, "publish", (2,), FULL))),
-    "full for nobody": (BOUND, row((1, "close", ("a",), None), (2, "close", ("b",), None), PUT_1, (0, "publish", (2,), FULL))),
+    "full for nobody": (
+        BOUND,
+        row((1, "close", ("a",), None), (2, "close", ("b",), None), PUT_1, (0, "publish", (2,), FULL)),
+    ),
     "dropped without need": (DROP, row(PUT_1, (2, "get", ("b",), Raised("Lagged", 1)))),
     "dropped and not told": (DROP, row(PUT_1, PUT_2, (2, "get", ("b",), 2))),
     "told twice": (DROP, row(PUT_1, PUT_2, *[(2, "get", ("b",), Raised("Lagged", 1))] * 2)),
     "told too little": (DROP, row(PUT_1, PUT_2, PUT_3, (2, "get", ("b",), Raised("Lagged", 1)))),
-    "dropped for a message that was refused": (DROP, row(PUT_1, END, (0, "publish", (2,), SHUT), (2, "get", ("b",), Raised("Lagged", 1)))),
-    "dropped beside the end for a message that was refused":
-        (DROP, [*row(PUT_1), Call(0, 10, 100, *END[1:]), Call(3, 11, 101, "publish", (2,), SHUT),
-                Call(2, 200, 201, "get", ("b",), Raised("Lagged", 1))]),
-    "a run joined in the middle": ({}, row((0, "publish_many", ((1, 2),), 2), (1, "subscribe", ("c", "next"), None), (1, "get", ("c",), 2))),
+    "dropped for a message that was refused": (
+        DROP,
+        row(PUT_1, END, (0, "publish", (2,), SHUT), (2, "get", ("b",), Raised("Lagged", 1))),
+    ),
+    "dropped beside the end for a message that was refused": (
+        DROP,
+        [
+            *row(PUT_1),
+            Call(0, 10, 100, *END[1:]),
+            Call(3, 11, 101, "publish", (2,), SHUT),
+            Call(2, 200, 201, "get", ("b",), Raised("Lagged", 1)),
+        ],
+    ),
+    "a run joined in the middle": (
+        {},
+        row((0, "publish_many", ((1, 2),), 2), (1, "subscribe", ("c", "next"), None), (1, "get", ("c",), 2)),
+    ),
     "dropped from one who keeps up": (DROP, row(PUT_1, A_1, PUT_2, (1, "get", ("a",), Raised("Lagged", 1)))),
     "published after the end": ({}, row(END, PUT_1)),
     "ended before it was drained": ({}, row(PUT_1, END, (1, "get", ("a",), SHUT))),
     "got after it was closed": ({}, row(PUT_1, (1, "close", ("a",), None), A_1)),
     "empty after it was closed": ({}, row((1, "close", ("a",), None), (1, "get", ("a",), EMPTY))),
     "a closed one still counts": ({}, row(PUT_1, (1, "close", ("a",), None), B_1, (0, "qsize", (), 1))),
-    "a run seen in part": ({}, [Call(0, 0, 50, "publish_many", ((1, 2),), 2), Call(1, 1, 2, *A_1[1:]), Call(1, 3, 4, "get", ("a",), EMPTY)]),
+    "a run seen in part": (
+        {},
+        [Call(0, 0, 50, "publish_many", ((1, 2),), 2), Call(1, 1, 2, *A_1[1:]), Call(1, 3, 4, "get", ("a",), EMPTY)],
+    ),
     "the wrong place": ({}, row(PUT_1, A_1, (1, "position", ("a",), 0))),
     "the wrong lag": ({}, row(PUT_1, A_1, (2, "lag", ("b",), 0))),
 }
@@ -157,8 +195,13 @@ def run(publishers, shared, maxsize, items):
     """The calls of publishers and of `shared[n]` threads on subscriber number n, and what is left."""
     queue = PubSubQueue(maxsize=maxsize)
     readers = [queue.subscribe() for _ in shared]
-    publishing = [[Planned("publish", (item,), functools.partial(queue.publish, item), PUBLISHING) for item in range(n * items, (n + 1) * items)]
-                  for n in range(publishers)]
+    publishing = [
+        [
+            Planned("publish", (item,), functools.partial(queue.publish, item), PUBLISHING)
+            for item in range(n * items, (n + 1) * items)
+        ]
+        for n in range(publishers)
+    ]
     waits = {"timeout": 30} if maxsize else {"block": False}
     taking = [[Planned("get", (n,), functools.partial(reader.get, **waits), TAKING)] * (publishers * items // threads)
               for n, (reader, threads) in enumerate(zip(readers, shared, strict=True)) for _ in range(threads)]
@@ -178,14 +221,22 @@ def wrong(calls, readers):
     puts = [Put(call.args[0], "", call.start, call.end) for call in published]
     order = [call.args[0] for call in sorted(published, key=lambda call: call.result)]
     place = {item: at for at, item in enumerate(order)}
-    found = [] if sorted(call.result for call in published) == list(range(len(published))) else ["numbers with gaps or doubles"]
+    found = (
+        []
+        if sorted(call.result for call in published) == list(range(len(published)))
+        else ["numbers with gaps or doubles"]
+    )
     for n in range(readers):
         gets = [call for call in calls if call.name == "get" and call.args == (n,)]
         gots = [Got(call.result, call.start, call.end) for call in gets if not isinstance(call.result, Raised)]
         nothings = [Nothing(call.start, call.end) for call in gets if isinstance(call.result, Raised)]
         found += bad_patterns(puts, gots, nothings)
         for thread in {call.thread for call in gets}:
-            places = [place.get(call.result, -1) for call in gets if call.thread == thread and not isinstance(call.result, Raised)]
+            places = [
+                place.get(call.result, -1)
+                for call in gets
+                if call.thread == thread and not isinstance(call.result, Raised)
+            ]
             found += [f"subscriber {n}, thread {thread}: not in the order of the numbers"] * (places != sorted(places))
         found += [f"subscriber {n} did not get all"] * (sorted(got.item for got in gots) != sorted(order))
     return found
@@ -207,7 +258,11 @@ def edited(calls, *edits):
     """Each edit: (call, result), None drops the call."""
     gone = {id(call) for call, _ in edits}
     kept = [call for call in calls if id(call) not in gone]
-    return kept + [Call(call.thread, call.start, call.end, call.name, call.args, result) for call, result in edits if result is not None]
+    return kept + [
+        Call(call.thread, call.start, call.end, call.name, call.args, result)
+        for call, result in edits
+        if result is not None
+    ]
 
 
 WRONG = {
@@ -216,7 +271,9 @@ WRONG = {
     "inverted": lambda calls, gets: edited(calls, (gets[10], gets[40].result), (gets[40], gets[10].result)),
     "empty": lambda calls, gets: edited(calls, (gets[10], EMPTY)),
     "invented": lambda calls, gets: edited(calls, (gets[10], -7)),
-    "numbers": lambda calls, gets: edited(calls, *((call, call.result + 1) for call in calls if call.name == "publish" and call.result == 5)),
+    "numbers": lambda calls, gets: edited(
+        calls, *((call, call.result + 1) for call in calls if call.name == "publish" and call.result == 5)
+    ),
 }
 
 
@@ -225,6 +282,8 @@ def test_a_wrong_long_run_is_caught(how):
     calls = run(**SHAPES["one to one"], items=200)
     assert wrong(calls, 1) == []
     calls = [call for call in calls if call.thread == 0] + [
-        Call(1, 10**18 + 10 * n, 10**18 + 10 * n + 5, "get", (0,), item) for n, item in enumerate(sorted(c.args[0] for c in calls if c.thread == 0))]
+        Call(1, 10**18 + 10 * n, 10**18 + 10 * n + 5, "get", (0,), item)
+        for n, item in enumerate(sorted(c.args[0] for c in calls if c.thread == 0))
+    ]
     assert wrong(calls, 1) == []
     assert wrong(doctored(calls, WRONG[how]), 1) != []

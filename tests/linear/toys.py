@@ -147,7 +147,9 @@ class ToyTail:
     def __setattr__(self, name: str, value: Any) -> None:
         model = self.queue.model
         special = {"enabled": model.set_enabled, "priority": model.set_priority}
-        self.queue.at_once(lambda: special[name](self.tail, value) if name in special else setattr(self.tail, name, value))
+        self.queue.at_once(
+            lambda: special[name](self.tail, value) if name in special else setattr(self.tail, name, value)
+        )
 
 
 # ------------------------------------------------------------------------------------------------ wrong ones
@@ -289,7 +291,20 @@ class Undone(Toy):
         return result
 
 
-MUTANTS = [NewestFirst, SameTurn, LowestFirst, Forgetful, Twice, StaleEmpty, DrainsNothing, Leaky, Roomy, FrontIsBack, SeesDisabled, Undone]
+MUTANTS = [
+    NewestFirst,
+    SameTurn,
+    LowestFirst,
+    Forgetful,
+    Twice,
+    StaleEmpty,
+    DrainsNothing,
+    Leaky,
+    Roomy,
+    FrontIsBack,
+    SeesDisabled,
+    Undone,
+]
 
 
 class Racy(Toy):

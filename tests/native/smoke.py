@@ -87,7 +87,9 @@ def pub_sub() -> None:
             with queue.subscribe():
                 pass
 
-    readers = threads(*[lambda subscriber=subscriber: read(subscriber) for subscriber in [*subscribers, subscribers[0]]])
+    readers = threads(
+        *[lambda subscriber=subscriber: read(subscriber) for subscriber in [*subscribers, subscribers[0]]]
+    )
     join(threads(publish, publish, come_and_go))
     queue.shutdown()
     join(readers)

@@ -37,6 +37,12 @@ def test_the_driver_names_its_scenarios():
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_reclamation(driver, scenario):
-    ran = subprocess.run([driver, "-r", "5", "-d", str(int(DEADLINE)), scenario], capture_output=True, text=True, timeout=10 * DEADLINE, check=False)
+    ran = subprocess.run(
+        [driver, "-r", "5", "-d", str(int(DEADLINE)), scenario],
+        capture_output=True,
+        text=True,
+        timeout=10 * DEADLINE,
+        check=False,
+    )
     assert ran.returncode == 0, ran.stderr
     assert "no violation" in ran.stdout

@@ -16,13 +16,20 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 HEADERS = sorted((ROOT / "include").rglob("*.h"))
-CYTHON = sorted(path for folder in ("pyx", "python") for path in (ROOT / folder).rglob("*.p[yx][xdi]") if path.suffix in (".pyx", ".pxd", ".pxi"))
+CYTHON = sorted(
+    path
+    for folder in ("pyx", "python")
+    for path in (ROOT / folder).rglob("*.p[yx][xdi]")
+    if path.suffix in (".pyx", ".pxd", ".pxi")
+)
 SOURCES = [path for path in [*HEADERS, *CYTHON] if path.name != "atomics.h"]
 
 OPERATION = re.compile(r"\b(?:mt|ps)_(?:load|store|xchg|cas|fetch_add|fetch_sub|fetch_or|fetch_and|fence)_?(\w*)\s*\(")
 DECLARATION = re.compile(r"^\s*(?:\w+[\s*]+)+mt_\w+\s*\([^()]*\)\s*(?:noexcept)?\s*(?:nogil)?\s*$")  # of a .pxd, or in `cdef extern from`
 DEFINITION = re.compile(r"^cdef inline .*\bps_\w+\(.*:$")  # an operation that _ps.pxd makes of others
-COMMENT = re.compile(r"^\s*(?:/\*|\*|//|#(?!\s*(?:if|ifdef|ifndef|else|elif|endif|define|include|undef|error|pragma)\b))")
+COMMENT = re.compile(
+    r"^\s*(?:/\*|\*|//|#(?!\s*(?:if|ifdef|ifndef|else|elif|endif|define|include|undef|error|pragma)\b))"
+)
 
 
 def comment_lines(lines: list[str]) -> set[int]:
@@ -53,7 +60,9 @@ def first_line_of_statement(lines: list[str], number: int, comments: set[int]) -
 
 def continues(before: str) -> bool:
     """C and Cython both leave a bracket open, or end in an operator, when a statement goes on in the next line."""
-    return sum(map(before.count, "([")) > sum(map(before.count, ")]")) or bool(re.search(r"(?:[=+|&,?<>*/-]|\b(?:and|or|not|return))$", before))
+    return sum(map(before.count, "([")) > sum(map(before.count, ")]")) or bool(
+        re.search(r"(?:[=+|&,?<>*/-]|\b(?:and|or|not|return))$", before)
+    )
 
 
 def unexplained(text: str) -> list[str]:
@@ -132,7 +141,13 @@ def test_the_check_accepts_what_is_explained(text):
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_only_atomics_h_names_memory_orders(path):
-    assert re.findall(r"memory_order\w*|stdatomic\.h|\b__(?:atomic|sync)_\w+|\b_?Interlocked\w+|\batomic_\w+_explicit\b", path.read_text()) == []
+    assert (
+        re.findall(
+            r"memory_order\w*|stdatomic\.h|\b__(?:atomic|sync)_\w+|\b_?Interlocked\w+|\batomic_\w+_explicit\b",
+            path.read_text(),
+        )
+        == []
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------- partners
@@ -213,7 +228,14 @@ def test_every_partner_exists():
 
 @pytest.mark.parametrize(
     "comment",
-    ["mt_store_release in nobody", "mt_store_release in other", "mt_cas_acquire in put", "the store in put", "mt_store_release in put, other", "put"],
+    [
+        "mt_store_release in nobody",
+        "mt_store_release in other",
+        "mt_cas_acquire in put",
+        "the store in put",
+        "mt_store_release in put, other",
+        "put",
+    ],
 )
 def test_a_wrong_partner_is_found(comment):
     known = {"put": {("mt_store_release", "tail")}, "other": {("mt_store_release", "head")}}
@@ -221,7 +243,13 @@ def test_a_wrong_partner_is_found(comment):
 
 
 @pytest.mark.parametrize(
-    "comment", ["mt_store_release in put", "mt_store_release in put; mt_xchg_acq_rel in shut", "itself in other threads", "nothing, it is alone"]
+    "comment",
+    [
+        "mt_store_release in put",
+        "mt_store_release in put; mt_xchg_acq_rel in shut",
+        "itself in other threads",
+        "nothing, it is alone",
+    ],
 )
 def test_a_partner_that_exists_is_accepted(comment):
     known = {"put": {("mt_store_release", "tail")}, "shut": {("mt_xchg_acq_rel", "tail")}}

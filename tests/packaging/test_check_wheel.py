@@ -20,7 +20,11 @@ pytestmark = [
 
 def check(*wheels: Path) -> tuple[int, str]:
     ran = subprocess.run(
-        [sys.executable, ROOT / "tools" / "check_wheel.py", *wheels], capture_output=True, text=True, timeout=600, check=False
+        [sys.executable, ROOT / "tools" / "check_wheel.py", *wheels],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
     return ran.returncode, ran.stdout + ran.stderr
 
@@ -55,7 +59,9 @@ def changed(repaired, tmp_path):
 @pytest.fixture(scope="module")
 def module_name(repaired) -> str:
     with zipfile.ZipFile(repaired) as archive:
-        return next(name for name in archive.namelist() if name.startswith("manytail/_pubsub.") and name.endswith(".so"))
+        return next(
+            name for name in archive.namelist() if name.startswith("manytail/_pubsub.") and name.endswith(".so")
+        )
 
 
 def test_the_repaired_wheel_is_good(repaired):
@@ -84,7 +90,9 @@ def test_a_large_wheel_is_refused(changed):
     assert "size: " in said
 
 
-@pytest.mark.parametrize("name", ["manytail/_pubsub.c", "manytail/_entries.pyx", "tests/test_it.py", "manytail/_pubsub.so.debug"])
+@pytest.mark.parametrize(
+    "name", ["manytail/_pubsub.c", "manytail/_entries.pyx", "tests/test_it.py", "manytail/_pubsub.so.debug"]
+)
 def test_what_does_not_belong_into_a_wheel_is_refused(changed, name):
     status, said = check(changed({name: b""}))
     assert status == 1

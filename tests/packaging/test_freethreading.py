@@ -19,5 +19,12 @@ def test_importing_manytail_leaves_the_gil_off():
         "        importlib.import_module('manytail.' + module.name)\n"
         "print(sys._is_gil_enabled())"
     )
-    ran = subprocess.run([sys.executable, "-W", "error", "-c", script], env=environ, capture_output=True, text=True, timeout=120, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
     assert ran.stdout.strip() == "False"

@@ -75,14 +75,18 @@ def imports(path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             depth = node.level - (path.stem == "__init__")
             package = module_of(path)[: len(module_of(path)) - depth]
-            yield from from_import(".".join([*package, *filter(None, [node.module])]), [alias.name for alias in node.names])
+            yield from from_import(
+                ".".join([*package, *filter(None, [node.module])]), [alias.name for alias in node.names]
+            )
 
 
 def from_import(module: str, names: list[str]) -> Iterator[str]:
     """`from manytail import executor` imports a module, `from manytail import MultiQueue` a name of one."""
     for imported in names:
         path = ROOT.joinpath("python", *module.split("."), imported)
-        is_module = module.startswith("manytail") and (path.is_dir() or path.with_suffix(".py").exists() or path.with_suffix(".pyi").exists())
+        is_module = module.startswith("manytail") and (
+            path.is_dir() or path.with_suffix(".py").exists() or path.with_suffix(".pyi").exists()
+        )
         yield f"{module}.{imported}" if is_module else module
 
 
@@ -108,7 +112,14 @@ def test_only_spark_and_the_demo_import_heavy_packages(path):
 @pytest.mark.parametrize("path", [path for path in PYTHON if part(path) == "spark"], ids=name)
 def test_spark_takes_only_the_executor_pubsub_and_the_core(path):
     """Of the names of the package itself: no broker, no entry queues."""
-    forbidden = {"EntryQueue", "Subscription", "Consumer", "PriorityEntryQueue", "SortedEntryQueue", "LastValueEntryQueue"}
+    forbidden = {
+        "EntryQueue",
+        "Subscription",
+        "Consumer",
+        "PriorityEntryQueue",
+        "SortedEntryQueue",
+        "LastValueEntryQueue",
+    }
     taken = {
         alias.name
         for node in ast.walk(ast.parse(path.read_text()))
@@ -146,5 +157,11 @@ import manytail
 after = set(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else set()
 print(threading.active_count(), sorted(after - before), sorted({name.partition(".")[0] for name in sys.modules} & set(sys.argv[1:])))
 """
-    ran = subprocess.run([sys.executable, "-c", script, *HEAVY, "numpy", "asyncio"], capture_output=True, text=True, timeout=120, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", script, *HEAVY, "numpy", "asyncio"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
     assert ran.stdout.strip() == "1 [] []"

@@ -38,7 +38,12 @@ REPLACED = {
 
 def replaced_words(text: str) -> list[str]:
     lines = enumerate(text.splitlines(), 1)
-    return [f"{number}: {found[0]}   <- {new}" for number, line in lines for old, new in REPLACED.items() if (found := re.search(old, line))]
+    return [
+        f"{number}: {found[0]}   <- {new}"
+        for number, line in lines
+        for old, new in REPLACED.items()
+        if (found := re.search(old, line))
+    ]
 
 
 @pytest.mark.parametrize("path", DONE, ids=lambda path: path.name)
@@ -46,11 +51,15 @@ def test_replaced_words_do_not_come_back(path):
     assert replaced_words(path.read_text()) == []
 
 
-@pytest.mark.parametrize("line", ["if s.gate != 0:", "n = taken_count(s)", "cdef LoopWaiter w", "# the cascade: more of them"])
+@pytest.mark.parametrize(
+    "line", ["if s.gate != 0:", "n = taken_count(s)", "cdef LoopWaiter w", "# the cascade: more of them"]
+)
 def test_a_replaced_word_is_noticed(line):
     assert len(replaced_words(f"x = 1\n{line}\n")) == 1
 
 
-@pytest.mark.parametrize("line", ["if s.closed_flags != 0:", "taken = self.take(False)", "# delegate to it", "investigated"])
+@pytest.mark.parametrize(
+    "line", ["if s.closed_flags != 0:", "taken = self.take(False)", "# delegate to it", "investigated"]
+)
 def test_common_words_are_let_be(line):
     assert replaced_words(line) == []

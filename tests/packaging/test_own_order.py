@@ -75,7 +75,9 @@ def example():
 def package(tmp_path_factory):
     """A copy of the package whose module of other orders has that one, too."""
     place = tmp_path_factory.mktemp("order")
-    package = shutil.copytree(Path(manytail.__file__).parent, place / "manytail", ignore=shutil.ignore_patterns("__pycache__", "_orders.*.so"))
+    package = shutil.copytree(
+        Path(manytail.__file__).parent, place / "manytail", ignore=shutil.ignore_patterns("__pycache__", "_orders.*.so")
+    )
     source = shutil.copytree(ROOT / "pyx", place / "pyx") / "manytail"
     with (source / "_orders.pyx").open("a") as orders:
         orders.write("\n\n" + NEEDS + example())
@@ -93,6 +95,13 @@ def package(tmp_path_factory):
 
 
 def test_the_order_of_the_documentation_can_be_built_and_used(package):
-    used = subprocess.run([sys.executable, "-c", USE], env={"PYTHONPATH": str(package)}, cwd=package, capture_output=True, text=True, check=False)
+    used = subprocess.run(
+        [sys.executable, "-c", USE],
+        env={"PYTHONPATH": str(package)},
+        cwd=package,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert used.returncode == 0, used.stderr
     assert used.stdout == "NewestFirstQueue: used\n"

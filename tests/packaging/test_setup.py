@@ -41,6 +41,8 @@ def test_make_alone_prints_the_help():
 def test_make_says_what_a_machine_lacks(tmp_path):
     """tools/check_machine.py with a compiler that does not exist."""
     command = [sys.executable, ROOT / "tools" / "check_machine.py"]
-    ran = subprocess.run(command, env=os.environ | {"CC": str(tmp_path / "cc")}, capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(
+        command, env=os.environ | {"CC": str(tmp_path / "cc")}, capture_output=True, text=True, timeout=60, check=False
+    )
     assert ran.returncode == 1
     assert "there is no C compiler" in ran.stderr

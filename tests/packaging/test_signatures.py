@@ -96,7 +96,10 @@ def test_there_is_something_to_look_at() -> None:
 @pytest.mark.parametrize("name", CALLABLES)
 def test_inspect_tells_the_parameters(name: str) -> None:
     signature = inspect.signature(CALLABLES[name])
-    variadic = {parameter.kind for parameter in signature.parameters.values()} & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    variadic = {parameter.kind for parameter in signature.parameters.values()} & {
+        inspect.Parameter.VAR_POSITIONAL,
+        inspect.Parameter.VAR_KEYWORD,
+    }
     short = re.sub(r"^.*?(?=[A-Z])", "", name)
     inherited = short.partition(".")[2] in {"aput", "put_many"}  # of the EntryQueues in other orders
     is_exception = inspect.isclass(CALLABLES[name]) and issubclass(CALLABLES[name], BaseException)

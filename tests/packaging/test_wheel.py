@@ -62,11 +62,19 @@ def test_the_sdist_has_the_sources_and_no_generated_c(sdist):
     }
     assert sources <= names
     assert {"setup.py", "pyproject.toml", "Makefile", "wheels.yml", "LICENSE", "README.md", "CHANGELOG.md"} <= names
-    assert {name for name in names if name.endswith((".so", ".pyd", ".pyc")) or (name.endswith(".c") and not name.startswith("tests/"))} == set()
+    assert {
+        name
+        for name in names
+        if name.endswith((".so", ".pyd", ".pyc")) or (name.endswith(".c") and not name.startswith("tests/"))
+    } == set()
 
 
 def test_the_wheel_has_modules_stubs_declarations_and_headers(wheel_names):
-    declared = {f"manytail/{path.relative_to(PACKAGE).as_posix()}" for pattern in ("*.py", "*.pyi", "*.pxd") for path in PACKAGE.rglob(pattern)}
+    declared = {
+        f"manytail/{path.relative_to(PACKAGE).as_posix()}"
+        for pattern in ("*.py", "*.pyi", "*.pxd")
+        for path in PACKAGE.rglob(pattern)
+    }
     headers = {f"manytail/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "include").rglob("*.h")}
     assert declared <= wheel_names
     assert headers <= wheel_names

@@ -30,7 +30,9 @@ def test_cibuildwheel_plans_every_wheel(platform):
     command = [sys.executable, "-m", "cibuildwheel", "--platform", platform, "--print-build-identifiers", ROOT]
     ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stderr
-    assert sorted(ran.stdout.split()) == sorted("-".join(pair) for pair in itertools.product(PYTHONS, TARGETS[platform]))
+    assert sorted(ran.stdout.split()) == sorted(
+        "-".join(pair) for pair in itertools.product(PYTHONS, TARGETS[platform])
+    )
 
 
 def test_the_workflow_runs_on_every_change_of_what_it_builds():
@@ -38,7 +40,15 @@ def test_the_workflow_runs_on_every_change_of_what_it_builds():
     patterns = re.findall(r'^ {6}- "(.*)"$', (ROOT / "wheels.yml").read_text(), re.MULTILINE)
     folders = ("include", "pyx", "python/manytail", "tests/core", "tests/support")
     built = [path.relative_to(ROOT).as_posix() for folder in folders for path in (ROOT / folder).rglob("*.*")]
-    built += ["setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "wheels.yml", ".github/workflows/wheels.yml"]
+    built += [
+        "setup.py",
+        "pyproject.toml",
+        "MANIFEST.in",
+        "README.md",
+        "LICENSE",
+        "wheels.yml",
+        ".github/workflows/wheels.yml",
+    ]
     assert [path for path in built if not any(fnmatch(path, pattern) for pattern in patterns)] == []
 
 

@@ -91,7 +91,9 @@ class BatchModel(GatedModel):
         self.demand(not settings.per_key or lane.running < settings.per_key, f"{unit} starts beyond per_key")
         for record in records:
             self.demand(record.state == "ready" and record.due <= now, f"{record} starts while it is {record.state}")
-            self.demand(record.lane is lane and (self.in_order or record.priority == unit.priority), f"{unit} has several keys")
+            self.demand(
+                record.lane is lane and (self.in_order or record.priority == unit.priority), f"{unit} has several keys"
+            )
             self.demand(record.part == records[0].part, f"{unit} has items of several parts")
             self.demand(record.again == records[0].again, f"{unit} mixes new items with others")
             self.demand(record.tries <= settings.retries, f"{record} is called more often than retries + 1 times")
@@ -129,7 +131,9 @@ class BatchModel(GatedModel):
     def nothing_waits(self, now: float) -> None:
         settings = self.settings
         for record in self.flying:
-            lingers = not record.again and not self.ended and record.due < -1.0 and now - record.arrived_at < settings.linger
+            lingers = (
+                not record.again and not self.ended and record.due < -1.0 and now - record.arrived_at < settings.linger
+            )
             held_back = lingers or record.lane.paused or bool(settings.per_key)
             self.demand(record.state != "ready" or held_back, f"a worker finds nothing, and {record} may start")
 
@@ -229,7 +233,13 @@ class BatchModel(GatedModel):
         """How many calls may run is not predicted: the window may double where the contract allows it."""
         closed = self.halted or self.ended
         blocked = self.in_flight - self.resting - self.taken > 0
-        may_grow = not closed and not self.settings.max_in_flight and not self.expired and blocked and self.in_flight >= self.window
+        may_grow = (
+            not closed
+            and not self.settings.max_in_flight
+            and not self.expired
+            and blocked
+            and self.in_flight >= self.window
+        )
         wanted = {self.window, min(2 * self.window, self.largest)} if may_grow else {self.window}
         self.demand(window in wanted, f"window {window} (expected: {wanted})")
         self.window = window

@@ -47,7 +47,9 @@ def retry_on(settings: Settings) -> Any:
             raise Raised
         return is_odd(error)
 
-    return {"Exception": Exception, "everything": BaseException, "tuple": (Trouble, OSError, TimeoutError)}.get(kind, predicate)
+    return {"Exception": Exception, "everything": BaseException, "tuple": (Trouble, OSError, TimeoutError)}.get(
+        kind, predicate
+    )
 
 
 def is_odd(error: BaseException) -> bool:

@@ -67,7 +67,9 @@ class GatedModel(Model):
         """The item has passed the gate."""
         lane, settings = record.lane, self.settings
         self.demand(len(self.busy) < settings.workers, f"{record} starts, and no worker is free")
-        self.demand(not lane.breaker.rests(now), f"{record} starts while its breaker is open until {lane.breaker.until}")
+        self.demand(
+            not lane.breaker.rests(now), f"{record} starts while its breaker is open until {lane.breaker.until}"
+        )
         self.demand(lane.breaker.probe is None, f"{record} starts beside the probe {lane.breaker.probe}")
         self.start(record, now)
         if settings.dedup:
@@ -89,7 +91,9 @@ class GatedModel(Model):
     def check_equal(self, record: Record) -> None:
         leader = self.leaders.setdefault(record.identity, record)
         self.demand(leader is record, f"{record} is called beside {leader}, which is equal")
-        self.demand(record.identity not in self.results, f"{record} is called though the result of an equal item is known")
+        self.demand(
+            record.identity not in self.results, f"{record} is called though the result of an equal item is known"
+        )
 
     def _take_slots(self, record: Record, slots: dict[str, float], now: float) -> None:
         """Slots are 1/rate apart, in cost cost/cost_rate, and no start is before its slot."""
@@ -98,7 +102,9 @@ class GatedModel(Model):
         self.demand(set(slots) == wanted, f"{record} has slots of {set(slots)} (expected: {wanted})")
         for name, slot in slots.items():
             before = record.lane.slot_at if name == "per_key_rate" else self.next_slots[name]
-            self.demand(slot >= before - NEARLY, f"{record} has the slot {slot} of {name} (expected: not before {before})")
+            self.demand(
+                slot >= before - NEARLY, f"{record} has the slot {slot} of {name} (expected: not before {before})"
+            )
             self.demand(slot <= now + NEARLY, f"{record} starts before its slot of {name}, {slot}")
             after = slot + (record.cost if name == "cost_rate" else 1) / getattr(settings, name)
             if name == "per_key_rate":
@@ -143,7 +149,10 @@ class GatedModel(Model):
         self.demand(lane.until <= now, f"the call of {record} begins although its key is deferred until {lane.until}")
         self.demand(not lane.breaker.rests(now), f"the call of {record} begins while its breaker is open")
         for name, slot in slots.items():
-            self.demand(now <= slot + LATE + NEARLY, f"the call of {record} begins at {now}, too late for its slot {slot} of {name}")
+            self.demand(
+                now <= slot + LATE + NEARLY,
+                f"the call of {record} begins at {now}, too late for its slot {slot} of {name}",
+            )
         self.begun[record] = None
         for option, key in (("rate", None), ("cost_rate", None), ("per_key_rate", record.key)):
             rate = getattr(settings, option)
@@ -158,7 +167,9 @@ class GatedModel(Model):
         total = 0.0
         for begin, cost in reversed(starts[:-1]):
             total += cost
-            self.demand(total <= rate * (now - begin + LATE) + NEARLY, f"{option}: {total} and {last} start in {now - begin} s")
+            self.demand(
+                total <= rate * (now - begin + LATE) + NEARLY, f"{option}: {total} and {last} start in {now - begin} s"
+            )
 
     def wait_for_budget(self, record: Record) -> None:
         """Without a slot."""
@@ -193,8 +204,14 @@ class GatedModel(Model):
 
     def follow(self, record: Record, leader: Record, passed: set[Record]) -> None:
         """It waits for an equal item, without a slot. `passed`: by this event the gate."""
-        called = leader in passed or leader is self.leaders.get(record.identity) or leader.state in ("ready", "aside", "refused")
-        self.demand(called and leader is not record and leader.identity == record.identity, f"{record} follows {leader}")
+        called = (
+            leader in passed
+            or leader is self.leaders.get(record.identity)
+            or leader.state in ("ready", "aside", "refused")
+        )
+        self.demand(
+            called and leader is not record and leader.identity == record.identity, f"{record} follows {leader}"
+        )
         self.withdraw(record)
         self.disturbed = self.mixed = True
         record.state = "follows"
@@ -227,10 +244,16 @@ class GatedModel(Model):
         if type(error) is BreakerOpen:
             right = settings.breaker_open == "fail" and lane.breaker.rests(now)
             self.demand(right, f"{record} fails with {error!r}, its breaker is open: {lane.breaker.rests(now)}")
-            self.demand(error.__cause__ is record.last_error, f"{record} fails because of {error.__cause__!r} (expected: {record.last_error!r})")
+            self.demand(
+                error.__cause__ is record.last_error,
+                f"{record} fails because of {error.__cause__!r} (expected: {record.last_error!r})",
+            )
             wanted: Error = error
         else:
-            self.demand(settings.budget is not None and self.spent + record.cost > settings.budget, f"{record} fails with {error!r}")
+            self.demand(
+                settings.budget is not None and self.spent + record.cost > settings.budget,
+                f"{record} fails with {error!r}",
+            )
             wanted = record.last_error or BudgetExceeded
             self.disturbed = True
         self.refused[record] = wanted
@@ -273,7 +296,9 @@ class GatedModel(Model):
         if self.open and self.settings.breaker_open == "fail" and self.settings.breaker:
             for record in self.flying:
                 waits = record.state in ("ready", "resting", "aside") and record not in self.leads_next
-                self.demand(not (waits and record.lane.breaker.rests(now)), f"{record} waits for a breaker that is open")
+                self.demand(
+                    not (waits and record.lane.breaker.rests(now)), f"{record} waits for a breaker that is open"
+                )
 
     def dispatched(self, now: float, wake_at: float) -> None:
         """Nothing that could start was held back."""
@@ -283,7 +308,10 @@ class GatedModel(Model):
             running = sum(other.cost for other in self.busy)
             budget = self.settings.budget
             assert budget is not None
-            self.demand(self.spent + record.cost <= budget < self.spent + running + record.cost, f"{record} waits for the budget")
+            self.demand(
+                self.spent + record.cost <= budget < self.spent + running + record.cost,
+                f"{record} waits for the budget",
+            )
         if len(self.busy) >= self.settings.workers:
             return
         due = max(self.next_slots.values())

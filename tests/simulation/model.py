@@ -28,7 +28,18 @@ from .lanes import Error, Lane, Lanes, Record, Violation
 from .settings import Settings
 from .verdicts import Expected, expected
 
-FIGURES = ("in_flight", "held_back", "resting", "buffered", "finished", "failures", "retried", "deferred", "dropped", "remembered")
+FIGURES = (
+    "in_flight",
+    "held_back",
+    "resting",
+    "buffered",
+    "finished",
+    "failures",
+    "retried",
+    "deferred",
+    "dropped",
+    "remembered",
+)
 
 
 class Model(Lanes):
@@ -209,7 +220,9 @@ class Model(Lanes):
         self.timers.clear()
         self.resting = 0
         if not self.halted:
-            for record in [record for record in self.flying if record.state in ("ready", "resting", "aside", "follows")]:
+            for record in [
+                record for record in self.flying if record.state in ("ready", "resting", "aside", "follows")
+            ]:
                 self.together.add(record)
                 self.fail(record, DeadlineExceeded)
         for lane in self.lanes.values():

@@ -347,8 +347,20 @@ MUTANTS = [
         92,
     ),
     # ---------------------------------------------------------------------------------------- breakers
-    Mutant("a success does not end a row of failures", "breaker", "            self._failures = 0\n            if", "            if", 5),
-    Mutant("a probe that fails does not open the breaker again", "breaker", "if not self._probing and self._failures", "if self._failures", 192),
+    Mutant(
+        "a success does not end a row of failures",
+        "breaker",
+        "            self._failures = 0\n            if",
+        "            if",
+        5,
+    ),
+    Mutant(
+        "a probe that fails does not open the breaker again",
+        "breaker",
+        "if not self._probing and self._failures",
+        "if self._failures",
+        192,
+    ),
     Mutant("calls start beside the probe", "breaker", "math.inf if self._probing else self._until", "self._until", 148),
     Mutant(
         "a call from before the breaker opened counts",
@@ -386,9 +398,27 @@ MUTANTS = [
         120,
     ),
     # ---------------------------------------------------------------------------------------- rates
-    Mutant("a late start keeps its slot", "gate", "        return now > self.starts[item].until\n", "        return False\n", 6),
-    Mutant("a start after a long wait keeps its slot", "rates", "        if now - slot > LATE:\n            slot = now\n", "", 25),
-    Mutant("slots are too near to one another", "rates", "slot + amount * self._interval", "slot + amount * self._interval / 2", 4),
+    Mutant(
+        "a late start keeps its slot",
+        "gate",
+        "        return now > self.starts[item].until\n",
+        "        return False\n",
+        6,
+    ),
+    Mutant(
+        "a start after a long wait keeps its slot",
+        "rates",
+        "        if now - slot > LATE:\n            slot = now\n",
+        "",
+        25,
+    ),
+    Mutant(
+        "slots are too near to one another",
+        "rates",
+        "slot + amount * self._interval",
+        "slot + amount * self._interval / 2",
+        4,
+    ),
     Mutant("a cost rate counts starts", "gate", 'cost if name == "cost_rate" else 1.0', "1.0", 25),
     Mutant("the timer forgets the next slot", "gate", "                self.wake_at = min(self.wake_at, due)\n", "", 4),
     Mutant(
@@ -404,8 +434,8 @@ MUTANTS = [
     Mutant(
         "a deferred call is paid for",
         "gate",
-        "says nothing about its key.\"\"\"\n        start = self._end(item)\n",
-        "says nothing about its key.\"\"\"\n        start = self._end(item)\n        self._spend(start)\n",
+        'says nothing about its key."""\n        start = self._end(item)\n',
+        'says nothing about its key."""\n        start = self._end(item)\n        self._spend(start)\n',
         84,
     ),
     Mutant(
@@ -417,8 +447,16 @@ MUTANTS = [
     ),
     Mutant("a retry beyond the budget hides fn's error", "gate", "item.last_error or limit", "limit", 898),
     # ---------------------------------------------------------------------------------------- equal items
-    Mutant("an item is called beside an equal one", "dedup", "        return leader is item\n", "        return True\n", 8),
-    Mutant("one result too many is kept", "dedup", "if len(self._results) > self._limit:", "if len(self._results) > self._limit + 1:", 8),
+    Mutant(
+        "an item is called beside an equal one", "dedup", "        return leader is item\n", "        return True\n", 8
+    ),
+    Mutant(
+        "one result too many is kept",
+        "dedup",
+        "if len(self._results) > self._limit:",
+        "if len(self._results) > self._limit + 1:",
+        8,
+    ),
     Mutant(
         "after a failure all that followed are called",
         "dedup",
@@ -433,13 +471,43 @@ MUTANTS = [
         "            self._begin(call)\n        elif",
         8,
     ),
-    Mutant("who follows an item that fails without a call waits for ever (was real)", "gate", "return bool(self._leaders)", "return False", 120),
-    Mutant("an item that follows is forgotten at the deadline", "gate", " + ([] if self._dedup is None else self._dedup.drain())", "", 573),
+    Mutant(
+        "who follows an item that fails without a call waits for ever (was real)",
+        "gate",
+        "return bool(self._leaders)",
+        "return False",
+        120,
+    ),
+    Mutant(
+        "an item that follows is forgotten at the deadline",
+        "gate",
+        " + ([] if self._dedup is None else self._dedup.drain())",
+        "",
+        573,
+    ),
     # ---------------------------------------------------------------------------------------- batches
     Mutant("a batch is one item too large", "batches", ">= self._size:", "> self._size:", 9),
-    Mutant("a batch does not linger", "batches", "                if self._linger:\n", "                if self._linger and False:\n", 1),
-    Mutant("a batch lingers at the input's end", "gate", "math.inf if full or self._hurry else now", "math.inf if full else now", 51),
-    Mutant("a batch lingers in a full window", "gate", "math.inf if full or self._hurry else now", "math.inf if self._hurry else now", 83),
+    Mutant(
+        "a batch does not linger",
+        "batches",
+        "                if self._linger:\n",
+        "                if self._linger and False:\n",
+        1,
+    ),
+    Mutant(
+        "a batch lingers at the input's end",
+        "gate",
+        "math.inf if full or self._hurry else now",
+        "math.inf if full else now",
+        51,
+    ),
+    Mutant(
+        "a batch lingers in a full window",
+        "gate",
+        "math.inf if full or self._hurry else now",
+        "math.inf if self._hurry else now",
+        83,
+    ),
     Mutant(
         "a batch that starts grows on",
         "gate",
@@ -447,7 +515,13 @@ MUTANTS = [
         "            bool(call)\n",
         26,
     ),
-    Mutant("half of a batch is forgotten", "gate", "        self._admission.readmit(second)\n", "        bool(second)\n", 28),
+    Mutant(
+        "half of a batch is forgotten",
+        "gate",
+        "        self._admission.readmit(second)\n",
+        "        bool(second)\n",
+        28,
+    ),
     Mutant(
         "a half begins with the attempts of its batch",
         "gate",

@@ -105,7 +105,9 @@ class Settings:
 
     @property
     def gated(self) -> bool:
-        return bool(self.breaker) or any((self.rate, self.per_key_rate, self.cost_rate, self.budget is not None, self.dedup, self.group > 1))
+        return bool(self.breaker) or any(
+            (self.rate, self.per_key_rate, self.cost_rate, self.budget is not None, self.dedup, self.group > 1)
+        )
 
     @property
     def timed(self) -> bool:

@@ -23,8 +23,12 @@ PLAIN: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("options", [{}, {"rate": 8.0}, {"group": 50, "linger": 1.0}, {"dedup": 10, "identities": 40_000}], ids=str)
-def test_every_item_is_there_two_seconds_after_the_deadline(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "options", [{}, {"rate": 8.0}, {"group": 50, "linger": 1.0}, {"dedup": 10, "identities": 40_000}], ids=str
+)
+def test_every_item_is_there_two_seconds_after_the_deadline(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(world, "MOST_EVENTS", 1_000_000)
     run = World(replace(draw(1), **{**PLAIN, **options}), Code())
     run.run()  # the model demands that no item is lost, doubled or out of order

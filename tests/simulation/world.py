@@ -503,7 +503,9 @@ class World:
         outcomes = []
         for record, verdict, place in zip(unit.records, verdicts, range(len(verdicts)), strict=True):
             cause = error or (batch.result.error if isinstance(batch.result, Unfit) else batch.result[place])
-            outcomes.append(self._outcome(record, cause, verdict, given_up is not None or isinstance(batch.result, Unfit)))
+            outcomes.append(
+                self._outcome(record, cause, verdict, given_up is not None or isinstance(batch.result, Unfit))
+            )
         self.note("returns", unit, " ".join(outcome.kind for outcome in outcomes))
         if self.settings.errors == "raise" and "fail" in {outcome.kind for outcome in outcomes}:
             self.scheduler.halted = self.model.halted = True

@@ -50,7 +50,9 @@ def sqlite(tmp_path: Path) -> Database:
 def postgresql(server: postgres.Server) -> Database:
     name = f"db{next(_numbers)}"
     server.execute(f"CREATE DATABASE {name}")
-    return Database(server.url(database=name), "postgresql", lambda *statements: server.execute(*statements, database=name))
+    return Database(
+        server.url(database=name), "postgresql", lambda *statements: server.execute(*statements, database=name)
+    )
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -20,7 +20,17 @@ def level_of(priority: int, levels: int, mapping: str = "jms") -> int:
 
 
 class Place:
-    def __init__(self, seq: int, item: Any, order: Any, *, priority: int = 4, headers: Any = None, group: Any = None, origin: Any = None) -> None:
+    def __init__(
+        self,
+        seq: int,
+        item: Any,
+        order: Any,
+        *,
+        priority: int = 4,
+        headers: Any = None,
+        group: Any = None,
+        origin: Any = None,
+    ) -> None:
         self.seq, self.item, self.order, self.priority = seq, item, order, priority
         self.headers, self.group, self.origin = headers or {}, group, origin
         self.state = AVAILABLE
@@ -42,9 +52,24 @@ class Held:
 
 
 class SubscriptionModel:
-    def __init__(self, queue: EntryModel, *, selector: Callable[[Any], bool] | None, prefetch: int, priority: int, origin: Any,
-                 after: int, browse: bool) -> None:
-        self.queue, self.selector, self.prefetch, self.priority, self.origin = queue, selector, prefetch, priority, origin
+    def __init__(
+        self,
+        queue: EntryModel,
+        *,
+        selector: Callable[[Any], bool] | None,
+        prefetch: int,
+        priority: int,
+        origin: Any,
+        after: int,
+        browse: bool,
+    ) -> None:
+        self.queue, self.selector, self.prefetch, self.priority, self.origin = (
+            queue,
+            selector,
+            prefetch,
+            priority,
+            origin,
+        )
         self.after, self.browse = after, browse
         self.suspended = self.closed = False
         self.got: list[Held] = []
@@ -57,7 +82,12 @@ class SubscriptionModel:
 
     @property
     def interested(self) -> bool:
-        return not self.browse and not self.closed and not self.suspended and (self.prefetch <= 0 or len(self.held) < self.prefetch)
+        return (
+            not self.browse
+            and not self.closed
+            and not self.suspended
+            and (self.prefetch <= 0 or len(self.held) < self.prefetch)
+        )
 
     def wants(self, place: Place) -> bool:
         if place.seq <= self.after or (self.origin is not None and place.origin is self.origin):
@@ -68,8 +98,10 @@ class SubscriptionModel:
         owner = self.queue.group_owner(place.group)
         if owner is not None and owner is not self:
             return False
-        return not any(other.priority > self.priority and other.interested and other.wants(place) and other.group_allows(place)
-                       for other in self.queue.subscriptions)
+        return not any(
+            other.priority > self.priority and other.interested and other.wants(place) and other.group_allows(place)
+            for other in self.queue.subscriptions
+        )
 
     def group_allows(self, place: Place) -> bool:
         return self.queue.group_owner(place.group) in (None, self)
@@ -126,10 +158,26 @@ class Full(Exception):
 class EntryModel:
     """The four queue classes: `order` says where a place stands, `last_value_key` what replaces it."""
 
-    def __init__(self, *, maxsize: int = 0, overflow: str = "block", resume_at: float = 0.8, max_deliveries: int = 0, groups: str | None = None,
-                 dead_letter: bool = False, order: Callable[[Any, int], Any] | None = None, level: Callable[[int], int] | None = None,
-                 last_value_key: Callable[[Any], Any] | None = None) -> None:
-        self.maxsize, self.overflow, self.resume_at, self.max_deliveries, self.groups = maxsize, overflow, resume_at, max_deliveries, groups
+    def __init__(
+        self,
+        *,
+        maxsize: int = 0,
+        overflow: str = "block",
+        resume_at: float = 0.8,
+        max_deliveries: int = 0,
+        groups: str | None = None,
+        dead_letter: bool = False,
+        order: Callable[[Any, int], Any] | None = None,
+        level: Callable[[int], int] | None = None,
+        last_value_key: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self.maxsize, self.overflow, self.resume_at, self.max_deliveries, self.groups = (
+            maxsize,
+            overflow,
+            resume_at,
+            max_deliveries,
+            groups,
+        )
         self.dead_letter = dead_letter
         self.order, self.level, self.last_value_key = order, level, last_value_key
         self.places: list[Place] = []
@@ -140,7 +188,9 @@ class EntryModel:
         self.dead: list[tuple[Any, str]] = []
         self.arrivals = 0
         self.high_water = 0
-        self.counts = dict.fromkeys(["enqueued", "delivered", "acked", "expired", "rejected", "dropped", "purged", "dead_lettered"], 0)
+        self.counts = dict.fromkeys(
+            ["enqueued", "delivered", "acked", "expired", "rejected", "dropped", "purged", "dead_lettered"], 0
+        )
 
     # ------------------------------------------------------------------ looking
     def in_order(self) -> list[Place]:
@@ -222,17 +272,29 @@ class EntryModel:
         if self.overflow != "drop_oldest" or self.maxsize <= 0:
             return
         while self.depth() > self.maxsize:
-            loose = [place for place in self.places if place is not new and not (place.state == ACQUIRED and place.locked)]
+            loose = [
+                place for place in self.places if place is not new and not (place.state == ACQUIRED and place.locked)
+            ]
             if not loose:
                 return
             oldest = min(loose, key=lambda place: (self.level(place.priority) if self.level else 0, place.seq))
             self._end(oldest, "dropped", "overflow")
 
     # ------------------------------------------------------------------ subscribing
-    def subscribe(self, *, selector: Any = None, prefetch: int = 0, priority: int = 0, origin: Any = None, start: str = "oldest",
-                  browse: bool = False) -> SubscriptionModel:
+    def subscribe(
+        self,
+        *,
+        selector: Any = None,
+        prefetch: int = 0,
+        priority: int = 0,
+        origin: Any = None,
+        start: str = "oldest",
+        browse: bool = False,
+    ) -> SubscriptionModel:
         after = self.arrivals if start == "newest" else 0
-        made = SubscriptionModel(self, selector=selector, prefetch=prefetch, priority=priority, origin=origin, after=after, browse=browse)
+        made = SubscriptionModel(
+            self, selector=selector, prefetch=prefetch, priority=priority, origin=origin, after=after, browse=browse
+        )
         self.subscriptions.append(made)
         return made
 
@@ -260,7 +322,12 @@ class EntryModel:
         elif place.superseded:
             self._end(place, "dropped")
         else:
-            place.state, place.owner, place.locked, place.redelivered = HELD if delayed else AVAILABLE, None, False, True
+            place.state, place.owner, place.locked, place.redelivered = (
+                HELD if delayed else AVAILABLE,
+                None,
+                False,
+                True,
+            )
             self._drop_oldest(None)  # what could not be dropped when the queue grew may now
         return True
 

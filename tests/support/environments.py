@@ -12,7 +12,9 @@ BUILD_REQUIREMENTS = ["setuptools>=77", "cython>=3.3,<3.4"]
 
 def run(*command: str | Path, cwd: Path, **extra_environ: str) -> str:
     """Standard output of a command, which has to succeed and to know nothing of this checkout."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MANYTAIL_"))} | extra_environ
+    environ = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MANYTAIL_"))
+    } | extra_environ
     ran = subprocess.run(command, cwd=cwd, env=environ, capture_output=True, text=True, timeout=900, check=False)
     assert ran.returncode == 0, f"{command} in {cwd}\n{ran.stdout}\n{ran.stderr}"
     return ran.stdout

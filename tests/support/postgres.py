@@ -53,7 +53,20 @@ class Server:
             for path in (self.folder, password):
                 shutil.chown(path, "postgres", "postgres")
         self.data = self.folder / "data"
-        self._run("initdb", "-D", self.data, "-U", "tester", "-A", "scram-sha-256", f"--pwfile={password}", "-E", "UTF8", "--locale=C", "--no-sync")
+        self._run(
+            "initdb",
+            "-D",
+            self.data,
+            "-U",
+            "tester",
+            "-A",
+            "scram-sha-256",
+            f"--pwfile={password}",
+            "-E",
+            "UTF8",
+            "--locale=C",
+            "--no-sync",
+        )
         self.start()
 
     def url(self, user: str = "tester", password: str = PASSWORD, database: str = "postgres") -> str:
@@ -66,7 +79,13 @@ class Server:
         """Each in a transaction of its own; the rows of the last one."""
         import psycopg
 
-        dsn: dict[str, Any] = {"host": "127.0.0.1", "port": self.port, "user": "tester", "password": PASSWORD, "dbname": database}
+        dsn: dict[str, Any] = {
+            "host": "127.0.0.1",
+            "port": self.port,
+            "user": "tester",
+            "password": PASSWORD,
+            "dbname": database,
+        }
         with psycopg.connect(**dsn, autocommit=True) as connection:
             for statement in statements:
                 cursor = connection.execute(statement.encode())
@@ -97,6 +116,14 @@ class Server:
         # The server keeps the standard output that pg_ctl was given: a pipe would never end.
         with (self.folder / "said").open("w+") as said:
             environ = {**os.environ, "LC_ALL": "C"}
-            ran = subprocess.run([folder / command[0], *command[1:]], stdout=said, stderr=said, cwd=self.folder, env=environ, check=False, **user)
+            ran = subprocess.run(
+                [folder / command[0], *command[1:]],
+                stdout=said,
+                stderr=said,
+                cwd=self.folder,
+                env=environ,
+                check=False,
+                **user,
+            )
             said.seek(0)
             assert ran.returncode == 0, f"{command}: {said.read()}"

@@ -14,7 +14,11 @@ def environment() -> dict[str, str]:
     """Ours, with the directory that `manytail` and this `support` were imported from on the path, and warnings as errors."""
     paths = [str(Path(manytail.__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1])]
     before = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths + ([before] if before else [])), "PYTHONFAULTHANDLER": "1"}
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths + ([before] if before else [])),
+        "PYTHONFAULTHANDLER": "1",
+    }
 
 
 def run_script(script: str, *options: str, arguments: Sequence[str] = (), timeout: float = 4 * DEADLINE) -> str:

@@ -128,7 +128,13 @@ class Script:
 class Engine:
     """A scheduler and a thread runner over batches, with Spark's output batches."""
 
-    def __init__(self, fn: Callable[..., Any], batch_rows: int = 10_000, weights: Mapping[Hashable, int] | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        batch_rows: int = 10_000,
+        weights: Mapping[Hashable, int] | None = None,
+        **options: Any,
+    ) -> None:
         options.setdefault("workers", 4)
         options.setdefault("max_in_flight", 4 * options["workers"])
         self.options = Options(**options)
@@ -197,7 +203,11 @@ class Run:
 
 def _keyed(source: Iterable[Rows]) -> bool:
     """Whether the batches have keys, as far as it can be seen before they are read."""
-    return source.keyed if isinstance(source, Source) else isinstance(source, list) and any(batch.keyed for batch in source)
+    return (
+        source.keyed
+        if isinstance(source, Source)
+        else isinstance(source, list) and any(batch.keyed for batch in source)
+    )
 
 
 def engine(fn: Callable[..., Any], **options: Any) -> Engine:

@@ -62,14 +62,18 @@ def pyrights_errors() -> dict[tuple[str, int], list[tuple[str, str]]]:
 
 
 @pytest.mark.parametrize(
-    ("errors_of", "is_pyrights"), [pytest.param(mypys_errors, False, id="mypy"), pytest.param(pyrights_errors, True, id="pyright")]
+    ("errors_of", "is_pyrights"),
+    [pytest.param(mypys_errors, False, id="mypy"), pytest.param(pyrights_errors, True, id="pyright")],
 )
 def test_a_checker_finds_these_errors_and_no_others(
     errors_of: Callable[[], dict[tuple[str, int], list[tuple[str, str]]]], is_pyrights: bool
 ) -> None:
     found = errors_of()
     wrong = []
-    due = {place: {code for code in codes if code.startswith("report") == is_pyrights} for place, codes in expected().items()}
+    due = {
+        place: {code for code in codes if code.startswith("report") == is_pyrights}
+        for place, codes in expected().items()
+    }
     for place in sorted(found.keys() | due.keys()):
         codes = {code for code, _ in found.get(place, [])}
         if codes != due.get(place, set()):

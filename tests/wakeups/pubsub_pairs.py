@@ -136,7 +136,13 @@ class PublishShutdown(PublishGet):
 
 
 PUBSUB_PAIRS = {
-    "get/publish": GetPublish, "get_many/publish_many": GetManyPublishMany, "get/close": GetClose, "get/pubsub shutdown": GetShutdown,
-    "publish/get": PublishGet, "publish_many/get_many": PublishManyGetMany, "publish/close": PublishClose, "publish/maxsize": PublishMaxsize,
+    "get/publish": GetPublish,
+    "get_many/publish_many": GetManyPublishMany,
+    "get/close": GetClose,
+    "get/pubsub shutdown": GetShutdown,
+    "publish/get": PublishGet,
+    "publish_many/get_many": PublishManyGetMany,
+    "publish/close": PublishClose,
+    "publish/maxsize": PublishMaxsize,
     "publish/shutdown": PublishShutdown,
 }

@@ -42,7 +42,13 @@ def often():
 def waiters(pair):
     """The kinds of a patient and a restless waiter that the pair has calls for."""
     patient = ["thread", "coroutine"] if pair.has_async else ["thread"]
-    restless = ["time-outs", "cancellations", "signals"] if pair.has_async else ["time-outs", "signals"] if pair.has_timeout else ["signals"]
+    restless = (
+        ["time-outs", "cancellations", "signals"]
+        if pair.has_async
+        else ["time-outs", "signals"]
+        if pair.has_timeout
+        else ["signals"]
+    )
     return list(itertools.product(patient, restless))
 
 
@@ -140,8 +146,19 @@ def test_no_entry_is_left_lying_while_a_listener_sleeps(what_frees_it):
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timers on this platform")
-@pytest.mark.parametrize("name", ["get/put", "put/get", "get/publish", "publish/get", "entry get/put", "entry get/put immediate", "entry put/ack",
-                                  "consumer get/put"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "get/put",
+        "put/get",
+        "get/publish",
+        "publish/get",
+        "entry get/put",
+        "entry get/put immediate",
+        "entry put/ack",
+        "consumer get/put",
+    ],
+)
 def test_a_wake_up_goes_on_to_a_coroutine_when_a_signal_handler_raises(name):
     """The handler itself wakes the thread that it interrupts, and raises: the coroutine behind it has its wake-up, the thread the exception."""
     one = {**PAIRS, **PUBSUB_PAIRS, **ENTRY_PAIRS}[name]()

@@ -14,7 +14,9 @@ except AMQPConnectionError:
 channel = connection.channel()
 channel.queue_declare(queue="scripts.stats", arguments={"x-max-length": 3})
 for number in range(5):
-    channel.basic_publish("", "scripts.stats", b"%d" % number, pika.BasicProperties(headers={"number": number}, timestamp=number))
+    channel.basic_publish(
+        "", "scripts.stats", b"%d" % number, pika.BasicProperties(headers={"number": number}, timestamp=number)
+    )
     connection.process_data_events()
     connection.sleep(0.01)
 while True:

@@ -8,7 +8,9 @@ import pika
 
 CREDENTIALS = pika.PlainCredentials("guest", "guest")
 url = pika.URLParameters(os.environ["AMQP_URL"])
-PARAMETERS = pika.ConnectionParameters(host=url.host, port=url.port, virtual_host="/", credentials=CREDENTIALS, heartbeat=600)
+PARAMETERS = pika.ConnectionParameters(
+    host=url.host, port=url.port, virtual_host="/", credentials=CREDENTIALS, heartbeat=600
+)
 ready = threading.Event()
 
 

@@ -6,7 +6,9 @@ import pika
 
 with pika.BlockingConnection([pika.URLParameters(os.environ["AMQP_URL"])]) as connection:
     channel = connection.channel()
-    channel.exchange_declare(exchange="scripts.logs", exchange_type=pika.exchange_type.ExchangeType.topic, auto_delete=True)
+    channel.exchange_declare(
+        exchange="scripts.logs", exchange_type=pika.exchange_type.ExchangeType.topic, auto_delete=True
+    )
     queues = {}
     for pattern in ("kern.*", "*.critical"):
         queues[pattern] = channel.queue_declare(queue="", exclusive=True).method.queue
@@ -14,7 +16,13 @@ with pika.BlockingConnection([pika.URLParameters(os.environ["AMQP_URL"])]) as co
     channel.confirm_delivery()
     for key in ("kern.info", "kern.critical", "mail.critical", "mail.info"):
         try:
-            channel.basic_publish("scripts.logs", key, f"about {key}".encode(), pika.BasicProperties(content_type="text/plain"), mandatory=True)
+            channel.basic_publish(
+                "scripts.logs",
+                key,
+                f"about {key}".encode(),
+                pika.BasicProperties(content_type="text/plain"),
+                mandatory=True,
+            )
         except pika.exceptions.UnroutableError as error:
             print("unroutable:", *(message.method.routing_key for message in error.messages))
     for pattern, queue in queues.items():

@@ -21,7 +21,10 @@ connection.close()
 
 
 def callback(ch, method, properties, body):
-    print(f" [x] Received {body.decode()} persistent={properties.delivery_mode == pika.spec.PERSISTENT_DELIVERY_MODE}", flush=True)
+    print(
+        f" [x] Received {body.decode()} persistent={properties.delivery_mode == pika.spec.PERSISTENT_DELIVERY_MODE}",
+        flush=True,
+    )
     ch.basic_ack(delivery_tag=method.delivery_tag)
     if body.count(b".") == 4:
         os.kill(os.getpid(), signal.SIGINT)

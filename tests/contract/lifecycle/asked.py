@@ -15,7 +15,17 @@ from typing import Any
 
 from samples import SAMPLES, Sample
 
-WAITS = {"get", "get_many", "get_many_into", "get_many_with_keys", "get_with_key", "put", "publish", "put_front", "join"}
+WAITS = {
+    "get",
+    "get_many",
+    "get_many_into",
+    "get_many_with_keys",
+    "get_with_key",
+    "put",
+    "publish",
+    "put_front",
+    "join",
+}
 HEADER = object.__basicsize__ + ctypes.sizeof(ctypes.c_ssize_t)     # PyVarObject: sizes of 3.11 to 3.15, with the GIL and without
 SLOT_OF_CLEAR = 21
 unraisable: list[type] = []        # the kinds of what was reported; the exceptions themselves would keep objects alive
@@ -39,9 +49,22 @@ def use(it: Any) -> None:
             if not callable(member):
                 continue
             if name in WAITS:
-                arguments = {"put": (1, False), "publish": (1, False), "put_front": (1, False), "join": (0.0,), "get_many": (1, False)}
+                arguments = {
+                    "put": (1, False),
+                    "publish": (1, False),
+                    "put_front": (1, False),
+                    "join": (0.0,),
+                    "get_many": (1, False),
+                }
                 member(*arguments.get(name, (False,)))
-            elif not inspect.iscoroutinefunction(member) and name not in ("aget", "aput", "ajoin", "apublish", "aget_many", "aget_with_key"):
+            elif not inspect.iscoroutinefunction(member) and name not in (
+                "aget",
+                "aput",
+                "ajoin",
+                "apublish",
+                "aget_many",
+                "aget_with_key",
+            ):
                 member()
         except Exception:
             continue
@@ -233,7 +256,21 @@ def subclassed_with_hostile_overrides(sample: Sample) -> None:
     def hostile(*_: Any, **__: Any) -> Any:
         raise ArithmeticError
 
-    names = ["__eq__", "__hash__", "__len__", "__bool__", "__del__", "qsize", "depth", "empty", "shutdown", "is_shutdown", "close", "stats", "name"]
+    names = [
+        "__eq__",
+        "__hash__",
+        "__len__",
+        "__bool__",
+        "__del__",
+        "qsize",
+        "depth",
+        "empty",
+        "shutdown",
+        "is_shutdown",
+        "close",
+        "stats",
+        "name",
+    ]
     made = type("Hostile", (cls,), dict.fromkeys(names, hostile))
     it = made(*(sample.init or ()), **(sample.options or {}))
     repr(it)

@@ -119,8 +119,12 @@ SAMPLES = {
     "manytail.Entry": Sample(entry, None),
     "manytail.EntryQueue": Sample(lambda: entry_queue("EntryQueue"), ("q",), put=own, base=True),
     "manytail.PriorityEntryQueue": Sample(lambda: entry_queue("PriorityEntryQueue"), ("q",), put=own, base=True),
-    "manytail.SortedEntryQueue": Sample(lambda: entry_queue("SortedEntryQueue", key=key), ("q",), {"key": key}, put=own, base=True),
-    "manytail.LastValueQueue": Sample(lambda: entry_queue("LastValueQueue", key=key), ("q",), {"key": key}, put=own, base=True),
+    "manytail.SortedEntryQueue": Sample(
+        lambda: entry_queue("SortedEntryQueue", key=key), ("q",), {"key": key}, put=own, base=True
+    ),
+    "manytail.LastValueQueue": Sample(
+        lambda: entry_queue("LastValueQueue", key=key), ("q",), {"key": key}, put=own, base=True
+    ),
     "manytail.Subscription": Sample(lambda: entry_queue("EntryQueue").subscribe(), None, close="close"),
     "manytail.Consumer": Sample(consumer, close="close"),
     "manytail.PubSubQueue": Sample(pubsub, base=True),
@@ -132,7 +136,9 @@ SAMPLES = {
     "manytail.executor.KeyedExecutor": Sample(executor, (1,), base=True),
     "manytail.executor.Lane": Sample(lane, None),
     "manytail.broker.Broker": Sample(own_broker, base=True),
-    "manytail.broker.Connection": Sample(lambda: own_broker().connect(), None, has_init=False, lives="close", ended=ClosedError),
+    "manytail.broker.Connection": Sample(
+        lambda: own_broker().connect(), None, has_init=False, lives="close", ended=ClosedError
+    ),
     "manytail.broker.BlockingConnection": Sample(connection, base=True, lives="close", ended=ClosedError),
     "manytail.broker.Channel": Sample(channel, None, lives="close", ended=ClosedError),
 }

@@ -264,7 +264,12 @@ def test_closing_closes_its_subscriptions_and_releases_what_it_holds():
     consumer.close()
     assert (one.closed, two.closed, consumer.unacked) == (True, True, 0)
     assert (a.qsize(), b.qsize()) == (2, 2)
-    for call in (lambda: consumer.get(), lambda: consumer.get(False), lambda: consumer.get_many(2), lambda: consumer.subscribe(a)):
+    for call in (
+        lambda: consumer.get(),
+        lambda: consumer.get(False),
+        lambda: consumer.get_many(2),
+        lambda: consumer.subscribe(a),
+    ):
         with pytest.raises(ClosedError):
             call()
 
@@ -471,7 +476,12 @@ def test_get_meanwhile_raises(executor):
     (queue,) = queues(1)
     with consumer_of(queue) as consumer:
         consumer.listen(lambda entry: entry.ack(), executor=executor)
-        for call in (lambda: consumer.get(), lambda: consumer.get(False), lambda: consumer.get_many(1), lambda: asyncio.run(consumer.aget())):
+        for call in (
+            lambda: consumer.get(),
+            lambda: consumer.get(False),
+            lambda: consumer.get_many(1),
+            lambda: asyncio.run(consumer.aget()),
+        ):
             with pytest.raises(ClosedError):
                 call()
 

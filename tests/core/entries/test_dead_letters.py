@@ -18,7 +18,9 @@ def items_of(entries):
 # ------------------------------------------------------------------------------------------------ callable
 def test_a_callable_gets_the_deleted_entry_and_the_reason(keep):
     seen = []
-    queue = EntryQueue("q", dead_letter=lambda entry, reason: seen.append((entry.item, entry.state, entry.queue is queue, reason)))
+    queue = EntryQueue(
+        "q", dead_letter=lambda entry, reason: seen.append((entry.item, entry.state, entry.queue is queue, reason))
+    )
     queue.put(1)
     assert keep(queue.subscribe()).get(False).reject()
     assert seen == [(1, EntryState.DELETED, True, DeadReason.REJECTED)]
@@ -76,7 +78,12 @@ def test_a_queue_gets_item_headers_priority_and_group_as_a_new_entry():
     (letter,) = letters.browse()
     assert letter.item is item
     assert (dict(letter.headers), letter.priority, letter.group) == ({"a": 1}, 7, "g")
-    assert (letter.deliveries, letter.redelivered, letter.expires_at, letter.state) == (0, False, None, EntryState.AVAILABLE)
+    assert (letter.deliveries, letter.redelivered, letter.expires_at, letter.state) == (
+        0,
+        False,
+        None,
+        EntryState.AVAILABLE,
+    )
     assert letter.queue is letters
     assert queue.stats().dead_lettered == 1
 
@@ -220,8 +227,15 @@ def test_every_reason_is_counted_once():
     while queue.depth() > 1:
         queue.maintain()
     queue.shutdown(immediate=True)                 # 4
-    wait_until(lambda: len(dead) == 6)             # 5 may be told by the shared timer's thread
-    assert sorted(dead) == [(0, "overflow"), (1, "overflow"), (2, "rejected"), (3, "max_deliveries"), (4, "deleted"), (5, "expired")]
+    wait_until(lambda: len(dead) == 6)  # 5 may be told by the shared timer's thread
+    assert sorted(dead) == [
+        (0, "overflow"),
+        (1, "overflow"),
+        (2, "rejected"),
+        (3, "max_deliveries"),
+        (4, "deleted"),
+        (5, "expired"),
+    ]
     stats = queue.stats()
     assert (stats.dropped, stats.rejected, stats.expired, stats.dead_lettered) == (4, 1, 1, 6)
     assert stats.enqueued == 6

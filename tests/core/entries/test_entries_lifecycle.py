@@ -306,7 +306,9 @@ def test_a_ring_of_dead_letter_queues_drops_what_comes_round_again(n):
         queues[0].put(item)
     assert [queue.depth() for queue in queues] == [1] * n
     assert [next(queue.browse()).item for queue in queues] == list(range(3 * n - 1, 2 * n - 1, -1))
-    assert sum(queue.stats().enqueued for queue in queues) - sum(queue.stats().dead_lettered for queue in queues) == 3 * n
+    assert (
+        sum(queue.stats().enqueued for queue in queues) - sum(queue.stats().dead_lettered for queue in queues) == 3 * n
+    )
 
 
 def test_a_long_row_of_dead_letter_queues_that_overflow_is_no_recursion():

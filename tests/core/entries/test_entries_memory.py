@@ -144,13 +144,19 @@ def test_get_leaves_no_reference_to_the_subscription_or_queue():
 
 
 # ------------------------------------------------------------------------------------------------ the collector
-@pytest.mark.parametrize("through", ["item", "headers", "group", "selector", "dead letter", "key", "origin", "handle", "consumer"])
+@pytest.mark.parametrize(
+    "through", ["item", "headers", "group", "selector", "dead letter", "key", "origin", "handle", "consumer"]
+)
 def test_cycles_through_the_queue_are_collected(through):
     thing = Item()
     gone = weakref.ref(thing)
     options = {"dead_letter": lambda entry, reason, thing=thing: None} if through == "dead letter" else {}
     by_key = through == "key"
-    queue = SortedEntryQueue("q", key=lambda item, thing=thing: 0) if by_key else EntryQueue("q", groups="assigned", **options)
+    queue = (
+        SortedEntryQueue("q", key=lambda item, thing=thing: 0)
+        if by_key
+        else EntryQueue("q", groups="assigned", **options)
+    )
     thing.queue = queue
     thing.subscription = queue.subscribe(selector=(lambda entry, thing=thing: True) if through == "selector" else None)
     entry = queue.put(
@@ -171,7 +177,12 @@ def test_cycles_through_the_queue_are_collected(through):
 
 
 def test_items_in_the_queue_are_visible_to_the_collector():
-    for queue in (EntryQueue(), PriorityEntryQueue(), SortedEntryQueue("q", key=lambda item: 0), LastValueQueue("q", key=lambda item: 0)):
+    for queue in (
+        EntryQueue(),
+        PriorityEntryQueue(),
+        SortedEntryQueue("q", key=lambda item: 0),
+        LastValueQueue("q", key=lambda item: 0),
+    ):
         item = [object()]
         queue.put(item, headers={"a": item})
         assert any(item is other for other in _reachable(queue))
@@ -181,12 +192,19 @@ def _reachable(thing):
     """What the collector finds behind it, three steps far."""
     found, seen = [thing], set()
     for _ in range(4):
-        found = [other for one in found for other in gc.get_referents(one) if id(other) not in seen and not isinstance(other, type)]
+        found = [
+            other
+            for one in found
+            for other in gc.get_referents(one)
+            if id(other) not in seen and not isinstance(other, type)
+        ]
         seen.update(map(id, found))
         yield from found
 
 
-@pytest.mark.parametrize("make", [EntryQueue, PriorityEntryQueue, partial(SortedEntryQueue, key=id), partial(LastValueQueue, key=id)])
+@pytest.mark.parametrize(
+    "make", [EntryQueue, PriorityEntryQueue, partial(SortedEntryQueue, key=id), partial(LastValueQueue, key=id)]
+)
 def test_deep_nests_of_queues_do_not_overflow_the_stack(make):
     queue = make()
     for _ in range(100_000):
@@ -249,7 +267,10 @@ print("done")
 """
 
 FLOWS = {
-    "put get ack": ("queue = manytail.EntryQueue()\nsubscription = queue.subscribe()", "queue.put(n); subscription.get(False).ack()"),
+    "put get ack": (
+        "queue = manytail.EntryQueue()\nsubscription = queue.subscribe()",
+        "queue.put(n); subscription.get(False).ack()",
+    ),
     "only the middle dies": (
         "queue = manytail.EntryQueue()\nfirst = queue.put(-1)\nsubscription = queue.subscribe(start='newest')\nqueue.put(-2, group='last')",
         "queue.put(n); subscription.get(False).ack()",
@@ -258,13 +279,19 @@ FLOWS = {
         "queue = manytail.EntryQueue()\nidle = queue.subscribe()\nbrowser = queue.subscribe(browse=True)\nsubscription = queue.subscribe()",
         "queue.put(n); subscription.get(False).ack()",
     ),
-    "release": ("queue = manytail.EntryQueue()\nsubscription = queue.subscribe()\nqueue.put_many(range(5))", "subscription.get(False).release()"),
+    "release": (
+        "queue = manytail.EntryQueue()\nsubscription = queue.subscribe()\nqueue.put_many(range(5))",
+        "subscription.get(False).release()",
+    ),
     "subscribe close": (
         "queue = manytail.EntryQueue()\nqueue.put(1)",
         "subscription = queue.subscribe(); subscription.get(False); subscription.close()",
     ),
     "immediate": ("queue = manytail.EntryQueue()", "assert queue.put(n, immediate=True) is None"),
-    "drop oldest": ("queue = manytail.PriorityEntryQueue(maxsize=10, overflow='drop_oldest')", "queue.put(n, priority=n % 10)"),
+    "drop oldest": (
+        "queue = manytail.PriorityEntryQueue(maxsize=10, overflow='drop_oldest')",
+        "queue.put(n, priority=n % 10)",
+    ),
     "last value": ("queue = manytail.LastValueQueue('q', key=lambda n: n % 7)", "queue.put(n)"),
     "sorted": (
         "queue = manytail.SortedEntryQueue('q', key=lambda n: n % 1000)\nqueue.put_many(range(500))\nsubscription = queue.subscribe()",

@@ -29,10 +29,19 @@ from support.threads import wait_until
 from manytail import ClosedError, EntryQueue, EntryState, LastValueQueue, PriorityEntryQueue, ShutDown, SortedEntryQueue
 
 FAR, SOON = 10_000.0, 1e-4
-STATES = {AVAILABLE: EntryState.AVAILABLE, HELD: EntryState.HELD, ACQUIRED: EntryState.ACQUIRED, DELETED: EntryState.DELETED}
+STATES = {
+    AVAILABLE: EntryState.AVAILABLE,
+    HELD: EntryState.HELD,
+    ACQUIRED: EntryState.ACQUIRED,
+    DELETED: EntryState.DELETED,
+}
 ORIGINS = [object(), object()]
 SELECTORS = {"all": None, "even": lambda entry: entry.item % 2 == 0, "text": "n > 4"}
-MODEL_SELECTORS = {"all": None, "even": lambda place: place.item % 2 == 0, "text": lambda place: place.headers.get("n", 0) > 4}
+MODEL_SELECTORS = {
+    "all": None,
+    "even": lambda place: place.item % 2 == 0,
+    "text": lambda place: place.headers.get("n", 0) > 4,
+}
 
 items = st.integers(0, 9)
 priorities = st.sampled_from([4, 4, 4, 0, 9, 6, -1])
@@ -80,11 +89,22 @@ class Machine(RuleBasedStateMachine):
                 self.queue.put(item, False, **options, **times)
             return None
         entry = self.entries[place] = self.queue.put(item, False, **options, **times)
-        assert (entry.item, entry.priority, entry.group, entry.headers["n"]) == (item, place.priority, place.group, item)
+        assert (entry.item, entry.priority, entry.group, entry.headers["n"]) == (
+            item,
+            place.priority,
+            place.group,
+            item,
+        )
         assert entry.ack() is entry.release() is entry.reject() is entry.lock() is entry.unlock() is False
         return place
 
-    @rule(item=items, priority=priorities, group=group_names, origin=origins, far=st.sampled_from(["", "", "", "ttl", "delay"]))
+    @rule(
+        item=items,
+        priority=priorities,
+        group=group_names,
+        origin=origins,
+        far=st.sampled_from(["", "", "", "ttl", "delay"]),
+    )
     def put_one(self, item, priority, group, origin, far):
         self.put(item, self.options(item, priority, group, origin), **({far: FAR} if far else {}))
 
@@ -146,7 +166,10 @@ class Machine(RuleBasedStateMachine):
           start=st.sampled_from(["oldest", "oldest", "newest"]), browse=st.sampled_from([False, False, False, True]))  # fmt: skip
     def subscribe(self, which, prefetch, priority, origin, start, browse):
         options = {"prefetch": prefetch, "priority": priority, "origin": origin, "start": start, "browse": browse}
-        pair = (self.queue.subscribe(selector=SELECTORS[which], **options), self.model.subscribe(selector=MODEL_SELECTORS[which], **options))
+        pair = (
+            self.queue.subscribe(selector=SELECTORS[which], **options),
+            self.model.subscribe(selector=MODEL_SELECTORS[which], **options),
+        )
         self.open.append(pair)
         return pair
 
@@ -289,8 +312,14 @@ class Machine(RuleBasedStateMachine):
         mine = (stats.available, stats.held, stats.acquired, stats.depth)
         assert mine == (model.count(AVAILABLE), model.count(HELD), model.count(ACQUIRED), model.depth())
         assert {name: getattr(stats, name) for name in model.counts} == model.counts
-        assert stats.enqueued == stats.acked + stats.rejected + stats.expired + stats.dropped + stats.purged + stats.depth
-        assert (self.queue.qsize(), self.queue.depth(), stats.subscriptions) == (stats.available, stats.depth, len(model.subscriptions))
+        assert (
+            stats.enqueued == stats.acked + stats.rejected + stats.expired + stats.dropped + stats.purged + stats.depth
+        )
+        assert (self.queue.qsize(), self.queue.depth(), stats.subscriptions) == (
+            stats.available,
+            stats.depth,
+            len(model.subscriptions),
+        )
         assert stats.high_water >= stats.depth
         if self.overflow != "drop_oldest" and not model.last_value_key:
             assert stats.high_water == model.high_water
@@ -319,9 +348,17 @@ CLASSES = {
     "fifo": (EntryQueue, {}, {}),
     "priority 10": (PriorityEntryQueue, {}, {"level": lambda priority: level_of(priority, 10)}),
     "priority 3": (PriorityEntryQueue, {"levels": 3}, {"level": lambda priority: level_of(priority, 3)}),
-    "direct 2": (PriorityEntryQueue, {"levels": 2, "mapping": "direct"}, {"level": lambda priority: level_of(priority, 2, "direct")}),
+    "direct 2": (
+        PriorityEntryQueue,
+        {"levels": 2, "mapping": "direct"},
+        {"level": lambda priority: level_of(priority, 2, "direct")},
+    ),
     "sorted": (SortedEntryQueue, {"key": lambda item: item % 4}, {"order": lambda item, arrival: item % 4}),
-    "last value": (LastValueQueue, {"key": lambda item: item % 5 or None}, {"last_value_key": lambda item: item % 5 or None}),
+    "last value": (
+        LastValueQueue,
+        {"key": lambda item: item % 5 or None},
+        {"last_value_key": lambda item: item % 5 or None},
+    ),
 }
 
 

@@ -197,7 +197,14 @@ parent()
 print("done")
 os._exit(0)
 """
-    ran = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True, timeout=3 * DEADLINE, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=3 * DEADLINE,
+        check=False,
+    )
     assert (ran.returncode, ran.stdout) == (0, "done\n"), ran.stderr
 
 

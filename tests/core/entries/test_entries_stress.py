@@ -215,7 +215,9 @@ def test_every_entry_ends_exactly_once(name, planted_pauses):
     with switching_often():
         put = run()
     settle(run)
-    lost = run.queue.stats().dropped - sum(reason in ("overflow", "max_deliveries", "deleted") for _, reason in run.dead)
+    lost = run.queue.stats().dropped - sum(
+        reason in ("overflow", "max_deliveries", "deleted") for _, reason in run.dead
+    )
     assert name == "last value" or lost == 0
     check_books(run, put, lost=lost)
     del run

@@ -21,7 +21,13 @@ def filled(n=1, **options):
 
 # ------------------------------------------------------------------------------------------------ what a handle shows
 def test_states_and_reasons_have_these_names_and_values():
-    assert {state.name: int(state) for state in EntryState} == {"AVAILABLE": 0, "HELD": 1, "ACQUIRED": 2, "DEQUEUED": 3, "DELETED": 4}
+    assert {state.name: int(state) for state in EntryState} == {
+        "AVAILABLE": 0,
+        "HELD": 1,
+        "ACQUIRED": 2,
+        "DEQUEUED": 3,
+        "DELETED": 4,
+    }
     assert {str(reason) for reason in DeadReason} == {"rejected", "expired", "max_deliveries", "overflow", "deleted"}
     assert DeadReason.MAX_DELIVERIES == "max_deliveries"
 
@@ -209,7 +215,12 @@ def test_an_entry_comes_locked_from_every_kind_of_get():
 
     queue, _ = filled(4)
     subscription = queue.subscribe()
-    gets = [subscription.get(False), subscription.get_many(1)[0], asyncio.run(subscription.aget()), next(iter(subscription))]
+    gets = [
+        subscription.get(False),
+        subscription.get_many(1)[0],
+        asyncio.run(subscription.aget()),
+        next(iter(subscription)),
+    ]
     for entry in gets:
         assert entry.unlock() is True  # it was locked
         assert entry.unlock() is False

@@ -141,7 +141,9 @@ def test_put_many_of_a_list_is_one_run(shape, keep):
     subscriptions = [keep(queue.subscribe()) for _ in range(3)]
     got = []        # and not acked
     threads = [lambda sub=sub: got.extend(sub.get() for _ in range(each)) for sub in subscriptions]
-    threads += [lambda who=who: [queue.put_many(shape([(who, turn)] * each)) for turn in range(times)] for who in range(3)]
+    threads += [
+        lambda who=who: [queue.put_many(shape([(who, turn)] * each)) for turn in range(times)] for who in range(3)
+    ]
     run_all(*threads)
     seen = [entry.item for entry in queue.browse()]
     assert len(seen) == 3 * each * times
@@ -199,7 +201,11 @@ def test_browse_shows_available_held_and_acquired_entries_in_order(new, keep):
     got = keep(queue.subscribe()).get(False)
     browsed = list(queue.browse())
     assert items_of(browsed) == [0, 1, 2, 3, 4]
-    assert [browsed[0].state, browsed[1].state, browsed[3].state] == [EntryState.ACQUIRED, EntryState.AVAILABLE, EntryState.HELD]
+    assert [browsed[0].state, browsed[1].state, browsed[3].state] == [
+        EntryState.ACQUIRED,
+        EntryState.AVAILABLE,
+        EntryState.HELD,
+    ]
     got.ack()
     assert items_of(queue.browse()) == [1, 2, 3, 4]
 
@@ -285,7 +291,12 @@ def test_shutdown_lets_what_is_there_be_got(new):
             call()
     assert subscription.get().item == 1
     assert subscription.get(timeout=DEADLINE).item == 2
-    for call in (lambda: subscription.get(), lambda: subscription.get(False), lambda: subscription.get(timeout=1), lambda: subscription.get_many(3)):
+    for call in (
+        lambda: subscription.get(),
+        lambda: subscription.get(False),
+        lambda: subscription.get(timeout=1),
+        lambda: subscription.get_many(3),
+    ):
         with pytest.raises(ShutDown):
             call()
 
@@ -488,9 +499,15 @@ def test_they_refuse_pickling_and_say_what_to_do(new):
         assert len(str(error.value)) > 30
 
 
-@pytest.mark.parametrize("kind", [EntryQueue, PriorityEntryQueue, SortedEntryQueue, LastValueQueue, Subscription, Consumer])
+@pytest.mark.parametrize(
+    "kind", [EntryQueue, PriorityEntryQueue, SortedEntryQueue, LastValueQueue, Subscription, Consumer]
+)
 def test_public_methods_have_docstrings(kind):
-    bare = [name for name, value in inspect.getmembers(kind) if not name.startswith("_") and callable(value) and not inspect.getdoc(value)]
+    bare = [
+        name
+        for name, value in inspect.getmembers(kind)
+        if not name.startswith("_") and callable(value) and not inspect.getdoc(value)
+    ]
     assert bare == []
 
 

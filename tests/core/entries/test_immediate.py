@@ -94,7 +94,11 @@ def test_browsers_do_not_count(new):
 def test_who_does_not_want_it_or_has_no_credit_does_not_count(new):
     queue = new()
     mine = object()
-    picky, local, spent = queue.subscribe(selector=lambda entry: entry.item == "x"), queue.subscribe(origin=mine), queue.subscribe(prefetch=1)
+    picky, local, spent = (
+        queue.subscribe(selector=lambda entry: entry.item == "x"),
+        queue.subscribe(origin=mine),
+        queue.subscribe(prefetch=1),
+    )
     queue.put(0)
     spent.get(False)
     suspended = queue.subscribe()

@@ -127,7 +127,10 @@ def test_several_waiters_of_one_subscription(new):
 
 def test_a_waiter_that_does_not_want_it_is_passed_over(new):
     queue = new()
-    picky, other = queue.subscribe(selector=lambda entry: entry.item == "mine"), queue.subscribe(selector=lambda entry: entry.item != "mine")
+    picky, other = (
+        queue.subscribe(selector=lambda entry: entry.item == "mine"),
+        queue.subscribe(selector=lambda entry: entry.item != "mine"),
+    )
     with Threads() as threads:
         mine, others = waiting(threads, picky, other)
         queue.put("other")
@@ -261,7 +264,9 @@ def test_no_waiter_sleeps_while_it_may_take_something():
     acked = []
 
     def consume(n):
-        with queue.subscribe(prefetch=1, priority=n % 2, selector=(lambda entry: entry.item % 2 == 0) if n == 3 else None) as subscription:
+        with queue.subscribe(
+            prefetch=1, priority=n % 2, selector=(lambda entry: entry.item % 2 == 0) if n == 3 else None
+        ) as subscription:
             while True:
                 try:
                     entry = subscription.get()

@@ -71,7 +71,9 @@ def test_priorities_map_to_levels_as_amqp_and_jms_say(levels):
 @pytest.mark.parametrize("levels", [1, 2, 3, 10])
 def test_direct_mapping_takes_the_priority_as_level(levels):
     priorities = [-5, 0, 12, 1, 2, 3, 9, 10]
-    assert level_order(levels, "direct", priorities) == sorted(priorities, key=lambda priority: -min(max(priority, 0), levels - 1))
+    assert level_order(levels, "direct", priorities) == sorted(
+        priorities, key=lambda priority: -min(max(priority, 0), levels - 1)
+    )
 
 
 def test_levels_are_shown_and_checked():
@@ -276,7 +278,9 @@ def test_sorted_with_thousands(seed, policy):
     subscription.close()
 
 
-@pytest.mark.parametrize("gone", [(), range(100), range(260, 400), range(600, 700)], ids=["none", "first", "middle", "last"])
+@pytest.mark.parametrize(
+    "gone", [(), range(100), range(260, 400), range(600, 700)], ids=["none", "first", "middle", "last"]
+)
 def test_sorted_at_every_place_of_full_leaves(gone):
     """A leaf has up to 256 entries; one that is full shares with one beside it that has room, or is split."""
     rising = list(range(0, 2 * 766, 2))         # fills three leaves but for a place in the first and one in the second
@@ -469,7 +473,9 @@ def test_replacing_from_several_threads_leaves_one_entry_per_key():
             entry.ack()
 
     run_all(*[lambda thread=thread: put(thread) for thread in range(3)], take)
-    assert sorted(item[0] for item in items_of(queue.browse())) == sorted({item[0] for item in items_of(queue.browse())})
+    assert sorted(item[0] for item in items_of(queue.browse())) == sorted(
+        {item[0] for item in items_of(queue.browse())}
+    )
     stats = queue.stats()
     assert stats.enqueued == 1500 == stats.acked + stats.dropped + stats.depth
     assert len(set(taken)) == len(taken) == stats.acked

@@ -149,7 +149,12 @@ def test_maxsize_is_an_int(new, value):
 def test_reject_raises_full_at_once_whatever_block_says(new, keep):
     queue = new("q", maxsize=2, overflow="reject")
     fill(queue, 2)
-    for call in (lambda: queue.put(3), lambda: queue.put(3, True, 100), lambda: queue.put(3, False), lambda: queue.put_many([3])):
+    for call in (
+        lambda: queue.put(3),
+        lambda: queue.put(3, True, 100),
+        lambda: queue.put(3, False),
+        lambda: queue.put_many([3]),
+    ):
         with pytest.raises(Full):
             call()
     keep(queue.subscribe()).get(False).ack()
@@ -160,7 +165,12 @@ def test_reject_raises_full_at_once_whatever_block_says(new, keep):
 # ------------------------------------------------------------------------------------------------ drop_oldest
 def test_drop_oldest_never_waits_and_drops_the_oldest(new):
     dead = []
-    queue = new("q", maxsize=3, overflow="drop_oldest", dead_letter=lambda entry, reason: dead.append((entry.item, reason.value, entry.state)))
+    queue = new(
+        "q",
+        maxsize=3,
+        overflow="drop_oldest",
+        dead_letter=lambda entry, reason: dead.append((entry.item, reason.value, entry.state)),
+    )
     entries = fill(queue, 5)
     assert items_of(queue.browse()) == [2, 3, 4]
     assert dead == [(0, "overflow", EntryState.DELETED), (1, "overflow", EntryState.DELETED)]
@@ -237,7 +247,12 @@ def test_drop_oldest_with_maxsize_lowered_drops_at_the_next_put(new):
 
 
 def test_a_put_from_inside_the_dead_letter_never_overflows_again(new):
-    queue = new("q", maxsize=2, overflow="drop_oldest", dead_letter=lambda entry, reason: queue.put(entry.item + 100) if entry.item < 100 else None)
+    queue = new(
+        "q",
+        maxsize=2,
+        overflow="drop_oldest",
+        dead_letter=lambda entry, reason: queue.put(entry.item + 100) if entry.item < 100 else None,
+    )
     fill(queue, 3)
     assert items_of(queue.browse()) == [1, 2, 100]
 

@@ -33,7 +33,15 @@ from queue import Empty, Full
 import pytest
 from support.threads import Threads, wait_asleep, wait_until
 
-from manytail import Consumer, EntryQueue, EntryState, ExclusiveError, LastValueQueue, PriorityEntryQueue, SortedEntryQueue
+from manytail import (
+    Consumer,
+    EntryQueue,
+    EntryState,
+    ExclusiveError,
+    LastValueQueue,
+    PriorityEntryQueue,
+    SortedEntryQueue,
+)
 
 
 @functools.total_ordering
@@ -527,7 +535,9 @@ def test_60_purge_empties_also_with_dead_entries_in_the_middle(new):
     assert queue.depth() == 0
 
 
-@pytest.mark.parametrize(("of_queue", "of_put", "effective"), [(10, None, 10), (10, 15, 10), (10, 5, 5), (None, 5, 5), (None, None, None)])
+@pytest.mark.parametrize(
+    ("of_queue", "of_put", "effective"), [(10, None, 10), (10, 15, 10), (10, 5, 5), (None, 5, 5), (None, None, None)]
+)
 def test_62_the_shorter_time_to_live_wins(new, of_queue, of_put, effective):
     before = time.monotonic()
     expires = new("q", ttl=of_queue).put(1, ttl=of_put).expires_at

@@ -131,7 +131,13 @@ def test_a_selector_with_jms_priority_copies_no_headers():
     with pytest.raises(AssertionError):
         dict(**headers)
     assert verdict("JMSPriority = 7 AND h3 = 3", headers, priority=7) is True
-    for text in ("JMSPriority IN (7)", "JMSPriority BETWEEN 6 AND 8", "JMSPriority + 1 = 8", "JMSPriority IS NOT NULL", "JMSPriority >= 7"):
+    for text in (
+        "JMSPriority IN (7)",
+        "JMSPriority BETWEEN 6 AND 8",
+        "JMSPriority + 1 = 8",
+        "JMSPriority IS NOT NULL",
+        "JMSPriority >= 7",
+    ):
         assert verdict(text, headers, priority=7) is True
     headers["JMSPriority"] = None
     assert verdict("JMSPriority = 7", headers, priority=7) is UNKNOWN
@@ -248,7 +254,9 @@ for attempt in range(2):
         print(error)
 queue.subscribe(selector=lambda entry: True).close()
 """
-    ran = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True, timeout=120, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, timeout=120, check=True
+    )
     assert ran.stdout.count("pip install 'manytail[selectors]'") == 2
 
 
@@ -294,19 +302,48 @@ signs = st.sampled_from(["=", "<>", "<", "<=", ">", ">="])
 inversion = st.sampled_from(["", "NOT "])
 predicates = (
     st.builds("{} {} {}".format, numbers, signs, numbers)
-    | st.builds("{} {} {}".format, st.sampled_from(NAMES["s"]), st.sampled_from(["=", "<>"]), st.sampled_from(NAMES["s"]) | strings)
-    | st.builds("{} {} {}".format, st.sampled_from(NAMES["b"]), st.sampled_from(["=", "<>"]), st.sampled_from(["TRUE", "FALSE", "b1", "b2"]))
+    | st.builds(
+        "{} {} {}".format,
+        st.sampled_from(NAMES["s"]),
+        st.sampled_from(["=", "<>"]),
+        st.sampled_from(NAMES["s"]) | strings,
+    )
+    | st.builds(
+        "{} {} {}".format,
+        st.sampled_from(NAMES["b"]),
+        st.sampled_from(["=", "<>"]),
+        st.sampled_from(["TRUE", "FALSE", "b1", "b2"]),
+    )
     | st.builds("{} {}BETWEEN {} AND {}".format, numbers, inversion, numbers, numbers)
-    | st.builds("{} {}IN ({})".format, st.sampled_from(NAMES["s"]), inversion, st.lists(strings, min_size=1, max_size=3).map(", ".join))
-    | st.builds("{} {}IN ({})".format, st.sampled_from(NAMES["n"]), inversion, st.lists(small.map(str), min_size=1, max_size=3).map(", ".join))
+    | st.builds(
+        "{} {}IN ({})".format,
+        st.sampled_from(NAMES["s"]),
+        inversion,
+        st.lists(strings, min_size=1, max_size=3).map(", ".join),
+    )
+    | st.builds(
+        "{} {}IN ({})".format,
+        st.sampled_from(NAMES["n"]),
+        inversion,
+        st.lists(small.map(str), min_size=1, max_size=3).map(", ".join),
+    )
     | st.builds("{} {}LIKE {}".format, st.sampled_from(NAMES["s"]), inversion, strings)
-    | st.builds("{} {}LIKE {} ESCAPE 'é'".format, st.sampled_from(NAMES["s"]), inversion, words.filter(lambda w: not w.endswith("é")).map(quoted))
+    | st.builds(
+        "{} {}LIKE {} ESCAPE 'é'".format,
+        st.sampled_from(NAMES["s"]),
+        inversion,
+        words.filter(lambda w: not w.endswith("é")).map(quoted),
+    )
     | st.builds("{} IS {}NULL".format, st.sampled_from([name for names in NAMES.values() for name in names]), inversion)
     | st.sampled_from([*NAMES["b"], "TRUE", "FALSE"])
 )
 conditions = st.recursive(
     predicates,
-    lambda inner: st.builds("{} {} {}".format, inner, st.sampled_from(["AND", "OR"]), inner) | inner.map("NOT {}".format) | inner.map("({})".format),
+    lambda inner: (
+        st.builds("{} {} {}".format, inner, st.sampled_from(["AND", "OR"]), inner)
+        | inner.map("NOT {}".format)
+        | inner.map("({})".format)
+    ),
     max_leaves=6,
 )
 

@@ -46,7 +46,10 @@ def test_maintain_expires_what_is_due_and_nothing_else(new):
     assert queue.stats().expired == 2
 
 
-@pytest.mark.parametrize(("of_queue", "of_put", "effective"), [(100, None, 100), (None, 50, 50), (100, 50, 50), (50, 100, 50), (None, None, None)])
+@pytest.mark.parametrize(
+    ("of_queue", "of_put", "effective"),
+    [(100, None, 100), (None, 50, 50), (100, 50, 50), (50, 100, 50), (None, None, None)],
+)
 def test_the_shorter_of_both_ttls_wins(new, of_queue, of_put, effective):
     queue = new("q", ttl=of_queue)
     before = time.monotonic()
@@ -231,7 +234,9 @@ while not held.qsize():
     time.sleep(0.001)
 print("done")
 """
-    ran = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True, timeout=DEADLINE, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, timeout=DEADLINE, check=False
+    )
     assert (ran.returncode, ran.stdout) == (0, "done\n"), ran.stderr
 
 
@@ -275,13 +280,24 @@ again.put(1, delay=0.005)
 wait(lambda: again.qsize() == 1)
 print("done")
 """
-    ran = subprocess.run([sys.executable, "-W", "ignore", "-c", script], env=environment(), capture_output=True, text=True, timeout=200, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
     assert (ran.returncode, ran.stdout) == (0, "done\n"), ran.stderr
 
 
 def test_the_timer_never_keeps_the_process_alive():
-    script = "import manytail\nqueue = manytail.EntryQueue(ttl=1000)\nqueue.put(1)\nqueue.put(2, delay=1000)\nprint('end')"
-    ran = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True, timeout=DEADLINE, check=False)
+    script = (
+        "import manytail\nqueue = manytail.EntryQueue(ttl=1000)\nqueue.put(1)\nqueue.put(2, delay=1000)\nprint('end')"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, timeout=DEADLINE, check=False
+    )
     assert (ran.returncode, ran.stdout) == (0, "end\n"), ran.stderr
 
 

@@ -5,4 +5,7 @@ from setuptools import Extension, setup
 
 import manytail
 
-setup(name="thirdparty", ext_modules=cythonize([Extension("thirdparty", ["thirdparty.pyx"], include_dirs=[manytail.get_include()])]))
+setup(
+    name="thirdparty",
+    ext_modules=cythonize([Extension("thirdparty", ["thirdparty.pyx"], include_dirs=[manytail.get_include()])]),
+)

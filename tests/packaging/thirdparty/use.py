@@ -4,7 +4,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from thirdparty import CODES, Line, Pipe
 
-OK, EMPTY, FULL, SHUTDOWN, TIMEOUT, BADARG = (CODES[name] for name in ("OK", "EMPTY", "FULL", "SHUTDOWN", "TIMEOUT", "BADARG"))
+OK, EMPTY, FULL, SHUTDOWN, TIMEOUT, BADARG = (
+    CODES[name] for name in ("OK", "EMPTY", "FULL", "SHUTDOWN", "TIMEOUT", "BADARG")
+)
 MILLISECOND = 1_000_000
 
 
