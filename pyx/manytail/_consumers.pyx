@@ -1,33 +1,30 @@
 """Consumer: one consumer over several entry queues.
 
-It waits in the wait lists of all its subscriptions at once, and in that of its credit, with one Tap in each; whichever
-is notified first opens the Gate that they share. Afterwards it leaves all lists and forwards the wake-ups that it has
-no use for.
+It waits at the points of all its subscriptions at once, and at that of its credit: _waiting.pxd says how. What it was
+notified of in one queue while it took an entry of another goes on to somebody else; an entry that was handed over to it
+there stays reserved for its next get.
 """
 cimport cython
 from cpython.exc cimport PyErr_Fetch, PyErr_Restore, PyErr_SetInterrupt
-from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
-from libc.stdint cimport int64_t, uint32_t
+from cpython.ref cimport PyObject
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from manytail._c cimport (
-    MT_EMPTY, MT_INTERRUPTED, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, MT_WAITER_NOTIFIED, MT_WAITER_QUEUED, mt_atomic_u32,
-    mt_load_relaxed_i64, mt_load_relaxed_u32, mt_point, mt_store_relaxed_i64, mt_store_relaxed_u32, mt_waiter,
-    mt_waitlist_leave, mt_waitlist_push, mt_xchg_seq_cst_u32,
+    MT_EMPTY, MT_INTERRUPTED, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, mt_atomic_u32, mt_load_relaxed_i64, mt_point,
+    mt_store_relaxed_i64, mt_xchg_acq_rel_u32,
 )
 from manytail._cpython cimport PyTypeObject, mt_patch_new
-from manytail._entries cimport (
-    EntryQueue, forget_acquired, handle_of, int_argument, release_all, running_loop, unpicklable, unraisable,
-)
+from manytail._entries cimport EntryQueue, handle_of, int_argument, release_all, unpicklable, unraisable
 from manytail._eq cimport (
-    CLOSED, NO_CREDIT, acquired_entry, effects, entry_queue, lock_credit, lock_order, locked_back, locked_release,
+    CLOSED, acquired_entry, credit_point, effects, entries_point, lock_credit, lock_order, locked_answer,
     locked_relist, locked_wake_many, unlock_credit, unlock_order,
 )
-from manytail._subscriptions cimport (
-    Credit, EntryWaiter, Subscription, consumer_waits, iterate, new_credit, open_subscription,
-)
-from manytail._wait cimport (
-    ONCE, LoopWaiter, deadline_from, post_chain, unclosed, waiter_close, waiter_open, waiter_park,
+from manytail._runtime cimport raise_pending, unclosed
+from manytail._subscriptions cimport Credit, Subscription, consumer_waits, iterate, new_credit, open_subscription
+from manytail._waiting cimport (
+    ONCE, WAIT, Waiting, again, deadline_from, give_up, new_waiting_at, trio_checkpoint, wait_at, wait_point,
 )
 
 import threading
@@ -37,323 +34,198 @@ from types import GenericAlias
 from manytail.errors import ClosedError, Empty, ShutDown
 
 
-class _NoLoop:
-    """For waiters that are no coroutine's."""
-
-    def create_future(self):
-        return None
+cdef class Consumer
 
 
-cdef object NO_LOOP = _NoLoop()
-
-
-@cython.no_gc_clear         # leave_all needs the taps, whoever is collected first
-cdef class Gate:
-    """Opens once, at the first wake-up of any of its taps.
-
-    Who waits and who finds the loop closed may call leave_all at the same time, also while enter_all is still at it:
-    leaving a list twice does nothing, and whoever enters looks at `left` afterwards."""
-    cdef mt_waiter w            # a thread's, to park on
-    cdef bint threaded
-    cdef mt_atomic_u32 opened
-    cdef LoopWaiter waker       # of a coroutine; in no list
-    cdef object listener
-    cdef list taps              # never changed
-    cdef mt_atomic_u32 left     # nobody waits here: leave_all was called
-    cdef Credit credit
-
-    def __dealloc__(self):
-        if self.threaded:
-            waiter_close(&self.w)
-
-    cdef bint open(self) noexcept:
-        """False: the loop of the coroutine is closed."""
-        # pairs with: itself in other threads: only the first opens
-        if mt_xchg_seq_cst_u32(&self.opened, 1):
-            return True
-        if self.threaded:
-            self.w.next = NULL
-            post_chain(&self.w)
-        elif self.listener is not None:
-            self.listener.submit()
-        else:
-            return self.waker.hand_over()
-        return True
-
-
-@cython.final
-@cython.no_gc_clear
-cdef class Tap(EntryWaiter):
-    """A Gate's place in one wait list; `sub` is None in that of the credit."""
-    cdef Gate gate
-
-    cdef bint hand_over(self) noexcept:
-        return self.gate.open()
-
-    cdef void lost(self) noexcept:
-        leave_all(self.gate, None, True)
-
-
-cdef Gate new_gate(Credit credit, bint threaded, loop, listener):
-    cdef Gate g = Gate.__new__(Gate)
-    g.credit = credit
-    g.taps = []
-    g.listener = listener
-    if threaded:
-        if waiter_open(&g.w) != MT_OK:
-            raise MemoryError
-        g.threaded = True
-    elif loop is not None:
-        g.waker = LoopWaiter(loop, None)
-    return g
-
-
-cdef bint enter_all(Gate g, list subs, list event_keys, int64_t version) except -1:
-    """Into every list, unless something has happened there since it was looked at: then into none. Whether it waits
-    now."""
-    g.taps = [new_tap(g, None)] + [new_tap(g, s) for s in subs]
-    if not enter_credit(g.credit, g.taps[0], version):
-        return False
-    try:
-        for i in range(len(subs)):
-            mt_point()
-            if not (<Subscription>subs[i])._enrol(<Tap>g.taps[i + 1], event_keys[i]):
-                leave_all(g, None, False)
-                return False
-    except BaseException:
-        leave_all(g, None, True)
-        raise
-    # relaxed because: whoever set it has left, after that, the lists that were entered before; their locks order it
-    # against entering later
-    if mt_load_relaxed_u32(&g.left):
-        leave_all(g, None, True)
-    return True
-
-
-cdef bint enter_credit(Credit credit, Tap t, int64_t version) noexcept:
-    cdef bint quiet
-    lock_credit(&credit.p)
-    quiet = credit.p.event_count == version
-    if quiet:
-        Py_INCREF(t)
-        mt_waitlist_push(&credit.p.waiters, &t.line.w)
-    unlock_credit(&credit.p)
-    return quiet
-
-
-cdef Tap new_tap(Gate g, Subscription s):
-    cdef Tap t = Tap(NO_LOOP, None)
-    t.gate = g
-    t.subscription = s
-    return t
-
-
-cdef void leave_all(Gate g, list useful, bint forward) noexcept:
-    """Out of every list. An entry that was handed over is appended to `useful` (None: it is released); a wake-up is
-    passed on if it is of no use here."""
-    cdef Tap t
-    mt_store_relaxed_u32(&g.left, 1)    # relaxed because: see enter_all
-    for t in g.taps:
-        if t.subscription is None:
-            leave_credit(g.credit, t)
-        else:
-            leave_subscription(t, useful, forward)
-
-
-cdef void leave_credit(Credit credit, Tap t) noexcept:
-    cdef uint32_t was
-    lock_credit(&credit.p)
-    was = mt_waitlist_leave(&credit.p.waiters, &t.line.w)
-    unlock_credit(&credit.p)
-    if was == MT_WAITER_QUEUED:
-        Py_DECREF(t)
-
-
-cdef void leave_subscription(Tap t, list useful, bint forward) noexcept:
-    cdef Subscription s = t.subscription
-    cdef entry_queue *q = s.s.q
-    cdef effects fx
-    cdef uint32_t was
-    cdef bint given
-    memset(&fx, 0, sizeof(effects))
-    lock_order(q)
-    was = mt_waitlist_leave(&s.s.waiters, &t.line.w)
-    given = t.line.has_given
-    t.line.has_given = False
-    if was == MT_WAITER_NOTIFIED:
-        locked_back(&s.s)
-        if given and useful is None:
-            locked_release(q, t.line.given.e, t.line.given.delivery, 0, &fx)
-        elif not given and forward:
-            locked_wake_many(q, 1, &fx)
-    locked_relist(q, &s.s)
-    unlock_order(q)
-    s.queue_.run_effects(&fx)
-    if was == MT_WAITER_QUEUED:
-        Py_DECREF(t)
-    if not given:
-        return
-    if useful is None:
-        forget_acquired(&t.line.given)
-    else:
-        keep_given(s, &t.line.given, useful)
-
-
-cdef void keep_given(Subscription s, acquired_entry *t, list useful) noexcept:
-    try:
-        useful.append(handle_of(s.queue_, t))
-    except BaseException as problem:        # no memory
-        unraisable(problem, s, "a handed over entry")
-
-
-cdef object try_all(list subs, int64_t *turn, list event_keys, Consumer owner):
-    """One entry, or None: then event_keys are what the queues' counts of events were. ShutDown when all of them would
-    raise it. Wake-ups that came from other queues at the same time, or for which there is no credit, go on to somebody
-    else; one that finds nothing that it wants does not, or two that want nothing would wake each other for ever."""
+cdef object try_all(list subs, int64_t *turn, wait_point *points, bint alone):
+    """One entry, or None. points: where they were waited for, the first of them in front; NULL: nowhere yet. ShutDown
+    when all of them would raise it. alone: it is no Consumer's get but that of one of its subscriptions."""
     cdef Subscription s
     cdef acquired_entry t
-    cdef int64_t event_key = 0
+    cdef wait_point nowhere
     cdef int64_t first = turn[0]    # other threads of the consumer move it on
     cdef Py_ssize_t n = len(subs), k, i
     cdef int r = MT_EMPTY, live = 0
-    cdef bint broke = False
-    event_keys[:] = [None] * n
+    nowhere.woken = False
     for k in range(n):
         i = (first + k) % n
         s = subs[i]
-        r = s.take(&t, &event_key)
+        r = s.take(&t, points + i if points != NULL else &nowhere)
         if r == MT_OK:
             turn[0] = i + 1
-            found = handle_of(s.queue_, &t)
-            forward_all(subs)
-            return found
-        if r == CLOSED and owner is None:
+            return handle_of(s.queue_, &t)
+        if r == CLOSED and alone:
             s.refuse(r)
-        event_keys[i] = event_key
         live += r != MT_SHUTDOWN
-        broke = broke or r == NO_CREDIT
-    if broke:
-        forward_all(subs)
     if n and not live:
         (<Subscription>subs[0]).refuse(MT_SHUTDOWN)
     return None
 
 
+@cython.final
+@cython.no_gc_clear         # a wait at the points needs what they refer to
+cdef class Points:
+    """What a get of a Consumer, or of one of its subscriptions, waits for."""
+    cdef Credit credit
+    cdef Consumer owner         # None: one of its subscriptions gets alone; or a listener waits, which does not keep it
+    cdef bint alone
+    cdef bint listens
+    cdef list subs              # never changed
+    cdef wait_point *all        # the credit's, then one per subscription; NULL: there was no try yet
+    cdef int64_t turn           # of one that gets alone
+
+    def __dealloc__(self):
+        free(self.all)
+
+    cdef int count(self) noexcept:
+        return <int>len(self.subs) + 1
+
+    cdef int renew(self) except -1:
+        """Before each try: the subscriptions may have changed."""
+        cdef int64_t version = self.credit.version()    # before the look at them: a later change ends the wait
+        cdef list subs = self.subs
+        if not self.alone:
+            subs = self.owner.open_subs() if self.listens else self.owner.usable()
+        if self.all == NULL or not same_objects(subs, self.subs):
+            self.place(subs)
+        self.all[0].key = version
+        return 0
+
+    cdef int place(self, list subs) except -1:
+        cdef wait_point *points = <wait_point *>malloc((len(subs) + 1) * sizeof(wait_point))
+        cdef Py_ssize_t i
+        if points == NULL:
+            raise MemoryError
+        if self.all != NULL:
+            give_up(self.all, self.count(), False)
+            free(self.all)
+        self.all = points
+        self.subs = subs
+        credit_point(points, &self.credit.p)
+        for i in range(len(subs)):
+            entries_point(points + i + 1, &(<Subscription>subs[i]).s, True)
+            points[i + 1].woken = False
+        return 0
+
+    cdef object attempt(self):
+        """One try: an entry, or None."""
+        try:
+            self.renew()
+            found = try_all(self.subs, &self.turn if self.alone else &self.owner.turn, self.all + 1, self.alone)
+        except BaseException:
+            if self.all != NULL:
+                give_up(self.all, self.count(), False)
+                self.release_unclaimed()
+            raise
+        if found is not None:
+            self.keep_reserved()
+            give_up(self.all, self.count(), False)
+        return found
+
+    cdef void keep_reserved(self) noexcept:
+        """One entry was taken. Others that were handed over at the same time are for the next gets."""
+        cdef Subscription s
+        cdef Py_ssize_t i
+        cdef bint kept = False
+        for i in range(len(self.subs)):
+            s = self.subs[i]
+            if not self.all[i + 1].woken:
+                continue
+            lock_order(s.s.q)
+            if s.s.nreserved and s.s.nreserved >= s.s.notified:
+                locked_answer(&s.s)
+                self.all[i + 1].woken = False
+                kept = True
+            unlock_order(s.s.q)
+        if kept:
+            self.credit.notify()
+
+    cdef void release_unclaimed(self) noexcept:
+        """Release what was handed over to a get that will not come for it. An exception that is set is kept."""
+        cdef Subscription s
+        cdef PyObject *kind
+        cdef PyObject *error
+        cdef PyObject *trace
+        PyErr_Fetch(&kind, &error, &trace)
+        for s in self.subs:
+            s.release_unclaimed()
+        PyErr_Restore(kind, error, trace)
+
+    cdef object entry_or_wait(self):
+        """One try of a coroutine: the entry, or what to wait for."""
+        cdef Waiting waiting
+        found = self.attempt()
+        if found is not None:
+            return found
+        waiting = new_waiting_at(self, self.all, self.count())
+        waiting.forwarded = entries_were_forwarded
+        return waiting
+
+
+cdef void entries_were_forwarded(Waiting it) noexcept:
+    (<Points>it.of).release_unclaimed()
+
+
+cdef bint same_objects(list some, list others):
+    cdef Py_ssize_t i
+    if len(some) != len(others):
+        return False
+    for i in range(len(some)):
+        if some[i] is not others[i]:
+            return False
+    return True
+
+
+cdef Points new_points(Credit credit, list subs, Consumer owner):
+    cdef Points points = Points.__new__(Points)
+    points.credit = credit
+    points.subs = subs
+    points.owner = owner
+    points.alone = owner is None
+    return points
+
+
 cdef object get_from(Credit credit, list subs, Consumer owner, int64_t deadline):
     """get of a Consumer, or of one of its subscriptions."""
-    cdef int64_t turn = 0, version
-    cdef list event_keys = [], given = []
-    cdef Gate g
+    cdef int64_t turn = 0
+    cdef Points points
     cdef int r
+    if owner is not None:
+        found = try_all(owner.usable(), &owner.turn, NULL, False)
+    else:
+        found = try_all(subs, &turn, NULL, True)
+    if found is not None:
+        return found
+    if deadline == ONCE:
+        raise Empty
+    points = new_points(credit, subs, owner)
     while True:
-        version = credit.version()
-        if owner is not None:
-            subs = owner.usable()
-            found = owner.unstash()
-            if found is not None:
-                return found
-        found = try_all(subs, &turn if owner is None else &owner.turn, event_keys, owner)
+        found = points.attempt()
         if found is not None:
             return found
-        if deadline == ONCE:
-            raise Empty
-        g = new_gate(credit, True, None, None)
+        r = MT_EMPTY
         mt_point()
-        if not enter_all(g, subs, event_keys, version):
+        if again(points.all, points.count(), &r, deadline):
             continue
-        r = waiter_park(&g.w, deadline, True)
         if r == MT_INTERRUPTED:
-            return give_up(g)
-        leave_all(g, given, False)
-        if given:
-            return first_given(owner, given)
-        found = try_all(subs, &turn if owner is None else &owner.turn, event_keys, owner)
-        if found is not None:
-            return found
+            points.release_unclaimed()
+            raise_pending()
         if r == MT_TIMEOUT:
             raise Empty
-
-
-cdef object first_given(Consumer owner, list given):
-    """Handed over entries: one is returned now, others by the next calls."""
-    if owner is not None and len(given) > 1:
-        owner.stash.extend(given[1:])
-        owner.credit.notify()
-    return given[0]
-
-
-cdef int forward_all(list subs) except -1:
-    """Wake-ups that came from several queues at once: whoever else waits there looks again."""
-    cdef Subscription s
-    for s in subs:
-        if s.s.q.available and s.s.q.nwaiting:
-            s.forward()
-    return 0
+        raise MemoryError
 
 
 async def _aget_from(credit, subs, owner):
     """aget of a Consumer, or of one of its subscriptions."""
+    cdef Points points = new_points(credit, subs, owner)
+    checkpoint = trio_checkpoint()
+    if checkpoint is not None:
+        await checkpoint
     while True:
-        found, gate, future = _begin_aget(credit, subs, owner)
-        if gate is None:
-            if found is not None:
-                return found[0]
-            continue
-        try:
-            await future
-        except BaseException:
-            leave_all(gate, None, True)
-            raise
-        found = _end_aget(gate, owner)
-        if found:
-            return found[0]
-
-
-def _begin_aget(Credit credit, list subs, Consumer owner):
-    cdef int64_t turn = 0, version = credit.version()
-    cdef list event_keys = []
-    cdef Gate g
-    if owner is not None:
-        subs = owner.usable()
-        found = owner.unstash()
-        if found is not None:
-            return [found], None, None
-    found = try_all(subs, &turn if owner is None else &owner.turn, event_keys, owner)
-    if found is not None:
-        return [found], None, None
-    g = new_gate(credit, False, running_loop(), None)
-    if not enter_all(g, subs, event_keys, version):
-        return None, None, None
-    return None, g, g.waker.future
-
-
-def _end_aget(Gate g, Consumer owner):
-    cdef list given = []
-    leave_all(g, given, False)
-    if given:
-        first_given(owner, given)
-    return given
-
-
-cdef object give_up(Gate g):
-    """A signal handler raised: forward what came, which runs Python code and must not find that exception
-    set."""
-    cdef PyObject *kind
-    cdef PyObject *error
-    cdef PyObject *trace
-    PyErr_Fetch(&kind, &error, &trace)
-    leave_all(g, None, True)
-    PyErr_Restore(kind, error, trace)
-    return raise_pending()
-
-
-cdef object raise_pending():
-    """An exception of a signal handler is set."""
-    raise_it()
-
-
-cdef int raise_it() except -1:
-    return -1
+        found = points.entry_or_wait()
+        if not isinstance(found, Waiting):
+            return found
+        await (<Waiting>found).wait()
 
 
 @cython.final
@@ -378,7 +250,6 @@ cdef class Consumer:
     """
     cdef Credit credit
     cdef list subs
-    cdef list stash             # entries that were handed over while another one was returned
     cdef int64_t priority
     cdef int64_t turn
     cdef bint closed_
@@ -389,7 +260,6 @@ cdef class Consumer:
     def __cinit__(self, *args, **options):
         self.credit = new_credit()
         self.subs = []
-        self.stash = []
 
     def __init__(self, *, prefetch=0, priority=0):
         cdef int64_t limit = int_argument("prefetch", prefetch, "an int >= 0 (0: no limit)")
@@ -441,14 +311,6 @@ cdef class Consumer:
                 self.subs[:] = found
         return found
 
-    cdef object unstash(self):
-        """An entry that was handed over while another one was returned, or None."""
-        found = None
-        with cython.critical_section(self):
-            if self.stash:
-                found = self.stash.pop(0)
-        return found
-
     def subscribe(self, queue, **options):
         """A subscription of this consumer to one more queue; options as EntryQueue.subscribe, but prefetch and
         priority, which are the consumer's own."""
@@ -494,7 +356,7 @@ cdef class Consumer:
         return out
 
     async def aget(self):
-        """get for coroutines, on any event loop. Cancelling it loses no entry and passes its wake-up on."""
+        """get for coroutines, on any event loop. Cancelling it loses no entry and no wake-up."""
         return await _aget_from(self.credit, None, self)
 
     def __iter__(self):
@@ -562,9 +424,8 @@ cdef class Consumer:
         for s in list(self.subs):
             s.close()
         with cython.critical_section(self):
-            gone = self.subs + self.stash       # released below, because that may run finalizers
+            gone = self.subs[:]                 # released below, because that may run finalizers
             self.subs[:] = []
-            self.stash[:] = []
         del gone
         self.credit.notify()
 
@@ -580,8 +441,8 @@ cdef tuple subscribe_options(dict options):
 
 
 class _Listener:
-    """The push side of a Consumer: a job on the executor per entry, never two at once. A job that finds nothing arms a
-    gate whose opening submits the next one."""
+    """The push side of a Consumer: a job on the executor per entry, never two at once. A job that finds nothing leaves
+    a wait behind whose wake-up submits the next one."""
 
     def __init__(self, consumer, callback, executor):
         self.consumer = weakref.ref(consumer)
@@ -593,7 +454,8 @@ class _Listener:
         self.stopped = False
         self.thread = None
         self.again = False              # a turn began while another ran
-        self.gate = None
+        self.waiting = None
+        self.points = None              # where it waits
         self.found = None               # the entry of the next turn
 
     def submit(self):
@@ -624,7 +486,7 @@ class _Listener:
             if self.stopped:
                 return
             if self.thread is not None:
-                self.again = True       # the gate that the running turn has just armed is open already
+                self.again = True       # the wait that the running turn has just left behind is over already
                 return
             self.thread = threading.get_ident()
             self.idle.clear()
@@ -638,9 +500,9 @@ class _Listener:
         finally:
             with self.lock:
                 self.thread = None
-                again, self.again = self.again, False
+                another, self.again = self.again, False
                 self.idle.set()
-        if again or self.found is not None:
+        if another or self.found is not None:
             self.submit()
 
     def fail(self, problem):
@@ -662,7 +524,7 @@ class _Listener:
             unraisable(problem, self.callback, "the callback of Consumer.listen")
 
     def look(self):
-        """Have an entry for the next turn, or a gate armed that will submit it."""
+        """Have an entry for the next turn, or a wait that will submit it."""
         consumer = self.consumer()
         while consumer is not None and not self.stopped and not _listen_turn(consumer, self):
             pass
@@ -671,40 +533,62 @@ class _Listener:
         with self.lock:
             self.stopped = True
             inside = self.thread == threading.get_ident()
-            gate, self.gate = self.gate, None
-        if gate is not None:
-            _leave_gate(gate)
+            waiting, self.waiting = self.waiting, None
+        if waiting is not None:
+            _end_wait(waiting)
         if not inside:
             self.idle.wait()
 
 
-def _leave_gate(Gate g not None):
-    leave_all(g, None, True)
+@cython.final
+@cython.no_gc_clear
+cdef class ListenerWaiting(Waiting):
+    """A wait of a listener, once: its wake-up submits a turn."""
+    cdef object listener
+    cdef mt_atomic_u32 submitted
+
+    cdef bint schedule(self) noexcept:
+        # pairs with: itself, in other threads: several points may be notified, and one turn is enough
+        if mt_xchg_acq_rel_u32(&self.submitted, 1) == 0:
+            self.listener.submit()
+        return True
+
+
+def _end_wait(Waiting waiting not None):
+    waiting.finish(True)
 
 
 def _listen_turn(Consumer owner not None, listener):
-    """Find the next entry, or arm a gate that submits a turn. False: look again."""
-    cdef int64_t version = owner.credit.version()
-    cdef list event_keys = [], subs, given = []
-    cdef Gate g
-    if listener.gate is not None:
-        leave_all(<Gate>listener.gate, given, False)
-        listener.gate = None
-        owner.stash.extend(given)
+    """Find the next entry, or leave a wait behind that submits a turn. False: look again."""
+    cdef Points points
+    cdef ListenerWaiting waiting
+    with listener.lock:
+        waiting, listener.waiting = listener.waiting, None
+    if waiting is not None:
+        waiting.finish(False)
+    if listener.points is None:
+        listener.points = new_points(owner.credit, None, None)
+    points = listener.points
+    points.alone, points.listens = False, True
     owner.check_open()
-    listener.found = owner.unstash()
+    points.owner = owner
+    listener.found = points.attempt()
+    points.owner = None
     if listener.found is not None:
         return True
-    subs = owner.open_subs()
-    listener.found = try_all(subs, &owner.turn, event_keys, owner)
-    if listener.found is not None:
-        return True
-    g = new_gate(owner.credit, False, None, listener)
-    listener.gate = g
-    if enter_all(g, subs, event_keys, version):
-        return True
-    listener.gate = None
-    return False
+    waiting = ListenerWaiting.__new__(ListenerWaiting)
+    waiting.listener = listener
+    waiting.forwarded = entries_were_forwarded
+    wait_at(waiting, points, points.all, points.count())
+    if waiting.prepare() != WAIT:
+        return False
+    with listener.lock:
+        stopped = listener.stopped
+        if not stopped:
+            listener.waiting = waiting
+    if stopped:
+        waiting.finish(True)
+    return True
 
 
 cdef object get_alone(Credit credit, list subscriptions, int64_t deadline):
@@ -717,4 +601,5 @@ cdef object aget_alone(Credit credit, list subscriptions):
 
 consumer_waits.get = get_alone
 consumer_waits.aget = aget_alone
-mt_patch_new(<PyTypeObject *>Gate)
+mt_patch_new(<PyTypeObject *>Points)
+mt_patch_new(<PyTypeObject *>ListenerWaiting)

@@ -7,6 +7,7 @@ from manytail._entry cimport entry, entry_options
 from manytail._eq cimport acquired_entry, effects, entry_queue, eq_registry, selector_results
 from manytail._eq_keys cimport key_record, key_table
 from manytail._eq_sorted cimport search_range
+from manytail._waiting cimport wait_point
 
 
 @cython.final
@@ -48,12 +49,15 @@ cdef class EntryQueue:
     cdef object key_of_item(self, item)
     cdef int release_unadmitted(self, entry *e) except -1
     cdef object admit(self, entry *e, search_range *found, int64_t deadline, bint want_handle)
-    cdef int put_again(self, entry *e, search_range *found, int r, int64_t deadline, bint *waited) except -1
-    cdef int abandon_put(self, entry *e, bint waited) except -1
+    cdef int admit_once(self, entry *e, search_range *found, wait_point *p) noexcept
+    cdef int admit_slow(self, entry *e, search_range *found, wait_point *p, int64_t deadline, int r,
+                        acquired_entry *t) except -1
+    cdef int put_again(self, entry *e, search_range *found, wait_point *p, int64_t deadline, int r) except -1
+    cdef int abandon_put(self, entry *e, wait_point *p) except -1
     cdef int refuse_put(self, int r) except -1
-    cdef int wait_for_room(self, entry *e, int64_t deadline) except? -1
     cdef object put_immediate(self, item, block, timeout, headers, priority, ttl, delay, group, origin)
     cdef object hand_to_waiter(self, entry *e, search_range *found, int64_t deadline, selector_results *v)
+    cdef int hand_over_once(self, entry *e, search_range *found, selector_results *v, wait_point *p) noexcept
     cdef int ask_waiting(self, entry *e, selector_results *v) except -1
     cdef int put_one(self, item, int64_t deadline, int64_t before, headers, priority, ttl, delay, group,
                      origin) except -1
@@ -61,6 +65,8 @@ cdef class EntryQueue:
     cdef int64_t put_run(self, tuple items, int64_t at, priority, origin) except -1
     cdef int64_t room_for_run(self) noexcept nogil
     cdef int release_run(self, entry *e) except -1
+    cdef int64_t events(self) noexcept
+    cdef object until_room(self, int64_t event_key)
     cdef void forward_room(self) noexcept
     cdef void run_effects(self, effects *fx) noexcept
     cdef void notify_thread(self) noexcept
@@ -94,7 +100,6 @@ cdef subscription_makers makers
 
 cdef int64_t int_argument(str name, object value, str expected) except? -7
 cdef object unpicklable(object it)
-cdef object running_loop()
 cdef void unraisable(object problem, object where, str what) noexcept
 cdef entry_options *need_options(entry *e) except NULL
 cdef Entry handle_of(EntryQueue queue, acquired_entry *t)

@@ -23,19 +23,18 @@ Rules of this layer
 """
 cimport cython
 from cpython.exc cimport PyErr_Fetch, PyErr_Restore, PyErr_SetInterrupt
-from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from cpython.ref cimport Py_INCREF, PyObject
 from libc.stdint cimport int32_t, int64_t, uint32_t, uintptr_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 
 from manytail._c cimport (
-    MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, MT_WAITER_NOTIFIED,
-    MT_WAITER_QUEUED, likely, mt_now_coarse_ns, mt_now_ns, mt_point, mt_waiter, mt_waitlist_leave, mt_waitlist_push,
-    unlikely,
+    MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, PyThread_get_thread_ident, likely,
+    mt_now_coarse_ns, mt_now_ns, mt_point, unlikely,
 )
 from manytail._cpython cimport (
     PyTypeObject, Py_DECREF_raw, mt_new_of, mt_owned, mt_patch_gc, mt_patch_new, mt_traverse_of, mt_visit_one,
-    mt_visit_waiters, newfunc, traverseproc, visitproc,
+    newfunc, traverseproc, visitproc,
 )
 from manytail._entry cimport (
     ACQUIRED, AVAILABLE, DELETED, DEQUEUED, HELD, entry, entry_drop, entry_lock, entry_new, entry_options,
@@ -47,23 +46,22 @@ from manytail._eq cimport (
     dead_letter_call, depth_of, effects, enter_dead_letter_call, entry_queue, forget_other_threads, free_queue,
     has_effects, is_dead_letter, keep_for_handle, leave_dead_letter_call, level_of, lock_order, locked_clear,
     locked_discard_all, locked_end, locked_finish, locked_full, locked_hand_over, locked_leave_keys_to_thread,
-    locked_leave_to_thread, locked_notify_putters, locked_oldest, locked_put, locked_put_run, locked_release,
-    locked_reserve_timer, locked_run_timers, locked_set_maxsize, locked_shutdown, locked_unasked_selectors,
-    locked_unlock_entry, new_queue, note_acquired, queue_counters, selector_results, shares_credit, unlock_order,
+    locked_leave_to_thread, locked_oldest, locked_put, locked_put_run, locked_release, locked_reserve_timer,
+    locked_run_timers, locked_set_maxsize, locked_shutdown, locked_unasked_selectors, locked_unlock_entry, new_queue,
+    note_acquired, queue_counters, room_point, selector_results, shares_credit, unlock_order,
 )
 from manytail._eq_keys cimport (
     GROUPS_ASSIGNED, GROUPS_NONE, GROUPS_SHARED, candidate, key_record, key_table, key_table_grow, push_record,
-    unpin_record, value_replaces,
+    unpin_record,
 )
 from manytail._eq_sorted cimport search_range
-from manytail._wait cimport (
-    NEVER, ONCE, LoopWaiter, deadline_from, post_chain, this_thread, waiter_await_post, waiter_close, waiter_open,
-    waiter_park,
+from manytail._runtime cimport at_fork
+from manytail._waiting cimport (
+    NEVER, ONCE, Waiting, again, deadline_from, give_up, new_waiting, post, trio_checkpoint, visit_tasks, wait_point,
 )
 
 import enum
 import math
-import os
 import sys
 from collections.abc import Mapping
 from operator import index
@@ -646,54 +644,66 @@ cdef class EntryQueue:
 
     cdef object admit(self, entry *e, search_range *found, int64_t deadline, bint want_handle):
         """Link it, waiting for room. The handle, or None."""
-        cdef effects fx
         cdef acquired_entry t
+        cdef wait_point p
         cdef int r
-        cdef bint waited = False
-        cdef entry_queue *q = self.q
         if want_handle:
-            keep_for_handle(q, e)
+            keep_for_handle(self.q, e)
             note_acquired(&t, e, 0)
-        while True:
-            memset(&fx, 0, sizeof(effects))
-            lock_order(q)
-            if unlikely(q.timers.n != 0):
-                locked_run_timers(q, mt_now_ns(), &fx)
-            r = locked_put(q, e, found, False, &fx)
-            unlock_order(q)
-            if unlikely(has_effects(&fx)):
-                self.run_effects(&fx)
-            if likely(r == MT_OK):
-                break
-            try:
-                self.put_again(e, found, r, deadline, &waited)
-            except BaseException:
-                self.abandon_put(e, waited)
-                if want_handle:
-                    forget_acquired(&t)
-                raise
-        if unlikely(q.timers.n != 0):
+        r = self.admit_once(e, found, &p)
+        if unlikely(r != MT_OK):
+            self.admit_slow(e, found, &p, deadline, r, &t if want_handle else NULL)
+        if unlikely(self.q.timers.n != 0):
             self.watch()
         if not want_handle:
             return None
         return handle_of(self, &t)
 
-    cdef int put_again(self, entry *e, search_range *found, int r, int64_t deadline, bint *waited) except -1:
+    cdef int admit_once(self, entry *e, search_range *found, wait_point *p) noexcept:
+        """One try, as locked_put says."""
+        cdef effects fx
+        cdef entry_queue *q = self.q
+        cdef int r
+        memset(&fx, 0, sizeof(effects))
+        lock_order(q)
+        if unlikely(q.timers.n != 0):
+            locked_run_timers(q, mt_now_ns(), &fx)
+        r = locked_put(q, e, found, False, &fx)
+        p.key = q.event_count
+        unlock_order(q)
+        if unlikely(has_effects(&fx)):
+            self.run_effects(&fx)
+        return r
+
+    cdef int admit_slow(self, entry *e, search_range *found, wait_point *p, int64_t deadline, int r,
+                        acquired_entry *t) except -1:
+        """The first try was answered by r. t: for the handle, given up when nothing comes of it."""
+        room_point(p, self.q, True)
+        try:
+            while r != MT_OK:
+                self.put_again(e, found, p, deadline, r)
+                r = self.admit_once(e, found, p)
+        except BaseException:
+            self.abandon_put(e, p)
+            if t != NULL:
+                forget_acquired(t)
+            raise
+        return 0
+
+    cdef int put_again(self, entry *e, search_range *found, wait_point *p, int64_t deadline, int r) except -1:
         """A put was answered by r: make ready for another one, or raise what r means."""
         if r == MT_EMPTY:
             self.prepare(e, found)
             return 0
-        if r == MT_FULL and deadline != ONCE and self.q.overflow == OVERFLOW_BLOCK:
-            r = self.wait_for_room(e, deadline)
-            if r == MT_OK:
-                waited[0] = True
-                return 0
+        if r == MT_FULL and (deadline == ONCE or self.q.overflow != OVERFLOW_BLOCK):
+            raise Full
+        if again(p, 1, &r, deadline):
+            return 0
         return self.refuse_put(r)
 
-    cdef int abandon_put(self, entry *e, bint waited) except -1:
-        """Nothing comes of it. Whoever has waited was woken for a place that it does not take: the next one may."""
-        if waited:
-            self.forward_room()
+    cdef int abandon_put(self, entry *e, wait_point *p) except -1:
+        """Nothing comes of it. Whoever was notified of a place does not take it: the next one may."""
+        give_up(p, 1, False)
         return self.release_unadmitted(e)
 
     cdef int refuse_put(self, int r) except -1:
@@ -704,40 +714,6 @@ cdef class EntryQueue:
         if r == MT_NOMEM:
             raise MemoryError
         raise Full
-
-    cdef int wait_for_room(self, entry *e, int64_t deadline) except? -1:
-        cdef mt_waiter w
-        cdef entry_queue *q = self.q
-        cdef int r
-        cdef effects fx
-        memset(&fx, 0, sizeof(effects))
-        r = waiter_open(&w)
-        if r != MT_OK:
-            return r
-        mt_point()
-        lock_order(q)
-        if q.shut or not locked_full(q) or value_replaces(e):
-            unlock_order(q)
-            waiter_close(&w)
-            return MT_OK
-        mt_waitlist_push(&q.putters, &w)
-        unlock_order(q)
-        mt_point()
-        r = waiter_park(&w, deadline, True)
-        if r != MT_OK:
-            lock_order(q)
-            if mt_waitlist_leave(&q.putters, &w) == MT_WAITER_NOTIFIED:
-                if r == MT_INTERRUPTED:
-                    locked_notify_putters(q, &fx)
-                unlock_order(q)
-                waiter_await_post(&w, True)
-                r = MT_OK if r == MT_TIMEOUT else r
-            else:
-                unlock_order(q)
-        waiter_close(&w)
-        if fx.to_post != NULL:
-            post_chain(fx.to_post)
-        return r
 
     cdef object put_immediate(self, item, block, timeout, headers, priority, ttl, delay, group, origin):
         cdef int64_t deadline = deadline_from(block, timeout)
@@ -756,37 +732,44 @@ cdef class EntryQueue:
     cdef object hand_to_waiter(self, entry *e, search_range *found, int64_t deadline, selector_results *v):
         """e goes to a waiter, or nowhere. It is not linked before it is certain who gets it, so nobody else can see
         it."""
-        cdef entry_queue *q = self.q
-        cdef effects fx
         cdef acquired_entry t
+        cdef wait_point p
         cdef int r
-        cdef bint waited = False
         keep_for_handle(self.q, e)
         note_acquired(&t, e, 0)
+        room_point(&p, self.q, True)
         try:
             while True:
-                memset(&fx, 0, sizeof(effects))
-                lock_order(q)
-                if unlikely(q.timers.n != 0):
-                    locked_run_timers(q, mt_now_ns(), &fx)
-                r = locked_hand_over(q, e, found, v, &fx)
-                unlock_order(q)
-                self.run_effects(&fx)
+                r = self.hand_over_once(e, found, v, &p)
                 if r == MT_OK:
                     break
                 if r == DENIED:
-                    self.abandon_put(e, waited)
+                    self.abandon_put(e, &p)
                     forget_acquired(&t)
                     return None
                 if r == SLOW:
                     self.ask_waiting(e, v)
                 else:
-                    self.put_again(e, found, r, deadline, &waited)
+                    self.put_again(e, found, &p, deadline, r)
         except BaseException:
-            self.abandon_put(e, waited)
+            self.abandon_put(e, &p)
             forget_acquired(&t)
             raise
         return handle_of(self, &t)
+
+    cdef int hand_over_once(self, entry *e, search_range *found, selector_results *v, wait_point *p) noexcept:
+        cdef effects fx
+        cdef entry_queue *q = self.q
+        cdef int r
+        memset(&fx, 0, sizeof(effects))
+        lock_order(q)
+        if unlikely(q.timers.n != 0):
+            locked_run_timers(q, mt_now_ns(), &fx)
+        r = locked_hand_over(q, e, found, v, &fx)
+        p.key = q.event_count
+        unlock_order(q)
+        self.run_effects(&fx)
+        return r
 
     cdef int ask_waiting(self, entry *e, selector_results *v) except -1:
         """Ask the selectors of the subscriptions that e may suit, without the lock."""
@@ -889,83 +872,57 @@ cdef class EntryQueue:
         return 0
 
     async def aput(self, item, **options):
-        """put for coroutines: waits for room without blocking the loop."""
+        """put for coroutines, on any event loop: waits for room without blocking the loop. Cancelling it before it
+        returned puts nothing."""
+        checkpoint = trio_checkpoint()
+        if checkpoint is not None:
+            await checkpoint
         waited = False
         try:
             while True:
-                event_key = self._ticket()
+                event_key = self.events()
                 try:
                     made = self.put(item, False, **options)
                 except Full:
                     if self.q.overflow != OVERFLOW_BLOCK:
                         raise
                 else:
-                    if waited and made is None:    # the place that it was woken for is for the next one
-                        self._forward_room()
+                    if waited and made is None:     # the place that it was notified of is for the next one
+                        self.forward_room()
                     return made
-                await self._until_room(event_key)
+                await self.until_room(event_key)
                 waited = True
         except BaseException:
             if waited:
-                self._forward_room()
+                self.forward_room()
             raise
 
-    def _ticket(self):
+    cdef int64_t events(self) noexcept:
         cdef int64_t now
         lock_order(self.q)
         now = self.q.event_count
         unlock_order(self.q)
         return now
 
-    async def _until_room(self, event_key):
-        waiter = LoopWaiter(running_loop(), self._forward_room)
-        if not self._enrol(waiter, event_key):
-            return
-        try:
-            await waiter.future
-        except BaseException:
-            self._withdraw(waiter)
-            raise
-
-    def _enrol(self, LoopWaiter waiter not None, int64_t event_key):
-        """Queue a coroutine unless there is room, or what it replaces may have been released since it tried."""
-        cdef entry_queue *q = self.q
-        cdef bint full
-        lock_order(q)
-        full = not q.shut and locked_full(q) and (q.value_keys.n == 0 or q.event_count == event_key)
-        if full:
-            Py_INCREF(waiter)
-            mt_waitlist_push(&q.putters, &waiter.w)
-        unlock_order(q)
-        return full
-
-    def _withdraw(self, LoopWaiter waiter not None):
-        cdef uint32_t was
-        lock_order(self.q)
-        was = mt_waitlist_leave(&self.q.putters, &waiter.w)
-        unlock_order(self.q)
-        if was == MT_WAITER_QUEUED:
-            Py_DECREF(waiter)
-        elif was == MT_WAITER_NOTIFIED:
-            self._forward_room()
-
-    def _forward_room(self):
-        self.forward_room()
+    cdef object until_room(self, int64_t event_key):
+        """What a coroutine awaits that found no room when the count of events was no less than that. Whether the queue
+        has ended is for its next try to see."""
+        cdef Waiting waiting = new_waiting(self)
+        room_point(&waiting.point, self.q, True)
+        waiting.point.key = event_key
+        return waiting.wait()
 
     cdef void forward_room(self) noexcept:
-        cdef effects fx
-        memset(&fx, 0, sizeof(effects))
-        lock_order(self.q)
-        locked_notify_putters(self.q, &fx)
-        unlock_order(self.q)
-        self.run_effects(&fx)
+        cdef wait_point p
+        room_point(&p, self.q, True)
+        give_up(&p, 1, True)
 
     # ------------------------------------------------------------------------------------------------------ run_effects
     cdef void run_effects(self, effects *fx) noexcept:
         """What had to wait until the order lock was free: wake, deliver dead letters, release items."""
         cdef entry *e = fx.dead
         if fx.to_post != NULL:
-            post_chain(fx.to_post)
+            post(fx.to_post)
         if e != NULL:
             if likely(e.after.dead_next == NULL and not (self.q.dead_letter and is_dead_letter(e.reason))):
                 release_entry(e)
@@ -1432,11 +1389,6 @@ cdef tuple many_options(dict options):
     return given
 
 
-cdef object running_loop():
-    from asyncio import get_running_loop    # here, so that users without event loops do not pay for the import
-    return get_running_loop()
-
-
 cdef void unraisable(object problem, object where, str what) noexcept:
     """Show an exception that has no caller to go to. An interrupt is for the thread's next instruction."""
     try:
@@ -1644,7 +1596,7 @@ cdef int queue_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
         r = visit_keys(&q.group_keys, visit, arg)
     if r == 0:
         r = visit_keys(&q.value_keys, visit, arg)
-    return r if r else mt_visit_waiters(&q.putters, visit, arg)
+    return r if r else visit_tasks(&q.putters, visit, arg)
 
 
 cdef int queue_clear(PyObject *self) noexcept:
@@ -1678,10 +1630,9 @@ dead_letters = DeadLetterThread(_run_dead_letters, _report)
 
 
 def _after_fork_in_child():
-    forget_other_threads(&registry, this_thread())
+    forget_other_threads(&registry, PyThread_get_thread_ident())
     timer.after_fork()
     dead_letters.after_fork()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+at_fork(_after_fork_in_child)

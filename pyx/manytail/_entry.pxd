@@ -56,7 +56,7 @@
 #   L1  `order` strictly grows along a list, and from one level to the next less urgent one.
 #   L2  entry.readers, if any, is at that entry; list.end, if any, is at NULL. anchor.n = positions on it > 0.
 #   L3  an anchor with n positions has n - 1 spare ones, one per position beyond the first: a move never allocates.
-from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, qsort, realloc
 from libc.string cimport memset
 
@@ -104,14 +104,15 @@ ctypedef struct entry_options:  # what only some entries have
     entry *newer
 
 ctypedef union entry_link:
-    entry *held_next            # ACQUIRED: among those that its subscription holds
+    entry *held_next            # ACQUIRED: among those that its subscription holds, or that are reserved in it
     entry *dead_next            # dead, or not linked yet: in a chain
 
 ctypedef struct entry:
     mt_atomic_i64 word
     mt_atomic_u32 refs          # 1 for being linked, 1 per handle, redelivery and pin
     uint16_t priority_level
-    uint16_t keyed              # it is a keyed_entry
+    uint8_t keyed               # it is a keyed_entry
+    uint8_t reserved            # ACQUIRED for a waiter of its owner, which has not come for it yet
     int64_t seq                 # arrival number
     uint64_t order              # L1; constant, except in a sorted queue
     entry *next                 # itself: not linked any longer

@@ -11,11 +11,9 @@ from manytail._eq_nogil cimport (
     nogil_subscription, put_many_until, put_until, release, shut_nogil_queue, subscribe, unsubscribe,
 )
 from manytail._multiqueue cimport mt_drop
-from manytail._c cimport MT_OK
+from manytail._c cimport MT_OK, PyThread_get_thread_ident
 from manytail._entry cimport entry
-from manytail._wait cimport this_thread
-
-import os
+from manytail._runtime cimport at_fork
 
 cdef eq_registry registry
 
@@ -101,8 +99,7 @@ cdef void mt_entryqueue_shutdown(mt_entryqueue *queue, bint immediate) noexcept 
 
 # ----------------------------------------------------------------------------------------------------------------- fork
 def _after_fork_in_child():
-    forget_other_threads(&registry, this_thread())
+    forget_other_threads(&registry, PyThread_get_thread_ident())
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+at_fork(_after_fork_in_child)

@@ -23,12 +23,12 @@
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memset
 
 from manytail._c cimport (
-    MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_WAITER_LOOP, MT_WAITER_THREAD, keep, likely,
+    MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_NOMEM, MT_OK, MT_SHUTDOWN, PyThread_get_thread_ident, keep, likely,
     mt_atomic_i64, mt_fetch_add_acq_rel_i64, mt_first_bit, mt_load_relaxed_i64, mt_lock, mt_lock_reset,
-    mt_now_coarse_ns, mt_now_ns, mt_store_relaxed_i64, mt_waiter, mt_waitlist, mt_waitlist_keep_thread,
-    mt_waitlist_notify, mt_waitlist_notify_all, mt_waitlist_notify_first, unlikely,
+    mt_now_coarse_ns, mt_now_ns, mt_store_relaxed_i64, unlikely,
 )
 from manytail._entry cimport (
     ACQUIRED, AVAILABLE, HELD, cursor_position, entry, entry_acquire, entry_delete, entry_dequeue, entry_heap,
@@ -43,7 +43,9 @@ from manytail._eq_keys cimport (
 )
 from manytail._eq_sorted cimport index_link, index_oldest, index_remove, search_place, search_range, sorted_index
 from manytail._lock cimport enter, enter_heavy, leave
-from manytail._wait cimport this_thread
+from manytail._waiting cimport (
+    TASKS, THREADS, WAIT, keep_tasks, notify, notify_all, notify_first, wait_list, wait_node, wait_point,
+)
 
 cdef enum:
     OVERFLOW_BLOCK = 0
@@ -71,7 +73,6 @@ cdef enum:                      # results beside the MT_* codes
     CLOSED = 101
     DENIED = 102                # a subscription of higher priority has the first claim
     SLOW = 103
-    GIVEN = 104                 # put(immediate=True) handed an entry over
 
 cdef enum:
     LEVEL_SHIFT = 48            # entry.order: the priority level is above
@@ -98,7 +99,7 @@ ctypedef struct shared_credit:
     mt_atomic_i64 limit
     mt_atomic_i64 suspended
     int64_t event_count         # whatever may make a waiter's next try worth it
-    mt_waitlist waiters
+    wait_list waiters
     eq_registry *registry
     shared_credit *reg_next
     shared_credit *reg_prev
@@ -117,7 +118,7 @@ ctypedef struct subscription_rank:
     subscription_list interested    # could take, and nobody waits in a get of it
     subscription_list waiting       # somebody waits, and any entry will do: one of them is notified per arrival
     subscription_list filtered      # somebody waits, with filters: all that may want the entry are notified
-    subscription_list notified      # all its waiters were woken and are not back yet
+    subscription_list notified      # all its waiters were notified and have not tried again
 
 ctypedef struct subscription:
     entry_queue *q
@@ -134,11 +135,14 @@ ctypedef struct subscription:
     int64_t nheld
     entry *held_first           # in the order in which it got them
     entry *held_last
+    int64_t nreserved           # of nheld: acquired by put(immediate=True) for a waiter that was notified of it
+    entry *reserved_first
+    entry *reserved_last
     cursor *cursor_in_use       # the queue's shared one, or its own
     cursor own_cursor
     shared_credit *credit       # or NULL: its credit is its own
-    mt_waitlist waiters
-    int64_t notified            # waiters that were woken and are not back
+    wait_list waiters
+    int64_t notified            # waiters that were notified and have not tried again
     subscription_rank *rank     # NULL: it browses
     subscription_list *listed   # the list that it is in
     subscription *next
@@ -154,7 +158,7 @@ ctypedef struct dead_letter_call:   # on the stack of a thread that runs the dea
     dead_letter_call *prev
 
 ctypedef struct effects:
-    mt_waiter *to_post
+    wait_node *to_post
     entry *dead                 # by dead_next
     key_record *keys            # of which no entry is left
     bint notify_thread          # the thread of dead letters has something to do for this queue
@@ -165,11 +169,6 @@ ctypedef struct acquired_entry:     # what a handle is made of, with references 
     void *item
     void *extra
     uint64_t delivery           # 0: not a delivery
-
-ctypedef struct subscription_waiter:    # a waiter of a subscription; `w` comes first
-    mt_waiter w
-    acquired_entry given        # put(immediate=True) may leave an entry in it
-    bint has_given
 
 ctypedef struct selector_result:    # what a selector said about an entry that is to be handed over
     uint32_t id                 # of the subscription
@@ -228,7 +227,7 @@ ctypedef struct entry_queue:
     int dead_letter             # DEAD_LETTER_*
     bint throttled              # "block": puts wait until depth <= low_watermark
     int64_t nranks
-    mt_waitlist putters
+    wait_list putters
     entry_heap timers
     cursor shared               # of all subscriptions that are not filtered
     queue_counters counters
@@ -403,7 +402,7 @@ cdef inline bint locked_notify(entry_queue *q, subscription *s, effects *fx) noe
     if n == 0 or not is_interested(s):
         locked_relist(q, s)
         return False
-    mt_waitlist_notify(&s.waiters, &fx.to_post)
+    notify(&s.waiters, &fx.to_post)
     s.notified += n - s.waiters.n
     locked_relist(q, s)
     if s.waiters.n and s.next != NULL:
@@ -413,9 +412,9 @@ cdef inline bint locked_notify(entry_queue *q, subscription *s, effects *fx) noe
     return True
 
 
-cdef inline void locked_back(subscription *s) noexcept nogil:
-    """A waiter that was notified is back, or will never be."""
-    if s.notified > 0:
+cdef inline void locked_answer(subscription *s) noexcept nogil:
+    """A waiter that was notified tries again, or will never do so."""
+    if s.notified > 0:          # not in the child of a fork, which has forgotten them
         s.notified -= 1
     locked_relist(s.q, s)
 
@@ -482,7 +481,7 @@ cdef inline void locked_wake_many(entry_queue *q, int64_t n, effects *fx) noexce
 cdef inline void locked_wake_subscription(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
     """All waiters of it look again."""
     s.notified += s.waiters.n
-    mt_waitlist_notify_all(&s.waiters, &fx.to_post)
+    notify_all(&s.waiters, &fx.to_post)
     locked_relist(q, s)
 
 
@@ -755,6 +754,7 @@ cdef inline void locked_link_arrival(entry_queue *q, entry *e) noexcept nogil:
 cdef inline void locked_replace(entry_queue *q, entry *e, effects *fx) noexcept nogil:
     """Last value: the entry that e replaces goes."""
     cdef entry *old = value_added(e)
+    q.event_count += 1          # a putter of the same key that is about to wait needs no free slot
     if old != NULL:
         locked_discard(q, old, REPLACED, fx)
 
@@ -839,7 +839,7 @@ cdef inline bint locked_refuses(entry_queue *q, entry *e) noexcept nogil:
     return not value_replaces(e) and locked_full(q) and not in_dead_letter_call(q)
 
 
-cdef inline void locked_notify_putters(entry_queue *q, effects *fx) noexcept nogil:
+cdef inline void locked_notify_putters(entry_queue *q, wait_node **to_post) noexcept nogil:
     """The depth went down: let as many putters go on as there are free slots."""
     cdef int64_t depth = depth_of(q), n
     if q.throttled and (q.maxsize <= 0 or depth <= q.low_watermark):
@@ -848,7 +848,7 @@ cdef inline void locked_notify_putters(entry_queue *q, effects *fx) noexcept nog
         return
     n = q.putters.n if q.maxsize <= 0 else q.maxsize - depth
     while q.putters.n and n > 0:
-        mt_waitlist_notify(&q.putters, &fx.to_post)
+        notify(&q.putters, to_post)
         n -= 1
 
 
@@ -859,7 +859,7 @@ cdef inline void locked_set_maxsize(entry_queue *q, int64_t maxsize, int64_t low
     q.low_watermark = low_watermark
     if maxsize > 0 and depth_of(q) < maxsize and depth_of(q) <= low_watermark:
         q.throttled = False
-    mt_waitlist_notify_all(&q.putters, &fx.to_post)
+    notify_all(&q.putters, &fx.to_post)
 
 
 cdef inline void locked_drop_oldest(entry_queue *q, entry *spared, effects *fx) noexcept nogil:
@@ -886,26 +886,40 @@ cdef inline void locked_drop_oldest(entry_queue *q, entry *spared, effects *fx) 
 
 
 # ------------------------------------------------------------------------------------------------------------------ get
+cdef inline void held_append(entry **first, entry **last, entry *e) noexcept nogil:
+    e.after.held_next = NULL
+    e.held_prev = last[0]
+    if last[0] != NULL:
+        last[0].after.held_next = e
+    else:
+        first[0] = e
+    last[0] = e
+
+
+cdef inline void held_remove(entry **first, entry **last, entry *e) noexcept nogil:
+    if e.held_prev != NULL:
+        e.held_prev.after.held_next = e.after.held_next
+    else:
+        first[0] = e.after.held_next
+    if e.after.held_next != NULL:
+        e.after.held_next.held_prev = e.held_prev
+    else:
+        last[0] = e.held_prev
+
+
 cdef inline uint64_t locked_start_delivery(entry_queue *q, subscription *s, entry *e) noexcept nogil:
-    """AVAILABLE -> ACQUIRED; the delivery number. Counts references for the handle to be made."""
+    """AVAILABLE -> ACQUIRED; the delivery number. The caller calls keep_for_handle()."""
     cdef uint64_t delivery = entry_acquire(&e.word)
     q.available -= 1
     q.acquired += 1
     q.counters.delivered += 1
     e.owner = s
-    e.after.held_next = NULL
-    e.held_prev = s.held_last
-    if s.held_last != NULL:
-        s.held_last.after.held_next = e
-    else:
-        s.held_first = e
-    s.held_last = e
+    held_append(&s.held_first, &s.held_last, e)
     s.nheld += 1
     if unlikely(s.credit != NULL):
         mt_fetch_add_acq_rel_i64(&s.credit.used, 1)     # pairs with: mt_fetch_add_acq_rel in locked_return_credit
     if unlikely(q.groups != GROUPS_NONE):
         group_taken(e, s, q.groups == GROUPS_ASSIGNED)
-    keep_for_handle(q, e)
     if unlikely(s.limit > 0 or s.credit != NULL) and not has_credit(s):
         q.event_count += 1      # who was outranked by it may look again: locked_after_get wakes them
         locked_relist(q, s)
@@ -932,6 +946,7 @@ cdef inline int locked_take(entry_queue *q, subscription *s, entry **out, uint64
         return MT_EMPTY
     cursor_skip(q, &q.shared, e)
     delivery[0] = locked_start_delivery(q, s, e)
+    keep_for_handle(q, e)
     out[0] = e
     if unlikely(q.nranks > 1 or q.groups != GROUPS_NONE or q.shut):
         locked_after_get(q, s, fx)
@@ -1002,14 +1017,7 @@ cdef inline void locked_end_delivery(entry_queue *q, entry *e, effects *fx) noex
     q.acquired -= 1
     if unlikely(s == NULL):
         return
-    if e.held_prev != NULL:
-        e.held_prev.after.held_next = e.after.held_next
-    else:
-        s.held_first = e.after.held_next
-    if e.after.held_next != NULL:
-        e.after.held_next.held_prev = e.held_prev
-    else:
-        s.held_last = e.held_prev
+    held_remove(&s.held_first, &s.held_last, e)
     e.owner = NULL
     s.nheld -= 1
     if unlikely(q.groups != GROUPS_NONE) and group_removed(e, q.groups == GROUPS_ASSIGNED):
@@ -1038,7 +1046,7 @@ cdef inline void locked_return_credit(shared_credit *c, effects *fx) noexcept no
 
 cdef inline void locked_credit_notify(shared_credit *c, effects *fx) noexcept nogil:
     c.event_count += 1
-    mt_waitlist_notify_all(&c.waiters, &fx.to_post)
+    notify_all(&c.waiters, &fx.to_post)
 
 
 cdef inline void credit_notify(shared_credit *c, effects *fx) noexcept nogil:
@@ -1069,7 +1077,7 @@ cdef inline void locked_unlink_dead(entry_queue *q, entry *e, uint32_t reason, e
         e.after.dead_next = fx.dead
         fx.dead = e
     if unlikely(q.throttled or q.putters.n != 0):
-        locked_notify_putters(q, fx)
+        locked_notify_putters(q, &fx.to_post)
 
 
 cdef inline void locked_unlink_options(entry_queue *q, entry *e, effects *fx) noexcept nogil:
@@ -1177,8 +1185,8 @@ cdef inline uint32_t locked_reason_to_end(entry_queue *q, entry *e, uint64_t del
 cdef inline void locked_released(entry_queue *q, entry *e, int64_t due, effects *fx) noexcept nogil:
     """The delivery is over and the state is AVAILABLE or HELD already."""
     if unlikely(q.value_keys.n):
-        q.event_count += 1      # a coroutine that is about to wait for a free slot tries again
-        mt_waitlist_notify_all(&q.putters, &fx.to_post)     # a put that replaces this entry needs no free slot
+        q.event_count += 1      # a putter that is about to wait for a free slot tries again
+        notify_all(&q.putters, &fx.to_post)     # a put that replaces this entry needs no free slot
     if due:
         q.held += 1
         e.options.due = due
@@ -1258,6 +1266,8 @@ cdef inline void locked_clear(entry_queue *q, entry *e, effects *fx) noexcept no
     """Whatever its state: dead, with no count but the depth's."""
     cdef int was = state_of(e)
     cdef shared_credit *c = lock_credit_of_holder(e)
+    if e.reserved:
+        locked_unreserve(<subscription *>e.owner, e)
     if was == ACQUIRED:
         locked_end_delivery(q, e, fx)
     elif was == HELD:
@@ -1274,7 +1284,7 @@ cdef inline void locked_shutdown(entry_queue *q, bint immediate, effects *fx) no
     if immediate:
         locked_discard_all(q, SHUT, False, fx)
     q.event_count += 1
-    mt_waitlist_notify_all(&q.putters, &fx.to_post)
+    notify_all(&q.putters, &fx.to_post)
     locked_wake_everybody(q, fx)
 
 
@@ -1353,7 +1363,6 @@ cdef inline int locked_hand_over(entry_queue *q, entry *e, search_range *found, 
                                  effects *fx) noexcept nogil:
     """MT_OK; DENIED: nobody waits for it; SLOW: a selector has to be asked first; or as locked_put."""
     cdef subscription *s = NULL
-    cdef uint64_t delivery
     cdef int r
     if q.shut:
         return MT_SHUTDOWN
@@ -1378,23 +1387,135 @@ cdef inline int locked_hand_over(entry_queue *q, entry *e, search_range *found, 
     q.counters.high_water = max(q.counters.high_water, depth_of(q))
     if q.arrivals:
         locked_link_arrival(q, e)
-    delivery = locked_start_delivery(q, s, e)
-    locked_give(q, s, e, delivery, fx)
+    locked_reserve(q, s, e, fx)
     locked_after_get(q, s, fx)
     if q.overflow == OVERFLOW_DROP and q.maxsize > 0 and depth_of(q) > q.maxsize and not in_dead_letter_call(q):
         locked_drop_oldest(q, e, fx)
     return MT_OK
 
 
-cdef inline void locked_give(entry_queue *q, subscription *s, entry *e, uint64_t delivery, effects *fx) noexcept nogil:
-    """Leave an entry, acquired for s, with a waiter of it, and wake that one."""
-    cdef int kind = MT_WAITER_THREAD if s.waiters.first[<int>MT_WAITER_THREAD] != NULL else MT_WAITER_LOOP
-    cdef subscription_waiter *w = <subscription_waiter *>s.waiters.first[kind]
-    note_acquired(&w.given, e, delivery)
-    w.has_given = True
-    mt_waitlist_notify_first(&s.waiters, kind, &fx.to_post)
+# What is handed over is acquired for the subscription and stays in its list `reserved` until a waiter that was notified
+# comes for it. nreserved <= notified, but for moments (a waiter was cancelled: locked_release_unclaimed follows) and for
+# what a Consumer leaves to its next get, because it took another entry: then any get takes what is reserved first.
+cdef inline void locked_reserve(entry_queue *q, subscription *s, entry *e, effects *fx) noexcept nogil:
+    """Acquire e for who waits longest in s, and notify that one."""
+    locked_start_delivery(q, s, e)
+    held_remove(&s.held_first, &s.held_last, e)
+    held_append(&s.reserved_first, &s.reserved_last, e)
+    e.reserved = True
+    s.nreserved += 1
+    notify_first(&s.waiters, THREADS if s.waiters.first[<int>THREADS] != NULL else TASKS, &fx.to_post)
     s.notified += 1
     locked_relist(q, s)
+
+
+cdef inline void locked_unreserve(subscription *s, entry *e) noexcept nogil:
+    """It is held like any other from here on."""
+    held_remove(&s.reserved_first, &s.reserved_last, e)
+    held_append(&s.held_first, &s.held_last, e)
+    e.reserved = False
+    s.nreserved -= 1
+
+
+cdef inline bint locked_take_reserved(entry_queue *q, subscription *s, bint woken, entry **out,
+                                      uint64_t *delivery) noexcept nogil:
+    """woken: the caller was notified, which this answers. False: nothing is reserved for it."""
+    if woken:
+        locked_answer(s)
+    if s.nreserved == 0 or not (woken or s.nreserved > s.notified):
+        return False
+    out[0] = s.reserved_first
+    delivery[0] = word_delivery(entry_word(&out[0].word))
+    locked_unreserve(s, out[0])
+    keep_for_handle(q, out[0])
+    return True
+
+
+cdef inline void locked_release_unclaimed(subscription *s, effects *fx) noexcept nogil:
+    """What is reserved for waiters that will not come goes back to its place in the order."""
+    cdef entry *e
+    while s.nreserved > s.notified:
+        e = s.reserved_first
+        locked_unreserve(s, e)
+        locked_release(s.q, e, word_delivery(entry_word(&e.word)), 0, fx)
+
+
+# -------------------------------------------------------------------------------------------------------------- waiting
+# A wait is off when the queue's count of events has moved on since the try that failed, under the lock, set p.key.
+cdef inline void entries_point(wait_point *p, subscription *s, bint attached) noexcept nogil:
+    """A getter waits until another try of its subscription is worth it. `key` and `woken` are of its last try."""
+    p.list = &s.waiters
+    p.lock = &s.q.lock
+    p.gil_locked = s.q.gil_locked
+    p.attached = attached
+    p.spin_limit = 0
+    p.of = s.q
+    p.at = s
+    p.poll = locked_poll_entries
+    p.changed = locked_waiters_changed
+    p.forward = locked_forward_entry
+
+
+cdef inline int locked_poll_entries(wait_point *p, bint parking) noexcept nogil:
+    return MT_OK if (<entry_queue *>p.of).event_count != p.key or (<subscription *>p.at).closed else WAIT
+
+
+cdef inline void locked_waiters_changed(wait_point *p) noexcept nogil:
+    locked_relist(<entry_queue *>p.of, <subscription *>p.at)
+
+
+cdef inline void locked_forward_entry(wait_point *p, wait_node **to_post) noexcept nogil:
+    """Somebody will not try again: another waiter may."""
+    cdef effects fx
+    memset(&fx, 0, sizeof(effects))
+    fx.to_post = to_post[0]
+    if p.woken:
+        locked_answer(<subscription *>p.at)
+    locked_wake_many(<entry_queue *>p.of, 1, &fx)
+    to_post[0] = fx.to_post
+
+
+cdef inline void credit_point(wait_point *p, shared_credit *c) noexcept nogil:
+    """A Consumer waits until something about it has changed. All are notified at once: there is nothing to forward."""
+    p.list = &c.waiters
+    p.lock = &c.lock
+    p.gil_locked = c.gil_locked
+    p.attached = True
+    p.woken = False
+    p.spin_limit = 0
+    p.of = c
+    p.poll = locked_poll_credit
+    p.changed = NULL
+    p.forward = NULL
+
+
+cdef inline int locked_poll_credit(wait_point *p, bint parking) noexcept nogil:
+    return MT_OK if (<shared_credit *>p.of).event_count != p.key else WAIT
+
+
+cdef inline void room_point(wait_point *p, entry_queue *q, bint attached) noexcept nogil:
+    """A putter waits until there is a free slot, or in a last-value queue until what it replaces may be there."""
+    p.list = &q.putters
+    p.lock = &q.lock
+    p.gil_locked = q.gil_locked
+    p.attached = attached
+    p.woken = False
+    p.spin_limit = 0
+    p.of = q
+    p.poll = locked_poll_room
+    p.changed = NULL
+    p.forward = locked_forward_room
+
+
+cdef inline int locked_poll_room(wait_point *p, bint parking) noexcept nogil:
+    cdef entry_queue *q = <entry_queue *>p.of
+    if q.shut or not locked_full(q) or (q.value_keys.n and q.event_count != p.key):
+        return MT_OK
+    return WAIT
+
+
+cdef inline void locked_forward_room(wait_point *p, wait_node **to_post) noexcept nogil:
+    locked_notify_putters(<entry_queue *>p.of, to_post)
 
 
 # ------------------------------------------------------------------------------------------------ dead letter callables
@@ -1408,7 +1529,7 @@ cdef inline void list_dead_letter_call(entry_queue *q, dead_letter_call *here) n
 
 cdef inline void enter_dead_letter_call(entry_queue *q, dead_letter_call *here) noexcept nogil:
     """This thread is inside the dead letter callable of this queue."""
-    here.thread = this_thread()
+    here.thread = PyThread_get_thread_ident()
     lock_order(q)
     list_dead_letter_call(q, here)
     unlock_order(q)
@@ -1431,7 +1552,7 @@ cdef inline bint in_dead_letter_call(entry_queue *q) noexcept nogil:
     cdef unsigned long me
     if likely(r == NULL):
         return False
-    me = this_thread()
+    me = PyThread_get_thread_ident()
     while r != NULL and r.thread != me:
         r = r.next
     return r != NULL
@@ -1535,6 +1656,8 @@ cdef inline void locked_unsubscribe(entry_queue *q, subscription *s, effects *fx
     cdef entry *e
     if s.closed:
         return
+    while s.reserved_first != NULL:
+        locked_unreserve(s, s.reserved_first)
     # Before it is closed: a release may detach, and a child of a fork must not find a closed holder.
     while s.held_first != NULL:
         e = s.held_first
@@ -1545,7 +1668,7 @@ cdef inline void locked_unsubscribe(entry_queue *q, subscription *s, effects *fx
         cursor_close(q, &s.own_cursor)
     if q.groups != GROUPS_NONE:
         groups_closed(&q.group_keys, s, q.groups == GROUPS_ASSIGNED, &fx.keys)
-    mt_waitlist_notify_all(&s.waiters, &fx.to_post)
+    notify_all(&s.waiters, &fx.to_post)
     locked_wake_many(q, q.available, fx)
 
 
@@ -1697,7 +1820,7 @@ cdef inline void close_credit(shared_credit *c) noexcept nogil:
 
 # ----------------------------------------------------------------------------------------------------------------- fork
 cdef inline void forget_waiters(subscription *s, unsigned long me) noexcept nogil:
-    mt_waitlist_keep_thread(&s.waiters, me)
+    keep_tasks(&s.waiters, me)
     s.notified = 0
     locked_relist(s.q, s)
 
@@ -1718,7 +1841,7 @@ cdef inline void forget_threads_of_queue(entry_queue *q, unsigned long me) noexc
     cdef subscription_rank *rank = q.ranks
     cdef subscription *s = q.filtered
     mt_lock_reset(&q.lock)
-    mt_waitlist_keep_thread(&q.putters, me)
+    keep_tasks(&q.putters, me)
     forget_dead_letter_calls(q, me)
     while s != NULL:
         if s.browse:
@@ -1738,7 +1861,7 @@ cdef inline void forget_other_threads(eq_registry *r, unsigned long me) noexcept
     cdef shared_credit *c = r.first_credit
     while c != NULL:
         mt_lock_reset(&c.lock)
-        mt_waitlist_keep_thread(&c.waiters, me)
+        keep_tasks(&c.waiters, me)
         c = c.reg_next
     while q != NULL:
         forget_threads_of_queue(q, me)

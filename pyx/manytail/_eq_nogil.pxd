@@ -3,24 +3,23 @@
 # call does) and the native drivers.
 #
 # The order lock is always taken, with the GIL too. A blocking call tries, notes the queue's count of events, and waits
-# unless an event came in between. What the queue ends by itself (an immediate shutdown) keeps its item until
+# unless an event came in between: entries_point(), room_point(). What the queue ends by itself (an immediate shutdown) keeps its item until
 # destroy_nogil_queue.
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from manytail._c cimport (
-    MT_BADARG, MT_EMPTY, MT_FULL, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_WAITER_NOTIFIED, mt_now_coarse_ns,
-    mt_now_ns, mt_point, mt_waiter, mt_waitlist_leave, mt_waitlist_push,
+    MT_BADARG, MT_EMPTY, MT_FULL, MT_NOMEM, MT_OK, MT_SHUTDOWN, mt_now_coarse_ns, mt_now_ns, mt_point, unlikely,
 )
 from manytail._entry cimport entry, entry_drop, entry_new, entry_word, word_held_by
 from manytail._eq cimport (
-    CLOSED, NO_CREDIT, acquired_entry, cursor_first, cursor_skip, effects, entry_queue, eq_registry, free_queue,
-    keep_for_handle, level_of, lock_order, locked_back, locked_clear, locked_end, locked_full, locked_put,
-    locked_release, locked_relist, locked_shutdown, locked_subscribe, locked_take, locked_unsubscribe, locked_usable,
-    locked_wake_many, make_levels, new_queue, note_acquired, subscription, unlock_order,
+    CLOSED, NO_CREDIT, acquired_entry, cursor_first, cursor_skip, effects, entries_point, entry_queue, eq_registry,
+    free_queue, keep_for_handle, level_of, lock_order, locked_answer, locked_clear, locked_end, locked_put,
+    locked_release, locked_shutdown, locked_subscribe, locked_take, locked_unsubscribe, locked_usable, locked_wake_many,
+    make_levels, new_queue, note_acquired, room_point, subscription, unlock_order,
 )
-from manytail._wait cimport NEVER, ONCE, post_chain, waiter_await_post, waiter_close, waiter_open, waiter_park
+from manytail._waiting cimport NEVER, ONCE, again, post, wait_point
 
 # What becomes of an item that nobody ended.
 ctypedef void (*nogil_drop)(uintptr_t item, void *arg) noexcept nogil
@@ -49,7 +48,7 @@ cdef inline void unlock_and_post(nogil_queue *n, effects *fx) noexcept nogil:
         n.unended = e
     unlock_order(n.q)
     if fx.to_post != NULL:
-        post_chain(fx.to_post)
+        post(fx.to_post)
 
 
 cdef inline int64_t deadline_in(int64_t timeout_ns) noexcept nogil:
@@ -129,47 +128,21 @@ cdef inline void shut_nogil_queue(nogil_queue *n, bint immediate) noexcept nogil
 
 
 # ------------------------------------------------------------------------------------------------------------------ put
-cdef inline int put_once(nogil_queue *n, entry *e) noexcept nogil:
+cdef inline int put_once(nogil_queue *n, entry *e, wait_point *p) noexcept nogil:
     """One attempt: MT_OK, MT_FULL or MT_SHUTDOWN."""
     cdef effects fx
     cdef int r
     memset(&fx, 0, sizeof(effects))
     lock_order(n.q)
     r = locked_put(n.q, e, NULL, False, &fx)
+    p.key = n.q.event_count
     unlock_and_post(n, &fx)
-    return r
-
-
-cdef inline int wait_for_room(entry_queue *q, int64_t deadline) noexcept nogil:
-    """Until a put is worth trying again: MT_OK, MT_TIMEOUT or MT_NOMEM."""
-    cdef mt_waiter w
-    cdef int r = waiter_open(&w)
-    if r != MT_OK:
-        return r
-    lock_order(q)
-    if q.shut or not locked_full(q):
-        unlock_order(q)
-        waiter_close(&w)
-        return MT_OK
-    mt_waitlist_push(&q.putters, &w)
-    unlock_order(q)
-    mt_point()
-    r = waiter_park(&w, deadline, False)
-    mt_point()
-    if r != MT_OK:
-        lock_order(q)
-        if mt_waitlist_leave(&q.putters, &w) == MT_WAITER_NOTIFIED:
-            unlock_order(q)
-            waiter_await_post(&w, False)
-            r = MT_OK           # the slot that it was woken for may still be free
-        else:
-            unlock_order(q)
-    waiter_close(&w)
     return r
 
 
 cdef inline int put_until(nogil_queue *n, uintptr_t item, int32_t priority, int64_t deadline) noexcept nogil:
     cdef entry *e = entry_new(False)
+    cdef wait_point p
     cdef int r
     if e == NULL:
         return MT_NOMEM
@@ -177,11 +150,11 @@ cdef inline int put_until(nogil_queue *n, uintptr_t item, int32_t priority, int6
     e.born = mt_now_coarse_ns()
     e.priority = priority
     e.priority_level = level_of(n.q, priority)
-    r = put_once(n, e)
-    while r == MT_FULL and deadline != ONCE:
-        r = wait_for_room(n.q, deadline)
-        if r == MT_OK:
-            r = put_once(n, e)
+    r = put_once(n, e, &p)
+    if unlikely(r == MT_FULL and deadline != ONCE):
+        room_point(&p, n.q, False)
+        while again(&p, 1, &r, deadline):
+            r = put_once(n, e, &p)
     if r != MT_OK:
         entry_drop(e)
     return r
@@ -252,87 +225,49 @@ cdef inline int locked_look(entry_queue *q, subscription *s, entry **out) noexce
     return MT_OK
 
 
-cdef inline int get_once(nogil_subscription *n, acquired_entry *out, int64_t *event_key) noexcept nogil:
-    """One try: MT_OK, MT_EMPTY, MT_SHUTDOWN, NO_CREDIT, CLOSED. event_key: what the queue's count of events was
-    then."""
+cdef inline int get_once(nogil_subscription *n, acquired_entry *out, wait_point *p) noexcept nogil:
+    """One try: MT_OK, MT_EMPTY, MT_SHUTDOWN, NO_CREDIT, CLOSED. A notification of which it can make no use goes on."""
     cdef entry_queue *q = n.s.q
     cdef subscription *s = &n.s
     cdef entry *e = NULL
     cdef uint64_t delivery = 0
+    cdef bint woken = p.woken
     cdef effects fx
     cdef int r
     memset(&fx, 0, sizeof(effects))
     lock_order(q)
+    if unlikely(woken):
+        p.woken = False
+        locked_answer(s)
     r = locked_look(q, s, &e) if s.browse else locked_take(q, s, &e, &delivery, &fx)
     if r == MT_OK:
         note_acquired(out, e, delivery)
     elif q.shut and (r == MT_EMPTY or (r == NO_CREDIT and q.available == 0)):
         r = MT_SHUTDOWN
-    event_key[0] = q.event_count
+    if unlikely(woken) and r != MT_OK and r != MT_EMPTY:
+        locked_wake_many(q, 1, &fx)
+    p.key = q.event_count
     unlock_and_post(n.of, &fx)
     return r
 
 
-cdef inline int wait_for_entry(nogil_subscription *n, int64_t deadline, int64_t event_key, bint *woken) noexcept nogil:
-    """Until another try is worth it: MT_OK, woken says whether by a wake-up. MT_TIMEOUT, MT_NOMEM."""
-    cdef entry_queue *q = n.s.q
-    cdef subscription *s = &n.s
-    cdef mt_waiter w
-    cdef bint notified = True
-    cdef int r = waiter_open(&w)
-    if r != MT_OK:
-        return r
-    woken[0] = False
-    lock_order(q)
-    if q.event_count != event_key or s.closed:
-        unlock_order(q)
-        waiter_close(&w)
-        return MT_OK
-    mt_waitlist_push(&s.waiters, &w)
-    locked_relist(q, s)
-    unlock_order(q)
-    mt_point()
-    r = waiter_park(&w, deadline, False)
-    mt_point()
-    lock_order(q)
-    if r != MT_OK:
-        notified = mt_waitlist_leave(&s.waiters, &w) == MT_WAITER_NOTIFIED
-    if notified:
-        locked_back(s)
-    else:
-        locked_relist(q, s)
-    unlock_order(q)
-    if notified and r != MT_OK:
-        waiter_await_post(&w, False)
-    waiter_close(&w)
-    woken[0] = notified
-    return MT_OK if notified else r
-
-
-cdef inline void forward(nogil_subscription *n) noexcept nogil:
-    """A wake-up that is of no use here goes to another waiter."""
-    cdef effects fx
-    memset(&fx, 0, sizeof(effects))
-    lock_order(n.s.q)
-    locked_wake_many(n.s.q, 1, &fx)
-    unlock_and_post(n.of, &fx)
-
-
 cdef inline int get_within(nogil_subscription *n, acquired_entry *out, int64_t timeout_ns) noexcept nogil:
-    cdef int64_t deadline = NEVER, event_key = 0
-    cdef bint woken = False
-    cdef int r = get_once(n, out, &event_key)
-    if r != MT_OK and timeout_ns > 0:
-        deadline = deadline_in(timeout_ns)
-    while r == MT_EMPTY or r == NO_CREDIT:
-        if timeout_ns == 0:
-            return MT_EMPTY
-        r = wait_for_entry(n, deadline, event_key, &woken)
-        if r != MT_OK:
-            return r
-        r = get_once(n, out, &event_key)
-        if woken and r != MT_OK and r != MT_EMPTY:
-            forward(n)
+    cdef wait_point p
+    cdef int64_t deadline
+    cdef int r
+    p.woken = False
+    r = get_once(n, out, &p)
+    if r != MT_EMPTY and r != NO_CREDIT:
+        return MT_BADARG if r == CLOSED else r
+    if timeout_ns == 0:
+        return MT_EMPTY
+    deadline = deadline_in(timeout_ns)
+    entries_point(&p, &n.s, False)
+    r = MT_EMPTY
+    while again(&p, 1, &r, deadline):
+        r = get_once(n, out, &p)
+        if r == NO_CREDIT:
+            r = MT_EMPTY
     return MT_BADARG if r == CLOSED else r
 
 

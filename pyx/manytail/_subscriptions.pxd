@@ -4,13 +4,8 @@ from libc.stdint cimport int64_t
 
 from manytail._entries cimport Entry, EntryQueue
 from manytail._entry cimport entry
-from manytail._eq cimport acquired_entry, cursor, shared_credit, subscription, subscription_waiter
-from manytail._wait cimport LoopWaiter
-
-
-cdef class EntryWaiter(LoopWaiter):
-    cdef subscription_waiter line
-    cdef Subscription subscription
+from manytail._eq cimport acquired_entry, cursor, shared_credit, subscription
+from manytail._waiting cimport Waiting, wait_point
 
 
 @cython.final
@@ -33,20 +28,18 @@ cdef class Subscription:
     cdef bint open
     cdef bint quiet
     cdef object __weakref__
-    cdef object get_slow(self, int64_t deadline, int r, int64_t event_key)
-    cdef int take_woken(self, acquired_entry *t, int64_t *event_key, bint woken) except -2
+    cdef object get_slow(self, int64_t deadline, int r, wait_point *p)
     cdef int refuse(self, int r) except -1
-    cdef int take(self, acquired_entry *t, int64_t *event_key) except -2
+    cdef int take(self, acquired_entry *t, wait_point *p) except -2
+    cdef int take_asking(self, acquired_entry *t, wait_point *p, bint woken, int r) except -2
     cdef int take_slow(self, acquired_entry *t, int64_t *event_key) except -2
     cdef int search(self, cursor *c, bint walking, acquired_entry *t, int64_t *event_key) except -2
     cdef bint wanted_left(self, bint available) except -1
     cdef bint listens(self) noexcept
     cdef bint judge_unlocked(self, entry *e, bint walking) except -1
-    cdef int wait(self, int64_t deadline, int64_t event_key, acquired_entry *t, bint *woken) except -2
-    cdef int accept(self, acquired_entry *given, acquired_entry *t) except -2
+    cdef void release_unclaimed(self) noexcept
     cdef int forward(self) except -1
-    cdef int count_back(self) except -1
-    cdef void lost(self, EntryWaiter waiter) noexcept
+    cdef object entry_or_wait(self, Waiting last)
     cdef object ack_run(self, Entry h)
     cdef int set_suspended(self, bint suspended) except -1
 

@@ -2,44 +2,41 @@
 
 A subscription takes entries by its cursor (_eq.pxd). One with filters, or with others before it, searches: its selector
 runs without the order lock, on a pinned entry, and the search begins again at the cursor afterwards. Who finds nothing
-waits in the subscription's wait list, unless the queue's count of events has moved on since it looked. A wake-up that
-is of no use goes on to another waiter.
+waits at the subscription's point (entries_point in _eq.pxd), unless the queue's count of events has moved on since it
+looked. A notification that is of no use goes on to another waiter.
 """
 cimport cython
 from cpython.exc cimport PyErr_Fetch, PyErr_Restore
-from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memset
 
 from manytail._c cimport (
-    MT_EMPTY, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, MT_WAITER_NOTIFIED, MT_WAITER_QUEUED, likely,
-    mt_load_relaxed_i64, mt_now_ns, mt_point, mt_waitlist_leave, mt_waitlist_push, unlikely,
+    MT_EMPTY, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, likely, mt_load_relaxed_i64, mt_now_ns,
+    unlikely,
 )
 from manytail._cpython cimport (
-    PyTypeObject, mt_clear_of, mt_owned, mt_patch_gc, mt_patch_new, mt_traverse_of, mt_visit_waiters, traverseproc,
-    visitproc,
+    PyTypeObject, mt_clear_of, mt_owned, mt_patch_gc, mt_patch_new, mt_traverse_of, traverseproc, visitproc,
 )
 from manytail._entries cimport (
-    Entry, EntryQueue, forget_acquired, handle_of, int_argument, judge, makers, registry, release_all, running_loop,
-    unpicklable,
+    Entry, EntryQueue, handle_of, int_argument, judge, makers, registry, release_all, unpicklable,
 )
 from manytail._entry cimport (
     ACQUIRED, AVAILABLE, HELD, entry, entry_drop, entry_keep, entry_word, position_move, state_of, word_held_by,
 )
 from manytail._eq cimport (
-    CLOSED, GIVEN, NO_CREDIT, SLOW, acquired_entry, close_credit, credit_notify, cursor, cursor_close, cursor_first,
-    cursor_open, cursor_skip, effects, entry_queue, has_effects, is_interested, keep_for_handle, level_first,
-    lock_credit, lock_order, locked_after_get, locked_back, locked_finish_up_to, locked_nothing_left,
-    locked_outranked, locked_release, locked_relist, locked_rivals, locked_run_timers, locked_set_limit,
-    locked_set_suspended, locked_start_delivery, locked_subscribe, locked_take, locked_unsubscribe, locked_usable,
-    locked_wake_many, may_take, note_acquired, open_credit, quick_wants, subscription, subscription_waiter,
-    unlock_credit, unlock_order,
+    CLOSED, NO_CREDIT, SLOW, acquired_entry, close_credit, credit_notify, cursor, cursor_close, cursor_first,
+    cursor_open, cursor_skip, effects, entries_point, entry_queue, has_effects, is_interested, keep_for_handle,
+    level_first, lock_credit, lock_order, locked_after_get, locked_finish_up_to, locked_nothing_left, locked_outranked,
+    locked_release_unclaimed, locked_rivals, locked_run_timers, locked_set_limit, locked_set_suspended,
+    locked_start_delivery, locked_subscribe, locked_take, locked_take_reserved, locked_unsubscribe, locked_usable,
+    locked_wake_many, may_take, note_acquired, open_credit, quick_wants, subscription, unlock_credit, unlock_order,
 )
 from manytail._eq_keys cimport GROUPS_NONE
-from manytail._wait cimport (
-    NEVER, ONCE, LoopWaiter, deadline_from, post_chain, this_thread, unclosed, waiter_await_post, waiter_close,
-    waiter_open, waiter_park,
+from manytail._runtime cimport unclosed
+from manytail._waiting cimport (
+    NEVER, ONCE, Waiting, again, deadline_from, new_waiting, post, trio_checkpoint, visit_tasks, wait_point,
 )
 
 from types import GenericAlias
@@ -71,21 +68,9 @@ cdef class Credit:
         cdef effects fx
         memset(&fx, 0, sizeof(effects))
         credit_notify(&self.p, &fx)
-        post_chain(fx.to_post)
+        if fx.to_post != NULL:
+            post(fx.to_post)
         return 0
-
-
-cdef class EntryWaiter(LoopWaiter):
-    """A place in a subscription's wait list that is no thread's: a coroutine's, or a Consumer's."""
-
-    def __cinit__(self, object loop, object on_lost):
-        self.line.w.sem = NULL
-        self.line.w.callback = <void *>self
-        self.line.w.thread = this_thread()
-
-    cdef void lost(self) noexcept:
-        if self.subscription is not None:        # else the collector has cleared this waiter
-            self.subscription.lost(self)
 
 
 @cython.final
@@ -134,45 +119,35 @@ cdef class Subscription:
         for ever. Empty: nothing came in time. ShutDown: the queue was shut down and nothing is left. ClosedError:
         closed. ValueError: timeout is negative or NaN."""
         cdef acquired_entry t
-        cdef int64_t event_key = 0
-        cdef int r
+        cdef wait_point p
+        cdef int r = -1
+        p.woken = False
         if timeout is None:
-            r = self.take(&t, &event_key)
+            r = self.take(&t, &p)
             if likely(r == MT_OK):
                 return handle_of(self.queue_, &t)
-            return self.get_slow(NEVER if block else ONCE, r, event_key)
-        return self.get_slow(deadline_from(block, timeout), -1, 0)
+            return self.get_slow(NEVER if block else ONCE, r, &p)
+        return self.get_slow(deadline_from(block, timeout), r, &p)
 
-    cdef object get_slow(self, int64_t deadline, int r, int64_t event_key):
+    cdef object get_slow(self, int64_t deadline, int r, wait_point *p):
+        """r: what the first try at p said, -1: there was none."""
         cdef acquired_entry t
-        cdef bint woken = False
         if self.credit is not None:
             return consumer_waits.get(self.credit, [self], deadline)
+        entries_point(p, &self.s, True)
         while True:
             if r == -1:
-                r = self.take_woken(&t, &event_key, woken)
-                if r == MT_OK:
-                    return handle_of(self.queue_, &t)
-            if r != MT_EMPTY and r != NO_CREDIT:
-                self.refuse(r)
-            if deadline == ONCE:
-                raise Empty
-            r = self.wait(deadline, event_key, &t, &woken)
-            if r == GIVEN:
+                r = self.take(&t, p)
+            if r == MT_OK:
                 return handle_of(self.queue_, &t)
-            if r != MT_OK:
+            if deadline == ONCE or (r != MT_EMPTY and r != NO_CREDIT):
+                self.refuse(r)
+            r = MT_EMPTY
+            if not again(p, 1, &r, deadline):
+                if r == MT_INTERRUPTED:
+                    self.release_unclaimed()
                 self.refuse(r)
             r = -1
-
-    cdef int take_woken(self, acquired_entry *t, int64_t *event_key, bint woken) except -2:
-        """take, after a wake-up or not: one for an entry that it cannot take goes on to somebody else."""
-        cdef int r = -2
-        try:
-            r = self.take(t, event_key)
-        finally:
-            if woken and r != MT_OK and r != MT_EMPTY:
-                self.forward()
-        return r
 
     cdef int refuse(self, int r) except -1:
         if r == MT_INTERRUPTED:
@@ -185,33 +160,50 @@ cdef class Subscription:
             raise ShutDown(f"queue {self.queue_.name_!r} was shut down and nothing is left to get")
         raise MemoryError
 
-    cdef int take(self, acquired_entry *t, int64_t *event_key) except -2:
-        """One try. MT_OK, MT_EMPTY, MT_SHUTDOWN, NO_CREDIT, CLOSED. event_key: what the queue's count of events was
-        then."""
+    cdef int take(self, acquired_entry *t, wait_point *p) except -2:
+        """One try. MT_OK, MT_EMPTY, MT_SHUTDOWN, NO_CREDIT, CLOSED. p: `woken` is answered: what it was notified of and
+        cannot take goes on to somebody else; `key` is set."""
         cdef effects fx
         cdef entry *e = NULL
         cdef uint64_t delivery = 0
         cdef entry_queue *q = self.s.q
+        cdef bint woken = p.woken
         cdef int r
+        p.woken = False
         memset(&fx, 0, sizeof(effects))
         lock_order(q)
         if unlikely(q.timers.n != 0):
             locked_run_timers(q, mt_now_ns(), &fx)
-        r = locked_take(q, &self.s, &e, &delivery, &fx)
+        if unlikely(woken or self.s.nreserved != 0) and locked_take_reserved(q, &self.s, woken, &e, &delivery):
+            r = MT_OK
+        else:
+            r = locked_take(q, &self.s, &e, &delivery, &fx)
         if likely(r == MT_OK):
             note_acquired(t, e, delivery)
         elif q.shut and (r == MT_EMPTY or r == NO_CREDIT) and locked_nothing_left(q, &self.s):
             r = MT_SHUTDOWN
-        event_key[0] = q.event_count
+        p.key = q.event_count
         unlock_order(q)
         if unlikely(has_effects(&fx)):
             self.queue_.run_effects(&fx)
         if likely(r == MT_OK):
             return r
-        if r == SLOW:
-            return self.take_slow(t, event_key)
-        if r == NO_CREDIT and q.shut and self.s.filtered and not self.s.browse and not self.wanted_left(True):
-            return MT_SHUTDOWN
+        return self.take_asking(t, p, woken, r) if r != MT_EMPTY else r
+
+    cdef int take_asking(self, acquired_entry *t, wait_point *p, bint woken, int r) except -2:
+        """The rest of a try that said r: ask selectors; and forward."""
+        try:
+            if r == SLOW:
+                r = self.take_slow(t, &p.key)
+            elif r == NO_CREDIT and self.s.q.shut and self.s.filtered and not self.s.browse \
+                    and not self.wanted_left(True):
+                r = MT_SHUTDOWN
+        except BaseException:
+            if woken:
+                self.forward()
+            raise
+        if woken and r != MT_OK and r != MT_EMPTY:
+            self.forward()
         return r
 
     cdef int take_slow(self, acquired_entry *t, int64_t *event_key) except -2:
@@ -281,11 +273,11 @@ cdef class Subscription:
                 continue
             cursor_skip(q, c, e)
             if s.browse:
-                keep_for_handle(q, e)
                 note_acquired(t, e, 0)
             else:
                 note_acquired(t, e, locked_start_delivery(q, s, e))
                 locked_after_get(q, s, &fx)
+            keep_for_handle(q, e)
             break
         event_key[0] = q.event_count
         if judged != NULL:
@@ -352,74 +344,23 @@ cdef class Subscription:
         lock_order(q)
         return verdict
 
-    cdef int wait(self, int64_t deadline, int64_t event_key, acquired_entry *t, bint *woken) except -2:
-        """Until another try is worth it: MT_OK, woken says whether by a wake-up. GIVEN: t was handed over."""
-        cdef subscription_waiter w
-        cdef entry_queue *q = self.s.q
-        cdef subscription *s = &self.s
+    cdef void release_unclaimed(self) noexcept:
+        """Release what was handed over to waiters that will not come for it. An exception that is set is kept: dead
+        letters run Python code."""
+        cdef PyObject *kind
+        cdef PyObject *error
+        cdef PyObject *trace
         cdef effects fx
-        cdef PyObject *kind = NULL
-        cdef PyObject *error = NULL
-        cdef PyObject *trace = NULL
-        cdef bint notified = True
-        cdef int r = waiter_open(&w.w)
-        if r != MT_OK:
-            return r
         memset(&fx, 0, sizeof(effects))
-        w.has_given = False
-        woken[0] = False
-        mt_point()
-        lock_order(q)
-        if q.event_count != event_key or s.closed:
-            unlock_order(q)
-            waiter_close(&w.w)
-            return MT_OK
-        mt_waitlist_push(&s.waiters, &w.w)
-        locked_relist(q, s)
-        unlock_order(q)
-        mt_point()
-        r = waiter_park(&w.w, deadline, True)
-        mt_point()
-        # What passing on runs, dead letters too, must not find the handler's exception set.
-        if r == MT_INTERRUPTED:
-            PyErr_Fetch(&kind, &error, &trace)
-        lock_order(q)
-        if r != MT_OK:
-            notified = mt_waitlist_leave(&s.waiters, &w.w) == MT_WAITER_NOTIFIED
-        if notified:
-            locked_back(s)
-        else:
-            locked_relist(q, s)
-        if r == MT_INTERRUPTED and notified:
-            if w.has_given:
-                locked_release(q, w.given.e, w.given.delivery, 0, &fx)
-            else:
-                locked_wake_many(q, 1, &fx)
-        unlock_order(q)
-        if notified and r != MT_OK:
-            waiter_await_post(&w.w, True)
-        waiter_close(&w.w)
+        PyErr_Fetch(&kind, &error, &trace)
+        lock_order(self.s.q)
+        locked_release_unclaimed(&self.s, &fx)
+        unlock_order(self.s.q)
         self.queue_.run_effects(&fx)
-        if r == MT_INTERRUPTED:
-            if w.has_given:
-                forget_acquired(&w.given)
-            PyErr_Restore(kind, error, trace)
-            return r
-        if w.has_given:
-            return self.accept(&w.given, t)
-        woken[0] = notified
-        return MT_OK if notified and r == MT_TIMEOUT else r
-
-    cdef int accept(self, acquired_entry *given, acquired_entry *t) except -2:
-        """What put(immediate=True) handed over, unless close() has taken it back."""
-        if word_held_by(entry_word(&given.e.word), given.delivery) or not self.s.closed:
-            t[0] = given[0]
-            return GIVEN
-        forget_acquired(given)
-        return CLOSED
+        PyErr_Restore(kind, error, trace)
 
     cdef int forward(self) except -1:
-        """A wake-up that is of no use here goes to somebody else."""
+        """A notification that is of no use here goes to somebody else."""
         cdef effects fx
         memset(&fx, 0, sizeof(effects))
         lock_order(self.s.q)
@@ -431,14 +372,16 @@ cdef class Subscription:
     def get_many(self, max_items, block=True, timeout=None):
         """Up to max_items entries, credit allowing: waits for the first as get does, then takes what is there.
         max_items <= 0: [] at once."""
-        cdef int64_t n = int_argument("max_items", max_items, "an int"), event_key = 0
+        cdef int64_t n = int_argument("max_items", max_items, "an int")
         cdef list out
         cdef acquired_entry t
+        cdef wait_point p
         if n <= 0:
             return []
         out = [self.get(block, timeout)]
+        p.woken = False
         try:
-            while len(out) < n and self.take(&t, &event_key) == MT_OK:
+            while len(out) < n and self.take(&t, &p) == MT_OK:
                 out.append(handle_of(self.queue_, &t))
         except BaseException:
             release_all(out)
@@ -447,112 +390,37 @@ cdef class Subscription:
 
     # ------------------------------------------------------------------------------------------------------------ async
     async def aget(self):
-        """get for coroutines, on any event loop. Cancelling it loses no entry and passes its wake-up on."""
-        woken = False
+        """get for coroutines, on any event loop. Cancelling it loses no entry and no wake-up."""
         if self.credit is not None:
             return await consumer_waits.aget(self.credit, [self])
+        checkpoint = trio_checkpoint()
+        if checkpoint is not None:
+            await checkpoint
+        found = None
         while True:
-            found, event_key = self._try(woken)
-            if found is not None:
+            found = self.entry_or_wait(found)
+            if isinstance(found, Entry):
                 return found
-            waiter = self._waiter(running_loop())
-            if not self._enrol(waiter, event_key):
-                woken = False
-                continue
-            try:
-                await waiter.future
-            except BaseException:
-                self._withdraw(waiter)
-                raise
-            found = self._back(waiter)
-            if found is not None:
-                return found
-            woken = True
+            await (<Waiting>found).wait()
 
-    def _try(self, bint woken):
+    cdef object entry_or_wait(self, Waiting last):
+        """One try of a coroutine that comes from that wait, or None: the entry, or what to wait for."""
         cdef acquired_entry t
-        cdef int64_t event_key = 0
-        cdef int r = self.take_woken(&t, &event_key, woken)
+        cdef wait_point p
+        cdef Waiting waiting
+        cdef int r
+        p.woken = last is not None and last.point.woken
+        r = self.take(&t, &p)
         if r == MT_OK:
-            return handle_of(self.queue_, &t), 0
+            return handle_of(self.queue_, &t)
         if r != MT_EMPTY and r != NO_CREDIT:
             self.refuse(r)
-        return None, event_key
-
-    def _enrol(self, EntryWaiter waiter not None, int64_t event_key):
-        """Queue a coroutine unless something has happened since it looked."""
-        cdef entry_queue *q = self.s.q
-        cdef bint quiet
-        lock_order(q)
-        quiet = q.event_count == event_key and not self.s.closed
-        if quiet:
-            Py_INCREF(waiter)
-            mt_waitlist_push(&self.s.waiters, &waiter.line.w)
-            locked_relist(q, &self.s)
-        unlock_order(q)
-        return quiet
-
-    def _back(self, EntryWaiter waiter not None):
-        """A coroutine that was woken runs again: the entry that was handed over, or None."""
-        cdef acquired_entry t
-        self.count_back()
-        if not waiter.line.has_given:
-            return None
-        waiter.line.has_given = False
-        if self.accept(&waiter.line.given, &t) == CLOSED:
-            self.refuse(CLOSED)
-        return handle_of(self.queue_, &t)
-
-    cdef int count_back(self) except -1:
-        lock_order(self.s.q)
-        locked_back(&self.s)
-        unlock_order(self.s.q)
-        return 0
-
-    def _withdraw(self, EntryWaiter waiter not None):
-        cdef entry_queue *q = self.s.q
-        cdef effects fx
-        cdef uint32_t was
-        memset(&fx, 0, sizeof(effects))
-        lock_order(q)
-        was = mt_waitlist_leave(&self.s.waiters, &waiter.line.w)
-        if was == MT_WAITER_NOTIFIED:
-            locked_back(&self.s)
-            if waiter.line.has_given:
-                locked_release(q, waiter.line.given.e, waiter.line.given.delivery, 0, &fx)
-            else:
-                locked_wake_many(q, 1, &fx)
-        locked_relist(q, &self.s)
-        unlock_order(q)
-        if waiter.line.has_given:
-            waiter.line.has_given = False
-            forget_acquired(&waiter.line.given)
-        self.queue_.run_effects(&fx)
-        if was == MT_WAITER_QUEUED:
-            Py_DECREF(waiter)
-
-    def _waiter(self, loop):
-        cdef EntryWaiter w = EntryWaiter(loop, None)
-        w.subscription = self
-        return w
-
-    cdef void lost(self, EntryWaiter waiter) noexcept:
-        """The loop of a waiter that was woken is closed."""
-        cdef entry_queue *q = self.s.q
-        cdef effects fx
-        cdef bint given = waiter.line.has_given
-        memset(&fx, 0, sizeof(effects))
-        waiter.line.has_given = False
-        lock_order(q)
-        locked_back(&self.s)
-        if given:
-            locked_release(q, waiter.line.given.e, waiter.line.given.delivery, 0, &fx)
-        else:
-            locked_wake_many(q, 1, &fx)
-        unlock_order(q)
-        if given:
-            forget_acquired(&waiter.line.given)
-        self.queue_.run_effects(&fx)
+        waiting = new_waiting(self)
+        entries_point(&waiting.point, &self.s, True)
+        waiting.point.woken = False
+        waiting.point.key = p.key
+        waiting.forwarded = entry_was_forwarded
+        return waiting
 
     # -------------------------------------------------------------------------------------------------------- iteration
     def __iter__(self):
@@ -633,7 +501,7 @@ cdef class Subscription:
     @property
     def interest(self):
         """interested: open, not suspended, credit left. not_interested: suspended or out of credit. notified: a waiter
-        of it was woken and is not back yet. non_acquiring: it browses. closed."""
+        of it was notified and has not tried again. non_acquiring: it browses. closed."""
         cdef entry_queue *q = self.s.q
         cdef bint closed, interested, notified
         lock_order(q)
@@ -760,6 +628,10 @@ cdef class Browser:
         return NULL
 
 
+cdef void entry_was_forwarded(Waiting it) noexcept:
+    (<Subscription>it.of).release_unclaimed()
+
+
 # --------------------------------------------------------------------------------------------------------------- making
 cdef Subscription open_subscription(EntryQueue queue, int64_t prefetch, selector, bint browse, bint exclusive,
                                     int64_t priority, start, origin, Credit credit):
@@ -837,12 +709,12 @@ cdef traverseproc base_subscription_traverse, base_credit_traverse
 
 cdef int subscription_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
     cdef int r = base_subscription_traverse(self, visit, arg)
-    return r if r else mt_visit_waiters(&(<Subscription>self).s.waiters, visit, arg)
+    return r if r else visit_tasks(&(<Subscription>self).s.waiters, visit, arg)
 
 
 cdef int credit_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
     cdef int r = base_credit_traverse(self, visit, arg)
-    return r if r else mt_visit_waiters(&(<Credit>self).p.waiters, visit, arg)
+    return r if r else visit_tasks(&(<Credit>self).p.waiters, visit, arg)
 
 
 base_subscription_traverse = mt_traverse_of(<PyTypeObject *>Subscription)

@@ -15,9 +15,11 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from manytail._c cimport (
-    MT_INTERRUPTED, MT_OK, mt_atomic_u32, mt_now_ns, mt_waiter, mt_xchg_seq_cst_u32,
+    MT_INTERRUPTED, MT_OK, PyThread_acquire_lock_timed, PyThread_allocate_lock, PyThread_free_lock,
+    PyThread_release_lock, mt_atomic_u32, mt_now_ns, mt_xchg_seq_cst_u32,
 )
-from manytail._wait cimport post_chain, waiter_close, waiter_open, waiter_park
+from manytail._runtime cimport raise_pending
+from manytail._waiting cimport park
 
 import heapq
 import itertools
@@ -31,39 +33,35 @@ cdef class TimerEvent:
     """What the timer sleeps on: any number of set() end one wait. Not SimpleQueue.get with a timeout: if the time is
     over at the moment when that turns it into a shorter one, CPython (3.11.7) takes what is left, less than nothing,
     for "no timeout" and sleeps for ever."""
-    cdef mt_waiter w
-    cdef bint open
+    cdef void *sem                  # taken: there was no set() since the last wait
     cdef mt_atomic_u32 posted       # a post that nobody has consumed yet
 
     def __cinit__(self):
-        if waiter_open(&self.w) != MT_OK:
+        self.sem = PyThread_allocate_lock()
+        if self.sem == NULL:
             raise MemoryError
-        self.open = True
+        PyThread_acquire_lock_timed(self.sem, 0, 0)
 
     def __dealloc__(self):
-        if self.open:
-            waiter_close(&self.w)
+        if self.sem != NULL:
+            PyThread_acquire_lock_timed(self.sem, 0, 0)     # free or taken: a lock is not destroyed while it is taken
+            PyThread_release_lock(self.sem)
+            PyThread_free_lock(self.sem)
 
     def set(self):
         """After the request was put."""
         # pairs with: itself in wait(), which looks for requests afterwards: it sees ours, or this sees that it has to
         # post once more
         if not mt_xchg_seq_cst_u32(&self.posted, 1):
-            self.w.next = NULL
-            post_chain(&self.w)
+            PyThread_release_lock(self.sem)
 
     def wait(self, int64_t when):
         """Until set(), or until then (ns of the monotonic clock)."""
-        cdef int r = waiter_park(&self.w, when, True)
+        cdef int r = park(self.sem, when, True)
         if r == MT_OK:
             mt_xchg_seq_cst_u32(&self.posted, 0)      # pairs with: itself in set()
         elif r == MT_INTERRUPTED:
             raise_pending()
-
-
-cdef int raise_pending() except -1:
-    """An exception of a signal handler is set."""
-    return -1
 
 
 class ServiceThread:

@@ -108,6 +108,7 @@ ctypedef struct wait_point:
     bint gil_locked             # the GIL is that lock
     bint attached               # whether the call that waits holds a thread state
     bint woken                  # the last wait at this point ended by a notification, which is not answered yet
+    int64_t key                 # for `poll`: what the last try saw of a count of events
     uint32_t spin_first         # without the GIL: pause 2**spin_first up to 2**spin_limit times before sleeping
     uint32_t spin_limit         # 0: do not spin
     void *of                    # for the functions below: the structure, and what of it
@@ -457,17 +458,23 @@ cdef inline int visit_tasks(wait_list *l, int (*visit)(PyObject *, void *) noexc
 
 # ------------------------------------------------------------------------------------------------------------ coroutines
 cdef class Waiting:
-    cdef wait_point point       # filled by who makes it
+    cdef wait_point point       # of a wait at one point; filled by who makes it
+    cdef wait_point *points     # what it waits for: its own point, or some that `of` has
+    cdef int n
     cdef waiter *w
-    cdef object of              # keeps alive what `point` refers to
+    cdef object of              # keeps alive what the points refer to
+    cdef void (*forwarded)(Waiting it) noexcept     # called attached, without locks, after what came was forwarded; or NULL
     cdef object loop            # asyncio's event loop, or trio's token
     cdef object arrival         # an asyncio future, or a trio event
     cdef bint trio
     cdef void *deferred         # while it is posted: the next task that is
     cdef mt_atomic_u32 finished
+    cdef int prepare(self) noexcept
     cdef void finish(self, bint forward) noexcept
     cdef bint schedule(self) noexcept
     cdef bint is_closed(self, object error) except -1
 
 cdef Waiting new_waiting(object of)
+cdef Waiting new_waiting_at(object of, wait_point *points, int n)
+cdef int wait_at(Waiting it, object of, wait_point *points, int n) except -1
 cdef object trio_checkpoint()

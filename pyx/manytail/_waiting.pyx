@@ -137,32 +137,47 @@ cdef object trio_checkpoint():
 cdef Waiting new_waiting(object of):
     """For the running coroutine. The caller fills `point`, then awaits wait()."""
     cdef Waiting waiting = Waiting.__new__(Waiting)
-    waiting.of = of
+    return in_running_loop(waiting, of, &waiting.point, 1)
+
+
+cdef Waiting new_waiting_at(object of, wait_point *points, int n):
+    """The same, at several points, which `of` has."""
+    return in_running_loop(Waiting.__new__(Waiting), of, points, n)
+
+
+cdef Waiting in_running_loop(Waiting waiting, object of, wait_point *points, int n):
     waiting.loop, waiting.trio = running_loop()
     if waiting.trio:
         waiting.arrival = sys.modules["trio"].Event()
     else:
         waiting.arrival = waiting.loop.create_future()
-    waiting.w = new_waiter(1, <void *>waiting)
-    if waiting.w == NULL:
-        raise MemoryError
+    wait_at(waiting, of, points, n)
     return waiting
 
 
-@cython.final
-@cython.no_gc_clear         # `of` must outlive the place in the list; a cycle breaks at the coroutine, whose finalizer leaves the list
+cdef int wait_at(Waiting it, object of, wait_point *points, int n) except -1:
+    it.of = of
+    it.points = points
+    it.n = n
+    it.w = new_waiter(n, <void *>it)
+    if it.w == NULL:
+        raise MemoryError
+    return 0
+
+
+@cython.no_gc_clear         # `of` must outlive the places in the lists; a cycle breaks at the coroutine, whose finalizer leaves them
 cdef class Waiting:
     """One wait of a coroutine. While it is on a list, the list counts it.
 
     Two may want to finish it: the coroutine that is woken, cancelled or collected, and a poster that finds the loop closed. The first one
-    does."""
+    does. A subclass that nobody awaits says in schedule() what a wake-up does."""
 
     def __dealloc__(self):
         free(self.w)
 
     async def wait(self):
         """MT_OK: try again. Else the status that the call is to report."""
-        cdef int r = prepare_to_wait(&self.point, 1, self.w)
+        cdef int r = self.prepare()
         if r != WAIT:
             return r
         try:
@@ -176,10 +191,20 @@ cdef class Waiting:
         self.finish(False)
         return MT_OK
 
+    cdef int prepare(self) noexcept:
+        """WAIT: a post will come. Else there is nothing to wait for, and the wait is finished already."""
+        cdef int r = prepare_to_wait(self.points, self.n, self.w)
+        if r != WAIT:
+            # pairs with: mt_xchg_acq_rel in finish: a post that came in between has nothing to finish
+            mt_xchg_acq_rel_u32(&self.finished, 1)
+        return r
+
     cdef void finish(self, bint forward) noexcept:
-        # pairs with: itself, in other threads
+        # pairs with: itself, in other threads; mt_xchg_acq_rel in prepare
         if mt_xchg_acq_rel_u32(&self.finished, 1) == 0:
-            finish_wait(&self.point, 1, self.w, forward)
+            finish_wait(self.points, self.n, self.w, forward)
+            if forward and self.forwarded != NULL:
+                self.forwarded(self)
 
     cdef bint schedule(self) noexcept:
         """Have the loop wake the coroutine. False: the loop is closed.

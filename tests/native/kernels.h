@@ -57,11 +57,10 @@ static struct __pyx_t_8manytail_8_runtime_mt_registry native_registry;
 static unsigned long native_main_thread; /* 0: no thread's */
 static int native_semaphores_miss_signals;
 
-/* The wait lists of _ps.pxd and _eq.pxd. */
+/* The wait lists of _ps.pxd. */
 #define IMPORTED(name) __pyx_f_8manytail_5_wait_##name
 
 static void __attribute__((constructor)) tie_kernels(void) {
-    IMPORTED(this_thread) = WAIT(this_thread);
     IMPORTED(waiter_open) = WAIT(waiter_open);
     IMPORTED(waiter_close) = WAIT(waiter_close);
     IMPORTED(waiter_park) = WAIT(waiter_park);

@@ -15,7 +15,7 @@ cimport manytail._wp
 from manytail._c cimport *
 from manytail._wait cimport NEVER
 
-# The wait lists of _ps.pxd and _eq.pxd.
+# The wait lists of _ps.pxd.
 cdef unsigned long main_thread = 0
 cdef bint semaphores_miss_signals = False
 
