@@ -17,6 +17,10 @@ from manytail.spark._java import prepare_environment
 __all__ = ["database", "postgresql", "server", "sqlite"]
 
 HERE = Path(__file__).parent
+CONNECT = os.environ.get("MANYTAIL_CONNECT") == "1"  # test_elsewhere.py sets it
+SETTINGS = ("spark.ui.enabled=false", "spark.ui.showConsoleProgress=false", "spark.log.level=OFF")
+# A row of 100 MB is copied several times, so one GB is not enough.
+JVM_ARGUMENTS = f"--driver-memory 3g {' '.join(f'--conf {setting}' for setting in SETTINGS)} pyspark-shell"
 register_pickle_by_value(notes_module)  # workers cannot import it
 
 
@@ -34,21 +38,20 @@ def prepare() -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """local[2], quiet, with few shuffle partitions."""
+    """local[2], quiet, with few shuffle partitions; through Spark Connect if MANYTAIL_CONNECT=1."""
     prepare()
     from pyspark.sql import SparkSession
 
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("manytail tests")
-        .config("spark.driver.memory", "3g")  # a row of 100 MB is copied several times
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "America/New_York")
-        .config("spark.log.level", "OFF")
-        .getOrCreate()
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_SUBMIT_ARGS", JVM_ARGUMENTS)
+        if CONNECT:
+            os.environ["SPARK_TESTING"] = "1"  # the server listens on a free port, and the client asks it for that
+        session = (
+            (SparkSession.builder.remote if CONNECT else SparkSession.builder.master)("local[2]")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.session.timeZone", "America/New_York")
+            .getOrCreate()
+        )
     yield session
     session.stop()
 

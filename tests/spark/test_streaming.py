@@ -1,0 +1,110 @@
+"""Structured Streaming: every input row stands in the output exactly once, whatever becomes of the driver."""
+
+import os
+import random
+import runpy
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import functions as F
+from support.counts import count
+from support.process import environment
+from support.threads import LONG
+
+from manytail.spark import fan_out
+
+SCRIPT = Path(__file__).parent / "scripts" / "stream.py"
+FILES, ROWS = 12, 50  # for each kill; a batch has four files
+
+
+def write_files(directory: Path, files: int, rows: int) -> None:
+    directory.mkdir()
+    for number in range(files):
+        pq.write_table(pa.table({"id": range(number * rows, (number + 1) * rows)}), directory / f"{number:03}.parquet")
+
+
+def calls_in(directory: Path) -> int:
+    path = directory / "calls"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def run_until(directory: Path, calls: int) -> None:
+    """Start the query in a driver of its own; kill Python and the JVM together after `calls` more calls."""
+    target = calls_in(directory) + calls
+    with open(directory / "said", "ab") as said:
+        driver = subprocess.Popen(
+            [sys.executable, str(SCRIPT), str(directory)],
+            env=environment(),
+            cwd=directory,
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+        )
+    try:
+        end = time.monotonic() + LONG
+        while calls_in(directory) < target:
+            with suppress(subprocess.TimeoutExpired):
+                driver.wait(0.05)
+            assert driver.returncode is None, (directory / "said").read_text()[-5_000:]
+            assert time.monotonic() < end, "the query makes no calls"
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+
+
+def test_every_row_once_after_kills_of_the_driver(spark: Any, tmp_path: Path) -> None:
+    """The last driver is the session of the tests. The calls of a batch that was not committed are made again."""
+    kills = count(2, 20)
+    files = FILES * kills
+    write_files(tmp_path / "in", files, ROWS)
+    chance = random.Random(kills)
+    for _ in range(kills):
+        run_until(tmp_path, chance.randrange(1, 500))
+    query = runpy.run_path(str(SCRIPT))["start"](spark, tmp_path, lambda number: None)
+    before = calls_in(tmp_path)
+    assert query.awaitTermination(LONG)
+    rows = spark.read.parquet(str(tmp_path / "out")).orderBy("id").collect()
+    assert [tuple(row) for row in rows] == [(number, 2 * number, number + 1) for number in range(files * ROWS)]
+    assert before < files * ROWS, "the kills came too late to leave work"
+
+
+def test_fan_out_in_foreach_batch(spark: Any, tmp_path: Path) -> None:
+    """Each batch is read once for both sinks; one that is done again writes to the same name."""
+    write_files(tmp_path / "in", 6, 20)
+    out = tmp_path / "out"
+    out.mkdir()
+    told: list[tuple[int, str, int, int]] = []
+
+    def handle(df: Any, batch: int) -> None:
+        def write(batches: Iterator[pa.RecordBatch]) -> int:
+            from pyspark import TaskContext
+
+            context = TaskContext.get()
+            assert context is not None
+            tables = [pa.Table.from_batches([one]) for one in batches]
+            if tables:
+                pq.write_table(pa.concat_tables(tables), out / f"{batch}-{context.partitionId()}.parquet")
+            return sum(table.num_rows for table in tables)
+
+        def total(batches: Iterator[pa.RecordBatch]) -> int:
+            return sum(sum(one["id"].to_pylist()) for one in batches)
+
+        done = fan_out(df, {"write": write, "total": total}, schema="n long").collect()
+        told.extend((batch, row.sink, row.rows, row.result.n) for row in done)
+
+    stream = spark.readStream.schema("id long").option("maxFilesPerTrigger", 2).parquet(str(tmp_path / "in"))
+    writer = stream.writeStream.foreachBatch(handle).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    assert writer.trigger(availableNow=True).start().awaitTermination(LONG)
+    assert {batch for batch, _, _, _ in told} == {0, 1, 2}
+    assert sum(rows for _, sink, rows, _ in told if sink == "write") == 120
+    assert sum(n for _, sink, _, n in told if sink == "total") == sum(range(120))
+    assert sorted(pq.read_table(out)["id"].to_pylist()) == list(range(120))
+    assert spark.read.parquet(str(out)).agg(F.count("*")).first()[0] == 120
