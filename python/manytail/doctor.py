@@ -1,7 +1,7 @@
-"""`python -m manytail doctor`: what this installation consists of, and whether its structures keep their promises here.
+"""`python -m manytail doctor`: what is installed here, and whether the structures keep their promises here.
 
-Each examination returns findings; a finding is a line of the table. One that is WRONG makes the exit status 1. Nothing is imported that is not
-installed, and the network is used only if a URL is given.
+Each examination yields findings; a finding is a line of the table. A finding that is WRONG makes the exit status 1.
+What is not installed is not imported. The network is used only if a URL is given.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ OPTIONAL = {
 
 class Verdict(enum.StrEnum):
     OK = "ok"
-    NOTE = "note"  # works, but is not what one wants in production
-    NONE = "-"  # not installed, and not needed
+    NOTE = "note"  # works, but is not meant for production
+    NONE = "-"  # not installed, and not required
     WRONG = "WRONG"
 
 
@@ -75,7 +75,7 @@ def build() -> Iterator[Finding]:
 
 
 def switches(delays: bool, sanitizer: str, assertions: bool, tracing: bool) -> Finding:
-    """The switches of setup.py that were set when this was built. Each makes it slow."""
+    """The switches of setup.py that were set for this build. Each makes it slow."""
     named = {
         "planted delays": delays,
         f"{sanitizer} sanitizer": sanitizer,
@@ -133,7 +133,7 @@ def java_in(environ: dict[str, str]) -> Path:
 
 
 def database(url: str | None) -> Iterator[Finding]:
-    """SQLAlchemy, and the database of a URL: asked for SELECT 1, nothing is written."""
+    """SQLAlchemy, and the database of a URL. The database is asked for SELECT 1; nothing is written."""
     version = installed_version("sqlalchemy")
     if version is None:
         yield Finding(
@@ -152,7 +152,7 @@ def reach(url: str) -> Finding:
 
     try:
         parsed = sqlalchemy.make_url(url)
-    except (sqlalchemy.exc.ArgumentError, ValueError):  # ValueError: of the port
+    except (sqlalchemy.exc.ArgumentError, ValueError):  # ValueError: the port is no number
         return Finding(
             "database", Verdict.WRONG, "--url cannot be read (expected: dialect+driver://user:password@host/database)"
         )
@@ -170,7 +170,7 @@ def reach(url: str) -> Finding:
 
 
 def structures(seconds: float) -> Iterator[Finding]:
-    """The self-check, that time shared among the structures."""
+    """The self-check. `seconds` are shared equally among the structures."""
     share = seconds / len(_selfcheck.ROUNDS)
     for name, check in _selfcheck.ROUNDS.items():
         try:
@@ -213,7 +213,8 @@ def seconds(text: str) -> float:
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m manytail doctor",
-        description="Says what this installation consists of, and checks with threads that its structures keep their promises.",
+        description="Says what this installation consists of, and checks with threads that its structures keep "
+        "their promises.",
         epilog="Exit status: 0 all is well, 1 something is wrong, 2 wrong options, 130 stopped by Ctrl-C.",
     )
     made.add_argument(
@@ -228,7 +229,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the findings as they come, then the verdict; returns the exit status."""
+    """Print the findings one by one, then the verdict. Returns the exit status."""
     given = parser().parse_args(arguments)
     findings: list[Finding] = []
     try:

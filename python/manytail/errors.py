@@ -1,4 +1,4 @@
-"""The exceptions of manytail. Where the standard library has one, it is that one, so that existing `except` clauses work."""
+"""The exceptions of manytail. Where the standard library has one it is used, so that `except` clauses for it work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if sys.version_info >= (3, 13):
 else:
 
     class ShutDown(Exception):
-        """The queue takes no more items, and this call found nothing left to take: drain it or stop."""
+        """Raised by a put after shutdown, and by a get after shutdown once the queue is empty."""
 
         def __init__(self, *args: object) -> None:  # inspect.signature finds none of Exception
             super().__init__(*args)
@@ -26,7 +26,7 @@ class ManytailError(Exception):
 
 
 class ExclusiveError(ManytailError):
-    """A subscription was refused because another one is, or wants to be, exclusive."""
+    """A subscription was refused: another one is exclusive, or the refused one wanted to be."""
 
 
 class ClosedError(ManytailError, RuntimeError):
@@ -34,7 +34,7 @@ class ClosedError(ManytailError, RuntimeError):
 
 
 class Lagged(ManytailError):
-    """A slow subscriber missed messages: `missed` were dropped since it was last told. Its next get goes on behind them."""
+    """A slow subscriber missed `missed` messages since the last Lagged. Its next get returns the oldest one kept."""
 
     def __init__(self, missed: int) -> None:
         super().__init__(missed)

@@ -1,17 +1,17 @@
 """KeyedExecutor: a concurrent.futures executor whose work queue is a MultiQueue.
 
-For what ThreadPoolExecutor lacks: fairness between keys, order inside a key, priorities, bounds with back-pressure,
-pausing a key. Algorithm: the work pool (docs/design/workpool.md), which does the queueing, the turns and the waiting.
-This file has the threads: when they start and end. As the standard library's pool, it starts a thread when a call is
-submitted and no thread is idle, and its threads end with the executor (shutdown, or nobody refers to it), or with the
-interpreter, after they have run what was submitted.
+What ThreadPoolExecutor lacks: fairness between keys, order inside a key, priorities, bounds with back-pressure,
+pausing a key. Algorithm: the work pool (docs/design/workpool.md) queues the calls, selects the next one and waits.
+This file starts and ends the threads. As the standard library's pool does, it starts a thread when a call is
+submitted and no thread is idle. Its threads run what was submitted and then end with the executor (after shutdown, or
+when nothing refers to it) or with the interpreter.
 
 Invariants
 - References: executor -> lanes that were given options -> _Lifetime -> _Workers -> WorkPool -> lanes that have calls.
-  Worker threads refer to _Workers. Nothing refers back to the executor, so an executor that nobody refers to ends at
-  once; a lane that somebody refers to, or that has calls, keeps the threads.
-- A lane is in `_lanes` as long as anybody refers to it. The pool does while it has calls. The executor does (`_kept`)
-  if it was given options or is paused, until it is shut down.
+  Worker threads refer to _Workers. Nothing refers back to the executor, so an executor without references ends at
+  once. A lane that is referred to, or that has calls, keeps the threads.
+- A lane is in `_lanes` as long as something refers to it. The pool does while the lane has calls. The executor does
+  (`_kept`) if the lane was given options or is paused, until the lane is shut down.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ _executor_number = itertools.count()
 
 
 class KeyedExecutor(Executor):
-    """Runs calls in up to max_workers threads, the lanes of its keys in turn.
+    """Runs calls in up to max_workers threads; the lanes of its keys are served by weighted round robin.
 
     max_workers: as of ThreadPoolExecutor (None: the processors + 4, at most 32). per_key: how many calls of a lane may
     run at a time, for each lane that has no max_running of its own (1: the calls of every key in order; 0: no limit).
-    max_pending: how many calls may wait in all lanes together; then `submit` waits for a place, except in a worker of
-    this executor (0: no bound). thread_name_prefix, initializer, initargs: as of ThreadPoolExecutor; if the initializer
-    raises, pending and later calls get BrokenThreadPool.
+    max_pending: how many calls may wait in all lanes together; at that bound `submit` waits for a free slot, except in
+    a worker of this executor (0: no bound). thread_name_prefix, initializer, initargs: as of ThreadPoolExecutor; if
+    the initializer raises, pending and later calls get BrokenThreadPool.
 
-    Fair: of the lanes of one priority each has `weight` calls started per turn, whatever the backlog of the others.
-    Futures are those of concurrent.futures; cancel() frees the place at once. After fork the child has an idle
-    executor: what was pending or running is the parent's. Progress: blocking. ValueError, TypeError: an argument is out
-    of range, or of another type.
+    Fair: per round of the round robin each lane of one priority has `weight` calls started, whatever the backlog of
+    the others. Futures are those of concurrent.futures; cancel() frees the slot at once. After fork the child has an
+    idle executor: what was pending or running stays with the parent. Progress: blocking. ValueError, TypeError: an
+    argument is out of range, or of another type.
 
     >>> with KeyedExecutor(4, per_key=1) as executor:               # the calls of a key run one at a time, in order
     ...     orders = executor.lane("customer 7")
@@ -107,15 +107,15 @@ class KeyedExecutor(Executor):
         max_pending: int = UNSET,
         max_running: int = UNSET,
     ) -> Lane:
-        """The lane of that key, made on first use (priority 0, weight 1, no limits but per_key); options passed
-        explicitly are set on the lane, all of them or none, and stay until it is shut down. lane(None) is the lane of
-        no key, that of `submit`.
+        """The lane of that key, made on first use (priority 0, weight 1, no limits but per_key). Options that are
+        passed are set on the lane, all of them or none, and stay until the lane is shut down. lane(None) is the lane
+        of no key, which `submit` uses.
 
-        priority: lower first. weight: calls per turn. max_running: how many of its calls may run at a time (0: no
-        limit); with 1 they run one at a time, in submission order. max_pending: how many may wait (0: no bound); a full
-        lane makes `submit` wait, except from a worker of this executor, which never waits. A lane that was given
-        options, or is paused, is never forgotten; another one is when it is idle and nobody refers to it. `==` of keys
-        runs with no lock held. ValueError: weight < 1. TypeError: an option is no int, or the key cannot be hashed."""
+        priority: lower first. weight: calls per round of the round robin. max_running: how many of its calls may run
+        at a time (0: no limit); with 1 they run one at a time, in submission order. max_pending: how many may wait (0:
+        no bound); a full lane makes `submit` wait, except in a worker of this executor. A lane that was given options,
+        or is paused, is kept; any other is dropped when it is idle and nothing refers to it. `==` of keys runs with no
+        lock held. ValueError: weight < 1. TypeError: an option is no int, or the key cannot be hashed."""
         lane = self._lanes.get(key, self._make_lane)
         if not (priority is weight is max_pending is max_running is UNSET):
             lane._give(priority=priority, weight=weight, max_pending=max_pending, max_running=max_running)
@@ -139,24 +139,24 @@ class KeyedExecutor(Executor):
         order: _Order = "input",
         buffersize: int | None = None,
     ) -> Iterator[_T]:
-        """An iterator over fn(*items) for the items of the iterables, as far as the shortest goes.
+        """An iterator over fn(*items) for the items of the iterables, until the shortest one ends.
 
-        Submits at once up to buffersize calls (None: 4 x max_workers); later items are pulled, one for each, as results
-        are taken. order="completion": results come as calls end. timeout: seconds from the call of map, for all;
-        TimeoutError after that. What a call raises is raised by the iterator, which then, as when it is closed, cancels
-        what it had submitted. An exception of an iterable comes in its place: after the results of what was pulled
-        before it. chunksize is ignored."""
+        Submits up to buffersize calls at once (None: 4 x max_workers). Each result that is taken then pulls one more
+        item. order="completion": results come as calls end. timeout: seconds since the call of map, for all results;
+        TimeoutError after that. The iterator raises what a call raises. After that, and when it is closed, it cancels
+        the calls that it submitted. An exception of an iterable is raised in its place: after the results of the items
+        pulled before it. chunksize is ignored."""
         return _map(self, self._workers.max_workers, fn, iterables, timeout, order, buffersize)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls: submit raises RuntimeError, also where it waits. Paused lanes resume, and what is pending
-        runs, unless cancel_futures cancels it. wait: until all calls and threads have ended. RuntimeError: wait in one
-        of these threads."""
+        """Take no more calls: submit raises RuntimeError, also where it waits. Paused lanes resume. Pending calls run,
+        unless cancel_futures cancels them. wait: until all calls and threads have ended. RuntimeError: wait in one of
+        these threads."""
         self._workers.end(cancel_futures)
         if wait:
             self._workers.join()
 
-    # What CPython's own tests of thread pools look at.
+    # CPython's own tests of thread pools read these.
     @property
     def _max_workers(self) -> int:
         return self._workers.max_workers
@@ -175,7 +175,7 @@ class Lane(_workpool.Lane, Executor):
 
     priority, weight and max_running may be assigned at any time. Progress: blocking, as the executor's."""
 
-    __slots__ = ("_lifetime",)  # not in the __dict__, an object of its own that only the thread that made it frees
+    __slots__ = ("_lifetime",)  # not in __dict__: without the GIL only the thread that made a __dict__ frees it
 
     def __init__(self, pool: WorkPool, executor: KeyedExecutor, key: Hashable) -> None:
         self._key = key
@@ -189,7 +189,7 @@ class Lane(_workpool.Lane, Executor):
 
     @property
     def priority(self) -> int:
-        """Lower goes first. A new one moves the lane to the end of that turn."""
+        """Lower goes first. A new one moves the lane to the end of the round robin of that priority."""
         return super().priority
 
     @priority.setter
@@ -198,7 +198,7 @@ class Lane(_workpool.Lane, Executor):
 
     @property
     def weight(self) -> int:
-        """Calls per turn. A new one counts from the lane's next turn."""
+        """Calls per round of the round robin. A new one counts from the lane's next round."""
         return super().weight
 
     @weight.setter
@@ -220,7 +220,7 @@ class Lane(_workpool.Lane, Executor):
         self._keep()
 
     def _keep(self) -> None:
-        """The executor refers to it from now on. One that was shut down meanwhile is not kept."""
+        """Make the executor refer to this lane, unless it has been shut down."""
         executor = self._executor()
         if executor is not None:
             executor._kept.add(self)
@@ -228,7 +228,7 @@ class Lane(_workpool.Lane, Executor):
                 executor._kept.discard(self)
 
     def pause(self) -> None:
-        """Calls wait until resume(); those that run go on. The lane is not forgotten before that. RuntimeError: it was
+        """Calls wait until resume(); those that run continue. The lane is kept until resume(). RuntimeError: it was
         shut down."""
         super().pause()
         self._keep()
@@ -239,7 +239,7 @@ class Lane(_workpool.Lane, Executor):
         executor = self._executor()
         if executor is not None and not self._given:
             executor._kept.discard(self)
-            if self._given or self.state == "paused":  # by another thread, before the discard
+            if self._given or self.state == "paused":  # another thread did that before the discard
                 self._keep()
 
     def map(
@@ -255,9 +255,8 @@ class Lane(_workpool.Lane, Executor):
         return _map(self, self._max_workers, fn, iterables, timeout, order, buffersize)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End this lane only: submit to it raises RuntimeError, and the key may be used again, as another lane without
-        options. If it is paused it resumes. wait: until its calls have run. RuntimeError: wait in a call of this
-        lane."""
+        """End this lane only. submit to it raises RuntimeError, and the key may be used again, by a new lane without
+        options. A paused lane resumes. wait: until its calls have run. RuntimeError: wait in a call of this lane."""
         self._end(resume=not cancel_futures)
         executor = self._executor()
         if executor is not None:
@@ -273,7 +272,7 @@ class Lane(_workpool.Lane, Executor):
 
 
 def _processors() -> int:
-    """Those this process may use, where Python can tell."""
+    """The processors that this process may use, where Python knows."""
     count: Callable[[], int | None] = getattr(os, "process_cpu_count", os.cpu_count)
     return count() or 1
 
@@ -306,8 +305,8 @@ class _Workers:
             self.end()
 
     def start(self) -> BaseException | None:
-        """One more thread. RuntimeError: the system, or an interpreter that ends, has none. Returned is what a signal
-        handler raised when there was one already."""
+        """Start one more thread. RuntimeError: the system, or an interpreter that ends, has none. Returns what a
+        signal handler raised after the thread had started."""
         if self.broken:
             raise self.refusal()
         interruption = None
@@ -357,7 +356,7 @@ class _Workers:
         try:
             self.pool.end()
         except RuntimeError:
-            # Paused lanes have calls, there is no thread, and none can be started any more: this one is as good.
+            # Paused lanes have calls, no thread is there, and none can be started: run the calls in this one.
             self.pool.work()
 
     def join(self) -> None:
@@ -367,16 +366,16 @@ class _Workers:
             thread.join()
 
     def forget_threads(self) -> None:
-        """In the child of a fork."""
+        """In the child of a fork: the threads are the parent's, and the lock may be held."""
         self.threads = set()
         self.lock = threading.RLock()
 
 
 class _Lifetime:
-    """Lets the threads end when the executor and all its lanes are gone. They alone refer to it."""
+    """Ends the threads when the executor and all its lanes are freed. Only they refer to it."""
 
     def __init__(self, workers: _Workers) -> None:
-        disown(self)  # a worker that frees the last lane ends it, whatever the thread that made the executor waits for
+        disown(self)  # any thread may free it: its maker may be waiting when a worker frees the last lane
         self._workers = workers
 
     def __del__(self) -> None:
@@ -392,7 +391,7 @@ def _living_workers() -> list[_Workers]:
 
 
 def _end_with_interpreter() -> None:
-    """Before threads are waited for at exit: what was submitted runs to its end, and idle threads end."""
+    """Runs before threads are joined at exit: submitted calls run to their end, and idle threads end."""
     global _exiting
     _exiting = True
     every = _living_workers()
@@ -407,8 +406,8 @@ def _after_fork_in_child() -> None:
         workers.forget_threads()
 
 
-# Not atexit: that runs after threads are waited for, and idle ones of ours end only when they are told to. The standard
-# library's pool does the same.
+# Not atexit: that runs after threads are joined, and idle threads of ours end only on request. The standard library's
+# pool does the same.
 threading._register_atexit(_end_with_interpreter)  # type: ignore[attr-defined]
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
@@ -416,18 +415,18 @@ if hasattr(os, "register_at_fork"):
 
 # ------------------------------------------------------------------------------------------------------------------ map
 class _Supply:
-    """The calls of a map, one for each time that it is asked. Refers to the executor only while items are left, so that
-    a map whose items are all submitted keeps no executor alive."""
+    """Submits the calls of a map, one per `next`. It refers to the executor only while items are left, so that a map
+    whose items are all submitted keeps no executor alive."""
 
     def __init__(self, executor: Executor, fn: Callable[..., Any], iterables: tuple[Iterable[Any], ...]) -> None:
         self._executor: Executor | None = executor
         self._fn = fn
         self._items = zip(*iterables, strict=False)
-        self.failure: Exception | None = None  # what ended the supply: an error of the iterables, or of submit
-        self.refused = False  # whether it is that of submit
+        self.failure: Exception | None = None  # what ended the supply: an error of an iterable, or of submit
+        self.refused = False  # whether `failure` is an error of submit
 
     def next(self) -> Future[Any] | None:
-        """The Future of the next item; None: there is none, or `failure` says why it could not be had."""
+        """The Future of the next item. None: there is no item, or `failure` says why it was not submitted."""
         if self._executor is None:
             return None
         try:
@@ -488,7 +487,7 @@ def _check_seconds(timeout: float) -> None:
 def _results(supply: _Supply, window: _InInputOrder | _AsCompleted, deadline: float | None) -> Iterator[Any]:
     try:
         while window:
-            # In a list, from which it is taken as it is yielded: a suspended generator must not keep the result alive.
+            # In a list that is emptied by the yield: a suspended generator must not keep the result alive.
             result = [window.take(None if deadline is None else deadline - time.monotonic())]
             future = supply.next()
             if future is not None:
@@ -517,7 +516,7 @@ class _InInputOrder:
         future = self._futures[0]
         try:
             result = future.result(timeout)
-            self._futures.popleft()  # else it is cancelled with the others
+            self._futures.popleft()  # only after success: a call that is left here is cancelled with the others
             return result
         finally:
             del future
@@ -532,16 +531,16 @@ class _AsCompleted:
 
     def __init__(self) -> None:
         self._futures: set[Future[Any]] = set()
-        # The standard library's SimpleQueue.get may sleep past its timeout: docs/design/entryqueue.md, Time.
+        # Not the standard library's SimpleQueue: its get may sleep past its timeout (docs/design/entryqueue.md, Time).
         self._done: MultiQueue[None, Future[Any]] = MultiQueue()
-        self._tail = self._done.add(None)
+        self._sub_queue = self._done.add(None)
 
     def __len__(self) -> int:
         return len(self._futures)
 
     def add(self, future: Future[Any]) -> None:
         self._futures.add(future)
-        future.add_done_callback(self._tail.put)
+        future.add_done_callback(self._sub_queue.put)
 
     def take(self, timeout: float | None) -> Any:
         try:

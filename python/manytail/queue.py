@@ -1,8 +1,8 @@
 """The standard library's `queue` on manytail's core: `from manytail import queue`, and nothing else changes.
 
-Queue and SimpleQueue are those of manytail._queue. LifoQueue and PriorityQueue are Queues with hooks of their own, as
-the standard library's are. Empty, Full and (from Python 3.13 on) ShutDown are its own exceptions, so that existing
-`except` clauses work.
+Queue and SimpleQueue are those of manytail._queue. LifoQueue and PriorityQueue are subclasses of Queue with their own
+_init, _qsize, _put and _get, as in the standard library. Empty, Full and (from Python 3.13 on) ShutDown are the
+standard library's own exceptions, so that existing `except` clauses work.
 """
 
 from __future__ import annotations

@@ -618,7 +618,7 @@ def test_64_taking_during_iteration_never_fails(new):
     assert queue.empty()
 
 
-# ------------------------------------------------------------------------------------------------ executors and draining
+# ----------------------------------------------------------------------------------------------- executors and draining
 def test_66_put_in_an_executor(new):
     queue, tail = single(new, 2, maxsize=2)
     with ThreadPoolExecutor(2) as executor:

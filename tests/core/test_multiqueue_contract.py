@@ -70,7 +70,7 @@ def test_shutdown_is_the_stdlibs_where_it_has_one():
     assert manytail.Full is Full
 
 
-# ------------------------------------------------------------------------------------------------ add, setdefault, remove
+# ---------------------------------------------------------------------------------------------- add, setdefault, remove
 def test_add_sets_what_it_is_given(new):
     tail = new().add("k", priority=-3, maxsize=7, weight=2, enabled=False)
     assert (tail.key, tail.priority, tail.maxsize, tail.weight, tail.enabled, tail.attached) == (

@@ -153,7 +153,7 @@ def test_a_timed_wait_keeps_its_deadline_through_signals_that_raise_nothing(new)
     assert queue.stats().getters_waiting == 0
 
 
-# ------------------------------------------------------------------------------------------------ handlers that use the queue
+# ------------------------------------------------------------------------------------------ handlers that use the queue
 class Handler:
     """SIGUSR1 runs `action` in the main thread while the block runs."""
 

@@ -172,7 +172,7 @@ def run(queue, producing, consuming, *meddling):
     return taken_by
 
 
-# ------------------------------------------------------------------------------------------------ producers and consumers
+# ---------------------------------------------------------------------------------------------- producers and consumers
 @pytest.mark.parametrize("maxsize", [0, 1, 5])
 def test_many_producers_and_consumers(new_bulk, selection, maxsize):
     queue = new_bulk(selection=selection)

@@ -510,7 +510,7 @@ def test_after_shutdown_a_key_has_a_lane_that_refuses(executor):
         executor.submit(int)
 
 
-# ------------------------------------------------------------------------------------------------- lanes: kept, forgotten, looked up
+# ------------------------------------------------------------------------------------ lanes: kept, forgotten, looked up
 def only_the_lane_of_no_key(executor):
     return gc.collect() is not None and len(executor._lanes) == 1
 

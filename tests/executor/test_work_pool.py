@@ -158,7 +158,7 @@ def test_8_after_closing_all_keys_nothing_is_ready(dispatcher, manual, seen):
     assert (seen, dispatcher.pending, manual.tasks) == ([], 0, [])
 
 
-# ------------------------------------------------------------------------------------------------- what the original gets wrong
+# ----------------------------------------------------------------------------------------- what the original gets wrong
 def test_a_key_made_again_while_its_old_block_runs_shares_nothing_with_it(dispatcher, manual, seen):
     """Each generation has one block at a time, and the end of the old one says nothing about the new one."""
     def old_handler(item):

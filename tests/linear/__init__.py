@@ -1,1 +1,1 @@
-"""Linearizability: histories recorded from real threads, and checkers that say whether any sequential run explains them."""
+"""Linearizability: histories of real threads, and checkers that say whether a sequential run explains them."""

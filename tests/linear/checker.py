@@ -1,13 +1,13 @@
 """Does a sequential run explain what the threads saw? A checker for any specification.
 
-Source: J. M. Wing and C. Gong, "Testing and verifying concurrent objects" (1993): try every order that respects real time, back out
-of those that the specification refuses. G. Lowe, "Testing for linearizability" (2017): remember where one has been. What has taken
-effect is told by one position per thread, because a thread's own calls are in order; with the specification's state that is the
-whole configuration, and each is visited once.
+Source: J. M. Wing and C. Gong, "Testing and verifying concurrent objects" (1993): try every order that respects real
+time, and back out of those that the specification refuses. G. Lowe, "Testing for linearizability" (2017): remember the
+configurations that were visited. A configuration is the specification's state and one position per thread: a thread's
+own calls are in order, so its position says which of them have taken effect. Each configuration is visited once.
 
-A call may take effect in several steps (a bulk put into a bounded queue, say): the specification names them, each has its own
-instant, in order, all between the call's start and its end. Steps that may be left out are marked: to leave one out is no step of the search,
-which would have to try each of its instants.
+A call may take effect in several steps, as a bulk put into a bounded queue does. The specification names the steps.
+Each has its own instant; they are in order, all between the call's start and its end. A step that may be left out is
+marked. Leaving it out is no step of the search, which would otherwise have to try every instant for it.
 """
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -26,10 +26,10 @@ class Specification(Protocol):
     initial: Hashable
 
     def steps(self, call: Call) -> Sequence[Any]:
-        """What happens at one instant each, in order; mostly one thing. The last one is no Maybe."""
+        """What happens at one instant each, in order; mostly one step. The last one is no Maybe."""
 
     def apply(self, state: Any, call: Call, step: Any) -> Iterable[Hashable]:
-        """The states that may follow if that step takes effect now; none: the call's result is impossible here."""
+        """The states that may follow if that step takes effect in `state`; none: the call's result is impossible."""
 
 
 class NotLinearizable(AssertionError):
@@ -37,7 +37,7 @@ class NotLinearizable(AssertionError):
 
 
 class _Lane:
-    """One thread's calls, taken apart into steps."""
+    """One thread's calls, split into steps."""
 
     def __init__(self, calls: list[Call], spec: Specification) -> None:
         calls.sort(key=lambda call: call.start)
@@ -45,11 +45,11 @@ class _Lane:
             if before.end > after.start:
                 raise ValueError(f"{after} began before {before} had ended: expected one call at a time per thread")
         self.steps = [(call, step) for call in calls for step in spec.steps(call)]
-        # The end of the call that each position stands in; past the last one nothing is waited for.
+        # For each position, when the call ends that its next step belongs to. Past the last step: never.
         self.ends = [call.end for call, _ in self.steps] + [float("inf")]
 
     def next_steps(self, at: int) -> Iterator[tuple[int, Call, Any]]:
-        """What may come next from that position: (position after it, call, step)."""
+        """The steps that may follow that position: (position after it, call, step)."""
         for after, (call, step) in enumerate(self.steps[at:], at + 1):
             if not isinstance(step, Maybe):
                 yield after, call, step
@@ -58,12 +58,12 @@ class _Lane:
 
 
 def linearization(history: Iterable[Call], spec: Specification) -> list[Call] | None:
-    """An order of effects that explains the history, one entry per step, or None."""
+    """An order of effects that explains the history, one entry per step. None: there is none."""
     return _search(history, spec)[0]
 
 
 def check(history: Iterable[Call], spec: Specification) -> None:
-    """Raise NotLinearizable, with the history and how far one gets, unless some order explains it."""
+    """Raise NotLinearizable unless some order explains the history. The error shows how far the search got."""
     history = list(history)
     order, furthest = _search(history, spec)
     if order is None:
@@ -107,8 +107,8 @@ def _search(history: Iterable[Call], spec: Specification) -> tuple[list[Call] | 
 
 
 def _moves(lanes: list[_Lane], positions: tuple[int, ...], state: Any, spec: Specification) -> Any:
-    """Every step that may come next: one whose call began before any unfinished call ended. Those that end first come first: mostly that is
-    how it was, and a long call that many others overlap does not lead the search astray at each of them."""
+    """Every step that may come next: its call began before any unfinished call ended. Calls that end first are tried
+    first. That order is mostly the right one, and a long call that overlaps many others does not mislead the search."""
     first_end = min(lane.ends[at] for lane, at in zip(lanes, positions, strict=True))
     begun = [(lane.ends[at], number) for number, (lane, at) in enumerate(zip(lanes, positions, strict=True))
              if at < len(lane.steps) and lane.steps[at][0].start <= first_end]

@@ -1,4 +1,4 @@
-"""Random plans for an EntryQueue: two or three subscriptions that all threads share, and deliveries that any of them may end."""
+"""Random plans for an EntryQueue: all threads share two or three subscriptions, and any may end any delivery."""
 
 import functools
 import random
@@ -28,7 +28,8 @@ class EntryPlan:
     changes: bool = True
     waits: bool = True
     spec: EntrySpec = field(init=False)
-    lists: list[list[tuple[str, tuple[Any, ...], float | None]]] = field(init=False)  # name, args, timeout (0: do not wait)
+    # Each call: (name, args, timeout). Timeout 0: do not wait.
+    lists: list[list[tuple[str, tuple[Any, ...], float | None]]] = field(init=False)
 
     def __post_init__(self) -> None:
         rng = random.Random(self.seed)
@@ -46,7 +47,8 @@ class EntryPlan:
         self.lists = [
             [self._call(rng, subscribers, number) for _ in range(self.calls)] for number in range(self.threads)
         ]
-        self.lists[0].append(("shutdown", (rng.random() < 0.3,), 0))  # ends every wait; thread 0 itself never waits for ever
+        # Ends every wait. Thread 0 itself never waits without a timeout.
+        self.lists[0].append(("shutdown", (rng.random() < 0.3,), 0))
 
     def _call(
         self, rng: random.Random, subscribers: list[Subscriber], thread: int
@@ -55,7 +57,7 @@ class EntryPlan:
         subscriber = rng.choice(subscribers)
         timeout = rng.choice([0, 0, SHORT, None]) if self.waits else 0
         if timeout is None and (thread == 0 or (subscriber.prefetch and name.startswith("get"))):
-            timeout = SHORT  # without credit a get waits on after a shutdown
+            timeout = SHORT  # without credit a get keeps waiting after a shutdown
         delivery = f"d{len(self.deliveries)}"
         known = rng.choice(self.deliveries[-4:]) if self.deliveries else (delivery, "never")
         if name == "get":
@@ -132,7 +134,7 @@ def bind(
 
 
 def kept(handles: dict[Any, Any], delivery: Any, got: Any) -> Any:
-    """What a get returned, under the names of its deliveries."""
+    """What a get returned. Its entries are stored under the names of their deliveries."""
     handles.update(
         {(delivery, number): entry for number, entry in enumerate(got)} if isinstance(got, list) else {delivery: got}
     )

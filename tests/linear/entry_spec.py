@@ -1,11 +1,13 @@
-"""The EntryQueue as a specification: a strict order of entries that are acquired, acknowledged, released and taken away at one instant each.
+"""The EntryQueue as a specification: a strict order of entries. Each is acquired, acknowledged, released or taken away
+at one instant.
 
-Written from the contract, apart from the code. A place in the order is its level, then its number of arrival; it keeps it through acquire and
-release. Every delivery has a name, which the plan gives to the get that it comes from: ack, release, reject, lock and unlock act on that
-delivery or, once it is over, on nothing.
+Written from the contract, independent of the code. An entry's place in the order is (level, arrival number); it keeps
+that through acquire and release. Every delivery has a name, which the plan gives to its get. ack, release, reject, lock
+and unlock act on that delivery or, once it is over, on nothing.
 
-Not at one instant: get_many (one step per entry; each is the first that its subscription may take then); ack and reject, which first win the
-entry and then give back its place, its credit and its group (sizes are exact only when nothing runs beside them).
+Not at one instant: get_many (one step per entry; each is the first that its subscription may take at that step); ack
+and reject, which first win the entry and then free its slot, its credit and its group. So sizes are exact only when no
+other call runs at the same time.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,21 +17,21 @@ from .history import Call, Raised
 
 EMPTY, SHUT, CLOSED, FULL = Raised("Empty"), Raised("ShutDown"), Raised("ClosedError"), Raised("Full")
 WON = object()
-NO_HANDLE = "no handle"  # the get that it was to come from got nothing
+NO_HANDLE = "no handle"  # the get of that delivery returned nothing
 
 
 class Place(NamedTuple):
-    rank: tuple[int, int]  # (how far from the most urgent level, number of arrival)
+    rank: tuple[int, int]  # (distance from the most urgent level, arrival number)
     item: Any
     group: Any = None
     delivery: Any = None  # None: AVAILABLE
-    taken: int = 0  # number of that delivery, in the order of all
+    taken: int = 0  # number of that delivery among all deliveries
     owner: str | None = None
     locked: bool = False
 
     @property
     def won(self) -> bool:
-        """Acknowledged or rejected, and not gone yet."""
+        """Acknowledged or rejected, and not removed yet."""
         return isinstance(self.delivery, tuple) and self.delivery[0] is WON
 
 
@@ -67,7 +69,7 @@ class State(NamedTuple):
 class EntrySpec:
     def __init__(self, subscribers: Iterable[Subscriber], levels: int = 1, maxsize: int = 0, overflow: str = "block",
                  groups: str | None = None) -> None:
-        """maxsize: so small that resume_at makes no difference, 0, 1 or 2."""
+        """maxsize: 0, 1 or 2, so that resume_at makes no difference."""
         self.initial = State(tuple(subscribers))
         self.levels, self.maxsize, self.overflow, self.groups = levels, maxsize, overflow, groups
 
@@ -104,8 +106,8 @@ class EntrySpec:
         return state._replace(arrivals=state.arrivals + 1).with_place(place)
 
     def _dropped(self, state: State, needed: int = 0) -> State:
-        """drop_oldest: down to the bound and room for those needed, as far as it can be had; also once an entry can be dropped that could not before.
-        The least urgent level first, the oldest arrival inside it."""
+        """drop_oldest: drop entries until the bound holds with `needed` free slots, as far as entries may be dropped.
+        Also applied when an entry becomes droppable. The least urgent level first, in it the oldest arrival."""
         if self.overflow != "drop_oldest" or self.maxsize <= 0:
             return state
         droppable = sorted(

@@ -1,8 +1,8 @@
-"""Histories: what each thread called, when, and what it was told.
+"""Histories: what each thread called, when, and what the call returned or raised.
 
-The clock is read immediately before and after the call by one C loop (`extend` over `map`): no bytecode runs in between, so on a
-build with the GIL no other thread does either unless the call itself waits, and the intervals are as tight as they can be from Python.
-Wider ones would never accuse a correct queue; tight ones let off fewer wrong ones.
+One C loop (`extend` over `map`) reads the clock immediately before and after the call. No bytecode runs in between, so
+with a GIL no other thread runs in between unless the call itself waits. The intervals are as tight as Python allows.
+Wider intervals would never accuse a correct queue; tighter ones catch more wrong queues.
 """
 import operator
 import threading
@@ -18,7 +18,7 @@ class Raised(NamedTuple):
     """The result of a call that raised."""
 
     error: str
-    count: int | None = None  # what a put_many says went in, what a Lagged says was missed
+    count: int | None = None  # of a put_many: how many items went in; of a Lagged: how many were missed
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,12 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A call to be made: what the specification is told, and the function that really does it."""
+    """A call to be made: what the specification sees of it, and the function that makes it."""
 
     name: str
     args: tuple[Any, ...]
     function: Callable[[], Any]
-    expected: tuple[type[Exception], ...] = ()  # what it may raise; anything else fails the test
+    expected: tuple[type[Exception], ...] = ()  # what it may raise; any other exception fails the test
 
 
 def timed(function: Callable[[], Any], expected: tuple[type[Exception], ...] = ()) -> tuple[int, int, Any]:
@@ -59,7 +59,7 @@ def timed(function: Callable[[], Any], expected: tuple[type[Exception], ...] = (
 
 
 def record(threads: Sequence[Sequence[Planned]]) -> list[Call]:
-    """Run each list of calls in a thread of its own, from a common start."""
+    """Run each list of calls in its own thread, from a common start."""
     barrier = threading.Barrier(len(threads))
 
     def run(thread: int, planned: Sequence[Planned]) -> list[Call]:

@@ -1,13 +1,16 @@
 """The MultiQueue as a specification: what every call does at one instant, on a state of tuples.
 
-Written from the contract, apart from support/model.py and from the code. Per priority a ring of the tails that are attached,
-enabled and not empty, in turn order; a tail joins at the end and, once served, goes to the end. Results are checked, not computed:
-apply() is told what the call returned and says which state follows, if any.
+Written from the contract, independent of support/model.py and of the code. Per priority a ring of the tails
+(sub-queues) that are attached, enabled and not empty, in round-robin order. A tail joins at the end and, once served,
+goes to the end. Results are checked, not computed: apply() gets what the call returned and says which state follows,
+if any.
 
-Not at one instant, and named step by step: bulk calls where tails are bounded (one step per item: the room of the first may be used
-before the last is through), a get_many by weight (a tail that runs empty and is refilled meanwhile has lost its turn), remove
-(the key is free, then the tail is detached), shutdown(immediate=True) (stop, then each tail emptied). A get_many may return fewer
-items than are there, never none.
+Not at one instant, and named step by step:
+- bulk calls where tails are bounded: one step per item, because the slot of the first may be reused before the last;
+- a get_many by weight: a tail that runs empty loses its turn, even if it is refilled before the call ends;
+- remove: first the key is free, then the tail is detached;
+- shutdown(immediate=True): first puts stop, then each tail is emptied.
+A get_many may return fewer items than are there, never none.
 """
 from collections.abc import Iterable, Sequence
 from math import inf
@@ -25,9 +28,9 @@ class Tail(NamedTuple):
     weight: int = 1
     enabled: bool = True
     attached: bool = True
-    named: bool = True  # known under its key
+    named: bool = True  # its key leads to it
     items: tuple[Any, ...] = ()
-    turn: int = 0  # items left of its turn, 0: not begun
+    turn: int = 0  # items left in its turn; 0: not begun
 
     @property
     def full(self) -> bool:
@@ -36,9 +39,9 @@ class Tail(NamedTuple):
 
 class State(NamedTuple):
     tails: tuple[Tail, ...]
-    rings: tuple[tuple[int, tuple[str, ...]], ...] = ()  # by priority, none of them empty
+    rings: tuple[tuple[int, tuple[str, ...]], ...] = ()  # by priority; no ring is empty
     shut: bool = False
-    stopped: tuple[str, ...] | None = None  # immediate shutdown: the tails that it found under their keys
+    stopped: tuple[str, ...] | None = None  # immediate shutdown: the keys that it found
     unfinished: int = 0
 
     def tail(self, key: str) -> Tail:
@@ -52,7 +55,7 @@ class State(NamedTuple):
         return self._replace(rings=tuple(sorted((level, keys) for level, keys in rings.items() if keys)))
 
     def with_tail(self, tail: Tail) -> "State":
-        """The tail as it is now, standing in the ring that it belongs to, or in none."""
+        """The tail as it is after the change, in the ring that it belongs to, or in none."""
         before = self.tail(tail.key)
         ready = tail.attached and tail.enabled and bool(tail.items) and self.stopped is None
         state = self
@@ -67,24 +70,26 @@ class State(NamedTuple):
 
 class MultiQueueSpec:
     def __init__(self, tails: Iterable[Tail], selection: str = "round_robin", bounded: bool | None = None) -> None:
-        """bounded: whether any tail may ever have a bound; None: as they are now."""
+        """bounded: whether any tail may ever have a bound; None: as the tails are at the start."""
         self.initial = State(tuple(tails))
         self.selection = selection
         self.bounded = any(tail.maxsize > 0 for tail in self.initial.tails) if bounded is None else bounded
-        self.get_many_is_one_instant = not self.bounded and selection == "round_robin"  # an IndexMultiQueue does not promise it
-        self.taken: dict[Any, tuple[float, float]] = {}  # by item, what knowing() was told
+        # False: an IndexMultiQueue does not promise it.
+        self.get_many_is_one_instant = not self.bounded and selection == "round_robin"
+        self.taken: dict[Any, tuple[float, float]] = {}  # by item: the interval of its get, from knowing()
         self.left_behind: tuple[float, float] | None = None
 
     def knowing(self, history: Iterable[Call]) -> "MultiQueueSpec":
-        """This specification, told what is to be explained: it refuses a put at once that would bring an item behind one that is got surely
-        later. Otherwise puts that overlap could be tried in every order, and which one was wrong shows only when the items come out."""
+        """This specification with knowledge of the whole history: it refuses a put at once that would bring an item
+        behind one that is certainly got later. Otherwise the search tries overlapping puts in every order, and finds
+        out which order was wrong only when the items are got."""
         history = list(history)
         for call in history:
             if call.name in ("get", "get_many") and not isinstance(call.result, Raised):
                 for item in call.result[1:] if call.name == "get" else call.result:
                     self.taken[item] = (call.start, call.end)
         if not any(call.name in ("clear", "discard", "remove") for call in history):
-            # nothing goes but by a get, or by the end
+            # An item leaves only by a get, or by the end.
             self.left_behind = (
                 min((call.start for call in history if call.name == "shutdown" and call.args[0]), default=inf),
                 inf,
@@ -110,7 +115,7 @@ class MultiQueueSpec:
         return [None]
 
     def _put_many_steps(self, call: Call) -> Sequence[Any]:
-        """(items, what ended it): all at once, or one step for each item, then one for the end."""
+        """(items, what ended it): all at once, or one step per item, then one for the end."""
         items = call.args[1]
         failed = isinstance(call.result, Raised)
         went_in = items[:call.result.count if failed else call.result]
@@ -150,7 +155,7 @@ class MultiQueueSpec:
 
     # ---------------------------------------------------------------- taking
     def _nothing(self, state: State, result: Any) -> bool:
-        """Whether a get may end with that exception now."""
+        """Whether a get may end with that exception in this state."""
         return not state.rings and result == (SHUT if state.shut else EMPTY)
 
     def _get(self, state: State, result: Any, step: Any = None) -> State | None:
@@ -233,4 +238,5 @@ class MultiQueueSpec:
         emptied = self._without(state, tail, ())
         if tail.named:
             return [emptied]
-        return [state, emptied] if tail.key in (state.stopped or ()) else [state]  # a remove that runs beside it may be faster
+        # A concurrent remove may be faster.
+        return [state, emptied] if tail.key in (state.stopped or ()) else [state]

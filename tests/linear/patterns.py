@@ -1,13 +1,14 @@
-"""Bad patterns of long runs with unique values: what no queue may show, found in O(n log n) where a search would never end.
+"""Bad patterns of long runs with unique values: what no queue may show. Takes O(n log n), where a search never ends.
 
-Source: T. Henzinger, A. Sezgin, V. Vafeiadis, "Aspect-oriented linearizability proofs" (2013), for one FIFO queue; here per tail, and
-with priorities. Times are those of history.py: an item is surely inside from the end of its put to the start of its get.
+Source: T. Henzinger, A. Sezgin, V. Vafeiadis, "Aspect-oriented linearizability proofs" (2013), for one FIFO queue;
+here per tail (sub-queue), and with priorities. Times are those of history.py. An item is certainly inside from the end
+of its put to the start of its get.
 
     got never put     also: got before its put began
     got twice
-    order inverted    a went into the tail before b, and b was got before a; or a was never got at all
-    passed over       nothing, or an item of lower priority, was got while at every instant of that call something better was
-                      surely inside ("empty while surely non-empty" is the case of nothing)
+    order inverted    a was put into the tail before b, and b was got before a; or a was never got at all
+    passed over       the call returned nothing, or an item of lower priority, though at every instant of the call
+                      a better item was certainly inside ("empty while surely non-empty" is the case of nothing)
 """
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Sequence
@@ -31,14 +32,14 @@ class Got(NamedTuple):
 
 
 class Nothing(NamedTuple):
-    """A get that said Empty, or a ShutDown that says drained."""
+    """A get that raised Empty, or ShutDown, which says that the queue is drained."""
 
     start: float
     end: float
 
 
 def bad_patterns(puts: Sequence[Put], gots: Sequence[Got], nothings: Sequence[Nothing] = ()) -> list[str]:
-    """Everything that is wrong, in words; an empty list for a run that may be right."""
+    """Everything that is wrong, in words. An empty list: no bad pattern."""
     put_of = {put.item: put for put in puts}
     if len(put_of) != len(puts):
         raise ValueError("an item was put twice: expected unique values")
@@ -62,7 +63,7 @@ def bad_patterns(puts: Sequence[Put], gots: Sequence[Got], nothings: Sequence[No
 
 
 def _inverted(puts: list[Put], got_of: dict[Any, Got]) -> Iterable[str]:
-    """For each b the latest get among all a that went in before it: one look suffices."""
+    """For each b compare with the latest get among all a that were put before it; no other a need be compared."""
     by_end = sorted(puts, key=lambda put: put.end)
     latest, latest_put, at = -NEVER, None, 0
     for b in sorted(puts, key=lambda put: put.start):
@@ -87,7 +88,10 @@ def _passed_over(
         worse = set(levels[number + 1:])
         for got in got_of.values():
             if put_of[got.item].priority in worse and better.holds(got.start, got.end):
-                yield f"passed over: {got}, {put_of[got.item]} while something of priority {level} or better was surely inside"
+                yield (
+                    f"passed over: {got}, {put_of[got.item]} "
+                    f"while something of priority {level} or better was surely inside"
+                )
     everything = Cover((put.end, got_of[put.item].start if put.item in got_of else NEVER) for put in puts)
     for nothing in nothings:
         if everything.holds(nothing.start, nothing.end):
@@ -95,7 +99,7 @@ def _passed_over(
 
 
 class Cover:
-    """The instants at which at least one of many intervals lasts."""
+    """The instants that at least one of many intervals covers."""
 
     def __init__(self, intervals: Iterable[tuple[float, float]]) -> None:
         self.starts: list[float] = []
@@ -108,6 +112,6 @@ class Cover:
                 self.ends.append(end)
 
     def holds(self, start: float, end: float) -> bool:
-        """Whether the whole of [start, end] lies strictly inside one stretch."""
+        """Whether the whole of [start, end] lies strictly inside one covered stretch."""
         at = bisect_right(self.starts, start) - 1
         return at >= 0 and self.starts[at] < start and end < self.ends[at]

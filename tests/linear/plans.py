@@ -1,6 +1,7 @@
-"""Random plans: a few tails, and what each of a few threads is to do with them. One seed, one plan; the schedule is the machine's.
+"""Random plans: a few tails (sub-queues), and the calls of a few threads on them. A seed fixes the plan, the machine
+the schedule.
 
-Calls that wait for ever are drawn too: thread 0 ends with a shutdown, which ends them all.
+Some calls wait without a timeout: thread 0 ends with a shutdown, which ends them all.
 """
 import functools
 import random
@@ -17,7 +18,7 @@ from .multiqueue_spec import MultiQueueSpec, Tail
 PUTTING, TAKING, ENDING = (Full, ShutDown), (Empty, ShutDown), (ValueError,)
 SHORT = 0.0003  # seconds; long enough for some waits to succeed, short enough for some not to
 
-# What is drawn, how often. `changes` are left out of some plans, so that contention is not all about them.
+# What is drawn, and how often. Some plans have no `changes`, so that other calls contend too.
 ITEMS = {"put": 8, "put_front": 2, "put_many": 2, "get": 8, "get_many": 2}
 CHANGES = {
     "peek": 2,
@@ -43,7 +44,8 @@ class Plan:
     changes: bool = True
     waits: bool = True
     spec: MultiQueueSpec = field(init=False)
-    lists: list[list[tuple[str, tuple[Any, ...], float | None]]] = field(init=False)  # name, args, timeout (0: do not wait)
+    # Each call: (name, args, timeout). Timeout 0: do not wait.
+    lists: list[list[tuple[str, tuple[Any, ...], float | None]]] = field(init=False)
 
     def __post_init__(self) -> None:
         rng = random.Random(self.seed)
@@ -66,7 +68,7 @@ class Plan:
             weights = {name: weight for name, weight in weights.items() if name != "maxsize"}
         numbers = iter(range(1, 1_000_000))
         self.lists = [[self._call(rng, weights, keys, numbers) for _ in range(self.calls)] for _ in range(self.threads)]
-        # Who shuts down must get there: none of its calls waits for ever.
+        # The thread that shuts down must get there: none of its calls waits without a timeout.
         self.lists[0] = [(name, args, SHORT if timeout is None else timeout) for name, args, timeout in self.lists[0]]
         self.lists[0].append(("shutdown", (rng.random() < 0.3,), 0))
 
@@ -93,7 +95,7 @@ class Plan:
         return name, arguments.get(name, tuple)(), timeout
 
     def planned(self, new: Callable[..., Any]) -> list[list[Planned]]:
-        """The calls on a real queue, made here."""
+        """The calls, bound to a real queue that is made here."""
         queue = new(selection=self.spec.selection)
         if new is IndexMultiQueue:
             self.spec.get_many_is_one_instant = False
@@ -107,7 +109,7 @@ class Plan:
 
 
 def bind(queue: Any, tails: dict[str, Any], name: str, args: tuple[Any, ...], timeout: float | None) -> Planned:
-    """One call as a function of nothing that is C as far down as it goes; on the handle, where it is a tail's."""
+    """One call as a function without arguments that runs no bytecode; through the SubQueue where it has the method."""
     wait = {"block": False} if timeout == 0 else {"timeout": timeout}
     partial = functools.partial
     if name in ("put", "put_front", "put_many"):

@@ -1,4 +1,4 @@
-"""Random plans for a PubSubQueue: two subscribers that threads share, and one that each thread may make for itself. One seed, one plan."""
+"""Random plans for a PubSubQueue: threads share two subscribers, and each may make one for itself. A seed is a plan."""
 
 import functools
 import random
@@ -27,18 +27,20 @@ class PubSubPlan:
     changes: bool = True
     waits: bool = True
     spec: PubSubSpec = field(init=False)
-    lists: list[list[tuple[str, tuple[Any, ...], float | None]]] = field(init=False)  # name, args, timeout (0: do not wait)
+    # Each call: (name, args, timeout). Timeout 0: do not wait.
+    lists: list[list[tuple[str, tuple[Any, ...], float | None]]] = field(init=False)
 
     def __post_init__(self) -> None:
         rng = random.Random(self.seed)
         maxsize, slow = rng.choice([0, 0, 1, 2]), rng.choice(["block", "raise", "drop_oldest"])
-        # Runs that free slots message by message beside one another have too many explanations.
+        # Several bulk calls at the same time that free slots one by one have too many explanations.
         self.weights = {name: weight for name, weight in WEIGHTS.items() if self.changes or name in ITEMS}
         if maxsize and slow == "drop_oldest":
             del self.weights["publish_many"]
         numbers = iter(range(1, 1_000_000))
         self.lists = [self._thread(rng, number, numbers) for number in range(self.threads)]
-        self.lists[0].append(("shutdown", (rng.random() < 0.3,), 0))  # ends every wait; thread 0 itself never waits for ever
+        # Ends every wait. Thread 0 itself never waits without a timeout.
+        self.lists[0].append(("shutdown", (rng.random() < 0.3,), 0))
         later = [args[0] for calls in self.lists for name, args, _ in calls if name == "subscribe"]
         self.spec = PubSubSpec("ab", maxsize, slow, later)
 
@@ -71,7 +73,7 @@ class PubSubPlan:
         planned = [[bind(queue, readers, *call) for call in calls] for calls in self.lists]
         calls = [replace(call, result=plain(call)) for call in record(planned)]
         now = max(call.end for call in calls) + 1
-        # Figures are exact when nothing runs beside them.
+        # Figures are exact when no other call runs at the same time.
         calls += [
             Call(-1, now, now, "qsize", (), queue.qsize()),
             Call(-1, now, now, "subscribers", (), queue.subscribers),
@@ -98,7 +100,7 @@ def bind(queue: Any, readers: dict[str, Any], name: str, args: tuple[Any, ...], 
         return Planned(name, args, subscribe, (ValueError,))
     if name == "shutdown":
         return Planned(name, args, partial(getattr(queue, name), *args))
-    reader = readers.get(args[0])  # one that a thread makes for itself is looked up when it is there
+    reader = readers.get(args[0])  # a subscriber that a thread makes for itself is looked up once it exists
     if name in ("position", "lag"):
         return Planned(name, args, lambda: getattr(readers[args[0]], name))
     if name == "close":

@@ -1,12 +1,16 @@
 """The PubSubQueue as a specification: what every call does at one instant.
 
-Written from the contract, apart from the code. The state is the log of all messages and, for each subscriber, the number of the one that
-it gets next. Retained is what the slowest open subscriber has not taken. Subscribers have names that the plan gives them.
+Written from the contract, independent of the code. The state is the log of all messages and, for each subscriber, the
+number of its next message. A message is retained until the slowest open subscriber has taken it. The plan names the
+subscribers.
 
-Not at one instant, and named step by step: publish_many into a bounded queue (one step per message); a publish with slow="drop_oldest"
-(each subscriber that is at the bound is moved, then the message goes in: a take in between may free a slot that was freed already, another
-publisher may use it up, so that they are moved again; nobody is moved for a message that a shutdown refuses); shutdown (publishers are told, then
-subscribers, then, immediate=True, each one's rest is given up). A get_many may return fewer messages than are there, never none.
+Not at one instant, and named step by step:
+- publish_many into a bounded queue: one step per message;
+- a publish with slow="drop_oldest": each subscriber at the bound is moved, then the message goes in. A take in between
+  may free a slot that was freed already; another publisher may use the slot, so that they are moved again. No
+  subscriber is moved for a message that a shutdown refuses;
+- shutdown: publishers see it first, then subscribers; with immediate=True each subscriber's rest is dropped last.
+A get_many may return fewer messages than are there, never none.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +19,7 @@ from typing import Any, NamedTuple
 from .checker import Maybe
 from .history import Call, Raised
 
-ATTEMPTS = 3  # how often a publisher frees slots; more would be needed hardly ever
+ATTEMPTS = 3  # how often a publisher frees slots; a history hardly ever needs more
 EMPTY, SHUT, CLOSED, FULL = Raised("Empty"), Raised("ShutDown"), Raised("ClosedError"), Raised("Full")
 
 
@@ -51,7 +55,7 @@ class PubSubSpec:
     def __init__(
         self, readers: Iterable[str], maxsize: int = 0, slow: str = "block", later: Iterable[str] = ()
     ) -> None:
-        """later: names of those that subscribe calls will make."""
+        """later: the names of subscribers that subscribe calls make."""
         self.initial = State(tuple(Reader(name) for name in readers))
         self.names = (*readers, *later)
         self.maxsize, self.slow = maxsize, slow
@@ -71,7 +75,7 @@ class PubSubSpec:
         return [*moves * ATTEMPTS, *(("in", result) for result in results)]
 
     def _publish_many_steps(self, call: Call) -> Sequence[Any]:
-        """(items that went in) at once or one by one, then what ended it."""
+        """The items that went in, at once or one by one, then what ended it."""
         failed = isinstance(call.result, Raised)
         went_in = call.args[0][: call.result.count if failed else call.result]
         runs = [(item,) for item in went_in] if self.maxsize > 0 or not went_in else [went_in]
@@ -106,7 +110,7 @@ class PubSubSpec:
         return (state._replace(log=(*state.log, call.args[0])),) if step[1] == state.end else ()
 
     def _moved(self, state: State, name: str, n: int) -> Iterable[State]:
-        """A publisher of n messages that found no free slot moves the reader past what was oldest then."""
+        """A publisher of n messages that found no free slot moves the subscriber past the oldest messages."""
         reader = next((reader for reader in state.readers if reader.name == name), None)
         if reader is None or reader.closed or state.shut or state.end - reader.at < self.maxsize:
             return
@@ -115,7 +119,7 @@ class PubSubSpec:
 
     # ---------------------------------------------------------------- taking
     def _refusal(self, state: State, reader: Reader) -> Raised | None:
-        """What a get raises now, if it cannot take."""
+        """What a get raises in this state if it cannot take."""
         if reader.closed:
             return CLOSED
         if reader.missed:
@@ -155,7 +159,7 @@ class PubSubSpec:
             return [state]
         given_up = state.with_reader(reader._replace(at=state.end))
         early = any(reader.name == step for reader in self.initial.readers)
-        return [given_up] if early else [given_up, state]  # one that subscribes meanwhile may find what is retained
+        return [given_up] if early else [given_up, state]  # a concurrent subscribe may find what is retained
 
     # ---------------------------------------------------------------- figures
     def _qsize(self, state: State, result: Any) -> State | None:

@@ -12,7 +12,7 @@ from linear.toys import MUTANTS, Racy, Toy
 
 
 class Register:
-    """The smallest specification: shows that the checker asks for no more than the protocol."""
+    """The smallest specification: shows that the checker needs no more than the protocol."""
 
     initial = 0
 
@@ -124,7 +124,7 @@ BAD = {
 
 @pytest.fixture(params=[False, True], ids=["", "knowing"])
 def told(request):
-    """What makes of a specification the one to be used: itself, or one that knows the history."""
+    """Which specification is used: the plain one, or the one that knows the history."""
     return (lambda spec, calls: copy.deepcopy(spec).knowing(calls)) if request.param else (lambda spec, calls: spec)
 
 
@@ -157,7 +157,8 @@ def test_a_thread_makes_one_call_at_a_time():
 
 
 def test_what_was_visited_is_not_visited_again():
-    """Twelve writers side by side and a read of nothing written: 2 ** 12 sets times 12 last writers, not 12! orders."""
+    """Twelve concurrent writers and a read of a value never written: 2 ** 12 sets times 12 last writers, not 12!
+    orders."""
     asked = []
 
     class Counting(Register):
@@ -171,7 +172,7 @@ def test_what_was_visited_is_not_visited_again():
 
 
 def test_puts_that_overlap_are_not_tried_in_every_order():
-    """Four bulk puts side by side, eight steps each: 10 ** 17 orders, and which one it was shows when the items come out."""
+    """Four concurrent bulk puts of eight steps each: 10 ** 17 orders. The gets show which one it was."""
     bound = [Tail("a", maxsize=100)]
     puts = [(n, 0, 9, "put_many", ("a", tuple(range(n, 32, 4))), 8) for n in range(4)]
     gets = [(4, 10 + 2 * n, 11 + 2 * n, "get", (), ("a", n)) for n in range(32)]
@@ -187,7 +188,7 @@ def test_puts_that_overlap_are_not_tried_in_every_order():
 
 
 class Log(Register):
-    """A call appends each of its arguments at an instant of its own; those but the last it may leave out."""
+    """A call appends each of its arguments at its own instant. It may leave out all but the last."""
 
     initial = ()
 
@@ -258,7 +259,8 @@ PATTERNS = {
     "never got": ([Got(1, 30, 31), Got(3, 34, 35)], []),
     "passed over": ([Got(4, 30, 31), Got(1, 32, 33), Got(2, 34, 35), Got(3, 36, 37)], []),
     "empty while surely non-empty": ([Got(1, 30, 31), Got(2, 32, 33), Got(3, 34, 35)], [Nothing(6, 7)]),
-    "surely non-empty": ([Got(1, 17, 40), Got(2, 18, 41), Got(3, 34, 42)], [Nothing(16, 33)]),  # no single item covers it, two together do
+    # No single item covers it, two together do.
+    "surely non-empty": ([Got(1, 17, 40), Got(2, 18, 41), Got(3, 34, 42)], [Nothing(16, 33)]),
 }
 
 

@@ -1,8 +1,8 @@
-"""Histories of the real EntryQueues, small ones explained by the specification and long ones without bad patterns; and histories that the
-specification must refuse.
+"""Histories of real EntryQueues: the specification explains small ones, and long ones show no bad pattern. It refuses
+histories that are known to be wrong.
 
-MANYTAIL_HISTORIES says how many small ones of each kind (default 300), MANYTAIL_ITEMS how many entries each putter of a long run puts
-(default 1,000).
+MANYTAIL_HISTORIES says how many small ones of each kind (default 300), MANYTAIL_ITEMS how many entries each putter of
+a long run puts (default 1,000).
 """
 
 import functools
@@ -27,7 +27,7 @@ ITEMS = count(1_000, 20_000, "MANYTAIL_ITEMS")
 pytestmark = pytest.mark.thread_unsafe(reason="changes the switch interval and starts threads")
 
 
-# ------------------------------------------------------------------------------------------------------ the specification
+# ---------------------------------------------------------------------------------------------------- the specification
 def row(*calls):
     """Calls of one thread, one after the other: (name, args, result) each."""
     return [Call(0, 10 * n, 10 * n + 5, *call) for n, call in enumerate(calls)]
@@ -166,7 +166,7 @@ def test_a_wrong_history_is_refused(options, calls):
         check(calls, spec(**options))
 
 
-# --------------------------------------------------------------------------------------------------------- the real queue
+# ------------------------------------------------------------------------------------------------------- the real queue
 KINDS = {
     "items only": {"changes": False},
     "items only, no waiting": {"changes": False, "waits": False, "threads": 4, "calls": 4},
@@ -202,8 +202,8 @@ def test_longer_histories(changes):
     check_histories(range(HISTORIES // 10), changes=changes, threads=3, calls=25, waits=False)
 
 
-# --------------------------------------------------------------------------------------------------------------- long runs
-# Every entry is got and, three times out of four, acknowledged, else released; so an entry has several stretches of being available.
+# ------------------------------------------------------------------------------------------------------------ long runs
+# Every get is followed by an ack, three times out of four, or by a release. So an entry is available several times.
 SHAPES = {
     "one to one": {"putters": 1, "getters": 1, "shared": False},
     "one subscription": {"putters": 2, "getters": 3, "shared": True},
@@ -234,7 +234,7 @@ def run(putters, getters, shared, items):
 
 
 def _deliveries(subscription, thread, share):
-    """Get, then end what was got, `share` times; the second call finds the entry where the first left it."""
+    """Get, then end what was got, `share` times. The second call finds the entry where the first stored it."""
     box = []
 
     def get():
@@ -251,7 +251,8 @@ def _deliveries(subscription, thread, share):
 
 
 def plain(calls):
-    """Calls without handles: get -> item, ack and release of (item,) -> whether it counted; the ends of nothing are left out."""
+    """Calls without handles: get -> item; ack and release of (item,) -> whether it counted. Ends of no entry are left
+    out."""
     found = []
     for call in calls:
         args, result = call.args, call.result
@@ -299,11 +300,11 @@ def wrong(calls):
 
 
 def stretches(puts, gets, ends):
-    """When each entry was surely available: (start, end, number of arrival).
+    """When each entry was certainly available: (start, end, arrival number).
 
-    Deliveries of one entry follow each other, but the calls overlap: a get may return an entry before the release that freed it has
-    returned. The holder calls release after its get is over, and before the next get of the entry can be; so in the order in which gets
-    end and releases start, the n-th release frees for the n-th get after the first."""
+    Deliveries of one entry follow each other, but the calls overlap: a get may return an entry before the release that
+    freed it has returned. The holder calls release after its own get has ended, and before the next get of the entry
+    can end. So, with gets sorted by end and releases by start, the n-th release frees the entry for get n + 1."""
     free_from = {item: [call.end] for item, call in puts.items()}
     for call in sorted((call for call in ends if call.name == "release"), key=lambda call: call.start):
         free_from[call.args[0]].append(call.end)
@@ -319,7 +320,7 @@ def stretches(puts, gets, ends):
 
 
 def overtaken(puts, gets, ends):
-    """A get returned an entry while one of smaller number was surely available throughout."""
+    """A get returned an entry while one of smaller number was certainly available throughout the call."""
     waiting = sorted(stretches(puts, gets, ends))
     open_, at, found = [], 0, []
     for call in gets:
@@ -337,7 +338,7 @@ def overtaken(puts, gets, ends):
 
 
 def held_twice(gets, ends):
-    """Two deliveries of one entry, each surely held, at one time."""
+    """Two deliveries of one entry were certainly held at the same time."""
     got = [(call.end, call.result, call.thread, True) for call in gets]
     over = [(call.start, call.args[0], call.thread, False) for call in ends]
     holders, found = {}, []
@@ -357,7 +358,7 @@ def test_no_bad_pattern(shape):
     assert wrong(run(**SHAPES[shape], items=ITEMS))[:5] == []
 
 
-# A right run, made by hand so that it is the same each time: puts, then a release of every third, then acknowledgements.
+# A right run, written by hand so that it is always the same: puts, then a release of every third, then acks.
 def by_hand():
     calls = [Call(0, 10 * n, 10 * n + 5, "put", (n,), n) for n in range(30)]
     at = 1000
@@ -369,7 +370,7 @@ def by_hand():
 
 
 def changed(calls, name, item, **changes):
-    """The first call of that name on that item, made different, or left out."""
+    """The first call of that name on that item, changed, or left out."""
     at = next(n for n, call in enumerate(calls) if call.name == name and item in (call.result, *call.args))
     call = calls[at]
     new = (
@@ -406,7 +407,7 @@ WRONG = {
 
 
 def swapped(calls, one, other):
-    """The deliveries of two entries in each other's place."""
+    """The deliveries of two entries exchanged."""
     put_in = {one: other, other: one}
     return [
         call
@@ -424,7 +425,7 @@ def swapped(calls, one, other):
 
 
 def late_again(calls):
-    """Number 9 comes back after its release only when number 10 was got."""
+    """Number 9 becomes available after its release only once number 10 was got."""
     tens = [call for call in calls if call.name != "put" and 10 in (call.result, *call.args)]
     nines = [call for call in calls if call.name != "put" and 9 in (call.result, *call.args)][2:]
     times = [(call.start, call.end) for call in [*nines, *tens]]
@@ -436,7 +437,7 @@ def late_again(calls):
 
 
 def got_while_released():
-    """Entry 1 is got and released by a second thread in the middle of its first release; only then does the first one return."""
+    """A second thread gets and releases entry 1 during its first release. Only then does the first release return."""
     return [
         Call(0, 0, 1, "put", (1,), 0),
         Call(0, 2, 3, "put", (2,), 1),

@@ -26,13 +26,13 @@ pytestmark = pytest.mark.thread_unsafe(reason="changes the switch interval and s
 
 def run(new: Any, items: int, tails: int, putters: int, getters: int, maxsize: int, levels: int, selection: str,
         beside: bool = True) -> list[str]:
-    """Putters and getters beside each other, or one after the other, then what is left; the bad patterns of it all."""
+    """Putters and getters at the same time, or one after the other; then what is left. Returns the bad patterns."""
     queue = new(selection=selection)
     handles = [queue.add(str(n), maxsize=maxsize, priority=n % levels) for n in range(tails)]
     priority = {str(n): n % levels for n in range(tails)}
     lists = [[Planned("put", (str(n % tails), number), functools.partial(handles[n % tails].put, number), PUTTING)
               for number in range(n * items, (n + 1) * items)] for n in range(putters)]
-    # Without a bound the getters do not wait: half of what they are told is Empty, which is half of what there is to check.
+    # Without a bound the getters do not wait. About half of their gets raise Empty: both results are checked.
     share = putters * items // getters
     waits = {"timeout": 30} if maxsize else {"block": False}
     taking = Planned("get", (), functools.partial(queue.get_with_key, **waits), TAKING)
@@ -53,7 +53,7 @@ def run(new: Any, items: int, tails: int, putters: int, getters: int, maxsize: i
 
 @contextmanager
 def switching() -> Iterator[None]:
-    """Often, but not as often as can be: with many threads that run all the time the GIL would do nothing but change hands."""
+    """Switch threads often, but not as often as possible: with many busy threads the GIL would only change hands."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(5e-5)
     try:
@@ -63,12 +63,12 @@ def switching() -> Iterator[None]:
 
 
 def numbered(first: list[Call], second: list[Call]) -> list[Call]:
-    """Two histories as one: the threads of the second are others than those of the first."""
+    """Two histories as one. The threads of the second get numbers of their own."""
     return first + [replace(call, thread=~call.thread) for call in second]
 
 
 def rest(queue: Any, now: int) -> tuple[list[Got], Nothing]:
-    """What is left, taken by one thread after all the others, and the Empty at the end, which no lost item survives."""
+    """What is left, taken by one thread after all others have ended, and the Empty at the end. It shows lost items."""
     left = []
     while True:
         now += 1
@@ -101,5 +101,6 @@ WRONG = {Toy: None, NewestFirst: "order inverted", Forgetful: "empty while surel
 
 @pytest.mark.parametrize(("new", "words"), WRONG.items())
 def test_wrong_queues_are_caught(new, words):
-    found = run(new, 300, selection="round_robin", beside=False, **SHAPES["a tail each"])  # no schedule can hide what is wrong
+    # beside=False: one after the other, so that no schedule can hide the fault.
+    found = run(new, 300, selection="round_robin", beside=False, **SHAPES["a tail each"])
     assert (found == []) if words is None else any(words in line for line in found)

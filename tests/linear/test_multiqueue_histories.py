@@ -1,7 +1,7 @@
 """Small random histories of the real multi-queues, each explained by a sequential run of the specification.
 
-The same seeds on every run; the schedules differ. MANYTAIL_HISTORIES says how many (default 300 of each kind). A build with
-MANYTAIL_DELAYS=1 (`make stress`) makes calls overlap that hardly ever do.
+The same seeds on every run; the schedules differ. MANYTAIL_HISTORIES says how many (default 300 of each kind). A build
+with MANYTAIL_DELAYS=1 (`make stress`) makes calls overlap that otherwise hardly ever do.
 """
 
 import pytest
@@ -21,7 +21,7 @@ KINDS = {
     "everything, four threads": {"threads": 4, "calls": 3},
     "everything, no waiting": {"waits": False, "threads": 2, "calls": 6},
 }
-# Threads start one after the other and small histories are short: in these the middle parts surely run side by side.
+# Threads start one after the other and small histories are short. In these, the middle parts certainly overlap.
 LONGER = {"threads": 3, "calls": 40, "waits": False}
 
 pytestmark = pytest.mark.thread_unsafe(reason="changes the switch interval and starts threads")

@@ -1,8 +1,8 @@
-"""Histories of the real PubSubQueue, small ones explained by the specification and long ones without bad patterns; and histories that the
-specification must refuse.
+"""Histories of the real PubSubQueue: the specification explains small ones, and long ones show no bad pattern. It
+refuses histories that are known to be wrong.
 
-MANYTAIL_HISTORIES says how many small ones of each kind (default 300), MANYTAIL_ITEMS how many messages each publisher of a long run publishes
-(default 1,000).
+MANYTAIL_HISTORIES says how many small ones of each kind (default 300), MANYTAIL_ITEMS how many messages each publisher
+of a long run publishes (default 1,000).
 """
 
 import functools
@@ -24,7 +24,7 @@ ITEMS = count(1_000, 20_000, "MANYTAIL_ITEMS")
 pytestmark = pytest.mark.thread_unsafe(reason="changes the switch interval and starts threads")
 
 
-# ------------------------------------------------------------------------------------------------------ the specification
+# ---------------------------------------------------------------------------------------------------- the specification
 def row(*calls):
     """Calls one after the other, (thread, name, args, result) each."""
     return [
@@ -146,7 +146,7 @@ def test_closed_goes_before_all_else():
     check(row(PUT_1, END, (1, "close", ("a",), None), (1, "get", ("a",), CLOSED)), PubSubSpec("ab"))
 
 
-# --------------------------------------------------------------------------------------------------------- the real queue
+# ------------------------------------------------------------------------------------------------------- the real queue
 KINDS = {
     "items only": {"changes": False},
     "items only, no waiting": {"changes": False, "waits": False, "threads": 4, "calls": 3},
@@ -182,7 +182,7 @@ def test_longer_histories(changes):
     check_histories(range(HISTORIES // 10), changes=changes, threads=3, calls=25, waits=False)
 
 
-# --------------------------------------------------------------------------------------------------------------- long runs
+# ------------------------------------------------------------------------------------------------------------ long runs
 SHAPES = {
     "one to one": {"publishers": 1, "shared": [1], "maxsize": 0},
     "many to many": {"publishers": 3, "shared": [1, 1, 1], "maxsize": 0},
@@ -216,7 +216,7 @@ def run(publishers, shared, maxsize, items):
 
 
 def wrong(calls, readers):
-    """What is wrong with a long run: the patterns for each subscriber, each its own queue, and the numbers against what was seen."""
+    """What is wrong with a long run: the bad patterns of each subscriber, as a queue of its own, and the numbers."""
     published = [call for call in calls if call.name == "publish"]
     puts = [Put(call.args[0], "", call.start, call.end) for call in published]
     order = [call.args[0] for call in sorted(published, key=lambda call: call.result)]
@@ -249,7 +249,7 @@ def test_no_bad_pattern(shape):
 
 
 def doctored(calls, how):
-    """A right run with one thing made wrong."""
+    """A right run with one fault added."""
     gets = [call for call in calls if call.name == "get" and call.thread != -1 and not isinstance(call.result, Raised)]
     return how(calls, gets)
 

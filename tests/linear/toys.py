@@ -1,7 +1,7 @@
-"""A multi-queue in plain Python that is right, and ones that are wrong in one way each: what the checkers have to catch.
+"""A multi-queue in plain Python that is right, and mutants with one fault each: the checkers have to catch them.
 
-The right one is the sequential model under one condition variable. A mutant overrides one piece of it; `meet` plants the unlucky
-schedule of those whose fault is a race, so that no luck is needed to see it.
+The right one is the sequential model under one condition variable. A mutant overrides one method of it. Where the fault
+is a race, `meet` forces the schedule that shows it.
 """
 import threading
 from collections.abc import Callable
@@ -96,7 +96,7 @@ class Toy:
         self.at_once(shut)
 
     def drop(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Taking away what was marked as done before it was got marks no more than there is."""
+        """Items that are removed count as done; those that task_done() has counted already do not count twice."""
         result = function(*args)
         self.model.unfinished = max(0, self.model.unfinished)
         return result
@@ -169,7 +169,7 @@ class NewestFirst(Toy):
 
 
 class SameTurn(Toy):
-    """The tail that was served keeps its turn."""
+    """The tail that was served stays at the front."""
 
     def take(self) -> tuple[str, Any]:
         before = {priority: list(ring) for priority, ring in self.model.rings.items()}
@@ -193,7 +193,7 @@ class LowestFirst(Toy):
 
 
 class Forgetful(Toy):
-    """Drops an item now and then when it hands one out."""
+    """Now and then takes a second item and drops it."""
 
     def take(self) -> tuple[str, Any]:
         taken = super().take()
@@ -203,7 +203,7 @@ class Forgetful(Toy):
 
 
 class Twice(Toy):
-    """Hands every third item out twice."""
+    """Returns every third item twice."""
 
     last: tuple[str, Any] | None = None
 
@@ -218,7 +218,7 @@ class Twice(Toy):
 
 
 class StaleEmpty(Toy):
-    """Says Empty from what it saw at its last get."""
+    """Raises Empty because of what it saw at its previous get."""
 
     seen = 0
 
@@ -231,7 +231,7 @@ class StaleEmpty(Toy):
 
 
 class DrainsNothing(Toy):
-    """ShutDown at once, though items are left."""
+    """Raises ShutDown at once, though items are left."""
 
     def take(self) -> tuple[str, Any]:
         if self.shut:
@@ -240,7 +240,7 @@ class DrainsNothing(Toy):
 
 
 class Leaky(Toy):
-    """Puts go on after the shutdown."""
+    """Puts succeed after the shutdown."""
 
     def add(self, key: str, **options: Any) -> "ToyTail":
         return LeakyTail(self, self.model.add(key, **options))
@@ -256,7 +256,7 @@ class LeakyTail(ToyTail):
 
 
 class Roomy(Toy):
-    """One more than the bound allows."""
+    """Accepts one item more than the bound allows."""
 
     def add(self, key: str, maxsize: int = 0, **options: Any) -> ToyTail:
         return super().add(key, maxsize=maxsize + 1 if maxsize > 0 else 0, **options)
@@ -275,14 +275,14 @@ class FrontIsBackTail(ToyTail):
 
 
 class SeesDisabled(Toy):
-    """Disabling hides nothing."""
+    """A disabled tail is served."""
 
     def add(self, key: str, enabled: bool = True, **options: Any) -> ToyTail:
         return super().add(key, **options)
 
 
 class Undone(Toy):
-    """What is taken away stays unfinished."""
+    """Items that are removed stay unfinished."""
 
     def drop(self, function: Callable[..., Any], *args: Any) -> Any:
         before = self.model.unfinished
@@ -308,7 +308,7 @@ MUTANTS = [
 
 
 class Racy(Toy):
-    """Looks, then takes, with nothing in between to keep another getter from doing the same; `meet` lets two always meet there."""
+    """Looks, then takes; another getter may do the same in between. `meet` makes two getters always meet there."""
 
     def __init__(self, selection: str = "round_robin") -> None:
         super().__init__(selection)

@@ -1,8 +1,9 @@
-"""A load for the extension modules under ThreadSanitizer, on an interpreter that is not instrumented: `make tsan` runs it and reads the reports.
+"""A load for the extension modules under ThreadSanitizer; `make tsan` runs it and reads the reports.
 
-What such an interpreter orders with locks and counts of its own is hidden from TSan, so here everything is handed over by our structures and by
-nothing else: threads are started after all is made, share no Python object that they write, and nothing is freed before the process ends. The
-garbage collector stops the other threads in a way that TSan does not see either, and stays out.
+The interpreter is not instrumented: what it orders with its own locks and counts is hidden from TSan. So only our
+structures pass anything between threads. Threads start after everything is made. They share no Python object that they
+write, and nothing is freed before the process ends. The garbage collector is off: it stops other threads in a way that
+TSan does not see either.
 """
 import gc
 import os
@@ -15,7 +16,7 @@ from manytail import EntryQueue, IndexMultiQueue, MultiQueue, PubSubQueue, ShutD
 from manytail.executor import KeyedExecutor
 
 ITEMS = 2000
-made: list[object] = []  # until the end of the process
+made: list[object] = []  # kept until the process ends
 wrong: list[str] = []
 
 
@@ -145,7 +146,7 @@ def main() -> None:
         print("smoke:", words, file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(int(bool(wrong)))  # without taking things down
+    os._exit(int(bool(wrong)))  # without freeing anything
 
 
 main()

@@ -1,6 +1,6 @@
-"""Epoch reclamation driven by native threads, without a sanitizer; `make tsan` and `make asan` run the same driver with one.
+"""Epoch reclamation with native threads, without a sanitizer; `make tsan` and `make asan` run the same driver with one.
 
-Thread churn (10,000 threads), a reader that stalls, forks in mid-operation and at rest, nested pins, a bound on what is kept.
+Thread churn (10,000 threads), a stalled reader, forks in mid-operation and at rest, nested pins, a bound on garbage.
 """
 
 import re

@@ -1,7 +1,7 @@
 """The model of batches: which items one call gets, when it may start, and what follows for each of them.
 
-Here a call is a `Unit` of records. Which batches are formed is the scheduler's choice within the contract, so slots and
-turns of keys are not predicted; what is promised of each call and of each item is checked.
+Here a call is a `Unit` of records. The scheduler may choose which batches to form, within the contract. So the model
+does not predict slots and the round robin of keys. It checks what is promised of each call and of each item.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class BatchModel(GatedModel):
         record.state = "ready"
 
     def touch(self, lane: Lane) -> None:
-        """What may start next of a key is not predicted."""
+        """Which item of a key starts next is not predicted."""
 
     def withdraw(self, record: Record) -> None:
         self.demand(record.state == "ready", f"{record} is taken out while it is {record.state}")
@@ -109,7 +109,7 @@ class BatchModel(GatedModel):
     def _check_new(self, unit: Any, now: float) -> None:
         """New items are called in input order, and none before its batch is full or has waited."""
         settings, records = self.settings, unit.records
-        chosen = bool(settings.dedup) or settings.budget is not None  # some of the batch may have been left out
+        chosen = bool(settings.dedup) or settings.budget is not None  # some items of the batch may have been left out
         numbers = [record.number for record in records]
         self.demand(numbers == sorted(numbers), f"{unit} is not in input order")
         if chosen:
@@ -126,7 +126,7 @@ class BatchModel(GatedModel):
         super().dispatch_begins(now)
         if self.in_flight >= self.window:
             for record in self.flying:
-                record.due = max(record.due, -1.0)  # its batch waits for no others: the window is full
+                record.due = max(record.due, -1.0)  # its batch waits for no more items: the window is full
 
     def nothing_waits(self, now: float) -> None:
         settings = self.settings
@@ -159,7 +159,7 @@ class BatchModel(GatedModel):
         self.bulk = True
 
     def failed_batch(self, unit: Any, kind: str, seconds: float, error: Any, stamp: float) -> None:
-        """The call raised: all is tried again, or each half is called anew."""
+        """The call raised: the whole batch is tried again, or each half is called on its own."""
         self._end(unit)
         self.spent += unit.cost
         self.count_failure(unit, stamp)
@@ -181,7 +181,7 @@ class BatchModel(GatedModel):
             self.fail(record, DeadlineExceeded)
 
     def returned(self, unit: Any, outcomes: list[Outcome], stamp: float) -> None:
-        """The call ended for each of its items by itself."""
+        """The call ended with an outcome for each of its items."""
         self._end(unit)
         kinds = {outcome.kind for outcome in outcomes}
         if "result" in kinds:
@@ -214,7 +214,7 @@ class BatchModel(GatedModel):
             self.fail(record, error)
 
     def _rest(self, record: Record, outcome: Outcome, stamp: float) -> None:
-        """Until its next attempt."""
+        """The item waits until its next attempt."""
         record.state, record.due = "resting", stamp + outcome.seconds
         self.resting += 1
         if outcome.kind == "defer":

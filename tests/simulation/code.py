@@ -1,5 +1,5 @@
-"""The scheduler, the admission and the world as modules of their own, so that a world may set their
-constants, or a fault be planted in their source."""
+"""Private copies of the scheduler, the admission and the world as modules, so that a world may set their constants, or
+a fault be planted in their source."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Code:
     """What a world runs: its own copies of the scheduler's modules."""
 
     def __init__(self, changes: dict[str, tuple[str, str]] | None = None) -> None:
-        """changes: for a module of FILES, a text that stands once in its source, and what takes its place."""
+        """changes: for a module of FILES, a text that occurs once in its source, and its replacement."""
         changes = changes or {}
         modules: dict[str, Any] = {name: load(name, changes.get(name)) for name in FILES if name != "world"}
         self.admission, self.scheduler = modules["admission"], modules["scheduler"]
         for user in modules.values():
-            for maker in modules.values():  # what one of them imports from another
+            for maker in modules.values():  # a module may import names from another
                 for name in set(vars(user)) & set(vars(maker)):
                     if getattr(vars(maker)[name], "__module__", None) == maker.__name__:
                         setattr(user, name, vars(maker)[name])
@@ -50,7 +50,7 @@ def load(name: str, change: tuple[str, str] | None = None) -> ModuleType:
 
 
 def replaced(source: str, old: str, new: str) -> str:
-    """A change whose old text is gone, or no longer the only one, must not stay in the list unseen."""
+    """Fails if the text does not occur exactly once: the list of mutants is then out of date."""
     found = source.count(old)
     if found != 1:
         raise LookupError(f"{found} times in the source (expected: once): {old!r}")

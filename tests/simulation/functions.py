@@ -1,5 +1,5 @@
-"""The callables that users give a map: backoff and retry_on in good and in bad forms, each with what the
-contract demands of it."""
+"""The callables that users pass to a map: good and bad forms of backoff and retry_on, each with what the contract
+demands of it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def retry_on(settings: Settings) -> Any:
 
 
 def is_odd(error: BaseException) -> bool:
-    """The predicate of kind "odd". A TimeoutError is the map's own and has no number."""
+    """The predicate of kind "odd". A TimeoutError is raised by the map and has no number."""
     return isinstance(error, TimeoutError) or bool(error.args and isinstance(error.args[0], int) and error.args[0] % 2)
 
 

@@ -1,7 +1,7 @@
 """The model of what may start: slots, pauses, priorities, round robin, and the order within a key.
 
-An item that may start is one that a worker must find. So the admission is wrong if a worker takes another item, and
-wrong if it finds none.
+An item that may start is one that a worker must find. The admission is wrong if a worker takes another item, or if it
+finds none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class Record:
 
     __slots__ = (
         "again", "arrived_at", "attempts", "bytes", "cost", "deferred", "due", "error",
-        "identity", "key", "known", "lane", "last_error", "number", "part", "priority", "result", "size", "state", "tries",
+        "identity", "key", "known", "lane", "last_error", "number", "part", "priority", "result", "size", "state",
+        "tries",
     )  # fmt: skip
 
     def __init__(self, number: int, key: Any, priority: float, size: float, cost: float = 1.0) -> None:
@@ -33,14 +34,14 @@ class Record:
         self.arrived_at = math.inf
         self.part = 0  # of batches: items of one part are called together or in smaller parts; 0: any
         self.tries = 0  # attempts of this part
-        self.identity = number  # of equal items the same
+        self.identity = number  # equal items have the same
         self.known = False  # it comes with its recorded result
-        self.last_error: BaseException | None = None  # of its last attempt, where that is tried again
+        self.last_error: BaseException | None = None  # of its last attempt, if another one follows
         self.bytes = 0.0  # of the item and its result
         self.state = "coming"
-        self.attempts = 0  # calls, deferred ones aside
+        self.attempts = 0  # calls, without deferred ones
         self.deferred = 0.0  # seconds in all
-        self.due = -math.inf  # no call before
+        self.due = -math.inf  # no call before that time
         self.again = False  # it was called before
         self.error: Error = None
         self.result: Any = None
@@ -52,14 +53,14 @@ class Record:
 
 
 class KeyBreaker:
-    """The failures of one key. Of calls that started before it last opened or closed nothing counts."""
+    """The failures of one key. Calls that started before it last opened or closed do not count."""
 
     def __init__(self) -> None:
         self.failures = 0  # in a row
         self.opened = False  # and not closed by a probe
-        self.until = -math.inf  # it rests
-        self.probe: Record | None = None  # its call is under way, and no other may start
-        self.counting: set[Record] = set()  # with a call under way that counts
+        self.until = -math.inf  # no call before that time
+        self.probe: Record | None = None  # its call runs, and no other may start
+        self.counting: set[Record] = set()  # records whose running call counts
 
     def open(self, until: float) -> None:
         self.opened, self.until, self.failures = True, until, 0
@@ -78,20 +79,21 @@ class Lane:
     """The items of one key."""
 
     __slots__ = (
-        "again", "best", "breaker", "held", "key", "line", "new", "ordered", "paused", "running", "slot_at", "unreported", "until", "weight",
+        "again", "best", "breaker", "held", "key", "line", "new", "ordered", "paused", "running", "slot_at",
+        "unreported", "until", "weight",
     )  # fmt: skip
 
     def __init__(self, key: Any, weight: int) -> None:
         self.key, self.weight = key, weight
         self.new: dict[float, deque[Record]] = {}  # never called, by priority
         self.ordered: deque[Record] = deque()  # never called, where the calls of a key start in input order
-        self.unreported: deque[Record] = deque()  # called for the first time, and the start was not reported
+        self.unreported: deque[Record] = deque()  # called for the first time; the start is not reported yet
         self.again: dict[float, list[Record]] = {}  # to be called again, and due
         self.line: deque[Record] = deque()  # order="key": in flight, in input order
         self.held = 0  # slots: items called and not finished
         self.running = 0  # calls under way
-        self.until = -math.inf  # no call before
-        self.slot_at = -math.inf  # per_key_rate: the next slot
+        self.until = -math.inf  # no call before that time
+        self.slot_at = -math.inf  # per_key_rate: the time of the next slot
         self.breaker = KeyBreaker()
         self.paused = False
         self.best: float | None = None  # the priority of what may start next; None: nothing may
@@ -107,14 +109,14 @@ class Lanes:
         self.halted = self.expired = False
         self.in_order = settings.prioritised and settings.order == "key"
         # Without retries a limit of at least `workers` binds nothing: so many calls of a key never run, and while one
-        # is deferred none starts.
+        # call is deferred none starts.
         binds = settings.per_key and (settings.per_key < settings.workers or settings.retries)
         self.per_key: float = settings.per_key if binds else math.inf
         # Round robin, by priority: how often other keys were called while a key could have been; whose turn it is,
         # and its calls in that turn.
         self.waits: dict[float, dict[Any, dict[Any, int]]] = {}
         self.turns: dict[float, tuple[Lane, float]] = {}
-        self.mixed = False  # by the event that is looked at other items left the gate without a call, who knows when
+        self.mixed = False  # by this event other items left the gate without a call, in an unknown order
         self.disturbed = False  # an item went back before its call: the round robin has counted it
 
     def lane_of(self, record: Record) -> Lane:
@@ -125,7 +127,7 @@ class Lanes:
         return lane
 
     def leave(self, record: Record) -> None:
-        """The item is no longer one that may start, though it has not been called now."""
+        """The item is no longer one that may start, but it was not called."""
         lane = record.lane
         if record.again:
             lane.again[record.priority].remove(record)
@@ -145,7 +147,7 @@ class Lanes:
 
     # ------------------------------------------------------------------------------------------------ what may start
     def touch(self, lane: Lane) -> None:
-        """The lane has changed: work out what may start, and whether it lost its place in the round robin."""
+        """The lane has changed: find what may start, and whether it lost its place in the round robin."""
         best = self._best(lane)
         if best != lane.best:
             if lane.best is not None:
@@ -199,7 +201,7 @@ class Lanes:
             raise Violation(f"{record} starts although its key is deferred until {lane.until}")
         self._check_slots(record, lane)
         self._check_place(record, lane)
-        # Where calls of a key start in input order, an item that comes back waits until those that were made ready have started.
+        # Where calls of a key start in input order, a retried item waits until the items that are ready have started.
         unclear = self.mixed or (self.in_order and self.disturbed)
         for other in self.lanes.values():
             if other.best is not None and other.best < record.priority and not unclear:
@@ -230,7 +232,7 @@ class Lanes:
                 raise Violation(f"{record} overtakes {first}, of the same key and priority")
 
     def _check_waits(self, lane: Lane, level: float) -> None:
-        """While a key could start, no other one of its priority starts more often than its weight allows."""
+        """While a key could start, no other key of its priority starts more often than its weight allows."""
         waits = self.waits.setdefault(level, {})
         for other in self.lanes.values():
             if other is not lane and other.best == level:
@@ -241,7 +243,7 @@ class Lanes:
         waits.pop(lane.key, None)
 
     def _check_turn(self, lane: Lane, level: float) -> None:
-        """A key that always has more gets as many calls in its turn as its weight says."""
+        """A key that always has more items gets as many calls in its turn as its weight says."""
         last, calls = self.turns.get(level, (None, 0.0))
         if last is None:
             calls = math.inf  # the beginning of this turn was not seen: it may end at any time

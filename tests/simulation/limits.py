@@ -1,11 +1,11 @@
 """The model of what a gate decides: slots of rates, breakers of keys, the budget.
 
-The world tells it, besides the events of every map, what it sees in the gate: an item stands in `ready` with the slots
-that it got; it went back; it waits for the budget; it failed without a call. Each of these is checked against the
-contract: whether it may be so, and, when a worker has nothing to do, whether it must be otherwise.
+Besides the events of every map, the world tells it what it sees in the gate: an item is in `ready`, with the slots that
+it got; it went back; it waits for the budget; it failed without a call. Each of these is checked against the contract:
+whether it is allowed, and, when a worker has nothing to do, whether something else was required.
 
     state      the item is
-    aside      waiting until it is known what running calls cost
+    aside      waiting until the cost of running calls is known
     taken      in `ready` or with a worker
 """
 
@@ -33,19 +33,19 @@ class GatedModel(Model):
         super().__init__(settings, worker_window)
         self.offered: dict[Record, dict[str, float]] = {}  # in `ready`, and the slots that they got
         self.begun: dict[Record, None] = {}  # with a worker
-        self.late: dict[Record, dict[str, float]] = {}  # with a worker, which came too late and has not been heard
+        self.late: dict[Record, dict[str, float]] = {}  # with a worker that took them too late and has not reported it
         self.aside: dict[Record, None] = {}
-        self.refused: dict[Record, Error] = {}  # by the event that is looked at
-        self.leaders: dict[int, Record] = {}  # of equal items the one that is called
+        self.refused: dict[Record, Error] = {}  # by this event
+        self.leaders: dict[int, Record] = {}  # by identity: of equal items the one that is called
         self.following: dict[Record, None] = {}
-        self.leads_next: dict[Record, None] = {}  # from the next look at what may start
-        self.answered: list[Record] = []  # by the event that is looked at
-        self.results: dict[int, Any] = {}  # of identities, the newest last
-        self.fresh_results: dict[int, Any] = {}  # of the event that is looked at: several at once where calls get batches
+        self.leads_next: dict[Record, None] = {}  # become leaders when the model next checks what may start
+        self.answered: list[Record] = []  # by this event
+        self.results: dict[int, Any] = {}  # by identity, the newest last
+        self.fresh_results: dict[int, Any] = {}  # of this event: several at once where calls get batches
         self.spent = 0.0
         self.next_slots = {"rate": -math.inf, "cost_rate": -math.inf}
         self.begins: dict[Any, list[tuple[float, float]]] = {}  # of the map and of each key: times and costs of starts
-        self.changed: dict[Lane, None] = {}  # something may go on that waited for a call
+        self.changed: dict[Lane, None] = {}  # lanes where something that waited for a call may continue
 
     @property
     def apart(self) -> int:
@@ -113,7 +113,7 @@ class GatedModel(Model):
                 self.next_slots[name] = after
 
     def comes_late(self, record: Record, now: float) -> None:
-        """A worker has taken it, and does not begin its call."""
+        """A worker has taken it and does not begin its call."""
         slots = self.late[record] = self.offered.pop(record)
         self.demand(bool(slots) and now > min(slots.values()) + LATE - NEARLY, f"{record} is not too late for {slots}")
 
@@ -139,7 +139,7 @@ class GatedModel(Model):
             self.fail(record, DeadlineExceeded)
 
     def shut_down(self) -> None:
-        """The map is halted: what stands in `ready` is gone."""
+        """The map is halted: the items in `ready` are gone."""
         self.taken -= len(self.offered)
         self.offered.clear()
 
@@ -162,7 +162,7 @@ class GatedModel(Model):
                 self._check_windows(option, rate, starts)
 
     def _check_windows(self, option: str, rate: float, starts: list[tuple[float, float]]) -> None:
-        """In any t seconds at most 1 + rate * (t + LATE) start; in cost, the last one's comes on top."""
+        """In any t seconds at most 1 + rate * (t + LATE) calls start. In cost, the last call's cost is added."""
         now, last = starts[-1]
         total = 0.0
         for begin, cost in reversed(starts[:-1]):
@@ -172,7 +172,7 @@ class GatedModel(Model):
             )
 
     def wait_for_budget(self, record: Record) -> None:
-        """Without a slot."""
+        """The item waits for the budget, without a slot."""
         if record.state == "follows":  # its leader has failed by the same event
             del self.following[record]
             self.leaders[record.identity] = record
@@ -194,7 +194,7 @@ class GatedModel(Model):
         self.touch(record.lane)
 
     def come_back(self, record: Record) -> None:
-        """To the front, as one that needs a slot."""
+        """The item goes to the front and needs a slot again."""
         record.state = "ready"
         if self.in_order:
             record.lane.ordered.appendleft(record)
@@ -203,7 +203,7 @@ class GatedModel(Model):
         self.touch(record.lane)
 
     def follow(self, record: Record, leader: Record, passed: set[Record]) -> None:
-        """It waits for an equal item, without a slot. `passed`: by this event the gate."""
+        """It waits for an equal item, without a slot. `passed`: items that this event let through the gate."""
         called = (
             leader in passed
             or leader is self.leaders.get(record.identity)
@@ -218,7 +218,7 @@ class GatedModel(Model):
         self.following[record] = None
 
     def lead(self, record: Record) -> None:
-        """It follows no longer, because its leader has failed."""
+        """Its leader has failed, so it is called itself."""
         leader = self.leaders.get(record.identity)
         self.demand(leader is None or leader in self.refused, f"{record} follows {leader} no longer")
         self.leaders[record.identity] = record
@@ -227,7 +227,7 @@ class GatedModel(Model):
         self.leads_next[record] = None
 
     def answer(self, record: Record, result: Any) -> None:
-        """It has the result of an equal item."""
+        """It gets the result of an equal item."""
         known = [self.results.get(record.identity), self.fresh_results.get(record.identity)]
         self.demand(any(result is one for one in known), f"{record} has the result {result} (expected: one of {known})")
         if record.state == "follows":
@@ -274,7 +274,7 @@ class GatedModel(Model):
         self.touch(lane)
 
     def fail_refused(self) -> None:
-        """After what passed the gate before; and those that were answered."""
+        """Refused items fail after those that passed the gate before; then those that were answered."""
         self.mixed = False
         self.bulk = self.bulk or bool(self.answered)
         for record in self.answered:
@@ -301,7 +301,7 @@ class GatedModel(Model):
                 )
 
     def dispatched(self, now: float, wake_at: float) -> None:
-        """Nothing that could start was held back."""
+        """Check that nothing that could start was held back."""
         if not self.open:
             return
         for record in self.aside:
@@ -386,7 +386,7 @@ class GatedModel(Model):
         if self.settings.breaker or self.settings.per_key_rate:
             self.changed[record.lane] = None
 
-    # ------------------------------------------------------------------------------------------------ keys at their limit
+    # ------------------------------------------------------------------------------------------------ keys at a limit
     def push_timer(self, at: float, what: Record | Lane) -> None:
         heappush(self.timers, (at, next(self.numbers), what))
 

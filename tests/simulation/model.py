@@ -1,10 +1,10 @@
-"""The reference model: what must be true of a map, worked out from the contract (mapping.pyi) alone. It shares no
-code with the scheduler.
+"""The reference model: what must be true of a map, derived from the contract (mapping.pyi) alone. It shares no code
+with the scheduler.
 
-The world tells it each event, in the order in which the scheduler handles them, and hands it what the scheduler
-then shows. It predicts exactly: which items are emitted, with which error, how many are in flight, held back or
-resting, the window, and what an idle worker must find. Where the contract leaves a choice (which key comes first,
-how items that fail together are ordered) it checks that the choice is an allowed one.
+The world tells it each event, in the order in which the scheduler handles them, and passes it what the scheduler shows
+after each. It predicts exactly: which items are emitted, with which error, how many are in flight, held back or
+resting, the window, and what an idle worker must find. Where the contract leaves a choice (which key comes first, how
+items that fail together are ordered) it checks that the choice is an allowed one.
 
     state      the item is
     coming     not in flight yet
@@ -51,13 +51,13 @@ class Model(Lanes):
         self.line: deque[Record] = deque()  # order="input": arrived and not emitted
         self.emitted: list[Record] = []
         self.checked = 0  # of emitted: found in the output
-        self.together: set[Record] = set()  # those that the gate or the deadline failed
+        self.together: set[Record] = set()  # items that the gate or the deadline failed
         self.bulk = False  # items failed together: their order among each other is free
         self.arrivals = self.held_back = self.resting = self.popped = self.took = self.buffered = 0
         self.finished = self.failures = self.retried = self.deferred = self.dropped = self.remembered = 0
         self.window = settings.max_in_flight or worker_window
         self.base = worker_window
-        self.held_bytes = self.item_bytes = 0.0  # of items that are held back; of the one that arrived last
+        self.held_bytes = self.item_bytes = 0.0  # of items that are held back; of the item that arrived last
         self.largest = max(settings.window_limit, worker_window)
         self.ended = False
         self.error: Error = None
@@ -65,9 +65,9 @@ class Model(Lanes):
         self.deadline_at = math.inf
         self.timers: list[tuple[float, int, Record | Lane]] = []
         self.numbers = count()
-        self.running: dict[Record, float] = {}  # timed calls that are not overdue: when they will be
+        self.running: dict[Record, float] = {}  # timed calls that are not overdue, and when they will be
 
-    # ------------------------------------------------------------------------------------------------ small words
+    # ------------------------------------------------------------------------------------------------ helpers
     def demand(self, true: bool, promise: str) -> None:
         if not true:
             raise Violation(promise)
@@ -82,7 +82,7 @@ class Model(Lanes):
 
     @property
     def apart(self) -> int:
-        """Items that wait neither for an earlier one nor for their key, and are not to run."""
+        """Items that wait neither for an earlier item nor for their key, and are not to run."""
         return 0
 
     @property
@@ -127,7 +127,7 @@ class Model(Lanes):
             self.running[record] = stamp + (self.settings.timeout or math.inf)
 
     def call_ended(self, record: Record) -> None:
-        """No call of the item runs that counts: it ended, or was abandoned."""
+        """No call of the item runs any longer, or it was abandoned."""
         record.lane.running -= 1
 
     def succeeded(self, record: Record, result: Any) -> None:
@@ -170,7 +170,7 @@ class Model(Lanes):
 
     # ------------------------------------------------------------------------------------------------ verdicts
     def check_verdict(self, record: Record, error: BaseException, verdict: Any, final: bool) -> Error:
-        """Is this what the contract says of a call that ended so? The error with which the item fails, if it does."""
+        """Check the verdict on a call that ended so. Returns the error with which the item fails, or None."""
         kind, seconds, found = verdict.kind.value, verdict.seconds, verdict.error
         wanted = Expected("fail", error=error) if final else expected(self.settings, record, error)
         if kind != wanted.kind:
@@ -191,7 +191,7 @@ class Model(Lanes):
 
     # ------------------------------------------------------------------------------------------------ time
     def ticked(self, now: float, overdue: list[tuple[Record, BaseException]], slack: float) -> None:
-        """`overdue`: what the scheduler wants given up. Calls may be found overdue `slack` too late."""
+        """`overdue`: the calls that the scheduler wants to abandon. They may be found `slack` too late."""
         expires = self.deadline_at <= now and not self.expired
         if expires:
             self._expire()
@@ -215,7 +215,7 @@ class Model(Lanes):
         lane.paused = lane.until > now
 
     def _expire(self) -> None:
-        """The deadline: all that is not running fails. Of a map that was halted before, nothing more is decided."""
+        """The deadline: all items that are not running fail. If the map was halted before, nothing changes."""
         self.expired = self.bulk = True
         self.timers.clear()
         self.resting = 0
@@ -242,7 +242,7 @@ class Model(Lanes):
             self.demand(not expires and due + slack > now, f"{record} is not given up: it was overdue at {due}")
 
     def late_start(self, record: Record, overdue: list[tuple[Record, BaseException]]) -> None:
-        """A start that was reported after the deadline is to be given up."""
+        """A start that is reported after the deadline is to be abandoned."""
         found = [type(error) for late, error in overdue if late is record]
         self.demand(found == [DeadlineExceeded], f"{record}, which starts after the deadline, is given up: {found}")
 
@@ -298,7 +298,7 @@ class Model(Lanes):
         self._fill_buffer()
 
     def _fill_buffer(self) -> None:
-        """The first items of the output stand in the buffer: `buffer` at most, none once they reach `buffer_bytes`."""
+        """Move the first items of the output into the buffer: at most `buffer`, none once they reach `buffer_bytes`."""
         settings, place = self.settings, self.took + self.buffered
         held = sum(record.bytes for record in self.emitted[self.took : place]) if settings.sized else 0.0
         while place < len(self.emitted) and self.buffered < settings.buffer:
@@ -343,7 +343,7 @@ class Model(Lanes):
 
     # ------------------------------------------------------------------------------------------------ the window
     def check_room(self, room: int, window: int) -> None:
-        """What `room()` said. The window doubles when a worker has nothing to run only because of order and keys."""
+        """Check `room()`. The window doubles when a worker has nothing to run only because of order and keys."""
         closed = self.halted or self.ended
         wanted = min(2 * self.window, self.largest) if not closed and self._grows() else self.window
         if window != wanted:
@@ -354,7 +354,7 @@ class Model(Lanes):
             raise Violation(f"room for {room}, in flight {self.in_flight}, window {window}, closed: {closed}")
 
     def _grows(self) -> bool:
-        """The automatic window is full, a worker would stand idle, items wait for order or keys, not the consumer."""
+        """The automatic window is full, a worker would idle, and items wait for order or keys, not for the consumer."""
         if self.settings.max_in_flight or self.in_flight < self.window or self.expired:
             return False
         if self.settings.sized and 2 * self._bytes() > self.settings.window_bytes:
@@ -365,14 +365,14 @@ class Model(Lanes):
         return beyond <= 0 and blocked > 0 and to_run < self.settings.workers
 
     def _bytes_are_used_up(self) -> bool:
-        """Of the automatic window, beyond the items that it holds at least."""
+        """Whether the bytes of the automatic window are used up, beyond the items that it holds at least."""
         settings = self.settings
         if not settings.sized or settings.max_in_flight or self.in_flight < self.base:
             return False
         return self._bytes() >= settings.window_bytes
 
     def _bytes(self) -> float:
-        """Of what is held back the bytes are known; what else is in flight is taken to be as large as the last item."""
+        """Bytes in flight. Those of held items are known; any other item counts as large as the last one."""
         return self.held_bytes + (self.in_flight - self.held_back) * self.item_bytes
 
     # ------------------------------------------------------------------------------------------------ after each event
@@ -404,7 +404,7 @@ class Model(Lanes):
 
     # ------------------------------------------------------------------------------------------------ at the end
     def check_end(self, scheduler: Any) -> None:
-        """The world is quiet."""
+        """Called when no event is left."""
         self.demand(not self.running, f"calls that nobody gives up: {list(self.running)}")
         if self.halted:
             self.demand(not self.taken, f"{self.taken} calls have not ended")

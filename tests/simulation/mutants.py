@@ -1,9 +1,9 @@
-"""Faults to be planted, one at a time, in the scheduler, the admission, or the virtual runner, to show that the
+"""Faults that are planted, one at a time, in the scheduler, the admission or the virtual runner, to show that the
 simulation finds them.
 
-Each replaces one text of a source file; it must stand there exactly once, or the list is out of date. `seed` is the
-first that finds the fault, as `make simulate ARGS=--mutants` prints it. Faults marked "was real" are those that the
-simulation found in the scheduler.
+Each replaces one text of a source file. The text must occur exactly once, otherwise the list is out of date. `seed` is
+the first that finds the fault, as `make simulate ARGS=--mutants` prints it. Faults marked "was real" are defects that
+the simulation found in the scheduler.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Mutant(NamedTuple):
     seed: int
 
     def world(self) -> Callable[[int], Any]:
-        """What makes the world of a seed with this fault in it."""
+        """A function that makes the world of a seed with this fault in it."""
         change = (self.old, self.new)
         if self.file == "world":
             changed, code = load("world", change), Code()
@@ -106,7 +106,8 @@ MUTANTS = [
     Mutant(
         "the key's next priority starts before its first has started",
         "admission",
-        "            if self.reports_starts and lane.unstarted and item.priority != lane.level:\n                return\n",
+        "            if self.reports_starts and lane.unstarted and item.priority != lane.level:\n"
+        "                return\n",
         "",
         24,
     ),
@@ -394,7 +395,8 @@ MUTANTS = [
         "an item whose call ends while its breaker is open waits (was real)",
         "scheduler",
         "        if self.gate is not None:\n            self._fail_waiting(item.lane, now)\n",
-        "        if self.gate is not None and verdict.kind is Kind.FAIL:\n            self._fail_waiting(item.lane, now)\n",
+        "        if self.gate is not None and verdict.kind is Kind.FAIL:\n"
+        "            self._fail_waiting(item.lane, now)\n",
         120,
     ),
     # ---------------------------------------------------------------------------------------- rates

@@ -1,8 +1,8 @@
-"""What a seed decides before its world begins: the map's options, and how its calls, its input, its consumer and
-its threads behave.
+"""What a seed decides before its world begins: the map's options, and how its calls, its input, its consumer and its
+threads behave.
 
-Times are multiples of `grain`, so that several things often happen at one instant: a retry is due when its timeout
-is, the deadline passes when a call ends. Which comes first is drawn too.
+Times are multiples of `grain`, so that several events often happen at one instant: a retry is due when its timeout is,
+the deadline passes when a call ends. Their order is drawn too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KINDS = (Trouble, ValueError, OSError, Never, StopIteration, Fatal, KeyboardInte
 
 @dataclass
 class Settings:
-    """One world. `backoff` and `retry_on` are names of what `functions.py` makes of them."""
+    """One world. `backoff` and `retry_on` are names that `functions.py` turns into callables."""
 
     seed: int
     items: int
@@ -67,7 +67,7 @@ class Settings:
     hangs: float  # probability of a call that never ends
     fails: float
     storm: float  # probability of RetryLater
-    storm_end: float  # the time that it is over
+    storm_end: float  # when the storm ends
     bad_items: float  # probability of an item that has failed when it arrives
     pull: float  # seconds between two batches of the input
     batch: int
@@ -79,7 +79,7 @@ class Settings:
     coroutines: bool  # an overdue call is cancelled, not abandoned
     close_at: float | None
     break_at: float | None  # the map fails for a reason that is no item's
-    # What a gate needs; drawn apart, so that a world without them is the same whatever comes to them.
+    # For the gate. Drawn last, so that a world without a gate stays the same when these options change.
     breaker: int = 0
     breaker_reset: float = 30.0
     breaker_open: str = "wait"

@@ -23,7 +23,8 @@ PARTS = 8
 SITUATIONS = {
     "arrive", "take", "started", "succeeded", "raises", "retry", "defer", "fail",  # calls
     "tick", "abandon", "late end", "in time",  # timeouts, and calls that end at the instant at which they are overdue
-    "offer", "goes back", "missed", "aside", "refuse", "follows", "leads", "answered", "returns", "returned", "split",  # at a gate
+    # At a gate.
+    "offer", "goes back", "missed", "aside", "refuse", "follows", "leads", "answered", "returns", "returned", "split",
     "consume", "took", "input ends", "stop", "map fails", "quiet",
 }  # fmt: skip
 
@@ -51,7 +52,7 @@ def traces() -> str:
 
 
 def test_a_seed_replays_exactly() -> None:
-    """Here, and in a process whose hashes and addresses are others."""
+    """In this process, and in one with other hashes and addresses."""
     script = "from simulation.test_simulation import traces\nprint(traces(), end='')"
     here = traces()
     for hash_seed in ("1", "2"):
@@ -68,7 +69,7 @@ def test_a_seed_replays_exactly() -> None:
 
 
 def test_worlds_reach_every_situation() -> None:
-    """A promise about something that never happens is no promise."""
+    """Shows that every kind of event occurs: a check of an event that never happens checks nothing."""
     code = Code()
     happened: Counter[str] = Counter()
     for seed in range(600):
@@ -79,5 +80,5 @@ def test_worlds_reach_every_situation() -> None:
 
 @pytest.mark.parametrize("seed", [10_000, 10_008, 10_017, 10_027])
 def test_parts_of_a_batch_with_priorities_in_key_order(seed: int) -> None:
-    """A part that lost the slot of its batch begins anew: else its key waits for ever for it to begin."""
+    """A part that lost the slot of its batch begins anew. Otherwise its key waits for it for ever."""
     World(replace(draw(312), seed=seed), Code()).run()

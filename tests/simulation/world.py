@@ -1,11 +1,11 @@
-"""A world: the threads of a runner as events on a virtual clock, with a scheduler in their middle and the model
-beside it.
+"""A world: the threads of a runner as events on a virtual clock, with a scheduler that they call and the model that
+checks it.
 
-What a runner promises the scheduler, the world keeps: one event is handled at a time; a worker reports a start
-before the end of the call; reports stand in a queue until somebody handles them all, so they may be late and in any
-order between workers; a verdict is found when the call ends, `failed` is handled later; a call that was given up
-reports nothing, or, as a coroutine, reports its own end; `halted` is set as soon as a verdict fails the map; the
-queue `ready` is shut down then.
+The world keeps what a runner promises the scheduler. One event is handled at a time. A worker reports a start before
+the end of the call. Reports stay in a queue until one thread handles them all, so they may be late and in any order
+between workers. A verdict is found when the call ends; `failed` is handled later. An abandoned call reports nothing or,
+as a coroutine, reports its own end. `halted` is set as soon as a verdict fails the map, and the queue `ready` is shut
+down with it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from .model import Model
 from .settings import KINDS, Settings, draw
 
 AFTER = (0.0, 0.25, 0.5, 1.0, 4.0)
-NO_AFTER = (math.inf, math.nan, -1.0, "1", True, 10**400)  # no seconds
-MOST_EVENTS = 60_000  # so many mean that nothing gets done
+NO_AFTER = (math.inf, math.nan, -1.0, "1", True, 10**400)  # no valid number of seconds
+MOST_EVENTS = 60_000  # more events mean that the world makes no progress
 
 
 class Call:
@@ -68,29 +68,29 @@ class World:
         self.model: Any = _model_of(settings)(settings, 4 * settings.workers)
         self.gate = self.scheduler.gate
         self.last_output = 0.0  # when the consumer had something last
-        self.stamp: float | None = None  # of the event that is handled, where it has one
-        self.made_items: dict[Record, Any] = {}  # where there is a gate: in flight
+        self.stamp: float | None = None  # of this event, where it has one
+        self.made_items: dict[Record, Any] = {}  # items in flight, where there is a gate
         self.model.demand(self.scheduler.window == self.model.window, f"the window is {self.scheduler.window} at first")
         self.reports: deque[tuple[Any, ...]] = deque()
         self.idle = settings.workers
-        self.calls: dict[Record, Call] = {}  # that count
-        self.abandoned = 0  # calls alive that count no longer
+        self.calls: dict[Record, Call] = {}  # running calls, without abandoned ones
+        self.abandoned = 0  # abandoned calls that still run
         self.made = self.calls_made = 0
         self.pending: list[Any] = []  # read, not in flight
         self.reading = self.stopping = self.closed = self.settling = self.late_worker = False
         self.consumer_waits = True
         self.timer_at = math.inf
-        # A start's time is taken before its report stands in the queue: another one's may come in between.
+        # A start's time is taken before its report enters the queue: another start may come in between.
         self.slack = settings.lag
 
     # ------------------------------------------------------------------------------------------------ the clock
     def at(self, delay: float, what: Callable[..., None], *arguments: Any) -> None:
-        """An event in `delay` seconds; events at one instant happen in any order."""
+        """Schedule an event in `delay` seconds. Events at one instant happen in any order."""
         grain = self.settings.grain
         heappush(self.events, (self.now + math.ceil(delay / grain) * grain, self.rng.random(), what, arguments))
 
     def run(self) -> None:
-        """Until nothing happens any more. Raises Violation."""
+        """Run until no event is left. Raises Violation."""
         settings = self.settings
         if settings.close_at is not None:
             self.at(settings.close_at, self.close)
@@ -112,7 +112,7 @@ class World:
             self.trace.append(f"{self.now:10.4f}  {event:<10} {what!s:<22} {effect}".rstrip())
 
     def check(self, event: str, what: object = "") -> None:
-        """After each event."""
+        """Check the model after an event."""
         scheduler = self.scheduler
         if self.gate is not None:
             self.look_at_gate()
@@ -129,7 +129,7 @@ class World:
 
     # ------------------------------------------------------------------------------------------------ the gate
     def look_at_ready(self) -> dict[Record, Any]:
-        """Tell the model what went back from `ready`."""
+        """Tell the model which items went back from `ready`."""
         for item in self.gate._ready:
             if self.settings.group > 1 and item.value is None:
                 item.value = Unit([each.value for each in item.items])
@@ -140,10 +140,10 @@ class World:
         return waiting
 
     def look_at_gate(self) -> None:
-        """Tell the model what has changed there."""
+        """Tell the model what has changed in the gate."""
         gate, model, now = self.gate, self.model, self.now
         waiting = self.look_at_ready()
-        aside = {item.value: None for item in gate._unaffordable}  # in this order: a run can be repeated exactly
+        aside = {item.value: None for item in gate._unaffordable}  # in this order, so that a run can be replayed
         for record in [record for record in model.aside if record not in aside]:
             if self.made_items[record].error is None:
                 model.stop_waiting(record)
@@ -181,7 +181,7 @@ class World:
                 model.answer(record, self.made_items[record].result)
 
     def dispatch(self) -> None:
-        """Let start what may start."""
+        """Start what may start."""
         scheduler = self.scheduler
         self.model.dispatch_begins(self.now)
         scheduler.dispatch(self.now)
@@ -236,7 +236,7 @@ class World:
         return item
 
     def _priority(self) -> float:
-        """Nested ones, each between 0 and the one before, leave no label free between them."""
+        """Nested priorities, each between 0 and the one before, leave no label free between them."""
         if self.settings.nested and self.rng.random() < 0.8:
             return 2 ** max(1, 70 - self.made)
         return self.rng.choice(self.settings.priorities)
@@ -265,7 +265,7 @@ class World:
 
     # ------------------------------------------------------------------------------------------------ reports
     def report(self, *event: Any) -> None:
-        """Handled at once, or when whoever holds the runner's lock lets go."""
+        """Handle it at once, or when the holder of the runner's lock releases that."""
         self.reports.append(event)
         if self.settings.lag and self.rng.random() < 0.3:
             self.at(self._about(self.settings.lag) / 2, self.settle)
@@ -376,7 +376,7 @@ class World:
     def give_up(self, item: Any, error: BaseException) -> None:
         call = self.calls.get(item.value)
         if call is None or call.ended:
-            self.note("in time", item.value)  # its end was, or will be, reported
+            self.note("in time", item.value)  # the end of the call was, or will be, reported
             return
         if self.settings.coroutines:
             if call.cancelled is None:
@@ -388,7 +388,7 @@ class World:
         self._leave(item, call)
         self.abandoned += 1
         if not self.model.expired:
-            self.idle += 1  # another worker takes its place
+            self.idle += 1  # another worker replaces it
             if self.abandoned > self.settings.workers:
                 self.scheduler.halted = self.model.halted = True
                 self.reports.append(("fail", RuntimeError("too many abandoned calls")))
@@ -438,7 +438,7 @@ class World:
         item.attempts += 1
         self.calls_made += 1
         seconds = self._latency()
-        swallows = seconds < math.inf and self.rng.random() < 0.1  # its cancellation
+        swallows = seconds < math.inf and self.rng.random() < 0.1  # the call ignores its cancellation
         call = self.calls[item.value] = Call(item.value, self.calls_made, swallows)
         if self.settings.lag and self.rng.random() < 0.2:
             self.at(self._about(self.settings.lag), self.begin, item, call, seconds)
@@ -461,7 +461,7 @@ class World:
         return 20 * seconds if rng.random() < settings.tail else seconds
 
     def end(self, item: Any, call: Call, cancelled: BaseException | None) -> None:
-        """The call returns or raises; a call that was given up ends unheard."""
+        """The call returns or raises. The end of an abandoned call is not reported."""
         if call.abandoned:
             self.abandoned -= 1
             self.note("late end", item.value)
@@ -483,9 +483,9 @@ class World:
         else:
             self._judge(item, error, self.scheduler.judge, False)
 
-    # ------------------------------------------------------------------------------------------------ calls with batches
+    # ----------------------------------------------------------------------------------------------- calls with batches
     def _end_batch(self, batch: Any, call: Call, given_up: BaseException | None) -> None:
-        """What the runner does with the end of such a call, up to its report."""
+        """What the runner does when such a call ends, up to its report."""
         verdict_of, chance = self.code.scheduler.Verdict, self.rng.choice([0.0, 0.5, 0.999999])
         unit, error = batch.value, given_up or self._error(batch.value)
         if given_up is not None:
@@ -518,7 +518,7 @@ class World:
         return [error or (record.number, call.number) for record, error in zip(unit.records, few, strict=True)]
 
     def _outcome(self, record: Record, cause: Any, verdict: Any, final: bool) -> Outcome:
-        """Is the verdict what the contract says?"""
+        """Check that the verdict is what the contract says."""
         failed = isinstance(cause, BaseException)
         self.model.demand((verdict is None) is not failed, f"{record} ends with {cause!r}: {verdict}")
         if verdict is None:
@@ -527,7 +527,7 @@ class World:
         return Outcome(verdict.kind.value, verdict.seconds, self.model.check_verdict(tried, cause, verdict, final))
 
     def _report_whole(self, batch: Any, verdict: Any, error: BaseException) -> None:
-        """All of the batch is tried again, or it is split."""
+        """The whole batch is tried again, or it is split."""
         unit, split = batch.value, verdict.kind.value == "split"
         self.model.demand(not split or len(unit.records) > 1, f"{unit} is split")
         judged = verdict._replace(kind=self.code.scheduler.Kind.FAIL) if split else verdict
@@ -570,7 +570,7 @@ class World:
         return None
 
     def _judge(self, item: Any, error: BaseException, judge: Callable[..., Any], final: bool) -> None:
-        """Outside the lock: the report may come later, with the time that it then is."""
+        """Runs outside the lock: the report may come later, with its own time."""
         verdict = judge(item, error, self.rng.choice([0.0, 0.5, 0.999999]))
         kind = verdict.kind.value
         fails_with = self.model.check_verdict(item.value, error, verdict, final)
@@ -598,7 +598,7 @@ class World:
         if number:
             self.last_output = self.now
             self.note("consume", number)
-            # Who takes batches waits until the last one was counted; who takes single items need not.
+            # A consumer of batches waits until the last one was counted; a consumer of single items need not.
             self.consumer_waits = not self.settings.buffer
             self.report("took", number)
         else:
@@ -611,7 +611,7 @@ class World:
         self.report("stop")
 
     def break_down(self) -> None:
-        """A setup that raises, say."""
+        """The map fails for a reason of its own, such as a setup that raises."""
         self.scheduler.halted = self.model.halted = True
         self.report("fail", RuntimeError("setup"))
 

@@ -1,1 +1,1 @@
-"""What the tests share: threads that re-raise, a sequential model of the multi-queue, scripts run in their own process."""
+"""What the tests share: threads that re-raise, sequential models of the queues, scripts in processes of their own."""

@@ -14,7 +14,7 @@ LONG = os.environ.get("MANYTAIL_LONG", "0") == "1"
 
 
 def count(small: int, full: int, variable: str = "") -> int:
-    """`full` in a long run, else `small`; what the variable says goes before both."""
+    """`full` in a long run, else `small`; the variable, where it is set, overrides both."""
     return int(os.environ.get(variable) or (full if LONG else small))
 
 

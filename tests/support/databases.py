@@ -57,6 +57,6 @@ def postgresql(server: postgres.Server) -> Database:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database(request: pytest.FixtureRequest) -> Database:
-    """Each test runs on both."""
+    """A test with this fixture runs on both databases."""
     found: Database = request.getfixturevalue(request.param)
     return found

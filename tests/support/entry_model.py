@@ -1,7 +1,7 @@
-"""A sequential entry queue that says what the real one must do: plain lists, no cleverness, each rule of the contract once.
+"""A sequential entry queue that says what the real one must do: plain lists, each rule of the contract written once.
 
-Places stand in `EntryModel.places` by arrival; `order` is the key that a queue class sorts them by. A delivery is a `Held`: it counts
-while the place is acquired by that very delivery.
+`EntryModel.places` has the places by arrival; `order` is the key that a queue class sorts them by. A delivery is a
+`Held`: it counts while the place is acquired by that very delivery.
 """
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AVAILABLE, HELD, ACQUIRED, DELETED = "available", "held", "acquired", "deleted"
 
 
 def level_of(priority: int, levels: int, mapping: str = "jms") -> int:
-    """AMQP 0-10 and JMS: the ten priorities are spread over the levels so that the default one, 4, lies in the middle."""
+    """AMQP 0-10 and JMS: the ten priorities are spread over the levels; the default, 4, lies in the middle."""
     if mapping == "direct":
         return min(max(priority, 0), levels - 1)
     return min(max(priority - (5 - (levels + 1) // 2), 0), levels - 1)
@@ -37,7 +37,7 @@ class Place:
         self.owner: SubscriptionModel | None = None
         self.locked = self.redelivered = self.superseded = False
         self.deliveries = 0
-        self.always_available = True  # since it was put: no browser may have missed it
+        self.always_available = True  # since it was put: every browser must see it
 
 
 class Held:
@@ -129,7 +129,7 @@ class SubscriptionModel:
         return place.state == AVAILABLE and place.seq not in self.seen and self.wants(place)
 
     def must_see(self) -> Place | None:
-        """The first place that this browser cannot have passed."""
+        """The first place that this browser must still return."""
         return next((place for place in self.queue.in_order() if self.may_see(place) and place.always_available), None)
 
     # ------------------------------------------------------------------ ending
@@ -156,7 +156,7 @@ class Full(Exception):
 
 
 class EntryModel:
-    """The four queue classes: `order` says where a place stands, `last_value_key` what replaces it."""
+    """The four queue classes: `order` sorts the places, `last_value_key` says which entry a new one replaces."""
 
     def __init__(
         self,
@@ -250,12 +250,12 @@ class EntryModel:
             raise Full
 
     def settle(self) -> None:
-        """Somebody has taken something away: puts may go on."""
+        """An entry was removed: puts may continue."""
         if self.maxsize <= 0 or self.depth() <= math.floor(self.resume_at * self.maxsize):
             self.stopped = False
 
     def set_maxsize(self, maxsize: int) -> None:
-        """Raising it lets puts go on, whatever the resume mark."""
+        """Raising it lets puts continue, whatever `resume_at` says."""
         if maxsize <= 0 or maxsize > self.maxsize:
             self.stopped = False
         self.maxsize = maxsize
@@ -268,7 +268,7 @@ class EntryModel:
             older.superseded = True
 
     def _drop_oldest(self, new: Place | None) -> None:
-        """Until the bound holds again or nothing loose is left; `new` is what is being put."""
+        """Drop the oldest until the bound holds or no entry may be dropped. `new` is the entry that is being put."""
         if self.overflow != "drop_oldest" or self.maxsize <= 0:
             return
         while self.depth() > self.maxsize:
@@ -328,7 +328,7 @@ class EntryModel:
                 False,
                 True,
             )
-            self._drop_oldest(None)  # what could not be dropped when the queue grew may now
+            self._drop_oldest(None)  # an entry that was acquired when the queue grew may be dropped from here on
         return True
 
     def unlock(self, held: Held) -> bool:

@@ -11,7 +11,7 @@ BUILD_REQUIREMENTS = ["setuptools>=77", "cython>=3.3,<3.4"]
 
 
 def run(*command: str | Path, cwd: Path, **extra_environ: str) -> str:
-    """Standard output of a command, which has to succeed and to know nothing of this checkout."""
+    """Standard output of a command that must succeed. The command sees nothing of this checkout."""
     environ = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MANYTAIL_"))
     } | extra_environ

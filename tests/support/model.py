@@ -1,8 +1,9 @@
-"""A sequential multi-queue that says what the real one must do: plain lists, no cleverness, each rule of the contract once.
+"""A sequential multi-queue that says what the real one must do: plain lists, each rule of the contract written once.
 
-Turn: per priority a ring of the tails that are enabled, attached and not empty. A tail joins at the end when it becomes so and
-leaves when it ceases to be; serving the front of the ring (or, with a callable, its choice) sends it to the end if it is not
-empty. `left` is what a weighted tail may still take in this turn, 0 while it has no turn.
+Round robin: per priority a ring of the tails (sub-queues) that are enabled, attached and not empty. A tail that becomes
+so joins at the end, and leaves when it ceases to be so. Serving the front of the ring (or the choice of a callable)
+moves it to the end if it is not empty. `left` is how many more items a weighted tail may give in its turn; 0 outside
+its turn.
 """
 from collections.abc import Callable
 from itertools import count
@@ -66,7 +67,7 @@ class Model:
             self.rings.pop(priority, None)
 
     def _stand(self, tail: Tail, priority: int) -> None:
-        """Put the tail where it belongs: in its ring or in none."""
+        """Put the tail into the ring that it belongs to, or into none."""
         if not tail.ready:
             self._leave(tail, priority)
         elif tail not in self.rings.setdefault(priority, []):
@@ -105,7 +106,7 @@ class Model:
 
     # ------------------------------------------------------------------ turns
     def choice(self) -> Tail | None:
-        """Whose turn it is; nothing moves."""
+        """The tail whose turn it is. Changes nothing."""
         if not self.rings:
             return None
         ring = self.rings[min(self.rings)]

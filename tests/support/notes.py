@@ -1,11 +1,11 @@
-"""What happens inside Spark's worker processes, told to the test by way of a file."""
+"""Reports what happens inside Spark's worker processes to the test, through a file."""
 
 import os
 from pathlib import Path
 
 
 class Notes:
-    """Lines that any process may add; each line is one write, so lines do not mix. Travels with the functions that use it."""
+    """Lines that any process may add. Each line is one write, so lines do not mix. It is pickled with the functions."""
 
     def __init__(self, path: Path) -> None:
         self._path = str(path)

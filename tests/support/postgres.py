@@ -1,6 +1,6 @@
-"""A real PostgreSQL server for a test: Debian's `initdb` and `pg_ctl`, a data directory of its own, loopback, a free port.
+"""A real PostgreSQL server for a test: Debian's `initdb` and `pg_ctl`, its own data directory, loopback, a free port.
 
-The server refuses to run as root; then it runs as the user `postgres`, which Debian's package makes.
+The server refuses to run as root. For root it runs as the user `postgres`, which Debian's package makes.
 """
 import os
 import pwd
@@ -16,7 +16,7 @@ PASSWORD = "pa:ss@wo/rd %27"
 
 
 def binaries() -> Path | None:
-    """Where initdb and pg_ctl are, the newest ones."""
+    """The directory of the newest initdb and pg_ctl."""
     found = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
     if on_path := shutil.which("initdb"):
         found.append(Path(on_path).parent)
@@ -24,7 +24,7 @@ def binaries() -> Path | None:
 
 
 def missing() -> str:
-    """Why there can be no server here, or nothing."""
+    """Why no server can run here, or an empty string."""
     if binaries() is None:
         return "PostgreSQL is not installed: apt-get install postgresql"
     try:
@@ -40,7 +40,7 @@ def missing() -> str:
 
 
 class Server:
-    """One server. `url` is its superuser's; stop and start leave the data as they are."""
+    """One server. `url` is that of its superuser. stop and start leave the data as they are."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="manytail-postgres-", dir="/tmp"))
@@ -76,7 +76,7 @@ class Server:
         return made.render_as_string(hide_password=False)
 
     def execute(self, *statements: str, database: str = "postgres") -> list[Any]:
-        """Each in a transaction of its own; the rows of the last one."""
+        """Run each statement in its own transaction. Returns the rows of the last one."""
         import psycopg
 
         dsn: dict[str, Any] = {
@@ -92,11 +92,14 @@ class Server:
             return cursor.fetchall() if cursor.description else []
 
     def start(self) -> None:
-        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c fsync=off -c max_connections=30"
+        options = (
+            f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' "
+            "-c fsync=off -c max_connections=30"
+        )
         self._run("pg_ctl", "-D", self.data, "-l", self.folder / "log", "-w", "-o", options, "start")
 
     def stop(self, mode: str = "fast") -> None:
-        """fast: connections are closed. immediate: as after a crash."""
+        """mode: "fast" closes the connections; "immediate" stops as a crash does."""
         self._run("pg_ctl", "-D", self.data, "-w", "-m", mode, "stop")
 
     def freeze(self, number: signal.Signals) -> None:
@@ -113,7 +116,7 @@ class Server:
         user: Any = {"user": "postgres", "group": "postgres", "extra_groups": []} if os.geteuid() == 0 else {}
         folder = binaries()
         assert folder is not None
-        # The server keeps the standard output that pg_ctl was given: a pipe would never end.
+        # The server keeps the standard output of pg_ctl open: a pipe would never end.
         with (self.folder / "said").open("w+") as said:
             environ = {**os.environ, "LC_ALL": "C"}
             ran = subprocess.run(

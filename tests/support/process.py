@@ -11,7 +11,7 @@ from .threads import DEADLINE
 
 
 def environment() -> dict[str, str]:
-    """Ours, with the directory that `manytail` and this `support` were imported from on the path, and warnings as errors."""
+    """Our environment, with the directories of this `manytail` and `support` on the path, and warnings as errors."""
     paths = [str(Path(manytail.__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1])]
     before = os.environ.get("PYTHONPATH")
     return {
@@ -22,7 +22,7 @@ def environment() -> dict[str, str]:
 
 
 def run_script(script: str, *options: str, arguments: Sequence[str] = (), timeout: float = 4 * DEADLINE) -> str:
-    """What the script printed. A non-zero end, a crash included, is an AssertionError with all it said."""
+    """What the script printed. A non-zero exit status, or a crash, is an AssertionError with all output."""
     command = [sys.executable, *options, "-c", script, *arguments]
     ran = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=timeout, check=False)
     assert ran.returncode == 0, f"exit {ran.returncode}\n{ran.stdout}\n{ran.stderr}"

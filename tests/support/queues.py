@@ -8,12 +8,12 @@ from typing import Any
 
 
 def as_list(items: Any) -> list[Any]:
-    """What a bulk get returned, as a plain list: it is a list or, from an IndexMultiQueue, a numpy array."""
+    """What a bulk get returned, as a plain list. It is a list or, from an IndexMultiQueue, a numpy array."""
     return items if isinstance(items, list) else items.tolist()
 
 
 def drain(queue: Any) -> list[Any]:
-    """All that `get` has at once, in its order."""
+    """All items that `get` returns without waiting, in their order."""
     items = []
     while True:
         try:
@@ -29,8 +29,8 @@ def with_interrupt_pending(call: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def keeping_the_gil(seconds: float, call: Any) -> None:
-    """Call after so many seconds during which, with a GIL, no other thread runs: as after a long C call. Who waits with a shorter
-    timeout runs out of time meanwhile, but cannot leave before `call` has run."""
+    """Let no other thread run for so many seconds (with a GIL), then call: as after a long C call. The timeout of a
+    shorter wait passes in that time, but the waiter cannot leave before `call` has run."""
     began = time.perf_counter()
     sum(range(1_000_000))
     rate = 1_000_000 / (time.perf_counter() - began)

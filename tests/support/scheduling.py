@@ -1,5 +1,5 @@
-"""For tests of the thread runner as Spark uses it, without Spark: batches of plain values, a function whose calls the test holds and lets go, and a
-run whose output a test can wait for."""
+"""For tests of the thread runner as Spark uses it, without Spark: batches of plain values, a function whose calls the
+test holds and releases, and a run whose output a test can wait for."""
 
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ class Rows:
         self._priority = priority
 
     def rows(self) -> list[Item]:
-        """New ones each time: a batch keeps no row alive."""
+        """New Items each time: a batch keeps no item alive."""
         rows = new_rows(self, self.size)
         for row, value in zip(rows, self.values, strict=True):
             if self._key is not None:
@@ -52,7 +52,7 @@ def batches(values: Sequence[Any], size: int, **columns: Any) -> list[Rows]:
 
 
 class Source:
-    """An input iterator that counts the rows it has handed out, and that a test may make wait before a batch."""
+    """An input iterator that counts the rows it has returned. A test may make it wait before a batch."""
 
     def __init__(self, batches: Iterable[Rows], hold_before: int | None = None) -> None:
         self._batches = iter(batches)
@@ -60,7 +60,7 @@ class Source:
         self._hold_before = hold_before
         self._number = 0
         self.rows = 0
-        self.asked = threading.Event()  # for the batch it waits before
+        self.asked = threading.Event()  # set when the batch that waits is asked for
         self.go_on = threading.Event()
 
     def __iter__(self) -> Iterator[Rows]:
@@ -78,7 +78,7 @@ class Source:
 
 
 class Script:
-    """A function of one row that notes when calls start, and returns when the test lets the row go. Rows are their own results."""
+    """A function of one row: records when calls start, and returns when the test releases the row. Returns the row."""
 
     def __init__(self, *free: Any) -> None:
         self._change = threading.Condition()
@@ -116,7 +116,7 @@ class Script:
             self._change.notify_all()
 
     def wait(self, predicate: Callable[[], Any]) -> None:
-        """Until the predicate holds; looked at whenever a call starts or ends."""
+        """Wait until the predicate holds. It is checked whenever a call starts or ends."""
         with self._change:
             if not self._change.wait_for(predicate, DEADLINE):
                 raise Hang(f"started {self.started}, running {self.running}")
@@ -202,7 +202,7 @@ class Run:
 
 
 def _keyed(source: Iterable[Rows]) -> bool:
-    """Whether the batches have keys, as far as it can be seen before they are read."""
+    """Whether the batches have keys, as far as that is known before they are read."""
     return (
         source.keyed
         if isinstance(source, Source)
@@ -216,7 +216,7 @@ def engine(fn: Callable[..., Any], **options: Any) -> Engine:
 
 
 def finished(fn: Callable[..., Any], source: Iterable[Rows], **options: Any) -> list[Item]:
-    """All rows that come out, in this order."""
+    """All items of the output, in order."""
     return [item for output in engine(fn, **{"keyed": _keyed(source), **options}).run(iter(source)) for item in output]
 
 

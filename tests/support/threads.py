@@ -1,9 +1,8 @@
-"""Threads for tests: every one is joined, every exception in one is raised again in the test, and a hang is a failure that
+"""Threads for tests: each is joined, each exception in one is raised again in the test, and a hang is a failure that
 shows the stack of every thread.
 
-`DEADLINE` only catches hangs; no test may depend on anything happening within it, or on how fast anything happens.
-`wait_until` is for looking at a state from outside (`stats().getters_waiting`), which no event announces. The code under test
-is never driven by it.
+`DEADLINE` only catches hangs: no test may depend on how fast anything happens. `wait_until` is for a state that no
+event announces (`stats().getters_waiting`). It never drives the code under test.
 """
 import faulthandler
 import os
@@ -16,16 +15,16 @@ from contextlib import contextmanager
 from typing import Any
 
 DEADLINE = float(os.environ.get("MANYTAIL_TEST_DEADLINE", "60"))
-LONG = 10 * DEADLINE  # for a wait in a thread: outlasts DEADLINE, so that a lost wake-up is a Hang and not a late success
+LONG = 10 * DEADLINE  # for waits in threads: outlasts DEADLINE, so that a lost wake-up is a Hang, not a late success
 GRACE = 2.0  # for the other threads of a test that has failed already
 
 
 class Hang(AssertionError):
-    """A thread, or a condition, that did not come within DEADLINE."""
+    """A thread or a condition did not finish within DEADLINE."""
 
 
 class Task(threading.Thread):
-    """A thread with a result. A daemon, so that a hang ends in a failed test and not in a process that cannot exit."""
+    """A thread with a result. It is a daemon: a hang fails the test and does not keep the process alive."""
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         super().__init__(name=getattr(function, "__name__", repr(function)), daemon=True)
@@ -44,7 +43,7 @@ class Task(threading.Thread):
             del self._call, function, args, kwargs
 
     def result(self) -> Any:
-        """Wait for the thread; its return value, or its exception raised here."""
+        """Wait for the thread. Returns its return value, or raises its exception."""
         self._join(time.monotonic() + DEADLINE)
         self.collected = True
         if self.error is not None:
@@ -52,7 +51,7 @@ class Task(threading.Thread):
         return self._value
 
     def outcome(self) -> BaseException | None:
-        """Wait for the thread; the exception that ended it, None if it returned."""
+        """Wait for the thread. Returns the exception that ended it, or None."""
         self._join(time.monotonic() + DEADLINE)
         self.collected = True
         return self.error
@@ -65,7 +64,7 @@ class Task(threading.Thread):
 
 
 class Threads:
-    """A group of threads. Leaving the block joins them all and raises the first exception nobody has collected.
+    """A group of threads. Leaving the block joins them all and raises the first exception that no `result` raised.
 
         with Threads() as threads:
             getter = threads.start(queue.get)
@@ -86,7 +85,7 @@ class Threads:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: object) -> None:
-        if kind is not None:  # the test has failed: its own error is the one to see
+        if kind is not None:  # the test has failed: show its own error
             for task in self.tasks:
                 task.join(GRACE)
             return
@@ -99,7 +98,7 @@ class Threads:
 
 
 def run_all(*functions: Callable[[], Any]) -> list[Any]:
-    """Run the functions in threads of their own, from a common start; their results in order."""
+    """Run the functions in threads, from a common start. Returns their results in order."""
     barrier = threading.Barrier(len(functions))
 
     def run(function: Callable[[], Any]) -> Any:
@@ -112,7 +111,7 @@ def run_all(*functions: Callable[[], Any]) -> list[Any]:
 
 
 def wait_until(predicate: Callable[[], Any], what: str = "") -> None:
-    """Return once the predicate holds; for states that can only be looked at."""
+    """Return once the predicate holds. For states that no event announces."""
     deadline = time.monotonic() + DEADLINE
     while not predicate():
         if time.monotonic() > deadline:
@@ -130,8 +129,9 @@ def wait_putters(queue: Any, n: int) -> None:
 
 
 def wait_asleep(*tasks: Task) -> None:
-    """Return once these threads sleep, as far as the system shows it; so that a test meets a waiter and not a thread on its way. What
-    the test asserts must hold in either case: a thread that waits for the GIL looks the same."""
+    """Return once these threads sleep, as far as the system shows it, so that a test meets a waiter and not a thread
+    that is about to wait. The test's assertions must hold in either case: a thread that waits for the GIL looks
+    the same."""
     for task in tasks:
         status = f"/proc/self/task/{task.native_id}/stat"
         if os.path.exists(status):
@@ -146,7 +146,7 @@ def _sleeps(status: str) -> bool:
                     return False
         except OSError:  # the thread has ended
             return True
-        time.sleep(0.0005)  # lets it go on if it was waiting for the GIL
+        time.sleep(0.0005)  # lets it continue if it was waiting for the GIL
     return True
 
 
@@ -172,7 +172,7 @@ def acting_when(predicate: Callable[[], Any], action: Callable[[], Any]) -> Iter
 
 @contextmanager
 def switching_often() -> Iterator[None]:
-    """Let a GIL build change threads as often as it can; a free-threaded one needs no help."""
+    """Let a GIL build switch threads as often as it can. A free-threaded build needs no help."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:

@@ -1,7 +1,8 @@
-"""The pairs of an EntryQueue and a Consumer: who waits for an entry, who waits for room.
+"""The pairs of an EntryQueue and a Consumer: who waits for an entry, who waits for a free slot.
 
-Where it makes no difference to the count, the waiters come through two subscriptions: a wake-up that one subscription has no use for any
-more must reach the other. What a waiter got is kept by the pair, which acks it when the round is over, or makes it the next wake-up.
+Where the number of woken waiters stays the same, the waiters use two subscriptions: a wake-up that one subscription has
+no use for must reach the other. The pair keeps what a waiter got. It acks it at the end of the round, or uses it for
+the next wake-up.
 """
 import functools
 import random
@@ -16,7 +17,7 @@ from .pairs import Pair, Wait
 SOON = 0.0002  # seconds
 
 
-# ------------------------------------------------------------------------------------------------ who waits for an entry
+# -------------------------------------------------------------------------------------------- who waits for an entry
 class Get(Pair):
     subscriptions = 2
     options: ClassVar[dict[str, Any]] = {}
@@ -60,7 +61,7 @@ class GetManyPutMany(Get):
 
 
 class GetSelected(Get):
-    """Two subscriptions with the same wish: both are woken for each entry, and one finds it."""
+    """Two subscriptions with the same selector: each entry wakes both, and one gets it."""
 
     def __init__(self) -> None:
         self.queue = EntryQueue("a")
@@ -77,8 +78,8 @@ class GetSelected(Get):
 
 
 class GetPutImmediate(Get):
-    """Handed over to a waiter: one that gives up at that moment lets another have it. Offered until somebody is seen waiting, because
-    the restless one may have gone and the patient one may not have come."""
+    """The entry goes straight to a waiter. One that gives up at that moment leaves it to the other. The put is repeated
+    until a waiter is seen: the restless one may have gone, and the patient one may not have come."""
 
     def wake(self) -> None:
         while self.queue.put(1, immediate=True) is None:
@@ -86,7 +87,7 @@ class GetPutImmediate(Get):
 
 
 class GetRelease(Get):
-    """One entry goes round: who got it last releases it."""
+    """One entry is used again and again: its last holder releases it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,7 +102,7 @@ class GetRelease(Get):
 
 
 class GetReleaseDelayed(GetRelease):
-    """It falls due when nobody but the shared timer looks."""
+    """Only the shared timer notices that it is due."""
 
     def wake(self) -> None:
         assert self.taken.pop().release(delay=random.random() * SOON)
@@ -113,7 +114,7 @@ class GetPutDelayed(Get):
 
 
 class GetMaintain(Get):
-    """The caller of maintain finds it due, before the timer does or after."""
+    """The caller of maintain finds it due, before or after the timer does."""
 
     def wake(self) -> None:
         self.queue.put(1, delay=SOON)
@@ -138,7 +139,7 @@ class GetClose(Get):
 
     def end(self) -> None:
         for sub in self.subs:
-            sub.suspend()       # who was left waiting stays so
+            sub.suspend()       # a waiter that was left waiting gets nothing
         assert self.taken.pop().release()
         self.hold()
         for sub in self.subs:
@@ -150,7 +151,7 @@ class GetClose(Get):
 
 
 class GetGroup(Get):
-    """Another subscription holds an entry of the group, until it acks it."""
+    """Another subscription holds an entry of the group until it acks it."""
 
     options: ClassVar[dict[str, Any]] = {"groups": "shared"}
 
@@ -187,7 +188,7 @@ class GetResume(Get):
 
 
 class GetAck(Get):
-    """The only credit of the subscription is used up, until the last entry is acked."""
+    """The subscription's only credit is used up until the last entry is acked."""
 
     subscriptions = 1
 
@@ -226,9 +227,9 @@ class GetPrefetch(GetAck):
         assert self.taken.pop().ack()
 
 
-# ------------------------------------------------------------------------------------------------ who waits behind a higher priority
+# ----------------------------------------------------------------------------------- who waits behind a higher priority
 class LowerAfterSuspend(Get):
-    """The entry is there, and is kept for a subscription that comes first."""
+    """The entry is available, but a subscription of higher priority may take it first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -257,7 +258,7 @@ class LowerAfterClose(LowerAfterSuspend):
 
 
 class LowerAfterCredit(LowerAfterSuspend):
-    """The one before takes the first entry and has no credit for the second."""
+    """The subscription of higher priority takes the first entry and has no credit for the second."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -274,9 +275,9 @@ class LowerAfterCredit(LowerAfterSuspend):
         assert self.first.ack()
 
 
-# ------------------------------------------------------------------------------------------------ who waits for room
+# ------------------------------------------------------------------------------------------ who waits for a free slot
 class Put(Pair):
-    """The queue of one place is full whenever a round begins."""
+    """The queue of one slot is full whenever a round begins."""
 
     options: ClassVar[dict[str, Any]] = {}
 
@@ -332,7 +333,7 @@ class PutMaxsize(Put):
 
 
 class PutReplaces(Put):
-    """What has the same key is held; once it is released it can be replaced, and needs no room. Then so can the new one."""
+    """The entry with the same key is held. Once it is released the put replaces it, which needs no free slot."""
 
     wakes = "all"
 
@@ -349,13 +350,13 @@ class PutReplaces(Put):
 
 
 class PutReplacesHeld(PutReplaces):
-    """Nor does it when the release holds it back."""
+    """The same when the release delays the entry."""
 
     def wake(self) -> None:
         assert self.entry.release(delay=3600)
 
 
-# ------------------------------------------------------------------------------------------------ where all go at once
+# ------------------------------------------------------------------------------------------- what wakes all waiters
 class GetShutdown(Get):
     wakes = "all"
     rounds = 0
@@ -370,11 +371,11 @@ class GetShutdown(Get):
         self.queue.shutdown(immediate=self.rounds % 2 == 0)
 
     def end(self) -> None:
-        """Whatever was got is given up by begin."""
+        """Nothing to do: begin gives up what was got."""
 
 
 class GetLastAfterShutdown(GetShutdown):
-    """One may have the last entry when it falls due; then there is nothing to wait for."""
+    """One waiter may get the last entry when it falls due. For the other nothing is left to wait for."""
 
     def wake(self) -> None:
         self.queue.put(1, delay=random.random() * SOON)
@@ -408,7 +409,7 @@ class PutShutdown(Put):
         self.queue.shutdown()
 
 
-# ------------------------------------------------------------------------------------------------ who waits in several queues at once
+# ---------------------------------------------------------------------------------- who waits in several queues at once
 class ConsumerGet(Get):
     """Two consumers of the same two queues."""
 
@@ -428,7 +429,7 @@ class ConsumerGet(Get):
 
 
 class ConsumerBeside(ConsumerGet):
-    """A consumer, and beside it a subscription to the one of its queues that the entries come in."""
+    """A consumer, and a subscription to the queue that gets the entries."""
 
     consumers = 1
 
@@ -454,7 +455,7 @@ class ConsumerRelease(ConsumerGet):
 
 
 class ConsumerAck(ConsumerRelease):
-    """Its one credit for all queues is used up, until what it got from one of them is acked."""
+    """The consumer's one credit for all queues is used up until the entry it got from one of them is acked."""
 
     consumers = 1
     prefetch = 1
@@ -467,7 +468,8 @@ class ConsumerAck(ConsumerRelease):
 
 
 class ConsumerAckElsewhere(ConsumerGet):
-    """The wait is in one of its subscriptions, what used the credit up came from another queue: only the list of the credit tells of its ack."""
+    """The waiter waits in one subscription. The entry that used up the credit came from another queue. Only the
+    credit's own list of waiters leads from the ack to the waiter."""
 
     consumers = 1
     prefetch = 1
@@ -503,7 +505,7 @@ class ConsumerResume(ConsumerGet):
 
 
 class ConsumerSubscribe(ConsumerGet):
-    """A queue that was none of its own when the wait began."""
+    """A queue that is added after the wait began."""
 
     consumers = 1
 
@@ -518,7 +520,7 @@ class ConsumerSubscribe(ConsumerGet):
 
 
 class ConsumerShutdown(ConsumerGet):
-    """Of all its queues."""
+    """All its queues are shut down."""
 
     wakes = "all"
 
@@ -532,7 +534,7 @@ class ConsumerShutdown(ConsumerGet):
             queue.shutdown()
 
     def end(self) -> None:
-        """Nothing was got."""
+        """Nothing to do: nothing was got."""
 
 
 class ConsumerClosed(ConsumerShutdown):

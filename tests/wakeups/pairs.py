@@ -1,7 +1,7 @@
-"""Every pair of a call that waits and a call that ends the wait, as something that can be played in rounds.
+"""Every pair of a call that waits and a call that ends the wait, in a form that can be repeated in rounds.
 
-A pair of kind `one` lets exactly one waiter go per round; a pair of kind `all` lets all go. What a waiter calls is a C callable, so
-that what it returned is known even if a signal handler raises right after it (duel.py).
+A pair of kind `one` wakes exactly one waiter per round; a pair of kind `all` wakes all. A waiter calls a C callable, so
+that its result is known even if a signal handler raises right after it (race.py).
 """
 import functools
 import threading
@@ -21,7 +21,7 @@ class Pair:
     """The waiting side and the waking side of one queue; a new round begins where the last one ended."""
 
     wakes = "one"
-    has_async = True  # waiting_async() is there
+    has_async = True  # waiting_async() is implemented
     has_timeout = True  # what waiting() returns takes `timeout`
 
     def __init__(self) -> None:
@@ -29,10 +29,10 @@ class Pair:
         self.tail: Any = self.queue.add("a", maxsize=1)
 
     def begin(self) -> None:
-        """Make the wait block again. No waiter has arrived yet, but for those that an earlier round left waiting."""
+        """Make the wait block again. No waiter has arrived yet, except those that an earlier round left waiting."""
 
     def waiting(self) -> Wait:
-        """The call that waits; takes `timeout`. Valid for this round, and where one waiter goes per round, for later ones."""
+        """The call that waits; takes `timeout`. Valid for this round; for kind `one` also for later rounds."""
         raise NotImplementedError
 
     def waiting_async(self) -> Callable[[], Any]:
@@ -40,16 +40,16 @@ class Pair:
         raise NotImplementedError
 
     def took(self, result: Any) -> None:
-        """A waiter was let go with this, and has not reported it yet."""
+        """A waiter was woken with this result, and has not reported it yet."""
 
     def wake(self) -> None:
         raise NotImplementedError
 
     def end(self) -> None:
-        """Whoever was to go has gone."""
+        """All waiters that had to be woken have been woken."""
 
     def close(self) -> None:
-        """After the last round: nothing is used any more."""
+        """After the last round: release everything."""
 
 
 # ------------------------------------------------------------------------------------------------ who waits for an item
@@ -89,7 +89,7 @@ class GetPutFront(Get):
 
 
 class GetEnable(Get):
-    """A putter fills a disabled tail; enabling it is what wakes."""
+    """A put fills a disabled sub-queue; enabling that wakes."""
 
     def begin(self) -> None:
         self.tail.enabled = False
@@ -100,7 +100,7 @@ class GetEnable(Get):
 
 
 class GetAddPut(Get):
-    """A tail that did not exist when the wait began."""
+    """A sub-queue that is added after the wait began."""
 
     def wake(self) -> None:
         self.queue.add("new").put(1)
@@ -109,9 +109,9 @@ class GetAddPut(Get):
         self.queue.remove("new")
 
 
-# ------------------------------------------------------------------------------------------------ who waits for room
+# -------------------------------------------------------------------------------------------- who waits for a free slot
 class Put(Pair):
-    """The tail of one place is full whenever a round begins."""
+    """The sub-queue of one slot is full whenever a round begins."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -163,7 +163,7 @@ class PutMaxsize(Put):
         self.queue.get()
 
 
-# ------------------------------------------------------------------------------------------------ where all go at once
+# ----------------------------------------------------------------------------------------------- what wakes all waiters
 class PutRemove(Pair):
     wakes = "all"
 
@@ -246,9 +246,9 @@ class JoinRemove(Join):
         self.queue.remove("going")
 
 
-# ------------------------------------------------------------------------------------------------ who waits for a place in a lane
+# ---------------------------------------------------------------------------------- who waits for a free slot in a lane
 class Submit(Pair):
-    """A full lane whose calls each wait for a word; at every word one ends, the next begins, and its place is free."""
+    """A full lane. Each of its calls waits for a signal. At a signal one ends, the next begins and frees its slot."""
 
     has_async = False
     has_timeout = False
@@ -278,7 +278,7 @@ class Submit(Pair):
 
 
 class SubmitOfAnotherLane(Submit):
-    """The executor is full, the lane is not: the place comes free in another lane, as a rule."""
+    """The executor is full, the lane is not: the slot usually becomes free in another lane."""
 
     def __init__(self) -> None:
         self.words: SimpleQueue[None] = SimpleQueue()
@@ -291,7 +291,7 @@ class SubmitOfAnotherLane(Submit):
 
 
 class SubmitCancel(Submit):
-    """Nothing runs; the call that waits is cancelled, and the one that waited for its place takes it."""
+    """Nothing runs. The pending call is cancelled, and the waiting submit takes its slot."""
 
     def fill(self) -> None:
         self.lane.pause()
@@ -311,7 +311,7 @@ class SubmitCancel(Submit):
 
 
 class SubmitShutdown(SubmitCancel):
-    """Of the lane, or of the executor."""
+    """Shutdown of the lane, or of the executor."""
 
     wakes = "all"
     rounds = 0
@@ -319,7 +319,8 @@ class SubmitShutdown(SubmitCancel):
     def begin(self) -> None:
         self.rounds += 1
         self.executor.shutdown()
-        self.old = [*getattr(self, "old", []), (self.executor, self.lane)]  # not freed in a waiter: a signal would come into that
+        # Kept: a waiter must not free it, because a signal would interrupt that.
+        self.old = [*getattr(self, "old", []), (self.executor, self.lane)]
         self.executor = KeyedExecutor(1)
         self.lane = self.executor.lane("a", max_pending=1)
         self.fill()

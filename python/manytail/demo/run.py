@@ -30,7 +30,7 @@ console = Console(highlight=False, soft_wrap=True)
 
 
 def perform(options: argparse.Namespace) -> list[str]:
-    """Runs the demo; what does not add up, one sentence each. A run that does not get to its end leaves no results."""
+    """Run the demo. Returns what does not add up, one sentence each. A run that is cut short leaves no results."""
     out: Path = options.out
     out.mkdir(parents=True, exist_ok=True)
     with ExitStack() as unless_done:
@@ -65,7 +65,7 @@ def clear(out: Path) -> None:
 
 
 def _do(source: DataFrame, way: Callable[..., DataFrame], out: Path, options: argparse.Namespace) -> Tally:
-    """Runs the job one way, against a service of its own: once into `calls`, from which both other outputs are read."""
+    """Run the job one way against its own service: once into `calls`, from which both other outputs are read."""
     rows, cancelled = source.count(), source.where("dep_time IS NULL")
     numbers = TextColumn("{task.fields[open]} in flight, {task.fields[refused]} retries")
     with Progress(*Progress.get_default_columns(), MofNCompleteColumn(), numbers, console=console) as progress:
@@ -76,9 +76,9 @@ def _do(source: DataFrame, way: Callable[..., DataFrame], out: Path, options: ar
 
         with serving(Service(options.seed, watch)) as service:
             job = partial(way, url=service.url, workers=options.workers)
-            # Not measured: a few flights that make no call start Spark's Python worker and load what it needs.
+            # Not measured: a few flights that make no call, so that Spark starts its Python worker and imports modules.
             cancelled.limit(10).transform(job).write.parquet(str(out / "calls"))
-            psutil.cpu_percent()  # the next call tells what was in use since this one
+            psutil.cpu_percent()  # the next call returns the use since this one
             started = time.perf_counter()
             source.transform(job).write.mode("overwrite").parquet(str(out / "calls"))
             seconds, busy = time.perf_counter() - started, psutil.cpu_percent() / 100
@@ -92,5 +92,5 @@ def _do(source: DataFrame, way: Callable[..., DataFrame], out: Path, options: ar
 
 
 def step(name: str, text: str) -> None:
-    """One line of the story."""
+    """Print one step of the run."""
     console.print(f"[bold]{name:<9}[/bold] {text}")

@@ -2,9 +2,9 @@
 
 GET /weather/<airport>/<UTC hour, 2013-01-01T10>   200 with a JSON object, 404 no weather of that hour, 503 try again
 
-It behaves as such services do, but the same way in every run: the seed and the call's Idempotency-Key decide how long
-the call takes (log-normal: half of the calls 8 ms or less, one in a hundred 300 ms or more) and whether it is refused
-with 503 first (1 % of keys; one in ten of those twice).
+It varies as such services do, but equally in every run: the seed and the call's Idempotency-Key decide how long the
+call takes (log-normal: half of the calls 8 ms or less, one in a hundred 300 ms or more) and whether it is refused with
+503 first (1 % of keys; one in ten of those twice).
 """
 
 import asyncio
@@ -28,16 +28,16 @@ REFUSED, REFUSED_TWICE = 0.01, 0.001
 
 
 def temper(seed: int, key: str) -> tuple[float, int]:
-    """Latency in seconds and number of refusals of the calls that carry `key`."""
+    """Latency in seconds and number of refusals of the calls with that Idempotency-Key."""
     chance = random.Random(f"{seed}/{key}")
     luck, latency = chance.random(), chance.lognormvariate(math.log(MEDIAN), SPREAD)
     return min(latency, LONGEST), 2 if luck < REFUSED_TWICE else 1 if luck < REFUSED else 0
 
 
 class Service:
-    """`counts`: `calls`, `open` ones, answers by status (`200`, `404`, `503`); `latency`: the sum of its latencies,
-    seconds; `history`: (time of day, calls open), ten times a second, and `watch` is called with the counts as often.
-    All of it belongs to one event loop, so the counts need no lock; at the end of `serving` they are final."""
+    """`counts`: `calls`, `open` calls, answers by status (`200`, `404`, `503`). `latency`: the sum of all latencies,
+    in seconds. `history`: (time of day, open calls), ten times a second; `watch` is called with the counts as often.
+    Only the event loop changes the counts, so they need no lock. They are final when `serving` ends."""
 
     def __init__(self, seed: int, watch: Callable[[Counter[str]], object] = len) -> None:
         self.url, self.stopped = "", False
@@ -64,7 +64,7 @@ class Service:
             self.counts["open"] -= 1
 
     async def listen(self, listener: socket.socket) -> None:
-        """Answers until `stopped`; calls that are open then have a second to end."""
+        """Answer until `stopped` is set. Calls that are open then have a second to end."""
         app = web.Application()
         app.router.add_get("/weather/{origin}/{hour}", self.answer)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)

@@ -1,4 +1,4 @@
-"""A Spark of one run: quiet on the terminal, its own JVM, and nothing left of it afterwards, however the run ended."""
+"""A Spark session for one run: quiet on the terminal, with its own JVM. It leaves nothing, however the run ends."""
 
 import signal
 import subprocess
@@ -23,7 +23,7 @@ SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    # One file of flights is one partition: limits and turns hold within one task, and one task is what a run shows.
+    # One file of flights is one partition: limits and fairness hold within a task, and the demo shows one task.
     "spark.sql.files.minPartitionNum": "1",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
 }
@@ -31,7 +31,7 @@ SETTINGS = {
 
 @contextmanager
 def spark_session(out: Path) -> Iterator[SparkSession]:
-    """A session that logs to out/spark.log. RuntimeError: a job failed; the message is the last line of the reason."""
+    """A session that logs to out/spark.log. Raises RuntimeError if a job failed, with the last line of the reason."""
     prepare_environment()
     temporary = tempfile.TemporaryDirectory(dir=out.resolve(), prefix=".spark-", ignore_cleanup_errors=True)
     with temporary as folder, (out / "spark.log").open("wb") as log:
@@ -42,17 +42,19 @@ def spark_session(out: Path) -> Iterator[SparkSession]:
         try:
             handler = signal.getsignal(signal.SIGINT)
             context = SparkContext(conf=conf, gateway=gateway)
-            cast(Any, context)._accumulatorServer.handle_error = lambda *of: None  # a signal to all ends the JVM first
-            signal.signal(signal.SIGINT, handler)  # Spark's own talks to the JVM in the middle of another command
+            # A signal to the process group ends the JVM first: the accumulator server must not report that.
+            cast(Any, context)._accumulatorServer.handle_error = lambda *of: None
+            signal.signal(signal.SIGINT, handler)  # Spark's own handler calls the JVM in the middle of another command
             yield SparkSession(context)
             context.stop()
         except (PySparkException, Py4JJavaError) as error:
             raise RuntimeError(str(error).split("\nJVM stacktrace")[0].strip().split("\n")[-1].strip()) from None
         finally:
-            # No command, for an interrupted one may still wait for its answer: the JVM ends with its standard input.
+            # Send no command: an interrupted one may still wait for its answer. The JVM ends with its standard input.
             if SparkContext._active_spark_context is not None:
-                cast(Any, SparkContext._active_spark_context)._accumulatorServer.shutdown()  # or it logs the JVM's end
+                # Otherwise it logs the end of the JVM.
+                cast(Any, SparkContext._active_spark_context)._accumulatorServer.shutdown()
             gateway.proc.stdin.close()
             gateway.proc.wait()
             gateway.shutdown()
-            SparkContext._gateway = SparkContext._jvm = None  # or a later session would take them for a live JVM
+            SparkContext._gateway = SparkContext._jvm = None  # otherwise a later session takes them for a live JVM

@@ -1,7 +1,7 @@
-"""What a run came to: what must add up, and when which row was held back, ran and ended.
+"""What a run came to: what must add up, and when each row was held back, ran and ended.
 
-Rows are counted by reading the input and the outputs, calls by the service and, apart from it, by the job as attempts
-of the rows that called. Times are those that `fetch` took of a row's last call; failed rows have none.
+Rows are counted in the input and the outputs. Calls are counted by the service and, independently, by the job as the
+attempts of each row. Times are those that `fetch` measured in a row's last call; failed rows have none.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from .service import Service
 
 @dataclasses.dataclass(frozen=True)
 class Tally:
-    """The outputs of a run as they were written, the service that it called, and how long it took."""
+    """The outputs of a run as written, the service that it called, and how long the run took."""
 
     rows_in: int
     calls: pd.DataFrame
@@ -23,7 +23,7 @@ class Tally:
     dead_letters: pd.DataFrame
     service: Service
     seconds: float
-    busy: float  # share of this machine's processor time that was in use, by whomever
+    busy: float  # share of this machine's processor time in use, by any process
 
     @cached_property
     def lost(self) -> int:
@@ -34,7 +34,7 @@ class Tally:
         return pd.concat([self.enriched["attempts"], self.dead_letters.query("reason != 'Cancelled'")["attempts"]])
 
     def faults(self) -> list[str]:
-        """What does not add up, one sentence each; empty if all does."""
+        """What does not add up, one sentence each; empty if everything does."""
         enriched, dead, calls = len(self.enriched), len(self.dead_letters), self.attempts.sum()
         doubled, retries = enriched + dead + self.lost - self.rows_in, calls - len(self.attempts)
         in_order = all(rows["seq"].is_monotonic_increasing for rows in (self.calls, self.enriched, self.dead_letters))
@@ -52,10 +52,11 @@ class Tally:
 
     @cached_property
     def times(self) -> pd.DataFrame:
-        """carrier, started, finished, held: a row each, in order, in seconds from `attrs["zero"]`, the first call.
+        """carrier, started, finished, held: one row per flight, in order, in seconds since `attrs["zero"]`, the first
+        call.
 
-        Rows are taken in order, so a row is there as soon as one behind it is called: from that call to its own it was
-        `held` back, by its carrier's turn or limit. NaN after a retry, for the first start is not known.
+        Rows are read in order, so a row has been read once a row behind it is called. From that call to its own call
+        the row is `held` back by round robin or by its carrier's limit. NaN after a retry: the first start is unknown.
         """
         times = self.calls[["carrier", "started", "finished"]].copy()
         zero = times.attrs["zero"] = times["started"].min()
@@ -66,8 +67,8 @@ class Tally:
 
     @cached_property
     def waits(self) -> pd.DataFrame:
-        """Of each carrier that has called, the busiest first: its `rows`, how long `half` of them were held back and
-        `most` of them (19 in 20; seconds), and its most calls in flight `at_once`."""
+        """One row per carrier that has calls, the busiest first: its `rows`; how long `half` of them and `most` of
+        them (19 in 20) were held back, in seconds; and its highest number of calls in flight, `at_once`."""
         groups = self.times.groupby("carrier")
         at_once = {carrier: in_flight(times).max() for carrier, times in groups}
         held = {"half": groups["held"].median(), "most": groups["held"].quantile(0.95)}
@@ -76,6 +77,6 @@ class Tally:
 
 
 def in_flight(times: pd.DataFrame) -> pd.Series:
-    """How many calls were in flight from each moment of change on."""
+    """How many calls are in flight after each change."""
     changes = pd.concat([pd.Series(1, times["started"].dropna()), pd.Series(-1, times["finished"].dropna())])
     return changes.groupby(level=0).sum().cumsum()

@@ -93,7 +93,7 @@ def raises(kinds: Any, call: Any) -> str:
     raise AssertionError(f"no {kinds}")
 
 
-# ------------------------------------------------------------------------------------------------------------- the questions
+# -------------------------------------------------------------------------------------------------------- the questions
 def init_again(sample: Sample) -> None:
     it = sample.make()
     kinds = TypeError if sample.init is None and is_python(it) else RuntimeError        # its arguments are its makers'

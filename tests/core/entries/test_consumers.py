@@ -176,7 +176,7 @@ def test_aget_and_async_iteration():
         assert sorted(asyncio.run(main(consumer))) == ["00", "01", "10", "11", "late"]
 
 
-# ------------------------------------------------------------------------------------------------ credit, priority, suspension
+# ----------------------------------------------------------------------------------------- credit, priority, suspension
 def test_one_credit_for_all_queues():
     with consumer_of(*queues(2, each=3), prefetch=3) as consumer:
         got = consumer.get_many(10)

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[3]
 DEEP = 400_000
 
 
-# ----------------------------------------------------------------------------------------------------------- the collector
+# -------------------------------------------------------------------------------------------------------- the collector
 @pytest.mark.parametrize("steps", [0, 1, 3], ids=["fresh", "half", "exhausted"])
 def test_a_browser_in_a_reference_cycle_is_collected(steps):
     """The collector clears it before it is freed, and it still has to take its position off the queue's list."""
@@ -111,7 +111,7 @@ del e
 """)
 
 
-# ----------------------------------------------------------------------------------------------------------- other threads
+# -------------------------------------------------------------------------------------------------------- other threads
 def test_threads_that_share_a_browser_share_its_entries():
     for _ in range(20):
         queue = PriorityEntryQueue("q", levels=3)
@@ -155,7 +155,7 @@ def test_an_exhausted_iterator_stays_exhausted_and_the_next_one_begins_anew(seve
     holder.close()
 
 
-# ------------------------------------------------------------------------------------------------------------ dead letters
+# --------------------------------------------------------------------------------------------------------- dead letters
 def test_a_dead_letter_callable_that_waits_holds_up_nobodys_time():
     release = threading.Event()
     dead = []
@@ -326,7 +326,7 @@ assert last[-1] == 0, last[-3:]
 """)
 
 
-# ------------------------------------------------------------------------------------------------ exceptions while it waits
+# -------------------------------------------------------------------------------------------- exceptions while it waits
 class Stopped(Exception):
     """What a signal handler raises."""
 
@@ -398,7 +398,7 @@ def test_an_aput_that_hands_over_nothing_gives_its_place_to_the_next():
     asyncio.run(both())
 
 
-# ------------------------------------------------------------------------------------------------------------------ listen
+# --------------------------------------------------------------------------------------------------------------- listen
 class Rude(BaseException):
     """No Exception."""
 
@@ -457,7 +457,7 @@ def test_get_many_that_raises_gives_everything_back():
     assert queue.qsize() == 3
 
 
-# ---------------------------------------------------------------------------------------------------------- loops, handlers
+# ------------------------------------------------------------------------------------------------------ loops, handlers
 class RaisingLoop(asyncio.SelectorEventLoop):
     """Its call_soon_threadsafe is interrupted, before or after it has done its work."""
 
@@ -500,7 +500,7 @@ def test_a_handler_that_raises_while_a_coroutine_is_woken_costs_it_nothing(waite
     assert caught == [kind]
 
 
-# ------------------------------------------------------------------------------------------------------------------- fork
+# ----------------------------------------------------------------------------------------------------------------- fork
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.parametrize("act", ["ack", "release", "reject", "unlock", "consumer", "close", "purge"])
 def test_a_fork_while_another_thread_ends_its_delivery_leaves_nothing_half_done(act):

@@ -332,7 +332,7 @@ def test_an_exclusive_subscription_waits_and_is_woken(new):
         assert again.result().item == 1
 
 
-# ------------------------------------------------------------------------------------------------ priority of subscriptions
+# -------------------------------------------------------------------------------------------- priority of subscriptions
 def test_a_higher_subscription_gets_it_whether_or_not_it_waits(new):
     queue = new()
     high, low = queue.subscribe(priority=5), queue.subscribe(priority=1)
@@ -621,7 +621,7 @@ def test_a_subscription_that_nobody_keeps_closes_and_wakes_others(new, keep):
         assert getter.result().item == 1
 
 
-# ------------------------------------------------------------------------------------------------ order under many getters
+# --------------------------------------------------------------------------------------------- order under many getters
 def test_what_one_subscription_sees_never_goes_backwards_but_for_redelivery(new, keep):
     queue = new()
     total, done = 600, threading.Event()

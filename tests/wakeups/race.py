@@ -1,11 +1,13 @@
-"""Rounds in which a wake-up must arrive: a patient waiter, one that gives up, and somebody who wakes, as close together as they come.
+"""Wake-up races: rounds in which a wake-up must arrive. A patient waiter, a restless waiter and a waker start as close
+together as possible.
 
-Each round: the waiters are sent into the wait in a random order, the waker wakes after a random moment, and the round ends when
-somebody has reported to have been let go. The patient one stays for ever; the restless one tries once per round and gives up by time
-out, cancellation or a signal whose handler raises. If it gave up and took the wake-up with it, nobody ever reports: the hang that a
-lost wake-up is. It does not try again in the same round, because that would find what the lost wake-up was about.
+In each round the waiters start to wait in a random order, the waker wakes after a random moment, and the round ends
+when a waiter has reported that it was woken. The patient waiter waits without a timeout. The restless one tries once
+per round and gives up by timeout, cancellation or a signal whose handler raises. If it gives up and keeps the wake-up,
+no waiter ever reports: the round hangs, which is how a lost wake-up shows. It does not try again in the same round,
+because it would find what the lost wake-up announced.
 
-Reports go through queue.SimpleQueue, so that what is tested does not vouch for itself. Deadlines only catch hangs.
+Reports go through queue.SimpleQueue, so that the test does not rely on what it tests. Deadlines only catch hangs.
 """
 import asyncio
 import faulthandler
@@ -28,15 +30,15 @@ from manytail import ClosedError, ShutDown
 from .pairs import Pair
 
 WOKEN, GAVE_UP = "woken", "gave up"
-OVER = (ShutDown, ClosedError, RuntimeError)  # what a wait that shutdown or close ends raises; the last is the executors' word for it
+OVER = (ShutDown, ClosedError, RuntimeError)  # what shutdown or close makes a wait raise; executors raise RuntimeError
 STDLIB = {threading.__file__, _base.__file__}
 QUICKLY = 0.0002  # seconds within which a restless waiter gives up
 STOP = None
-Run = Callable[[Coroutine[Any, Any, Any]], Any]  # a coroutine in the event loop of the side's thread
+Run = Callable[[Coroutine[Any, Any, Any]], Any]  # runs a coroutine in the event loop of the side's thread
 
 
 class Interrupted(Exception):
-    """What the signal handler raises."""
+    """Raised by the signal handler."""
 
 
 def expect(queue: "SimpleQueue[Any]", what: str) -> Any:
@@ -48,12 +50,12 @@ def expect(queue: "SimpleQueue[Any]", what: str) -> Any:
 
 
 class Side:
-    """A waiter: where it is told to wait, and where it reports what became of it."""
+    """A waiter: a queue that tells it to wait. It reports the outcome."""
 
     def __init__(self) -> None:
         self.orders: SimpleQueue[Any] = SimpleQueue()
-        self.going: SimpleQueue[None] = SimpleQueue()  # a word just before it waits
-        self.busy = False  # told to wait and not heard of since; the waker's own book
+        self.going: SimpleQueue[None] = SimpleQueue()  # an item just before it waits
+        self.busy = False  # it was told to wait and has not reported; only the waker uses this
 
     def serve(self, attempt: Callable[[Pair, Run], str], reports: "SimpleQueue[tuple[Side, str]]") -> None:
         with asyncio.Runner() as runner:
@@ -63,14 +65,14 @@ class Side:
 
 
 def once(pair: Pair, call: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
-    """What a call that waits comes to. The shutdown, removal or close that it waited for lets it go too."""
+    """The outcome of a call that waits. The shutdown, removal or close that it waits for counts as woken."""
     try:
         result = call(*args, **kwargs)
     except OVER:
         return WOKEN
     except (Empty, Full):
         return GAVE_UP
-    if result is False:  # join says so
+    if result is False:  # a join that gave up
         return GAVE_UP
     pair.took(result)
     return WOKEN
@@ -111,8 +113,8 @@ def cancelled(pair: Pair, run: Run) -> str:
 
 
 def interrupted(pair: Pair, run: Run) -> str:
-    """In the main thread: SIGALRM ends the wait. `extend` over `map` lets no bytecode run between the call and the note of its result,
-    so that an exception that comes after success is known for what it is."""
+    """In the main thread: SIGALRM ends the wait. `extend` over `map` runs no bytecode between the call and the storing
+    of its result. So an exception that comes after success is recognised as such."""
     results: list[Any] = []
     waiting = pair.waiting()
     try:
@@ -134,7 +136,7 @@ RESTLESS = {"time-outs": timing_out, "cancellations": cancelled, "signals": inte
 
 
 # ------------------------------------------------------------------------------------------------ the rounds
-class Duel:
+class Race:
     def __init__(self, pair: Pair, rounds: int) -> None:
         self.pair, self.rounds = pair, rounds
         self.patient, self.restless = Side(), Side()
@@ -143,7 +145,7 @@ class Duel:
         self.woken = {self.patient: 0, self.restless: 0}
 
     def wake_rounds(self) -> None:
-        """The waker's part."""
+        """What the waker does."""
         try:
             for _ in range(self.rounds):
                 self.one_round()
@@ -161,7 +163,7 @@ class Duel:
                 side.orders.put(self.pair)
         expect(self.restless.going, "began to wait")
         if random.random() < 0.7:
-            # Not to wait for anything: so that the wake-up strikes now before, now while, now after the restless one gives up.
+            # Waits for nothing: varies whether the wake-up comes before, while or after the restless waiter gives up.
             time.sleep(random.random() * 1.5 * QUICKLY)
         self.pair.wake()
         woken = self.collect()
@@ -170,7 +172,7 @@ class Duel:
         self.pair.end()
 
     def collect(self) -> int:
-        """Until the restless waiter has reported, and everybody who had to be let go."""
+        """Wait until the restless waiter has reported, and every waiter that had to be woken."""
         woken = 0
         while self.restless.busy or (self.patient.busy if self.pair.wakes == "all" else woken == 0):
             side, outcome = expect(self.reports, "was let go")
@@ -190,34 +192,35 @@ class Duel:
             assert (side, outcome) == (self.patient, WOKEN)
 
 
-def duel(pair: Pair, rounds: int, patient: str, restless: str) -> Duel:
-    """Play the rounds. Signals are taken by the main thread, so with them the waker is a thread and the restless waiter is not."""
-    fight = Duel(pair, rounds)
+def race(pair: Pair, rounds: int, patient: str, restless: str) -> Race:
+    """Run the rounds. The main thread takes signals: with signals it is the restless waiter, else the waker."""
+    race_ = Race(pair, rounds)
     with Threads() as threads:
-        threads.start(fight.patient.serve, PATIENT[patient], fight.reports)
+        threads.start(race_.patient.serve, PATIENT[patient], race_.reports)
         if restless == "signals":
-            waker = threads.start(fight.wake_rounds)
+            waker = threads.start(race_.wake_rounds)
             with raising_alarms():
-                fight.restless.serve(interrupted, fight.reports)
+                race_.restless.serve(interrupted, race_.reports)
             waker.join()
         else:
-            threads.start(fight.restless.serve, RESTLESS[restless], fight.reports)
-            fight.wake_rounds()
-    return fight
+            threads.start(race_.restless.serve, RESTLESS[restless], race_.reports)
+            race_.wake_rounds()
+    return race_
 
 
 @contextmanager
 def raising_alarms() -> Any:
-    """SIGALRM raises, but only into a call that waits: everywhere else it would come between a success and the note of it."""
+    """SIGALRM raises, but only into a call that waits. Elsewhere it could come between a success and its report."""
     assert threading.current_thread() is threading.main_thread()
 
     def handler(number: int, frame: Any) -> None:
-        while frame is not None and frame.f_code.co_filename in STDLIB:  # submit() makes a Future in Python code, before it does anything
+        # submit() makes a Future in Python code, before it does anything.
+        while frame is not None and frame.f_code.co_filename in STDLIB:
             frame = frame.f_back
         if frame is not None and frame.f_code is interrupted.__code__:
             raise Interrupted
         while frame is not None:
-            if frame.f_code is interrupted.__code__:  # it came into a finalizer that happens to run in there: once more
+            if frame.f_code is interrupted.__code__:  # it interrupted a finalizer that ran in there: try again
                 signal.setitimer(signal.ITIMER_REAL, QUICKLY)
             frame = frame.f_back
 
