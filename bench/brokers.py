@@ -1,4 +1,4 @@
-"""Rows of manytail.broker: publish, callback and ack beside the same pika code on a local RabbitMQ; routing through a topic exchange."""
+"""Rows of manytail.broker: publish, callback and ack, and routing; beside the same pika code on a local RabbitMQ."""
 from __future__ import annotations
 
 import os
@@ -18,7 +18,7 @@ PREFETCH = 200
 
 
 def messages(connection: Any, n: int) -> float:
-    """Messages per second: n published through a direct exchange, then n callbacks that acknowledge, all on one channel. The code is pika's."""
+    """Messages per second: n published through a direct exchange, then n callbacks that ack, all on one channel."""
     channel = connection.channel()
     channel.exchange_declare("bench", "direct", auto_delete=True)
     queue = channel.queue_declare("", exclusive=True).method.queue
@@ -54,7 +54,7 @@ def ours() -> Iterator[Measure]:
 
 @contextmanager
 def theirs() -> Iterator[Measure]:
-    """On the server named by MANYTAIL_RABBITMQ, or on one of its own."""
+    """On the server named by MANYTAIL_RABBITMQ, or on one that is started here."""
     try:
         import pika
     except ImportError as missing:
@@ -94,7 +94,7 @@ def patterns(wild: random.Random) -> tuple[list[str], list[str]]:
 
 @contextmanager
 def topic() -> Iterator[Measure]:
-    """Microseconds from the exchange and the message to the set of queues."""
+    """Microseconds to route a message: from the exchange to its set of queues."""
     from manytail.broker import Broker
     from manytail.broker._protocol import Message
 

@@ -1,6 +1,6 @@
-"""Rows of the entry queues: put, get and ack; threads; release far back; idle subscriptions; the orders; bytes per entry.
+"""Rows of the entry queues: put, get and ack; threads; release far back; idle subscriptions; orders; bytes per entry.
 
-`python bench/entries.py ORDER N` is the process that the memory rows start: bytes per entry of a queue that holds N.
+`python bench/entries.py ORDER N` is the process that a memory row starts: bytes per entry of a queue that holds N.
 """
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from threaded import race
 
 MILLION = 1_000_000
 WARM = 1_000
-QUEUE = "Queue"                                               # queue.Queue: put, get and task_done, what comes nearest to put, get and ack
-Between = Callable[[Any, int], Any]                           # puts so many entries that the subscription returned passes over
+QUEUE = "Queue"  # queue.Queue: its put, get and task_done come nearest to put, get and ack
+Between = Callable[[Any, int], Any]  # puts so many entries, which the returned subscription passes over
 
 
 # ------------------------------------------------------------------------------------------------ put, get, ack
@@ -34,7 +34,8 @@ def acked(put: Callable[..., Any], get: Callable[[], Any], n: int) -> float:
     turns = max(1, n // 5)
     began = time.thread_time_ns()
     for _ in repeat(None, turns):
-        put(None); get().ack(); put(None); get().ack(); put(None); get().ack(); put(None); get().ack(); put(None); get().ack()  # noqa: E702
+        put(None); get().ack(); put(None); get().ack(); put(None); get().ack()  # noqa: E702
+        put(None); get().ack(); put(None); get().ack()  # noqa: E702
     return (time.thread_time_ns() - began) / (turns * 5)
 
 
@@ -94,7 +95,7 @@ def ours_crowd() -> Iterator[Measure]:
         share = max(1, n // 2)
         entries: Any = EntryQueue()
         with entries.subscribe() as one, entries.subscribe() as two:
-            # subscriptions share by need, not by half: who is done early leaves the rest to the other
+            # The subscriptions do not get half each: one that is done early leaves the rest to the other.
             bodies = [partial(put_loop, entries.put, share) for _ in range(2)]
             bodies += [partial(get_loop, subscription.get, share) for subscription in (one, two)]
             return max(race(bodies)) / (2 * share) * 1e9
@@ -119,7 +120,7 @@ def queue_crowd() -> Iterator[Measure]:
 # ------------------------------------------------------------------------------------------------ release far back
 
 def releases(held: Any, get: Callable[[], Any], n: int) -> tuple[float, Any]:
-    """ns for a release, the get of that entry and the get of the one after it; and what is held now."""
+    """ns for a release, the get of that entry and the get of the next one. Also returns the entry that is then held."""
     began = time.thread_time_ns()
     for _ in repeat(None, n):
         held.release()
@@ -129,7 +130,7 @@ def releases(held: Any, get: Callable[[], Any], n: int) -> tuple[float, Any]:
 
 
 def acquired_between(entries: Any, between: int) -> Any:
-    """The first entry is ours, those between are another's."""
+    """The first entry is held by us, those between by another subscription."""
     entries.put("ours")
     subscription = entries.subscribe()
     first = subscription.get()
@@ -139,7 +140,7 @@ def acquired_between(entries: Any, between: int) -> Any:
 
 
 def available_between(entries: Any, between: int) -> Any:
-    """Those between are AVAILABLE; our selector does not want them."""
+    """The entries between are AVAILABLE; our selector does not accept them."""
     entries.put("ours")
     subscription = entries.subscribe(selector=lambda entry: entry.item is not None)
     first = subscription.get()
@@ -154,7 +155,8 @@ def far_back(put_between: Between, between: int) -> Factory:
 
         entries: Any = EntryQueue()
         subscription, held, others = put_between(entries, between)
-        entries.put("passed once")                            # the pointer goes over all that stand between, before the clock runs
+        # Before the clock runs, the subscription's pointer passes all entries between.
+        entries.put("passed once")
         subscription.get().ack()
         loop = loops.fresh(releases)
 
@@ -262,7 +264,7 @@ FIFO, RANDOM, ASCENDING = "fifo", "random keys", "ascending keys"
 
 
 def items_of(order: str, n: int) -> list[int | None]:
-    """What is put; made before anything is weighed."""
+    """The items to put, made before memory is measured."""
     chance = random.Random(SEED)
     return {FIFO: [None] * n, ASCENDING: [*range(n)], RANDOM: [chance.randrange(1 << 40) for _ in range(n)]}[order]
 

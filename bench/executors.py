@@ -1,4 +1,4 @@
-"""Rows of KeyedExecutor beside ThreadPoolExecutor: what a call costs, and how long other keys wait behind a heavy one."""
+"""Rows of KeyedExecutor beside ThreadPoolExecutor: the cost of a call, and how long keys wait behind a busy one."""
 from __future__ import annotations
 
 import threading
@@ -28,12 +28,14 @@ def keyed() -> Any:
 
 
 def throughput(make: Callable[[], Executor], keys: int) -> Factory:
-    """Tasks per second from the first submit until the last result. The executor, its threads and its lanes are there before."""
+    """Tasks per second from the first submit until the last result. Executor, threads and lanes are made before."""
 
     @contextmanager
     def contestant() -> Iterator[Measure]:
         with make() as executor:
-            submits = [executor.lane(key).submit for key in range(keys)] if keys else [executor.submit]  # type: ignore[attr-defined]
+            submits = [executor.submit]
+            if keys:
+                submits = [executor.lane(key).submit for key in range(keys)]  # type: ignore[attr-defined]
             wait([executor.submit(time.sleep, 0.01) for _ in range(WORKERS)])
 
             def measure(n: int) -> float:
@@ -77,7 +79,7 @@ def behind_a_backlog(heavy: int) -> Factory:
 
 
 class Countdown:
-    """A task that sleeps 1 ms, so many times until it is known that all are done."""
+    """A task that sleeps 1 ms, and an event that is set once n of them are done."""
 
     def __init__(self, n: int) -> None:
         self.left = n
@@ -110,7 +112,8 @@ ROWS = [
     row(10_000, 0.8, "executor-10000-keys"),
     Row(
         "executor-fairness",
-        f"{KEYS} keys, tasks of 1 ms, {WORKERS} workers, {BACKLOG:,} of one first: until {ENOUGH} of each other are done",
+        f"{KEYS} keys, tasks of 1 ms, {WORKERS} workers, {BACKLOG:,} of one first: "
+        f"until {ENOUGH} of each other are done",
         "ms",
         {"ours": behind_a_backlog(BACKLOG), BALANCED: behind_a_backlog(ENOUGH)},
         n=1,

@@ -1,8 +1,8 @@
 """What a figure is, how it is measured and how it is shown.
 
-A Row has contestants. Each is set up once; then, in every round, all of them are measured one after the other, starting
-with another one each time. So a slow moment of a shared machine hits neighbours alike: a row's ratio is the median over
-rounds of the ratio inside one round, its values are medians over rounds.
+A Row has contestants. Each is set up once. In every round all of them are measured one after the other, each round
+starting with another one. So a slow moment of a shared machine affects neighbours alike: a row's ratio is the median
+over rounds of the ratio inside one round, and its values are medians over rounds.
 """
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ class Row:
     tiny: int = 2_000                                         # n of a smoke run
     note: str = ""
     ours: str = "ours"
-    slow: Mapping[str, int] = field(default_factory=dict)     # contestant -> divisor of n: the same rate from fewer items
+    slow: Mapping[str, int] = field(default_factory=dict)     # contestant -> divisor of n, for slow contestants
 
 
 @dataclass
 class Result:
-    """What a row came to; plain data, so that it can come from another process as JSON."""
+    """The figures of a row, as plain data: it can come from another process as JSON."""
 
     name: str
     what: str
@@ -97,14 +97,14 @@ class Result:
         return statistics.median(self.rounds[contestant])
 
     def figure(self, target: Target) -> float:
-        """What the target compares with its bound."""
+        """The value that the target compares with its bound."""
         ours = self.rounds[self.ours]
         if target.against is None:
             return statistics.median(ours)
         return statistics.median(mine / theirs for mine, theirs in zip(ours, self.rounds[target.against], strict=True))
 
     def reached(self) -> bool | None:
-        """None: nothing to reach, or nothing measured."""
+        """None: no target, or nothing measured."""
         if self.error or not self.targets:
             return None
         return all(target.met(self.figure(target)) for target in self.targets)
@@ -123,7 +123,7 @@ class Result:
 
 
 def spread(values: list[float]) -> float:
-    """Half the distance of the quartiles, relative to the median: how much a single round is to be believed."""
+    """Half the distance of the quartiles, relative to the median: how much single rounds vary."""
     if len(values) < 2:
         return 0.0
     low, _, high = statistics.quantiles(values, n=4, method="inclusive")
@@ -132,7 +132,7 @@ def spread(values: list[float]) -> float:
 
 
 def measure(row: Row, *, rounds: int, n: int, tick: Callable[[str], None]) -> Result:
-    """Set all contestants up, alternate them, keep every round's value."""
+    """Set up all contestants, alternate them, and keep every round's value."""
     with ExitStack() as stack:
         runs = set_up(row, stack, tick)
         names = list(runs)
@@ -150,7 +150,7 @@ def measure(row: Row, *, rounds: int, n: int, tick: Callable[[str], None]) -> Re
 
 
 def set_up(row: Row, stack: ExitStack, tick: Callable[[str], None]) -> dict[str, Measure]:
-    """The contestants that can be had here. Unavailable if that leaves out ours, or one that a target speaks of."""
+    """The contestants that this machine can run. Raises Unavailable if ours, or one that a target names, is missing."""
     needed = {row.ours, *(target.against for target in row.targets)}
     runs = {}
     for name, factory in row.contestants.items():
@@ -164,7 +164,7 @@ def set_up(row: Row, stack: ExitStack, tick: Callable[[str], None]) -> dict[str,
 
 
 def quiet(run: Measure, n: int) -> float:
-    """One measurement with the cycle collector out of the way: it would charge its pass to whoever is running."""
+    """One measurement with the garbage collector off: a pass of it would count against the contestant that runs."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -260,7 +260,7 @@ def gil() -> bool:
 
 
 def environment() -> dict[str, object]:
-    """What a figure means nothing without."""
+    """What must be known to interpret a figure."""
     return {
         "date": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
         "machine": {"cpu": cpu_model(), "cpus": os.cpu_count(), "platform": platform.platform(), "load": load()},
@@ -302,7 +302,7 @@ def version(distribution: str) -> str | None:
 
 
 def commit() -> str:
-    """The commit measured, with + where the sources differ from it."""
+    """The commit measured, with + if the sources differ from it."""
     try:
         head = _git("rev-parse", "--short=12", "HEAD")
         changed = _git("status", "--porcelain", "--", "pyx", "include", "python", "bench", "setup.py")

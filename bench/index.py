@@ -17,7 +17,7 @@ ALONE = "one thread"
 
 
 def index_queue() -> tuple[Any, Any, Any, Any]:
-    """Head, tail, and an array to send and one to receive into."""
+    """Queue, sub-queue, an array to send and an array to receive into."""
     import numpy
 
     from manytail import IndexMultiQueue
@@ -42,7 +42,7 @@ def arrays_into() -> Iterator[Measure]:
 
 @contextmanager
 def two_copies() -> Iterator[Measure]:
-    """The floor: what copying in and out costs without any queue."""
+    """The lower bound: what copying in and out costs without a queue."""
     import numpy
 
     items, middle = numpy.arange(BULK, dtype=numpy.int64), numpy.empty(BULK, dtype=numpy.int64)
@@ -51,7 +51,7 @@ def two_copies() -> Iterator[Measure]:
 
 
 def together(threads: int) -> Factory:
-    """Items per second of all threads, each with a queue of its own."""
+    """Items per second of all threads, each with its own queue."""
 
     @contextmanager
     def contestant() -> Iterator[Measure]:

@@ -1,8 +1,8 @@
 """Rows against the Java original, in its own benchmark's shape: 5 bounded sub-queues x 50 writer threads, 1 reader.
 
-The original comes from Maven, its driver is bench/java. Both sides let started threads go at once and stop the clock
-when the reader has its items; the capacity of 1,000,000 is split evenly; writers put one shared object until they are
-stopped. The Java process stays up for the whole row, so that it is compiled and warm.
+The original comes from Maven; its driver is bench/java. Both sides start the clock when all threads have started and
+stop it when the reader has its items. The capacity of 1,000,000 is split evenly. Writers put one shared object until
+they are stopped. The Java process runs for the whole row, so that its code is compiled and warm.
 """
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Reader = Callable[[Any, int], None]
 # -------------------------------------------------------------------------------------------------------------- Java
 
 def build() -> str:
-    """Compile the driver, in a cache outside the tree, and return its class path; Maven rebuilds what has changed."""
+    """Compile the driver, in a cache outside the tree, and return its class path. Maven rebuilds what has changed."""
     maven, java = shutil.which("mvn"), shutil.which("java")
     if not maven or not java:
         raise Unavailable("skipped: no Maven or no Java on PATH, so no original to compare with")
@@ -55,7 +55,7 @@ def build() -> str:
 def java(mode: str) -> Factory:
     """Items per second of the original; mode as bench/java's driver takes it.
 
-    The first run is preceded by one on 1 queue with 1 writer, for the compiler, as in the original's benchmark.
+    Before the first run there is one on 1 queue with 1 writer, for the compiler, as in the original's benchmark.
     """
 
     @contextmanager
@@ -111,7 +111,7 @@ def until_shutdown(write: Writer, tail: Any) -> None:
     try:
         write(tail)
     except ShutDown:
-        return                                                # the reader has all it wanted
+        return                                                # the reader has all its items
 
 
 def read_then_shutdown(read: Reader, owner: Any, n: int) -> float:

@@ -1,10 +1,10 @@
-"""The loops that are timed: one code for all contestants, unrolled so that little but the calls is left in them.
+"""The loops that are timed: one code for all contestants, unrolled so that the calls dominate.
 
 CPython specialises bytecode in place, per code object. A loop that has run on one kind of callable is slower for the
 next one, so every contestant gets its own copy (`fresh`).
 
-What runs on one thread and never waits is charged in CPU time of that thread: the same as elapsed time on a quiet
-machine, and still right when a neighbour takes the core away. What waits is charged in elapsed time (threaded.py).
+A loop that runs on one thread and never waits is measured in CPU time of that thread: equal to elapsed time on a quiet
+machine, and right when another process takes the core. A loop that waits is measured in elapsed time (threaded.py).
 """
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ Loop = TypeVar("Loop", bound=Callable[..., Any])
 
 
 def fresh(function: Loop) -> Loop:
-    """The same function on a code object that has not been specialised yet."""
-    return FunctionType(function.__code__.replace(), function.__globals__, function.__name__, function.__defaults__)  # type: ignore[return-value]
+    """The same function with a code object that is not specialised yet."""
+    code = function.__code__.replace()
+    made = FunctionType(code, function.__globals__, function.__name__, function.__defaults__)
+    return made  # type: ignore[return-value]
 
 
 def pairs(put: Call, get: Call, n: int) -> float:
@@ -46,7 +48,7 @@ def pairs_looked_up(queue: Any, n: int) -> float:
 
 
 def pairs_on_five(puts: Sequence[Call], get: Call, n: int) -> float:
-    """The same, the tails taking turns."""
+    """The same, on five sub-queues one after the other."""
     a, b, c, d, e = puts
     turns = max(1, n // 10)
     began = time.thread_time_ns()
@@ -57,7 +59,7 @@ def pairs_on_five(puts: Sequence[Call], get: Call, n: int) -> float:
 
 
 def five_ready(puts: Sequence[Call], get: Call, n: int) -> float:
-    """The same, all five filled before the first get."""
+    """The same, with all five filled before the first get."""
     a, b, c, d, e = puts
     turns = max(1, n // 10)
     began = time.thread_time_ns()
@@ -68,7 +70,7 @@ def five_ready(puts: Sequence[Call], get: Call, n: int) -> float:
 
 
 def along(puts: Sequence[Call], gets: Sequence[Call], n: int) -> float:
-    """ns for one put and one get, each pair on the next tail of the list, over and over."""
+    """ns for one put and one get, each pair on the next sub-queue of the list, over and over."""
     turns = max(1, n // len(puts))
     began = time.thread_time_ns()
     for _ in repeat(None, turns):
@@ -79,7 +81,7 @@ def along(puts: Sequence[Call], gets: Sequence[Call], n: int) -> float:
 
 
 def fill_then_drain(puts: Sequence[Call], gets: Sequence[Call], n: int) -> float:
-    """The same with an item standing in every tail before the first get."""
+    """The same, with an item in every sub-queue before the first get."""
     turns = max(1, n // len(puts))
     began = time.thread_time_ns()
     for _ in repeat(None, turns):
@@ -102,7 +104,7 @@ def bulks(put_many: Call, get_many: Call, items: Sequence[Any], n: int) -> float
 
 
 def puts(owner: Any, n: int) -> None:
-    """n puts; the bound method is made here, in the thread that uses it, as its own object."""
+    """n puts. The bound method is made here, in the thread that uses it, as its own object."""
     put = owner.put
     for _ in repeat(None, n):
         put(None)

@@ -1,4 +1,4 @@
-"""The row of concurrent_map: slow calls with a long tail, in order, beside a thread pool per thousand of them."""
+"""The row of concurrent_map: calls of which a few are slow, in order, beside a thread pool per thousand calls."""
 from __future__ import annotations
 
 import random

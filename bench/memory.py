@@ -1,7 +1,7 @@
-"""Row: what a queued item costs in memory. Each measurement is a process of its own, so that nothing freed is reused.
+"""Row: what a queued item costs in memory. Each measurement is a process of its own, so that no freed memory is reused.
 
-The growth of the resident set while n times None goes in, the item itself weighing nothing. `python bench/memory.py
-NAME N` is that process.
+It is the growth of the resident set while None is put n times; the item itself takes no memory. `python
+bench/memory.py NAME N` is that process.
 """
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAKERS = {
     "Queue": single.stdlib_queue,
     "deque": single.plain_deque,
 }
-WARM = 1_000                                                  # first use of code and small blocks is not the items' weight
+WARM = 1_000  # puts before the measurement: the first use of code and small blocks is no cost of items
 
 
 def child(name: str, n: int) -> float:

@@ -1,8 +1,8 @@
-"""Draws a result file of run.py as one HTML page: every figure beside its rivals, curves, and first of all where we lose.
+"""Draws a result file of run.py as one HTML page: where we lose, curves, and every figure beside its rivals.
 
     python bench/page.py build/bench/bench-....json [page.html]
 
-The page needs nothing but itself: pictures are SVG inside it.
+The page loads nothing: its pictures are inlined as SVG.
 """
 from __future__ import annotations
 
@@ -49,8 +49,10 @@ OURS, OTHERS = "#2a7f62", ["#c0492f", "#4c6ef5", "#9c6a00", "#7a4fa3", "#5f6b73"
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #222; --paper: #fff; --line: #ccc; --lost: #c0492f; --won: #2a7f62 }
-@media (prefers-color-scheme: dark) { :root { --ink: #ddd; --paper: #16181a; --line: #444; --lost: #f0876f; --won: #6fcfa8 } }
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 62rem; margin: auto; padding: 1rem }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #ddd; --paper: #16181a; --line: #444; --lost: #f0876f; --won: #6fcfa8 } }
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+  max-width: 62rem; margin: auto; padding: 1rem }
 figure { margin: 1rem 0; background: #fff; border-radius: 6px; padding: .5rem; overflow-x: auto }
 figure svg { max-width: 100%; height: auto }
 .curves { display: grid; grid-template-columns: repeat(auto-fit, minmax(20rem, 1fr)); gap: 1rem }
@@ -86,7 +88,7 @@ def colours(names: list[str], ours: str) -> dict[str, str]:
 
 # -------------------------------------------------------------------------------------------------------------- curves
 def curve(title: str, x: str, points: list[tuple[Result, float]]) -> str:
-    """One line for each contestant that all points have, and that costs at most five times ours: others would flatten the picture."""
+    """One line per contestant that all points have and that costs at most five times ours: others flatten the rest."""
     ours = points[0][0].ours
     most = 5 * max(result.value(ours) for result, _ in points)
     names = [
@@ -119,7 +121,7 @@ def curves(results: dict[str, Result]) -> Iterator[str]:
 
 
 def latency(cuts: dict[str, list[float]]) -> str:
-    """How many of 100 handoffs between two threads took at most so long."""
+    """How many of 100 handoffs between two threads took at most that long."""
 
     def paint(axes: Axes) -> None:
         for name, colour in colours(list(cuts), "ours").items():
@@ -132,7 +134,7 @@ def latency(cuts: dict[str, list[float]]) -> str:
 
 # --------------------------------------------------------------------------------------------------------------- table
 def better(result: Result, rival: str) -> bool:
-    """Whether ours is at least as good. The unit says in which direction that is: a rate is better if it is greater."""
+    """Whether ours is at least as good. The unit gives the direction: a greater rate is better."""
     ratio = result.figure(Target("<=", 0.0, rival))
     return ratio >= 1 if "/s" in result.unit else ratio <= 1
 
@@ -151,7 +153,8 @@ def lines(result: Result) -> Iterator[str]:
             kind, word = ("won", "ahead") if better(result, rival) else ("lost", "behind")
             yield (
                 f"<tr><td>{html.escape(rival)}</td><td class=number>{number(result.value(rival))} {result.unit}</td>"
-                f"<td class='number {kind}'>{ratio:.3g}</td><td class={kind}>{word}</td><td>{targets(result, rival)}</td></tr>"
+                f"<td class='number {kind}'>{ratio:.3g}</td><td class={kind}>{word}</td>"
+                f"<td>{targets(result, rival)}</td></tr>"
             )
 
 
@@ -165,7 +168,7 @@ def targets(result: Result, rival: str | None) -> str:
 
 
 def losses(results: list[Result]) -> str:
-    """Rivals that are ahead of us, and targets that are missed."""
+    """Rivals that are ahead of us, and missed targets."""
     found = []
     for result in results:
         if result.error:
@@ -188,8 +191,9 @@ def page(data: dict[str, Any]) -> str:
     parts = [
         "<h1>manytail: benchmarks</h1>",
         f"<p>{html.escape(description(where))}</p>",
-        "<p>Contestants of a row alternate within each round of one run. A value is the median over rounds with half the distance of "
-        "its quartiles; a ratio (ours divided by the rival's) is the median of the ratios inside one round.</p>",
+        "<p>Contestants of a row alternate within each round of one run. A value is the median over rounds with half "
+        "the distance of its quartiles; a ratio (ours divided by the rival's) is the median of the ratios inside one "
+        "round.</p>",
         "<h2>Where we lose</h2>", losses(results),
         "<h2>Curves</h2>", "<div class=curves>", *curves({result.name: result for result in results}),
         *([latency(data["latency"])] if data.get("latency") else []), "</div>",
@@ -200,7 +204,8 @@ def page(data: dict[str, Any]) -> str:
     head = "<tr><th></th><th>value</th><th>ours / that</th><th></th><th>target</th></tr>"
     parts += ["<h2>All figures</h2>", f"<div class=table><table>{head}{rows}</table></div>"]
     viewport = "<meta name=viewport content='width=device-width, initial-scale=1'>"
-    top = f"<!doctype html><html lang=en><meta charset=utf-8>{viewport}<title>manytail benchmarks</title><style>{STYLE}</style>"
+    title = f"<meta charset=utf-8>{viewport}<title>manytail benchmarks</title>"
+    top = f"<!doctype html><html lang=en>{title}<style>{STYLE}</style>"
     return f"{top}<body>{''.join(parts)}</body></html>"
 
 
@@ -209,7 +214,8 @@ def description(where: dict[str, Any]) -> str:
     listed = ", ".join(f"{name} {version}" for name, version in versions.items())
     return (
         f"{where['date']}, commit {where['commit']}. {machine['cpus']} x {machine['cpu']}, {machine['platform']}, "
-        f"load {' '.join(map(str, machine['load']))} before and {' '.join(map(str, where.get('load at the end', [])))} after. "
+        f"load {' '.join(map(str, machine['load']))} before "
+        f"and {' '.join(map(str, where.get('load at the end', [])))} after. "
         f"Python {where['python']['version'].split()[0]}, {where['python']['compiler']}; {listed}."
     )
 

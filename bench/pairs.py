@@ -13,11 +13,11 @@ from rivals import ConditionMultiQueue
 from single import CONDITION, SIMPLE, multiqueue, ours, pair, simple_queue
 from threaded import race
 
-Make = Callable[[], tuple[list[Any], Any]]                    # what each putter puts into, and what the getters get from
+Make = Callable[[], tuple[list[Any], Any]]  # what each putter puts into, and what the getters get from
 
 
 def crowd(make: Make, putters: int, getters: int) -> Factory:
-    """ns per item that went through; a new queue each time, every thread its share of the items."""
+    """ns per item; a new queue each time, and each thread has its share of the items."""
 
     @contextmanager
     def contestant() -> Iterator[Measure]:
@@ -25,7 +25,7 @@ def crowd(make: Make, putters: int, getters: int) -> Factory:
 
         def measure(n: int) -> float:
             tails, head = make()
-            share = max(1, n // putters // getters)           # so that the shares of both sides are whole
+            share = max(1, n // putters // getters)           # divides evenly on both sides
             total = share * putters * getters
             bodies = [partial(put_loop, tails[index % len(tails)], share * getters) for index in range(putters)]
             bodies += [partial(get_loop, head, share * putters) for _ in range(getters)]

@@ -2,7 +2,7 @@
 
     python bench/plot.py build/bench/bench-....json [picture.png]
 
-The scale is logarithmic and turned so that left is better for every row: 1 is the target itself.
+The scale is logarithmic, and left is better for every row: 1 is the target itself.
 """
 from __future__ import annotations
 

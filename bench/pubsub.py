@@ -1,6 +1,6 @@
-"""Rows of PubSubQueue: what publishing and each delivery cost, beside one SimpleQueue per subscriber, which is what people use today.
+"""Rows of PubSubQueue: the cost of publishing and of a delivery, beside one SimpleQueue per subscriber.
 
-`python bench/pubsub.py NAME MESSAGES SUBSCRIBERS` is the process of a memory row: bytes per message that nobody has taken.
+`python bench/pubsub.py NAME MESSAGES SUBSCRIBERS` is the process of a memory row: bytes per message not yet taken.
 """
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def publisher(stack: ExitStack, subscribers: int) -> tuple[Any, list[Any]]:
 
 
 def publishing(subscribers: int) -> Factory:
-    """ns per publish, taken by nobody meanwhile."""
+    """ns per publish while no subscriber takes anything."""
 
     @contextmanager
     def contestant() -> Iterator[Measure]:
@@ -51,7 +51,7 @@ def publishing(subscribers: int) -> Factory:
 
 
 def rounds_of(publish: Callable[[Any], Any], gets: list[Callable[[], Any]], n: int) -> float:
-    """ns per delivery: one message, then a get by each."""
+    """ns per delivery: one message, then one get by each subscriber."""
     messages = range(max(1, n // len(gets)))
     began = time.perf_counter()
     for _ in messages:
@@ -62,7 +62,7 @@ def rounds_of(publish: Callable[[Any], Any], gets: list[Callable[[], Any]], n: i
 
 
 def rounds_of_each(puts: list[Callable[[Any], Any]], gets: list[Callable[[], Any]], n: int) -> float:
-    """The same with a queue for each: the publisher puts to all."""
+    """The same with a queue for each subscriber: the publisher puts into all."""
     messages = range(max(1, n // len(gets)))
     began = time.perf_counter()
     for _ in messages:
@@ -80,7 +80,7 @@ def delivering(subscribers: int) -> Factory:
             owner, takers = publisher(stack, subscribers)
             gets = [taker.get for taker in takers]
             if subscribers == 1:
-                pairs = loops.fresh(loops.pairs)              # no loop inside a loop
+                pairs = loops.fresh(loops.pairs)              # one subscriber: no inner loop
                 yield lambda n: pairs(owner.publish, gets[0], n)
             else:
                 loop = loops.fresh(rounds_of)
@@ -105,7 +105,7 @@ def delivering_to_each(subscribers: int) -> Factory:
 
 # ------------------------------------------------------------------------------------------- two threads
 def beside(send: Callable[[int], Any], take: Callable[[int], Any], n: int) -> float:
-    """Messages per second: a thread sends n, this one takes n."""
+    """Messages per second: a thread sends n, this thread takes n."""
     sender = threading.Thread(target=send, args=(n,))
     began = time.perf_counter()
     sender.start()
@@ -189,7 +189,7 @@ def coming_and_going(retained: int) -> Factory:
 
 
 def child(name: str, n: int, subscribers: int) -> float:
-    """Bytes per message that all subscribers still have before them."""
+    """Bytes per message that no subscriber has taken."""
     import psutil
 
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What remembering costs: processor time of an item of a no-op map, plain, recorded, and found, on SQLite and PostgreSQL, interleaved.
+"""The cost of `remember`: processor time per item of a no-op map, plain, recorded and found, on SQLite and PostgreSQL.
 
     python bench/remember.py [rounds]
 """
@@ -39,7 +39,7 @@ def main(rounds):
             figures.setdefault("plain", []).append(spent())
             for kind, url in databases.items():
                 shared = Shared(url, f"round {number}")
-                shared.remembered()  # the connection and the tables are there
+                shared.remembered()  # opens the connection and makes the tables
                 for what in ("recorded", "found"):
                     figures.setdefault(f"{kind} {what}", []).append(spent(shared=shared, remember=True))
     finally:

@@ -1,4 +1,4 @@
-"""What one writes without us, where the standard library has no queue of that shape."""
+"""What one writes without manytail where the standard library has no such queue."""
 from __future__ import annotations
 
 from collections import deque
@@ -7,10 +7,10 @@ from typing import Any
 
 
 class ConditionMultiQueue:
-    """Deques under one lock, with conditions to wait on, taken round robin: the usual way to block on several queues.
+    """Deques under one lock, with conditions to wait on, served round robin: the usual way to block on several queues.
 
-    Fair to the rival: the tails are plain deques behind one lock, `get` goes on from the tail after the one it served
-    last, one item wakes one getter and one place one putter.
+    Made as fast as such code gets: plain deques behind one lock, `get` starts at the deque after the one it served
+    last, one item wakes one getter and one free slot one putter.
     """
 
     def __init__(self, tails: int, maxsize: int = 0) -> None:
@@ -31,7 +31,7 @@ class ConditionMultiQueue:
             return tail.items.popleft()
 
     def _next(self) -> Tail:
-        """The first tail with an item, from the turn on; the caller knows that there is one."""
+        """The first deque with an item, in round-robin order. The caller knows that there is one."""
         tails = self.tails
         turn = self._turn
         while not tails[turn].items:

@@ -2,9 +2,9 @@
 
     python bench/run.py [--quick] [--only NAME ...] [--list] [--out DIR]
 
-Prints a table and leaves the same, with every round's value and the machine's data, as JSON in DIR (build/bench).
-Missing a target is a figure, not a failure: the exit status is 1 only if a row could not be run at all. A row that needs
-what is not here (Maven, a free-threaded interpreter, PySpark) says so and is left out.
+Prints a table and writes the same as JSON into DIR (build/bench), with every round's value and the machine's data.
+A missed target is a figure, not a failure: the exit status is 1 only if a row could not be run at all. A row that needs
+what this machine lacks (Maven, a free-threaded interpreter, PySpark) is left out with a reason.
 """
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def left_out(row: Row, reason: str) -> Result:
 # ----------------------------------------------------------------------------------------------------- free-threaded
 
 def run_free_threaded(rows: list[Row], options: argparse.Namespace, progress: Progress) -> tuple[list[Result], bool]:
-    """In this process if it has no GIL, else by this script under the interpreter that `make test-freethreaded` sets up."""
+    """In this process if it has no GIL, else in the interpreter that `make test-freethreaded` sets up."""
     if not harness.gil():
         done = [run_row(row, options, progress) for row in rows]
         return [result for result, _ in done], any(failed for _, failed in done)
@@ -181,7 +181,8 @@ def report(results: list[Result], environment: dict[str, object], path: Path) ->
     measured = [result for result in results if result.reached() is not None]
     reached = sum(1 for result in measured if result.reached())
     print(
-        f"\n{reached} of {len(measured)} rows with a target reached it; {len(results) - len(measured)} have none or were not measured."
+        f"\n{reached} of {len(measured)} rows with a target reached it; "
+        f"{len(results) - len(measured)} have none or were not measured."
     )
     print(f"{environment['date']}, commit {environment['commit']}, {harness.interpreter()}, {harness.machine()}")
     print(f"every round's values: {path}")

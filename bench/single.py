@@ -1,4 +1,4 @@
-"""Rows on one thread: what a put and a get cost, whatever else stands idle beside them."""
+"""Rows on one thread: the cost of a put and a get, with and without idle sub-queues."""
 from __future__ import annotations
 
 import queue
@@ -16,7 +16,7 @@ SIMPLE = "SimpleQueue"
 CONDITION = "deques + Condition"
 MANY = 100_000
 BULK = 1_000
-SEED = 20_261_120                                             # of the random order, so that every run walks the same way
+SEED = 20_261_120  # of the random order, so that every run uses the same
 
 
 def multiqueue(tails: int) -> tuple[Any, list[Any]]:
@@ -29,7 +29,7 @@ def multiqueue(tails: int) -> tuple[Any, list[Any]]:
 # ------------------------------------------------------------------------------------------- one put and one get
 
 def pair(make: Callable[[], tuple[Any, Any]]) -> Factory:
-    """A contestant of `loops.pairs`; make gives its put and get, bound."""
+    """A contestant of `loops.pairs`. `make` returns its put and get, bound."""
 
     @contextmanager
     def contestant() -> Iterator[Measure]:
@@ -100,7 +100,7 @@ def depth_row(name: str, depth: int) -> Row:
 # ------------------------------------------------------------------------------------------ tails, used and idle
 
 def five_of(tails: int, loop: Any) -> Factory:
-    """Five tails in use, spread over all of them; with one tail, that one five times."""
+    """Five sub-queues in use, spread over all of them; with one sub-queue, that one five times."""
 
     @contextmanager
     def contestant() -> Iterator[Measure]:
@@ -181,7 +181,8 @@ ROWS = [
         rounds=25,
         targets=(Target("<=", 1.2, SIMPLE), Target("<=", 1 / 20, CONDITION)),
         slow={"Queue": 20, CONDITION: 20, "culsans": 20},
-        note="culsans takes items as janus does; its queue and Queue are slow enough to be measured on a twentieth of the items",
+        note="culsans takes items as janus does; its queue and Queue are measured on a twentieth of the items, "
+        "because they are slow",
     ),
     five_row("five", 5, loops.pairs_on_five, "in turn"),
     five_row("five-of-1k", 1_000, loops.pairs_on_five, "in turn"),

@@ -1,10 +1,10 @@
-"""Soak: random mixed loads for minutes, on one or more interpreters at once, with invariants checked and memory watched.
+"""Soak: random mixed loads for minutes, on one or more interpreters at once; checks invariants and memory.
 
     python bench/soak.py --minutes 10 .venv/bin/python .venv-ft/bin/python
 
-Each interpreter runs soak_load.py in a process of its own, whose resident memory is sampled once a second. At the end there is a line
-per interpreter, build/soak/rss.png and build/soak/soak.json. The exit status is 1 if any invariant was violated or if memory at the end
-is more than 5 % above that of minute 1 (medians over half a minute each, because epochs differ in size).
+Each interpreter runs soak_load.py in its own process, whose resident memory is sampled once a second. The results are a
+line per interpreter, build/soak/rss.png and build/soak/soak.json. The exit status is 1 if an invariant was violated, or
+if memory at the end is more than 5 % above that of minute 1 (medians over half a minute: epochs differ in size).
 """
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Run:
     status: int | None = None
 
     def minute_1(self) -> float:
-        at = min(60, len(self.rss) // 2)  # short trials: the middle
+        at = min(60, len(self.rss) // 2)  # the middle of a run that is shorter
         return statistics.median(self.rss[max(0, at - WINDOW // 2):at + WINDOW // 2] or [0.0])
 
     def end(self) -> float:
@@ -56,14 +56,15 @@ class Run:
         name = f"CPython {self.summary.get('python', '?')}{'' if self.summary.get('gil', True) else ' without the GIL'}"
         change = 100 * (self.end() / self.minute_1() - 1) if self.minute_1() else float("nan")
         return (
-            f"{name}: {len(self.rss)} s, {self.summary.get('epochs', '?')} epochs, {self.summary.get('items', '?')} items, "
-            f"{len(self.violations)} violations, RSS {self.minute_1():.1f} MiB in minute 1, {self.end():.1f} MiB at the end ({change:+.1f} %), "
+            f"{name}: {len(self.rss)} s, {self.summary.get('epochs', '?')} epochs, "
+            f"{self.summary.get('items', '?')} items, {len(self.violations)} violations, "
+            f"RSS {self.minute_1():.1f} MiB in minute 1, {self.end():.1f} MiB at the end ({change:+.1f} %), "
             f"exit {self.status}: {'good' if self.good() else 'BAD'}"
         )
 
 
 def watch(runs: list[Run], seconds: float, seed: int, folder: Path) -> None:
-    """Start the loads, sample until all have ended, and read what they said."""
+    """Start the loads, sample their memory until all have ended, and read what they printed."""
     started = []
     for number, run in enumerate(runs):
         output = (folder / f"load-{number}.jsonl").open("w+")
@@ -86,7 +87,7 @@ def sample(run: Run, process: psutil.Popen) -> None:
         rss = process.memory_info().rss
     except psutil.Error:
         return
-    if rss:  # a process that has ended and is not waited for has none
+    if rss:  # 0 for a process that has ended and was not waited for
         run.rss.append(rss / MIB)
 
 

@@ -1,11 +1,13 @@
-"""The load of soak.py, one process: epoch after epoch a random queue, random threads on it, and then every invariant is checked.
+"""The load of soak.py, one process: each epoch runs random threads on a random queue and checks every invariant.
 
-Prints one JSON line per violation and one at the end; the exit status is 1 if there was a violation. Needs nothing but manytail.
+Prints one JSON line per violation and one at the end. The exit status is 1 if there was a violation. Needs only
+manytail.
 
     python bench/soak_load.py --seconds 600 --seed 1
 
-Checked after each epoch: what was put was got, cleared or discarded, once; each consumer saw each producer's items in the order of the
-puts; the figures of stats() add up; join() returned and every thread ended; and no item outlives its epoch.
+Checked after each epoch: each item put was got, cleared or discarded, once; each consumer saw each producer's items in
+the order of the puts; the figures of stats() add up; join() returned and every thread ended; no item outlives its
+epoch.
 """
 import argparse
 import asyncio
@@ -31,7 +33,7 @@ SELECTIONS = ["round_robin", "weighted", "oldest", lambda ready: ready[-1]]
 
 
 class Item:
-    """Numbered, and weakly referable, so that a leak can be told to the single item."""
+    """Numbered, and weakly referable, so that a leak names the item."""
 
     __slots__ = ("__weakref__", "number")
 
@@ -131,7 +133,7 @@ def in_a_loop(queue, rng):
 CONSUMERS = [one_by_one, with_key, impatient, in_batches, in_a_loop]
 
 
-# ------------------------------------------------------------------------------------------------ meddlers
+# ----------------------------------------------------------------------------------------------- changes during the run
 def blink(epoch, rng):
     rng.choice(epoch.tails).enabled = rng.random() < 0.6
 
@@ -189,7 +191,8 @@ class Epoch:
             for key in range(rng.choice([1, 2, 5, 40]))
         ]
         self.producers = [rng.choice(PRODUCERS) for _ in range(rng.randint(1, 5))]
-        usable = CONSUMERS if self.objects else [consume for consume in CONSUMERS if consume is not in_batches]  # that one needs numpy
+        # in_batches needs numpy for the arrays of an IndexMultiQueue.
+        usable = CONSUMERS if self.objects else [consume for consume in CONSUMERS if consume is not in_batches]
         self.consumers = [rng.choice(usable) for _ in range(rng.randint(1, 4))]
         self.meddlers = rng.sample(MEDDLERS, rng.randint(0, 4))
         self.share = items // len(self.producers)
@@ -222,7 +225,7 @@ class Epoch:
             self.stop.wait(rng.random() * 0.001)
 
     def run(self):
-        """The violations."""
+        """Run the epoch. Returns its violations."""
         results = {}
 
         def thread(name, me):
@@ -287,7 +290,7 @@ class Epoch:
             self.wrong.append(f"{put} put and {len(taken)} got, but {stats}")
 
     def leaked(self):
-        """Items that are still there when nobody has them. A task that ended by an exception is a cycle of its own, hence the collector."""
+        """How many items are alive after the epoch. A task that raised is a reference cycle: collect first."""
         self.queue = self.tails = None
         gc.collect()
         return sum(ref() is not None for ref in itertools.chain(*self.alive))
@@ -296,7 +299,9 @@ class Epoch:
 def one_epoch(rng, items):
     """(items put, violations)."""
     epoch = Epoch(rng, items)
-    shape = f"{[p.__name__ for p in epoch.producers]} {[c.__name__ for c in epoch.consumers]} {[m.__name__ for m in epoch.meddlers]}"
+    shape = " ".join(
+        str([action.__name__ for action in actions]) for actions in (epoch.producers, epoch.consumers, epoch.meddlers)
+    )
     wrong = epoch.run()
     put = epoch.share * len(epoch.producers)
     if not wrong and epoch.leaked():
@@ -319,7 +324,7 @@ def main():
         for words in wrong:
             print(json.dumps({"violation": words, "epoch": epochs}), flush=True)
         if any("hangs" in words for words in wrong):
-            break  # its threads would disturb what follows
+            break  # its threads would disturb the next epochs
     gil = getattr(sys, "_is_gil_enabled", lambda: True)()
     print(
         json.dumps(

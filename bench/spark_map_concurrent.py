@@ -1,9 +1,9 @@
 """The two figures of map_concurrent, each in one task of a real Spark job on local[1].
 
-spark-sleep      fn sleeps 10 ms, 64 workers: rows per second between the first input batch and the last yield, taken inside the task;
-                 the ideal is 64 / 0.010 s = 6,400
-spark-constant   fn returns a constant, all defaults, 8 columns of the flights: wall time of the job on a warm worker, beside mapInArrow whose
-                 function does `pa.RecordBatch.from_pylist(batch.to_pylist())`
+spark-sleep      fn sleeps 10 ms, 64 workers: rows per second between the first input batch and the last yield,
+                 measured inside the task; the ideal is 64 / 0.010 s = 6,400
+spark-constant   fn returns a constant, all defaults, 8 columns of the flights: wall time of the job on a warm worker,
+                 beside mapInArrow whose function does `pa.RecordBatch.from_pylist(batch.to_pylist())`
 
 Prints a table; `--json FILE` also writes the rounds. Exit status 3 where PySpark, pyarrow or Java is missing.
 """
@@ -40,7 +40,7 @@ COLUMNS = {
 
 
 class Missing(Exception):
-    """What these figures need is not on this machine."""
+    """This machine lacks something that the figures need."""
 
 
 def session() -> Any:
@@ -73,7 +73,7 @@ def measure_sleep(spark: Any, rows: int, rounds: int) -> dict[str, list[float]]:
     from manytail.spark import map_concurrent
 
     class TimedWork(transform.Work):
-        """Notes in a file when the first input batch came and when the last output batch was yielded."""
+        """Records in a file when the first input batch came and when the last output batch was yielded."""
 
         def run(self, batches: Iterator[Any]) -> Iterator[Any]:
             first: list[float] = []
@@ -145,7 +145,7 @@ def measure_constant(spark: Any, limit: int | None, rounds: int) -> dict[str, li
             OURS: df.transform(map_concurrent, lambda row: 1, "x int"),
             ARROW: df.mapInArrow(through_python, df.schema),
         }
-        for one in contestants.values():  # the worker has imported everything, the JVM has compiled the reader
+        for one in contestants.values():  # warm-up: the worker imports everything, the JVM compiles the reader
             run_job(one)
             run_job(one)
         times: dict[str, list[float]] = {name: [] for name in contestants}
@@ -164,7 +164,8 @@ def report(rounds: dict[str, dict[str, list[float]]]) -> str:
         unit, bound = ("rows/s", ">= 0.85") if name == SLEEP else ("s", "<= 4")
         ours, theirs = statistics.median(values[OURS]), statistics.median(values[other])
         lines.append(
-            f"{name:16}  ours {ours:9.2f} {unit:6}  {other}: {theirs:.2f} {unit}   ratio {ratio:.2f} (to reach: {bound})"
+            f"{name:16}  ours {ours:9.2f} {unit:6}  {other}: {theirs:.2f} {unit}   "
+            f"ratio {ratio:.2f} (to reach: {bound})"
         )
     return "\n".join(lines)
 

@@ -1,5 +1,5 @@
-"""What the automatic window of map_concurrent buys where a few calls are slow: rows per second of a Spark job with one
-task.
+"""What the automatic window of map_concurrent gains where a few calls are slow: rows per second of a Spark job with
+one task.
 
 Every call sleeps: 10 ms for most rows, 500 ms for one in a hundred, drawn once per row with a fixed seed, so that all
 contestants wait for the same calls. Contestants, with 64 workers each, on local[1], a warm worker and the same rows:
@@ -66,7 +66,7 @@ def pool(df: Any, sleeps: list[float]) -> Any:
 
 
 def contestants(spark: Any, rows: int) -> dict[str, Callable[[], float]]:
-    """What runs each of them over so many rows; rows per second."""
+    """For each contestant a function that runs it over so many rows and returns rows per second."""
     df, sleeps = spark.range(0, rows, 1, 1), latencies(rows)
     made = {OURS: ours(df, sleeps, "input"), COMPLETION: ours(df, sleeps, "completion"), POOL: pool(df, sleeps)}
     return {name: lambda one=one: rows / run_job(one) for name, one in made.items()}
@@ -74,7 +74,7 @@ def contestants(spark: Any, rows: int) -> dict[str, Callable[[], float]]:
 
 def measure(spark: Any, rounds: int, scale: float) -> dict[str, dict[str, list[float]]]:
     measured: dict[str, dict[str, list[float]]] = {name: {OURS: [], COMPLETION: [], POOL: []} for name in LOADS}
-    for run in contestants(spark, 200).values():  # the worker has imported everything, the JVM has compiled it
+    for run in contestants(spark, 200).values():  # warm-up: the worker imports everything, the JVM compiles it
         run()
     for number in range(rounds):
         for name, (rows, size) in LOADS.items():

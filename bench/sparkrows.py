@@ -1,4 +1,4 @@
-"""Rows of map_concurrent. They need Spark, so bench/spark_map_concurrent.py measures them in a process of its own."""
+"""Rows of map_concurrent. They need Spark: bench/spark_map_concurrent.py measures them in a process of its own."""
 from __future__ import annotations
 
 import json
@@ -17,7 +17,8 @@ ARROW = "mapInArrow, to_pylist + from_pylist"
 ROWS = {
     "spark-sleep": Result(
         "spark-sleep",
-        "map_concurrent, fn sleeps 10 ms, 64 workers, one task, 19,200 rows, from the first input batch to the last yield",
+        "map_concurrent, fn sleeps 10 ms, 64 workers, one task, 19,200 rows, "
+        "from the first input batch to the last yield",
         "rows/s",
         "ours",
         {},
@@ -38,7 +39,7 @@ NAMES = list(ROWS)
 
 
 def run(names: Sequence[str], *, quick: bool, smoke: bool, progress: Progress) -> tuple[list[Result], bool]:
-    """The rows asked for, and whether the script failed; where Spark is missing it says so with exit status 3."""
+    """The rows asked for, and whether the script failed. Where Spark is missing, the script's exit status is 3."""
     if not SCRIPT.exists():
         return [left_out(name, f"skipped: {SCRIPT.name} is not here") for name in names], False
     progress("spark: starting")

@@ -1,4 +1,4 @@
-"""Prints result files of run.py as the Markdown table of docs/performance.md; a row in several files is taken from the last.
+"""Prints result files of run.py as the Markdown table of docs/performance.md. The last file that has a row counts.
 
     python bench/table.py build/bench/bench-....json ...
 """

@@ -19,7 +19,7 @@ N = 1_000
 
 
 def filled(selection: str, tails: int) -> tuple[Any, list[Any]]:
-    """A queue with N items, spread over its tails."""
+    """A queue with N items, spread over its sub-queues."""
     owner: Any = MultiQueue(selection=selection)  # type: ignore[arg-type]
     made = [owner.add(key) for key in range(tails)]
     for index in range(N):
@@ -28,7 +28,7 @@ def filled(selection: str, tails: int) -> tuple[Any, list[Any]]:
 
 
 def repeated(call: Callable[..., Any], *arguments: Any) -> Callable[[], None]:
-    """N calls in a loop of their own, see loops.fresh."""
+    """N calls in a loop with its own code object (loops.fresh)."""
 
     def loop(call: Any, arguments: Any) -> None:
         for _ in repeat(None, N):
@@ -116,7 +116,7 @@ def test_integers(benchmark: Any, kind: Any) -> None:
 @pytest.mark.benchmark(group="misses")
 @pytest.mark.parametrize("kind", [MultiQueue, queue.SimpleQueue, queue.Queue])
 def test_empty(benchmark: Any, kind: Any) -> None:
-    """get_nowait on an empty queue: the cost of the exception that says so."""
+    """get_nowait on an empty queue: the cost of raising Empty."""
 
     def misses(get_nowait: Any) -> int:
         missed = 0

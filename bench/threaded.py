@@ -1,6 +1,6 @@
-"""The threaded driver: all threads stand at a barrier; each is timed from the moment it opens.
+"""The threaded driver: all threads wait at a barrier; each is timed from the moment it opens.
 
-Starting a thread costs as much as thousands of queue operations; here it is outside the measured time.
+Starting a thread costs as much as thousands of queue operations, so it is outside the measured time.
 """
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-Body = Callable[[], float | None]                             # may return the perf_counter() at which its own work ended
-DEADLINE = 600.0                                              # seconds; only so that a hang ends with a message
+Body = Callable[[], float | None]  # may return the perf_counter() at which its own work ended
+DEADLINE = 600.0  # seconds; ends a hang with a message
 
 
 def race(bodies: Sequence[Body]) -> list[float]:
-    """Run each body in its own thread, all let go at once; seconds from then until each was done."""
+    """Run each body in its own thread, from a common start. Returns the seconds that each took."""
     began = 0.0
 
     def start_clock() -> None:
@@ -43,7 +43,7 @@ def race(bodies: Sequence[Body]) -> list[float]:
 
 
 def collect(ended: queue.SimpleQueue[tuple[int, float | BaseException]], count: int) -> list[float]:
-    """When each one ended. The first failure is raised at once: the others may wait for ever for what it owes them."""
+    """When each thread ended. Raises the first failure at once: other threads may wait for the failed one for ever."""
     times = [0.0] * count
     limit = time.monotonic() + DEADLINE
     for _ in range(count):

@@ -2,10 +2,10 @@
 
     python bench/wakeup.py [--quick] [--json FILE]
 
-Handoff: two threads bounce one item over two queues, both blocking; a bounce is two handoffs, half of its time is one.
-Between bounces nothing else runs, so every get really waits. Idle: a thread blocked in `get` for two waits of different
-length; the difference in its CPU time and in its voluntary context switches (each a time that it woke) is what waiting
-itself costs. Polling would show here; the goal is 0.
+Handoff: two threads bounce one item over two queues, both blocking. A bounce is two handoffs; half of its time is one.
+Nothing else runs, so every get really waits. Idle: a thread waits in `get` for two lengths of time. The difference in
+its CPU time and in its voluntary context switches (one per wake-up) is the cost of waiting itself. It would show
+polling; the goal is 0.
 """
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def answer(get: Callable[[], Any], put: Callable[[Any], None], n: int) -> None:
 # -------------------------------------------------------------------------------------------------------------- idle
 
 def idle(make: Make, short: float, long: float) -> dict[str, float]:
-    """What one second more of waiting in `get` costs the waiting thread."""
+    """What one more second of waiting in `get` costs the waiting thread."""
     cpu_short, wakes_short = blocked(make, short)
     cpu_long, wakes_long = blocked(make, long)
     seconds = long - short

@@ -1,16 +1,16 @@
-"""Orders through exchanges, in this process. With `import pika` for the import of the broker it is a program for a RabbitMQ server, at AMQP_URL."""
+"""Orders through exchanges, in this process. With `import pika` instead it uses a RabbitMQ server, at AMQP_URL."""
 
 import os
 import uuid
 
 from manytail import broker as pika
 
-RUN = uuid.uuid4().hex[:8]  # a server may have been here before
+RUN = uuid.uuid4().hex[:8]  # names of this run: a server may keep those of an earlier one
 ORDERS, WORK, FAILED, AUDIT = (f"{name}-{RUN}" for name in ("orders", "work", "failed", "audit"))
 
 
 def declare(channel: pika.channel.Channel) -> None:
-    """Orders by region, failures kept, everything audited."""
+    """Orders by region, failed orders kept, all orders audited."""
     channel.exchange_declare(ORDERS, "topic")
     channel.queue_declare(FAILED)
     channel.queue_declare(WORK, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": FAILED})
@@ -20,7 +20,7 @@ def declare(channel: pika.channel.Channel) -> None:
 
 
 def publish(channel: pika.channel.Channel) -> None:
-    """Confirmed and mandatory: what nobody would work on is known here."""
+    """Confirmed and mandatory: an order that no queue gets raises here."""
     channel.confirm_delivery()
     for number in range(10):
         region = "eu" if number % 5 else "us"
@@ -35,7 +35,7 @@ def publish(channel: pika.channel.Channel) -> None:
 
 
 def work(channel: pika.channel.Channel) -> None:
-    """Eight orders are for Europe: one is tried twice, one is refused."""
+    """Eight orders are for Europe: one is tried twice, one is rejected."""
     done: list[tuple[str | None, bool]] = []
 
     def on_order(
@@ -76,7 +76,7 @@ def look(channel: pika.channel.Channel) -> None:
 
 
 def refuse(connection: pika.BlockingConnection) -> None:
-    """A channel is lost, the connection is not."""
+    """An error closes a channel, not the connection."""
     try:
         connection.channel().queue_declare(WORK, passive=False, durable=True)
     except pika.exceptions.ChannelClosedByBroker as error:

@@ -1,6 +1,6 @@
-"""What `make` needs of a machine, checked before anything is made: a Python that is new enough, with venv and its C headers, and a C compiler.
+"""Checks what `make` needs of a machine: Python 3.11 or newer, with venv and its C headers, and a C compiler.
 
-Run by the interpreter that the environment is going to be made from, so it keeps to syntax that older ones still read.
+Run by the interpreter that the environment is made from, so its syntax must also suit older Pythons.
 """
 
 import importlib.util
@@ -15,7 +15,8 @@ OLDEST = (3, 11)
 
 def complaints():
     if sys.version_info < OLDEST:
-        yield f"{sys.executable} is Python {sys.version_info[0]}.{sys.version_info[1]}, 3.11 or newer is needed; choose another by `make PYTHON=...`"
+        version = "{}.{}".format(*sys.version_info[:2])
+        yield f"{sys.executable} is Python {version}, 3.11 or newer is needed; choose another by `make PYTHON=...`"
         return
     if not all(map(importlib.util.find_spec, ("venv", "ensurepip"))):
         yield f"{sys.executable} has no venv or no ensurepip; on Debian: apt-get install python3-venv"

@@ -1,8 +1,9 @@
 """Checks wheels of manytail: `check_wheel.py WHEEL...` says what is wrong with each, and exits with 1 if anything is.
 
-A wheel must be small, must hold the package and nothing else, and must be for a platform that PyPI takes. Its modules must be stripped, export
-only what Python looks up, need only the C library, and name no directory of the machine that built them. What a module says about itself is read
-with pyelftools, which comes with auditwheel; so the modules of Linux are looked into, those of macOS and Windows are not.
+A wheel must be small, must hold the package and nothing else, and must be for a platform that PyPI accepts. Its modules
+must be stripped, export only what Python looks up, need only the C library, and name no directory of the machine that
+built them. Modules are read with pyelftools, which comes with auditwheel; so those of Linux are checked, those of macOS
+and Windows are not.
 """
 
 import io

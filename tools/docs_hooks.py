@@ -1,6 +1,6 @@
-"""What `make docs` changes on the way from the repository to the site: links of the repository, and docstrings.
+"""What `make docs` changes between the repository and the site: links, and docstrings.
 
-mkdocs calls on_page_markdown; griffe, which reads docstrings for the reference, calls Docstrings.
+mkdocs calls on_page_markdown. griffe reads docstrings for the reference and calls Docstrings.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DOCTEST = re.compile(r"(?:^>>> .*\n?(?:^(?!>>> )\S.*\n?)*)+", re.MULTILINE)
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """A link from a file of the repository leads to the page of the site; one to a file that is no page becomes its path."""
+    """A link to a file of the repository becomes a link to its page of the site; without a page, the file's path."""
     name = page.file.src_uri
     source = SAME_AS.get(name, f"docs/{name}")
     if name in SAME_AS:
@@ -39,7 +39,7 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
 
 
 class Docstrings(griffe.Extension):
-    """Doctests become blocks of code. The signature that Cython puts in front of a docstring goes: the page has it."""
+    """Doctests become blocks of code. The signature that Cython writes into a docstring is cut: the page shows it."""
 
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring is None:

@@ -1,11 +1,14 @@
 """Counts the instructions of pairs of calls: `make instructions` is this script.
 
-    instructions.py [PYTHON...] [--pair NAME]       each PYTHON is an interpreter that has manytail, the one that runs this if none is named
+    instructions.py [PYTHON...] [--pair NAME]
 
-A program repeats a pair of calls a number of times. valgrind (cachegrind, without its cache model) counts the instructions of a short and of a
-long run, and the difference is divided by the repetitions that it stands for: what the interpreter does at start and end drops out. The
-counts repeat to a part in a thousand, so they show a change that is too small for the clock of a busy machine. Name the interpreter of another
-checkout to compare with it. Exit status: 3 if there is no valgrind.
+Each PYTHON is an interpreter that has manytail; without one, the interpreter that runs this. Name that of another
+checkout to compare with it.
+
+A program repeats a pair of calls. valgrind (cachegrind, without its cache model) counts the instructions of a short run
+and of a long run. The difference is divided by the difference in repetitions, so that start and end of the interpreter
+cancel out. The counts repeat to a part in a thousand: they show changes that are too small for the clock of a busy
+machine. Exit status: 3 if there is no valgrind.
 """
 
 import argparse
@@ -44,11 +47,13 @@ PAIRS = {
         "put(None)",
     ),
     "PubSubQueue publish+4 gets": (
-        "from manytail import PubSubQueue; q = PubSubQueue(); a, b, c, d = [q.subscribe().get for _ in range(4)]; put = q.publish",
+        "from manytail import PubSubQueue; q = PubSubQueue(); "
+        "a, b, c, d = [q.subscribe().get for _ in range(4)]; put = q.publish",
         "put(None); a(); b(); c(); d()",
     ),
     "PubSubQueue publish_many+get_many of 10": (
-        "from manytail import PubSubQueue; q = PubSubQueue(); s = q.subscribe(); put, get = q.publish_many, s.get_many; ten = [None] * 10",
+        "from manytail import PubSubQueue; q = PubSubQueue(); s = q.subscribe(); "
+        "put, get = q.publish_many, s.get_many; ten = [None] * 10",
         "put(ten); get(10)",
     ),
     "EntryQueue put+get+ack": (
@@ -59,7 +64,7 @@ PAIRS = {
 
 
 def instructions(python, setup, pair, repetitions):
-    """The instructions of one whole run."""
+    """The instructions of one run."""
     program = f"{setup}\nfor _ in range({repetitions}): {pair}\nimport os; os._exit(0)"
     command = [
         "valgrind",

@@ -1,9 +1,10 @@
-"""Breaks the kernels on purpose, one mutant of tests/mutants.toml at a time, in a copy of the tree, and says which check notices.
+"""Plants each mutant of tests/mutants.toml in a copy of the tree, one at a time, and reports which check notices it.
 
     mutants.py [--checks tsan] [NAME_PART...]
 
-`make mutants` runs all of them. A mutant that no check catches, one that is said to be equivalent and is caught, and a pattern that no longer fits
-the source are failures: then a check does not bite, or the list is out of date.
+`make mutants` runs all of them. Three things are failures: a mutant that no check catches, one that is listed as
+equivalent and is caught, and a pattern that does not fit the source. Then a check is too weak, or the list is out of
+date.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from native import BuildError, NotHere, Tree, relacy
 ROOT = Path(__file__).resolve().parents[1]
 COPY = ROOT / "build" / "mutants"
 COPIED = ["include", "pyx", "tests/native"]
-# A wake-up that is lost shows as a wait of 5 s.
+# A lost wake-up shows as a wait of 5 s.
 DRIVE = {
     "drive": ["-r", "100", "-d", "5"],
     "drive_entries": ["-r", "100", "-d", "5"],
@@ -28,7 +29,7 @@ DRIVE = {
     "drive_pool": ["-r", "50", "-d", "5"],
     "drive_pubsub": ["-r", "300"],
 }
-SECONDS = 900  # for one check; the programs end hangs themselves, so outlasting this says nothing but that the machine is busy
+SECONDS = 900  # per check; the programs end their own hangs, so a longer run only means that the machine is busy
 
 
 def copy_tree():
@@ -42,7 +43,7 @@ def copy_tree():
 
 
 def mutate(mutant):
-    """The mutant's file and what it was before."""
+    """The path of the mutant's file and its original text."""
     path = COPY / mutant["file"]
     text = path.read_text()
     times = text.count(mutant["old"])
@@ -55,7 +56,7 @@ def mutate(mutant):
 
 
 def cimports(path, text, new):
-    """What a kernel needs besides: a weaker operation is often one that it does not use."""
+    """Add what the changed kernel needs to cimport: a weaker operation is often one that it does not use yet."""
     missing = sorted(set(re.findall(r"\bmt_\w+", new)) - set(re.findall(r"\bmt_\w+", text)))
     return f"\nfrom manytail._c cimport {', '.join(missing)}\n" if path.suffix == ".pxd" and missing else ""
 
@@ -67,7 +68,8 @@ def command(check):
         driver, *scenarios = check.removeprefix("tsan").removeprefix(":").split() or ["drive"]
         return [tree.driver(driver, "tsan"), *DRIVE[driver], *scenarios]
     suite, bound = check.removeprefix("model:").split()
-    return [tree.model(relacy(), optimise="-O0"), "-b", bound, suite]  # most are caught in a second, compiling -O2 takes half a minute
+    # -O0: most mutants are caught in a second, and compiling with -O2 takes half a minute.
+    return [tree.model(relacy(), optimise="-O0"), "-b", bound, suite]
 
 
 def catches(check):
@@ -85,7 +87,7 @@ def caught_by(mutant, allowed):
 
 
 def verdict(mutant, check):
-    """(good, what to say)."""
+    """(good, text)."""
     if "equivalent" in mutant:
         return (
             check is None,

@@ -1,14 +1,17 @@
-"""Builds and runs what tests/native has: `make tsan`, `make asan` and `make model` are this script.
+"""Builds and runs the programs of tests/native: `make tsan`, `make asan` and `make model` are this script.
 
-    native.py tsan      the drivers, tests/native/drive*.c, under ThreadSanitizer; then the extension modules in a free-threaded CPython (smoke.py)
-    native.py asan      the drivers under AddressSanitizer, LeakSanitizer and UBSan; then tests/core in an instrumented build
+    native.py tsan      the drivers, tests/native/drive*.c, under ThreadSanitizer; then the extension modules in a
+                        free-threaded CPython (smoke.py)
+    native.py asan      the drivers under AddressSanitizer, LeakSanitizer and UBSan; then tests/core in an
+                        instrumented build
     native.py model     the kernels in the model checker (relacy), as many suites at once as there are cores
 
     native.py tsan -- -r 1000 mixed         arguments for the programs: only these run then
 
-The programs have no interpreter: Cython makes one C or C++ file of the kernels that ship, and what little of CPython that file names where it is
-never run is replaced by stubs that end the program. All that is made lies in build/native; --root takes another copy of the tree (tools/mutants.py).
-Exit status: 0 nothing was found, 1 something was, 2 it could not be built or started, 3 a tool is missing that cannot be had here.
+The programs have no interpreter. Cython makes one C or C++ file of the shipped kernels. What that file names of CPython
+is never run; stubs that end the program replace it. All output is in build/native; --root uses another copy of the tree
+(tools/mutants.py). Exit status: 0 nothing was found, 1 something was, 2 it could not be built or started, 3 a tool is
+missing and cannot be installed.
 """
 
 import argparse
@@ -24,7 +27,7 @@ from pathlib import Path
 
 SANITIZERS = {"tsan": "-fsanitize=thread", "asan": "-fsanitize=address,undefined"}
 OPTIONS = {
-    # history_size: races are found that lie many accesses apart
+    # history_size: finds races between accesses that are far apart
     "TSAN_OPTIONS": "halt_on_error=1 history_size=4 second_deadlock_stack=1",
     "ASAN_OPTIONS": "detect_leaks=1 halt_on_error=1 detect_stack_use_after_return=1",
     "UBSAN_OPTIONS": "halt_on_error=1 print_stacktrace=1",
@@ -36,11 +39,11 @@ class BuildError(Exception):
 
 
 class NotHere(Exception):
-    """Something that the checks need and that cannot be had on this machine."""
+    """Something that the checks need cannot be installed on this machine."""
 
 
 def quietly(command, **options):
-    """What a command prints, or BuildError."""
+    """What a command prints. Raises BuildError if it fails."""
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False, **options)
     if done.returncode:
         raise BuildError(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
@@ -124,7 +127,7 @@ class Tree:
         return made
 
     def stubs(self, made, trial):
-        """Names of CPython that the program mentions and never reaches: as data, which cannot be run."""
+        """Names of CPython that the program mentions and never runs: defined as data, which cannot be called."""
         quietly(trial)
         names = [line.split()[-1] for line in quietly(["nm", "-u", made]).splitlines()]
         wanted = [name for name in names if name.startswith(("Py", "_Py"))]
@@ -148,7 +151,7 @@ class Tree:
 
 
 def run(command, seconds=None, extra=None, **options):
-    """Run a program with the sanitizers' options; its output is shown. 1: it found something or outlasted its time."""
+    """Run a program with the sanitizers' options and show its output. 1: it found something, or ran out of time."""
     environment = os.environ | {name: os.environ.get(name, value) for name, value in OPTIONS.items()} | (extra or {})
     try:
         return int(
@@ -167,7 +170,7 @@ def drive(tree, sanitizer, options):
 
 
 def instrumented(tree, python, kind):
-    """The extension modules for that interpreter, built with a sanitizer into a place of their own, which is returned."""
+    """The directory of the extension modules, built with a sanitizer for that interpreter, apart from other builds."""
     base = tree.root / "build" / kind
     places = ["--build-base", base, "--build-lib", base / "lib"]
     quietly([python, "setup.py", "-q", "build", *places], cwd=tree.root, env=os.environ | {"MANYTAIL_SANITIZE": kind})
@@ -179,12 +182,12 @@ def runtime(*names):
 
 
 def suite_under_asan(tree):
-    """tests/core with extension modules that are instrumented; the interpreter is not, so its leaks are none of ours.
+    """tests/core with instrumented extension modules. The interpreter is not instrumented, so its leaks do not count.
 
-    Left out: tests of resident memory, which holds what ASan keeps back of freed memory.
+    Left out: tests of resident memory, which includes freed memory that ASan holds back.
     """
     modules = instrumented(tree, sys.executable, "address")
-    # The stack of a generator or a longjmp is none that ASan knows, so its fake stacks stay off under the interpreter.
+        # Generators and longjmp switch stacks in ways unknown to ASan: keep its fake stacks off under the interpreter.
     options = {"ASAN_OPTIONS": "detect_leaks=0 halt_on_error=1 allocator_may_return_null=1", "PYTHONMALLOC": "malloc"}
     options |= {"LD_PRELOAD": " ".join(runtime("libasan.so", "libubsan.so")), "PYTHONPATH": str(modules)}
     spread = f"--numprocesses={os.cpu_count() + 1}"
@@ -204,10 +207,10 @@ def suite_under_asan(tree):
 
 
 def smoke_under_tsan(tree, python):
-    """tests/native/smoke.py with instrumented modules in an interpreter that is not.
+    """tests/native/smoke.py with instrumented modules in an interpreter that is not instrumented.
 
-    TSan does not see what such an interpreter orders by itself, and accuses it of races that are none. A report counts if both sides were in
-    our code; one whose stack is lost counts as ours if the other was. Nothing of ours is suppressed.
+    TSan does not see how such an interpreter orders memory accesses, so it reports races that are none. A report counts
+    if both sides are in our code, or if one is and the other's stack is lost. Nothing of ours is suppressed.
     """
     modules = instrumented(tree, python, "thread")
     clockwait = tree.build / "tsan_clockwait.so"
@@ -227,13 +230,14 @@ def smoke_under_tsan(tree, python):
     if done.returncode:
         print(*(report for report in reports if report not in races), sep="", file=sys.stderr)
     print(
-        f"smoke: exit {done.returncode}, {len(ours)} reports in our code, {len(races) - len(ours)} in the interpreter, which is not instrumented"
+        f"smoke: exit {done.returncode}, {len(ours)} reports in our code, "
+        f"{len(races) - len(ours)} in the interpreter, which is not instrumented"
     )
     return int(bool(ours) or done.returncode != 0)
 
 
 def in_our_code(report):
-    """Whether both accesses of a race were made by our modules: the innermost frames that are not the sanitizer's own."""
+    """Whether our modules made both accesses of a race: looks at the innermost frames outside the sanitizer."""
     sides = re.split(r"\n\n", report)[:2]
     frames = [re.findall(r"^ +#\d+ .*\((\S+)\+0x[0-9a-f]+\)$", side, re.MULTILINE) for side in sides]
     callers = [[module for module in modules if not module.startswith(("libtsan", "tsan_"))] for modules in frames]
@@ -257,7 +261,7 @@ def asan(tree, options):
 
 
 def relacy():
-    """Where the headers of relacy lie; fetched once."""
+    """The directory of relacy's headers, which are downloaded once."""
     script = Path(__file__).with_name("fetch_relacy.sh")
     done = subprocess.run([str(script)], stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:

@@ -1,10 +1,11 @@
-"""Runs a command beside a RabbitMQ server of its own:  tools/rabbitmq.py COMMAND [ARGUMENT...]
+"""Runs a command beside its own RabbitMQ server:  tools/rabbitmq.py COMMAND [ARGUMENT...]
 
-The server is Debian's package rabbitmq-server, installed if the machine has none and this is root; the system service is not started. It runs on
-loopback with free ports, a node name and a data directory of its own, and is stopped when the command has ended. The command finds it in the
-environment as MANYTAIL_RABBITMQ=host:port (guest, guest). A server that is already named there is used instead, and left alone.
+The server is Debian's package rabbitmq-server. It is installed if the machine has none and this runs as root; the
+system service is not started. The server runs on loopback with free ports, its own node name and its own data
+directory, and is stopped when the command has ended. The command finds it in the environment as
+MANYTAIL_RABBITMQ=host:port (guest, guest). If that names a server already, it is used instead and left running.
 
-Exit status: that of the command; 3: no server can be had here, and the last line on standard error says why.
+Exit status: that of the command; 3: no server can run here, and the last line on standard error says why.
 """
 
 import os
@@ -32,7 +33,7 @@ def unavailable(why: str) -> NoReturn:
 
 
 def install() -> None:
-    """Make sure of the package."""
+    """Install the package if it is missing."""
     if shutil.which("rabbitmq-server"):
         return
     if shutil.which("apt-get") is None:
@@ -52,10 +53,10 @@ def install() -> None:
 
 @contextmanager
 def no_services() -> Iterator[None]:
-    """Packages installed in here do not start their services: that is asked of this script, whose 101 is no."""
+    """Packages that are installed in this block start no services: dpkg asks this script, and 101 forbids it."""
     policy = Path("/usr/sbin/policy-rc.d")
     if policy.exists():
-        yield  # somebody else's decision
+        yield  # somebody else has set a policy: keep it
         return
     policy.write_text("#!/bin/sh\nexit 101\n")
     policy.chmod(0o755)
@@ -73,7 +74,7 @@ def free_port() -> int:
 
 
 def settings(folder: Path, port: int) -> dict[str, str]:
-    """Everything that the server would otherwise share with another one."""
+    """Every setting that the server would otherwise share with another one."""
     loopback = "{127,0,0,1}"
     return {
         "HOME": str(folder),  # the Erlang cookie
@@ -93,7 +94,7 @@ def settings(folder: Path, port: int) -> dict[str, str]:
 
 
 def make_folders(folder: Path) -> None:
-    """Where the server writes. Started by root, Debian's launcher runs it as the user rabbitmq."""
+    """Make the directories where the server writes. Started by root, Debian's launcher runs it as user rabbitmq."""
     folder.chmod(0o755)
     made = [folder / "data", folder / "log"]
     for path in made:
@@ -105,7 +106,7 @@ def make_folders(folder: Path) -> None:
 
 
 def await_port(port: int, server: subprocess.Popen[bytes], log: Path) -> None:
-    """Until it takes connections: it opens its port last."""
+    """Wait until it takes connections: it opens its port last."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if server.poll() is not None:
@@ -118,7 +119,7 @@ def await_port(port: int, server: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def stop(server: subprocess.Popen[bytes], environ: dict[str, str]) -> None:
-    """The server's own process first, for an orderly end; then the group of its launcher; then the port mapper that it left behind."""
+    """End the server's own process first, for an orderly end; then its launcher's group; then its port mapper."""
     pid = Path(environ["RABBITMQ_PID_FILE"])
     if pid.exists() and server.poll() is None:
         os.kill(int(pid.read_text()), signal.SIGTERM)
@@ -139,7 +140,7 @@ def stop(server: subprocess.Popen[bytes], environ: dict[str, str]) -> None:
 
 @contextmanager
 def running() -> Iterator[str]:
-    """host:port of a server that runs as long as the block."""
+    """host:port of a server that runs during the block."""
     install()
     with tempfile.TemporaryDirectory(prefix="manytail-rabbitmq-", ignore_cleanup_errors=True) as name:
         folder, port = Path(name), free_port()
@@ -168,14 +169,14 @@ def main(command: list[str]) -> int:
         sys.exit(__doc__)
     if os.environ.get(VARIABLE):
         return status_of(command, os.environ)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server is stopped then too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exception, so that the server is stopped
     with running() as address:
         print(f"--> RabbitMQ on {address}", file=sys.stderr)
         return status_of(command, os.environ | {VARIABLE: address})
 
 
 def status_of(command: list[str], environ: Mapping[str, str]) -> int:
-    """3 is ours."""
+    """The command's status; its 3 becomes 1, because 3 has a meaning here."""
     status = subprocess.run(command, env=environ, check=False).returncode
     return 1 if status == 3 else status
 

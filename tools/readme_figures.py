@@ -2,7 +2,8 @@
 
     python tools/readme_figures.py [--check] [RESULT.json]
 
-With RESULT.json its rows replace those of docs/figures.json first. --check writes nothing: status 1 if the README says something else.
+With RESULT.json its rows first replace those of docs/figures.json. --check writes nothing: the exit status is 1 if the
+README differs.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 FIGURES, README = ROOT / "docs" / "figures.json", ROOT / "README.md"
-# Row of the benchmarks, contestant that is left behind, and what the README calls the two.
+# Row of the benchmarks, the slower contestant, and what the README calls the two.
 LINES = [
     ("map-long-tail", "a pool per 1,000", "calls in order, 1 % of them slow", "a thread pool per 1,000"),
     ("pair", "deques + Condition", "`put` and `get`, one thread", "deques with one Condition"),
@@ -46,7 +47,7 @@ def table(data: dict[str, Any]) -> str:
 
 
 def keep(result: Path) -> None:
-    """Make docs/figures.json of the rows that the README quotes."""
+    """Keep the rows that the README quotes as docs/figures.json."""
     data = json.loads(result.read_text(encoding="utf-8"))
     quoted = {name for name, *_ in LINES}
     rows = [row for row in data["rows"] if row["name"] in quoted and not row["error"]]

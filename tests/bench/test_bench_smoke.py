@@ -1,6 +1,6 @@
-"""The benchmarks run: every row, on next to no items, gives finite figures; their tools read what they wrote.
+"""The benchmarks run: every row, with very few items, gives finite figures; their tools read the result files.
 
-Nothing here looks at how fast anything is.
+No test checks how fast anything is.
 """
 from __future__ import annotations
 
@@ -95,13 +95,13 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file of one run of every row on next to no items."""
+    """The result file of one run of every row with very few items."""
     return tmp_path_factory.mktemp("bench") / "rows.json"
 
 
 @pytest.fixture(scope="module")
 def rows(results: Path) -> dict[str, dict]:
-    """Every row of that run by its name; a row that fails does not keep the others from running."""
+    """Every row of that run by name. A row that fails does not stop the others."""
     path = results
     done = subprocess.run(
         [sys.executable, str(BENCH / "run.py"), "--smoke", "--json", str(path)],
@@ -138,7 +138,7 @@ def test_row(rows: dict[str, dict], name: str) -> None:
 
 @pytest.mark.parametrize("name", WHERE_POSSIBLE)
 def test_row_that_needs_more_says_so(rows: dict[str, dict], name: str) -> None:
-    """Where Maven, RabbitMQ, Spark or an interpreter without the GIL is missing it is left out, with a reason; elsewhere it is a row like others."""
+    """A row whose Maven, RabbitMQ, Spark or free-threaded interpreter is missing is left out with a reason."""
     if rows[name]["error"] is None:
         assert_finite(rows[name])
     else:

@@ -2,4 +2,5 @@
 import sys
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).parent / "lifecycle")]  # for `support` and `samples`
+# For `support` and `samples`.
+sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).parent / "lifecycle")]

@@ -10,7 +10,7 @@ import pytest
 
 import manytail
 
-# An interpreter that sees the standard library and manytail, whatever else is installed beside it.
+# An interpreter that sees only the standard library and manytail, whatever else is installed.
 BARE = """
 import runpy, sys
 sys.path.insert(0, {folder!r})
@@ -21,7 +21,7 @@ runpy.run_module("manytail", run_name="__main__")
 
 @pytest.fixture
 def bare(tmp_path):
-    """Runs `python -m manytail ...` as it is without any extra."""
+    """Runs `python -m manytail ...` without any extra installed."""
     (tmp_path / "manytail").symlink_to(Path(manytail.__file__).parent, target_is_directory=True)
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -62,7 +62,7 @@ def test_the_extra_brings_every_module_that_the_demo_imports():
         for line in path.read_text().splitlines()
         if line.startswith(("import ", "from "))
     }
-    brought |= {"numpy", "py4j"}  # come with pandas and with pyspark
+    brought |= {"numpy", "py4j"}  # dependencies of pandas and of pyspark
     assert imported - set(sys.stdlib_module_names) - {"manytail", ""} <= brought
 
 

@@ -45,7 +45,7 @@ def page(*tallies: Tally) -> str:
 
 
 def plots(text: str) -> dict[str, str]:
-    """The plots of a page by what they are called: the text that each shows."""
+    """The plots of a page, by title."""
     found = re.findall(r'<img alt="([^"]*)" src="data:image/svg\+xml;base64,([^"]*)">', text)
     return {name: base64.b64decode(data).decode() for name, data in found}
 

@@ -22,12 +22,12 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def out(tmp_path):
-    """An output folder that is not there yet."""
+    """An output folder that does not exist yet."""
     return tmp_path / "here" / "out"
 
 
 def start(out: Path, *command: str) -> subprocess.Popen[str]:
-    """Starts a command in a session of its own, in the folder above `out`."""
+    """Start a command in its own session, in the folder above `out`."""
     out.parent.mkdir()
     return subprocess.Popen(
         [sys.executable, *command, "--out", out.name],
@@ -36,7 +36,8 @@ def start(out: Path, *command: str) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """Its output to the end. Standard error is the service's, too: both have ended. So have, within a deadline, the JVM and its Python workers."""
+    """Its complete output. Standard error belongs to the service too, so both have ended. Waits for the JVM and its
+    Python workers to end."""
     output, errors = process.communicate(timeout=DEADLINE)
     for pid in session(process.pid):
         wait_for_end(pid)
@@ -95,7 +96,7 @@ def test_a_small_run_from_end_to_end(out):
     asked = zip(enriched["origin"].to_pylist(), hours, strict=True)
     assert enriched["temp"].to_pylist() == [weather[place]["temp"] for place in asked]
 
-    # Cancelled flights called nobody; each other row called until it was answered.
+    # Cancelled flights made no call; every other row was called until it was answered.
     reasons = Counter(dead["reason"].to_pylist())
     assert reasons["Cancelled"] == dead["dep_time"].null_count > 0
     retries = int(shown["retries"][0])
@@ -110,7 +111,7 @@ def test_a_small_run_from_end_to_end(out):
     assert [path.name for path in out.parent.iterdir()] == ["out"]
 
 
-# The demo, but something happens in the middle of the run, when its service has answered twenty calls.
+# The demo, with an event in the middle of the run: when its service has answered twenty calls.
 PLANTED = """
 import os, signal, sys, urllib.request
 from manytail.demo import service
@@ -161,7 +162,7 @@ def test_a_job_that_fails_says_why_and_leaves_no_results(out):
 
 @pytest.mark.parametrize("signals", ["SIGINT", "SIGTERM, SIGINT"])
 def test_a_signal_ends_job_service_and_spark_with_one_sentence(out, signals):
-    # To every process of the group, as a terminal does; the second one comes while the first is dealt with.
+    # To every process of the group, as a terminal does. The second signal comes while the first is handled.
     event = f"[os.killpg(os.getpid(), each) for each in map(signal.Signals.__getitem__, {signals.split(', ')})]"
     process = start(out, "-c", PLANTED.format(event=event))
     _, errors = finish(process)

@@ -9,7 +9,7 @@ import pytest
 
 from manytail.demo.tally import Tally, in_flight
 
-# Five flights: 0 and 3 went well, the latter at its third call; 1 was cancelled, 2 has no weather, 4 was refused to the end.
+# Five flights: 0 and 3 succeeded, 3 at its third call; 1 was cancelled, 2 has no weather, 4 was always refused.
 ENRICHED = [(0, 1), (3, 3)]
 DEAD = [(1, "Cancelled", 1), (2, "NoWeather", 2), (4, "Busy", 5)]
 COUNTS = Counter({"calls": 11, "200": 2, "404": 1, "503": 7, "open": 0})

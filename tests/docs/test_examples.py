@@ -1,5 +1,5 @@
-"""The examples of README.md and docs/ run as they stand there: each Python block in an interpreter of its own, those for Spark after one another
-in one, because a JVM takes ten seconds to start."""
+"""The examples of README.md and docs/ run unchanged: each Python block in its own interpreter. Those for Spark share
+one interpreter, because a JVM takes ten seconds to start."""
 
 import json
 import re
@@ -22,8 +22,8 @@ def blocks(language):
             yield pytest.param(found[1], id=f"{page.name}:{line}", marks=marks)
 
 
-# Runs each block of a JSON list as __main__ and says how each ended. The first lines are what a user's shell does by itself: the workers' Python is
-# this one, and Java is found.
+# Runs each block of a JSON list as __main__ and reports how each ended. The first lines do what a user's shell does:
+# the workers' Python is this one, and Java is found.
 SPARK_SHELL = """
 import contextlib, io, json, sys, traceback
 from manytail.spark._java import prepare_environment
@@ -55,7 +55,7 @@ def test_an_example_runs_as_it_stands(source):
 
 @pytest.fixture(scope="module")
 def spark_examples(tmp_path_factory):
-    """Name of each block for Spark: the traceback that ended it, or nothing."""
+    """For each block for Spark, by name: the traceback that ended it, or an empty string."""
     sources = tmp_path_factory.mktemp("docs") / "blocks.json"
     sources.write_text(json.dumps({block.id: block.values[0] for block in PYTHON if is_for_spark(block)}))
     return json.loads(run_script(SPARK_SHELL, arguments=[str(sources)]).splitlines()[-1])

@@ -1,4 +1,4 @@
-"""`python -m manytail doctor`: what it finds, what it says, and that its self-check notices structures that break their promises."""
+"""`python -m manytail doctor`: its findings, its output, and that its self-check notices broken promises."""
 
 import signal
 import subprocess
@@ -155,7 +155,7 @@ def test_a_round_counts_its_items(name):
 
 
 def broken(monkeypatch, name, faulty):
-    """What the doctor says of a structure that a faulty one stands in for."""
+    """What the doctor reports when a faulty class replaces a structure."""
     monkeypatch.setattr(_selfcheck, name, faulty)
     monkeypatch.setattr(_selfcheck, "ROUNDS", {name: _selfcheck.ROUNDS[name]})
     (finding,) = doctor.structures(0)
@@ -164,7 +164,7 @@ def broken(monkeypatch, name, faulty):
 
 
 class Once:
-    """Is true once, at the nth look."""
+    """True once: at the nth test of its truth."""
 
     def __init__(self, n):
         self.left = n
@@ -222,7 +222,7 @@ def test_a_lost_order_is_noticed(monkeypatch):
 
 
 def in_order(jobs):
-    """The jobs one after the other, the last (which fills and closes the queue) first."""
+    """Run the jobs one after the other; the last one, which fills and closes the queue, runs first."""
     jobs = list(jobs)
     last = jobs.pop()()
     return [*[job() for job in jobs], last]
@@ -263,7 +263,7 @@ def test_calls_of_a_key_that_change_places_are_noticed(monkeypatch):
 
 
 class Swapping:
-    """A lane that runs every two calls in the wrong order, and gives each future the right result."""
+    """A lane that runs every two calls in the wrong order. Each future gets the right result."""
 
     def __init__(self, lane):
         self.lane = lane
@@ -285,7 +285,7 @@ def test_calls_of_a_key_that_overlap_are_noticed(monkeypatch):
             super().__init__(max_workers)
 
     class Noticing:
-        """A lock that tells when somebody did not get it."""
+        """A lock that sets an event when an acquire fails."""
 
         def __init__(self):
             self.lock = threading.Lock()
@@ -297,7 +297,7 @@ def test_calls_of_a_key_that_overlap_are_noticed(monkeypatch):
     first = threading.Lock()
 
     class Finished(deque):
-        """Keeps the first call of all from ending until another one has overlapped with it."""
+        """Keeps the first call from ending until another call has overlapped with it."""
 
         def append(self, n):
             assert not first.acquire(blocking=False) or overlapped.wait(60)

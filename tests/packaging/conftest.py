@@ -1,6 +1,7 @@
-"""What the packaging tests share: one sdist, one wheel made from it, and environments of their own, each made once for the session.
+"""What the packaging tests share, made once per session: an sdist, the wheel made from it, and environments.
 
-Everything is made from the unpacked sdist in a temporary directory: building in the working tree would replace the modules that this process runs.
+Everything is made from the unpacked sdist in a temporary directory: building in the working tree would replace the
+modules that this process runs.
 """
 
 import sys
@@ -15,9 +16,10 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def dist(tmp_path_factory) -> Path:
-    """A directory with the sdist of this tree, the same unpacked in `source`, and the wheel that `build` makes of that.
+    """A directory with the sdist of this tree, the same unpacked in `source`, and the wheel that `build` makes of it.
 
-    Both are made in isolation from all that is installed here. The objects stay in source/build, and later builds of that tree use them.
+    Both are made in isolation from what is installed here. The objects stay in source/build; later builds of that tree
+    use them.
     """
     out = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "build", "--sdist", "--outdir", out, ROOT, cwd=out)

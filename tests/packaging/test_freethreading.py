@@ -11,7 +11,8 @@ import pytest
 @pytest.mark.thread_unsafe(reason="an interpreter of its own; one is enough")
 @pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this interpreter always has its GIL")
 def test_importing_manytail_leaves_the_gil_off():
-    """Without PYTHON_GIL, which would hide it: CPython enables the GIL, with a warning, for a module that does not say that it can do without."""
+    """CPython enables the GIL, with a warning, for a module that does not declare that it can do without. PYTHON_GIL
+    would hide that, so it is unset."""
     environ = {name: value for name, value in os.environ.items() if name != "PYTHON_GIL"}
     script = "import sys, pkgutil, importlib, manytail\n" + (
         "for module in pkgutil.iter_modules(manytail.__path__):\n"

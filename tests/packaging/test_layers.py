@@ -1,4 +1,4 @@
-"""A lower layer never imports a higher one: read off the sources, and once tried in an interpreter."""
+"""A lower layer never imports a higher one: read from the sources, and tried in an interpreter."""
 
 import ast
 import re
@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "python" / "manytail"
 PYTHON = sorted([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.pyi")])
-PRIVATE = ROOT / "pyx" / "manytail"  # modules and kernels; what is shipped of Cython lies in the package
+PRIVATE = ROOT / "pyx" / "manytail"  # modules and kernels; the shipped .pxd files are in the package
 CYTHON = sorted([*PRIVATE.glob("*.p[yx][xdi]"), *PACKAGE.rglob("*.pxd")])
 
 # The private .pxd files from the bottom up: each may cimport those before it, and an extension module all of them.
@@ -26,10 +26,10 @@ EXTENSIONS = [
     *("_build", "_lock", "_waiting", "_runtime", "_wait", "_multiqueue", "_entryqueue"),
     *("_timer", "_entries", "_orders", "_subscriptions", "_consumers", "_pubsub", "_workpool", "_queue"),
 ]
-LEAVES = {"errors", "_selectors"}  # Python modules that extension modules use; they import nothing of ours but each other
+LEAVES = {"errors", "_selectors"}  # Python modules that extension modules use; they import only each other
 SHARED = {"manytail", "manytail.errors", "manytail._lifecycle"}  # every part may import these
 
-# What of manytail a part above the core may import, itself aside.
+# What a part above the core may import from manytail, besides itself.
 ALLOWED = {
     "queue": SHARED | {"manytail._queue"},
     "executor": SHARED | {"manytail._workpool"},
@@ -41,7 +41,7 @@ ALLOWED = {
     "_selfcheck": SHARED | {"manytail.executor"},
     "__main__": SHARED | {"manytail.demo", "manytail.doctor"},
 }
-# Whatever lies at the top of the package and is not one of these parts is the core.
+# Every module at the top of the package that is in none of these parts is the core.
 CORE = {
     "manytail",
     *(f"manytail.{name}" for name in EXTENSIONS),
@@ -55,7 +55,7 @@ def name(path: Path) -> str:
 
 
 def part(path: Path) -> str:
-    """The part of the package that a file belongs to: `spark` for python/manytail/spark/_java.py, `core` for the modules of the core."""
+    """The part of the package that a file belongs to: `spark` for spark/_java.py, `core` for the core's modules."""
     first = path.relative_to(PACKAGE).parts[0].split(".")[0]
     return first if first in ALLOWED else "core"
 
@@ -66,7 +66,7 @@ def module_of(path: Path) -> list[str]:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """Full names of the modules that a file imports, wherever in it."""
+    """Full names of the modules that a file imports, at any place in it."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -91,14 +91,15 @@ def from_import(module: str, names: list[str]) -> Iterator[str]:
 
 
 def within(module: str, allowed: set[str]) -> bool:
-    """Whether a module is one of those allowed, or lies in one of their packages; `manytail` stands for its __init__ alone."""
+    """Whether a module is allowed, or is in an allowed package. `manytail` stands for its __init__ alone."""
     return module in allowed or any(module.startswith(f"{package}.") for package in allowed - {"manytail"})
 
 
 @pytest.mark.parametrize("path", PYTHON, ids=name)
 def test_python_modules_import_only_what_is_below(path):
     ours = part(path)
-    lazy = {"manytail.mapping"} if path == PACKAGE / "__init__.py" else set()  # for type checkers; loaded on first use
+    # For type checkers; loaded on first use.
+    lazy = {"manytail.mapping"} if path == PACKAGE / "__init__.py" else set()
     allowed = CORE | lazy if ours == "core" else ALLOWED[ours] | {f"manytail.{ours}"}
     above = {module for module in imports(path) if module.split(".")[0] == "manytail" and not within(module, allowed)}
     assert above == set()
@@ -155,7 +156,8 @@ import os, sys, threading
 before = set(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else set()
 import manytail
 after = set(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else set()
-print(threading.active_count(), sorted(after - before), sorted({name.partition(".")[0] for name in sys.modules} & set(sys.argv[1:])))
+heavy = {name.partition(".")[0] for name in sys.modules} & set(sys.argv[1:])
+print(threading.active_count(), sorted(after - before), sorted(heavy))
 """
     ran = subprocess.run(
         [sys.executable, "-c", script, *HEAVY, "numpy", "asyncio"],

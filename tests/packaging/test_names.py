@@ -1,4 +1,4 @@
-"""One name for one thing: words that the glossary has replaced do not come back, in the files that have been brought in line with it."""
+"""One name for one thing: a word that the glossary has replaced does not return to the files that were changed."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ DONE = [
     ROOT / "docs" / "design" / "multiqueue.md",
 ]
 
-# The old word, and the one that is used.
+# The old word, and the word to use.
 REPLACED = {
     r"\btaken_[a-z]+\(": "head_...()",
     r"\bputting_[a-z]+": "tail_...()",

@@ -1,4 +1,4 @@
-"""The order that docs/design/entryqueue.md brings as an example: built into a copy of the entry queues, and used."""
+"""The order that docs/design/entryqueue.md shows as an example: built into a copy of the entry queues, and used."""
 
 import re
 import shutil
@@ -73,7 +73,7 @@ def example():
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory):
-    """A copy of the package whose module of other orders has that one, too."""
+    """A copy of the package whose module of other orders has that order too."""
     place = tmp_path_factory.mktemp("order")
     package = shutil.copytree(
         Path(manytail.__file__).parent, place / "manytail", ignore=shutil.ignore_patterns("__pycache__", "_orders.*.so")

@@ -1,4 +1,4 @@
-"""setup.py: switches that are spelled wrong stop the build, and the Makefile answers."""
+"""setup.py: misspelled switches stop the build, and `make` prints its help."""
 
 import os
 import shutil
@@ -32,7 +32,8 @@ def test_a_wrong_switch_stops_the_build_and_says_what_was_expected(switch, value
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
 def test_make_alone_prints_the_help():
-    environ = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}  # of the make that runs us
+    # Without the variables of the make that runs this test.
+    environ = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
     ran = subprocess.run(["make"], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=True)
     listed = {line.split()[0] for line in ran.stdout.splitlines()[1:-1]}
     assert listed >= {"help", "demo", "test", "bench", "lint", "typecheck", "test-freethreaded", "dist", "clean"}

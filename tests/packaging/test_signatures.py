@@ -1,4 +1,4 @@
-"""Every public class, function and method shows its parameters and says what it does: to help(), to editors, to IPython."""
+"""Every public class, function and method shows its parameters and has a docstring, for help(), editors and IPython."""
 
 import enum
 import importlib
@@ -22,7 +22,7 @@ MODULES = [
     "manytail.queue",
     "manytail.spark",
 ]
-# Values: no thread waits in them.
+# Values: no method of theirs waits.
 WITHOUT_PROGRESS = (tuple, BaseException, enum.Enum)
 # `**options` are the keywords of another function that the docstring names; `*args` are passed on, or refused.
 VARIADIC = {
@@ -49,7 +49,7 @@ def is_ours(thing: Any) -> bool:
 
 
 def exported() -> dict[str, Any]:
-    """By qualified name the classes and functions that public modules export."""
+    """The classes and functions that public modules export, by qualified name."""
     found = {}
     for module in map(importlib.import_module, MODULES):
         for name in module.__all__:
@@ -113,7 +113,7 @@ def test_a_docstring_says_what_it_does(name: str) -> None:
 
 @pytest.mark.parametrize("module", ["manytail", "manytail.executor", "manytail.queue"])
 def test_classes_and_functions_that_may_wait_say_what_their_progress_is(module: str) -> None:
-    """Itself, or a class that it is made from."""
+    """In the class's own docstring, or in that of the class that it is made from."""
     exported = [getattr(importlib.import_module(module), name) for name in importlib.import_module(module).__all__]
     ours = [value for value in exported if callable(value) and is_ours(value)]
     may_wait = [value for value in ours if not (inspect.isclass(value) and issubclass(value, WITHOUT_PROGRESS))]

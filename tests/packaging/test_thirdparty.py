@@ -1,4 +1,4 @@
-"""Somebody else's extension module that does `cimport manytail`, built and run against the wheel and against an editable install."""
+"""A third-party extension module that does `cimport manytail`, built against the wheel and an editable install, and run."""
 
 import shutil
 from pathlib import Path

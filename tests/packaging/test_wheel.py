@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "python" / "manytail"
 MODULES = sorted(path.stem for path in (ROOT / "pyx" / "manytail").glob("*.pyx"))
 
-# Run from outside the tree: what is imported is what was installed.
+# Run outside the tree, so that the installed package is imported.
 SMOKE = """
 import sys
 import manytail

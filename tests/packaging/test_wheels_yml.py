@@ -1,4 +1,4 @@
-"""The workflow that builds the wheels, and the plan that cibuildwheel itself makes of our configuration."""
+"""The workflow that builds the wheels, and the plan that cibuildwheel derives from our configuration."""
 
 import itertools
 import os
@@ -36,7 +36,7 @@ def test_cibuildwheel_plans_every_wheel(platform):
 
 
 def test_the_workflow_runs_on_every_change_of_what_it_builds():
-    """Each file that goes into the sdist's build, and the tests that run on the wheel, are among the paths of pull requests."""
+    """Pull requests run it for each file that the sdist's build needs, and for the tests that run on the wheel."""
     patterns = re.findall(r'^ {6}- "(.*)"$', (ROOT / "wheels.yml").read_text(), re.MULTILINE)
     folders = ("include", "pyx", "python/manytail", "tests/core", "tests/support")
     built = [path.relative_to(ROOT).as_posix() for folder in folders for path in (ROOT / folder).rglob("*.*")]

@@ -79,7 +79,7 @@ class Settings:
     coroutines: bool  # an overdue call is cancelled, not abandoned
     close_at: float | None
     break_at: float | None  # the map fails for a reason that is no item's
-    # For the gate. Drawn last, so that a world without a gate stays the same when these options change.
+    # For the gate. Drawn separately: a change here leaves worlds without a gate as they are.
     breaker: int = 0
     breaker_reset: float = 30.0
     breaker_open: str = "wait"

@@ -1,4 +1,4 @@
-"""What IPython offers after an opening parenthesis: the parameters of compiled and Python callables, with jedi and without."""
+"""What IPython offers after an opening parenthesis: the parameters of callables, with jedi and without."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.process import run_script
 
-# Prints by call what is offered there as a keyword.
+# Prints, for each call, the keywords that IPython offers in it.
 SHELL = """
 import json, os, sys
 os.environ["IPYTHONDIR"] = sys.argv[1]
@@ -23,7 +23,8 @@ for line in json.loads(sys.argv[3]):
 offered = {}
 with provisionalcompleter():
     for call in json.loads(sys.argv[4]):
-        offered[call] = sorted({each.text for each in shell.Completer.completions(call, len(call)) if each.text.endswith("=")})
+        texts = {each.text for each in shell.Completer.completions(call, len(call))}
+        offered[call] = sorted(text for text in texts if text.endswith("="))
 print(json.dumps(offered))
 """
 BEFORE = [

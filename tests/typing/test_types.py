@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.py"))
 DEADLINE = 900.0
 
-# Of each line of each program the codes of its errors.
+# For each line of each program the codes of its errors.
 Found = dict[tuple[str, int], set[str]]
 
 
@@ -33,7 +33,7 @@ def expected() -> Found:
 
 
 def run(*command: str) -> str:
-    """What a checker prints. Its status says whether there were errors; another one is a failure of its own."""
+    """What a checker prints. Its exit status says whether it found errors; any other status fails the test."""
     environ = os.environ | {"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
     files = [str(program.relative_to(ROOT)) for program in PROGRAMS]
     whole = [sys.executable, "-m", *command, *files]

@@ -194,18 +194,18 @@ class Race:
 
 def race(pair: Pair, rounds: int, patient: str, restless: str) -> Race:
     """Run the rounds. The main thread takes signals: with signals it is the restless waiter, else the waker."""
-    race_ = Race(pair, rounds)
+    played = Race(pair, rounds)
     with Threads() as threads:
-        threads.start(race_.patient.serve, PATIENT[patient], race_.reports)
+        threads.start(played.patient.serve, PATIENT[patient], played.reports)
         if restless == "signals":
-            waker = threads.start(race_.wake_rounds)
+            waker = threads.start(played.wake_rounds)
             with raising_alarms():
-                race_.restless.serve(interrupted, race_.reports)
+                played.restless.serve(interrupted, played.reports)
             waker.join()
         else:
-            threads.start(race_.restless.serve, RESTLESS[restless], race_.reports)
-            race_.wake_rounds()
-    return race_
+            threads.start(played.restless.serve, RESTLESS[restless], played.reports)
+            played.wake_rounds()
+    return played
 
 
 @contextmanager

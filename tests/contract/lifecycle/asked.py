@@ -1,6 +1,7 @@
-"""The questions that the life cycle suite asks of a class. Run as a program, in an interpreter of its own: `asked.py manytail.EntryQueue`.
+"""The questions that the life cycle suite asks of a class, as a program: `asked.py manytail.EntryQueue`.
 
-A wrong answer is printed as a line "question: what was wrong"; a crash ends the process. At the end the process exits with objects unclosed.
+It prints a wrong answer as a line "question: what was wrong". A crash ends the process. At the end the process exits
+while some objects are unclosed.
 """
 import copy
 import ctypes
@@ -26,13 +27,14 @@ WAITS = {
     "put_front",
     "join",
 }
-HEADER = object.__basicsize__ + ctypes.sizeof(ctypes.c_ssize_t)     # PyVarObject: sizes of 3.11 to 3.15, with the GIL and without
+# PyVarObject, with the sizes of CPython 3.11 to 3.15, with the GIL and without.
+HEADER = object.__basicsize__ + ctypes.sizeof(ctypes.c_ssize_t)
 SLOT_OF_CLEAR = 21
-unraisable: list[type] = []        # the kinds of what was reported; the exceptions themselves would keep objects alive
+unraisable: list[type] = []        # types of unraisable exceptions; the exceptions themselves would keep objects alive
 
 
 def tp_clear(it: Any) -> None:
-    """What the collector does to an object of a dead cycle, whatever else was cleared before."""
+    """What the collector does to an object of a garbage cycle, in any order with other objects."""
     at = id(type(it)) + HEADER + SLOT_OF_CLEAR * ctypes.sizeof(ctypes.c_void_p)
     function = ctypes.c_void_p.from_address(at).value
     if function:
@@ -40,7 +42,7 @@ def tp_clear(it: Any) -> None:
 
 
 def use(it: Any) -> None:
-    """Every method and property that does not wait. An exception is an answer."""
+    """Call every method that does not wait, and read every property. They may raise any exception."""
     for name in dir(type(it)):
         if name.startswith("_"):
             continue
@@ -72,7 +74,7 @@ def use(it: Any) -> None:
 
 
 def is_python(it: Any) -> bool:
-    """Whether its class is written in Python, so that what the collector clears, and what __new__ alone lacks, are attributes."""
+    """Whether its class is written in Python: the collector clears its attributes, and __new__ alone sets none."""
     return hasattr(it, "__dict__") and type(it).__module__ not in ("manytail", "manytail._queue")
 
 
@@ -85,7 +87,7 @@ def describe(it: Any) -> None:
 
 
 def raises(kinds: Any, call: Any) -> str:
-    """The message of the exception that call raises, which must be one of these."""
+    """The message of the exception that `call` raises, which must be of one of these types."""
     try:
         call()
     except kinds as error:
@@ -96,14 +98,15 @@ def raises(kinds: Any, call: Any) -> str:
 # -------------------------------------------------------------------------------------------------------- the questions
 def init_again(sample: Sample) -> None:
     it = sample.make()
-    kinds = TypeError if sample.init is None and is_python(it) else RuntimeError        # its arguments are its makers'
+    # init is None: only its makers pass it arguments.
+    kinds = TypeError if sample.init is None and is_python(it) else RuntimeError
     if sample.has_init:
         assert raises(kinds, lambda: it.__init__(*(sample.init or ()), **(sample.options or {})))
     use(it)
 
 
 def init_again_in_two_threads(sample: Sample) -> None:
-    """Of an object that was made by __new__ alone: one of them wins."""
+    """On an object made by __new__ alone: exactly one thread succeeds."""
     if sample.init is None or not sample.has_init:
         return
     cls = type(sample.make())
@@ -169,7 +172,7 @@ def not_copied(sample: Sample) -> None:
 
 
 def end(sample: Sample, it: Any, cls: Any = None) -> None:
-    """Close what others hold until it is closed."""
+    """Close what other objects keep until it is closed."""
     if sample.lives:
         try:
             getattr(cls or type(it), sample.lives)(it)
@@ -295,7 +298,7 @@ def subclassed_with_hostile_overrides(sample: Sample) -> None:
 
 
 def collected_unclosed(sample: Sample) -> None:
-    """Under -W error: it is closed whatever becomes of the warning, and the warning is told once."""
+    """Under -W error: it is closed even if its ResourceWarning becomes an error, and the warning comes once."""
     if not sample.close:
         return
     unraisable.clear()
@@ -307,8 +310,9 @@ def collected_unclosed(sample: Sample) -> None:
 
 
 QUESTIONS = [
-    init_again, init_again_in_two_threads, made_by_new_alone, used_after_close, weakly_referenced, not_copied, collected_in_a_cycle,
-    collected_half_iterated, cleared_in_any_order, exhausted_stays_exhausted, subclassed_with_hostile_overrides, collected_unclosed,
+    init_again, init_again_in_two_threads, made_by_new_alone, used_after_close, weakly_referenced, not_copied,
+    collected_in_a_cycle, collected_half_iterated, cleared_in_any_order, exhausted_stays_exhausted,
+    subclassed_with_hostile_overrides, collected_unclosed,
 ]  # fmt: skip
 
 

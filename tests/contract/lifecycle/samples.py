@@ -1,7 +1,8 @@
-"""One way to make an object of each public class, and which classes there are.
+"""How to make an object of each public class, and which classes are public.
 
-A class is public if `manytail.__all__`, or `__all__` of a module in MODULES, names it. Values (exceptions, enums, named tuples, plain records) have
-no life cycle. Every other class needs a sample here: test_every_public_class_has_a_sample fails for a new one.
+A class is public if `manytail.__all__`, or `__all__` of a module in MODULES, names it. Values (exceptions, enums, named
+tuples, plain records) have no life cycle. Every other class needs a sample here: test_every_public_class_has_a_sample
+fails for one that has none.
 """
 import enum
 import importlib
@@ -19,14 +20,14 @@ VALUES = {"BasicProperties", "ConnectionParameters", "PlainCredentials", "Return
 @dataclass
 class Sample:
     make: Callable[[], Any]
-    init: tuple[Any, ...] | None = ()               # arguments of __init__; None: others make it
+    init: tuple[Any, ...] | None = ()               # arguments of __init__; None: other objects make it
     options: Any = None                             # keyword arguments of __init__
-    close: str = ""                                 # what ends it
-    put: Callable[[Any, Any], Any] | None = None    # (object, item): have it own an item
+    close: str = ""                                 # the method that ends it
+    put: Callable[[Any, Any], Any] | None = None    # (object, item): makes it own an item
     base: bool = False                              # users may subclass it
     has_init: bool = True                           # False: its __init__ is object's, as the standard library's
-    lives: str = ""                                 # others hold it until this method is called
-    ended: Any = ()                                 # what that raises if it was called before
+    lives: str = ""                                 # other objects keep it until this method is called
+    ended: Any = ()                                 # what that method raises if it was called before
 
 
 def entry_queue(name: str, **options: Any) -> Any:

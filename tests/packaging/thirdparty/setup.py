@@ -1,4 +1,4 @@
-"""A package of somebody else, built as its author would: against whatever manytail is installed beside Cython."""
+"""A third-party package, built as its author would: against whatever manytail is installed beside Cython."""
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup

@@ -1,4 +1,4 @@
-"""Runs thirdparty.Pipe and Line: every function of the nogil API once for what it returns, and threads that wait for each other."""
+"""Runs thirdparty.Pipe and Line: every function of the nogil API for what it returns, and threads that wait."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -130,7 +130,7 @@ def ends_of_a_line():
     line.get(1)
     line.shutdown(immediate=True)
     assert [line.get(2)[0], line.release(0), line.close(), line.ack(1)] == [SHUTDOWN, SHUTDOWN, OK, BADARG]
-    assert line.destroy() == 2 + 3 + 4      # 1 was the caller's with the release that was refused
+    assert line.destroy() == 2 + 3 + 4      # the caller still owned 1: its release was refused
 
 
 def takers_that_give_back(n=20_000):
@@ -141,7 +141,7 @@ def takers_that_give_back(n=20_000):
         line.shutdown()
         codes, counts, totals = zip(*(one.result(60) for one in drained), strict=True)
     rest = []
-    while (got := line.get())[0] == OK:     # given back by one while the other was told of the end
+    while (got := line.get())[0] == OK:     # one thread released it while the other learned of the end
         rest.append(got[1])
         line.ack()
     assert (set(codes), sum(counts) + len(rest), sum(totals) + sum(rest)) == ({SHUTDOWN}, n, n * (n + 1) // 2)

@@ -45,7 +45,7 @@ channel.add_on_return_callback(lambda channel, method, properties, body: print(m
 channel.basic_consume("work", on_too_little)  # error: arg-type, reportArgumentType
 channel.basic_consume(on_message, "work")  # error: arg-type, reportArgumentType
 channel.basic_ack("1")  # error: arg-type, reportArgumentType
-channel.basic_consume("work", lambda channel, method, properties, body: method.tag)  # error: attr-defined, reportAttributeAccessIssue
+channel.basic_consume("work", lambda ch, method, _, body: method.tag)  # error: attr-defined, reportAttributeAccessIssue
 channel.queue_declare("work", arguments=["x-max-length"])  # error: arg-type, reportArgumentType
 pika.BasicProperties(correlation="1")  # error: call-arg, reportCallIssue
 
