@@ -21,8 +21,8 @@ Loop = TypeVar("Loop", bound=Callable[..., Any])
 def fresh(function: Loop) -> Loop:
     """The same function with a code object that is not specialised yet."""
     code = function.__code__.replace()
-    made = FunctionType(code, function.__globals__, function.__name__, function.__defaults__)
-    return made  # type: ignore[return-value]
+    globals_, name, defaults = function.__globals__, function.__name__, function.__defaults__
+    return FunctionType(code, globals_, name, defaults)  # type: ignore[return-value]
 
 
 def pairs(put: Call, get: Call, n: int) -> float:

@@ -187,7 +187,7 @@ def suite_under_asan(tree):
     Left out: tests of resident memory, which includes freed memory that ASan holds back.
     """
     modules = instrumented(tree, sys.executable, "address")
-        # Generators and longjmp switch stacks in ways unknown to ASan: keep its fake stacks off under the interpreter.
+    # Generators and longjmp switch stacks in ways unknown to ASan: keep its fake stacks off under the interpreter.
     options = {"ASAN_OPTIONS": "detect_leaks=0 halt_on_error=1 allocator_may_return_null=1", "PYTHONMALLOC": "malloc"}
     options |= {"LD_PRELOAD": " ".join(runtime("libasan.so", "libubsan.so")), "PYTHONPATH": str(modules)}
     spread = f"--numprocesses={os.cpu_count() + 1}"
