@@ -16,7 +16,7 @@ from ._idempotency import idempotency_key
 from ._item import Batch, Item, batch_result
 from ._options import Options, RetryOn
 from ._permits import own_limits, permits_of
-from ._progress import INTERVAL, Meter, Ticker, shower
+from ._progress import INTERVAL, Meter, Ticker, counts_of, shower
 from ._remember import Memory
 from ._runner import Runner, ThreadRunner
 from ._scheduler import Scheduler
@@ -369,7 +369,7 @@ class Results(Iterator[_R]):
         assert items is not None
         show = shower(plan.progress, self._total)
         if show is not None:
-            self._ticker = Ticker(Meter(scheduler, show))
+            self._ticker = Ticker(Meter(partial(counts_of, scheduler), show))
         # No generator: its frame would keep the last item alive while the input has none.
         self._runner.start(map(partial(_read_one, plan, scheduler), items))
 
@@ -467,7 +467,7 @@ async def _run_in_loop(plan: Plan, items: Iterable[Any] | AsyncIterable[Any], to
     output = scheduler.output
     reader = asyncio.create_task(runner.read(_read_async(plan, scheduler, items)))
     show = shower(plan.progress, total)
-    meter = None if show is None else Meter(scheduler, show)
+    meter = None if show is None else Meter(partial(counts_of, scheduler), show)
     ticker = None if meter is None else asyncio.create_task(_tick(meter))
     try:
         with runner.state():

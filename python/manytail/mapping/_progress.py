@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ._scheduler import Scheduler
 from ._types import Progress
@@ -21,35 +21,45 @@ INTERVAL = 0.2  # seconds between two looks
 SPAN = 5.0  # seconds that the rate is taken over
 
 
-class Meter:
-    """Looks at a scheduler, and shows what it sees. Reads counters that another thread changes: each of them is right, all together may not be."""
+class Counts(NamedTuple):
+    """What a map has come to."""
 
-    def __init__(self, scheduler: Scheduler, show: Callable[[Progress], None]) -> None:
-        self._scheduler = scheduler
+    done: int = 0
+    failed: int = 0
+    in_flight: int = 0
+    retried: int = 0
+    deferred: int = 0
+    remembered: int = 0
+
+
+def counts_of(scheduler: Scheduler) -> Counts:
+    """Another thread changes them: each of them is right, all together may not be."""
+    return Counts(
+        scheduler.finished, scheduler.failures, scheduler.in_flight, scheduler.retried, scheduler.deferred, scheduler.remembered
+    )  # fmt: skip
+
+
+class Meter:
+    """Looks at counts, and shows what it sees. One thread looks at a time."""
+
+    def __init__(self, counts: Callable[[], Counts], show: Callable[[Progress], None]) -> None:
+        self._counts = counts
         self._show = show
         self._begin = time.monotonic()
         self._seen: deque[tuple[float, int]] = deque([(self._begin, 0)])
 
-    def look(self) -> None:
-        scheduler, now = self._scheduler, time.monotonic()
-        done = scheduler.finished
-        self._seen.append((now, done))
+    def seen(self) -> Progress:
+        counts, now = self._counts(), time.monotonic()
+        self._seen.append((now, counts.done))
         while len(self._seen) > 2 and self._seen[1][0] <= now - SPAN:
             self._seen.popleft()
         since, before = self._seen[0]
-        rate = (done - before) / (now - since) if now > since else 0.0
-        seen = Progress(
-            done=done,
-            failed=scheduler.failures,
-            in_flight=scheduler.in_flight,
-            retried=scheduler.retried,
-            deferred=scheduler.deferred,
-            remembered=scheduler.remembered,
-            rate=rate,
-            seconds=now - self._begin,
-        )
+        rate = (counts.done - before) / (now - since) if now > since else 0.0
+        return Progress(*counts, rate=rate, seconds=now - self._begin)
+
+    def look(self) -> None:
         try:
-            self._show(seen)
+            self._show(self.seen())
         except BaseException:
             log.warning("progress: the function raised", exc_info=True)
 
@@ -66,6 +76,10 @@ class Ticker:
     def _run(self) -> None:
         while not self._stopped.wait(INTERVAL):
             self._meter.look()
+        self._meter.look()
+
+    def look(self) -> None:
+        """Once more, after `stop`."""
         self._meter.look()
 
     def stop(self, wait: bool = True) -> None:

@@ -8,6 +8,7 @@ from manytail.mapping import DeadlineExceeded, Delivery, RetryLater
 
 from ._bootstrap import bootstrap
 from ._fan_out import fan_out
+from ._progress import progress
 from ._results import ResultError
 from ._rows import RowView
 from ._transform import map_concurrent
@@ -15,5 +16,5 @@ from ._udf import concurrent_udf
 
 __all__ = [
     "DeadlineExceeded", "Delivery", "ResultError", "RetryLater", "RowView",
-    "bootstrap", "concurrent_udf", "fan_out", "map_concurrent",
+    "bootstrap", "concurrent_udf", "fan_out", "map_concurrent", "progress",
 ]  # fmt: skip

@@ -36,6 +36,7 @@ from manytail.mapping._scheduler import Scheduler
 from manytail.mapping._workers import refuse_awaitable
 
 from ._metrics import Measure, Meter
+from ._progress import Channel, Reports
 from ._recorded import ArrowCodec
 from ._results import ERROR_TYPE, Described, Misfit, Results, arrow_and_fit, describe, raisable, result_bytes
 from ._rows import Columns, Reader, RowView, column_reader, group_keys, normalise, row_digest, session_zone
@@ -68,6 +69,7 @@ class Work:
     row_id: int | None = None
     append: bool = False
     metrics: bool = False
+    channel: Channel | None = None  # where it says how far it is
 
     @property
     def error_column(self) -> bool:
@@ -205,9 +207,12 @@ class Task:
         keep = None if options.errors == "raise" else describe  # a traceback holds the frames of its calls
         memory = Memory(options.shared, ArrowCodec(self.work.result)) if options.remember and options.shared is not None else None
         runner = ThreadRunner(scheduler, self._call_with, keep, input_error_first=True, memory=memory, permits=permits_of(options))
+        reports = None if self.work.channel is None else Reports(self.work.channel, scheduler)
         try:
             yield from output_batches(runner, map(self._take, batches), self._batch_rows)
         finally:
+            if reports is not None:
+                reports.close()
             if scheduler.dropped:
                 partition = None if self._context is None else self._context.partitionId()
                 log.warning("%d rows failed and were dropped (partition %s)", scheduler.dropped, partition)

@@ -16,6 +16,7 @@ from manytail.mapping import _options as options
 from manytail.mapping._options import Options, RetryOn
 
 from . import _metrics
+from ._progress import current_channel
 from ._results import ERROR_TYPE, ResultError, arrow_and_fit
 from ._rows import session_zone
 from ._task import MAX_RECORDS, TIME_ZONE, Work
@@ -167,6 +168,7 @@ def map_concurrent(
         row_id=row_id_at,
         append=append,
         metrics=metrics,
+        channel=current_channel(),
     )
     return prepared.mapInArrow(lambda batches: work.run(batches), T.StructType(fields))
 

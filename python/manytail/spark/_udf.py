@@ -18,6 +18,7 @@ from manytail.mapping import Shared
 from manytail.mapping import _options as options
 from manytail.mapping._options import Options, RetryOn
 
+from ._progress import current_channel
 from ._results import ERROR_TYPE, ResultError
 from ._task import Task, Work
 from ._transform import check_shared, parsed_type, result_types, session_settings
@@ -111,6 +112,7 @@ def _column_function(fn: Callable[..., Any], kind: str | T.DataType, checked: Op
             result=result_types("returnType", T.StructType(fields), zone),
             time_zone=zone,
             max_records=max_records,
+            channel=current_channel(),
         )
         made: Column = _arrow_udf(work, width, getattr(fn, "__name__", type(fn).__name__))(*columns)
         return made

@@ -1,0 +1,282 @@
+"""`progress`: one live line over all tasks of a job.
+
+Spark tells the driver about a task when it has ended, so tasks say themselves how far they are. Each sends a datagram of
+a fixed size, five times a second and at its end, to a port of the driver: totals of this attempt, not differences, so
+one that is lost does not matter. There is no connection that a killed task could leave in the middle, nobody waits for
+an answer, and a driver that cannot be reached costs a task nothing.
+
+A datagram begins with a random token that only the tasks of this block know. What has another size or another token is
+dropped; the rest is numbers. A partition counts as its newest attempt says.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import secrets
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextvars import ContextVar, Token
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+
+from manytail.mapping import Progress
+from manytail.mapping import _options as options
+from manytail.mapping._progress import Counts, Meter, Ticker, counts_of, shower
+from manytail.mapping._scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("manytail.spark")
+
+TOKEN_BYTES = 16
+# The token; stage, partition, attempt and number of the message; done, failed, in flight, retried, deferred, remembered.
+MESSAGE = struct.Struct(f">{TOKEN_BYTES}s 10q")
+SILENT = 5.0  # seconds after which a task counts as gone: it has nothing in flight
+FORGOTTEN = 600.0  # seconds after which its numbers are only kept as a part of the sum
+
+
+@dataclass(frozen=True)
+class Channel:
+    """Where tasks report; it travels with the work."""
+
+    host: str
+    port: int
+    token: bytes
+
+
+# ---------------------------------------------------------------------------------------------------- in a task
+_told: set[Channel] = set()  # in this process, that they cannot be reached
+
+
+class Reports:
+    """The thread of a task that reports."""
+
+    def __init__(self, channel: Channel, scheduler: Scheduler) -> None:
+        self._channel = channel
+        context = TaskContext.get()
+        self._task = (0, 0, 0) if context is None else (context.stageId(), context.partitionId(), context.taskAttemptId())
+        self._number = 0
+        self._socket: socket.socket | None = None
+        self._ticker = Ticker(Meter(partial(counts_of, scheduler), self._send))
+
+    def _send(self, seen: Progress) -> None:
+        self._number += 1
+        message = MESSAGE.pack(self._channel.token, *self._task, self._number, *seen[: len(Counts._fields)])
+        try:
+            if self._socket is None:
+                found = socket.getaddrinfo(self._channel.host, self._channel.port, type=socket.SOCK_DGRAM)
+                self._socket = socket.socket(*found[0][:3])
+                self._socket.setblocking(False)
+                self._socket.connect(found[0][4])
+            self._socket.send(message)
+        except OSError as error:
+            if self._channel not in _told:
+                _told.add(self._channel)
+                where = f"{self._channel.host}:{self._channel.port}"
+                log.warning("progress: %s cannot be reached from here, the job goes on: %s", where, error)
+
+    def close(self) -> None:
+        """Report the end, twice because datagrams may be lost."""
+        self._ticker.stop()
+        self._ticker.look()
+        if self._socket is not None:
+            self._socket.close()
+
+
+# ---------------------------------------------------------------------------------------------------- in the driver
+class _Task(NamedTuple):
+    attempt: int
+    number: int
+    at: float
+    counts: Counts
+
+
+class Totals:
+    """The sum over all tasks. One thread receives, another one reads."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._lock = threading.Lock()
+        self._tasks: dict[tuple[int, int], _Task] = {}
+        self._past = Counts()
+        self.heard = False
+
+    def add(self, stage: int, partition: int, attempt: int, number: int, counts: Counts) -> None:
+        with self._lock:
+            self.heard = True
+            known = self._tasks.get((stage, partition))
+            if known is None or (known.attempt, known.number) < (attempt, number):
+                self._tasks[stage, partition] = _Task(attempt, number, self._now(), counts)
+
+    def counts(self) -> Counts:
+        now = self._now()
+        with self._lock:
+            gone = {key: task for key, task in self._tasks.items() if now - task.at > FORGOTTEN}
+            for key in gone:
+                del self._tasks[key]
+            self._past = _sum([self._past, *[task.counts._replace(in_flight=0) for task in gone.values()]])
+            known = [(task.at, task.counts) for task in self._tasks.values()]
+        return _sum([self._past, *[one if now - at <= SILENT else one._replace(in_flight=0) for at, one in known]])
+
+
+def _sum(counts: list[Counts]) -> Counts:
+    return Counts(*map(sum, zip(*counts, strict=True)))
+
+
+class Live:
+    """The block of `progress`."""
+
+    def __init__(self, host: str | None, why: str, show: Callable[[Progress], None] | None) -> None:
+        """host: None: nobody can report, and `why` says why."""
+        self._host = host
+        self._why = why
+        self._totals = Totals()
+        self._meter = Meter(self._totals.counts, show or (lambda seen: None))
+        self._channel: Channel | None = None
+        self._socket: socket.socket | None = None
+        self._closed = False
+        self._before: Token[Live | None] | None = None
+        self.maps = 0
+
+    def seen(self) -> Counts:
+        """What tasks have said up to now."""
+        return self._totals.counts()
+
+    def __enter__(self) -> Live:
+        if self._before is not None:
+            raise RuntimeError("progress: entered twice (expected: a new progress(spark) for each block)")
+        if self._host is not None:
+            self._open(self._host)
+        if self._channel is None:
+            log.warning("progress: there is none, jobs go on: %s", self._why)
+        self._before = _block.set(self)
+        return self
+
+    def _open(self, host: str) -> None:
+        try:
+            self._socket = _bound(host)
+        except OSError as error:
+            self._why = f"no port can be opened on {host!r}: {error}"
+            return
+        self._channel = Channel(host, self._socket.getsockname()[1], secrets.token_bytes(TOKEN_BYTES))
+        self._thread = threading.Thread(target=self._receive, args=(self._socket,), name="manytail-progress-port", daemon=True)
+        self._thread.start()
+        self._ticker = Ticker(self._meter)
+
+    def _receive(self, port: socket.socket) -> None:
+        token = self._channel.token if self._channel is not None else b""
+        while not self._closed:
+            message = port.recv(MESSAGE.size + 1)
+            if len(message) == MESSAGE.size and hmac.compare_digest(message[:TOKEN_BYTES], token):
+                stage, partition, attempt, number, *counts = MESSAGE.unpack(message)[1:]
+                self._totals.add(stage, partition, attempt, number, Counts(*counts))
+
+    def __exit__(self, *error: object) -> None:
+        assert self._before is not None
+        _block.reset(self._before)
+        if self._socket is None or self._channel is None:
+            return
+        self._closed = True
+        with socket.socket(self._socket.family, socket.SOCK_DGRAM) as waker:
+            waker.sendto(b"", self._socket.getsockname())
+        self._thread.join()
+        self._socket.close()
+        self._ticker.stop()
+        if self.maps and not self._totals.heard:
+            where = f"{self._channel.host}:{self._channel.port}"
+            log.warning("progress: no task has reported to %s: none ran in the block, or executors cannot reach it", where)
+
+    def channel(self) -> Channel | None:
+        """For a map that is made in the block."""
+        self.maps += 1
+        return self._channel
+
+
+def _bound(host: str) -> socket.socket:
+    """A port of its own."""
+    found = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)
+    port = socket.socket(*found[0][:3])
+    try:
+        port.bind(found[0][4])
+    except OSError:
+        port.close()
+        raise
+    return port
+
+
+_block: ContextVar[Live | None] = ContextVar("manytail_progress", default=None)
+
+
+def current_channel() -> Channel | None:
+    """Of the block that this code stands in."""
+    block = _block.get()
+    return None if block is None else block.channel()
+
+
+def progress(spark: SparkSession, address: str | None = None) -> Live:
+    """A block in which one live line tells how far all tasks of the maps are that are made inside it.
+
+    Draws with tqdm if it is installed, else on a terminal or in a notebook. Jobs are the same with it and without:
+    where executors cannot reach the driver there is one log line instead.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        Classic, or Connect to a server on this machine. To another machine: give the address.
+    address : str, optional
+        Of this machine, as executors reach it: a port is opened there until the block ends, to which tasks send numbers
+        with a random token. None: `spark.driver.host`, and in local mode the loopback.
+
+    Returns
+    -------
+    context manager
+        Its value has `seen()`: done, failed, in_flight, retried, deferred and remembered, as all tasks say together.
+
+    Examples
+    --------
+    >>> with progress(spark):  # doctest: +SKIP
+    ...     urls.transform(map_concurrent, fetch, "status int").write.parquet("pages")
+    """
+    if not hasattr(spark, "addArtifacts"):
+        raise options.bad_type("spark", spark, "a SparkSession")
+    if address is not None and not isinstance(address, str):
+        raise options.bad_type("address", address, "a host name or address of this machine, or None")
+    if address == "":
+        raise options.bad_value("address", address, "a host name or address of this machine, or None")
+    host, why = (address, "") if address is not None else _host(spark)
+    return Live(host, why, shower(True, None) or _notebook_line())
+
+
+def _host(spark: Any) -> tuple[str | None, str]:
+    try:
+        server = spark.client.host
+    except (AttributeError, PySparkException):  # not Connect
+        server = None
+    if server is not None:
+        if server in ("localhost", "127.0.0.1", "::1"):
+            return "127.0.0.1", ""
+        return None, f"the server is another machine, {server}: progress(spark, address=...) names this one"
+    master = spark.conf.get("spark.master")
+    if master.startswith("local") and not master.startswith("local-cluster"):
+        return "127.0.0.1", ""
+    return spark.conf.get("spark.driver.host"), ""
+
+
+def _notebook_line() -> Callable[[Progress], None] | None:
+    """A line in the output of a cell, where tqdm is not installed."""
+    return _draw if "ipykernel" in sys.modules else None
+
+
+def _draw(seen: Progress) -> None:
+    line = f"{seen.done} done, {seen.failed} failed, {seen.in_flight} in flight, {seen.rate:.1f}/s"
+    print(f"\r{line:<78}", end="", file=sys.stderr, flush=True)
