@@ -5,7 +5,7 @@ from typing import Any
 
 
 def behaviour(*numbers: int, since: str = "3.8", until: str = "999") -> Callable[[Any], Any]:
-    """`since` is the first server version, `until` the first one again that does otherwise."""
+    """`since`: the first server version that the test holds for. `until`: the first later version that differs."""
 
     def mark(test: Any) -> Any:
         test.behaviours = numbers

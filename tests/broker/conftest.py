@@ -1,6 +1,6 @@
 """Runs each script on manytail.broker, and on a server where there is one.
 
-`behaviour` names what a test is about: numbers of docs/design/broker.md, and the server versions that it holds for.
+`behaviour` names what a test asserts: numbers of docs/design/broker.md, and the server versions that it holds for.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A script owns its side: it waits until all callbacks of that have ended, counts what is in it, and has threads of its own."""
+    """Tests are thread_unsafe: a script waits for all callbacks of its side, counts messages and starts threads."""
     for item in items:
         if item.path.parent == Path(__file__).parent:
             item.add_marker(

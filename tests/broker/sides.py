@@ -1,8 +1,9 @@
-"""One script, two brokers: the sides that tests/broker runs against.
+"""One script, two brokers: the sides that tests/broker runs on.
 
-A test is a script of channel calls and what has to come of it. It runs on manytail.broker, and with a server at MANYTAIL_RABBITMQ=host:port
-(make test-rabbitmq) through pika on that. A server is asynchronous: what a call does to a queue is certain only after a synchronous call has
-followed it through the same processes, so `settle` sends such calls until nothing moves any more.
+A test is a script of channel calls and their expected results. It runs on manytail.broker and, with a server at
+MANYTAIL_RABBITMQ=host:port (make test-rabbitmq), on that through pika. A server is asynchronous: the effect of a call
+on a queue is certain only after a synchronous call has passed through the same processes. `settle` sends such calls
+until nothing changes.
 """
 
 import gc
@@ -23,7 +24,7 @@ SERVER = os.environ.get("MANYTAIL_RABBITMQ", "")
 
 
 class CountingExecutor(ThreadPoolExecutor):
-    """Threads that say when they have nothing to do."""
+    """A thread pool that reports when it has nothing to do."""
 
     def __init__(self, max_workers: int = 4) -> None:
         super().__init__(max_workers)
@@ -49,7 +50,7 @@ class CountingExecutor(ThreadPoolExecutor):
 
 
 class Recorder:
-    """A consumer that writes down what it gets, and does what `then` says with it."""
+    """A consumer that records its deliveries and calls `then` for each."""
 
     def __init__(self, then: Callable[..., object] | None = None) -> None:
         self.deliveries: list[tuple[Any, Any, Any]] = []
@@ -79,7 +80,7 @@ def ack(channel: Any, method: Any, properties: Any, body: Any) -> None:
 
 
 class Side:
-    """What both sides have. Names are unique to a test, so that a server can be shared."""
+    """What both sides have. Names are unique to a test, so that tests can share a server."""
 
     name = ""
     version: tuple[int, ...] = (99,)
@@ -99,21 +100,21 @@ class Side:
         raise NotImplementedError
 
     def settle(self) -> None:
-        """Return when everything that the calls so far have caused has happened, callbacks included."""
+        """Return when everything that the calls so far cause has happened, including callbacks."""
         raise NotImplementedError
 
     def wait(self, seconds: float) -> None:
-        """Let callbacks run for so long."""
+        """Let callbacks run for that many seconds."""
         raise NotImplementedError
 
     def _end(self) -> None:
         raise NotImplementedError
 
     def fence(self, channel: Any) -> None:
-        """A synchronous call: what the channel was sent before has reached it."""
+        """A synchronous call: after it the channel has processed everything sent before."""
         channel.exchange_declare("amq.direct", "direct", passive=True)
 
-    # ------------------------------------------------------------------ short words for scripts
+    # ------------------------------------------------------------------ helpers for scripts
     def unique(self, kind: str = "q") -> str:
         return f"{kind}{next(self._numbers)}-{self._unique}"
 
@@ -155,7 +156,7 @@ class Side:
         return channel.basic_get(queue, auto_ack)
 
     def drain(self, channel: Any, queue: str) -> list[bytes]:
-        """All that is ready, acknowledged."""
+        """All ready messages, acknowledged."""
         self.settle()
         bodies = []
         while (got := channel.basic_get(queue, True))[0] is not None:
@@ -173,11 +174,11 @@ class Side:
         return count
 
     def exists(self, queue: str) -> bool:
-        """Asked on a channel of its own, which a no costs."""
+        """Asked on its own channel, because a missing queue closes the channel."""
         return self.code(lambda channel: channel.queue_declare(queue, passive=True)) != 404
 
     def code(self, call: Callable[[Any], object], channel: Any = None) -> int | None:
-        """The reply code that a call closes its channel or connection with; None: it does not."""
+        """The reply code with which a call closes its channel or connection. None: it closes neither."""
         channel = self.channel() if channel is None else channel
         try:
             call(channel)
@@ -190,7 +191,7 @@ class Side:
         return None
 
     def eventually(self, condition: Callable[[], object], what: str) -> None:
-        """For what a clock of the broker brings about."""
+        """Wait for what a timer of the broker causes."""
         for _ in range(int(DEADLINE / 0.05)):
             if condition():
                 return
@@ -247,7 +248,8 @@ class Server(Side):
         return connection
 
     def settle(self) -> None:
-        """Rounds of calls through every queue and every channel, until two rounds in a row have brought nothing; three at least, for dead letters."""
+        """Send calls through every queue and channel until two rounds in a row deliver nothing. At least three rounds,
+        because of dead letters."""
         before, quiet, rounds = -1, 0, 0
         while quiet < 2 or rounds < 4:
             for connection in [connection for connection in self.connections if connection.is_open]:
@@ -264,7 +266,7 @@ class Server(Side):
         return sum(len(callback.deliveries) for callback in getattr(channel, "recorders", ()))
 
     def _through_queues(self, connection: Any) -> None:
-        """A passive declaration is answered by the queue itself."""
+        """Declare each queue passively: the queue itself answers that."""
         for queue in list(self._queues):
             channel = self._fences.get(connection)
             if channel is None or channel.is_closed:
@@ -298,7 +300,8 @@ class Server(Side):
             last.channel().exchange_delete(exchange)
         last.close()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)  # pika leaves the sockets of a connection that the server closed to the collector
+            # pika leaves the sockets of a connection that the server closed to the collector.
+            warnings.simplefilter("ignore", ResourceWarning)
             self._fences.clear()
             gc.collect()
 

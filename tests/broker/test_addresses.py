@@ -1,4 +1,4 @@
-"""Where a program connects to: parameters by pika's names, and the brokers of the process that they name."""
+"""Addresses of connections: parameters with pika's names, and the brokers of this process that they name."""
 
 import gc
 import subprocess
@@ -25,7 +25,7 @@ def own_brokers() -> Iterator[None]:
 
 
 def values(parameters: Any) -> dict[str, Any]:
-    """Every parameter by name, as both sides have them."""
+    """Every parameter by name, of both sides."""
     names = [
         name
         for name in dir(pika.ConnectionParameters)
@@ -73,7 +73,8 @@ def test_parameters_are_pikas(given: dict[str, Any]) -> None:
         "amqp://user:pass%20word@host:1234/vhost",
         "amqp://guest:guest@localhost:5672/%2F",
         "amqps://host/%2f",
-        "amqp://host?heartbeat=600&blocked_connection_timeout=300&connection_attempts=3&retry_delay=0.5&socket_timeout=2&locale=de",
+        "amqp://host?heartbeat=600&blocked_connection_timeout=300&connection_attempts=3"
+        "&retry_delay=0.5&socket_timeout=2&locale=de",
     ],
 )
 def test_urls_are_pikas(url: str) -> None:
@@ -135,7 +136,7 @@ def test_what_one_connection_leaves_is_there_for_the_next_until_reset() -> None:
 
 
 def test_threads_that_connect_while_others_reset() -> None:
-    """Every one gets an open connection, or one that reset() has closed."""
+    """Each thread gets an open connection, or one that reset() has closed."""
     stop = threading.Event()
 
     def connect() -> int:

@@ -158,7 +158,7 @@ def test_a_single_active_consumer_is_followed_by_the_oldest(side: Side) -> None:
     assert [len(each.bodies) for each in (first, second, third)] == [1, 0, 0]
     assert side.code(lambda ch: ch.basic_consume(queue, ack, exclusive=True)) == 403
     channel.basic_cancel(first.tag)
-    side.consume(channel, queue)  # a server looks for whom to serve when somebody comes
+    side.consume(channel, queue)  # a server chooses the next active consumer when one is added
     side.settle()
     assert [each.bodies for each in (first, second, third)] == [[b"0"], [b"1"], []]
 
@@ -179,7 +179,7 @@ def test_the_active_consumers_channel_dies(side: Side) -> None:
 
 @behaviour()
 def test_messages_that_no_callback_has_seen_go_back_on_cancel(side: Side) -> None:
-    """pika hands out events one callback at a time; ours skips what is left in the lane."""
+    """pika runs one callback at a time; our lane skips the deliveries that are left in it."""
     channel = side.channel()
     queue = side.queue(channel)
     side.publish(channel, queue, *range(5))

@@ -10,7 +10,7 @@ from broker.sides import Side
 
 
 def letters(side: Side, **arguments: Any) -> tuple[Any, str, str, str]:
-    """A channel, a queue whose dead go to a fanout exchange, the queue behind that, and the exchange."""
+    """A channel, a queue whose dead letters go to a fanout exchange, the queue bound to that, and the exchange."""
     channel = side.channel()
     exchange = side.exchange(channel, "fanout")
     dead = side.queue(channel)
@@ -28,7 +28,7 @@ def kill(side: Side, channel: Any, queue: str) -> None:
 
 
 def deaths(properties: Any) -> list[dict[str, Any]]:
-    """x-death without times."""
+    """x-death without its times."""
     return [{name: value for name, value in death.items() if name != "time"} for death in properties.headers["x-death"]]
 
 
@@ -226,9 +226,9 @@ def test_without_a_new_key_all_old_ones_are_used(side: Side) -> None:
 
 @behaviour(136, since="3.13")
 def test_x_death_does_not_grow(side: Side) -> None:
-    """Three queues in a ring by expiry, broken by a rejection every other time round: entries are counted, not added.
+    """Three queues in a ring by expiry, with a rejection every other time round. Entries are counted, not added.
 
-    Before 3.13 they changed places with every death, so that this cycle was taken for one without rejections."""
+    Servers before 3.13 reorder the entries with every death, and take this cycle for one without rejections."""
     channel = side.channel()
     names = [side.unique() for _ in range(3)]
     for name, following in itertools.pairwise(names):

@@ -1,4 +1,4 @@
-"""docs/design/broker.md and the tests agree: each numbered behaviour has its tests, and they are those that name it."""
+"""docs/design/broker.md and the tests agree: it lists each numbered behaviour with exactly the tests that name it."""
 
 import ast
 import re
@@ -16,7 +16,7 @@ def listed() -> dict[int, set[str]]:
 
 
 def marked() -> dict[int, set[str]]:
-    """From the sources: numbers in `behaviour` marks here, and in the names of the work pool's tests."""
+    """From the sources: numbers in `behaviour` marks, and in the names of the work pool's tests."""
     found: dict[int, set[str]] = defaultdict(set)
     for path in sorted(Path(__file__).parent.glob("test_*.py")):
         for node in ast.parse(path.read_text()).body:

@@ -1,4 +1,4 @@
-"""A connection's executor may refuse, be interrupted, or be shut down under it: no lane is stranded, nothing waits for itself."""
+"""A connection's executor may refuse, be interrupted or be shut down: no lane stays ready for ever, no deadlock."""
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.thread_unsafe(reason="threads of their own")
 
 
 def test_a_publish_that_is_interrupted_strands_no_lane():
-    """The task for the first message was about to be submitted; the second message asks for one again, and both come."""
+    """The task for the first message is interrupted before its submit. The second message submits one; both come."""
 
     class Interrupted(ThreadPoolExecutor):
         now = False
@@ -35,7 +35,8 @@ def test_a_publish_that_is_interrupted_strands_no_lane():
 
 
 def test_a_shared_pool_that_is_shut_down_and_cancels_waits_for_nobody():
-    """The end of the first connection gives its message to the second one, whose task would be submitted under the pool's own lock."""
+    """The end of the first connection passes its message to the second one. Its task must not be submitted under the
+    pool's own lock."""
     go_on = threading.Event()
     executor = ThreadPoolExecutor(1)
     executor.submit(go_on.wait, DEADLINE)

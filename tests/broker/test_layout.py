@@ -1,4 +1,4 @@
-"""The files of the broker: no import cycle, and a state that cannot know of threads or clocks."""
+"""The files of the broker: no import cycle, and a state that uses no threads or clocks."""
 
 import ast
 from graphlib import TopologicalSorter
@@ -26,14 +26,14 @@ IMPURE = {
 
 
 class WithoutTypes(ast.NodeTransformer):
-    """Takes out what only a type checker imports."""
+    """Removes what only a type checker imports."""
 
     def visit_If(self, node: ast.If) -> ast.AST | None:
         return None if ast.unparse(node.test) == "TYPE_CHECKING" else self.generic_visit(node)
 
 
 def imports(path: Path) -> set[str]:
-    """Full names, wherever in the file."""
+    """Full names, at any place in the file."""
     found: set[str] = set()
     for node in ast.walk(WithoutTypes().visit(ast.parse(path.read_text()))):
         if isinstance(node, ast.Import):

@@ -72,7 +72,7 @@ def test_exclusive_queues_end_with_their_connection(side: Side) -> None:
     channel.queue_declare(queue, exclusive=True)
     recorder = side.consume(channel, queue)
     channel.basic_cancel(recorder.tag)
-    assert channel.queue_declare(queue, passive=True).method.queue == queue  # not automatic
+    assert channel.queue_declare(queue, passive=True).method.queue == queue  # it is not auto-delete
     channel.close()
     other = side.connect()
     assert side.code(lambda ch: ch.queue_declare(queue, passive=True), side.channel(other)) == 405
@@ -102,7 +102,7 @@ def test_automatic_queues_end_with_their_last_consumer(side: Side, how: str) -> 
     channel, other = side.channel(), side.channel()
     queue = side.queue(channel, auto_delete=True)
     side.publish(channel, queue, 1)
-    assert side.count(channel, queue) == 1  # it never had one
+    assert side.count(channel, queue) == 1  # it never had a consumer
     first, second = side.consume(channel, queue), side.consume(channel, queue)
     channel.basic_cancel(first.tag)
     assert side.consumers(other, queue) == 1
@@ -118,11 +118,11 @@ def test_names(side: Side) -> None:
     channel = side.channel()
     with pytest.raises(side.exceptions.ShortStringTooLong):
         channel.queue_declare("q" * 256)
-    if side.name == "manytail":  # the server takes line ends out too, but pika waits for an answer with them in
+    if side.name == "manytail":  # a server removes line ends too, but pika waits for an answer that contains them
         assert channel.queue_declare("line\r\nend").method.queue == "lineend"
     generated = channel.queue_declare("", exclusive=True).method.queue
     assert generated.startswith("amq.gen-")
-    assert channel.queue_purge("").method.message_count == 0  # the last one
+    assert channel.queue_purge("").method.message_count == 0  # the queue declared last
     assert side.code(lambda ch: ch.queue_declare("", passive=True), channel) == 404
 
 

@@ -33,13 +33,13 @@ def public(of: type) -> set[str]:
 
 
 def shape(call: Any) -> list[tuple[str, Any, Any]]:
-    """Names, kinds and defaults; annotations may differ, and an enum is as good as its value."""
+    """Names, kinds and defaults. Annotations may differ, and an enum equals its value."""
     parameters = inspect.signature(call).parameters.values()
     return [(each.name, each.kind, _default(each.default)) for each in parameters]
 
 
 def _default(value: Any) -> Any:
-    """A class stands for a parameter that is not passed, in both."""
+    """In both, a class is the default of a parameter that was not passed."""
     return value.__name__ if inspect.isclass(value) else getattr(value, "value", value)
 
 
@@ -115,7 +115,7 @@ def test_answers_have_pikas_fields(group: str, name: str) -> None:
 
 
 def test_what_a_program_names_is_there() -> None:
-    """`import pika` of pika 1.4, without what needs a loop of one's own or a network; and the modules that programs name."""
+    """`import pika` of pika 1.4, except what needs an event loop or a network; and the modules that programs use."""
     left_out = {"adapters", "AMQPConnectionWorkflow", "BaseConnection", "SelectConnection", "SSLOptions"}
     assert set(pika.__all__) - left_out <= set(broker.__all__)
     assert {name: broker.spec.__dict__[name] for name in ("TRANSIENT_DELIVERY_MODE", "PERSISTENT_DELIVERY_MODE")} == {

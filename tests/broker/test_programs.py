@@ -1,4 +1,4 @@
-"""Whole programs, the same on both sides: in this process one line is another, `from manytail import broker as pika`."""
+"""Whole programs, the same on both sides. For this process one line differs: `from manytail import broker as pika`."""
 
 import os
 import re
@@ -48,14 +48,14 @@ THEIRS, OURS = "import pika\n", "from manytail import broker as pika\n"
 
 
 def pikas(name: str) -> str:
-    """A program as it is for a server. The example is in the repository as it is for this process."""
+    """The text of a program for a server. The example's text in the repository is the one for this process."""
     if name == "orders":
         return (ROOT / "examples/orders.py").read_text().replace(OURS, THEIRS)
     return (SCRIPTS / f"{name}.py").read_text()
 
 
 def ours(name: str) -> str:
-    """Names that are imported from pika's modules are imported from those of the same name here."""
+    """Names that are imported from pika's modules are imported from our modules of the same name."""
     return re.sub(r"^from pika\b", "from manytail.broker", pikas(name).replace(THEIRS, OURS), flags=re.MULTILINE)
 
 

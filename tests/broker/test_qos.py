@@ -82,7 +82,7 @@ def test_exactly_the_limit_is_delivered(side: Side, limit: int, multiple: bool, 
     seen = tags()
     assert len(seen) == 2 * limit
     if not (multiple and got.delivery_tag < max(seen[:limit])):
-        channel.basic_ack(got.delivery_tag)  # gives nothing back
+        channel.basic_ack(got.delivery_tag)  # frees no credit
         assert tags() == seen
     assert recorder.bodies == []
 

@@ -1,11 +1,11 @@
-"""Random operations on both sides at once: a machine that makes the same calls on manytail.broker and on a server, and compares all that can be
-seen.
+"""Random operations on two sides at once: a state machine makes the same calls on manytail.broker and on a server, and
+compares all visible results.
 
-Compared are the answers of every call, the deliveries of every consumer in order, redelivered flags, counts, reply codes and dead letters. Every
-asynchronous call is settled before the next one. Which of several waiting queues or consumers of equal rank a server serves first, where more
-than one could take the same message, is its own business: a queue has one consumer here, and a channel one limit per consumer.
-
-Without a server the machine runs two brokers of ours against one another: one with a single worker, one with four.
+It compares the answers of every call, the deliveries of every consumer in order, redelivered flags, counts, reply codes
+and dead letters. Every asynchronous call is settled before the next one. A server is free in which of several waiting
+queues, or consumers of equal rank, it serves first. So a queue has one consumer here, and a channel one limit per
+consumer.
+Without a server the machine compares two brokers of ours: one with a single worker, one with four.
 """
 
 from typing import Any
@@ -48,7 +48,7 @@ class Half:
         return next((label for label, known in self.names.items() if known == name), name)
 
     def do(self, call: Any) -> Any:
-        """The answer, or the reply code. A channel that is lost is opened again; the consumers went with it."""
+        """The answer, or the reply code. A channel that is lost is opened again, without its consumers."""
         try:
             answer = call(self)
             self.side.fence(self.channel)
@@ -63,10 +63,15 @@ class Half:
         return answer
 
     def seen(self) -> Any:
-        """Everything that consumers got."""
+        """All deliveries to consumers."""
         return {
-            queue: [(method.delivery_tag, method.redelivered, self.label(method.exchange), method.routing_key in KEYS, body, self.deaths(properties))
-                    for method, properties, body in recorder.deliveries]
+            queue: [
+                (
+                    method.delivery_tag, method.redelivered, self.label(method.exchange), method.routing_key in KEYS,
+                    body, self.deaths(properties),
+                )
+                for method, properties, body in recorder.deliveries
+            ]
             for queue, recorder in self.consumers.items()
         }  # fmt: skip
 
@@ -79,7 +84,7 @@ class Half:
 
 
 class Comparison(RuleBasedStateMachine):
-    """Queues q0 to q2 of drawn arguments, whose dead go to queue d; exchanges of three types."""
+    """Queues q0 to q2 of drawn arguments, whose dead letters go to queue d; exchanges of three types."""
 
     make: Any = staticmethod(lambda: (sides.Manytail(), sides.Manytail()))
 
@@ -130,7 +135,7 @@ class Comparison(RuleBasedStateMachine):
 
     @rule(queue=queues, body=st.integers(100, 199), expire=st.booleans())
     def publish_to_queue(self, queue: str, body: int, expire: bool) -> None:
-        """An expiration of 0 is the one that both sides see at the same time."""
+        """Expiration 0: both sides expire it at the same time."""
         more = {"expiration": "0"} if expire else {}
         self.both(lambda half: half.side.publish(half.channel, half.name(queue), body, message_id="1", **more))
 
@@ -240,7 +245,7 @@ def run(make: Any, examples: int, steps: int) -> None:
 
 
 def test_two_of_ours_agree() -> None:
-    """Whatever the threads do."""
+    """However the threads are scheduled."""
 
     def make() -> tuple[sides.Side, sides.Side]:
         one, many = sides.Manytail(), sides.Manytail()

@@ -117,7 +117,7 @@ KEYS = [
 @pytest.mark.parametrize("key", KEYS)
 @behaviour(95, 97)
 def test_topic_patterns_word_by_word(side: Side, key: str) -> None:
-    """The same answers on both sides, and those of a definition by recursion."""
+    """Both sides give the same answers, and those of a recursive definition."""
 
     def matches(pattern: list[str], words: list[str]) -> bool:
         if not pattern:

@@ -1,4 +1,4 @@
-"""The pure state, without a thread: operations with times of the test's own, and the effects that they leave."""
+"""The pure state without a thread: the test passes the times of operations and checks the effects they leave."""
 
 import threading
 from typing import Any
@@ -12,7 +12,7 @@ from manytail.broker.spec import BasicProperties
 
 
 class World:
-    """A virtual host whose effects are carried out at once: deliveries are written down, timers are numbers."""
+    """A virtual host whose effects run at once: deliveries are recorded, timers are numbers."""
 
     def __init__(self) -> None:
         self.host = VirtualHost(self.set_timer)
@@ -78,7 +78,7 @@ class World:
             effect[0].target(effect)
 
     def pass_time(self, seconds: float) -> None:
-        """Timers fire in order, each at its time."""
+        """Run the timers that are due, in order, each at its time."""
         end = self.now + seconds
         while self.timers and min(self.timers.values()) <= end:
             name = min(self.timers, key=lambda each: self.timers[each])
@@ -149,7 +149,7 @@ def test_times_to_live_end_at_their_time_and_become_dead_letters(world: World) -
     world.queue(channel, message_ttl=1000, dead_letter_exchange="", dead_letter_routing_key="dead")
     world.publish(channel, 1, expiration="5000")
     world.publish(channel, 2, expiration="500")
-    assert world.timers == {"q": 101.0}  # the head's; the one behind it waits for that
+    assert world.timers == {"q": 101.0}  # that of the head; expiry is checked only there
     world.pass_time(0.999)
     assert world.host.queues["q"].ready == 2
     world.pass_time(0.001)
@@ -190,7 +190,7 @@ def test_a_deleted_queue_drops_its_timer_and_cancels_its_consumers(world: World)
     assert channel.delete_queue("q", False, False) == 1
     world.end()
     assert (world.timers, world.cancelled, world.delivered) == ({}, ["a"], [("a", 1, False, 1)])
-    world.settle(channel, "requeue", 1)  # its queue is gone
+    world.settle(channel, "requeue", 1)  # its queue is deleted
     assert channel.unacked == {}
 
 
@@ -204,7 +204,7 @@ def test_an_early_tick_does_no_harm(world: World) -> None:
 
 
 def test_what_ends_is_dropped_by_the_caller(world: World) -> None:
-    """Its body may run a user's code when it is let go."""
+    """The caller drops it: freeing its body may run user code."""
     channel = world.channel()
     world.queue(channel, max_length=1)
     world.publish(channel, "dropped", "purged")
@@ -212,7 +212,8 @@ def test_what_ends_is_dropped_by_the_caller(world: World) -> None:
     world.publish(channel, "rejected")
     channel.get("q", False, world.now)
     world.settle(channel, "reject", 1)
-    assert [delivery.message.body for delivery in world.host.dropped] == ["dropped", "purged", "rejected"]  # type: ignore[attr-defined]
+    dropped = [delivery.message.body for delivery in world.host.dropped]  # type: ignore[attr-defined]
+    assert dropped == ["dropped", "purged", "rejected"]
 
 
 def test_a_refusal_changes_nothing(world: World) -> None:
@@ -281,7 +282,7 @@ def test_round_robin_is_by_priority_and_leaves_parked_ones_alone() -> None:
 
 
 def test_dead_letters_between_queues_end() -> None:
-    """Two queues that send one another what expires: the cycle is found, and the section ends."""
+    """Two queues that send each other their expired messages: the cycle is detected, and the section ends."""
     world = World()
     channel = world.channel()
     world.queue(channel, "a", message_ttl=1000, dead_letter_exchange="", dead_letter_routing_key="b")

@@ -1,4 +1,4 @@
-"""What this broker adds to the server's rules: callbacks on an executor, calls from any thread."""
+"""What this broker adds to the rules of the server: callbacks on an executor, calls from any thread."""
 
 import gc
 import signal
@@ -33,7 +33,7 @@ def awaited(event: threading.Event) -> None:
 
 
 def test_a_callback_may_publish_to_a_queue_that_only_its_own_channel_drains(connection: Connection) -> None:
-    """More than any bound of any lane, with a prefetch of one: nobody waits for himself."""
+    """More messages than any bound of a lane, with a prefetch of one: no callback waits for itself."""
     channel = connection.channel()
     channel.queue_declare("own", arguments={"x-max-length": 100_000})
     channel.basic_qos(prefetch_count=1)
@@ -80,7 +80,8 @@ def test_one_worker_is_enough_for_callbacks_that_publish_to_one_another(broker: 
 
 @pytest.mark.parametrize("workers", [1, 4])
 def test_order_and_one_callback_at_a_time_per_channel(broker: Broker, workers: int) -> None:
-    """Several publishers, channels with two consumers each, acks and requeues: per channel the tags ascend, and never two callbacks at once."""
+    """Several publishers, channels with two consumers each, acks and requeues. In each channel the tags ascend, and
+    callbacks never overlap."""
     messages, publishers, count = 300, 3, 4
     connection = broker.connect(max_workers=workers)
     setup = connection.channel()
@@ -176,7 +177,8 @@ def test_channels_run_in_parallel(connection: Connection) -> None:
 def test_a_callback_that_raises_closes_its_channel_and_start_consuming_raises_that(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(threading, "excepthook", lambda args: None)  # told if start_consuming is not waiting yet
+    # Called if start_consuming is not waiting yet.
+    monkeypatch.setattr(threading, "excepthook", lambda args: None)
     channel, other = connection.channel(), connection.channel()
     channel.queue_declare("q")
     channel.basic_publish("", "q", b"1")
@@ -212,7 +214,7 @@ def test_a_callback_that_raises_with_nobody_waiting(connection: Connection, monk
     channel.basic_publish("", "q", b"1")
     awaited(done)
     assert told == [error]
-    with pytest.raises(LookupError):  # start_consuming says what happened, however late it comes
+    with pytest.raises(LookupError):  # start_consuming raises it, however late it is called
         channel.start_consuming()
     with pytest.raises(exceptions.ChannelWrongStateError):
         channel.basic_get("q")
@@ -422,7 +424,7 @@ def test_cancelling_a_generator_by_its_tag_requeues_what_it_has_not_yielded(conn
 
 
 def test_two_threads_that_consume_share_one_consumer(connection: Connection) -> None:
-    """The generator's consumer is looked for and made in one step."""
+    """Finding and making the generator's consumer is one atomic step."""
     for _ in range(50):
         channel = connection.channel()
         channel.queue_declare("q")
@@ -463,7 +465,8 @@ def test_timers_of_the_connection_that_are_removed_are_dropped(broker: Broker, c
 def test_process_data_events_returns_as_soon_as_something_was_dispatched(
     connection: Connection, limit: float | None
 ) -> None:
-    """At once for what was dispatched since it last returned: a program that looks first and then waits misses nothing."""
+    """At once for events that were dispatched since it last returned: a program that checks first and then waits misses
+    nothing."""
     ran = threading.Event()
     connection.add_callback_threadsafe(ran.set)
     awaited(ran)
@@ -523,7 +526,7 @@ def test_process_data_events_without_a_limit_waits_for_a_callback(connection: Co
 
 
 def test_calls_that_interrupt_another_call_are_put_off(connection: Connection) -> None:
-    """A finalizer of a body runs inside the call that drops it."""
+    """The finalizer of a body runs inside the call that drops it."""
     channel = connection.channel()
     channel.queue_declare("q", arguments={"x-max-length": 1})
     channel.queue_declare("log")
@@ -548,7 +551,7 @@ def test_calls_that_interrupt_another_call_are_put_off(connection: Connection) -
 def test_a_signal_handler_may_publish(connection: Connection) -> None:
     channel = connection.channel()
     channel.queue_declare("q")
-    published: list[int] = []  # a handler may be interrupted by itself
+    published: list[int] = []  # a handler may interrupt itself
 
     def handler(*_: Any) -> None:
         published.append(1)
@@ -572,7 +575,7 @@ def test_a_signal_handler_may_publish(connection: Connection) -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # raised in a finalizer, it is swallowed
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs an interval timer")
 def test_a_signal_handler_that_raises_leaves_the_lock_to_others(connection: Connection) -> None:
-    """Wherever it interrupts a call: the calls of other threads, and later ones of this one, do not wait for ever."""
+    """Wherever it interrupts a call: calls of other threads, and later calls of this one, do not wait for ever."""
 
     class Interrupted(Exception):
         pass

@@ -99,7 +99,7 @@ def test_an_expired_message_behind_a_live_one(side: Side) -> None:
     side.publish(channel, queue, "live")
     side.publish(channel, queue, "short", expiration="10")
     side.wait(0.2)
-    assert side.count(channel, queue) == 2  # it stays, and counts
+    assert side.count(channel, queue) == 2  # it stays, and is counted
     recorder = side.consume(channel, queue)
     side.settle()
     assert recorder.bodies == [b"live"]
@@ -108,7 +108,7 @@ def test_an_expired_message_behind_a_live_one(side: Side) -> None:
 
 @behaviour(142)
 def test_what_comes_to_the_head_expires_then(side: Side) -> None:
-    """By the clock too: nothing else has to happen to the queue."""
+    """By the timer too, without another event of the queue."""
     channel = side.channel()
     dead = side.queue(channel)
     queue = side.queue(channel, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead})

@@ -1,4 +1,4 @@
-"""A user's code never runs inside a section of the broker's lock, nor on its timer thread: spies at every place that takes an object."""
+"""User code never runs inside a section of the broker's lock, nor on its timer thread. Spies check every place."""
 
 import gc
 import logging
@@ -16,7 +16,7 @@ from manytail.broker import BasicProperties, Broker, Channel, Connection, except
 
 
 class Spy:
-    """Notes who is called where."""
+    """Records which user code is called, and checks where."""
 
     def __init__(self, broker: Broker) -> None:
         self._runtime = broker._runtime
@@ -32,7 +32,7 @@ class Spy:
 
 
 def spied(spy: Spy, base: type, *methods: str) -> Any:
-    """A subclass of `base` whose methods tell the spy."""
+    """A subclass of `base` whose methods report to the spy."""
 
     def method(name: str) -> Callable[..., Any]:
         def called(self: Any, *arguments: Any) -> Any:
@@ -45,7 +45,7 @@ def spied(spy: Spy, base: type, *methods: str) -> Any:
 
 
 class Thing:
-    """An object that AMQP has no type for."""
+    """An object of a type that AMQP does not know."""
 
     spy: Spy
 
@@ -71,7 +71,7 @@ class Thing:
 
 
 class Body:
-    """It tells when it is let go."""
+    """Reports to the spy when it is freed."""
 
     def __init__(self, spy: Spy, gone: threading.Event | None = None) -> None:
         self._spy = spy
@@ -96,7 +96,7 @@ def connection(broker: Broker) -> Connection:
 
 @pytest.fixture
 def spy(broker: Broker) -> Iterator[Spy]:
-    """The collector could run a finalizer anywhere, in a section too: it has to wait."""
+    """The collector is off: it could run a finalizer anywhere, also in a section."""
     gc.collect()
     gc.disable()
     made = Spy(broker)
@@ -229,7 +229,7 @@ def test_bodies_that_reach_no_queue_are_let_go_outside(connection: Connection, s
 
 
 def test_bodies_that_expire_are_let_go_off_the_timer_thread(connection: Connection, spy: Spy) -> None:
-    """One that waits does not keep other timers waiting."""
+    """A finalizer that waits does not delay other timers."""
     gone, ran = threading.Event(), threading.Event()
     channel = connection.channel()
     channel.queue_declare("q", arguments={"x-message-ttl": 1})
@@ -241,7 +241,7 @@ def test_bodies_that_expire_are_let_go_off_the_timer_thread(connection: Connecti
     channel.basic_publish("", "q", Body(spy, gone))
     channel.basic_publish("", "q2", b"")
     assert ran.wait(DEADLINE)
-    wait_until(gone.is_set, "the body to be let go")  # without the GIL by this thread, which made it, once it runs
+    wait_until(gone.is_set, "the body to be let go")  # without the GIL this thread frees it, because it made it
 
 
 def test_callbacks_are_let_go_outside(connection: Connection, spy: Spy) -> None:
@@ -309,7 +309,7 @@ def test_a_log_handler_is_called_outside(connection: Connection, spy: Spy) -> No
 
 
 def test_a_finalizer_may_wait_for_another_thread_that_uses_the_broker(connection: Connection) -> None:
-    """What would be a deadlock in a section."""
+    """Inside a section this would be a deadlock."""
     channel, other = connection.channel(), connection.channel()
     channel.queue_declare("q", arguments={"x-max-length": 1})
     counted: list[int] = []

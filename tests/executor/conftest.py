@@ -17,7 +17,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Gate:
-    """Calls that say that they have begun, and end when they are let go: gate() blocks its worker, gate.open() lets all go."""
+    """Calls that report that they have begun and wait: gate() blocks its worker, gate.open() lets all calls end."""
 
     def __init__(self) -> None:
         self.begun = threading.Semaphore(0)
@@ -58,7 +58,7 @@ def executor(gate: Gate) -> Iterator[KeyedExecutor]:
 
 @pytest.fixture
 def single(gate: Gate) -> Iterator[KeyedExecutor]:
-    """One worker, so that the order of calls is the order of turns."""
+    """One worker, so that calls run in the order in which the pool selects them."""
     executor = KeyedExecutor(1)
     yield executor
     gate.open()
@@ -67,7 +67,7 @@ def single(gate: Gate) -> Iterator[KeyedExecutor]:
 
 @pytest.fixture
 def held(single: KeyedExecutor, gate: Gate) -> KeyedExecutor:
-    """The same, its worker held by a call that waits for gate.open()."""
+    """The same. Its worker is blocked by a call that waits for gate.open()."""
     single.submit(gate)
     gate.wait_begun()
     return single
@@ -75,7 +75,7 @@ def held(single: KeyedExecutor, gate: Gate) -> KeyedExecutor:
 
 @pytest.fixture
 def wait_submitters() -> Callable[[KeyedExecutor, int], None]:
-    """Until so many threads wait for a place."""
+    """Wait until so many threads wait in submit for a free slot."""
 
     def wait(executor: KeyedExecutor, n: int) -> None:
         pool = executor._workers.pool

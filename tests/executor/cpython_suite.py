@@ -2,8 +2,8 @@
 
     python tests/executor/cpython_suite.py CLASS ...
 
-The executor class is substituted before the tests are imported; scripts that they run in other interpreters are changed likewise. The tests
-are not copied: a CPython without its `test` package has none (exit status 77).
+The executor class is replaced before the tests are imported; scripts that they run in other interpreters are changed
+likewise. The tests are not copied: a CPython without its `test` package has none (exit status 77).
 """
 import concurrent.futures
 import importlib
@@ -18,7 +18,7 @@ from manytail.executor import KeyedExecutor
 NO_TESTS = 77
 MODULES = ["test_thread_pool", "test_shutdown", "test_init", "test_wait", "test_as_completed"]
 PACKAGE = "test.test_concurrent_futures"
-# Tests that look at what is ThreadPoolExecutor's own.
+# Tests of internals of ThreadPoolExecutor.
 LEFT_OUT = {
     "test_thread_names_default": "the default thread name has the class's name in it",
 }
@@ -43,7 +43,7 @@ def substitute() -> None:
 
 
 def modules() -> list[object]:
-    """Of the package that it is since 3.12, or the one module that it was."""
+    """The modules of the package test.test_concurrent_futures, or the one module that it is before Python 3.12."""
     try:
         package = importlib.import_module(PACKAGE)
     except ImportError:

@@ -38,4 +38,5 @@ def test_cpythons_own_tests_pass(name):
         pytest.skip(f"{ran.stdout.strip()}; `make test-freethreaded` runs them on one that has")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     skipped = [line for line in ran.stderr.splitlines() if "... skipped" in line]
-    assert all(line.split()[0] in {*LEFT_OUT, "test_idle_thread_reuse"} for line in skipped), skipped  # the latter: by CPython, without the GIL
+    # CPython skips test_idle_thread_reuse without the GIL.
+    assert all(line.split()[0] in {*LEFT_OUT, "test_idle_thread_reuse"} for line in skipped), skipped

@@ -1,4 +1,4 @@
-"""What needs an interpreter of its own: its end, fork, Ctrl-C, executors that nobody refers to."""
+"""What needs its own interpreter: its exit, fork, Ctrl-C, executors without references."""
 import os
 import sys
 
@@ -40,7 +40,7 @@ say("main")
 
 
 def test_paused_lanes_resume_at_exit():
-    """Whether or not the executor has a thread by then."""
+    """Both with and without a thread in the executor."""
     assert sorted(script("""
 executor, busy = KeyedExecutor(1), KeyedExecutor(1)
 busy.submit(int)
@@ -68,7 +68,7 @@ executor.submit(int)
 
 
 def test_a_submit_that_waits_at_exit_is_let_go():
-    """In another thread; the interpreter waits for that one too."""
+    """It waits in another thread, which the interpreter joins at exit."""
     assert script("""
 executor = KeyedExecutor(1)
 lane = executor.lane("a", max_pending=1)
@@ -113,7 +113,7 @@ print(lane.submit(pow, 2, 3).result(DEADLINE))
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
 @pytest.mark.parametrize("busy", [False, True])
 def test_the_child_of_a_fork_has_an_idle_executor(busy):
-    """Workers of the parent are not there; what was pending or running, full or paused, is the parent's."""
+    """The child has no workers. What was pending or running, full or paused, stays with the parent."""
     assert script(f"""
 import warnings
 warnings.simplefilter("ignore", DeprecationWarning)     # that threads and fork do not mix is what is tested
@@ -146,7 +146,7 @@ print(os.waitstatus_to_exitcode(status), sorted(ran) == ([1, 2] if {busy} else [
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
 def test_a_fork_inside_a_call():
-    """The forking thread is the child's main thread; it may even come back to its worker's loop."""
+    """The forking thread is the child's main thread. It may even return to its worker loop."""
     assert script("""
 import warnings
 warnings.simplefilter("ignore", DeprecationWarning)

@@ -1,5 +1,5 @@
-"""KeyedExecutor under threads that submit, cancel, pause, bound and shut down at once: every call runs once or is cancelled, in its lane's
-order, within its lane's limit; nothing is left over."""
+"""KeyedExecutor under threads that submit, cancel, pause, bound and shut down at once. Every call runs once or is
+cancelled, in its lane's order and within its lane's limit; nothing is left over."""
 import random
 import threading
 import time
@@ -95,11 +95,12 @@ def test_shutdown_among_submits_loses_no_accepted_call(cancel_futures):
             calls = []
             lane = executor.lane(start % 2, max_running=1)
             with suppress(RuntimeError):
-                calls.extend((n, lane.submit(ran.append, n)) for n in range(start, 300, 3))     # those before the refusal are in it
+                # Calls before the refusal are in the list.
+                calls.extend((n, lane.submit(ran.append, n)) for n in range(start, 300, 3))
             return calls
 
         def shut(executor=executor):
-            time.sleep(random.random() * 0.002)         # not to wait for anything: anywhere among the submits
+            time.sleep(random.random() * 0.002)         # waits for nothing: varies the moment among the submits
             executor.shutdown(cancel_futures=cancel_futures)
             return []
 
@@ -110,8 +111,8 @@ def test_shutdown_among_submits_loses_no_accepted_call(cancel_futures):
 
 
 def test_lanes_come_and_go_while_their_keys_are_used():
-    """Idle lanes are forgotten, and ended ones replaced, while others ask for the same key: one lane of a key at a time, so its calls
-    with max_running=1 never overlap."""
+    """Idle lanes are dropped, and ended ones replaced, while other threads use the same key. A key has one lane at a
+    time, so its calls with max_running=1 never overlap."""
     busy = [threading.Lock() for _ in range(3)]
 
     def call(key):

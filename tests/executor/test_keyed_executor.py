@@ -1,4 +1,4 @@
-"""KeyedExecutor and Lane, sentence by sentence: README.md beside this file maps the contract to these tests."""
+"""KeyedExecutor and Lane, sentence by sentence. README.md in this directory maps the contract to these tests."""
 import copy
 import gc
 import inspect
@@ -134,7 +134,7 @@ def test_weight_may_be_assigned(held, gate):
 
 
 def test_a_turn_goes_on_though_each_call_ends_before_the_next_begins(held, gate):
-    """weight=2 with max_running=1: two calls in a row, although the lane is out of its ring while a call runs."""
+    """weight=2 with max_running=1: two calls in a row, although the lane leaves its ring while a call runs."""
     log = []
     lanes = {"a": held.lane("a", weight=2, max_running=1), "b": held.lane("b", max_running=1)}
     for name, lane in lanes.items():
@@ -146,7 +146,7 @@ def test_a_turn_goes_on_though_each_call_ends_before_the_next_begins(held, gate)
 
 
 def test_submit_uses_the_lane_of_no_key(held, gate):
-    """That of None: it has its turn like the others, and takes options."""
+    """The lane of None: it is in the round robin like the others, and takes options."""
     log = []
     for n in range(3):
         held.submit(log.append, f"none{n}")
@@ -284,7 +284,7 @@ def test_cancel_frees_the_place_at_once(held, wait_submitters):
     pending = lane.submit(int)
     for _ in range(3):
         assert pending.cancel()
-        pending = lane.submit(int)          # would wait for ever: the worker is held
+        pending = lane.submit(int)          # the worker is blocked: it would wait for ever
     with Threads() as threads:
         waiting = threads.start(lane.submit, int)
         wait_submitters(held, 1)
@@ -362,8 +362,8 @@ def test_raising_max_pending_lets_waiting_submits_go(held, wait_submitters):
     not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="without the GIL the first may be faster"
 )
 def test_a_place_whose_taker_is_refused_goes_to_the_next(wait_submitters):
-    """Of two lanes of a full executor the first is woken for the place, and shut down before it can take it. With the GIL nobody runs
-    between the two calls of `map`."""
+    """A full executor wakes the first of two lanes for the free slot. That lane is shut down before it takes the slot.
+    With the GIL no other thread runs between the two calls of `map`."""
     with KeyedExecutor(1, max_pending=1) as executor, Threads() as threads:
         full, first, second = (executor.lane(key) for key in range(3))
         for lane in (full, first, second):
@@ -389,10 +389,10 @@ def test_pause_holds_calls_and_resume_runs_them(executor, gate):
     waiting = [lane.submit(pow, 2, n) for n in range(5)]
     assert executor.submit(int).result(DEADLINE) == 0
     gate.open()
-    assert running.result(DEADLINE) == 1            # what runs goes on
+    assert running.result(DEADLINE) == 1            # a running call continues
     assert (lane.pending, lane.state) == (5, "paused")
     assert not any(call.done() for call in waiting)
-    lane.pause()                                    # again: nothing
+    lane.pause()                                    # a second pause changes nothing
     lane.resume()
     lane.resume()
     assert [call.result(DEADLINE) for call in waiting] == [1, 2, 4, 8, 16]
@@ -403,7 +403,7 @@ def test_resume_starts_as_many_threads_as_there_is_work_for(gate):
         lane = executor.lane("a")
         lane.pause()
         calls = [lane.submit(gate, n) for n in range(5)]
-        assert executor._threads == set()           # nothing could run, so nobody was asked
+        assert executor._threads == set()           # no call could run, so no thread was started
         lane.resume()
         gate.wait_begun(3)
         gate.open()
@@ -448,15 +448,15 @@ def test_shutdown_of_a_lane_ends_that_lane_only(executor):
     lane, other = executor.lane("a", priority=4), executor.lane("b")
     calls = [lane.submit(pow, 2, n) for n in range(20)]
     lane.shutdown()
-    assert all(call.done() for call in calls)       # it has waited
+    assert all(call.done() for call in calls)       # shutdown waited for them
     with pytest.raises(RuntimeError, match="cannot schedule new futures after shutdown of this key"):
         lane.submit(int)
     assert other.submit(int).result(DEADLINE) == executor.submit(int).result(DEADLINE) == 0
-    again = executor.lane("a")                       # the key may be made again
+    again = executor.lane("a")                       # a new lane of the same key
     assert again is not lane
     assert again.priority == 0
     assert again.submit(pow, 2, 2).result(DEADLINE) == 4
-    lane.shutdown()                                 # a second time says nothing about the new one
+    lane.shutdown()                                 # a second shutdown does not affect the new lane
     assert executor.lane("a") is again
 
 
@@ -466,7 +466,7 @@ def test_a_key_made_again_shares_nothing_with_what_still_runs(executor, gate):
     gate.wait_begun()
     old.shutdown(wait=False)
     new = executor.lane("a", max_running=1)
-    assert new.submit(pow, 2, 2).result(DEADLINE) == 4      # though a call of the old lane runs
+    assert new.submit(pow, 2, 2).result(DEADLINE) == 4      # while a call of the old lane runs
     gate.open()
     assert (running.result(DEADLINE), pending.result(DEADLINE)) == ("old", 2)
     assert new.submit(pow, 2, 3).result(DEADLINE) == 8
@@ -557,7 +557,7 @@ def test_a_lane_that_was_given_options_is_never_forgotten(executor, option):
 
 
 def test_the_order_of_a_lane_does_not_depend_on_who_refers_to_it():
-    """max_running=1 was forgotten with the lane, and what was submitted then ran in all threads at once."""
+    """max_running=1 must stay with the key: without it, later calls run in all threads at once."""
     busy = threading.Lock()
 
     def call():
@@ -606,7 +606,7 @@ def test_an_executor_ends_though_lanes_were_given_options():
     [thread] = executor._threads
     gc.disable()
     try:
-        del executor            # no reference cycle: the collector is not needed
+        del executor            # no reference cycle: freed without the collector
         thread.join(DEADLINE)
     finally:
         gc.enable()
@@ -614,8 +614,8 @@ def test_an_executor_ends_though_lanes_were_given_options():
 
 
 def test_an_executor_ends_though_the_thread_that_made_it_waits():
-    """Without the GIL an object is freed by the thread that made it: the last lane, which a worker gave up, was not freed
-    while that thread waited, so the other workers waited for ever."""
+    """Without the GIL an object is freed by the thread that made it. If the last lane, which a worker drops, is not
+    freed while that thread waits, the other workers wait for ever."""
     ended = []
 
     def end(go, threads, done):
@@ -641,7 +641,7 @@ def test_an_executor_ends_though_the_thread_that_made_it_waits():
 
 
 class Colliding:
-    """Keys of one hash. The one that was there first compares, and calls `act` before it does."""
+    """Keys with equal hashes. The key that is in the table compares, and calls `act` first."""
 
     def __init__(self, name, act=None):
         self.name, self.act = name, act
@@ -716,7 +716,7 @@ def test_threads_that_make_the_lane_of_a_key_make_one():
 # ------------------------------------------------------------------------------------------------- copies
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps], ids=["copy", "deepcopy", "pickle"])
 def test_nothing_that_owns_threads_or_calls_is_copied(executor, copied):
-    """Dropping the copy of an executor shut the executor down."""
+    """Dropping a copy of an executor would shut the executor down."""
     for thing, what in [
         (executor, "share it between threads"),
         (executor.lane("a"), "ask the executor"),
@@ -778,7 +778,7 @@ class TestMap:
         results = lane.map(abs, range(10), buffersize=4)
         assert held._workers.pool.pending == 4
         results.close()
-        assert held._workers.pool.pending == 4        # a generator that was not begun has nothing to close
+        assert held._workers.pool.pending == 4        # closing a generator that was not started runs nothing
         results = lane.map(abs, range(10), buffersize=4, timeout=0)
         with pytest.raises(TimeoutError):
             next(results)
@@ -791,7 +791,7 @@ class TestMap:
             next(results)
 
     def test_timeout_is_not_left_to_the_standard_librarys_queue(self, held, which, monkeypatch):
-        """The get of CPython's SimpleQueue sleeps for ever if its time is over while it begins."""
+        """CPython's SimpleQueue.get sleeps for ever if its time is over when it begins to wait."""
         class Oversleeps(queue.SimpleQueue):
             def get(self, block=True, timeout=None):
                 assert timeout is None

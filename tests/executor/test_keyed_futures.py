@@ -1,4 +1,4 @@
-"""Futures of a KeyedExecutor behave as those of concurrent.futures: the same calls on ThreadPoolExecutor have the same outcome."""
+"""Futures of a KeyedExecutor behave as those of ThreadPoolExecutor: the same calls have the same outcome."""
 import asyncio
 import gc
 import threading
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.thread_unsafe(
     ids=["stdlib", "executor", "lane"],
 )
 def one(request, gate):
-    """An executor with one worker, held by a call that waits for gate.open()."""
+    """An executor with one worker, which is blocked by a call that waits for gate.open()."""
     executor = request.param(1)
     executor.submit(gate)
     gate.wait_begun()
@@ -125,7 +125,7 @@ def test_wait_and_as_completed_see_results_errors_and_cancellations(one, gate):
 
 
 def test_who_waits_learns_of_a_cancellation(held):
-    """On ThreadPoolExecutor he would learn of it when a worker comes to the call; here no worker ever will."""
+    """ThreadPoolExecutor reports it when a worker reaches the call. Here no worker reaches it."""
     call = held.lane("a").submit(int)
     with Threads() as threads:
         waiting = threads.start(wait, [call], DEADLINE, FIRST_COMPLETED)
@@ -184,7 +184,7 @@ def test_futures_work_with_asyncio():
 
 
 def test_a_user_who_sets_the_result_himself_hurts_only_himself(held, gate, caplog):
-    """As an executor may not be trusted with: the worker says so in the log, and goes on."""
+    """Only the executor may set the result. The worker logs the error and continues."""
     call, other = held.submit(int), held.submit(pow, 2, 3)
     call.set_running_or_notify_cancel()
     call.set_result("mine")
@@ -231,7 +231,7 @@ def test_when_no_thread_can_be_started_submit_says_so_and_keeps_nothing(monkeypa
         assert executor.submit(int).result(DEADLINE) == 0
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", start)
-            assert executor.submit(pow, 2, 3).result(DEADLINE) == 8      # the thread that there is does it
+            assert executor.submit(pow, 2, 3).result(DEADLINE) == 8      # the existing thread runs it
 
 
 def test_ctrl_c_while_a_thread_starts_is_raised_and_the_thread_counts(monkeypatch):

@@ -1,6 +1,7 @@
-"""The work pool on somebody else's executor: the behaviours 1 to 8 of RabbitMQ's WorkPoolTests in our terms, and what that pool gets wrong.
+"""The work pool on another executor: behaviours 1 to 8 of RabbitMQ's WorkPoolTests in our terms, and defects of that
+pool.
 
-The executor of most tests keeps the tasks it is given until the test runs them, so that each state can be looked at.
+The executor of most tests keeps its tasks until the test runs them, so that the test can check each state.
 """
 import gc
 import random
@@ -34,7 +35,7 @@ class Manual:
         self.tasks.append(task)
 
     def run(self):
-        """The oldest task."""
+        """Run the oldest task."""
         self.tasks.pop(0)()
 
     def run_all(self):
@@ -101,7 +102,7 @@ def test_4_after_the_last_item_the_key_is_dormant_and_nothing_is_ready(dispatche
     task = manual.tasks[0]
     manual.run()
     assert (seen, channel.state, manual.tasks) == ([1], "dormant", [])
-    task()  # one too many finds nothing
+    task()  # one task too many finds nothing
     assert (seen, manual.tasks) == ([1], [])
 
 
@@ -158,16 +159,16 @@ def test_8_after_closing_all_keys_nothing_is_ready(dispatcher, manual, seen):
     assert (seen, dispatcher.pending, manual.tasks) == ([], 0, [])
 
 
-# ----------------------------------------------------------------------------------------- what the original gets wrong
+# ---------------------------------------------------------------------------------------- defects of the original pool
 def test_a_key_made_again_while_its_old_block_runs_shares_nothing_with_it(dispatcher, manual, seen):
-    """Each generation has one block at a time, and the end of the old one says nothing about the new one."""
+    """Each generation of a key has one block at a time. The end of the old one does not affect the new one."""
     def old_handler(item):
         seen.append(("old", item))
         if item == 1:
             assert old.close() == [2]
             new.add(3)
             assert new.state == "ready"
-            manual.run()                       # the new generation is served while the old block is still under way
+            manual.run()                       # the new generation is served while the old block runs
             new.add(4)
             assert new.state == "ready"
 
@@ -176,7 +177,7 @@ def test_a_key_made_again_while_its_old_block_runs_shares_nothing_with_it(dispat
     old.add(1)
     old.add(2)
     manual.run()
-    assert new.state == "ready"                # not touched by the end of the old block
+    assert new.state == "ready"                # the end of the old block did not change it
     manual.run_all()
     assert seen == [("old", 1), ("new", 3), ("new", 4)]
 
@@ -196,7 +197,7 @@ def test_an_executor_that_refuses_strands_no_key(dispatcher, manual, seen):
 
 def test_what_others_added_before_the_refusal_was_known_is_served_later(dispatcher, manual, seen):
     class Late(Manual):
-        """Somebody adds between the state change and the refusal, and is not told."""
+        """Another thread adds between the state change and the refusal, and gets no error."""
         def submit(self, task):
             if self.refuses is not None and not seen:
                 seen.append("refused")
@@ -211,7 +212,7 @@ def test_what_others_added_before_the_refusal_was_known_is_served_later(dispatch
         channel.add("mine")
     late.refuses = None
     other = dispatcher.lane(seen.append)
-    other.add("next")                          # any add tries for all that is ready
+    other.add("next")                          # any add submits a task for all that is ready
     late.run_all()
     assert "mine" not in seen
     assert seen[0] == "refused"
@@ -226,7 +227,8 @@ def test_a_task_that_cannot_be_submitted_again_serves_what_is_left(manual, seen)
         for channel in channels:
             channel.add(n)
     assert len(manual.tasks) == 2
-    manual.refuses = RuntimeError("cannot schedule new futures after shutdown")     # but what it has it runs, as executors do
+    # It runs the tasks that it has, as executors do after shutdown.
+    manual.refuses = RuntimeError("cannot schedule new futures after shutdown")
     manual.run_all()
     assert sorted(seen) == sorted(2 * list(range(5)))
 
@@ -446,7 +448,7 @@ def test_arguments_are_checked():
 
 
 class Thing:
-    """Something that a weak reference can follow."""
+    """An object that can be weakly referenced."""
 
 
 def test_an_item_is_let_go_after_it_ran_and_when_it_is_dropped(dispatcher, manual):
@@ -463,7 +465,7 @@ def test_an_item_is_let_go_after_it_ran_and_when_it_is_dropped(dispatcher, manua
 
 def test_cycles_through_items_handlers_and_lanes_are_collected():
     class Forgetful(Manual):
-        """Refers to no task, so nothing but the cycle keeps the lanes."""
+        """Refers to no task, so that only the cycle refers to the lanes."""
         def submit(self, task):
             pass
 
@@ -503,7 +505,7 @@ def test_add_in_a_finalizer_run_by_an_item_that_is_dropped(dispatcher, manual, s
 
 # ------------------------------------------------------------------------------------------------- stress
 class Book:
-    """Notes what a lane runs: in order, and never two at once."""
+    """Records what a lane runs. Checks that it runs in order, one at a time."""
 
     def __init__(self):
         self.items = []
@@ -566,30 +568,31 @@ def test_closing_in_the_middle_runs_or_returns_each_item_once():
 
 
 class _OwnLane(SerialLane):
-    """Its handler is a method of its own."""
+    """A lane whose handler is its own method."""
 
     def __init__(self, dispatcher, handler, max_pending):
         super().__init__(dispatcher, self.handle, 0)
 
     def handle(self, item):
-        """Nothing."""
+        """Does nothing."""
 
 
 class _OwnDispatcher(Dispatcher):
-    """It is its own executor, and what is called when an item raises is a method of its own."""
+    """A dispatcher that is its own executor, and whose error handler is its own method."""
 
     def __init__(self):
         super().__init__(self, on_error=self.failed)
 
     def submit(self, task):
-        """Never runs it."""
+        """Never runs the task."""
 
     def failed(self, item, error):
-        """Nothing."""
+        """Does nothing."""
 
 
 def living(kind):
-    """Weak references say nothing: the collector clears those of a dead cycle even if it cannot break that."""
+    """The objects of that class. Weak references prove nothing: the collector clears those of a garbage cycle even if
+    it cannot break the cycle."""
     gc.collect()
     return sum(type(each) is kind for each in gc.get_objects())
 

@@ -1,4 +1,4 @@
-"""A third-party extension module that does `cimport manytail`, built against a wheel and an editable install, and run."""
+"""A third-party extension module that does `cimport manytail`, built against a wheel and an editable install."""
 
 import shutil
 from pathlib import Path

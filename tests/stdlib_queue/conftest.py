@@ -1,4 +1,4 @@
-"""The kinds of queues that behave alike, and what tests need to look into them."""
+"""The kinds of queues that behave alike, and what tests need to inspect them."""
 import pytest
 from support.threads import acting_when, ctrl_c
 
@@ -6,7 +6,7 @@ from manytail.queue import Queue
 
 
 class Overriding(Queue):
-    """Its hooks do what those of Queue do."""
+    """A Queue that overrides every hook with the same behaviour."""
 
     def _init(self, maxsize):
         self.items = []
@@ -29,7 +29,7 @@ def locked(maxsize=0):
 
 
 def interrupted(call):
-    """Call it in the main thread; Ctrl-C comes when it has begun, and ends it."""
+    """Call it in the main thread. Ctrl-C comes after it has begun to wait, and ends it."""
     begun = []
 
     def begin():

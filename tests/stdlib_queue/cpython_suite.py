@@ -10,7 +10,7 @@ import sys
 import unittest
 
 NO_TESTS = 77
-# What says the layout of an object of CPython's own, in bytes.
+# Tests of the size in bytes of CPython's own objects.
 LEFT_OUT = {"test_simplequeue_sizeof"}
 
 
@@ -23,11 +23,11 @@ def module(name: str) -> object:
 
 
 def queue_cases(names: list[str]) -> list[type[unittest.TestCase]]:
-    """The mix-ins of test_queue with our module; CPython binds them to its own two."""
+    """The mix-ins of test_queue with our module. CPython binds them to its own two modules."""
     from manytail import queue
 
     support = module("test.support")
-    support.set_memlimit("6g")  # else some versions leave the tests with many threads out, without a word
+    support.set_memlimit("6g")  # otherwise some versions silently skip the tests with many threads
     tests = module("test.test_queue")
     cases = []
     for name in names:

@@ -1,5 +1,5 @@
 """What a queue.Queue promises, in kernel mode, in locked mode and with hooks of a subclass; and what SimpleQueue
-does."""
+promises."""
 import copy
 import math
 import pickle

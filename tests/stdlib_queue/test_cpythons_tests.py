@@ -30,7 +30,7 @@ def run(*arguments):
     ("QueueTest", 6), ("LifoQueueTest", 6), ("PriorityQueueTest", 6), ("FailingQueueTest", 1), ("CSimpleQueueTest", 9),
 ])  # fmt: skip
 def test_cpythons_tests_of_queue(name, least):
-    """An older file has fewer of them; none is skipped."""
+    """Older versions of CPython have fewer tests. None is skipped."""
     assert run("queue", name) >= least
 
 

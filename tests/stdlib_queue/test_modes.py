@@ -158,7 +158,7 @@ def test_ctrl_c_in_a_condition_leaves_the_mutex_held():
 
 @pytest.mark.parametrize("call", ["get", "put"])
 def test_ctrl_c_passes_a_wake_up_on(call):
-    """The main thread is notified, and interrupted before it has the mutex: the other one that waits goes on."""
+    """The main thread is notified, and interrupted before it has the mutex: the other waiting thread is woken."""
     q = locked(1)
     if call == "put":
         q.put(0)
@@ -178,7 +178,7 @@ def test_ctrl_c_passes_a_wake_up_on(call):
         with q.mutex:
             q.queue.append(1) if call == "get" else q.queue.clear()
             condition.notify()
-            wait_until(lambda: ctrl_c() or handled.is_set())     # one that comes before it sleeps would not wake it
+            wait_until(lambda: ctrl_c() or handled.is_set())     # repeated: a Ctrl-C before it sleeps does not wake it
         return other.result()
 
     before = signal.signal(signal.SIGINT, handler)
@@ -193,7 +193,7 @@ def test_ctrl_c_passes_a_wake_up_on(call):
 
 
 def test_a_queue_in_use_enters_locked_mode_and_loses_nothing():
-    """Putters, getters, task_done and join run on while another thread asks for the mutex at some moment."""
+    """Putters, getters, task_done and join run while another thread asks for the mutex at a random moment."""
     luck = random.Random(7)
     with switching_often():
         for _ in range(60):
@@ -306,7 +306,7 @@ def test_what_a_hook_raises_leaves_the_queue_as_it_was():
 
 
 def test_a_wake_up_whose_hook_raises_is_passed_on():
-    """Two wait for one place, or for one item: if the hook of the one that is woken raises, the other one goes on."""
+    """Two threads wait for one slot, or one item. If the hook of the woken one raises, the other one is woken."""
     for hook in ("put", "get"):
         q = Failing(1)
         if hook == "put":
@@ -361,7 +361,7 @@ def test_hooks_may_be_some_of_them():
 
 # ------------------------------------------------------------------------------------------------ memory, processes
 class Item:
-    """Something that can be watched."""
+    """An object that can be weakly referenced."""
 
 
 @pytest.mark.parametrize("kind", [Queue, locked, Overriding, PriorityQueue, LifoQueue, SimpleQueue])

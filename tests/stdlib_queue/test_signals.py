@@ -1,4 +1,4 @@
-"""A signal ends a wait of Event and Condition whenever it comes, also just before the wait sleeps."""
+"""A signal ends a wait of Event and Condition whenever it comes, even just before the wait sleeps."""
 import os
 import signal
 import threading
@@ -34,7 +34,7 @@ def signals() -> Iterator[None]:
 
 
 def event() -> tuple[Callable[[], None], Callable[[], None]]:
-    """To wake those who wait, and to wait until a signal comes."""
+    """A function that wakes the waiters, and one that waits until a signal comes."""
     happened = Event()
 
     def wake() -> None:
@@ -68,7 +68,7 @@ Kind = Callable[[], tuple[Callable[[], None], Callable[[], None]]]
 
 @pytest.mark.parametrize("kind", [event, condition])
 def test_a_signal_ends_a_wait_that_was_woken_just_before(kind: Kind, signals: None) -> None:
-    """Without the GIL a wait of threading.Condition sleeps on in one of some hundreds of rounds."""
+    """Without the GIL a wait of threading.Condition sleeps through the signal in one of some hundreds of rounds."""
     for _ in range(ROUNDS):
         wake, wait = kind()
         go = threading.Event()

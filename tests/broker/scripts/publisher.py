@@ -1,4 +1,4 @@
-"""A publisher that lives long: it lets the connection work between its messages, and gets back what it wrote."""
+"""A long-lived publisher: it processes events of the connection between its messages, and reads back what it wrote."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Remote calls: a server in a thread with a connection of its own; the client looks for its answer between waits for events."""
+"""Remote calls: a server in a thread with its own connection; the client waits for events until its answer is there."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""A consumer that gives each message to a thread of its own, which acknowledges through add_callback_threadsafe; a timer ends it."""
+"""A consumer that gives each message its own thread, which acks through add_callback_threadsafe; a timer ends it."""
 
 import functools
 import os

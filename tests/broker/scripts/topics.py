@@ -1,4 +1,5 @@
-"""Logs through a topic exchange to two queues of made-up names, read by a generator that gives up when nothing comes; mistakes are caught by name."""
+"""Logs through a topic exchange to two queues with generated names. A generator with a timeout reads them; errors are
+caught by name."""
 
 import os
 
