@@ -17,7 +17,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(params=[MultiQueue, IndexMultiQueue], ids=["objects", "index"])
 def new(request: pytest.FixtureRequest) -> type:
-    """A multi-queue class. Tests that take it use integers as items, and `support.queues.as_list` on what a bulk get returns."""
+    """A multi-queue class. Its tests use integers as items, and `support.queues.as_list` on results of bulk gets."""
     return request.param
 
 

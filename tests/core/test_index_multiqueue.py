@@ -1,6 +1,6 @@
-"""What IndexMultiQueue has beyond MultiQueue: raw 64-bit items, buffers in, arrays out, bulk calls without the GIL.
+"""What IndexMultiQueue adds to MultiQueue: raw 64-bit items, buffers in, arrays out, bulk calls without the GIL.
 
-All else of it is tested beside MultiQueue, by the `new` fixture.
+The `new` fixture tests everything else together with MultiQueue.
 """
 import asyncio
 import contextlib
@@ -490,7 +490,7 @@ def test_get_many_with_keys_waits_and_ends_as_get_does(numpy):
 
 @pytest.mark.parametrize("fails_at", [1, 2, 3, 5])
 def test_a_selection_that_raises_loses_no_item_of_any_bulk_get(numpy, fails_at):
-    """What was taken before the selection raised is returned, or still there."""
+    """An item that was taken before the selection raised is returned, or is still in the queue."""
     for call in ("get_many", "get_many_with_keys", "get_many_into"):
         calls = []
 
@@ -527,11 +527,12 @@ def test_a_removed_tail_between_bulk_gets_is_in_no_run(numpy):
 
 # ------------------------------------------------------------------------------------------------ without the GIL
 def progress_during(call):
-    """Whether another thread gets anything done while this one is inside `call`.
+    """Whether another thread makes progress while this one is inside `call`.
 
-    Both sides run inside `map` and `operator.call`, where no bytecode is evaluated: this thread can lose the GIL only inside `call`,
-    and the other one, once it gets it, has done its append before it can be asked to give it back. `sum` holds the GIL while the other
-    thread wakes up and asks for it; if the machine is too busy for that, it is tried again. A call that keeps the GIL fails always.
+    Both sides run inside `map` and `operator.call`, which evaluate no bytecode. This thread can lose the GIL only
+    inside `call`. The other thread, once it has the GIL, appends before it can be asked to give it back. `sum` holds
+    the GIL while the other thread wakes up and asks for it; if the machine is too busy for that, it is tried again. A
+    call that keeps the GIL always fails.
     """
     for _ in range(20):
         lock, progress = threading.Lock(), []
@@ -611,7 +612,8 @@ def test_bulk_calls_of_many_threads_on_one_queue_lose_nothing(numpy):
 
 
 def test_a_buffer_that_changes_while_it_is_put_is_harmless(numpy):
-    """Another thread writes into the array that a put_many copies without the GIL: either value goes in, and no other."""
+    """Another thread writes into the array that put_many copies without the GIL: each item is the old or the new
+    value."""
     queue = IndexMultiQueue()
     tail = queue.add("a")
     source = numpy.zeros(500_000, dtype=numpy.int64)

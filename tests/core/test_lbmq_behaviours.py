@@ -1,8 +1,8 @@
 """The 79 behaviours that the tests of LinkedBlockingMultiQueue pin down, in the terms of MultiQueue.
 
-A test's number is the behaviour's. Where the original and our contract differ the contract holds: None is an item, a capacity of
-0 means unbounded, an empty queue raises Empty, an interrupted thread is a main thread that gets Ctrl-C. docs/lbmq-behaviours.md
-lists all 79. Those without a counterpart:
+A test's number is the behaviour's. Where the original and our contract differ the contract holds: None is an item, a
+capacity of 0 means unbounded, an empty queue raises Empty, an interrupted thread is a main thread that gets Ctrl-C.
+docs/lbmq-behaviours.md lists all 79. Those without a counterpart:
 
 | number | why |
 |---|---|
@@ -45,7 +45,7 @@ def multi(new):
 
 
 def blocked_then_interrupted(queue, waiting, call, *args):
-    """`call` blocks in the main thread until Ctrl-C comes, and raises it."""
+    """`call` blocks in the main thread until Ctrl-C comes, and raises KeyboardInterrupt."""
     with acting_when(lambda: getattr(queue.stats(), waiting) == 1, ctrl_c), pytest.raises(KeyboardInterrupt):
         call(*args)
     assert getattr(queue.stats(), waiting) == 0
@@ -147,7 +147,7 @@ def test_13_timed_get_is_interrupted_before_and_while_it_waits(new):
         with_interrupt_pending(queue.get, timeout=DEADLINE)
     blocked_then_interrupted(queue, "getters_waiting", queue.get, True, DEADLINE)
     tail.put(1)
-    assert queue.get(timeout=DEADLINE) == 1  # no interrupt is left over
+    assert queue.get(timeout=DEADLINE) == 1  # no interrupt is pending
 
 
 def test_14_a_disabled_tail_lets_get_time_out_and_enabling_wakes_it(new):
@@ -520,7 +520,7 @@ def test_54_containing_all_of_another_tail(new):
 
 
 def discard_unless(tail, keep):
-    """Discard while iterating; whether anything went."""
+    """Discard while iterating. Returns whether any item was discarded."""
     return sum(tail.discard(item) for item in tail if not keep(item)) > 0
 
 
@@ -578,7 +578,7 @@ def test_60_iteration_visits_all_also_with_gets_in_between(new):
     assert list(tail) == list(range(SIZE))
     rest = set(range(SIZE))
     taken = set()
-    for item in tail:  # one is taken for each one seen, from the same end
+    for item in tail:  # each item seen is also taken, from the same end
         rest.discard(item)
         taken.add(queue.get())
         assert item in taken or item in tail

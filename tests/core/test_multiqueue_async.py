@@ -1,4 +1,4 @@
-"""The coroutines of the multi-queue: same meaning as their blocking namesakes, no item lost to a cancelled or closed loop."""
+"""The coroutines of the multi-queue: as their blocking namesakes; a cancelled or closed loop loses no item."""
 import asyncio
 import gc
 import inspect
@@ -16,7 +16,7 @@ from manytail import MultiQueue, PubSubQueue, ShutDown
 
 
 async def until(predicate):
-    """Let the other tasks run until the predicate holds; other threads may make it so."""
+    """Let the other tasks run until the predicate holds, which other threads may cause."""
     async with asyncio.timeout(DEADLINE):
         while not predicate():
             await asyncio.sleep(0)
@@ -190,7 +190,7 @@ def test_a_timed_out_aget_loses_nothing(new):
 
 
 def test_a_cancelled_aget_that_was_woken_passes_the_wake_up_on_to_another_task(new_bulk, aget):
-    """put wakes the first of two tasks; before it runs it is cancelled. The item must reach the second one."""
+    """put wakes the first of two tasks, which is cancelled before it runs. The item must reach the second one."""
     queue = new_bulk()
     tail = queue.add("a")
 
@@ -268,7 +268,7 @@ def test_a_cancelled_aput_that_was_woken_passes_the_room_on(new):
         tasks[n % 2].cancel()
         await asyncio.wait(tasks, timeout=DEADLINE, return_when=asyncio.FIRST_COMPLETED)
         await until(tail.full)
-        tail.maxsize = 0  # whoever still waits
+        tail.maxsize = 0  # wakes the one that still waits
         await within(asyncio.gather(*tasks, return_exceptions=True))
         went_in = [item for item, task in zip((1, 2), tasks, strict=True) if not task.cancelled()]
         assert sorted(drain(queue)) == went_in
@@ -298,7 +298,7 @@ def test_a_cancelled_ajoin_disturbs_no_other_join(new):
 
 
 def test_cancelling_in_a_storm_loses_nothing(new):
-    """Tasks that time out after next to nothing, and one patient one, against a thread that puts."""
+    """Tasks that time out almost at once, and one patient one, against a thread that puts."""
     queue = new()
     tail = queue.add("a", maxsize=3)
     total = 1500
@@ -326,7 +326,7 @@ def test_cancelling_in_a_storm_loses_nothing(new):
 def abandon(coroutine, registered):
     """Run a loop in this thread until `registered`, then close it with the coroutine still waiting in it."""
     loop = asyncio.new_event_loop()
-    loop.set_exception_handler(lambda *_: None)  # "task was destroyed" is what this is about
+    loop.set_exception_handler(lambda *_: None)  # ignores "Task was destroyed but it is pending!"
     task = loop.create_task(coroutine)
     loop.run_until_complete(until(registered))
     loop.close()
@@ -409,12 +409,12 @@ print("done")
 
 @pytest.mark.thread_unsafe(reason="a process of its own")
 def test_any_number_of_coroutines_of_a_closed_loop_are_skipped():
-    """One after the other, not one inside the other: that would overflow the stack."""
+    """They are skipped in a loop, not recursively: recursion would overflow the stack."""
     assert run_script(LEFT) == "done\n"
 
 
 class Refusing(asyncio.SelectorEventLoop):
-    """call_soon_threadsafe() raises these first, as where a signal handler runs in it."""
+    """call_soon_threadsafe() first raises these errors, as if a signal handler ran in it."""
 
     def __init__(self, *errors):
         super().__init__()
@@ -427,7 +427,7 @@ class Refusing(asyncio.SelectorEventLoop):
 
 
 def wait_of_kind(kind):
-    """A coroutine that waits, whether it waits, and the call that wakes it."""
+    """A coroutine that waits, a function that tells whether it waits, and the call that wakes it."""
     if kind in ("aget", "aget_many", "ajoin", "aput"):
         queue = MultiQueue()
         tail = queue.add("a", maxsize=1)
@@ -464,7 +464,7 @@ def test_what_is_raised_while_a_coroutine_is_woken_does_not_cost_it_the_wake_up(
             loop.call_soon(loop.stop)
             loop.run_forever()
         assert not task.done()
-        wake()  # raises nothing: what it put is in
+        wake()  # raises nothing: its item is in the queue
         loop.run_until_complete(asyncio.wait_for(task, DEADLINE))
     finally:
         loop.close()
@@ -569,7 +569,7 @@ def test_shutdown_with_a_closed_loop_waiting(new):
 
 
 def test_an_abandoned_task_that_is_collected_leaves_the_queue(new):
-    """The coroutine of a closed loop is closed when its task goes: it leaves the wait list."""
+    """When the task is freed, the coroutine of the closed loop is closed. That removes it from the wait list."""
     queue = new()
     tail = queue.add("a")
     task = abandon(queue.aget(), lambda: waiting(queue) == 1)
@@ -599,7 +599,7 @@ def test_a_woken_getter_whose_loop_is_closed_before_it_runs_passes_the_wake_up_o
 
 
 def test_a_loop_that_does_not_run_keeps_no_item_from_a_thread_that_waits(new):
-    """Two items for two waiters: the one in a loop that is busy with something else must not hold up the other."""
+    """Two items for two waiters: the one in a loop that is blocked must not delay the other."""
     queue = new()
     tail = queue.add("a")
 
@@ -649,7 +649,8 @@ def test_several_loops_in_threads_share_a_queue(new_bulk):
     loops = 3
     barrier = threading.Barrier(loops)
     with Threads() as threads:
-        helper = threads.start(lambda: drain_until_shutdown(queue))  # loops wait in the barrier: somebody must go on taking
+        # Loops wait at the barrier, so another thread must keep taking.
+        helper = threads.start(lambda: drain_until_shutdown(queue))
         runs = [threads.start(run_loop, n) for n in range(loops)]
         taken = [item for run in runs for item in run.result()] + helper.result()
     assert sorted(taken) == sorted(n * 10_000 + m for n in range(9) for m in range(per_loop))

@@ -100,7 +100,7 @@ def test_a_timed_out_put_many_says_what_went_in_over_the_whole_call(new, shape):
     taken += drain(queue)
     assert isinstance(full, Full)
     assert taken == list(range(full.count))
-    assert full.count in (2, 3)  # 3 unless its time ran out before our get
+    assert full.count in (2, 3)  # 3 unless it timed out before our get
 
 
 def test_at_most_one_item_is_pulled_beyond_those_put(new):
@@ -285,7 +285,7 @@ print("done")
 
 
 def test_a_list_that_is_changed_while_it_is_put_is_harmless():
-    """Waking a coroutine runs code of its loop, which may change the list that put_many is half through with."""
+    """Waking a coroutine runs code of its loop, which may change the list that put_many is putting."""
     assert run_script(CHANGING_LIST) == "done\n"
 
 
@@ -299,7 +299,7 @@ def test_put_many_of_a_list_takes_the_turn_of_one_tail(new):
 
 @pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
 def test_two_threads_that_put_lists_do_not_mix_them(new, chain):
-    """A list is linked as one chain, so nothing of another thread comes in between."""
+    """A list is linked as one chain, so no item of another thread comes in between."""
     queue = new()
     tail = queue.add("a")
     size, batches = 50, 200

@@ -1,7 +1,7 @@
 """Changing a multi-queue in use: remove, enabled, priority, weight, maxsize, while others put, get and wait.
 
-The original blocks the putters of a removed sub-queue for ever, lets later puts corrupt the counts, and cannot change a priority
-or a capacity at all.
+The original blocks the putters of a removed sub-queue for ever, lets later puts corrupt the counts, and cannot change a
+priority or a capacity.
 """
 import functools
 from queue import Empty, Full
@@ -46,7 +46,7 @@ def test_the_items_of_a_removed_tail_leave_the_count_and_stay_readable(new):
 def test_put_on_a_removed_tail_is_shutdown_and_corrupts_no_count(new, put, maxsize, enabled):
     queue = new()
     tail = queue.add("gone", maxsize=maxsize, enabled=enabled)
-    tail.put(1)  # full, if it is bounded: ShutDown goes before Full
+    tail.put(1)  # fills it, if it is bounded: ShutDown goes before Full
     queue.add("kept").put(5)
     queue.remove("gone")
     before = figures(queue)
@@ -418,7 +418,7 @@ def test_one_item_goes_to_one_of_many_waiting_getters(new):
 
 
 def test_getters_that_time_out_take_no_wake_up_with_them(new):
-    """Many getters run out of time while items arrive: whoever stays gets the item, each item once."""
+    """Many getters time out while items arrive. Every item is got once, by a getter that waits on."""
     queue = new()
     tail = queue.add("a")
 
@@ -475,7 +475,8 @@ def impatient_get(queue):
 
 @pytest.mark.thread_unsafe(reason="keeps the GIL for a while")
 def test_a_getter_whose_time_runs_out_as_it_is_woken_takes_the_item_or_passes_it_on(new):
-    """The put wakes a getter that has just timed out and not left yet; another one, which waits on, must not miss the item."""
+    """The put wakes a getter that has timed out and not left yet. Another getter, which still waits, must not miss the
+    item."""
     for _ in range(4):
         queue = new()
         tail = queue.add("a")
@@ -590,7 +591,7 @@ def test_put_front_of_no_integer_changes_nothing():
 
 
 def test_counts_are_right_after_a_storm_of_changes(new):
-    """Everything that moves a count, in one thread, against a plain sum."""
+    """Everything that changes a count, in one thread, against a plain sum."""
     queue = new()
     tails = [queue.add(key, maxsize=key % 3 * 10) for key in range(9)]
     for step in range(2000):

@@ -1,4 +1,4 @@
-"""The plain contract of MultiQueue and SubQueue: construction, arguments, errors and their words, views, figures, types."""
+"""The contract of MultiQueue and SubQueue: construction, arguments, errors and messages, views, figures, types."""
 import collections.abc
 import copy
 import math
@@ -18,7 +18,7 @@ INT_MAX = 2**31 - 1
 
 
 class Loud:
-    """Unhashable, not a number, and visible in a message."""
+    """Unhashable, no number, and recognisable in a message."""
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -382,7 +382,7 @@ BLOCKING = {
 
 
 def stuck(new):
-    """A queue in which no get and no put of the returned tail can succeed."""
+    """A queue and a tail whose every get and put blocks."""
     queue = new()
     tail = queue.add("full", maxsize=1, enabled=False)
     tail.put(0)
@@ -390,7 +390,7 @@ def stuck(new):
 
 
 def free(new):
-    """One in which each would succeed."""
+    """A queue and a tail whose every get and put succeeds."""
     queue = new()
     tail = queue.add("free", maxsize=9)
     tail.put(0)
@@ -445,7 +445,7 @@ def test_an_endless_or_huge_timeout_waits(new_bulk, blocking, timeout):
     with Threads() as threads:
         threads.start(blocking, queue, tail, timeout=timeout)
         wait_until(lambda: queue.stats().getters_waiting + queue.stats().putters_waiting == 1)
-        tail.enabled = True  # for a getter; a putter waits on
+        tail.enabled = True  # wakes a getter; a putter still waits
         tail.maxsize = 0  # for a putter
     assert queue.stats().putters_waiting == queue.stats().getters_waiting == 0
 
@@ -568,7 +568,7 @@ def test_init_again_is_refused(new):
 
 
 def test_init_is_refused_after_use_that_left_no_trace(new):
-    """A used queue keeps a chunk without room for put times; selection="oldest" would write them."""
+    """A used queue has a chunk without space for put times, which selection="oldest" would write."""
     queue = new.__new__(new)
     tail = queue.add("a")
     tail.put_many(range(2000))

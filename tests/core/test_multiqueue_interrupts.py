@@ -1,6 +1,6 @@
-"""What breaks in on a queue: Ctrl-C in a wait, signal handlers and finalizers that use the queue they interrupt.
+"""What interrupts a queue: Ctrl-C in a wait, signal handlers and finalizers that use the queue they interrupt.
 
-Signals go to the main thread, so these tests run in it and not beside others.
+Signals go to the main thread, so these tests run in it and not in parallel with others.
 """
 import gc
 import itertools
@@ -39,7 +39,7 @@ def wait(request):
 
 
 def stuck(new):
-    """No get and no put of the tail can succeed: it is full, and disabled."""
+    """A full, disabled tail: every get and put blocks."""
     queue = new()
     tail = queue.add("a", maxsize=2, enabled=False)
     tail.put_many([1, 2])
@@ -72,10 +72,10 @@ def test_ctrl_c_that_came_before_the_wait_ends_it_at_once(new_bulk, wait):
 
 
 def in_join():
-    """Whether this thread is inside a call of `join`; no figure counts those who join."""
+    """Whether this thread is inside a call of `join`. No figure counts those who join."""
     me = sys._getframe(1)
     line = me.f_lineno
-    calls = iter(range(5))  # at `queue.join`, and there for a few looks: a call of C code does not move the line
+    calls = iter(range(5))  # the line stays at `queue.join` for several samples, because C code does not change it
     return lambda: me.f_lineno > line and next(calls, None) is None
 
 
@@ -109,7 +109,7 @@ def test_ctrl_c_does_not_disturb_the_waits_of_other_threads(new):
 
 
 def test_ctrl_c_passes_a_wake_up_on(new):
-    """The main thread is woken for an item and interrupted at the same time: the item is got by it or by the other getter."""
+    """The main thread is woken for an item and interrupted at once. It or the other getter gets the item."""
     queue = new()
     tail = queue.add("a")
     for item in range(30):
@@ -136,7 +136,7 @@ def test_ctrl_c_passes_a_wake_up_on(new):
 
 
 def test_a_timed_wait_keeps_its_deadline_through_signals_that_raise_nothing(new):
-    """A handler that returns does not end the wait, nor make it longer: it ends by its own timeout, with Empty."""
+    """A handler that returns neither ends nor prolongs the wait: that ends by its own timeout, with Empty."""
     if not hasattr(signal, "setitimer"):
         pytest.skip("no interval timers on Windows")
     queue = new()
@@ -155,7 +155,7 @@ def test_a_timed_wait_keeps_its_deadline_through_signals_that_raise_nothing(new)
 
 # ------------------------------------------------------------------------------------------ handlers that use the queue
 class Handler:
-    """SIGUSR1 runs `action` in the main thread while the block runs."""
+    """SIGUSR1 runs `action` in the main thread during the block."""
 
     def __init__(self, action):
         self.action = action
@@ -214,7 +214,7 @@ def test_a_handler_that_raises_ends_the_wait_with_its_own_exception(new_bulk, wa
 @needs_posix_signals
 @pytest.mark.parametrize("main_first", [True, False])
 def test_a_get_that_is_woken_and_interrupted_at_once_passes_the_item_on(new, main_first):
-    """The handler puts, which wakes the get that it interrupts, and raises: the item must reach the getter beside it."""
+    """The handler puts, which wakes the get that it interrupts, and raises. The item must reach the other getter."""
     queue = new()
     tail = queue.add("a")
 
@@ -284,13 +284,13 @@ def test_a_handler_may_shut_down_the_queue_that_it_interrupts(new):
 
 @needs_posix_signals
 def test_a_handler_that_puts_into_the_queue_it_interrupts_anywhere(new):
-    """A timer strikes in the middle of puts, gets, discards and iteration; what the handler put is there, once."""
+    """A timer fires during puts, gets, discards and iteration. Each item that the handler put is there once."""
     queue = new()
     tail, mine = queue.add("a"), queue.add("handler", priority=1)
     numbers, struck = itertools.count(), []
 
     def strike():
-        number = next(numbers)          # on a slow build the timer strikes inside its own handler, too
+        number = next(numbers)          # on a slow build the timer may also fire inside its own handler
         mine.put(number)
         struck.append(number)
         tail.put(-1)
@@ -316,7 +316,7 @@ def test_a_handler_that_puts_into_the_queue_it_interrupts_anywhere(new):
 
 # ------------------------------------------------------------------------------------------------ finalizers
 def test_a_finalizer_that_puts_into_the_queue_it_interrupts():
-    """The collector strikes while puts allocate; the finalizers of what it finds put into the same tail."""
+    """The collector runs while puts allocate. Finalizers of its garbage put into the same tail."""
     queue = MultiQueue()
     tail = queue.add("a")
     log = []
@@ -387,7 +387,7 @@ def test_a_weakref_callback_that_uses_the_queue():
 
 
 def test_a_finalizer_of_the_queues_own_cycle_may_use_it():
-    """An item in a cycle with its queue, found by the collector: its finalizer still has a working queue."""
+    """The collector finds an item in a cycle with its queue. The item's finalizer still has a working queue."""
     log = []
 
     class Item:
@@ -409,7 +409,7 @@ def test_a_finalizer_of_the_queues_own_cycle_may_use_it():
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL-free way to end a process by Ctrl-C there")
 def test_a_process_that_waits_dies_of_ctrl_c():
-    """The default: a script blocked in get ends with KeyboardInterrupt."""
+    """A script that blocks in get ends with KeyboardInterrupt."""
     import subprocess
 
     from support.process import environment

@@ -1,6 +1,6 @@
-"""Looking into a tail: iteration, `in`, discard, clear. They compare, and release items, with no lock of the queue held.
+"""Iteration, `in`, discard and clear of a tail. They compare, and release items, with no lock of the queue held.
 
-The original holds the one take lock of all sub-queues while it compares, so one slow `equals` stalls every consumer.
+The original holds the one take lock of all sub-queues while it compares, so that a slow `equals` stalls every consumer.
 """
 import contextlib
 import threading
@@ -12,7 +12,7 @@ from support.threads import LONG, Threads, run_all
 
 from manytail import MultiQueue, ShutDown
 
-BLOCK = 62  # about what one node holds: the sizes below lie on both sides of a few node borders
+BLOCK = 62  # about the items of one node: the sizes below are on both sides of a few node borders
 
 
 class Equal:
@@ -109,7 +109,7 @@ def test_clearing_during_an_iteration_ends_it(new):
     assert next(items) == 0
     assert tail.clear() == 200
     rest = list(items)
-    assert rest == list(range(1, 1 + len(rest)))  # what it had already looked up may follow, nothing else
+    assert rest == list(range(1, 1 + len(rest)))  # items that it had looked up already may follow, no others
     tail.put(7)
     assert list(tail) == [7]
 
@@ -206,7 +206,7 @@ def test_iterating_while_others_put_and_get_never_fails_and_repeats_nothing(new)
 
 
 def test_an_iterator_shared_by_threads_shows_each_item_to_one_of_them(new):
-    """One iterator is for one thread at a time; who comes at the same time gets a ValueError and may try again."""
+    """One iterator is for one thread at a time. Another thread gets a ValueError meanwhile and may try again."""
     tail = new().add("a")
     tail.put_many(range(3000))
     items = iter(tail)
@@ -285,7 +285,7 @@ def test_an_eq_that_raises_passes_through_and_changes_nothing():
     for call in (tail.__contains__, tail.discard):
         with pytest.raises(LookupError, match="sour"):
             call(3)
-    assert 1 in tail  # found before the sour one
+    assert 1 in tail  # found before the item whose comparison raises
     assert tail.qsize() == queue.qsize() == 3
     assert tail.discard(1)
     assert queue.stats() == (2, 1, 1, 0, 0, 3, 0)
@@ -349,7 +349,8 @@ def test_an_eq_may_use_the_queue_it_is_compared_in(compare):
 
 
 def test_other_threads_put_and_get_while_an_eq_runs(compare):
-    """The comparison waits for a thread that does everything on the same queue: a lock held while comparing would be a deadlock."""
+    """The comparison waits for a thread that does everything on the same queue. A lock held while comparing would be a
+    deadlock."""
     queue = MultiQueue()
     tail, other = queue.add("a"), queue.add("b", priority=-1)
 
@@ -377,7 +378,7 @@ def test_other_threads_put_and_get_while_an_eq_runs(compare):
 
 
 def test_the_item_taken_while_it_is_compared_is_not_discarded_twice():
-    """The comparison itself takes the item that turns out to be equal: discard must go on to the next one, or find none."""
+    """The comparison itself takes the item that is equal. discard must continue with the next one, or find none."""
     queue = MultiQueue()
     tail = queue.add("a")
     taken = []
@@ -404,7 +405,7 @@ def test_a_tail_cleared_while_an_eq_runs():
     assert not tail.discard(150)
     assert tail.empty()
     tail.put_many([Equal(1, lambda: tail.clear()), *range(200)])
-    tail.__contains__(150)  # true or false: it was there when the search began
+    tail.__contains__(150)  # true or false: the item was there when the search began
     assert tail.qsize() == queue.qsize() == 0
 
 
@@ -479,7 +480,7 @@ def test_clear_of_a_disabled_tail(new):
 
 
 def test_clear_is_atomic(new):
-    """A list is linked as one chain: a clear beside put_many takes whole lists."""
+    """A list is linked as one chain: a clear concurrent with put_many removes whole lists."""
     queue = new()
     tail = queue.add("a")
     batches, size = 300, 100
@@ -526,7 +527,7 @@ def test_released_items_may_use_the_queue():
     assert log.clear() == 1
     tail.put(Parting())
     queue.remove("a")
-    assert tail.clear() == 1  # its last words fail now, after its first ones
+    assert tail.clear() == 1  # its finalizer raises at its second call, after its first one succeeded
     assert log.clear() == 1
     queue.add("b").put(Parting())
     queue.shutdown(immediate=True)

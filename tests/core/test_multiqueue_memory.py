@@ -1,4 +1,4 @@
-"""What a queue holds and lets go: weak references, cycles, deep nests, and not one reference lost or leaked on an error path."""
+"""What a queue refers to and frees: weak references, cycles, deep nests, and exact reference counts on error paths."""
 import asyncio
 import gc
 import sys
@@ -18,11 +18,11 @@ collecting = pytest.mark.thread_unsafe(reason="counts references and objects of 
 
 
 class Item:
-    """Something that can be watched."""
+    """An object that can be weakly referenced."""
 
 
 def gone(reference):
-    """Whether what it refers to is freed, with the collector's help where reference counts may be deferred."""
+    """Whether the referent is freed. Runs the collector where reference counts may be deferred."""
     if reference() is not None:
         gc.collect()
     return reference() is None
@@ -126,7 +126,7 @@ def test_what_was_taken_during_an_iteration_is_released():
     del items
     next(walk, None)
     gc.collect()
-    assert sum(ref() is not None for ref in refs) <= 64  # what the iterator may hold in advance: one node
+    assert sum(ref() is not None for ref in refs) <= 64  # the iterator may hold one node in advance
     del walk
     assert all(gone(ref) for ref in refs)
 
@@ -166,7 +166,7 @@ def through_selection():
 
 
 class Picky(MultiQueue):
-    """Its selection is a method of its own: a bound method, which nothing but the queue can let go."""
+    """Its selection is its own bound method: only the queue can release it."""
 
     def __init__(self):
         super().__init__(selection=self.pick)
@@ -286,7 +286,8 @@ def test_a_cycle_is_collected(make):
 @collecting
 @pytest.mark.parametrize("make", CYCLES, ids=lambda make: make.__name__)
 def test_nothing_of_a_cycle_stays(make):
-    """Weak references die before the collector clears a cycle: only the list of what it tracks says whether the objects went."""
+    """The collector clears weak references before it breaks a cycle. Only the list of tracked objects shows whether
+    they are gone."""
     kinds = MultiQueue, type(MultiQueue().add("a")), type(iter(MultiQueue().add("a")))
 
     def tracked():
@@ -341,13 +342,13 @@ def test_an_iterator_in_a_dead_cycle_gives_its_chunk_back():
 @collecting
 @pytest.mark.parametrize("wait", ["aget", "ajoin", "aput"])
 def test_a_queue_that_only_a_dead_loop_waits_for_is_collected(new, wait):
-    """Task, coroutine, queue, waiter, loop, future, task: a cycle that goes through the wait list."""
+    """Task, coroutine, queue, waiter, loop, future, task: a cycle through the wait list."""
     def abandon():
         queue = new()
         tail = queue.add("a", maxsize=1, enabled=False)
         tail.put(1)
         loop = asyncio.new_event_loop()
-        loop.set_exception_handler(lambda *_: None)  # "task was destroyed" is what this is about
+        loop.set_exception_handler(lambda *_: None)  # ignores "Task was destroyed but it is pending!"
         task = loop.create_task(tail.aput(2) if wait == "aput" else getattr(queue, wait)())
         for _ in range(3):
             loop.run_until_complete(asyncio.sleep(0))
@@ -396,7 +397,7 @@ def test_collecting_while_threads_put_and_get():
         getters = [threads.start(get_all) for _ in range(3)]
         for tail in tails:
             threads.start(put_all, tail)
-        for _ in range(30):         # not without an end: without the GIL each one stops the threads, and they would crawl
+        for _ in range(30):         # a bounded number: without the GIL each collection stops the threads
             gc.collect()
         assert sum(getter.result() for getter in getters) == 3 * sum(range(total))
 
@@ -610,7 +611,8 @@ def fails(call, item, error):
 @collecting
 @pytest.mark.parametrize(("call", "error"), ERRORS.values(), ids=ERRORS)
 def test_an_error_path_leaks_no_reference_and_drops_none(call, error):
-    """Counted: each run takes and gives back as many references. Watched: at the end the object is freed, not before."""
+    """Counted: each run takes and releases the same number of references. Watched: the object is freed at the end, not
+    before."""
     item = Item()
     ref = weakref.ref(item)
     fails(call, item, error)
@@ -619,7 +621,7 @@ def test_an_error_path_leaks_no_reference_and_drops_none(call, error):
     for _ in range(20):
         fails(call, item, error)
     gc.collect()
-    if GIL:  # without it other threads' references are counted elsewhere, and later
+    if GIL:  # without the GIL references of other threads are counted elsewhere, and later
         assert sys.getrefcount(item) == before
     assert ref() is item
     del item
@@ -644,7 +646,7 @@ def test_a_get_that_fails_leaves_the_references_of_the_items(new):
 
 @collecting
 def test_waits_that_end_in_errors_leave_no_memory_behind():
-    """Many timeouts, cancellations and shutdowns later the process holds what it held."""
+    """After many timeouts, cancellations and shutdowns the process holds as much memory as before."""
     def run():
         queue, tail = full_tail(enabled=False)
         for call in (
@@ -672,8 +674,8 @@ def test_waits_that_end_in_errors_leave_no_memory_behind():
         after = tracemalloc.take_snapshot()
     finally:
         tracemalloc.stop()
-    # What compiled code allocates is booked on the Python line that called it, one of this file. A leak is a block in every run; a
-    # few blocks more are the interpreter's own.
+    # tracemalloc attributes allocations of compiled code to the Python line that called it, one of this file. A leak is
+    # a block per run; a few more blocks are the interpreter's own.
     grown = [
         entry
         for entry in after.compare_to(before, "filename")

@@ -1,6 +1,7 @@
-"""MultiQueue against a sequential model: hypothesis does anything in any order, every answer must be the model's.
+"""MultiQueue against a sequential model: hypothesis draws any calls; every answer must be the model's.
 
-One machine per selection and class. After each step the figures are compared; at the end what is left comes out in the model's order.
+One state machine per selection and class. After each step the figures are compared. At the end the remaining items must
+come in the model's order.
 """
 from queue import Empty, Full
 from random import Random
@@ -24,11 +25,11 @@ from manytail import ShutDown
 
 KEYS = ["a", "b", "c", "d"]
 keys = st.sampled_from(KEYS)
-items = st.integers(0, 9)  # few, so that discard finds some
-# Long stories from single numbers: what hypothesis has to draw per example is limited.
+items = st.integers(0, 9)  # few values, so that discard finds some
+# Long runs are drawn as single seeds, because hypothesis limits how much is drawn per example.
 batches = st.sampled_from([0, 1, 2, 3, 5, 8, 70, 140]).map(lambda n: [item * 7 % 10 for item in range(n)])
 seeds = st.integers(0, 2**32 - 1)
-# Mostly several tails of one priority, enabled and with room: only then is there a turn to take.
+# Mostly several enabled tails of one priority with free slots: only those take part in the round robin.
 sizes = st.sampled_from([0, 0, 0, 6, 3, 1, -1])
 priorities = st.sampled_from([0, 0, 0, 1, -1])
 switches = st.sampled_from([True, True, True, False])
@@ -179,7 +180,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.known() and not self.down)
     @rule(seed=seeds)
     def put_and_get_for_a_while(self, seed):
-        """Turns are long stories: many puts and gets in one step, so that a run of the machine tells enough of them."""
+        """Many puts and gets in one step: round robin shows only in long runs."""
         chance = Random(seed)
         for _ in range(chance.randrange(10, 60)):
             mine, theirs = self.pair(chance.choice(sorted(self.model.tails)))
@@ -225,7 +226,7 @@ class Machine(RuleBasedStateMachine):
 
     # ---------------------------------------------------------------- ending
     def in_order(self):
-        """Whether the next task_done is one too many, or for something that was got."""
+        """Whether the next task_done is for an item that was got, or is one too many."""
         inside = sum(len(tail.items) for tail in self.model.tails.values())
         return self.model.unfinished == 0 or self.model.unfinished > inside
 

@@ -1,4 +1,4 @@
-"""Queues across os.fork, in subinterpreters, at import and at exit. Each test runs a script in an interpreter of its own."""
+"""Queues across os.fork, in subinterpreters, at import and at exit. Each test runs a script in its own interpreter."""
 import sys
 
 import pytest
@@ -8,7 +8,8 @@ pytestmark = pytest.mark.thread_unsafe(reason="processes of their own; four of e
 
 needs_fork = pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="no os.fork here")
 
-# A child reports with its exit status: 0 if its function returned, 1 with a traceback if it raised. `alarm` kills a child that hangs.
+# A child reports by its exit status: 0 if its function returned, 1 with a traceback if it raised. `alarm` kills a child
+# that hangs.
 FORK = """
 import asyncio, os, signal, sys, threading, time, traceback
 from queue import Empty, Full
@@ -412,7 +413,7 @@ print("done")
 
 @needs_fork
 def test_the_thread_that_forked_is_the_one_that_gets_signals_in_the_child():
-    """A signal that comes just before a thread falls asleep does not end its sleep: only the main thread looks again."""
+    """A signal that comes just before a thread falls asleep does not end its sleep. Only the main thread rechecks."""
     fork("""
 class Rang(Exception):
     pass
@@ -435,7 +436,8 @@ assert thread(in_child, child)() is None
 """)
 
 
-# Hooks that run before fork run in the reverse order of their registration: this one, registered before manytail's, runs after it.
+# Hooks that run before a fork run in reverse order of registration. This one is registered before manytail's, so it
+# runs after it.
 TWO_FORKS = """
 import os, threading
 armed, reached, go = threading.local(), threading.Event(), threading.Event()
@@ -520,7 +522,7 @@ def test_two_threads_that_fork_at_once_beside_bulk_calls():
 
 @needs_fork
 def test_a_wait_whose_signal_handler_forks_goes_on_in_the_child_too():
-    """The thread that waits is on no list in the child: it tries again."""
+    """In the child the waiting thread is on no list. It tries again."""
     fork("""
 children = []
 

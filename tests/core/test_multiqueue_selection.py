@@ -1,4 +1,4 @@
-"""A callable selection: what it is shown, what it may return, and that nothing it does loses an item."""
+"""A callable selection: its argument, what it may return, and that nothing it does loses an item."""
 import contextlib
 from queue import Empty
 
@@ -119,7 +119,7 @@ def test_get_many_stops_where_it_raises_and_loses_nothing(new_bulk):
     tail = queue.add("a")
     tail.put_many(range(5))
     taken = []
-    with contextlib.suppress(LookupError):  # raised now, or at the third item of the next call
+    with contextlib.suppress(LookupError):  # raised at this call, or at the third item of the next one
         taken += as_list(queue.get_many(5))
     with contextlib.suppress(LookupError):
         taken += drain(queue)
@@ -168,7 +168,7 @@ def test_its_error_reaches_a_getter_that_waited(new):
 
 
 def test_its_error_does_not_swallow_the_wake_up_of_another_getter(new):
-    """Two getters wait, the first one woken fails: the item must reach the second one."""
+    """Two getters wait and the first one that is woken fails. The item must reach the second one."""
     calls = []
 
     def fail_once(ready):
@@ -319,7 +319,7 @@ def test_it_may_use_the_queue(new):
 
 
 def test_other_threads_put_and_get_while_it_runs(new):
-    """It runs with no lock of the queue held: another thread does every operation meanwhile."""
+    """It runs with no lock of the queue held: another thread does every operation while it runs."""
     def slow(ready):
         if len(ready) == 2:
             with Threads() as threads:
@@ -359,7 +359,8 @@ def test_many_threads_with_a_callable_lose_nothing(new):
 
 
 def test_a_consumer_that_fails_after_get_has_its_item_and_the_others_are_there():
-    """The original lost what it had taken out when a sink failed; here an item is either in the queue or with its getter."""
+    """The original loses the items that it took out when a sink fails. Here an item is in the queue or with its
+    getter."""
     queue = MultiQueue()
     queue.add("a").put_many(range(10))
     taken = []

@@ -1,4 +1,4 @@
-"""shutdown of both kinds, and the accounting of unfinished tasks: task_done, join, ajoin."""
+"""Both kinds of shutdown, and the accounting of unfinished tasks: task_done, join, ajoin."""
 import asyncio
 from queue import Full
 
@@ -42,7 +42,7 @@ def test_is_shutdown(new, immediate):
     assert queue.is_shutdown is False
     queue.shutdown(immediate)
     assert queue.is_shutdown is True
-    queue.shutdown(immediate=immediate)  # again: nothing happens
+    queue.shutdown(immediate=immediate)  # a second one changes nothing
     assert queue.is_shutdown is True
 
 
@@ -154,7 +154,7 @@ def test_shutdown_wakes_every_putter_of_every_tail(new, immediate, put):
 
 
 def test_shutdown_while_many_put_and_get_loses_nothing(new):
-    """What a put returned from is got; what raised ShutDown is not in."""
+    """An item is got if its put returned, and is not in the queue if its put raised ShutDown."""
     queue = new()
     tails = [queue.add(key, maxsize=5) for key in range(3)]
 
@@ -228,7 +228,7 @@ def test_one_task_done_too_many_is_a_value_error(new):
     with pytest.raises(ValueError, match="task_done"):
         queue.task_done()
     queue.add("a").put(1)
-    queue.task_done()  # as in the stdlib, it need not have been got
+    queue.task_done()  # as in the standard library, the item need not have been got
     for _ in range(2):
         with pytest.raises(ValueError, match="task_done"):
             queue.task_done()
@@ -270,7 +270,7 @@ def test_what_is_taken_away_is_done_once(new, take_away, got):
         join = threads.start(queue.join)
         assert queue.join(0.002) is False
         take_away(queue, tail)
-        assert queue.join(0) is (got == 0)  # what was got is still to be done
+        assert queue.join(0) is (got == 0)  # an item that was got is still unfinished
         for _ in range(got):
             queue.task_done()
         assert join.result() is True
@@ -308,7 +308,7 @@ def test_a_detached_handle_counts_nothing(new):
     assert queue.join(0) is False
     assert tail.discard(2)
     assert tail.clear() == 2
-    assert queue.join(0) is False  # b's
+    assert queue.join(0) is False  # b's item is unfinished
     queue.task_done()
     assert queue.join(0) is True
     with pytest.raises(ValueError, match="task_done"):
@@ -354,7 +354,7 @@ def test_every_kind_of_put_adds_its_tasks(new):
     tail.put_many([4])
     tail.put_many(iter([5]))
     with pytest.raises(Full):
-        tail.put_many([6, 7], block=False)  # one went in
+        tail.put_many([6, 7], block=False)  # only 6 goes in
     for _ in range(6):
         assert queue.join(0) is False
         queue.task_done()
@@ -391,7 +391,7 @@ def test_a_peek_finishes_nothing(new):
 
 
 def test_workers_and_join(new_bulk):
-    """The usual pattern: workers get and task_done, the main thread joins; after that all work is done."""
+    """The usual pattern: workers get and call task_done, the main thread joins. After that all work is done."""
     queue = new_bulk()
     tails = [queue.add(key, maxsize=10) for key in range(4)]
     done = []

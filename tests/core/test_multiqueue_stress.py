@@ -1,8 +1,8 @@
 """Many threads on one multi-queue while tails are enabled, disabled, moved, added and removed.
 
-Every item names its producer and its place in that producer's sequence, so two things can be told at the end: nothing was lost or
-doubled, and whoever took items of one producer took them in its order. Sizes are small: a GIL build changes threads as often as it
-can (`switching_often`), a free-threaded one runs them side by side.
+Every item names its producer and its place in that producer's sequence. So the end shows that nothing was lost or
+doubled, and that each consumer took the items of one producer in order. Sizes are small: a GIL build switches threads
+as often as it can (`switching_often`), a free-threaded build runs them in parallel.
 """
 import asyncio
 import contextlib
@@ -43,7 +43,7 @@ def sequence(producer, n):
 
 
 def check(taken_by, put_by):
-    """taken_by: what each consumer took, in its order. put_by: per producer, what went in."""
+    """taken_by: what each consumer took, in its order. put_by: what each producer put."""
     everything = sorted(itertools.chain.from_iterable(taken_by))
     assert everything == sorted(itertools.chain.from_iterable(put_by))
     for taken in taken_by:
@@ -153,7 +153,7 @@ PRODUCERS = [put_each, put_chains, put_stream, put_impatiently, put_what_fits, p
 
 
 def run(queue, producing, consuming, *meddling):
-    """Run all, shut down when the producers are through, check, and return what was taken."""
+    """Run all, shut down when the producers have ended, check, and return what was taken."""
     done = threading.Event()
     with Threads() as threads:
         consumers = [threads.start(consume, queue) for consume in consuming]
@@ -220,7 +220,7 @@ def test_many_more_consumers_than_items(new):
 
 # ------------------------------------------------------------------------------------------------ changes in mid-flight
 def endless(*acts):
-    """A meddler that does the acts in turn until the producers are through."""
+    """A function that repeats the acts in turn until the producers have ended."""
     def meddle(done):
         for act in itertools.cycle(acts):
             act()
@@ -308,7 +308,8 @@ def test_looking_on_in_mid_flight(new_bulk, selection):
 
 
 def test_removing_a_tail_in_mid_flight_loses_nothing_that_was_put(new_bulk, selection):
-    """Producers put until their tail is removed; what went in was got or is in the handle, and what was refused is in neither."""
+    """Producers put until their tail is removed. What went in was got or is in the handle; what was refused is in
+    neither."""
     for _ in range(5):
         queue = new_bulk(selection=selection)
         tails = [queue.add(key, maxsize=2 * key + 1) for key in range(3)]
@@ -342,7 +343,7 @@ def test_removing_a_tail_in_mid_flight_loses_nothing_that_was_put(new_bulk, sele
 
 
 def test_clear_and_discard_in_mid_flight(new_bulk):
-    """Each item is got, cleared or discarded, once; at the end every task is done."""
+    """Each item is got, cleared or discarded, once. At the end every task is done."""
     queue = new_bulk()
     tails = [queue.add(key, maxsize=6) for key in range(2)]
     cleared = []
@@ -402,14 +403,14 @@ def test_put_front_in_mid_flight(new_bulk):
         queue.shutdown()
         taken_by = [consumer.result() for consumer in consumers]
     assert sorted(itertools.chain(*taken_by)) == sorted(put)
-    for taken in taken_by:  # what was put at the end keeps its order, whatever is put before it
+    for taken in taken_by:  # items put at the end keep their order, whatever is put before them
         for producer in (1, 3):
             mine = [item for item in taken if item // SPAN == producer]
             assert mine == sorted(mine)
 
 
 def test_waiters_of_every_kind_that_give_up_lose_no_wake_up(new):
-    """Getters and putters that time out all the time around a tail of one place; the patient pair must get through."""
+    """Getters and putters that keep timing out on a tail of one slot. The patient pair must get through."""
     queue = new()
     tail = queue.add("a", maxsize=1)
     total = 400
@@ -430,7 +431,7 @@ def test_waiters_of_every_kind_that_give_up_lose_no_wake_up(new):
         while taken < total:
             queue.get(timeout=LONG)
             taken += 1
-        # what the restless took of the patient one's they made up for by leaving theirs
+        # The restless threads left as many of their own items as they took of the patient putter's.
         putter.result()
         done.set()
         for other in others:
@@ -439,7 +440,7 @@ def test_waiters_of_every_kind_that_give_up_lose_no_wake_up(new):
 
 
 def test_many_queues_in_many_threads(new):
-    """Queues made, used and dropped in every thread at once."""
+    """Every thread makes, uses and drops queues."""
     def use():
         for n in range(100):
             queue = new(selection=["round_robin", "weighted", "oldest"][n % 3])

@@ -1,4 +1,4 @@
-"""The coroutines of the multi-queue on trio as on asyncio: they wait, are woken from threads, and are cancelled without losing anything."""
+"""The coroutines of the multi-queue on trio as on asyncio: they wait, threads wake them, cancellation loses nothing."""
 import asyncio
 import gc
 import random
@@ -18,7 +18,7 @@ CANCELLATIONS = count(2_000, 10_000)
 
 
 def within(function, *args):
-    """Run a trio program that must come to an end."""
+    """Run a trio program that must end."""
 
     async def main():
         with trio.fail_after(DEADLINE):
@@ -117,14 +117,14 @@ def test_outside_of_an_event_loop_they_say_so(new):
 
 # ------------------------------------------------------------------------------------------------ loops that end
 def test_a_getter_of_a_finished_trio_is_skipped(new):
-    """The run ends while the getter waits in it: whoever waits elsewhere gets the item."""
+    """The run ends while the getter waits in it. Another waiter gets the item."""
     queue = new()
     tail = queue.add("a")
     coroutine = queue.aget()
 
     async def main():
-        coroutine.send(None)  # to its checkpoint
-        coroutine.send(outcome.Value(None))  # it waits in this run, and nobody goes on with it
+        coroutine.send(None)  # runs to its checkpoint
+        coroutine.send(outcome.Value(None))  # it waits in this run, and is never resumed
 
     trio.run(main)
     assert queue.stats().getters_waiting == 1
@@ -142,7 +142,7 @@ def test_a_getter_of_a_finished_trio_is_skipped(new):
 
 # ------------------------------------------------------------------------------------------------ cancelling
 async def in_asyncio(call, ticks):
-    """What the call returned; None: it was cancelled after so many turns of the loop."""
+    """What the call returned. None: it was cancelled after so many iterations of the loop."""
     task = asyncio.ensure_future(call)
     for _ in range(ticks):
         await asyncio.sleep(0)
@@ -173,7 +173,8 @@ LIBRARIES = {"asyncio": (lambda function: asyncio.run(function()), in_asyncio), 
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_random_cancellations_lose_no_item_and_no_wake_up(library):
-    """Calls that are cancelled after a few turns, beside a thread that puts, one that gets, and a small bound: all of them wait at times."""
+    """Calls that are cancelled after a few iterations, a thread that puts, one that gets, and a small bound: all of
+    them wait at times."""
     run, cancelled_after = LIBRARIES[library]
     queue = MultiQueue()
     tail = queue.add("a", maxsize=2)

@@ -1,6 +1,6 @@
-"""Whose turn it is: the ring of ready sub-queues, the three built-in selections, and what moves nobody.
+"""Round robin: the ring of ready sub-queues, the three built-in selections, and what does not change the order.
 
-Where the original lost a turn (remove) or moved one (peek), these tests say what happens instead.
+The original loses a turn at remove, and moves one at peek. These tests show what happens here.
 """
 from itertools import permutations
 from queue import Empty
@@ -12,7 +12,7 @@ SELECTIONS = ["round_robin", "weighted", "oldest"]
 
 
 def filled(new, selection="round_robin", weights=None, **tails):
-    """A queue with one tail per keyword; its items go in tail by tail."""
+    """A queue with one tail per keyword. Its items are put tail by tail."""
     queue = new(selection=selection)
     for key, items in tails.items():
         queue.add(key, weight=(weights or {}).get(key, 1)).put_many(items)
@@ -48,7 +48,7 @@ def test_adding_a_tail_gives_it_no_place_before_its_first_item(new):
 def test_a_served_tail_goes_to_the_end_only_if_it_has_more(new):
     queue = filled(new, a=[1], b=[1, 2], c=[1])
     assert queue.get_with_key()[0] == "a"
-    queue["a"].put(2)  # joins again, behind b and c
+    queue["a"].put(2)  # a joins again, behind b and c
     assert keys(queue) == "bcab"
 
 
@@ -112,7 +112,7 @@ def test_a_new_priority_joins_the_end_of_that_ring(new):
 @pytest.mark.parametrize("removed", ["a", "b", "c", "d"])
 @pytest.mark.parametrize("served", range(5))
 def test_removing_a_tail_never_makes_another_lose_its_turn(new, selection, served, removed):
-    """The turns of the others are what they would have been, whichever is removed and whoever was served last."""
+    """The order of the others does not change, whichever tail is removed and whichever was served last."""
     def turns():
         queue = filled(new, selection, a=[1, 5], b=[2, 6], c=[3, 7], d=[4, 8])
         for _ in range(served):
@@ -275,7 +275,7 @@ def test_oldest_counts_from_the_put_and_not_from_the_enabling(new):
 
 
 def test_oldest_looks_at_heads_only(new):
-    """An item put in front is a young head; what is behind it waits for it."""
+    """An item put in front is the head and is young; the items behind it wait for it."""
     queue = new(selection="oldest")
     a, b = queue.add("a"), queue.add("b")
     a.put(1)
@@ -333,10 +333,10 @@ def test_peek_moves_nobody(new, selection):
 
 
 def test_peek_does_not_move_past_empty_tails_as_the_original_did(new):
-    """With the pointer on empty a: peek, then a fills, then get. The peek must make no difference."""
+    """The pointer is at a, which is empty: peek, then a fills, then get. The peek must make no difference."""
     def run(peeks):
         queue = filled(new, a=[1], b=[1, 2, 3])
-        queue.get()  # a is served and empty
+        queue.get()  # a is served and is then empty
         for _ in range(peeks):
             queue.peek()
         queue["a"].put(2)
@@ -363,7 +363,7 @@ def test_get_many_takes_in_the_order_of_get(new_bulk, selection, step):
 
 # ------------------------------------------------------------------------------------------------ what idle tails cost
 class CountedKey:
-    """A key that counts how often it is looked at."""
+    """A key that counts how often it is hashed or compared."""
 
     looks = 0
 
@@ -393,7 +393,7 @@ def test_get_put_and_peek_look_at_no_key(new, selection):
 
 
 def test_a_callable_is_shown_the_ready_tails_of_the_best_priority_and_no_others(new):
-    """The work of one get, seen through what it hands to the callable: idle tails are not among it."""
+    """The work of one get, seen in what the callable gets: idle tails are not part of it."""
     seen = []
 
     def first(ready):
@@ -403,7 +403,7 @@ def test_a_callable_is_shown_the_ready_tails_of_the_best_priority_and_no_others(
     queue = new(selection=first)
     for key in range(1000):
         queue.add(key, priority=key % 2, enabled=key % 5 != 0)
-    for key in (4, 8, 3, 10):  # 10 is disabled, 3 of a lower priority
+    for key in (4, 8, 3, 10):  # 10 is disabled, 3 has a lower priority
         queue[key].put(key)
     assert drain(queue) == [4, 8, 3]
     assert seen == [[4, 8], [8], [3]]

@@ -1,6 +1,6 @@
-"""An allocation that fails: nothing is lost, nothing leaks, and a wake-up goes on to the next waiter.
+"""A failing allocation: nothing is lost, nothing leaks, and a wake-up passes to the next waiter.
 
-Each test repeats a call and lets its first allocation fail, then its second, and so on, past the last one.
+Each test repeats a call. First its first allocation fails, then its second, and so on until none does.
 """
 import asyncio
 import gc
@@ -17,11 +17,11 @@ pytestmark = pytest.mark.thread_unsafe(reason="allocations of the whole process 
 
 
 class Item:
-    """Something that can be watched."""
+    """An object that can be weakly referenced."""
 
 
 def alive(references):
-    """How many of them are not freed, with the collector's help where reference counts may be deferred."""
+    """How many of them are not freed. Runs the collector where reference counts may be deferred."""
     if any(ref() is not None for ref in references):
         gc.collect()
     return sum(ref() is not None for ref in references)
@@ -43,7 +43,7 @@ ALLOCATIONS = 25  # more than any call here makes
 
 
 def each_allocation(attempt):
-    """attempt(number) says whether the call succeeded. How often it failed."""
+    """Call attempt(number), which returns whether it succeeded, for each number. Returns how often it failed."""
     gc.disable()
     try:
         succeeded = [attempt(number) for number in range(ALLOCATIONS)]
@@ -54,7 +54,7 @@ def each_allocation(attempt):
 
 
 class Driven:
-    """A coroutine that is driven by hand, in a loop that runs only when told to."""
+    """A coroutine that the test steps, in a loop that runs only when the test runs it."""
 
     def __init__(self, loop, coroutine):
         self.loop, self.coroutine = loop, coroutine
@@ -87,7 +87,7 @@ def loop():
 
 
 def turn(loop):
-    asyncio._set_running_loop(None)  # a step that failed may have left it
+    asyncio._set_running_loop(None)  # a failed step may have left it set
     loop.call_soon(loop.stop)
     loop.run_forever()
 
@@ -111,8 +111,8 @@ def test_a_woken_get_that_fails_for_memory_passes_the_item_on(loop, kind, select
         turn(loop)
         assert (woken.future.done(), other.future.done()) == (True, False)
         done, _ = failing(woken.result, number)
-        woken.coroutine.close()  # it has ended, unless the test's own allocation failed before it went on
-        if not queue.empty():  # it failed before it took the item (what it returns may be too much, too)
+        woken.coroutine.close()  # it has ended, unless an allocation of the test failed before it was resumed
+        if not queue.empty():  # it failed before it took the item; the memory for its result may be missing too
             turn(loop)
             assert other.future.done()
         else:
@@ -175,4 +175,5 @@ def test_an_iterator_that_fails_for_memory_leaks_nothing_and_skips_nothing(lengt
         assert alive(refs) == 0
         return done
 
-    assert each_allocation(attempt) > 0 or sys.version_info >= (3, 14)  # from there on the list may come from a free list
+    # From CPython 3.14 on the list may come from a free list.
+    assert each_allocation(attempt) > 0 or sys.version_info >= (3, 14)

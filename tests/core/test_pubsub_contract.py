@@ -249,7 +249,7 @@ def test_a_queue_made_by_new_alone_works_as_with_the_defaults():
 
 @pytest.mark.parametrize("many", [False, True])
 def test_drop_oldest_never_drops_more_than_the_bound_asks_for(many):
-    """The bound may be removed after a publish found the queue full and before it drops something."""
+    """The bound may be removed after a publish found the queue full and before it drops a message."""
     bound = 500
     queue = PubSubQueue(maxsize=bound, slow="drop_oldest")
     stop = threading.Event()

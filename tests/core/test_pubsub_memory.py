@@ -1,5 +1,5 @@
-"""What a PubSubQueue keeps and frees: messages at once when the last who expects them is past them, cycles, deep nests,
-references."""
+"""What a PubSubQueue keeps and frees: a message is freed at once when its last subscriber is past it; cycles, deep
+nests, reference counts."""
 import asyncio
 import gc
 import sys
@@ -19,11 +19,11 @@ collecting = pytest.mark.thread_unsafe(reason="counts references and objects of 
 
 
 class Message:
-    """Something that can be watched."""
+    """An object that can be weakly referenced."""
 
 
 def gone(reference):
-    """Whether what it refers to is freed, with the collector's help where reference counts may be deferred."""
+    """Whether the referent is freed. Runs the collector where reference counts may be deferred."""
     if reference() is not None:
         gc.collect()
     return reference() is None
@@ -125,7 +125,7 @@ def test_an_unclosed_subscriber_closes_itself_where_the_warning_is_an_error(monk
     assert reports == [ResourceWarning]
     assert queue.subscribers == 0
     assert gone(message)
-    queue.publish(1, timeout=0)  # nobody keeps its place
+    queue.publish(1, timeout=0)  # the freed subscriber holds no place
 
 
 def test_a_subscriber_that_goes_while_an_exception_is_raised_leaves_it_alone():
@@ -228,7 +228,7 @@ def test_a_queue_that_only_a_dead_loop_waits_for_is_collected(wait):
         if wait == "apublish":
             queue.publish(1)
         loop = asyncio.new_event_loop()
-        loop.set_exception_handler(lambda *_: None)  # "task was destroyed" is what this is about
+        loop.set_exception_handler(lambda *_: None)  # ignores "Task was destroyed but it is pending!"
         task = loop.create_task(queue.apublish(2) if wait == "apublish" else subscriber.aget())
         for _ in range(3):
             loop.run_until_complete(asyncio.sleep(0))
@@ -271,7 +271,7 @@ def test_collecting_while_threads_publish_and_take():
             threads.start(lambda s=subscriber: sum(s.get()[0] for _ in range(total))) for subscriber in subscribers
         ]
         threads.start(publish)
-        for _ in range(30):         # not without an end: without the GIL each one stops the threads, and they would crawl
+        for _ in range(30):         # a bounded number: without the GIL each collection stops the threads
             gc.collect()
         assert [taker.result() for taker in takers] == [sum(range(total))] * 3
     for subscriber in subscribers:

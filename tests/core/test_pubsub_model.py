@@ -1,4 +1,4 @@
-"""PubSubQueue against a sequential model: hypothesis does anything in any order, every answer must be the model's."""
+"""PubSubQueue against a sequential model: hypothesis draws any calls; every answer must be the model's."""
 from queue import Empty, Full
 
 import pytest
@@ -23,7 +23,7 @@ batches = st.sampled_from([0, 1, 2, 3, 8, 11, 60, 300])
 
 
 class Model:
-    """A log of all messages and a place in it per subscriber."""
+    """A log of all messages, and the position of each subscriber in it."""
 
     def __init__(self, maxsize, slow):
         self.log, self.places, self.missed, self.dropped = [], {}, {}, 0
@@ -49,7 +49,7 @@ class Model:
         return None
 
     def take(self, name, n):
-        """Messages, or what is raised."""
+        """The messages, or the exception that is raised."""
         if self.missed[name]:
             missed, self.missed[name] = self.missed[name], 0
             return Lagged(missed)

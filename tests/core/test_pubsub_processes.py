@@ -15,7 +15,8 @@ pytestmark = pytest.mark.thread_unsafe(reason="signals go to the main thread; pr
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no os.fork here")
 needs_posix_signals = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timers on Windows")
 
-# A child reports with its exit status: 0 if its function returned, 1 with a traceback if it raised. `alarm` kills a child that hangs.
+# A child reports by its exit status: 0 if its function returned, 1 with a traceback if it raised. `alarm` kills a child
+# that hangs.
 FORK = """
 import asyncio, os, signal, sys, threading, time, traceback
 from manytail import ClosedError, Full, Empty, PubSubQueue, ShutDown
@@ -194,7 +195,7 @@ def test_ctrl_c_ends_a_wait_and_leaves_the_queue_as_it_was(wait, timeout):
         queue.publish_many([1, 2])
         empty.get_many(2)
         before = queue.stats()
-        moment = time.monotonic() + 0.03    # mostly in the wait; right whenever it strikes
+        moment = time.monotonic() + 0.03    # mostly during the wait; the test holds at any moment
         with pytest.raises(KeyboardInterrupt), acting_when(lambda: time.monotonic() > moment, ctrl_c):
             WAITS[wait](queue, empty, timeout=timeout)
         assert queue.stats() == before

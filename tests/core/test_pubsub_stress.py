@@ -1,8 +1,8 @@
-"""Exactness with many threads: every subscriber receives exactly the contiguous run that it was entitled to, no gap, no double.
+"""Exactness with many threads: every subscriber receives exactly its contiguous run of messages, without gap or double.
 
-A recorder that is subscribed from the beginning to the end has every message: the place in its list is the sequence number. Another
-subscriber that stood at `begin` when it came and at `end` when it went must have received recorder[begin:end]. What its own thread
-published before it subscribed lies before `begin`, what it published afterwards does not.
+A recorder that is subscribed throughout has every message; an index of its list is a sequence number. A subscriber
+whose position was `begin` when it subscribed and `end` when it left must have received recorder[begin:end]. What its
+own thread published before it subscribed comes before `begin`; what it published afterwards does not.
 """
 import asyncio
 import gc
@@ -26,7 +26,7 @@ def often():
 
 
 def publisher(queue, number, n, seed=0):
-    """Single messages and runs in turn; each is (publisher, its number)."""
+    """Publishes single messages and runs in turn. Each message is (publisher, its number)."""
     chance = random.Random(f"{number} {seed}")
 
     def run():
@@ -44,7 +44,7 @@ def publisher(queue, number, n, seed=0):
 
 
 def take_some(subscriber, chance, n):
-    """About n messages, in one way or the other."""
+    """Take about n messages, by get or get_many."""
     taken = []
     while len(taken) < n:
         try:
@@ -58,7 +58,8 @@ def take_some(subscriber, chance, n):
 
 
 def coming_and_going(queue, number, times):
-    """Subscribes, publishes, takes and leaves; what each stay saw: (begin, end, messages, published before, published during)."""
+    """Subscribes, publishes, takes and closes. Returns what each stay saw: (begin, end, messages, published before,
+    published during)."""
     chance = random.Random(number)
 
     def run():
@@ -146,7 +147,7 @@ def test_lagged_accounts_for_every_message(publishers):
     n = 2000
 
     def read(subscriber):
-        """Sequence numbers of what it got: Lagged says how many are missing before the next."""
+        """Sequence numbers of its messages. Lagged says how many are missing before the next."""
         position, got, missed = subscriber.position, {}, 0
         while True:
             try:
@@ -202,7 +203,7 @@ def test_threads_sharing_one_subscriber_while_others_come_and_go():
     recorded = alone.get_many(10**6)
     places = {message: place for place, message in enumerate(recorded) if message[0] != "visitor"}
     assert sorted(map(repr, itertools.chain.from_iterable(parts))) == sorted(map(repr, recorded))
-    for part in parts:      # each thread took its own in order
+    for part in parts:      # each thread took its messages in order
         own = [places[message] for message in part if message in places]
         assert own == sorted(own)
     shared.close()
@@ -241,11 +242,11 @@ def test_shutdown_at_any_moment_cuts_all_at_one_place(immediate):
 
 
 class Message:
-    """Something that can be watched."""
+    """An object that can be weakly referenced."""
 
 
 def test_memory_returns_whatever_meets_whatever():
-    """Messages are freed by the last who expects them, at once: when all is quiet none is left."""
+    """The last subscriber that expects a message frees it at once. At the end none is left."""
     queue = PubSubQueue(maxsize=50)
     alive = weakref.WeakSet()
     keep = queue.subscribe()
@@ -274,7 +275,7 @@ def test_memory_returns_whatever_meets_whatever():
 
 
 def test_after_everybody_left_nothing_is_retained():
-    """The last one leaves while messages are being published: whoever comes last cleans up."""
+    """The last subscriber closes while messages are published: whichever call is last frees them."""
     for _ in range(60):
         queue = PubSubQueue()
         subscribers = [queue.subscribe() for _ in range(3)]

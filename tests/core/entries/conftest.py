@@ -7,7 +7,7 @@ import pytest
 
 from manytail import EntryQueue, LastValueQueue, PriorityEntryQueue, SortedEntryQueue
 
-# In arrival order for rising items, whatever the class: tests that take `new` put rising integers at equal priority.
+# For rising items every class keeps arrival order: tests that take `new` put rising integers at equal priority.
 MAKERS = {
     "fifo": EntryQueue,
     "priority": PriorityEntryQueue,
@@ -18,18 +18,20 @@ MAKERS = {
 
 @pytest.fixture(params=MAKERS)
 def new(request):
-    """Makes a queue of each class. Rising integers come out as they were put."""
+    """Makes a queue of each class. Rising integers are got in the order in which they were put."""
     return MAKERS[request.param]
 
 
 def pytest_configure(config):
-    """Most tests leave their subscriptions to the collector, which closes them with a warning; those of that warning expect it."""
+    """Most tests leave their subscriptions to the collector, which closes them with a warning. Tests of that warning
+    expect it."""
     config.addinivalue_line("filterwarnings", "ignore:unclosed (subscription|consumer|<):ResourceWarning")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol():
-    """Collect what the test before left unclosed. Between tests that line does not hold: collected there, it would be an error of the next test."""
+    """Collect what the last test left unclosed. Between tests the filter does not apply: a warning there would be an
+    error of the next test."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
@@ -38,15 +40,15 @@ def pytest_runtest_protocol():
 
 @pytest.fixture(scope="package", autouse=True)
 def leave_no_garbage():
-    """What is unclosed when pytest ends would warn where that line does not hold any more, and fail the run without a name."""
+    """Collect at the end too: after pytest's end the filter does not apply, and a warning would fail the whole run."""
     yield
     gc.collect()
 
 
 @pytest.fixture
 def planted_pauses():
-    """A pause at a place of the test's own threads, seldom and short: it moves their steps against each other. The places inside the
-    algorithms are those of a build with MANYTAIL_DELAYS=1 (`make stress`)."""
+    """A short, rare pause that test threads call between their steps, to vary how these overlap. Pauses inside the
+    algorithms are in builds with MANYTAIL_DELAYS=1 (`make stress`)."""
     import random
     import time
 
@@ -64,7 +66,8 @@ def planted_pauses():
 
 @pytest.fixture
 def keep():
-    """Keeps a subscription until the test ends, for `keep(queue.subscribe()).get()`: one that nobody keeps closes and releases what it got."""
+    """Keeps a subscription until the test ends: `keep(queue.subscribe()).get()`. An unreferenced one closes and
+    releases what it got."""
     kept = []
 
     def keep(subscription):

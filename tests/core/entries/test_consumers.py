@@ -1,4 +1,4 @@
-"""Consumer: one consumer over several queues; one credit, turns, pull by get, push by listen."""
+"""Consumer: one consumer over several queues; one credit, round robin, pull by get, push by listen."""
 import asyncio
 import gc
 import sys
@@ -27,9 +27,9 @@ def consumer_of(*of, **options):
     return consumer
 
 
-# ------------------------------------------------------------------------------------------------ turns
+# ------------------------------------------------------------------------------------------------ round robin
 def test_turns_that_other_threads_take_skip_no_queue():
-    """Without the GIL the turn moves on while another thread goes round the queues: it still looks at each before it waits."""
+    """Without the GIL another thread may move the round robin on. A get still looks at every queue before it waits."""
     def pass_on(consumer):
         for _ in range(100_000):
             with suppress(Empty):
@@ -284,7 +284,7 @@ def test_closing_wakes_who_waits():
 
 
 def test_closing_beside_gets_disturbs_none():
-    """Without the GIL each of them reads the list of subscriptions while the others take closed ones out."""
+    """Without the GIL each thread reads the list of subscriptions while others remove closed ones from it."""
     def get_until_closed(consumer, begun):
         def get_for_ever():
             while True:
@@ -308,7 +308,7 @@ def test_closing_beside_gets_disturbs_none():
 
 
 def test_a_subscription_made_beside_gets_is_not_forgotten():
-    """They forget those that were closed."""
+    """A get drops closed subscriptions from the list; it must not drop a new one."""
     got = SimpleQueue()
 
     def get_until_closed(consumer):
@@ -340,7 +340,7 @@ def test_closing_one_subscription_leaves_the_others_and_hands_over(keep):
 
 
 def test_closing_a_subscription_that_was_notified_wakes_another_consumer(keep):
-    """Of a multi-queue consumer that stays open: the wake-up that it had for the closed queue must go on."""
+    """Of a multi-queue consumer that stays open: its wake-up for the closed queue must pass to another consumer."""
     for _ in range(100):
         a, b = queues(2)
         consumer = Consumer()

@@ -227,7 +227,7 @@ def test_every_reason_is_counted_once():
     while queue.depth() > 1:
         queue.maintain()
     queue.shutdown(immediate=True)                 # 4
-    wait_until(lambda: len(dead) == 6)  # 5 may be told by the shared timer's thread
+    wait_until(lambda: len(dead) == 6)  # the shared timer's thread may deliver 5
     assert sorted(dead) == [
         (0, "overflow"),
         (1, "overflow"),

@@ -1,4 +1,4 @@
-"""The coroutines of entry queues: same meaning as their blocking namesakes, no entry lost to a cancelled or closed loop."""
+"""The coroutines of entry queues: as their blocking namesakes; a cancelled or closed loop loses no entry."""
 import asyncio
 import gc
 import inspect
@@ -15,7 +15,7 @@ async def within(awaitable):
 
 
 async def parked(*tasks):
-    """After this the tasks have run until they wait: nothing else runs in this loop."""
+    """Return when the tasks have run until they wait: nothing else runs in this loop."""
     for _ in range(5):
         await asyncio.sleep(0)
     assert not any(task.done() for task in tasks)
@@ -259,9 +259,9 @@ def test_cancelling_in_a_storm_loses_nothing(new):
 
 
 def abandon(coroutine):
-    """A closed loop with the coroutine still waiting in it."""
+    """Close a loop while the coroutine waits in it."""
     loop = asyncio.new_event_loop()
-    loop.set_exception_handler(lambda *_: None)  # "task was destroyed" is what this is about
+    loop.set_exception_handler(lambda *_: None)  # ignores "Task was destroyed but it is pending!"
     task = loop.create_task(coroutine)
     loop.run_until_complete(parked(task))
     loop.close()

@@ -1,6 +1,6 @@
-"""What the end of an object, an exception at the wrong moment, a fork or another thread must not do to an entry queue.
+"""What the end of an object, an ill-timed exception, a fork or another thread must not do to an entry queue.
 
-tests/contract/lifecycle asks the same questions of every public class; here are those that only entry queues raise.
+tests/contract/lifecycle asks the same questions of every public class. These are the ones for entry queues only.
 """
 import asyncio
 import gc
@@ -24,7 +24,7 @@ DEEP = 400_000
 # -------------------------------------------------------------------------------------------------------- the collector
 @pytest.mark.parametrize("steps", [0, 1, 3], ids=["fresh", "half", "exhausted"])
 def test_a_browser_in_a_reference_cycle_is_collected(steps):
-    """The collector clears it before it is freed, and it still has to take its position off the queue's list."""
+    """The collector clears it before it is freed. It must then still leave the queue's list of positions."""
     queue = EntryQueue("q")
     queue.put_many([1, 2])
     gone = weakref.ref(queue)
@@ -75,7 +75,7 @@ class WithLetter(EntryQueue):
         super().__init__("q", dead_letter=self.dead)
 
     def dead(self, entry, reason):
-        pass  # it is never called
+        pass  # never called
 
 
 @pytest.mark.parametrize("make", [WithKey, WithValue, WithLetter])
@@ -200,7 +200,8 @@ def test_expired_entries_are_told_in_order_one_at_a_time_and_not_by_who_acts():
 
 @pytest.mark.parametrize("through", ["finalizer", "key", "callable behind a queue"])
 def test_the_timer_runs_no_code_of_the_users(through):
-    """Nothing that expires may hold up the timer: not what its item's finalizer does, nor what its dead letter queue calls."""
+    """An expiring entry must not delay the timer: neither its item's finalizer nor code that its dead letter queue
+    calls."""
     release = threading.Event()
     reached = threading.Event()
 
@@ -221,7 +222,8 @@ def test_the_timer_runs_no_code_of_the_users(through):
     slow = EntryQueue("slow", dead_letter=behind)
     quick = EntryQueue("quick")
     try:
-        for _ in range(2):      # in a thread that ends: without the GIL, the thread that made an item may have to run its finalizer
+        # In a thread that ends: without the GIL the thread that made an item may have to run its finalizer.
+        for _ in range(2):
             run_all(lambda: slow.put(Item() if through == "finalizer" else 1, ttl=0.1) and None)
         assert reached.wait(LONG)
         quick.put(2, delay=0.05)
@@ -287,7 +289,7 @@ def test_a_queue_that_is_its_own_dead_letter_gets_what_is_rejected_again():
 
 
 def late_letter(**options):
-    """A queue whose dead letter can be set once the others of its ring exist, and the way to set it."""
+    """A queue whose dead letter is set once the other queues of its ring exist, and the function that sets it."""
 
     class Late(EntryQueue):
         pass
@@ -328,7 +330,7 @@ assert last[-1] == 0, last[-3:]
 
 # -------------------------------------------------------------------------------------------- exceptions while it waits
 class Stopped(Exception):
-    """What a signal handler raises."""
+    """Raised by a signal handler."""
 
 
 @pytest.fixture
@@ -361,7 +363,7 @@ def test_a_handlers_exception_ends_a_put_into_a_full_queue(immediate, raising_ha
 
     with Threads() as threads:
         threads.start(interrupt)
-        with pytest.raises(Stopped):    # whether it comes before the put waits or while it does
+        with pytest.raises(Stopped):    # raised before the put waits, or while it does
             put()
     assert [entry.item for entry in queue.browse()] == [1]
 
@@ -400,7 +402,7 @@ def test_an_aput_that_hands_over_nothing_gives_its_place_to_the_next():
 
 # --------------------------------------------------------------------------------------------------------------- listen
 class Rude(BaseException):
-    """No Exception."""
+    """A BaseException that is no Exception."""
 
 
 def test_a_selector_that_raises_a_base_exception_is_reported_and_the_listening_goes_on(monkeypatch):
@@ -504,7 +506,7 @@ def test_a_handler_that_raises_while_a_coroutine_is_woken_costs_it_nothing(waite
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.parametrize("act", ["ack", "release", "reject", "unlock", "consumer", "close", "purge"])
 def test_a_fork_while_another_thread_ends_its_delivery_leaves_nothing_half_done(act):
-    """The child counts what the lists hold, and everything that nobody holds can be got."""
+    """The child counts the entries on the lists. Every entry that is not held can be got."""
     run_script(f"""
 import os, sys, threading
 from manytail import Consumer, EntryQueue, ShutDown

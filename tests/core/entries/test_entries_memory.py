@@ -14,7 +14,7 @@ from manytail import Consumer, EntryQueue, LastValueQueue, PriorityEntryQueue, S
 
 
 class Item:
-    """Can be weakly referenced, and hold others."""
+    """Can be weakly referenced, and refer to other items."""
 
 
 def references(thing):
@@ -39,7 +39,7 @@ def test_an_acked_item_and_what_came_with_it_is_released():
         for _ in range(20):
             assert subscription.get(False).ack()
         queue.put(None)
-        assert subscription.get(False).ack()  # the last place of the list goes when the next one comes
+        assert subscription.get(False).ack()  # the list keeps its last place until the next one comes
     queue.put(None)
     queue.purge()
     assert [references(thing) for thing in things] == before
@@ -102,7 +102,7 @@ def test_refused_puts_leave_no_reference():
         assert queue.put(item, immediate=True) is None
         with pytest.raises(ValueError, match="ttl"):
             queue.put(item, ttl=-1)
-    assert references(item) <= before + 1  # the last withdrawn place may stand at the end of the list
+    assert references(item) <= before + 1  # the last withdrawn place may stay at the end of the list
     queue.put(None)
     queue.purge()
     queue.put(None)
@@ -189,7 +189,7 @@ def test_items_in_the_queue_are_visible_to_the_collector():
 
 
 def _reachable(thing):
-    """What the collector finds behind it, three steps far."""
+    """The objects that the collector reaches from it in three steps."""
     found, seen = [thing], set()
     for _ in range(4):
         found = [
@@ -272,11 +272,13 @@ FLOWS = {
         "queue.put(n); subscription.get(False).ack()",
     ),
     "only the middle dies": (
-        "queue = manytail.EntryQueue()\nfirst = queue.put(-1)\nsubscription = queue.subscribe(start='newest')\nqueue.put(-2, group='last')",
+        "queue = manytail.EntryQueue()\nfirst = queue.put(-1)\nsubscription = queue.subscribe(start='newest')\n"
+        "queue.put(-2, group='last')",
         "queue.put(n); subscription.get(False).ack()",
     ),
     "an idle subscription": (
-        "queue = manytail.EntryQueue()\nidle = queue.subscribe()\nbrowser = queue.subscribe(browse=True)\nsubscription = queue.subscribe()",
+        "queue = manytail.EntryQueue()\nidle = queue.subscribe()\nbrowser = queue.subscribe(browse=True)\n"
+        "subscription = queue.subscribe()",
         "queue.put(n); subscription.get(False).ack()",
     ),
     "release": (
@@ -294,7 +296,8 @@ FLOWS = {
     ),
     "last value": ("queue = manytail.LastValueQueue('q', key=lambda n: n % 7)", "queue.put(n)"),
     "sorted": (
-        "queue = manytail.SortedEntryQueue('q', key=lambda n: n % 1000)\nqueue.put_many(range(500))\nsubscription = queue.subscribe()",
+        "queue = manytail.SortedEntryQueue('q', key=lambda n: n % 1000)\nqueue.put_many(range(500))\n"
+        "subscription = queue.subscribe()",
         "queue.put(n); subscription.get(False).ack()",
     ),
     "expire": ("queue = manytail.EntryQueue(ttl=1e-7)", "queue.put(n); queue.maintain()"),
@@ -318,7 +321,8 @@ def test_memory_of_a_steady_flow_does_not_grow(flow):
 
 
 def test_dead_entries_in_the_middle_are_unlinked():
-    """First and last stay; a hundred thousand in between die in random order. Handles of the dead keep none of the others alive."""
+    """First and last stay; a hundred thousand in between end in random order. A handle of an ended entry keeps no other
+    entry alive."""
     import random
 
     queue = EntryQueue()
@@ -338,7 +342,7 @@ def test_dead_entries_in_the_middle_are_unlinked():
             entry.ack()
         del entries, entry, item
         assert [entry.item for entry in queue.browse()] == ["first", "last"]
-        for _ in range(200):  # scavenging needs a few deaths
+        for _ in range(200):  # unlinking starts after some entries have ended
             queue.put(Item())
             subscription.get(False).ack()
         gc.collect()
@@ -354,7 +358,7 @@ def test_reading_handles_while_their_places_die():
 
     def read():
         count, stopped = 0, False
-        while not stopped:              # once at least, however late its turn comes
+        while not stopped:              # at least once, however late it starts
             stopped = stop.is_set()
             entry = shared[0]
             assert entry.item == entry.headers["n"] if entry.headers else entry.item == 0

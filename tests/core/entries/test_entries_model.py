@@ -1,8 +1,9 @@
-"""Every entry-queue class under every overflow policy against a sequential model: hypothesis does anything in any order.
+"""Every entry-queue class with every overflow policy against a sequential model: hypothesis draws any calls.
 
-One machine per class and policy; groups, delivery limit and dead letters are drawn. After each step the figures, the order and the state
-of every handle are compared; browsers are compared by what they must see and may see (support.entry_model).
-Time: a ttl or delay is either far away or is waited for within the step that sets it, so that nothing falls due by itself.
+One state machine per class and policy; groups, delivery limit and dead letters are drawn. After each step the figures,
+the order and the state of every handle are compared. Browsers are compared by what they must see and may see
+(support.entry_model). A ttl or delay is either very long or passes within the step that sets it, so that nothing falls
+due between steps.
 """
 import time
 from queue import Empty, Full
@@ -52,7 +53,7 @@ counts = st.integers(-1, 4)
 
 
 class Machine(RuleBasedStateMachine):
-    """`make` gives the real queue, `model_rules` what the model needs to know of its class."""
+    """`make` makes the real queue. `model_rules` are the rules of its class, for the model."""
 
     make: object
     model_rules: dict
@@ -61,14 +62,19 @@ class Machine(RuleBasedStateMachine):
     subscriptions = Bundle("subscriptions")
     deliveries = Bundle("deliveries")
 
-    @initialize(maxsize=st.sampled_from([0, 2, 4]), limit=st.sampled_from([0, 0, 2]), groups=st.sampled_from([None, "shared", "assigned"]),
-                dead=st.booleans(), resume_at=st.sampled_from([0.8, 0.5, 1.0, 0.0]))  # fmt: skip
+    @initialize(
+        maxsize=st.sampled_from([0, 2, 4]),
+        limit=st.sampled_from([0, 0, 2]),
+        groups=st.sampled_from([None, "shared", "assigned"]),
+        dead=st.booleans(),
+        resume_at=st.sampled_from([0.8, 0.5, 1.0, 0.0]),
+    )
     def begin(self, maxsize, limit, groups, dead, resume_at):
         self.dead = []
-        self.queue = self.make("q", maxsize=maxsize, overflow=self.overflow, resume_at=resume_at, max_deliveries=limit, groups=groups,
-                               dead_letter=(lambda entry, reason: self.dead.append((entry.item, str(reason)))) if dead else None)  # fmt: skip
-        self.model = EntryModel(maxsize=maxsize, overflow=self.overflow, resume_at=resume_at, max_deliveries=limit, groups=groups,
-                                dead_letter=dead, **self.model_rules)  # fmt: skip
+        options = {"maxsize": maxsize, "overflow": self.overflow, "resume_at": resume_at, "max_deliveries": limit}
+        letter = (lambda entry, reason: self.dead.append((entry.item, str(reason)))) if dead else None
+        self.queue = self.make("q", groups=groups, dead_letter=letter, **options)
+        self.model = EntryModel(groups=groups, dead_letter=dead, **options, **self.model_rules)
         self.entries = {}  # place -> a handle of it
         self.open = []
 
@@ -77,7 +83,7 @@ class Machine(RuleBasedStateMachine):
         return {"priority": priority, "group": group, "origin": origin, "headers": {"n": item}}
 
     def put(self, item, options, **times):
-        """The model's place, None if there was no room or the queue is down."""
+        """The model's place. None if there was no free slot or the queue is shut down."""
         if self.model.down:
             with pytest.raises(ShutDown):
                 self.queue.put(item, False, **options, **times)
@@ -150,7 +156,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: not self.model.last_value_key and self.overflow != "drop_oldest" and not self.model.down)
     @rule(item=items)
     def put_immediate(self, item):
-        """Nobody waits: it is withdrawn. A full queue answers as to any put."""
+        """Nobody waits, so the entry is withdrawn. A full queue answers as to any put."""
         try:
             self.model._make_room()
         except entry_model.Full:
@@ -163,7 +169,8 @@ class Machine(RuleBasedStateMachine):
     # ---------------------------------------------------------------- subscribing
     @rule(target=subscriptions, which=st.sampled_from(sorted(SELECTORS)), prefetch=st.sampled_from([0, 0, 1, 3]),
           priority=st.sampled_from([0, 0, 1, -1]), origin=origins,
-          start=st.sampled_from(["oldest", "oldest", "newest"]), browse=st.sampled_from([False, False, False, True]))  # fmt: skip
+          start=st.sampled_from(["oldest", "oldest", "newest"]),
+          browse=st.sampled_from([False, False, False, True]))  # fmt: skip
     def subscribe(self, which, prefetch, priority, origin, start, browse):
         options = {"prefetch": prefetch, "priority": priority, "origin": origin, "start": start, "browse": browse}
         pair = (
@@ -323,7 +330,8 @@ class Machine(RuleBasedStateMachine):
         assert stats.high_water >= stats.depth
         if self.overflow != "drop_oldest" and not model.last_value_key:
             assert stats.high_water == model.high_water
-        wait_until(lambda: len(self.dead) >= len(model.dead), "all dead letters")   # what the timer's thread expired, it tells a moment later
+        # The timer's thread delivers dead letters of expired entries a moment later.
+        wait_until(lambda: len(self.dead) >= len(model.dead), "all dead letters")
         assert sorted(self.dead) == sorted(model.dead)
 
     @invariant()
@@ -368,7 +376,9 @@ CLASSES = {
 def test_anything_in_any_order(name, overflow):
     make, options, rules = CLASSES[name]
     machine = type("Machine", (Machine,), {
-        "make": staticmethod(lambda label, **rest: make(label, **options, **rest)), "model_rules": rules, "overflow": overflow,
+        "make": staticmethod(lambda label, **rest: make(label, **options, **rest)),
+        "model_rules": rules,
+        "overflow": overflow,
     })  # fmt: skip
     run_state_machine_as_test(
         machine,

@@ -19,9 +19,9 @@ forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
 
 def interrupted(call, *args):
-    """`call` waits in the main thread until Ctrl-C comes, and raises it."""
+    """`call` waits in the main thread until Ctrl-C comes, and raises KeyboardInterrupt."""
     began = time.monotonic()
-    # raises() outside: on a busy machine Ctrl-C may come before the call does.
+    # raises() outside: on a busy machine Ctrl-C may come before the call.
     with pytest.raises(KeyboardInterrupt), acting_when(lambda: time.monotonic() > began + 0.05, ctrl_c):
         call(*args)
 
@@ -77,7 +77,7 @@ def test_ctrl_c_that_came_before_is_raised_and_nothing_is_taken(new):
 
 @signals
 def test_an_interrupted_get_passes_its_wake_up_on(new):
-    """Ctrl-C and a put at once: whoever takes the entry, the other getter is not left asleep beside an AVAILABLE one."""
+    """Ctrl-C and a put at once: whichever getter takes the entry, the other must not sleep while one is AVAILABLE."""
     for _ in range(20):
         queue = new()
         mine, other = queue.subscribe(), queue.subscribe()
@@ -98,7 +98,7 @@ def test_an_interrupted_get_passes_its_wake_up_on(new):
                 entry = None
             if entry is not None:
                 entry.release()
-            elif mine.unacked:      # the interrupt came between the return of get and the assignment
+            elif mine.unacked:      # interrupted between the return of get and the assignment
                 mine.close()
             assert getter.result().item == 1
 
@@ -162,12 +162,12 @@ def test_purge_and_shutdown_release_items_with_finalizers_that_use_the_queue():
             queue.put(Item())
         how()
     gc.collect()
-    assert len(seen) >= 9  # the last place of a list may stay until the next comes
+    assert len(seen) >= 9  # a list may keep its last place until the next one comes
 
 
 # ------------------------------------------------------------------------------------------------ fork
 def run_forked(body):
-    """The body runs with `queue`, `subscription` and a thread waiting in get; `child()` in the forked child has to return."""
+    """Run the body with `queue`, `subscription` and a thread that waits in get. `child()` must return in the child."""
     script = f"""
 import os, sys, threading, time, warnings
 warnings.simplefilter("ignore")
@@ -335,7 +335,7 @@ def parent():
 # ------------------------------------------------------------------------------------------------ re-entry
 @pytest.mark.thread_unsafe(reason="sets the collector's threshold")
 def test_the_collector_may_close_a_subscription_in_the_middle_of_a_put(new):
-    """Garbage that closes itself while another call of the same queue runs."""
+    """Garbage closes itself while another call of the same queue runs."""
     queue = new()
 
     class Cycle:

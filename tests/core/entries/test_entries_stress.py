@@ -1,7 +1,8 @@
-"""Everything at once: putters, getters, releases, rejects, expiry, steals, closing subscriptions, browsers; then the books are checked.
+"""Putters, getters, releases, rejects, expiry, steals, closing subscriptions and browsers at once.
 
-At the end every entry was acked exactly once or dead-lettered exactly once, each subscription saw its order, the counters add up and
-memory is back where it began. `planted_pauses` moves the threads' own steps; `make stress` runs this on a build with pauses inside.
+At the end every entry was acked once or became a dead letter once, each subscription saw its order, the counters add up
+and memory is as at the start. `planted_pauses` varies the threads' own steps; `make stress` runs this with pauses
+inside the algorithms.
 """
 import gc
 import itertools
@@ -18,7 +19,7 @@ PUTTERS, GETTERS, EACH = 4, 8, 350
 
 
 class Item:
-    """Counted, so that the end of the run shows that all were released."""
+    """Counts its instances, so that the end of the run shows that all were freed."""
 
     alive = 0
     lock = threading.Lock()
@@ -41,7 +42,7 @@ class Item:
 
 
 class Run:
-    """A queue under load, and who saw what."""
+    """A queue under load, and what each thread saw."""
 
     def __init__(self, queue, pause, *, ttl=False, closing=True, order=None):
         self.queue, self.pause, self.ttl, self.closing, self.order = queue, pause, ttl, closing, order
@@ -70,7 +71,7 @@ class Run:
         return count
 
     def get(self, getter):
-        """A getter that closes its subscription now and then and goes on with a new one."""
+        """A getter that sometimes closes its subscription and continues with a new one."""
         chance = random.Random(100 + getter)
         while True:
             with self.queue.subscribe(prefetch=getter % 4, priority=getter % 2 if getter < 6 else 0) as subscription:
@@ -95,10 +96,10 @@ class Run:
             if len(held) > 2 or chance.random() < 0.6:
                 self.end(held, chance)
             if self.closing and taken > 40 and chance.random() < 0.1:
-                return True  # closing releases what is held
+                return True  # the close releases what is held
 
     def check_order(self, entry, last):
-        """What is new to everybody and was not held comes by arrival."""
+        """Entries that were never released and never held come in order of arrival."""
         if entry.redelivered or entry.deliveries > 1 or self.order is None or "held" in entry.headers:
             return
         place = self.order(entry)
@@ -156,7 +157,7 @@ class Run:
 
 
 def settle(run):
-    """After the run: what was released last is taken by one who only acks."""
+    """After the run: get and ack what was released last."""
     with run.queue.subscribe() as subscription:
         while True:
             try:
@@ -172,7 +173,8 @@ def check_books(run, put, *, lost=0):
     assert (stats.available, stats.acquired, stats.held, stats.depth, stats.subscriptions) == (0, 0, 0, 0, 0)
     assert stats.enqueued == put
     assert stats.enqueued == stats.acked + stats.rejected + stats.expired + stats.dropped + stats.purged
-    wait_until(lambda: len(run.dead) >= stats.dead_lettered, "all dead letters")    # what expired, another thread tells a moment later
+    # The timer's thread delivers dead letters of expired entries a moment later.
+    wait_until(lambda: len(run.dead) >= stats.dead_lettered, "all dead letters")
     assert stats.dead_lettered == len(run.dead)
     assert stats.acked == len(run.acked) == len(set(run.acked))
     assert len({name for name, _ in run.dead}) == len(run.dead)
@@ -226,7 +228,7 @@ def test_every_entry_ends_exactly_once(name, planted_pauses):
 
 
 def test_consumers_over_several_queues(planted_pauses):
-    """Multi-queue consumers with one credit each, against putters on every queue; consumers close and come again."""
+    """Multi-queue consumers with one credit each, against putters on every queue. Consumers close and are replaced."""
     queues = [EntryQueue("a"), PriorityEntryQueue("b", maxsize=20), SortedEntryQueue("c", key=lambda item: item)]
     acked = []
 
@@ -271,7 +273,7 @@ def test_consumers_over_several_queues(planted_pauses):
 
 
 def test_exclusive_subscriptions_take_over_from_each_other():
-    """Each holds the queue alone for a while; order and completeness hold over the hand-overs."""
+    """Each holds the queue alone for a while. Order and completeness hold across hand-overs."""
     from manytail import ExclusiveError
 
     queue = EntryQueue()
@@ -293,7 +295,7 @@ def test_exclusive_subscriptions_take_over_from_each_other():
                         return
                     acked.append(entry.item)
                     assert entry.ack()
-                subscription.get_many(3, False) if queue.qsize() else None  # closing gives these back
+                subscription.get_many(3, False) if queue.qsize() else None  # the close releases these
 
     with Threads() as threads:
         servers = [threads.start(serve) for _ in range(3)]

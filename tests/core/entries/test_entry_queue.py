@@ -1,4 +1,4 @@
-"""The queue itself: construction, put, put_many, browse, purge, shutdown, statistics, and what every class of the package keeps to."""
+"""EntryQueue: construction, put, put_many, browse, purge, shutdown, statistics, and conventions of every class."""
 import inspect
 import math
 import pickle
@@ -34,7 +34,8 @@ def test_a_queue_has_a_name_and_a_policy(new):
 
 
 @pytest.mark.parametrize("options", [
-    {"overflow": "drop_newest"}, {"groups": "exclusive"}, {"ttl": 0}, {"ttl": -1}, {"ttl": math.nan}, {"resume_at": math.nan}, {"resume_at": -0.1},
+    {"overflow": "drop_newest"}, {"groups": "exclusive"}, {"ttl": 0}, {"ttl": -1}, {"ttl": math.nan},
+    {"resume_at": math.nan}, {"resume_at": -0.1},
 ])  # fmt: skip
 def test_bad_options_are_refused_by_name(new, options):
     ((name, value),) = options.items()
@@ -60,7 +61,8 @@ def test_a_maxsize_that_is_not_positive_is_no_bound(new, maxsize):
 
 # ------------------------------------------------------------------------------------------------ put
 @pytest.mark.parametrize("options", [
-    {"ttl": 0}, {"ttl": -1}, {"ttl": math.nan}, {"delay": -1}, {"delay": math.nan}, {"timeout": -1}, {"timeout": math.nan},
+    {"ttl": 0}, {"ttl": -1}, {"ttl": math.nan}, {"delay": -1}, {"delay": math.nan}, {"timeout": -1},
+    {"timeout": math.nan},
 ])  # fmt: skip
 def test_put_refuses_bad_times_by_name(new, options):
     queue = new()
@@ -136,10 +138,10 @@ def test_put_many_on_full_says_how_many_went_in(new, shape):
 
 @pytest.mark.parametrize("shape", [list, tuple])
 def test_put_many_of_a_list_is_one_run(shape, keep):
-    """Nobody else's entry comes between, and every waiter that there is an entry for is woken."""
+    """No other thread's entry comes in between, and every waiter that there is an entry for is woken."""
     queue, each, times = EntryQueue(), 500, 20
     subscriptions = [keep(queue.subscribe()) for _ in range(3)]
-    got = []        # and not acked
+    got = []        # got and not acked
     threads = [lambda sub=sub: got.extend(sub.get() for _ in range(each)) for sub in subscriptions]
     threads += [
         lambda who=who: [queue.put_many(shape([(who, turn)] * each)) for turn in range(times)] for who in range(3)
@@ -419,8 +421,10 @@ def test_shutdown_twice_and_then_immediately(new, keep):
 # ------------------------------------------------------------------------------------------------ statistics
 def test_statistics_of_a_new_queue_are_zero(new):
     stats = new().stats()
-    assert stats._fields == ("available", "acquired", "held", "depth", "enqueued", "delivered", "acked", "released", "expired", "rejected",
-                             "dropped", "purged", "dead_lettered", "selector_errors", "high_water", "subscriptions", "oldest_age")  # fmt: skip
+    assert stats._fields == (
+        "available", "acquired", "held", "depth", "enqueued", "delivered", "acked", "released", "expired", "rejected",
+        "dropped", "purged", "dead_lettered", "selector_errors", "high_water", "subscriptions", "oldest_age",
+    )  # fmt: skip
     assert stats[:-1] == (0,) * 16
     assert stats.oldest_age is None
 

@@ -1,4 +1,5 @@
-"""Message groups: shared ones belong to a subscription while it holds unacked entries of them, assigned ones until it closes."""
+"""Message groups. A shared group belongs to a subscription while that holds unacked entries of it, an assigned group
+until the subscription closes."""
 import threading
 from queue import Empty
 
@@ -9,7 +10,7 @@ from manytail import EntryQueue, PriorityEntryQueue, ShutDown
 
 
 def take(subscription):
-    """The item that it gets now, None if there is none for it; it stays unacked."""
+    """The item of its next entry, which stays unacked. None if there is none for it."""
     try:
         return subscription.get(False)
     except Empty:
@@ -64,7 +65,7 @@ def test_groups_mean_nothing_without_the_option():
 
 @BOTH
 def test_groups_are_exact_however_many(kind):
-    """No buckets: a thousand groups, none shares its fate with another."""
+    """No buckets: with a thousand groups, none is held back by another."""
     queue = grouped(kind, [(n, f"g{n}") for n in range(1000)])
     one, two = queue.subscribe(), queue.subscribe()
     assert [item([one, two][n % 2]) for n in range(1000)] == list(range(1000))
@@ -188,7 +189,7 @@ def test_credit_keeps_an_owner_from_more_and_others_still_out():
 
 
 def test_a_groups_key_may_be_dropped_from_the_queue():
-    """What no entry and no owner names any more is not kept."""
+    """A key that no entry and no owner refers to is freed."""
     import gc
     import weakref
 
@@ -242,7 +243,7 @@ def test_a_group_is_never_with_two_at_once_under_load(kind):
         queue.shutdown()
         for consumer in consumers:
             consumer.result()
-    # with a credit of one, entries of one group are worked on one after the other, in order
+    # With a credit of one, entries of one group are processed one after the other, in order.
     assert all(items == sorted(items) for items in order.values())
     assert sum(map(len, order.values())) + queue.depth() == 600
     assert {"g0", "g4"} <= set(order)

@@ -1,4 +1,4 @@
-"""put(immediate=True): handed to somebody who waits for it by the acquire CAS, or withdrawn; never both."""
+"""put(immediate=True): the entry goes to a waiter by the acquire CAS, or is withdrawn; never both."""
 import asyncio
 import threading
 from queue import Empty, Full
@@ -10,7 +10,7 @@ from manytail import Consumer, EntryQueue, EntryState, ShutDown
 
 
 def handed(queue, item, **options):
-    """Put immediately until somebody waits; the entry."""
+    """Repeat an immediate put until a waiter takes it. Returns the entry."""
     entries = []
     wait_until(lambda: entries or entries.extend(filter(None, [queue.put(item, immediate=True, **options)])) or entries)
     return entries[0]
@@ -135,7 +135,7 @@ def test_after_shutdown_it_is_shutdown(new):
 
 
 def test_an_earlier_available_entry_goes_first(new):
-    """Whoever waits would have been woken for it; the one handed over is the new one, and a later get takes the old."""
+    """A waiter would have been woken for the old entry. The new one is handed over; a later get takes the old one."""
     queue = new()
     subscription = queue.subscribe(selector=lambda entry: entry.item > 1)
     queue.put(1)
@@ -146,7 +146,7 @@ def test_an_earlier_available_entry_goes_first(new):
 
 
 def test_a_waiter_that_was_handed_an_entry_returns_it_even_if_its_time_ran_out():
-    """Getters that time out all the time against immediate puts: what put says was taken, was taken."""
+    """Getters that keep timing out against immediate puts: what a put reports as taken was taken."""
     queue = EntryQueue()
     subscription = queue.subscribe()
     done = threading.Event()
@@ -236,7 +236,7 @@ def test_never_both_delivered_and_returned(pause, planted_pauses, keep):
         done.set()
         got = [item for getter in getters for item in getter.result()]
     for entry in keep(queue.subscribe()).get_many(10_000, False) if queue.qsize() else []:
-        got.append(entry.item)  # released after the others had left
+        got.append(entry.item)  # released after the other getters had ended
         entry.ack()
     returned = {item for back, _ in outcomes for item in back}
     taken = sorted(item for _, took in outcomes for item in took)

@@ -1,7 +1,8 @@
 """The consumer manager: interest, notification and hand-over, as seen from outside.
 
-The states of a subscription are `interest`; who is notified shows in who comes back with the entry. No waiter may sleep while an entry
-that it may take is AVAILABLE: every test that waits says so for one way of becoming AVAILABLE or of becoming able to take.
+`interest` shows the state of a subscription. Who is notified shows in who gets the entry. No waiter may sleep while an
+entry that it may take is AVAILABLE: every test that waits checks that for one way of becoming AVAILABLE, or of becoming
+able to take.
 """
 import threading
 from queue import Empty
@@ -13,7 +14,7 @@ from manytail import ClosedError, EntryQueue, PriorityEntryQueue, ShutDown
 
 
 def waiting(threads, *subscriptions, **options):
-    """A thread in the get of each, asleep."""
+    """Start a thread in the get of each subscription. Returns when they sleep."""
     getters = [threads.start(subscription.get, **options) for subscription in subscriptions]
     wait_asleep(*getters)
     return getters
@@ -77,7 +78,7 @@ def test_a_closed_subscription_stays_closed(new):
 
 
 def test_a_waiter_that_was_woken_is_notified_until_it_is_back():
-    """Seen from a selector: it runs in the woken thread, between the wake-up and the return of get."""
+    """Checked in a selector: it runs in the woken thread, between the wake-up and the return of get."""
     queue = EntryQueue()
     seen = []
     running = threading.Event()
@@ -153,7 +154,7 @@ def test_the_highest_interested_waiter_gets_it(new, keep):
 
 
 def test_closing_the_notified_one_hands_over(new):
-    """The gap that the original has: whoever was woken and closes before it takes must pass the wake-up on."""
+    """The original has this defect: a waiter that was woken and closes before it takes must pass its wake-up on."""
     for _ in range(100):
         queue = new()
         one, two = queue.subscribe(), queue.subscribe()
@@ -162,7 +163,7 @@ def test_closing_the_notified_one_hands_over(new):
             queue.put(1)
             one.close()
             assert first.outcome() is None or isinstance(first.error, ClosedError)
-            assert second.result().item == 1  # in any case: close releases what the first one may have come back with
+            assert second.result().item == 1  # in any case: close releases what the first one may have got
 
 
 def test_suspending_the_notified_one_hands_over(new):
@@ -180,7 +181,7 @@ def test_suspending_the_notified_one_hands_over(new):
 
 
 def test_a_waiter_that_times_out_passes_its_wake_up_on(new):
-    """Restless getters with next to no time, and a patient one that must get every entry that they do not."""
+    """Restless getters with tiny timeouts, and a patient one that must get every entry that they do not take."""
     queue = new()
     done = threading.Event()
     restless_got = []
@@ -201,7 +202,7 @@ def test_a_waiter_that_times_out_passes_its_wake_up_on(new):
         got = 0
         for n in range(300):
             queue.put(n)
-            if n % 10 == 9:  # all are gone before the next ones: some waiter took each
+            if n % 10 == 9:  # some waiter has taken each entry before the next ten are put
                 wait_until(lambda: queue.depth() == 0 or queue.qsize() == 0)
         done.set()
         for other in others:
@@ -258,7 +259,7 @@ def test_a_waiter_goes_back_for_a_more_urgent_arrival():
 
 
 def test_no_waiter_sleeps_while_it_may_take_something():
-    """Everything at once, in a circle of four: each takes, releases or acks, suspends, resumes and waits; every entry gets through."""
+    """Four threads each take, release or ack, suspend, resume and wait. Every entry gets through."""
     queue = EntryQueue(groups="shared")
     total = 400
     acked = []

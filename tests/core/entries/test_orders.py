@@ -53,7 +53,7 @@ MAPPING = {
 
 
 def level_order(levels, mapping, priorities):
-    """The order that these priorities come out in, put in this order."""
+    """The order in which entries of these priorities are got, when they are put in this order."""
     queue = PriorityEntryQueue("q", levels=levels, mapping=mapping)
     for priority in priorities:
         queue.put(priority, priority=priority)
@@ -216,7 +216,7 @@ def test_an_arrival_before_the_pointer_is_seen():
 @settings(max_examples=count(40, 1_000), deadline=None)
 @given(keys=st.lists(st.integers(0, 30), max_size=200), seed=st.integers(0, 999))
 def test_sorted_against_a_list(keys, seed):
-    """Random inserts and takes from anywhere keep tree and order whole."""
+    """Random inserts, and removals at random places, keep the tree and the order intact."""
     chance = random.Random(seed)
     queue, model = SortedEntryQueue("q", key=lambda item: item[0]), []
     subscription, out = queue.subscribe(), []
@@ -238,7 +238,7 @@ def test_sorted_against_a_list(keys, seed):
 
 
 def up_and_down(chance):
-    """Runs that go up and runs that go down, side by side, and a crowd between."""
+    """Rising and falling runs side by side, and many random keys between them."""
     for n in range(1200):
         yield from (n, 20_000 - n, 30_000 + n, 50_000 - n, chance.randrange(20_000, 30_000))
 
@@ -246,7 +246,7 @@ def up_and_down(chance):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("policy", ["block", "drop_oldest"])
 def test_sorted_with_thousands(seed, policy):
-    """The index fills, shares, splits and loses leaves; order, ties and the age of the oldest stay right all along."""
+    """The index fills, shares, splits and drops leaves. Order, ties and the age of the oldest stay right throughout."""
     chance = random.Random(seed)
     queue, model, put_at = SortedEntryQueue("q", key=lambda item: item[0], overflow=policy), [], {}
     subscription = queue.subscribe()
@@ -282,8 +282,8 @@ def test_sorted_with_thousands(seed, policy):
     "gone", [(), range(100), range(260, 400), range(600, 700)], ids=["none", "first", "middle", "last"]
 )
 def test_sorted_at_every_place_of_full_leaves(gone):
-    """A leaf has up to 256 entries; one that is full shares with one beside it that has room, or is split."""
-    rising = list(range(0, 2 * 766, 2))         # fills three leaves but for a place in the first and one in the second
+    """A leaf has up to 256 entries. A full leaf shares with a neighbour that has free slots, or is split."""
+    rising = list(range(0, 2 * 766, 2))         # fills three leaves except one slot each in the first and the second
     for place in range(767):
         queue = SortedEntryQueue("q", key=int)
         handles = [queue.put(item) for item in [*rising, 1, 511]]
@@ -332,7 +332,7 @@ def test_a_put_joins_at_the_tail_and_removes_the_older_entry_of_its_key():
 
 
 def test_a_replacement_that_meets_a_full_queue_stops_nobody():
-    """It needs no room, so it does not find the queue full: later puts wait for a place, not for the resume mark."""
+    """It needs no slot, so it does not find the queue full: later puts wait for a free slot, not for resume_at."""
     queue = LastValueQueue("q", key=lambda item: item[0], maxsize=4, resume_at=0.5)
     queue.put_many([(n, 0) for n in range(4)])
     queue.put((0, 1), False)

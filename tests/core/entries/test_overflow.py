@@ -1,4 +1,4 @@
-"""Overflow: block with its resume mark, reject, drop_oldest."""
+"""Overflow: block (until resume_at), reject, drop_oldest."""
 import time
 from queue import Empty, Full
 
@@ -57,7 +57,7 @@ def test_the_resume_mark_is_rounded_down(new, maxsize, resume_at, mark):
         subscription.get(False).ack()
     if mark < maxsize:
         queue.put(99, False)
-    else:  # the mark is the bound: a put finds it full again
+    else:  # resume_at is the bound itself: a put finds it full again
         with pytest.raises(Full):
             queue.put(99, False)
 
@@ -258,7 +258,7 @@ def test_a_put_from_inside_the_dead_letter_never_overflows_again(new):
 
 
 def test_other_threads_may_overflow_meanwhile():
-    """The guard against recursion is of the thread that runs the callback, not of the queue."""
+    """The guard against recursion belongs to the thread that runs the callback, not to the queue."""
     with Threads() as threads:
         def dead(entry, reason):
             if entry.item == 0:

@@ -1,8 +1,8 @@
 """The 93 behaviours that the tests of Qpid Broker-J's queues pin down, in the terms of EntryQueue.
 
-A test's number is the behaviour's. Where the original and our contract differ the contract holds: a bound is reached, not exceeded, before
-a put waits; a ttl is the shorter of the queue's and the entry's; a locked entry does not expire. docs/qpid-behaviours.md lists all 93.
-Those without a counterpart:
+A test's number is the behaviour's. Where the original and our contract differ the contract holds: a bound is reached,
+not exceeded, before a put waits; a ttl is the shorter of the queue's and the entry's; a locked entry does not expire.
+docs/qpid-behaviours.md lists all 93. Those without a counterpart:
 
 | number | why |
 |---|---|
@@ -127,7 +127,7 @@ def test_07_a_stolen_entry_is_no_longer_its_holders(new):
 
 
 def test_08_what_comes_back_can_be_acquired_again(new):
-    """A steal ends an entry here; what its holder gives back itself can be had again."""
+    """Here a steal ends a delivery. An entry that its holder releases itself can be acquired again."""
     _, _, subscription = filled(new, 1)
     got = subscription.get(False)
     got.unlock()
@@ -154,7 +154,7 @@ def test_10_locking_is_the_owners(new):
 
 
 def test_11_a_reject_ends_it_for_everybody(new):
-    """The original remembers who rejected; here reject is the end, and release lets the same subscription have it again."""
+    """The original remembers who rejected an entry. Here reject ends it, and release offers it to all again."""
     _, (entry,), subscription = filled(new, 1)
     got = subscription.get(False)
     got.release()
@@ -403,7 +403,7 @@ def test_43_equal_keys_are_first_in_first_out():
 
 
 def test_44_none_is_a_key_like_any_other():
-    """It is equal to itself under identity-free `<` only if it can be compared: None cannot, so put says so from the second one on."""
+    """None cannot be compared with itself by `<`, so put raises from the second None on."""
     queue = SortedEntryQueue("q", key=lambda item: item)
     queue.put(None)
     with pytest.raises(TypeError):
@@ -582,7 +582,7 @@ def test_69_an_expired_entry_goes_to_the_dead_letter(new):
     entry = queue.put(1, ttl=0.001)
     pass_time(entry.expires_at)
     queue.maintain()
-    wait_until(lambda: items_of(letters.browse()) == [1])   # the timer's thread may be the one that tells it
+    wait_until(lambda: items_of(letters.browse()) == [1])   # the timer's thread may deliver the dead letter
 
 
 def test_70_an_entry_deleted_after_the_traversal_has_begun_is_not_shown(new):

@@ -1,4 +1,4 @@
-"""Selectors: every rule of JMS's SQL-92 subset by example, then random ones against SQLite where the two mean the same."""
+"""Selectors: every rule of JMS's SQL-92 subset by example, and random ones against SQLite where both agree."""
 import enum
 import math
 import re
@@ -47,66 +47,77 @@ def verdict(text, headers=None, priority=4):
 # ------------------------------------------------------------------------------------------------ by example
 @pytest.mark.parametrize(("text", "expected"), [
     # comparison
-    ("weight = 4", True), ("weight = 5", False), ("weight <> 5", True), ("weight <> 4", False), ("weight < 5", True), ("weight < 4", False),
-    ("weight <= 4", True), ("weight > 3", True), ("weight > 4", False), ("weight >= 4", True), ("weight >= 5", False), ("3 < weight", True),
-    ("weight = whole", True), ("weight = 4.0", True), ("ratio > 2", True), ("ratio < weight", True), ("minus = -7", True), ("minus = - 7", True),
-    ("minus = +-7", True), ("big > 1", True), ("big = 1180591620717411303424", True), ("nan = nan", False), ("nan <> nan", True), ("nan < 1", False),
-    ("colour = 'red'", True), ("colour = 'Red'", False), ("colour <> 'blue'", True), ("name = 'O''Neil'", True), ("empty = ''", True),
-    ("yes = TRUE", True), ("yes = FALSE", False), ("yes <> no", True), ("no = false", True), ("(weight > 3) = yes", True),
+    ("weight = 4", True), ("weight = 5", False), ("weight <> 5", True), ("weight <> 4", False), ("weight < 5", True),
+    ("weight < 4", False), ("weight <= 4", True), ("weight > 3", True), ("weight > 4", False), ("weight >= 4", True),
+    ("weight >= 5", False), ("3 < weight", True), ("weight = whole", True), ("weight = 4.0", True), ("ratio > 2", True),
+    ("ratio < weight", True), ("minus = -7", True), ("minus = - 7", True), ("minus = +-7", True), ("big > 1", True),
+    ("big = 1180591620717411303424", True), ("nan = nan", False), ("nan <> nan", True), ("nan < 1", False),
+    ("colour = 'red'", True), ("colour = 'Red'", False), ("colour <> 'blue'", True), ("name = 'O''Neil'", True),
+    ("empty = ''", True), ("yes = TRUE", True), ("yes = FALSE", False), ("yes <> no", True), ("no = false", True),
+    ("(weight > 3) = yes", True),
     # different types compare false, by <> too
-    ("weight = '4'", False), ("weight <> '4'", False), ("colour = 4", False), ("colour <> 4", False), ("yes = 1", False), ("yes <> 1", False),
-    ("weight = TRUE", False), ("zero = FALSE", False), ("colour < 4", False), ("4 < colour", False), ("yes < 4", False), ("colour > colour", False),
-    ("yes > no", False), ("when = 1", False), ("when <> 1", False), ("list = 'a'", False), ("'4' = 4", False), ("NOT weight = '4'", True),
+    ("weight = '4'", False), ("weight <> '4'", False), ("colour = 4", False), ("colour <> 4", False),
+    ("yes = 1", False), ("yes <> 1", False), ("weight = TRUE", False), ("zero = FALSE", False), ("colour < 4", False),
+    ("4 < colour", False), ("yes < 4", False), ("colour > colour", False), ("yes > no", False), ("when = 1", False),
+    ("when <> 1", False), ("list = 'a'", False), ("'4' = 4", False), ("NOT weight = '4'", True),
     # three values
-    ("nothing = 1", UNKNOWN), ("missing = 1", UNKNOWN), ("missing <> 1", UNKNOWN), ("missing = missing", UNKNOWN), ("missing < 1", UNKNOWN),
-    ("NOT missing = 1", UNKNOWN), ("missing = 1 AND yes", UNKNOWN), ("missing = 1 AND no", False), ("no AND missing = 1", False),
-    ("missing = 1 OR yes", True), ("yes OR missing = 1", True), ("missing = 1 OR no", UNKNOWN), ("missing = 1 OR nothing = 1", UNKNOWN),
+    ("nothing = 1", UNKNOWN), ("missing = 1", UNKNOWN), ("missing <> 1", UNKNOWN), ("missing = missing", UNKNOWN),
+    ("missing < 1", UNKNOWN), ("NOT missing = 1", UNKNOWN), ("missing = 1 AND yes", UNKNOWN),
+    ("missing = 1 AND no", False), ("no AND missing = 1", False), ("missing = 1 OR yes", True),
+    ("yes OR missing = 1", True), ("missing = 1 OR no", UNKNOWN), ("missing = 1 OR nothing = 1", UNKNOWN),
     # headers as conditions
-    ("yes", True), ("no", False), ("NOT no", True), ("missing", UNKNOWN), ("weight", False), ("colour", False), ("NOT weight", True), ("TRUE", True),
-    ("FALSE", False), ("(yes)", True), ("missing AND FALSE", False),
+    ("yes", True), ("no", False), ("NOT no", True), ("missing", UNKNOWN), ("weight", False), ("colour", False),
+    ("NOT weight", True), ("TRUE", True), ("FALSE", False), ("(yes)", True), ("missing AND FALSE", False),
     # precedence
-    ("yes OR no AND no", True), ("(yes OR no) AND no", False), ("NOT no AND no", False), ("NOT (no AND no)", True), ("NOT no OR yes", True),
-    ("NOT weight = 5 AND yes", True), ("NOT NOT yes", True), ("no OR no OR yes", True), ("yes AND yes AND no", False),
-    ("2 + 3 * 4 = 14", True), ("(2 + 3) * 4 = 20", True), ("10 - 2 - 3 = 5", True), ("24 / 4 / 2 = 3", True), ("- weight + 5 = 1", True),
-    ("2 * - 3 = -6", True), ("weight + 1 > ratio * 1.5", True), ("weight BETWEEN 1 AND 5 AND yes", True), ("NOT weight BETWEEN 5 AND 9", True),
+    ("yes OR no AND no", True), ("(yes OR no) AND no", False), ("NOT no AND no", False), ("NOT (no AND no)", True),
+    ("NOT no OR yes", True), ("NOT weight = 5 AND yes", True), ("NOT NOT yes", True), ("no OR no OR yes", True),
+    ("yes AND yes AND no", False), ("2 + 3 * 4 = 14", True), ("(2 + 3) * 4 = 20", True), ("10 - 2 - 3 = 5", True),
+    ("24 / 4 / 2 = 3", True), ("- weight + 5 = 1", True), ("2 * - 3 = -6", True), ("weight + 1 > ratio * 1.5", True),
+    ("weight BETWEEN 1 AND 5 AND yes", True), ("NOT weight BETWEEN 5 AND 9", True),
     # arithmetic
-    ("weight + 1 = 5", True), ("weight - 5 = -1", True), ("weight * 2.5 = 10", True), ("7 / 2 = 3", True), ("minus / 2 = -3", True),
-    ("-7 / -2 = 3", True), ("7 / -2 = -3", True), ("7.0 / 2 = 3.5", True), ("7 / 2.0 = 3.5", True), ("ratio / 0.5 = 5", True),
-    ("big * big > 0", True), ("weight / zero = 1", UNKNOWN), ("ratio / 0 = 1", UNKNOWN), ("1 / 0 = 1", UNKNOWN),
-    ("missing + 1 = 1", UNKNOWN), ("1 + missing * 2 = 1", UNKNOWN), ("-missing = 1", UNKNOWN), ("colour + 1 = 1", UNKNOWN),
-    ("yes + 1 = 2", UNKNOWN), ("-colour = 1", UNKNOWN), ("- -3 = 3", True), ("+weight = 4", True),
+    ("weight + 1 = 5", True), ("weight - 5 = -1", True), ("weight * 2.5 = 10", True), ("7 / 2 = 3", True),
+    ("minus / 2 = -3", True), ("-7 / -2 = 3", True), ("7 / -2 = -3", True), ("7.0 / 2 = 3.5", True),
+    ("7 / 2.0 = 3.5", True), ("ratio / 0.5 = 5", True), ("big * big > 0", True), ("weight / zero = 1", UNKNOWN),
+    ("ratio / 0 = 1", UNKNOWN), ("1 / 0 = 1", UNKNOWN), ("missing + 1 = 1", UNKNOWN), ("1 + missing * 2 = 1", UNKNOWN),
+    ("-missing = 1", UNKNOWN), ("colour + 1 = 1", UNKNOWN), ("yes + 1 = 2", UNKNOWN), ("-colour = 1", UNKNOWN),
+    ("- -3 = 3", True), ("+weight = 4", True),
     # BETWEEN
-    ("weight BETWEEN 4 AND 5", True), ("weight BETWEEN 3 AND 4", True), ("weight BETWEEN 5 AND 9", False), ("weight BETWEEN 5 AND 3", False),
-    ("weight NOT BETWEEN 5 AND 9", True), ("weight NOT BETWEEN 4 AND 4", False), ("weight between zero and whole + 1", True),
-    ("missing BETWEEN 1 AND 2", UNKNOWN), ("weight BETWEEN missing AND 9", UNKNOWN), ("weight BETWEEN missing AND 3", False),
-    ("weight NOT BETWEEN missing AND 3", True), ("colour BETWEEN 1 AND 2", False), ("weight + 1 BETWEEN 5 AND 5.5", True),
+    ("weight BETWEEN 4 AND 5", True), ("weight BETWEEN 3 AND 4", True), ("weight BETWEEN 5 AND 9", False),
+    ("weight BETWEEN 5 AND 3", False), ("weight NOT BETWEEN 5 AND 9", True), ("weight NOT BETWEEN 4 AND 4", False),
+    ("weight between zero and whole + 1", True), ("missing BETWEEN 1 AND 2", UNKNOWN),
+    ("weight BETWEEN missing AND 9", UNKNOWN), ("weight BETWEEN missing AND 3", False),
+    ("weight NOT BETWEEN missing AND 3", True), ("colour BETWEEN 1 AND 2", False),
+    ("weight + 1 BETWEEN 5 AND 5.5", True),
     # IN
-    ("colour IN ('blue', 'red')", True), ("colour IN ('blue')", False), ("colour NOT IN ('blue')", True), ("colour NOT IN ('red')", False),
-    ("missing IN ('red')", UNKNOWN), ("missing NOT IN ('red')", UNKNOWN), ("weight IN ('red')", False), ("weight NOT IN ('4')", True),
-    ("weight IN (1, 4)", True), ("whole IN (4)", True), ("minus IN (+7, -7)", True), ("yes IN (1)", False), ("yes IN (TRUE)", True),
-    ("name IN ('O''Neil')", True), ("when IN (1)", False), ("list IN (1)", False), ("ratio IN (2.5)", True),
+    ("colour IN ('blue', 'red')", True), ("colour IN ('blue')", False), ("colour NOT IN ('blue')", True),
+    ("colour NOT IN ('red')", False), ("missing IN ('red')", UNKNOWN), ("missing NOT IN ('red')", UNKNOWN),
+    ("weight IN ('red')", False), ("weight NOT IN ('4')", True), ("weight IN (1, 4)", True), ("whole IN (4)", True),
+    ("minus IN (+7, -7)", True), ("yes IN (1)", False), ("yes IN (TRUE)", True), ("name IN ('O''Neil')", True),
+    ("when IN (1)", False), ("list IN (1)", False), ("ratio IN (2.5)", True),
     # LIKE
-    ("colour LIKE 'red'", True), ("colour LIKE 're'", False), ("colour LIKE 'r%'", True), ("colour LIKE '%d'", True), ("colour LIKE '%e%'", True),
-    ("colour LIKE 'r_d'", True), ("colour LIKE 'r__'", True), ("colour LIKE 'r__d'", False), ("colour LIKE '%'", True), ("empty LIKE '%'", True),
-    ("empty LIKE ''", True), ("empty LIKE '_'", False), ("colour LIKE ''", False), ("colour LIKE 'R%'", False), ("colour LIKE '_%_'", True),
-    ("lines LIKE 'one%two'", True), ("lines LIKE 'one_two'", True), ("lines LIKE '%two'", True), ("colour LIKE 'r.d'", False),
-    ("percent LIKE '100!%' ESCAPE '!'", True),
-    ("percent LIKE '1!%' ESCAPE '!'", False), ("under LIKE 'a!_b' ESCAPE '!'", True), ("colour LIKE 'r!_d' ESCAPE '!'", False),
-    ("under LIKE 'a\\_b' ESCAPE '\\'", True), ("colour LIKE 'r%%d'", True), ("name LIKE 'O''%'", True), ("colour LIKE '%r%e%d%'", True),
-    ("percent LIKE '%%%' ESCAPE '_'", True), ("percent LIKE '100%%' ESCAPE '%'", True), ("colour LIKE '!red' ESCAPE '!'", True),
-    ("colour NOT LIKE 'b%'", True), ("colour NOT LIKE 'r%'", False), ("missing LIKE '%'", UNKNOWN), ("missing NOT LIKE '%'", UNKNOWN),
-    ("weight LIKE '4'", False), ("weight NOT LIKE '4'", True), ("empty LIKE '%%'", True), ("colour LIKE '%d%r%'", False),
+    ("colour LIKE 'red'", True), ("colour LIKE 're'", False), ("colour LIKE 'r%'", True), ("colour LIKE '%d'", True),
+    ("colour LIKE '%e%'", True), ("colour LIKE 'r_d'", True), ("colour LIKE 'r__'", True),
+    ("colour LIKE 'r__d'", False), ("colour LIKE '%'", True), ("empty LIKE '%'", True), ("empty LIKE ''", True),
+    ("empty LIKE '_'", False), ("colour LIKE ''", False), ("colour LIKE 'R%'", False), ("colour LIKE '_%_'", True),
+    ("lines LIKE 'one%two'", True), ("lines LIKE 'one_two'", True), ("lines LIKE '%two'", True),
+    ("colour LIKE 'r.d'", False), ("percent LIKE '100!%' ESCAPE '!'", True), ("percent LIKE '1!%' ESCAPE '!'", False),
+    ("under LIKE 'a!_b' ESCAPE '!'", True), ("colour LIKE 'r!_d' ESCAPE '!'", False),
+    ("under LIKE 'a\\_b' ESCAPE '\\'", True), ("colour LIKE 'r%%d'", True), ("name LIKE 'O''%'", True),
+    ("colour LIKE '%r%e%d%'", True), ("percent LIKE '%%%' ESCAPE '_'", True), ("percent LIKE '100%%' ESCAPE '%'", True),
+    ("colour LIKE '!red' ESCAPE '!'", True), ("colour NOT LIKE 'b%'", True), ("colour NOT LIKE 'r%'", False),
+    ("missing LIKE '%'", UNKNOWN), ("missing NOT LIKE '%'", UNKNOWN), ("weight LIKE '4'", False),
+    ("weight NOT LIKE '4'", True), ("empty LIKE '%%'", True), ("colour LIKE '%d%r%'", False),
     # IS NULL
-    ("nothing IS NULL", True), ("missing IS NULL", True), ("weight IS NULL", False), ("weight IS NOT NULL", True), ("missing is not null", False),
-    ("empty IS NULL", False), ("when IS NULL", False), ("no IS NOT NULL", True), ("NOT missing IS NULL", False),
+    ("nothing IS NULL", True), ("missing IS NULL", True), ("weight IS NULL", False), ("weight IS NOT NULL", True),
+    ("missing is not null", False), ("empty IS NULL", False), ("when IS NULL", False), ("no IS NOT NULL", True),
+    ("NOT missing IS NULL", False),
     # literals and names
-    ("weight = 0x4", True), ("weight = 0X4L", True), ("weight = 04", True), ("017 = 15", True), ("0 = zero", True), ("57L = 57", True),
-    ("weight = 4E0", True), ("7. = 7", True), (".5 = 0.5", True), ("7E3 = 7000", True), ("-57.9E2 = -5790", True), ("1.5f = 1.5D", True),
-    ("4d = weight", True),
-    ("Weight = 9", True), ("größe = 7", True), ("$x_1 = 1", True), ("\"content-type\" LIKE 'text/%'", True), ('"a""b" = 1', True),
-    ('"AND" IS NULL', True),
-    ("weight\n\t=\r\n4", True), ("weight=4AND yes", True), ("(((weight)))=((4))", True), ("Nullable IS NULL", True), ("ANDROID IS NULL", True),
-    ("notable IS NULL AND Inside IS NULL", True), ("colour In ('red') aNd Not no", True),
+    ("weight = 0x4", True), ("weight = 0X4L", True), ("weight = 04", True), ("017 = 15", True), ("0 = zero", True),
+    ("57L = 57", True), ("weight = 4E0", True), ("7. = 7", True), (".5 = 0.5", True), ("7E3 = 7000", True),
+    ("-57.9E2 = -5790", True), ("1.5f = 1.5D", True), ("4d = weight", True), ("Weight = 9", True), ("größe = 7", True),
+    ("$x_1 = 1", True), ("\"content-type\" LIKE 'text/%'", True), ('"a""b" = 1', True), ('"AND" IS NULL', True),
+    ("weight\n\t=\r\n4", True), ("weight=4AND yes", True), ("(((weight)))=((4))", True), ("Nullable IS NULL", True),
+    ("ANDROID IS NULL", True), ("notable IS NULL AND Inside IS NULL", True), ("colour In ('red') aNd Not no", True),
 ])  # fmt: skip
 def test_a_selector_means_what_jms_says(text, expected):
     assert verdict(text) is expected
@@ -160,9 +171,10 @@ class Text(str):
 
 
 @pytest.mark.parametrize(("value", "text", "expected"), [
-    (Size.LARGE, "h = 3", True), (Size.LARGE, "h IN (3)", True), (Size.LARGE, "h + 1 = 4", True), (Colour.RED, "h = 'red'", True),
-    (Colour.RED, "h LIKE 'r%'", True), (Text("red"), "h = 'red'", True), (Text("red"), "h IN ('red')", True), (Decimal("2.5"), "h > 2", True),
-    (Decimal("2.5"), "h = 2.5", True), (Decimal("2.5"), "h + 0.5 = 3", True), (Fraction(1, 2), "h = 0.5", True), (1 + 2j, "h = 1", False),
+    (Size.LARGE, "h = 3", True), (Size.LARGE, "h IN (3)", True), (Size.LARGE, "h + 1 = 4", True),
+    (Colour.RED, "h = 'red'", True), (Colour.RED, "h LIKE 'r%'", True), (Text("red"), "h = 'red'", True),
+    (Text("red"), "h IN ('red')", True), (Decimal("2.5"), "h > 2", True), (Decimal("2.5"), "h = 2.5", True),
+    (Decimal("2.5"), "h + 0.5 = 3", True), (Fraction(1, 2), "h = 0.5", True), (1 + 2j, "h = 1", False),
     (b"red", "h = 'red'", False),
 ])  # fmt: skip
 def test_headers_that_are_numbers_or_strings_of_other_classes(value, text, expected):
@@ -186,22 +198,25 @@ def test_headers_may_be_any_mapping():
 
 # ------------------------------------------------------------------------------------------------ refused
 @pytest.mark.parametrize(("text", "line", "column", "what"), [
-    ("", 1, 1, "nothing"), ("  ", 1, 3, "nothing"), ("a =", 1, 4, "the end"), ("a = = 3", 1, 5, "'='"), ("a b", 1, 3, "'b'"), ("AND", 1, 1, "'AND'"),
-    ("a AND", 1, 6, "the end"), ("NOT", 1, 4, "the end"), ("(a", 1, 3, "expected: \\)"), ("a)", 1, 2, "'\\)'"), ("a # b", 1, 3, "'#'"),
-    ("a != 3", 1, 3, "'!'"), ("a == 3", 1, 4, "'='"), ("a = 'x", 1, 5, "closing '"), ('"a = 1', 1, 1, 'closing "'), ("a <> b <> c", 1, 8, "'<>'"),
-    ("a < b < c", 1, 7, "'<'"), ("a = b = c", 1, 7, "'='"), ("a\n  AND b LIKE 5", 2, 14, "expected: a string"), ("a AND\n\nb ! c", 3, 3, "'!'"),
-    ("a IN ()", 1, 7, "'\\)'"), ("a IN (b)", 1, 7, "'b'"), ("a IN (1,)", 1, 9, "'\\)'"), ("a IN 1", 1, 6, "expected: \\("),
-    ("a IS 5", 1, 6, "expected: NOT, NULL"),
-    ("a BETWEEN 1", 1, 12, "expected: AND"), ("a BETWEEN 1 OR 2", 1, 13, "'OR'"), ("a LIKE b", 1, 8, "expected: a string"),
+    ("", 1, 1, "nothing"), ("  ", 1, 3, "nothing"), ("a =", 1, 4, "the end"), ("a = = 3", 1, 5, "'='"),
+    ("a b", 1, 3, "'b'"), ("AND", 1, 1, "'AND'"), ("a AND", 1, 6, "the end"), ("NOT", 1, 4, "the end"),
+    ("(a", 1, 3, "expected: \\)"), ("a)", 1, 2, "'\\)'"), ("a # b", 1, 3, "'#'"), ("a != 3", 1, 3, "'!'"),
+    ("a == 3", 1, 4, "'='"), ("a = 'x", 1, 5, "closing '"), ('"a = 1', 1, 1, 'closing "'),
+    ("a <> b <> c", 1, 8, "'<>'"), ("a < b < c", 1, 7, "'<'"), ("a = b = c", 1, 7, "'='"),
+    ("a\n  AND b LIKE 5", 2, 14, "expected: a string"), ("a AND\n\nb ! c", 3, 3, "'!'"), ("a IN ()", 1, 7, "'\\)'"),
+    ("a IN (b)", 1, 7, "'b'"), ("a IN (1,)", 1, 9, "'\\)'"), ("a IN 1", 1, 6, "expected: \\("),
+    ("a IS 5", 1, 6, "expected: NOT, NULL"), ("a BETWEEN 1", 1, 12, "expected: AND"),
+    ("a BETWEEN 1 OR 2", 1, 13, "'OR'"), ("a LIKE b", 1, 8, "expected: a string"),
     ("a LIKE 'x' ESCAPE '!!'", 1, 19, "one character"), ("a LIKE 'x' ESCAPE ''", 1, 19, "one character"),
-    ("a LIKE 'x!' ESCAPE '!'", 1, 8, "ends in its escape"),
-    ("a NULL", 1, 3, "'NULL'"), ("a = NULL", 1, 5, "'NULL'"), ("NULL IS NULL", 1, 1, "'NULL'"), ("3a = 1", 1, 2, "'a'"), ("a = 08", 1, 5, "octal"),
+    ("a LIKE 'x!' ESCAPE '!'", 1, 8, "ends in its escape"), ("a NULL", 1, 3, "'NULL'"), ("a = NULL", 1, 5, "'NULL'"),
+    ("NULL IS NULL", 1, 1, "'NULL'"), ("3a = 1", 1, 2, "'a'"), ("a = 08", 1, 5, "octal"),
     # what parses and cannot mean anything
-    ("a > 'x'", 1, 5, "a string"), ("'x' > a", 1, 1, "a string"), ("a < TRUE", 1, 5, "a condition"), ("a BETWEEN 'a' AND 'b'", 1, 11, "a string"),
-    ("a AND 5", 1, 7, "a number"), ("'x'", 1, 1, "a string"), ("5", 1, 1, "a number"), ("a + 1", 1, 1, "a number"), ("NOT 'x'", 1, 5, "a string"),
+    ("a > 'x'", 1, 5, "a string"), ("'x' > a", 1, 1, "a string"), ("a < TRUE", 1, 5, "a condition"),
+    ("a BETWEEN 'a' AND 'b'", 1, 11, "a string"), ("a AND 5", 1, 7, "a number"), ("'x'", 1, 1, "a string"),
+    ("5", 1, 1, "a number"), ("a + 1", 1, 1, "a number"), ("NOT 'x'", 1, 5, "a string"),
     ("1 + 'a' = 2", 1, 5, "a string"), ("-'a' = 2", 1, 2, "a string"), ("(a = 1) + 1 = 2", 1, 2, "a condition"),
-    ("5 IS NULL", 1, 1, "a header before IS"),
-    ("'x' LIKE 'x'", 1, 1, "a header before LIKE"), ("a + 1 IN (2)", 1, 1, "a header before IN"), ("(a = 1) IS NULL", 1, 2, "a header before IS"),
+    ("5 IS NULL", 1, 1, "a header before IS"), ("'x' LIKE 'x'", 1, 1, "a header before LIKE"),
+    ("a + 1 IN (2)", 1, 1, "a header before IN"), ("(a = 1) IS NULL", 1, 2, "a header before IS"),
     ("NOT " * (MAX_DEPTH + 10) + "a", 1, None, "levels deep"),
     ("-(" * (MAX_DEPTH + 10) + "a" + ")" * (MAX_DEPTH + 10) + " = 1", 1, None, "levels deep"),
 ])  # fmt: skip
@@ -282,7 +297,8 @@ small = st.integers(-20, 20)
 reals = st.sampled_from([-2.5, -1.0, 0.0, 0.5, 1.0, 3.75, 10.0])
 words = st.text(alphabet="ab%_'é", max_size=4)
 rows = st.fixed_dictionaries({
-    "n1": st.none() | small, "n2": st.none() | small, "f1": st.none() | reals, "s1": st.none() | words, "s2": st.none() | words,
+    "n1": st.none() | small, "n2": st.none() | small, "f1": st.none() | reals, "s1": st.none() | words,
+    "s2": st.none() | words,
     "b1": st.none() | st.booleans(), "b2": st.none() | st.booleans(),
 })  # fmt: skip
 

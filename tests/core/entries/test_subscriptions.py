@@ -1,4 +1,4 @@
-"""Subscriptions: competing, browsing, selecting, exclusive, prioritised, no-local; credit; what a pointer may and may not do."""
+"""Subscriptions: competing, browsing, with selectors, exclusive, with priorities, no-local; credit; their pointers."""
 import math
 import threading
 from queue import Empty
@@ -176,7 +176,7 @@ def test_a_get_without_credit_waits_until_it_has_some(new, end):
 
 
 def test_credit_is_not_lost_when_an_acquire_is_lost(new, keep):
-    """Many getters fight for few entries with a credit of one each: afterwards each can still take one."""
+    """Many getters compete for few entries with a credit of one each. Afterwards each can still take one."""
     queue = new()
     subscriptions = [keep(queue.subscribe(prefetch=1)) for _ in range(4)]
 
@@ -345,8 +345,12 @@ def test_a_higher_subscription_gets_it_whether_or_not_it_waits(new):
 def test_a_lower_one_gets_it_if_no_higher_one_is_interested_and_wants_it(new, why):
     queue = new()
     mine = object()
-    high = queue.subscribe(priority=5, selector=(lambda entry: entry.item != 1) if why == "selector" else None, origin=mine,
-                           prefetch=1 if why == "credit" else 0)  # fmt: skip
+    high = queue.subscribe(
+        priority=5,
+        selector=(lambda entry: entry.item != 1) if why == "selector" else None,
+        origin=mine,
+        prefetch=1 if why == "credit" else 0,
+    )
     low = queue.subscribe()
     if why == "credit":
         queue.put(0)
@@ -480,7 +484,7 @@ def test_an_arrival_wakes_all_browsers(new, keep):
         taker = threads.start(keep(queue.subscribe()).get)
         wait_asleep(taker, *getters)
         queue.put(1)
-        # a browser that comes after the take has missed it: who waits must not
+        # A browser that comes after the take has missed it; a browser that waited must not.
         queue.put(2)
         assert {getter.result().item for getter in getters} <= {1, 2}
         assert taker.result().item == 1
@@ -559,7 +563,8 @@ def test_closing_makes_waiting_and_later_gets_raise(new):
 
 @pytest.mark.parametrize("idle", ["suspended", "no credit"])
 def test_after_shutdown_who_cannot_take_waits_only_for_what_it_wants(new, idle):
-    """A subscription with wishes that is suspended or out of credit has an end too, though entries are left that it never wanted."""
+    """A filtered subscription that is suspended or out of credit gets ShutDown too, though entries are left that it
+    does not want."""
     queue = new()
     held = queue.put("a")
     subscription = queue.subscribe(prefetch=1, selector=lambda entry: entry.item == "a")
@@ -571,7 +576,7 @@ def test_after_shutdown_who_cannot_take_waits_only_for_what_it_wants(new, idle):
     queue.put("b")
     queue.shutdown()
     with pytest.raises(Empty):
-        subscription.get(False)                 # it may be resumed, or get credit, and take it
+        subscription.get(False)                 # it could be resumed, or get credit, and take the entry
     with queue.subscribe() as rival, Threads() as threads:
         getter = threads.start(subscription.get)
         wait_asleep(getter)

@@ -1,4 +1,4 @@
-"""README.md beside this file maps the contract's sentences to tests: those tests must exist."""
+"""README.md in this directory maps the contract's sentences to tests: those tests must exist."""
 import re
 from pathlib import Path
 

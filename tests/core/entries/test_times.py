@@ -14,7 +14,7 @@ from manytail import EntryQueue, EntryState
 
 
 def pass_time(moment):
-    """Until the clock of the queue shows more than that."""
+    """Return when the queue's clock is past that moment."""
     wait_until(lambda: time.monotonic() > moment)
 
 
@@ -32,7 +32,7 @@ def test_an_expired_entry_is_not_delivered(new, keep):
     pass_time(entry.expires_at)
     assert keep(queue.subscribe()).get(False).item == 2
     assert entry.state is EntryState.DELETED
-    wait_until(lambda: dead == [(1, "expired")])            # whoever buried it tells: this thread, or the timer's
+    wait_until(lambda: dead == [(1, "expired")])            # this thread or the timer's delivers the dead letter
     assert (queue.stats().expired, queue.stats().dead_lettered) == (1, 1)
 
 
@@ -112,7 +112,7 @@ def test_a_held_entry_expires(new):
 
 
 def test_figures_do_not_look_at_the_clock():
-    """Until somebody does: with the shared timer that is soon, so only the order of the figures is tested."""
+    """Until a call looks at the clock: the shared timer does so soon, so only the order of the figures is tested."""
     queue = EntryQueue()
     entry = queue.put(1, ttl=0.001)
     pass_time(entry.expires_at)
@@ -154,7 +154,7 @@ def test_maintain_brings_out_what_is_due_at_its_place(new):
 
 
 def test_an_unheld_entry_is_treated_as_released(new):
-    """A subscription that is past it goes back for it."""
+    """A subscription that is past its place goes back for it."""
     queue = new()
     held = queue.put(1, delay=0.15)
     queue.put_many([2, 3])
@@ -217,8 +217,8 @@ def test_the_shared_timer_brings_out_held_entries(new):
 
 
 def test_the_timer_does_not_sleep_on_a_get_with_a_timeout():
-    """That of CPython's SimpleQueue sleeps for ever if its time is over while it begins, once in some thousand times under load. This one
-    always does."""
+    """CPython's SimpleQueue.get sleeps for ever if its time is over when it begins to wait, once in some thousand times
+    under load. The one planted here always does."""
     script = """
 import queue, time
 class Oversleeps(queue.SimpleQueue):
@@ -241,7 +241,7 @@ print("done")
 
 
 def test_waiters_react_within_50_ms_of_a_due_time(keep):
-    """Best of several: this machine may be busy."""
+    """The best of several measurements: the machine may be busy."""
     def lateness():
         queue = EntryQueue()
         queue.put(1, delay=0.03)
@@ -253,7 +253,7 @@ def test_waiters_react_within_50_ms_of_a_due_time(keep):
 
 
 def test_the_timer_runs_only_while_a_queue_needs_it():
-    """No thread of ours on import or with queues without times; it ends with the last queue that has one."""
+    """No thread of ours after import, or with queues without times. It ends with the last queue that has times."""
     script = """
 import _thread, gc, time
 import manytail
