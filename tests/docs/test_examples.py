@@ -45,7 +45,8 @@ def is_for_spark(block):
     return bool(block.marks)
 
 
-PYTHON = list(blocks("python"))
+# A process holds one kind of Spark session: tests/spark/test_elsewhere.py runs what is for Spark Connect.
+PYTHON = [block for block in blocks("python") if ".remote(" not in block.values[0]]
 
 
 @pytest.mark.parametrize("source", [block for block in PYTHON if not is_for_spark(block)])

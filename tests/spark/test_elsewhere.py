@@ -1,14 +1,22 @@
-"""Spark Connect, and executors that are processes of their own. Each is a script in its own process: a JVM holds one kind of session."""
+"""Spark Connect, and executors that are processes of their own.
+
+Each is a script in its own process: a JVM holds one kind of session.
+"""
 
 import os
+import re
 import subprocess
 import sys
-from importlib.util import find_spec
+import sysconfig
+import venv
 from pathlib import Path
 
-import pytest
+from support.counts import LONG, count
 
 SCRIPTS = Path(__file__).parent / "scripts"
+ROOT = Path(__file__).resolve().parents[2]
+GUIDE = ROOT / "docs" / "guides" / "spark-production.md"
+ON_CONNECT = ("map_concurrent", "udf", "fan_out", "failures", "options", "delivery", "limits", "isolation", "streaming")
 
 
 def path_without_java(scratch: Path) -> str:
@@ -27,25 +35,66 @@ def path_without_java(scratch: Path) -> str:
     return os.pathsep.join(kept)
 
 
-def run(script: str, directory: Path, **changes: str) -> str:
+def run(script: str, directory: Path, *arguments: str, **changes: str) -> str:
     """What the script prints; where `changes` say nothing else the machine has the Java that it has."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     environment |= {name: os.environ[name] for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS")}
     environment["SPARK_WORKER_DIR"] = environment["SPARK_LOCAL_DIRS"] = str(directory)
     environment |= changes
-    done = subprocess.run([sys.executable, str(SCRIPTS / script)], cwd=directory, env=environment, capture_output=True, text=True, timeout=600)
+    command = [sys.executable, str(SCRIPTS / script), *arguments]
+    timeout = count(600, 7_200)
+    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=timeout)
     assert done.returncode == 0, done.stdout + done.stderr[-10_000:]
     return done.stdout
 
 
-@pytest.mark.skipif(find_spec("grpc") is None, reason="Spark Connect needs grpcio and protobuf: pip install 'pyspark[connect]'")
+def connect_example() -> str:
+    """The block of the guide that runs on Spark Connect."""
+    blocks = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    (example,) = [block for block in blocks if ".remote(" in block]
+    return example
+
+
 def test_connect_where_no_java_is_installed(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
-    said = run("connect.py", tmp_path, PATH=path_without_java(tmp_path), JAVA_HOME="", XDG_CACHE_HOME=str(cache))
-    home, end = said.splitlines()
+    example = tmp_path / "example.py"
+    example.write_text(connect_example())
+    without_java = {"PATH": path_without_java(tmp_path), "JAVA_HOME": "", "XDG_CACHE_HOME": str(cache)}
+    home, end = run("connect.py", tmp_path, str(example), **without_java).splitlines()
     assert Path(home).parent == cache / "manytail"
     assert end == "connect: ok"
 
 
+if LONG:
+
+    def test_the_suite_on_connect(tmp_path: Path) -> None:
+        """Every test of these files, through a session of Spark Connect."""
+        environment = {**os.environ, "MANYTAIL_CONNECT": "1", "MANYTAIL_LONG": "0"}
+        files = [str(Path(__file__).parent / f"test_{name}.py") for name in ON_CONNECT]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", *files]
+        ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=3_600)
+        assert ran.returncode == 0, ran.stdout[-20_000:] + ran.stderr[-5_000:]
+
+
+def directory_for_notes(directory: Path) -> str:
+    notes = directory / "notes"
+    notes.mkdir()
+    return str(notes)
+
+
+def bare_python(directory: Path) -> dict[str, str]:
+    """An interpreter for workers that has all we have but manytail, which is installed as a path that only our own
+    site-packages directory leads to."""
+    venv.create(directory / "bare", symlinks=True, with_pip=False)
+    return {"PYSPARK_PYTHON": str(directory / "bare" / "bin" / "python"), "PYTHONPATH": sysconfig.get_path("purelib")}
+
+
 def test_cluster(tmp_path: Path) -> None:
-    assert "cluster: ok" in run("cluster.py", tmp_path)
+    arguments = directory_for_notes(tmp_path), str(count(1, 7))
+    assert "cluster: ok" in run("cluster.py", tmp_path, *arguments, **bare_python(tmp_path))
+
+
+if LONG:
+
+    def test_speculation(tmp_path: Path) -> None:
+        assert "speculation: ok" in run("speculation.py", tmp_path, directory_for_notes(tmp_path))

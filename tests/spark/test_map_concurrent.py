@@ -58,12 +58,19 @@ def test_none_lost_none_doubled_whatever_fails(spark: Any, order: str, errors: s
 
 
 def test_it_is_lazy(spark: Any, notes: Notes) -> None:
-    tracker = spark.sparkContext.statusTracker()
-    before = tracker.getJobIdsForGroup(None)
-    df = spark.range(3).transform(map_concurrent, lambda row: notes.add("called"), "x int", key="id", row_id="id", priority="id")
+    """Not even the input is read."""
+
+    def read(batches: Any) -> Any:
+        notes.add("read")
+        yield from batches
+
+    options = {"key": "id", "row_id": "id", "priority": "id"}
+    source = spark.range(3).mapInArrow(read, "id long")
+    df = source.transform(map_concurrent, lambda row: notes.add("called"), "x int", **options)
     assert df.columns == ["id", "x"]
-    assert tracker.getJobIdsForGroup(None) == before
     assert notes.read() == []
+    assert len(df.collect()) == 3
+    assert {"read", "called"} == set(notes.read())
 
 
 def test_appended_columns_keep_type_nullability_and_metadata_and_results_are_nullable(spark: Any) -> None:

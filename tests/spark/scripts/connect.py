@@ -1,12 +1,18 @@
-"""map_concurrent and concurrent_udf through Spark Connect; run by test_elsewhere.py in a process of its own."""
+"""map_concurrent, concurrent_udf, fan_out and the guide's example through Spark Connect; test_elsewhere.py runs it.
+
+The argument is a file with the example. The whole suite on Connect: `make test-long`, or MANYTAIL_CONNECT=1.
+"""
 
 import datetime
 import os
+import sys
+from pathlib import Path
 
 from manytail.spark._java import prepare_environment
 
 prepare_environment()
 print(os.environ["JAVA_HOME"])
+os.environ["SPARK_TESTING"] = "1"  # the server listens on a free port, and the client asks it for that
 
 import pytest  # noqa: E402
 from pyspark.errors import AnalysisException, PythonException  # noqa: E402
@@ -14,7 +20,7 @@ from pyspark.sql import Row, SparkSession  # noqa: E402
 from pyspark.sql import functions as F  # noqa: E402
 from pyspark.sql import types as T  # noqa: E402
 
-from manytail.spark import concurrent_udf, map_concurrent  # noqa: E402
+from manytail.spark import bootstrap, concurrent_udf, fan_out, map_concurrent  # noqa: E402
 
 
 def raises(kind, call, *words):
@@ -39,7 +45,14 @@ spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
 
 # Rows, keys, errors, session time
 source = spark.range(0, 100, 1, 2).withColumn("t", F.timestamp_seconds(F.col("id")))
-df = source.transform(map_concurrent, enrich, "twice long, key string, later timestamp", key=F.concat(F.lit("k"), "id"), per_key=1, errors="column")
+df = source.transform(
+    map_concurrent,
+    enrich,
+    "twice long, key string, later timestamp",
+    key=F.concat(F.lit("k"), "id"),
+    per_key=1,
+    errors="column",
+)
 rows = df.withColumn("hour", F.hour("later")).collect()
 assert [row.id for row in rows] == list(range(100))
 assert [row.twice for row in rows] == [None if number == 3 else 2 * number for number in range(100)]
@@ -49,7 +62,9 @@ assert rows[3]._error == Row(type="ValueError", message="three", attempts=1, key
 
 # The schema of the output
 typed = spark.createDataFrame([(1,)], T.StructType([T.StructField("a", T.IntegerType(), False, {"unit": "m"})]))
-output = typed.transform(map_concurrent, lambda row: row.a, T.StructType([T.StructField("x", T.IntegerType(), False)])).schema
+output = typed.transform(
+    map_concurrent, lambda row: row.a, T.StructType([T.StructField("x", T.IntegerType(), False)])
+).schema
 assert output["a"] == T.StructField("a", T.IntegerType(), False, {"unit": "m"}), output
 assert output["x"].nullable
 
@@ -58,10 +73,37 @@ assert [row.x for row in source.transform(map_concurrent, later, "x long", worke
 udf = concurrent_udf(lambda a, b: a + b, "bigint", workers=4)
 assert [row.x for row in spark.range(5).select(udf("id", F.lit(1)).alias("x")).collect()] == [1, 2, 3, 4, 5]
 
+
+# Several sinks
+def total(batches):
+    return sum(sum(batch["id"].to_pylist()) for batch in batches)
+
+
+def fails(batches):
+    next(batches)
+    raise StopIteration("no more")
+
+
+done = fan_out(source, {"total": total, "fails": fails}, schema="n long", errors="column").collect()
+assert [(row.partition, row.sink) for row in done] == [(part, sink) for part in (0, 1) for sink in ("total", "fails")]
+assert sum(row.result.n for row in done if row.sink == "total") == sum(range(100))
+assert {tuple(row.error) for row in done if row.error} == {("StopIteration", "no more")}
+raises(
+    PythonException, lambda: fan_out(source, {"fails": fails}).collect(), "StopIteration: no more", "the sink 'fails'"
+)
+
 # What is wrong is said at the call
 for option in ("key", "priority", "row_id"):
-    raises(AnalysisException, lambda option=option: source.transform(map_concurrent, later, "x long", **{option: "nope"}), "nope")
-    raises(AnalysisException, lambda option=option: source.transform(map_concurrent, later, "x long", **{option: F.col("nope") + 1}), "nope")
+    raises(
+        AnalysisException,
+        lambda option=option: source.transform(map_concurrent, later, "x long", **{option: "nope"}),
+        "nope",
+    )
+    raises(
+        AnalysisException,
+        lambda option=option: source.transform(map_concurrent, later, "x long", **{option: F.col("nope") + 1}),
+        "nope",
+    )
 raises(TypeError, lambda: source.transform(map_concurrent, later, "x long", priority="t"), "priority", "integral")
 raises(ValueError, lambda: source.transform(map_concurrent, later, "ID long"), "schema", "ID")
 raises(ValueError, lambda: source.transform(map_concurrent, later, "no type"), "schema", "no type")
@@ -73,5 +115,11 @@ raises(
     "ZeroDivisionError",
     "key 5",
 )
+
+# The package is sent to the workers; the example of the guide
+bootstrap(spark)
+assert len(source.transform(map_concurrent, later, "x long").collect()) == 100
+example = Path(sys.argv[1])
+exec(compile(example.read_text(), str(example), "exec"), {"__name__": "example"})
 spark.stop()
 print("connect: ok")
