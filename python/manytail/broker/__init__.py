@@ -9,15 +9,15 @@
         print(channel.basic_get("work", auto_ack=True))
 
 The map of the package
-    BlockingConnection      pika's; those of equal host, port and virtual host meet in one Broker of the process
-    reset()                 ends the brokers that they have made
-    ConnectionParameters, URLParameters, PlainCredentials       pika's
-    Broker                  one virtual host of one's own; Broker.connect() takes the executor of the callbacks
-    Connection, Channel     pika's BlockingConnection and BlockingChannel
-    BasicProperties         what a message says of itself; DeliveryMode
-    channel, exceptions, exchange_type, spec     pika's modules, as far as they concern this
+    BlockingConnection      as pika's; connections of equal host, port and virtual host share one Broker of the process
+    reset()                 closes these brokers
+    ConnectionParameters, URLParameters, PlainCredentials       as pika's
+    Broker                  a virtual host of its own; Broker.connect() takes the executor of the callbacks
+    Connection, Channel     as pika's BlockingConnection and BlockingChannel
+    BasicProperties         the properties of a message; DeliveryMode
+    channel, exceptions, exchange_type, spec     pika's modules, as far as they apply here
 
-How it is made: docs/design/broker.md. From pika and back: docs/from-rabbitmq.md.
+Design: docs/design/broker.md. From pika and back: docs/from-rabbitmq.md.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a call may ask for, checked before the broker's lock is taken: everything that runs a user's code (a repr, an
-==, a hash) is done here.
+"""Checks what a call asks for, before it takes the broker's lock: everything that runs user code (a repr, an ==, a
+hash) happens here.
 
-Names, keys and tables come out as values of exactly the built-in types that AMQP has. What is wrong with a call itself
-is a TypeError or a ValueError, as in pika. What the broker refuses is a ReplyError, by AMQP reply code; it is raised
-inside the section, where it closes something. """
+Names, keys and tables come out as values of exactly the built-in types that AMQP has. A wrong call is a TypeError or a
+ValueError, as in pika. What the broker refuses is a ReplyError, by AMQP reply code. It is raised inside the section,
+where it closes the channel or the connection. """
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from manytail.broker.spec import PROPERTY_NAMES, BasicProperties, copied, fresh
 
 # --------------------------------------------------------------------------------------------------------------- errors
 class ReplyError(Exception):
-    """The broker refuses. Not for users: a channel makes ChannelClosedByBroker (4xx) or ConnectionClosedByBroker (5xx)
-    of it."""
+    """The broker refuses. Internal: a channel turns it into ChannelClosedByBroker (4xx) or ConnectionClosedByBroker
+    (5xx)."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(code, text)
@@ -53,7 +53,7 @@ def not_implemented(text: str) -> NoReturn:
 
 # ------------------------------------------------------------------------------------------------------------ arguments
 def require_string(value: Any, name: str) -> str:
-    """A str that fits AMQP's short strings, without the methods of a subclass."""
+    """A str that fits AMQP's short strings, converted from a subclass."""
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a str, but got {value!r}")
     exact = str.__str__(value)
@@ -63,7 +63,7 @@ def require_string(value: Any, name: str) -> str:
 
 
 def require_name(value: Any, name: str) -> str:
-    """A name to declare: line ends are taken out, as the server does."""
+    """A name to declare. Line ends are removed, as the server does."""
     return require_string(value, name).replace("\r", "").replace("\n", "")
 
 
@@ -93,14 +93,14 @@ def whole(value: Any) -> bool:
 
 
 MOST_MILLISECONDS = 0xFFFFFFFF  # the server's limit of a time
-# type -> what makes one of exactly that type of one of a subclass
+# type -> the function that converts a value of a subclass to exactly that type
 _SCALARS: dict[type, Any] = {NoneType: None, bool: None, int: int.__int__, float: float.__float__, str: str.__str__}
 _SCALARS[bytes] = bytes.__bytes__
 
 
 def _plain(value: Any, name: str) -> Any:
-    """As AMQP carries it: dicts, lists and scalars of the built-in types. Any other object passes as it is in headers,
-    and nowhere else."""
+    """The value as AMQP carries it: dicts, lists and scalars of the built-in types. Any other object is allowed in
+    headers only, and passes unchanged."""
     if isinstance(value, Mapping):
         return table(value, name)
     if isinstance(value, list | tuple):
@@ -125,7 +125,7 @@ def table(values: Mapping[str, Any] | None, name: str = "arguments") -> dict[str
 
 
 def alike(value: Any, wanted: Any) -> bool:
-    """Equal as AMQP values: true is not 1. Runs no user's code: an object that AMQP cannot carry equals itself only."""
+    """Equal as AMQP values: true is not 1. Runs no user code: an object that AMQP cannot carry equals only itself."""
     if value is wanted:
         return True
     if isinstance(value, bool) or isinstance(wanted, bool):
@@ -143,7 +143,7 @@ def _comparable(value: Any) -> bool:
 
 
 def _identity(value: Any) -> Any:
-    """A table as something to compare and hash: by key, no float like an int."""
+    """A table in a form that can be compared and hashed: sorted by key, and no float equals an int."""
     if type(value) is dict:
         return tuple(sorted((name, _identity(inner)) for name, inner in value.items()))
     if type(value) is list:
@@ -152,7 +152,7 @@ def _identity(value: Any) -> Any:
 
 
 class BindingArguments(NamedTuple):
-    """The arguments of a binding, and what makes two of them the same."""
+    """The arguments of a binding, and the form by which two of them are compared."""
 
     values: dict[str, Any]
     identity: Any
@@ -181,8 +181,8 @@ _EXPECTED: dict[str, tuple[Any, str]] = {
 
 
 class QueueArguments:
-    """What queue_declare asks for. `error` says what is wrong with it; the broker raises that once it has checked what
-    comes before."""
+    """What queue_declare asks for. `error` says what is wrong with it. The broker raises that after the checks that
+    come first."""
 
     def __init__(self, queue: str, arguments: Mapping[str, Any] | None) -> None:
         given = self.given = table(arguments)
@@ -219,7 +219,7 @@ class QueueArguments:
             precondition_failed(f"invalid arg {name!r} for queue {queue!r} of type {kind}")
 
     def check_same(self, queue: str, asked: QueueArguments) -> None:
-        """A redeclaration has to ask for the same; whole numbers of any width are the same, 10.0 is not 10. The default
+        """A redeclaration has to ask for the same. Whole numbers of any width are equal, 10.0 is not 10. The default
         type may be left out."""
         for name in sorted(self.given.keys() | asked.given.keys()):
             default = "classic" if name == "x-queue-type" else None
@@ -231,10 +231,10 @@ class QueueArguments:
 
 # ------------------------------------------------------------------------------------------------------------- messages
 class Message:
-    """Body, properties, where it was published, and all its routing keys: its own first, then those of the CC and BCC
-    headers.
+    """Body, properties, the exchange it was published to, and all its routing keys: its own first, then those of the CC
+    and BCC headers.
 
-    A message never changes after its publish: all queues that have it share it."""
+    A message never changes after its publish: all queues that contain it share it."""
 
     __slots__ = ("body", "exchange", "keys", "properties")
 
@@ -256,8 +256,9 @@ class Message:
 
 
 def message_of(body: Any, properties: Any, exchange: Any, key: Any) -> tuple[Message, ReplyError | None]:
-    """A message as it is published, with its own copy of properties from any object with these attributes, as pika's;
-    and what the broker will refuse about it. TypeError, ValueError: a property that no message can have."""
+    """A message as it is published, with its own copy of the properties, which may be any object with these
+    attributes, such as pika's. Also returns what the broker refuses about it. TypeError, ValueError: a property that no
+    message can have."""
     exchange, key = require_string(exchange, "exchange"), require_string(key, "routing_key")
     if properties is None:
         return Message(body, None, exchange, (key,)), None
@@ -311,7 +312,7 @@ def _carbon_copies(headers: dict[str, Any] | None) -> list[str]:
 
 
 def delivered_properties(message: Message, returns: int) -> BasicProperties:
-    """A consumer's own copy, with how often the message came back where a queue counts that."""
+    """A consumer's own copy, with the number of earlier deliveries where the queue counts that."""
     properties = fresh() if message.properties is None else copied(message.properties)
     if returns:
         properties.headers = {**(properties.headers or {}), "x-delivery-count": returns}

@@ -1,9 +1,9 @@
 """Exchanges and bindings: the way of a message to its queues.
 
-One class per type of exchange; each answers `matches(message, key)` with destinations, which are queues or other
-exchanges. Topic patterns are in a trie of words (the usual structure for them, RabbitMQ's too): routing costs by the
-words of the key and the patterns that share a prefix with it, not by the bindings. Exchanges has them by name and walks
-from exchange to exchange. Pure: no thread, lock or clock.
+One class per type of exchange. Each answers `matches(message, key)` with destinations, which are queues or other
+exchanges. Topic patterns are in a trie of words, the usual structure for them and RabbitMQ's too: routing costs by the
+words of the key and the patterns that share a prefix with it, not by the bindings. Exchanges finds them by name and
+routes from exchange to exchange. Pure: no thread, lock or clock.
 
 Invariant: a binding is in its source's `bindings` and in its destination's `incoming`, or in neither.
 """
@@ -62,7 +62,7 @@ class Exchange(Destination):
         super().__init__(name)
         self.durable, self.auto_delete, self.internal, self.alternate = durable, auto_delete, internal, alternate
         self.bindings: dict[Binding, dict[str, Any]] = {}
-        self.exchanges_bound = 0  # destinations that are exchanges: while 0, routing needs no walk
+        self.exchanges_bound = 0  # bindings to exchanges: while 0, routing stays in this exchange
 
     def matches(self, message: Message, key: str) -> Iterable[Any]:
         """The destinations for one routing key, each once."""
@@ -72,7 +72,7 @@ class Exchange(Destination):
         """Raise if this type cannot read these arguments of a binding."""
 
     def bind(self, destination: Destination, key: str, arguments: BindingArguments) -> None:
-        """Idempotent."""
+        """Binding twice is as once."""
         self.check(arguments.values)
         binding = Binding(self.name, destination, key, arguments.identity)
         if binding not in self.bindings:
@@ -91,21 +91,21 @@ class Exchange(Destination):
         return True
 
     def _added(self, binding: Binding) -> None:
-        """`bindings` has it. A type that looks destinations up otherwise adds it there."""
+        """Called when `bindings` has it: a type with an index of its own adds it there."""
 
     def _removed(self, binding: Binding) -> None:
-        """The opposite."""
+        """Called when `bindings` lacks it: a type with an index of its own removes it there."""
 
 
 def _count(counts: dict[Destination, int], destination: Destination, change: int) -> None:
-    """How many bindings lead to a destination; none: it goes."""
+    """Change how many bindings lead to a destination. At 0 it is removed."""
     counts[destination] = counts.get(destination, 0) + change
     if not counts[destination]:
         del counts[destination]
 
 
 class DirectExchange(Exchange):
-    """The whole key."""
+    """Matches if the routing key equals the binding's."""
 
     __slots__ = ("_by_key",)
     type = "direct"
@@ -128,7 +128,7 @@ class DirectExchange(Exchange):
 
 
 class FanoutExchange(Exchange):
-    """Everything, whatever the key."""
+    """Matches every message."""
 
     __slots__ = ("_counts",)
     type = "fanout"
@@ -148,7 +148,7 @@ class FanoutExchange(Exchange):
 
 
 class TopicExchange(Exchange):
-    """Patterns of words."""
+    """Matches patterns of words."""
 
     __slots__ = ("_trie",)
     type = "topic"
@@ -168,7 +168,7 @@ class TopicExchange(Exchange):
 
 
 class HeadersExchange(Exchange):
-    """The headers of the message against the arguments of each binding, one binding after the other."""
+    """Compares the headers of the message with the arguments of each binding, one binding after the other."""
 
     __slots__ = ()
     type = "headers"
@@ -185,8 +185,8 @@ class HeadersExchange(Exchange):
 
 
 def _headers_match(arguments: dict[str, Any], headers: dict[str, Any]) -> bool:
-    """A None in the binding asks for the header, any other value for an equal one. No conditions: `all` holds, `any`
-    does not."""
+    """A None in the binding asks that the header exists, any other value for an equal one. Without conditions `all`
+    matches and `any` does not."""
     kind = arguments.get("x-match", "all")
     with_x = kind.endswith("-with-x")
     tests = (
@@ -198,7 +198,7 @@ def _headers_match(arguments: dict[str, Any], headers: dict[str, Any]) -> bool:
 
 
 class _DefaultExchange(Exchange):
-    """The exchange of no name: every queue, by its name."""
+    """The exchange with the empty name. It routes to the queue whose name is the routing key."""
 
     __slots__ = ("_queues",)
     type = "direct"
@@ -217,7 +217,7 @@ class _Node:
     __slots__ = ("children", "ends", "loops")
 
     def __init__(self, loops: bool = False) -> None:
-        self.loops = loops  # it is a "#": any further word may stay in it
+        self.loops = loops  # the node of a "#": it also matches any further words
         self.children: dict[str, _Node] = {}
         self.ends: dict[Any, int] = {}  # destination -> bindings of this pattern to it
 
@@ -227,8 +227,8 @@ def _words(key: str) -> list[str]:
 
 
 class Trie:
-    """Patterns and their destinations. A pattern and a key are split at "."; empty words count, the empty string has no
-    words. `*` is one word, `#` any number of them; both only as a whole word and only in patterns."""
+    """Patterns and their destinations. Patterns and keys are split at "."; an empty word counts as a word, the empty
+    string has no words. `*` is one word, `#` any number of words; both only as a whole word and only in patterns."""
 
     __slots__ = ("_root",)
 
@@ -245,7 +245,7 @@ class Trie:
         _count(node.ends, destination, 1)
 
     def remove(self, pattern: str, destination: Any) -> None:
-        """Take one binding back, and the nodes that it alone needed."""
+        """Remove one binding, and the nodes that only it needs."""
         path = [self._root]
         words = _words(pattern)
         for word in words:
@@ -270,7 +270,7 @@ class Trie:
 
 
 def _skip_hashes(states: dict[_Node, None]) -> None:
-    """`#` may stand for no word at all: a state before one is also at it."""
+    """`#` may match no word: a state before a `#` node is also in that node."""
     pending = list(states)
     for node in pending:
         after = node.children.get("#")
@@ -280,8 +280,8 @@ def _skip_hashes(states: dict[_Node, None]) -> None:
 
 
 def _step(states: dict[_Node, None], word: str) -> dict[_Node, None]:
-    """Where one more word of the key leads: a state of the pattern automaton per node, so never more than there are
-    nodes."""
+    """The states after one more word of the key. A state of the pattern automaton is a node, so there are never more
+    states than nodes."""
     following: dict[_Node, None] = {}
     for node in states:
         if node.loops:
@@ -302,7 +302,7 @@ _KINDS = {kind.type: kind for kind in _CLASSES}
 
 
 class ExchangeRequest:
-    """What exchange_declare asks for, checked outside the broker's lock; `error` is raised inside."""
+    """What exchange_declare asks for, checked outside the broker's lock. `error` is raised inside."""
 
     def __init__(
         self, name: str, kind: Any, durable: bool, auto_delete: bool, internal: bool,
@@ -312,7 +312,7 @@ class ExchangeRequest:
         alternate = table(arguments).get("alternate-exchange")
         self.flags: dict[str, Any] = {"durable": durable, "auto_delete": auto_delete, "internal": internal}
         self.flags["alternate"] = alternate
-        kind = getattr(kind, "value", kind)  # an enum with that value will do
+        kind = getattr(kind, "value", kind)  # an enum with that value is accepted
         self.error: ReplyError | None = None
         try:
             if not isinstance(kind, str) or kind not in _KINDS:
@@ -329,7 +329,7 @@ class ExchangeRequest:
 
 
 class Exchanges:
-    """By name, with the predeclared ones. `queues`: those of the broker, for the default exchange."""
+    """All exchanges by name, including the predeclared ones. `queues`: the broker's, for the default exchange."""
 
     __slots__ = ("by_name",)
 
@@ -354,8 +354,8 @@ class Exchanges:
         return self._walk(exchange, message)
 
     def _walk(self, exchange: Exchange, message: Message) -> Collection[Any]:
-        """Through exchanges bound to exchanges, and to the alternate of one whose own bindings lead nowhere; each
-        exchange once."""
+        """Follow exchanges bound to exchanges, and the alternate of an exchange whose bindings lead nowhere. Visits
+        each exchange once."""
         queues: dict[Any, None] = {}
         pending = [exchange]
         seen = {exchange}
@@ -396,7 +396,7 @@ class Exchanges:
         self._drop(exchange)
 
     def _drop(self, exchange: Exchange) -> None:
-        """With its bindings both ways, and the automatic exchanges that this leaves without any."""
+        """Remove its bindings in both directions, and auto-delete exchanges that are left without bindings."""
         del self.by_name[exchange.name]
         for binding in list(exchange.bindings):
             exchange.unbind(binding)
@@ -417,7 +417,7 @@ class Exchanges:
         self.find(source).bind(destination, key, arguments)
 
     def unbind(self, source: str, destination: Destination | None, key: str, arguments: BindingArguments) -> None:
-        """What does not exist is unbound already."""
+        """A binding that does not exist is no error."""
         not_default(source)
         exchange = self.by_name.get(source)
         if exchange is not None and destination is not None:
@@ -435,7 +435,7 @@ def not_reserved(kind: str, name: str) -> None:
 
 
 def check_same(kind: str, name: str, asked: dict[str, Any], existing: Destination) -> None:
-    """A declaration of what exists has to ask for the same."""
+    """A declaration of an existing name has to ask for the same."""
     for field, value in asked.items():
         current = getattr(existing, field)
         if value != current:

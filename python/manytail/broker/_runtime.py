@@ -1,12 +1,11 @@
 """What runs a broker: its lock, its timers, and the lanes in which callbacks run on the threads of an executor.
 
-Every call of a channel is atomic because its whole change of the state happens in one section, `with runtime`. At the
-end of a section the effects that the state has left are carried out in order: deliveries enter their lanes, timers are
-set. Nothing of the user runs inside a section: callbacks run in lanes; executors are called, and bodies are let go,
-after the lock is released. What can still interrupt a section in its own thread is a signal handler or a finalizer that
-the collector runs. A call made from there must neither see a half-made change nor wait for itself: a publish, ack, nack
-or reject takes effect when the interrupted section has ended (`after`); a call that has to answer raises
-ReentrancyError. """
+Every call of a channel is atomic: its whole change of the state happens in one section, `with runtime`. At the end of a
+section the effects that the state has left are carried out in order: deliveries enter their lanes, timers are set. No
+user code runs inside a section: callbacks run in lanes; executors are called, and bodies are freed, after the lock is
+released. Only a signal handler, or a finalizer that the collector runs, can interrupt a section in its own thread. A
+call from there must neither see a half-made change nor wait for itself. So a publish, ack, nack or reject takes effect
+when the interrupted section has ended (`after`), and a call that has to answer raises ReentrancyError. """
 
 from __future__ import annotations
 
@@ -28,11 +27,11 @@ from manytail.broker._state import Delivery, VirtualHost
 from manytail.broker.exceptions import ReentrancyError
 
 _Call = tuple[Callable[..., object], tuple[Any, ...], bool]
-_INERT = (bytes, str, int, float, type(None))  # bodies that run no code when they are let go
+_INERT = (bytes, str, int, float, type(None))  # bodies that run no code when they are freed
 
 
 def report(error: BaseException) -> None:
-    """An exception that no caller gets."""
+    """Report an exception that no caller gets."""
     thread = threading.current_thread()
     threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, thread)))
 
@@ -41,12 +40,12 @@ def report(error: BaseException) -> None:
 class Runtime:
     """The lock of one broker, and what happens at the end of its sections.
 
-    The lock avoids a convoy: the running thread may take it again before the waiters. Under the GIL, two threads to
-    which a lock is handed in turn wait for one another at every call: one has the lock and needs the GIL, the other has
-    the GIL and needs the lock.
+    The lock avoids a lock convoy: the running thread may take it again before the waiters. With the GIL, two threads
+    that get a lock in turn wait for one another at every call: one has the lock and needs the GIL, the other has the
+    GIL and needs the lock.
 
-    Taking it is one atomic step, dict.setdefault, whose answer says everything: this very object `me`: it was free; an
-    equal one: this thread has it; another one: another thread has it."""
+    Taking it is one atomic step, dict.setdefault. Its result says who has the lock. The very object `me`: it was free.
+    An equal one: this thread has it. Any other: another thread has it."""
 
     __slots__ = (
         *("_after", "_dead_letters", "_dropped", "_effects", "_queue_timers", "_taken", "_waiters", "host", "timers"),
@@ -62,7 +61,7 @@ class Runtime:
         self.timers = Timers(self)
 
     def __enter__(self) -> int:
-        """What recover() takes."""
+        """Take the lock. Returns a token for recover()."""
         me = get_ident()
         try:
             while (owner := self._taken.setdefault(None, me)) is not me:
@@ -76,7 +75,7 @@ class Runtime:
         return me
 
     def recover(self, token: int) -> None:
-        """Release the lock if the section that `token` is of has it: a signal handler raised before its end could begin."""
+        """Release the lock if the section of `token` has it: a signal handler raised before the section could end."""
         if self._taken.get(None) is token:
             self.__exit__()
 
@@ -91,8 +90,8 @@ class Runtime:
             self._run_late()
 
     def _finish(self) -> None:
-        """End a section that has left something to do: effects and dead letters inside, then release the lock, then the
-        rest."""
+        """End a section that has left effects: run effects and dead letters inside, release the lock, then run the
+        calls of `after`."""
         dropped, after = None, None
         try:
             if self._dead_letters:
@@ -105,7 +104,7 @@ class Runtime:
             if self._dropped:
                 dropped = self._dropped.copy()
                 self._dropped.clear()
-            if self._after:  # a signal handler may add to it at any moment: what was swapped out runs, and nothing else
+            if self._after:  # a signal handler may add to it at any moment: run only what was swapped out
                 after, self._after = self._after, []
             del self._taken[None]
             if self._waiters:
@@ -118,12 +117,12 @@ class Runtime:
                 self._run_late()
 
     def _run_late(self) -> None:
-        """What was added after the last look at it, or belongs to a section that has begun since."""
+        """Run the calls that were added after the last check, or that belong to a section that has begun since."""
         self.__enter__()
         self.__exit__()
 
     def _wait(self) -> None:
-        """Until a release, or not at all if one has happened since: a release looks for waiters afterwards."""
+        """Wait for a release. Does not wait if one has happened since: a release looks for waiters afterwards."""
         waiter = allocate_lock()
         waiter.acquire()
         self._waiters.append(waiter)
@@ -133,7 +132,7 @@ class Runtime:
         finally:
             try:
                 self._waiters.remove(waiter)
-            except ValueError:  # it was woken; if it leaves by an exception, the next one has to be
+            except ValueError:  # it was woken; if it leaves by an exception, it has to wake the next one
                 if not self._taken and self._waiters:
                     self._wake()
 
@@ -141,19 +140,19 @@ class Runtime:
         try:
             self._waiters.popleft().release()
         except IndexError:
-            return  # the waiter has left by itself
+            return  # the waiter has left already
 
     def interrupted(self) -> bool:
-        """Whether this very thread is inside a section: the caller is a signal handler or a finalizer, and has to use
+        """Whether this thread is inside a section. Then the caller is a signal handler or a finalizer, and has to use
         `after`."""
         return self._taken.get(None) == get_ident()
 
     def after(self, call: Callable[..., object], *arguments: Any, trusted: bool = False) -> None:
-        """Run this when the current section has ended, outside it, in the order of the calls. Only from inside a
-        section. `trusted`: it runs no user's code, and may run on the timer thread."""
+        """Run this after the current section, outside it, in the order of the calls. Call it only inside a section.
+        `trusted`: it runs no user code, and may run on the timer thread."""
         self._after.append((call, arguments, trusted))
 
-    # A condition's view of the lock: to wait is to end the section, effects and all, and to begin another one.
+    # The lock as a Condition needs it: to wait is to end the section with its effects, and to begin another one.
     def condition(self) -> Condition:
         return Condition(self)
 
@@ -172,7 +171,7 @@ class Runtime:
             raise
 
     def _acquire_restore(self, saved: None) -> None:
-        """Whatever a signal handler raises meanwhile: the section that waits goes on to its end with the lock."""
+        """Take the lock, even if a signal handler raises: the section needs it until its end. Raises afterwards."""
         failure: BaseException | None = None
         while not self.interrupted():
             try:
@@ -183,7 +182,7 @@ class Runtime:
             raise failure
 
     def _set_queue_timer(self, effect: Any) -> None:
-        """The effect (queue,): one timer per queue."""
+        """The effect (queue,). A queue has one timer."""
         (queue,) = effect
         timer = self._queue_timers.pop(queue, None)
         if timer is not None:
@@ -197,7 +196,7 @@ class Runtime:
 
 
 def _run_all(calls: list[_Call]) -> None:
-    """Each of them, whatever the others raise; the first exception is raised at the end."""
+    """Make every call, whatever the others raise. Raises the first exception at the end."""
     failure: BaseException | None = None
     for call, arguments, _ in calls:
         try:
@@ -209,7 +208,7 @@ def _run_all(calls: list[_Call]) -> None:
 
 
 def _off_the_timer_thread(after: list[_Call], dropped: list[Any]) -> None:
-    """A user's code must not keep the timers of other users waiting. What may run any gets a thread of its own."""
+    """User code must not delay the timers of other users. Calls and bodies that may run any get their own thread."""
     if all(map(_is_inert, dropped)) and all(trusted for _, _, trusted in after):
         _run_all(after)
         return
@@ -227,7 +226,7 @@ def _run_and_drop(after: list[_Call], dropped: list[Any]) -> None:
 
 # --------------------------------------------------------------------------------------------------------------- timers
 class Timer:
-    """One call at one time."""
+    """A call at a certain time."""
 
     __slots__ = ("_timers", "action", "due", "number")
 
@@ -241,14 +240,14 @@ class Timer:
         return (self.due, self.number) < (other.due, other.number)
 
     def cancel(self) -> None:
-        """In a section. Its place is free at once."""
+        """Only in a section. It is removed at once."""
         self._timers.drop(self)
 
 
 class Timers:
     """One thread that makes calls when they are due, each in a section: times to live, queues that expire, call_later.
-    It starts with a timer, and ends when the broker closes or when there has been no timer for IDLE_GRACE seconds.
-    Timers are in a sorted list, so that a cancelled one is found and dropped at once."""
+    It starts with the first timer. It ends when the broker closes, or after IDLE_GRACE seconds without a timer. Timers
+    are in a sorted list, so that a cancelled one is found and removed at once."""
 
     IDLE_GRACE = 5.0
 
@@ -265,8 +264,8 @@ class Timers:
         return len(self._pending)
 
     def at(self, due: float, action: Callable[[float], object]) -> Timer:
-        """In a section. Call action(now) on the timer thread, in a section, once time.monotonic() has reached `due`.
-        After close: never."""
+        """Only in a section. Calls action(now) on the timer thread, in a section, once time.monotonic() has reached
+        `due`. After close: never."""
         timer = Timer(self, due, next(self._numbers), action)
         if self._closed:
             return timer
@@ -284,7 +283,7 @@ class Timers:
             del self._pending[index]
 
     def close(self) -> None:
-        """Forget all, and wait for the thread to end."""
+        """Drop all timers, and wait for the thread to end."""
         with self._runtime:
             self._closed = True
             self._pending.clear()
@@ -320,8 +319,8 @@ class Timers:
 
 # ---------------------------------------------------------------------------------------------------------------- lanes
 class _PendingTask:
-    """Stands for the Future of a task that is submitted when the section has ended. If no task comes of it, it is to
-    the dispatcher a cancelled one: the next item asks for another task. Else the lane would stay ready for ever."""
+    """Stands for the Future of a task that is submitted after the section. If that fails, the dispatcher sees it as
+    cancelled: the next item asks for another task. Otherwise the lane would stay ready for ever."""
 
     __slots__ = ("_callback",)
 
@@ -336,8 +335,8 @@ class _PendingTask:
 
 
 class Dispatch:
-    """The lanes of one connection, and the executor that runs them. `refused` is called, once or more, when that takes
-    no more work. `owned`: the executor is the connection's own."""
+    """The lanes of one connection, and the executor that runs them. `refused` is called, once or more, when the
+    executor takes no more tasks. `owned`: the executor is the connection's own."""
 
     def __init__(
         self, executor: Executor, owned: bool, runtime: Runtime, refused: Callable[[BaseException], object]
@@ -349,7 +348,7 @@ class Dispatch:
         self.pool: Any = Dispatcher(self, on_error=lambda item, error: report(error))
 
     def submit(self, task: Callable[[], object]) -> Future[Any] | _PendingTask:
-        """The dispatcher's executor is this object."""
+        """This object is the dispatcher's executor."""
         if not self._runtime.interrupted():
             return self.executor.submit(task)
         pending = _PendingTask()
@@ -369,26 +368,26 @@ class Dispatch:
                 future.add_done_callback(partial(self._done, pending))
 
     def _done(self, pending: _PendingTask, future: Future[Any]) -> None:
-        """A task that the executor cancelled. Pools cancel under the lock that their submit() takes, and the end of
-        this connection may give work to another one on the same pool: a thread of its own tells of it."""
+        """Handle a task that the executor cancelled. Pools cancel under the lock that their submit() takes, and the end
+        of this connection may submit a task of another connection to the same pool. So `refused` runs in a thread."""
         if future.cancelled():
             pending.fail()
             error = RuntimeError("the executor cancelled the task that was to run callbacks")
             threading.Thread(target=self._refused, args=(error,), daemon=True).start()
 
     def inside(self) -> bool:
-        """Whether the caller is a callback of this connection. It waits for no other callback: two could wait for one
-        another."""
+        """Whether the caller is a callback of this connection. It must not wait for another callback: two could wait
+        for one another."""
         return bool(self.pool.inside)
 
     def on_executor(self) -> bool:
-        """Whether the caller is a thread of the executor, whatever it runs there: waiting for callbacks could take the
-        last one."""
+        """Whether the caller is a thread of the executor: if it waited for callbacks, it could occupy the last thread
+        that could run them."""
         return self.inside() or threading.current_thread() in getattr(self.executor, "_threads", ())
 
 
 class Closable:
-    """What channels and connections have in common: they are open until there is a reason why not."""
+    """What channels and connections share: they are open until `_closing_reason` is set."""
 
     wrong_state: type[Exception]
     _closing_reason: Exception | None
@@ -422,33 +421,33 @@ class Closable:
 
 
 class Addressee:
-    """What an item of a lane is for, unless it is a consumer."""
+    """Whom an item of a lane is for, unless that is a consumer."""
 
-    gone = False  # what has not begun is not for it
-    auto_ack = False  # `buffer` has what has not begun
+    gone = False  # items that have not begun are dropped
+    auto_ack = False  # items that have not begun are in `buffer`
     seen = 0  # the number of the last item that began
 
 
 class Lane:
-    """The callbacks of one channel: in order, never two at once, on the executor of its connection. An item is an
-    effect of the state, or anything else that begins with an Addressee and a number.
+    """The callbacks of one channel: in order, one at a time, on the executor of its connection. An item is an effect of
+    the state, or any tuple that begins with an Addressee and a number.
 
-    Unbounded: prefetch is its bound, and a callback that publishes to a queue that only its own channel drains must not
-    wait for itself. Items are added inside sections: their order is that of the deliveries."""
+    Unbounded: prefetch bounds it, and a callback that publishes to a queue that only its own channel drains must not
+    wait for itself. Items are added inside sections, so their order is that of the deliveries."""
 
     __slots__ = ("_items", "_lock", "_run", "_running", "_watchers", "add")
 
     def __init__(self, dispatch: Dispatch, run: Callable[[Any], object]) -> None:
         self._run = run
-        self._lock = threading.RLock()  # a finalizer may come back here in the same thread
-        self._running: Any = None  # the addressee of the item that runs
+        self._lock = threading.RLock()  # re-entrant: a finalizer may call a method here in the same thread
+        self._running: Any = None  # the addressee of the running item
         self._watchers: list[threading.Event] = []
         self._items: Any = dispatch.pool.lane(self._handle)
         self.add: Callable[[Any], object] = self._items.add
 
     def _handle(self, item: Any) -> None:
-        """A consumer that is gone sees nothing more. Whatever ends it either finds this item running or finds that it
-        has not begun."""
+        """A consumer that is gone gets nothing more. The call that ends it either finds this item running, or the item
+        does not begin."""
         addressee = item[0]
         with self._lock:
             if addressee.gone:
@@ -467,14 +466,14 @@ class Lane:
                 watcher.set()
 
     def seen(self, consumer: Any) -> int:
-        """The tag of the last delivery to a consumer that began; of one that is gone, the last ever."""
+        """The tag of the last delivery to a consumer that began. For one that is gone it does not change."""
         with self._lock:
             tag: int = consumer.seen
             return tag
 
     def wait_for(self, addressee: Any) -> None:
-        """Until no item of that addressee runs; None: until the item that runs now, of whomever, has ended. Not from
-        inside the lane."""
+        """Wait until no item of that addressee runs. None: until the item that runs has ended, whoever it is for. Not
+        from inside the lane."""
         while True:
             with self._lock:
                 if self._running is None or (addressee is not None and self._running is not addressee):
@@ -486,5 +485,5 @@ class Lane:
                 return
 
     def wait_idle(self) -> None:
-        """Until nothing runs and nothing is left."""
+        """Wait until nothing runs and nothing is queued."""
         self._items.wait()

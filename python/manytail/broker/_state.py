@@ -1,19 +1,19 @@
 """The state of one broker: queues, consumers, credit, acknowledgements, transactions, times. Pure: no thread, lock,
 clock, callback or I/O.
 
-An operation takes the time where that matters (`now`, in seconds of any monotonic clock), changes the state, and leaves
-what has to happen outside in three lists of VirtualHost: `effects` to carry out in order, `dead_letters` to publish
-once the change that caused them is complete, and `dropped`, whose bodies may run a user's code when they are let go. A
-ReplyError is raised before anything is changed.
+An operation takes the time where that matters (`now`, in seconds of any monotonic clock) and changes the state. What
+has to happen outside is left in three lists of VirtualHost: `effects`, to carry out in order; `dead_letters`, to
+publish once the change that caused them is complete; and `dropped`, whose bodies may run user code when they are freed.
+A ReplyError is raised before anything is changed.
 
 An effect is a tuple that begins with its addressee, whose `target` the caller of the operations has set:
-    (consumer, delivery tag, redelivered, message, returns)     hand this delivery over
-    (consumer, CANCELLED)                                       its queue is gone: the consumer is cancelled
+    (consumer, delivery tag, redelivered, message, returns)     deliver the message
+    (consumer, CANCELLED)                                       its queue was deleted: the consumer is cancelled
     (channel, 0, message)                                       a mandatory message reached no queue
     (queue,)                                                    call tick(now) at `queue.due`, or never if that is None
 
-The order of the steps is RabbitMQ's and shows in what clients see: a message that a consumer can take does not count
-against a length limit; one that comes back does, before any consumer is looked at. Expiry is checked only at the head.
+The order of the steps is RabbitMQ's, and clients can see it: a message that a consumer can take does not count against
+a length limit; a requeued one does, before any consumer is considered. Expiry is checked only at the head.
 
 Invariants: `ready` is the length of a queue's ReadyList. A delivery is ready, or in the `unacked` of one channel, or
 settled in its transaction. No consumer that could take a message waits while one is ready, once an operation has ended.
@@ -48,7 +48,7 @@ CANCELLED = 1 << 62  # behind all delivery tags
 
 
 class Delivery:
-    """A message in one queue: ready, or unacknowledged on the channel it was handed to."""
+    """A message in one queue: ready, or unacknowledged on the channel that it was delivered to."""
 
     __slots__ = ("consumer", "entry", "expires_at", "message", "queue", "redelivered", "returns")
 
@@ -56,10 +56,10 @@ class Delivery:
         self.message = message
         self.queue = queue
         self.entry: Any = None  # its place in the ready list, while it is unacknowledged
-        self.consumer: Consumer | None = None  # whose credit it uses up
+        self.consumer: Consumer | None = None  # whose credit it uses
         self.redelivered = False
-        self.returns = 0  # how often it came back, for x-delivery-limit
-        self.expires_at: float | None = None  # fixed when it was enqueued
+        self.returns = 0  # how often it was requeued, for x-delivery-limit
+        self.expires_at: float | None = None  # set when it is enqueued
 
     def end(self) -> None:
         """Remove it from its queue for good."""
@@ -68,18 +68,18 @@ class Delivery:
 
 
 class ReadyList:
-    """The ready messages of one queue, in order, on an EntryQueue or a PriorityEntryQueue: taking one acquires its
-    entry, putting it back releases that, and a released entry is at its original place however long it was away."""
+    """The ready messages of one queue, in order, on an EntryQueue or a PriorityEntryQueue. Taking a message acquires
+    its entry, requeueing it releases the entry. A released entry returns to its original place."""
 
     __slots__ = ("_get", "_levels", "_put", "_subscription")
 
     def __init__(self, levels: int) -> None:
-        """`levels`: 0 for a plain queue, else how many priorities it tells apart, 0 to levels - 1."""
+        """`levels`: 0 for a plain queue, otherwise the number of priorities, 0 to levels - 1."""
         self._levels = levels
         queue: EntryQueue[Delivery] = PriorityEntryQueue(levels=levels, mapping="direct") if levels else EntryQueue()
         self._put: Any = queue.put
         self._subscription = queue.subscribe()
-        self._subscription._may_be_forgotten()  # of a broker that nobody closed and nobody has any more
+        self._subscription._may_be_forgotten()  # no warning when a broker is freed unclosed
         self._get: Any = self._subscription.get
 
     def append(self, delivery: Delivery) -> None:
@@ -90,20 +90,20 @@ class ReadyList:
             self._put(delivery)
 
     def take(self) -> Delivery:
-        """The first one, which now has an entry. Only while one is ready."""
+        """The first one, which then has an entry. Call only while one is ready."""
         entry = self._get(False)
         delivery: Delivery = entry.item
         delivery.entry = entry
         return delivery
 
     def close(self) -> None:
-        """The queue is deleted. Deliveries that are unacknowledged have nowhere to come back to."""
+        """The queue is deleted. Its unacknowledged deliveries cannot be requeued."""
         self._subscription.close()
 
 
 # ------------------------------------------------------------------------------------------------------------ consumers
 class Consumer:
-    """A subscription of a channel to a queue. ChannelState.consume() gives it both."""
+    """A subscription of a channel to a queue. ChannelState.consume() sets both."""
 
     __slots__ = ("auto_ack", "channel", "credit", "exclusive", "gone", "order", "parked", "queue", "tag", "target")
     channel: ChannelState
@@ -120,15 +120,14 @@ class Consumer:
         self.order = -priority
         self.credit = UNLIMITED
         self.parked = False
-        self.gone = False  # cancelled by its client, or its channel is closed: what it has not seen is not for it
+        self.gone = False  # cancelled by its client, or its channel is closed: it gets nothing more
 
 
 class RoundRobin:
-    """The consumers of a queue that may take, as far as is known: highest priority first, round robin inside one
-    priority.
+    """The consumers of a queue that may be able to take: highest priority first, round robin inside one priority.
 
-    One that is found without credit, or whose channel is at its limit, is parked, and joins the end of its ring when
-    that is over: idle consumers are not looked at."""
+    A consumer that is found without credit, or whose channel is at its limit, is parked. It joins the end of its ring
+    when it can take again, so idle consumers cost nothing."""
 
     __slots__ = ("_rings", "orders")
 
@@ -137,7 +136,7 @@ class RoundRobin:
         self.orders: list[int] = []  # negated priorities of the rings, ascending; no ring is empty
 
     def add(self, consumer: Consumer) -> None:
-        """At the end of its ring."""
+        """Add it at the end of its ring."""
         consumer.parked = False
         ring = self._rings.get(consumer.order)
         if ring is None:
@@ -146,7 +145,7 @@ class RoundRobin:
         ring.append(consumer)
 
     def remove(self, consumer: Consumer) -> None:
-        """It may be parked."""
+        """Remove it, also if it is parked."""
         ring = self._rings.get(consumer.order)
         if ring is not None and consumer in ring:
             ring.remove(consumer)
@@ -155,7 +154,7 @@ class RoundRobin:
                 self.orders.remove(consumer.order)
 
     def next(self) -> Consumer | None:
-        """The next that can take, which moves to the end of its ring; those found unable are parked."""
+        """The next consumer that can take; it moves to the end of its ring. Those found unable are parked."""
         while self.orders:
             ring = self._rings[self.orders[0]]
             consumer = ring[0]
@@ -196,10 +195,10 @@ class Queue(Destination):
         self._unused_at: float | None = None  # when x-expires deletes it, unless it is used
         self._ready_list = ReadyList(arguments.priorities)
         self._round_robin = RoundRobin()
-        self._active: Consumer | None = None  # with x-single-active-consumer: the one that the messages go to
-        self._newest: Delivery | None = None  # the one that is being published
+        self._active: Consumer | None = None  # with x-single-active-consumer: the one that gets the messages
+        self._newest: Delivery | None = None  # the message that is being published
         self._dropping = arguments.max_length is not None and arguments.overflow == "drop-head"
-        self._expiring = False  # a message with a time to live was here
+        self._expiring = False  # a message with a time to live has been here
 
     # messages in
     def publish(self, message: Message, now: float) -> bool:
@@ -229,7 +228,7 @@ class Queue(Destination):
             self._expiring = True
 
     def requeue(self, deliveries: Iterable[Delivery], now: float) -> None:
-        """Put unacknowledged ones back to their places. The caller pumps, once credit is given back too."""
+        """Requeue unacknowledged deliveries. The caller pumps, once credit is given back too."""
         for delivery in deliveries:
             delivery.redelivered = True
             delivery.returns += self.arguments.quorum
@@ -257,7 +256,7 @@ class Queue(Destination):
 
     # messages out
     def take(self, now: float) -> Delivery | None:
-        """The first live one; expired ones before it, and directly behind it, become dead letters."""
+        """The first message that has not expired. Expired ones before it and directly behind it become dead letters."""
         delivery = None
         while self.ready and delivery is None:
             delivery = self._take_first(now)
@@ -266,7 +265,7 @@ class Queue(Destination):
         return delivery
 
     def _take_first(self, now: float) -> Delivery | None:
-        """The first one, unless it has expired; with no time to live at all it may still go to a consumer that is there
+        """The first message, unless it has expired. With a time to live of 0 it may still go to a consumer that waits
         when it comes."""
         self.ready -= 1
         delivery = self._ready_list.take()
@@ -276,8 +275,7 @@ class Queue(Destination):
         return None
 
     def pump(self, now: float) -> None:
-        """Hand over while a message is ready and a consumer can take it; then look at the head, which is another
-        one."""
+        """Deliver while a message is ready and a consumer can take it. Then check the expiry of the new head."""
         self._hand_over(now)
         if self._expiring:
             self._expire(now)
@@ -293,7 +291,7 @@ class Queue(Destination):
                 consumer.channel.hand_over(consumer, delivery)
 
     def purge(self) -> int:
-        """Drop what is ready."""
+        """Drop the ready messages."""
         count = self.ready
         while self.ready:
             self.ready -= 1
@@ -306,7 +304,7 @@ class Queue(Destination):
         self._dead_letter(delivery.message, reason)
 
     def reject(self, delivery: Delivery) -> None:
-        """An unacknowledged one was rejected for good."""
+        """An unacknowledged delivery was rejected without requeue."""
         self.host.end(delivery)
         if not self.deleted:
             self._dead_letter(delivery.message, "rejected")
@@ -318,7 +316,7 @@ class Queue(Destination):
 
     # times
     def _expire(self, now: float) -> None:
-        """End the expired ones at the head, and come back when the next one there expires."""
+        """End expired messages at the head, and set `due` for the next one there."""
         while self.ready:
             delivery = self._take_first(now)
             if delivery is not None:
@@ -354,7 +352,7 @@ class Queue(Destination):
 
     # consumers
     def add_consumer(self, consumer: Consumer, now: float) -> None:
-        """The caller pumps."""
+        """Add it. The caller pumps."""
         if any(other.exclusive for other in self.consumers):
             access_refused(f"queue {self.name!r} is in exclusive use")
         if consumer.exclusive and self.consumers:
@@ -371,8 +369,8 @@ class Queue(Destination):
         self.used(now)
 
     def channel_left(self, consumers: Collection[Consumer], deliveries: Collection[Delivery], now: float) -> None:
-        """These consumers end, and these deliveries come back before any other consumer is looked at. An automatic
-        queue ends with its last one."""
+        """Remove these consumers, and requeue these deliveries before any other consumer is considered. An auto-delete
+        queue is deleted with its last consumer."""
         for consumer in consumers:
             if consumer in self.consumers:
                 self.consumers.remove(consumer)
@@ -392,11 +390,11 @@ class Queue(Destination):
         self._round_robin.add(consumer)
 
     def _highest(self) -> Consumer:
-        """Highest priority, then oldest."""
+        """The consumer of highest priority, among those the oldest."""
         return min(self.consumers, key=lambda consumer: consumer.order)
 
     def settled(self) -> None:
-        """Single active consumer of a quorum queue: one of higher priority takes over as soon as the active one holds
+        """Single active consumer of a quorum queue: one of higher priority takes over once the active one holds
         nothing."""
         active = self._active
         if active is None or not self.arguments.quorum:
@@ -422,7 +420,7 @@ class Queue(Destination):
             resource_locked(f"exclusive queue {self.name!r} belongs to another connection")
 
     def close(self) -> int:
-        """Deleted: how many were ready. Its consumers are cancelled."""
+        """Delete it. Returns how many messages were ready. Its consumers are cancelled."""
         self.deleted = True
         if self.due is not None:
             self.due = None
@@ -438,16 +436,16 @@ class Queue(Destination):
 
 # ------------------------------------------------------------------------------------------------------------- channels
 class ChannelState:
-    """One channel: its consumers, what it was handed and has not settled, its credit, its transaction.
+    """One channel: its consumers, its unacknowledged deliveries, its credit, its transaction.
 
-    Credit is counted twice. Per consumer: it starts at the prefetch, goes down with each delivery and up with each
-    settling of that. Per channel: `_volume` is what its consumers hold, and nothing of the channel is handed over, even
-    to consumers that need not acknowledge, while that has reached `_limit`. get() is in neither. A limit that is set
-    first inherits what is unacknowledged then.
+    Credit is counted twice. Per consumer it starts at the prefetch, goes down with each delivery and up when that is
+    settled. Per channel `_volume` counts the deliveries that its consumers hold. While it has reached `_limit`, the
+    channel gets nothing, not even consumers that need not acknowledge. get() counts in neither. When a limit is first
+    set, what is unacknowledged then counts.
 
-    In a transaction publishes are routed when they are made, and enter their queues, with the clock of a time to live,
-    at the commit. Acks are checked when they are made: from then on the deliveries are unknown to further acks and to
-    recover, but they count as held until the commit."""
+    In a transaction publishes are routed when they are made. They enter their queues at the commit, which also starts
+    their time to live. Acks are checked when they are made. From then on the deliveries are unknown to further acks and
+    to recover, but they count as held until the commit."""
 
     __slots__ = (
         *("_limit", "_publishes", "_settlements", "_tag", "_turn", "_volume", "at_limit", "confirming", "connection"),
@@ -460,7 +458,7 @@ class ChannelState:
         self.target = target
         self.consumers: dict[str, Consumer] = {}
         self.unacked: dict[int, Delivery] = {}  # by tag, ascending
-        self.prefetch = 0  # of consumers that start from now on
+        self.prefetch = 0  # of consumers that start later
         self.at_limit = False
         self.confirming = False
         self.transacted = False
@@ -469,13 +467,13 @@ class ChannelState:
         self._tag = 0
         self._limit = 0
         self._volume = 0
-        self._turn = 0  # which consumer is looked at first when the channel falls below its limit
+        self._turn = 0  # which consumer is served first when the channel falls below its limit
         self._publishes: list[tuple[Message, list[Queue], bool]] = []
-        # What to do at the commit, and with which deliveries, by tag.
+        # What to do at the commit; and the deliveries concerned, by tag.
         self._settlements: list[tuple[str, dict[int, Delivery]]] = []
 
     def close(self, now: float) -> None:
-        """Consumers leave first, so that what is requeued goes to others."""
+        """Consumers leave first, so that requeued messages go to others."""
         if self.gone:
             return
         self.gone = True
@@ -496,8 +494,8 @@ class ChannelState:
 
     # publishing
     def publish(self, message: Message, mandatory: bool, error: ReplyError | None, now: float) -> str:
-        """Route it to its queues. "returned": mandatory, and there was none. "refused": one of them has reached its
-        length. Else the empty str."""
+        """Route it to its queues. "returned": it is mandatory and there was none. "refused": one of them has reached
+        its length limit. Otherwise an empty str."""
         exchanges = self.host.exchanges
         exchange = exchanges.by_name.get(message.exchange)
         if exchange is None:
@@ -526,7 +524,7 @@ class ChannelState:
 
     # deliveries out
     def hand_over(self, consumer: Consumer, delivery: Delivery) -> None:
-        """One delivery has its tag and its place among the effects before anything else of the queue moves."""
+        """Deliver one message: assign its tag and its place among the effects before the queue changes further."""
         tag = self._tag = self._tag + 1
         if consumer.auto_ack:
             delivery.end()
@@ -558,8 +556,8 @@ class ChannelState:
 
     # settling
     def settle(self, how: str, tag: int, multiple: bool, now: float) -> None:
-        """`how`: ack, reject or requeue. One tag, or all up to one that is itself unacknowledged, or (0, multiple)
-        all."""
+        """`how`: ack, reject or requeue. One tag; or all up to a tag that is itself unacknowledged; or all, by (0,
+        multiple)."""
         deliveries = self._collect(tag, multiple)
         if self.transacted:
             self._settlements.append((how, deliveries))
@@ -585,8 +583,8 @@ class ChannelState:
         return collected
 
     def ack_one(self, delivery: Delivery) -> bool:
-        """Settle one that the caller has removed from `unacked`, which is what nearly all acks are. The caller lets go
-        of it, and calls freed() if this is true."""
+        """Settle one delivery that the caller has removed from `unacked`; nearly all acks are such. The caller drops
+        its reference, and calls freed() if this returns True."""
         entry, delivery.entry = delivery.entry, None
         entry.ack()
         consumer = delivery.consumer
@@ -596,7 +594,7 @@ class ChannelState:
         return consumer.parked or self._limit > 0 or delivery.queue.single_active
 
     def freed(self, delivery: Delivery, now: float) -> None:
-        """Others waited for its credit."""
+        """Serve those that waited for its credit."""
         self._free((delivery,), (), now)
 
     def _settle(self, how: str, deliveries: list[Delivery], now: float) -> None:
@@ -615,7 +613,7 @@ class ChannelState:
         self._free(deliveries, by_queue, now)
 
     def _free(self, deliveries: Iterable[Delivery], changed: Iterable[Queue], now: float) -> None:
-        """Give back the credit of these deliveries; `changed` are queues that have more to hand over."""
+        """Give back the credit of these deliveries. `changed`: queues that may have more to deliver."""
         queues = dict.fromkeys(changed)
         for delivery in deliveries:
             consumer = delivery.consumer
@@ -641,7 +639,7 @@ class ChannelState:
         self._settle("requeue", list(unacked.values()), now)
 
     def requeue_unseen(self, consumer: Consumer, seen: int, now: float) -> None:
-        """What a cancelled consumer was handed and has not seen: tags above `seen`."""
+        """Requeue the deliveries that a cancelled consumer has not seen: tags above `seen`."""
         tags = [tag for tag, delivery in self.unacked.items() if tag > seen and delivery.consumer is consumer]
         self._settle("requeue", [self.unacked.pop(tag) for tag in tags], now)
 
@@ -665,8 +663,8 @@ class ChannelState:
                 queue.pump(now)
 
     def _below_limit(self) -> dict[Queue, None]:
-        """The consumers that the limit parked join in again; which queue comes first changes from time to time, so that
-        each gets on."""
+        """Unpark the consumers that were parked by the limit. Returns their queues; which one comes first changes from
+        call to call, so that none starves."""
         self.at_limit = False
         consumers = list(self.consumers.values())
         self._turn += 1
@@ -683,7 +681,7 @@ class ChannelState:
 
     # consumers
     def consume(self, name: str, consumer: Consumer, error: ReplyError | None, now: float) -> None:
-        """Register it; it is handed messages from now on. `error`: of its arguments."""
+        """Register a consumer, which then gets messages. `error`: of its arguments."""
         queue = self.queue(name)
         if error is not None:
             raise error
@@ -739,7 +737,7 @@ class ChannelState:
 
     # names
     def queue(self, name: str) -> Queue:
-        """The queue of that name, or the one that this channel declared last for the empty one; 404, 405."""
+        """The queue of that name; for the empty name the one that this channel declared last. 404, 405."""
         return self.host.queue(name or self.last_queue, self.connection)
 
     def declare_queue(
@@ -777,7 +775,7 @@ class ChannelState:
         self.host.exchanges.unbind(exchange, queue, "" if queue is None else self._key(name, key, queue), arguments)
 
     def _key(self, name: str, key: str | None, queue: Queue) -> str:
-        """No key is the given name; an empty name together with an empty key means the name of the last queue."""
+        """Without a key: the given name. An empty name and an empty key: the name of the last queue."""
         key = name if key is None else key
         return key or ("" if name else queue.name)
 
@@ -811,7 +809,7 @@ class VirtualHost:
         self.dropped: list[object] = []
 
     def end(self, delivery: Delivery) -> None:
-        """Remove a delivery from its queue for good; its body is let go outside."""
+        """Remove a delivery from its queue for good. Its body is freed outside the section."""
         delivery.end()
         self.dropped.append(delivery)
 
@@ -847,18 +845,18 @@ class VirtualHost:
         return queue
 
     def delete_queue(self, queue: Queue) -> int:
-        """How many messages were ready."""
+        """Returns how many messages were ready."""
         del self.queues[queue.name]
         self.exchanges.forget(queue)
         return queue.close()
 
     def delete_queues_of(self, connection: object) -> None:
-        """Its exclusive ones."""
+        """Delete the exclusive queues of a connection."""
         for queue in [queue for queue in self.queues.values() if queue.owner is connection]:
             self.delete_queue(queue)
 
     def publish_dead_letters(self, now: float, wall_clock: float) -> None:
-        """Until there are none. `wall_clock`: seconds since the epoch, for x-death."""
+        """Publish until none is left. `wall_clock`: seconds since the epoch, for x-death."""
         time = datetime.fromtimestamp(int(wall_clock), UTC)
         while self.dead_letters:
             message, reason, queue, exchange, key = self.dead_letters.popleft()
@@ -873,8 +871,8 @@ class VirtualHost:
 
 # --------------------------------------------------------------------------------------------------------- dead letters
 def _dead_letter(message: Message, reason: str, queue: str, exchange: str, key: str | None, time: datetime) -> Message:
-    """The message that goes to the dead-letter exchange: with `key` or else its old keys, without expiration, with one
-    more x-death."""
+    """The message that goes to the dead-letter exchange: with `key` or otherwise its old keys, without expiration, with
+    one more x-death."""
     properties = BasicProperties() if message.properties is None else copied(message.properties)
     headers: dict[str, Any] = dict(properties.headers or {})
     _record(headers, message, reason, queue, time)
@@ -886,7 +884,7 @@ def _dead_letter(message: Message, reason: str, queue: str, exchange: str, key: 
 
 
 def _record(headers: dict[str, Any], message: Message, reason: str, queue: str, time: datetime) -> None:
-    """Count this death with the former ones of the same queue and reason, and put it first."""
+    """Count this death with earlier ones of the same queue and reason, and put it first."""
     now = {"reason": reason, "queue": queue, "exchange": message.exchange}
     listed = headers.get("x-death")
     deaths: list[dict[str, Any]] = [death for death in listed if type(death) is dict] if type(listed) is list else []
@@ -907,14 +905,14 @@ def _record(headers: dict[str, Any], message: Message, reason: str, queue: str, 
 
 
 def _count_of(death: Mapping[str, Any]) -> int:
-    """A message may be published with an x-death of anybody's making."""
+    """The count of an x-death record, which a client may have made up."""
     count = death.get("count", 0)
     return count if type(count) is int else 0
 
 
 def _closes_a_cycle(dead_letter: Message, reason: str, queue: str) -> bool:
-    """Whether the dead letter would come to a queue that it died in before, with no rejection since: nothing would ever
-    stop it."""
+    """Whether the dead letter would return to a queue that it came from before, with no rejection since: it would
+    circulate for ever."""
     if reason == "rejected":
         return False
     since: list[dict[str, Any]] = []

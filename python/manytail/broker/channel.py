@@ -1,4 +1,4 @@
-"""Channel: what a client calls. pika's BlockingChannel by its names and signatures.
+"""Channel: what a client calls. pika's BlockingChannel with its names and signatures.
 
 Each call checks its arguments, then is one operation of the state in one section of the broker's lock. A ReplyError
 that the operation raises closes the channel or the connection in that section; then the call raises. Callbacks run in
@@ -60,17 +60,17 @@ class Subscriber(Consumer):
     ) -> None:
         super().__init__(tag, target, auto_ack, exclusive, priority)
         self.callback = callback
-        self.buffer: deque[Any] = deque()  # deliveries that have not begun: of a generator, and of auto_ack
+        self.buffer: deque[Any] = deque()  # deliveries that have not begun: of a generator, and with auto_ack
         self.seen = 0  # the tag of the last delivery that began; the lane's lock guards it
 
 
 class _State(ChannelState, Addressee):
-    """A channel is an addressee of its lane too, of returned messages."""
+    """A channel is also an addressee of its lane: of returned messages."""
 
 
 class Channel(Closable):
     """A session on a connection: consumers, delivery tags, acknowledgements, confirms or transactions. Every method may
-    be called from any thread; callbacks of one channel run one at a time, in the order of the deliveries. Made by
+    be called from any thread. Callbacks of one channel run one at a time, in the order of the deliveries. Made by
     Connection.channel()."""
 
     wrong_state = exceptions.ChannelWrongStateError
@@ -110,7 +110,7 @@ class Channel(Closable):
 
     @property
     def consumer_tags(self) -> list[str]:
-        """Those of its consumers now."""
+        """The tags of its consumers."""
         return list(self._state.consumers)
 
     # ------------------------------------------------------------------------------------------------- calls and errors
@@ -130,22 +130,22 @@ class Channel(Closable):
         raise error
 
     def _call_or_postpone(self, operation: Callable[..., Any], *arguments: Any) -> None:
-        """The same where there is no answer: a call that interrupts another section of its own thread takes effect
-        right after that."""
+        """The same for a call without an answer: one that interrupts another section of its own thread takes effect
+        right after that section."""
         if self._runtime.interrupted():
             self._runtime.after(self._late, self._call, operation, *arguments)
         else:
             self._call(operation, *arguments)
 
     def _late(self, call: Callable[..., Any], *arguments: Any) -> None:
-        """The caller is gone, and the section that it interrupted must not fail for it."""
+        """Its caller has returned, and the interrupted section must not fail because of it: errors are reported."""
         try:
             call(*arguments)
         except Exception as error:
             report(error)
 
     def _refused(self, refusal: ReplyError) -> Exception:
-        """The exception to raise; the channel, or by a code from 500 the connection, is closed. In a section."""
+        """The exception to raise. Closes the channel or, by a code from 500 on, the connection. In a section."""
         error: Exception
         if refusal.code < 500:
             error = exceptions.ChannelClosedByBroker(refusal.code, refusal.text)
@@ -157,7 +157,7 @@ class Channel(Closable):
 
     # ---------------------------------------------------------------------------------------------------------- the end
     def close(self, reply_code: int = 0, reply_text: str = "Normal shutdown") -> None:
-        """Requeue what is unacknowledged, cancel the consumers, wait for the callback that is running unless it is the
+        """Requeue what is unacknowledged, cancel the consumers, and wait for the running callback unless it is the
         caller.
 
         ChannelWrongStateError: it is closed."""
@@ -168,7 +168,7 @@ class Channel(Closable):
         self._wait_for_callbacks(None)
 
     def _end(self, reason: Exception) -> None:
-        """Closed, for whatever reason. In a section."""
+        """Close it, for any reason. In a section."""
         if self._closing_reason is None:
             self._closing_reason = reason
             self._generator = None
@@ -177,7 +177,7 @@ class Channel(Closable):
             self._changed.notify_all()
 
     def _failed(self, error: BaseException) -> None:
-        """A callback raised: the channel closes, and whoever waits in start_consuming gets that."""
+        """A callback raised: the channel closes, and start_consuming raises that."""
         reason = exceptions.ChannelClosedByClient(541, f"Closed by an exception of a callback: {error!r}")
         with self._runtime:
             awaited = self._starters > 0
@@ -193,7 +193,7 @@ class Channel(Closable):
             self._lane.wait_for(consumer)
 
     def _raise_reason(self) -> None:
-        """Why the channel was closed, if not by its client."""
+        """Raise the reason why the channel was closed, unless its client closed it."""
         if self._failure is not None:
             raise self._failure
         if isinstance(self._closing_reason, exceptions.ChannelClosedByBroker | exceptions.ConnectionClosedByBroker):
@@ -201,7 +201,7 @@ class Channel(Closable):
 
     # -------------------------------------------------------------------------------------------------------- callbacks
     def _run(self, item: Any) -> None:
-        """One item of the lane: see the effects of the state."""
+        """Run one item of the lane: an effect of the state."""
         addressee = item[0]
         try:
             if addressee is self._state:
@@ -220,7 +220,7 @@ class Channel(Closable):
             connection._callback_ended()
 
     def _tell_cancelled(self, consumer: Subscriber) -> None:
-        """Its queue is gone; told behind the deliveries that were made before."""
+        """Its queue was deleted. The callbacks for that run after those of earlier deliveries."""
         with self._runtime:
             known = self._state.consumers.pop(consumer.tag, None)
             self._changed.notify_all()
@@ -238,20 +238,20 @@ class Channel(Closable):
             callback(self, *_returned_as(message))
 
     def add_on_cancel_callback(self, callback: OnCancel) -> None:
-        """`callback(frame)` when the queue of a consumer was deleted, in order with the deliveries.
-        frame.method.consumer_tag says whose."""
+        """`callback(frame)` is called when the queue of a consumer was deleted, in order with the deliveries.
+        frame.method.consumer_tag is the tag of that consumer."""
         self._on_cancel.append(callback)
 
     def add_on_return_callback(self, callback: OnReturn) -> None:
-        """`callback(channel, method, properties, body)` when a mandatory message reached no queue, in order with the
-        deliveries."""
+        """`callback(channel, method, properties, body)` is called when a mandatory message reached no queue, in order
+        with the deliveries."""
         self._on_return.append(callback)
 
     # ------------------------------------------------------------------------------------------------------- publishing
     def basic_publish(
         self, exchange: str, routing_key: str, body: Any, properties: Any = None, mandatory: bool = False
     ) -> None:
-        """Route a message to its queues; never waits for a consumer. With confirms: UnroutableError, NackError."""
+        """Route a message to its queues. Never waits for a consumer. With confirms: UnroutableError, NackError."""
         if isinstance(body, str):
             body = body.encode()
         if properties is None and type(exchange) is str and type(routing_key) is str and len(routing_key) < 64:
@@ -282,13 +282,13 @@ class Channel(Closable):
             raise exceptions.UnroutableError([ReturnedMessage(*_returned_as(message))])
 
     def confirm_delivery(self) -> None:
-        """From now on basic_publish raises UnroutableError and NackError. Twice is as once; not on a transacted channel
-        (406)."""
+        """After this basic_publish raises UnroutableError and NackError. Calling it again changes nothing. 406 on a
+        transacted channel."""
         self._call(self._state.confirm)
 
     # --------------------------------------------------------------------------------------------------------- settling
     def basic_ack(self, delivery_tag: int = 0, multiple: bool = False) -> None:
-        """Done with that delivery; with `multiple`, with all up to it, and (0, multiple) with all. Unknown tag: 406."""
+        """Acknowledge that delivery; with `multiple` all up to it; by (0, multiple) all. Unknown tag: 406."""
         state = self._state
         if not multiple and type(delivery_tag) is int and not state.transacted:
             token = 0
@@ -307,12 +307,12 @@ class Channel(Closable):
         self._settle("ack", delivery_tag, multiple)
 
     def basic_nack(self, delivery_tag: int = 0, multiple: bool = False, requeue: bool = True) -> None:
-        """Give deliveries back to their places in the queue, or, without `requeue`, to the dead letters. Tags as in
+        """Requeue deliveries at their places in the queue or, without `requeue`, make them dead letters. Tags as in
         basic_ack."""
         self._settle("requeue" if requeue else "reject", delivery_tag, multiple)
 
     def basic_reject(self, delivery_tag: int = 0, requeue: bool = True) -> None:
-        """basic_nack of one."""
+        """basic_nack of one delivery."""
         self._settle("requeue" if requeue else "reject", delivery_tag, False)
 
     def _settle(self, how: str, tag: Any, multiple: Any) -> None:
@@ -323,14 +323,14 @@ class Channel(Closable):
         self._call(self._state.recover, bool(requeue), _monotonic())
 
     def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, global_qos: bool = False) -> None:
-        """How many unacknowledged deliveries each consumer started from now on may have, or with global_qos this
-        channel; 0: any number. Setting the former takes the latter away, as on the server. prefetch_size other than 0:
+        """How many unacknowledged deliveries each consumer started after this may have or, with global_qos, this
+        channel; 0: any number. Setting the former removes the latter, as on the server. prefetch_size other than 0:
         540."""
         size, count = require_prefetch(prefetch_size, prefetch_count)
         self._call(self._state.qos, size, count, bool(global_qos), _monotonic())
 
     def flow(self, active: bool) -> bool:
-        """True. active=False: 540, as on the server; limit the prefetch instead."""
+        """Returns True. active=False: 540, as on the server; limit the prefetch instead."""
         self._call(self._state.flow, bool(active))
         return True
 
@@ -339,8 +339,8 @@ class Channel(Closable):
         self, queue: str, on_message_callback: OnMessage, auto_ack: bool = False, exclusive: bool = False,
         consumer_tag: str | None = None, arguments: Mapping[str, Any] | None = None
     ) -> str:
-        """Have `on_message_callback(channel, method, properties, body)` called for the messages of a queue, from now
-        on. The consumer tag."""
+        """Call `on_message_callback(channel, method, properties, body)` for the messages of a queue from here on.
+        Returns the consumer tag."""
         require_callable(on_message_callback, "on_message_callback")
         consumer, refusal = self._subscriber(on_message_callback, auto_ack, exclusive, consumer_tag, arguments)
         self._call(self._consume, require_string(queue, "queue"), consumer, refusal)
@@ -376,8 +376,8 @@ class Channel(Closable):
         self._lane.add(effect)
 
     def basic_cancel(self, consumer_tag: str) -> Sequence[tuple[Basic.Deliver, BasicProperties, Any]]:
-        """End a consumer. What it was handed and has not seen is requeued, or returned if it need not acknowledge; what
-        it has seen stays with the channel. After this, no callback of it runs or begins, but the caller's own. Unknown
+        """End a consumer. Deliveries that it has not seen are requeued, or returned if it need not acknowledge; what it
+        has seen stays with the channel. After this no callback of it runs or begins, except the caller itself. Unknown
         tag: nothing happens."""
         tag = require_string(consumer_tag, "consumer_tag")
         consumer = self._call(self._cancel, tag)
@@ -406,9 +406,9 @@ class Channel(Closable):
         return method, delivered_properties(message, returns), message.body
 
     def start_consuming(self) -> None:
-        """Wait until this channel has no consumers left and their callbacks have ended. Raises what a callback raised,
-        and what the broker closed the channel for. ReentrancyError: from a callback, or from another thread of the
-        executor that runs them."""
+        """Wait until this channel has no consumers and their callbacks have ended. Raises what a callback raised, and
+        the reason why the broker closed the channel. ReentrancyError: called from a callback, or from another thread of
+        the executor that runs them."""
         if self._connection._dispatch.on_executor():
             raise exceptions.ReentrancyError(
                 "start_consuming would wait for itself in a callback, or in a thread of their executor"
@@ -444,8 +444,9 @@ class Channel(Closable):
         inactivity_timeout: float | None = None, consumer_tag: str | None = None
     ) -> Generator[tuple[Basic.Deliver | None, Any, Any], None, None]:
         """Yield (method, properties, body) of the messages of a queue, in the thread of the caller, until cancel() or
-        the end of the queue; and (None, None, None) whenever none came for inactivity_timeout seconds. Another
-        consume() with the same parameters goes on with the same consumer; with others it raises ValueError."""
+        until the queue is deleted; and (None, None, None) after each inactivity_timeout seconds without a message.
+        Another consume() with the same parameters continues with the same consumer; with others it raises
+        ValueError."""
         params = (require_string(queue, "queue"), bool(auto_ack), bool(exclusive))
         made, refusal = self._subscriber(None, auto_ack, exclusive, consumer_tag, arguments)
         consumer: Subscriber = self._call(self._generate, params, made, refusal)
@@ -462,7 +463,7 @@ class Channel(Closable):
         self._raise_reason()
 
     def _generate(self, params: tuple[Any, ...], made: Subscriber, refusal: ReplyError | None) -> Subscriber:
-        """The consumer of consume(): the one that there is, or the new one."""
+        """The consumer of consume(): the existing one, or the new one."""
         if self._generator is None:
             self._consume(params[0], made, refusal)
             self._generator, self._generator_params = made, params
@@ -473,7 +474,7 @@ class Channel(Closable):
         return self._generator
 
     def _next_of(self, consumer: Subscriber) -> Any:
-        """Its next delivery, which has begun then. None: there is none, or no consumer any more."""
+        """Its next delivery, which then counts as begun. None: there is none, or the consumer has ended."""
         if consumer is not self._generator or not consumer.buffer:
             return None
         effect = consumer.buffer.popleft()
@@ -492,14 +493,14 @@ class Channel(Closable):
             return 0 if consumer is None else sum(effect[1] != CANCELLED for effect in consumer.buffer)
 
     def cancel(self) -> int:
-        """End the consumer of consume(); what it has not yielded is requeued. 0."""
+        """End the consumer of consume(). What it has not yielded is requeued. Returns 0."""
         consumer = self._generator
         if consumer is not None:
             self.basic_cancel(consumer.tag)
         return 0
 
     def basic_get(self, queue: str, auto_ack: bool = False) -> tuple[Basic.GetOk | None, Any, Any]:
-        """(method, properties, body) of the first message, or three times None. Never waits."""
+        """(method, properties, body) of the first message, or (None, None, None). Never waits."""
         taken = self._call(self._state.get, require_string(queue, "queue"), bool(auto_ack), _monotonic())
         if taken is None:
             return None, None, None
@@ -512,23 +513,23 @@ class Channel(Closable):
         self, exchange: str, exchange_type: Any = "direct", passive: bool = False, durable: bool = False,
         auto_delete: bool = False, internal: bool = False, arguments: Mapping[str, Any] | None = None
     ) -> Method[Exchange.DeclareOk]:
-        """Make an exchange of type direct, fanout, topic or headers, or find the same (406 if it is another one).
-        passive: 404 if there is none."""
+        """Make an exchange of type direct, fanout, topic or headers, or find an equal one (406 if it differs). passive:
+        404 if there is none."""
         name = require_name(exchange, "exchange")
         request = ExchangeRequest(name, exchange_type, bool(durable), bool(auto_delete), bool(internal), arguments)
         self._call(self._state.declare_exchange, request, bool(passive))
         return Method(self._number, Exchange.DeclareOk())
 
     def exchange_delete(self, exchange: str | None = None, if_unused: bool = False) -> Method[Exchange.DeleteOk]:
-        """Delete it and its bindings. if_unused: 406 if it has any as source. One that does not exist is deleted
-        already."""
+        """Delete it and its bindings. if_unused: 406 if it is the source of a binding. One that does not exist is no
+        error."""
         self._call(self._state.host.exchanges.delete, require_string(exchange or "", "exchange"), bool(if_unused))
         return Method(self._number, Exchange.DeleteOk())
 
     def exchange_bind(
         self, destination: str, source: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None
     ) -> Method[Exchange.BindOk]:
-        """Have messages of exchange `source` that match go on to exchange `destination`. 404: one of them does not
+        """Route messages of exchange `source` that match on to exchange `destination`. 404: one of them does not
         exist."""
         names = require_string(destination, "destination"), require_string(source, "source")
         key = require_string(routing_key, "routing_key")
@@ -539,7 +540,7 @@ class Channel(Closable):
         self, destination: str | None = None, source: str | None = None, routing_key: str = "",
         arguments: Mapping[str, Any] | None = None,
     ) -> Method[Exchange.UnbindOk]:
-        """Take a binding back, if there is one."""
+        """Remove a binding, if it exists."""
         names = (require_string(name or "", "exchange") for name in (destination, source))
         key = require_string(routing_key, "routing_key")
         self._call(self._state.unbind_exchange, *names, key, BindingArguments.of(arguments))
@@ -549,7 +550,7 @@ class Channel(Closable):
         self, queue: str, passive: bool = False, durable: bool = False, exclusive: bool = False,
         auto_delete: bool = False, arguments: Mapping[str, Any] | None = None
     ) -> Method[Queue.DeclareOk]:
-        """Make a queue, or find the same (406 if it is another one). The empty name: one is made up. passive: 404 if
+        """Make a queue, or find an equal one (406 if it differs). The empty name: a name is generated. passive: 404 if
         there is none. The answer has queue, message_count (ready) and consumer_count."""
         name = require_name(queue, "queue")
         generated = not name and not passive
@@ -562,38 +563,37 @@ class Channel(Closable):
 
     def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False) -> Method[Queue.DeleteOk]:
         """Delete it; message_count says how many were ready. 406: if_unused and it has consumers, if_empty and it has
-        messages. One that does not exist is deleted already."""
+        messages. One that does not exist is no error."""
         count = self._call(self._state.delete_queue, require_string(queue, "queue"), bool(if_unused), bool(if_empty))
         return Method(self._number, Queue.DeleteOk(count))
 
     def queue_purge(self, queue: str) -> Method[Queue.PurgeOk]:
-        """Drop what is ready; message_count says how many."""
+        """Drop the ready messages; message_count says how many."""
         return Method(self._number, Queue.PurgeOk(self._call(self._state.purge, require_string(queue, "queue"))))
 
     def queue_bind(
         self, queue: str, exchange: str, routing_key: str | None = None, arguments: Mapping[str, Any] | None = None
     ) -> Method[Queue.BindOk]:
-        """Have messages of an exchange that match go to a queue; no routing key: the queue's name. 404: one of them
-        does not exist."""
+        """Route messages of an exchange that match to a queue. No routing key: the queue's name. 404: one of them does
+        not exist."""
         self._call(self._state.bind_queue, *_binding(queue, exchange, routing_key, arguments))
         return Method(self._number, Queue.BindOk())
 
     def queue_unbind(
         self, queue: str, exchange: str, routing_key: str | None = None, arguments: Mapping[str, Any] | None = None
     ) -> Method[Queue.UnbindOk]:
-        """Take a binding back, if there is one."""
+        """Remove a binding, if it exists."""
         self._call(self._state.unbind_queue, *_binding(queue, exchange, routing_key, arguments))
         return Method(self._number, Queue.UnbindOk())
 
     # ----------------------------------------------------------------------------------------------------- transactions
     def tx_select(self) -> Method[Tx.SelectOk]:
-        """From now on publishes, acks, nacks and rejects take effect at tx_commit. Not on a channel with confirms
-        (406)."""
+        """After this publishes, acks, nacks and rejects take effect at tx_commit. 406 on a channel with confirms."""
         self._call(self._state.tx_select)
         return Method(self._number, Tx.SelectOk())
 
     def tx_commit(self) -> Method[Tx.CommitOk]:
-        """Everything since the last commit or rollback takes effect, as one."""
+        """Everything since the last commit or rollback takes effect, atomically."""
         self._call(self._state.tx_commit, _monotonic())
         return Method(self._number, Tx.CommitOk())
 

@@ -1,7 +1,7 @@
-"""Connections and brokers: pika's BlockingConnection by its names and signatures, without the network.
+"""Connections and brokers: pika's BlockingConnection with its names and signatures, without the network.
 
-A connection has channels, timers, and the executor that runs the callbacks. A Broker is one virtual host. Brokers that
-BlockingConnection finds by host, port and virtual host are kept in `_brokers` until reset() or the end of the process.
+A connection has channels, timers, and the executor that runs the callbacks. A Broker is one virtual host. The brokers
+that BlockingConnection finds by host, port and virtual host are kept in `_brokers` until reset() or the process ends.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ class Connection(Closable):
     publisher_confirms_supported = publisher_confirms = True
 
     def _open(self, broker: Broker, executor: Executor, owned: bool) -> None:
-        """What __init__ is elsewhere: BlockingConnection's takes parameters. In a section."""
+        """Does what __init__ usually does: BlockingConnection's takes parameters. In a section."""
         self._broker = broker
         self._runtime = broker._runtime
         self._executor = executor
-        self._owned = owned  # ours to shut down
+        self._owned = owned  # whether the executor is shut down with the connection
         self._dispatch = Dispatch(executor, owned, self._runtime, self._executor_refused)
         self._callbacks = Addressee()
         self._lane = Lane(self._dispatch, self._run_callback)
         self._channels: dict[int, Channel] = {}
         self._closing_reason: Exception | None = None
         self._changed = self._runtime.condition()
-        self._dispatched = False  # a callback has ended since process_data_events returned
+        self._dispatched = False  # whether a callback has ended since process_data_events returned
         self._waiting = 0  # threads in process_data_events
-        self._rounds = 0  # counts the callbacks that ended while one waited
+        self._rounds = 0  # counts the callbacks that ended while a thread waited
         self._timers: dict[int, tuple[Timer, Callable[[], object]]] = {}
         self._timer_numbers = itertools.count(1)
         broker._connections[id(self)] = self
@@ -100,7 +100,7 @@ class Connection(Closable):
                 lane.wait_for(None)
 
     def _end(self, reason: Exception) -> None:
-        """Closed, for whatever reason. In a section."""
+        """Close it, for any reason. In a section."""
         if self._closing_reason is not None:
             return
         self._closing_reason = reason
@@ -118,7 +118,7 @@ class Connection(Closable):
             self._runtime.after(partial(self._executor.shutdown, wait=False), trusted=True)
 
     def _executor_refused(self, error: BaseException) -> None:
-        """The executor takes no more tasks: no callback would ever run again."""
+        """The executor takes no more tasks, so no callback could run: close."""
         reason = exceptions.AMQPConnectionError(f"the executor of the connection refused a task: {error}")
         reason.__cause__ = error
         with self._runtime:
@@ -126,10 +126,10 @@ class Connection(Closable):
 
     # ---------------------------------------------------------------------------------------------------------- waiting
     def process_data_events(self, time_limit: float | None = 0) -> None:
-        """Wait until a callback of this connection has ended that no earlier call of this method has told of, for
-        time_limit seconds at the most (None: without limit). Callbacks need no such call to run."""
+        """Wait until a callback of this connection has ended since the last call of this method returned, for at most
+        time_limit seconds (None: without limit). Callbacks run without this call too."""
         with self._runtime:
-            self._waiting += 1  # before the look at _dispatched: a callback sets that first and looks here then
+            self._waiting += 1  # before reading _dispatched: a callback sets that first and then reads this
             before = self._rounds
             try:
                 self._wait(lambda: self._dispatched or self._rounds != before, time_limit)
@@ -139,7 +139,7 @@ class Connection(Closable):
         self._raise_reason()
 
     def sleep(self, duration: float) -> None:
-        """Wait so many seconds, or until the connection is closed."""
+        """Wait that many seconds, or until the connection is closed."""
         if duration < 0:
             raise ValueError(f"duration={duration!r}: expected seconds >= 0")
         with self._runtime:
@@ -147,19 +147,19 @@ class Connection(Closable):
         self._raise_reason()
 
     def _wait(self, ready: Callable[[], object], timeout: float | None) -> None:
-        """In a section, which ends for so long."""
+        """Call it in a section. The section ends during the wait."""
         self._check_open()
         self._changed.wait_for(lambda: self._closing_reason is not None or ready(), timeout)
 
     def _raise_reason(self) -> None:
-        """Why the connection was closed, if not by its client."""
+        """Raise the reason why the connection was closed, unless its client closed it."""
         reason = self._closing_reason
         if reason is not None and not isinstance(reason, exceptions.ConnectionClosedByClient):
             raise reason
 
     # -------------------------------------------------------------------------------------- callbacks of the connection
     def _callback_ended(self) -> None:
-        """One of this connection or of its channels."""
+        """A callback of this connection or of one of its channels has ended."""
         self._dispatched = True
         if self._waiting:
             with self._runtime:
@@ -173,16 +173,16 @@ class Connection(Closable):
             self._callback_ended()
 
     def add_callback_threadsafe(self, callback: Callable[[], object]) -> None:
-        """Call it on the executor as soon as may be; one at a time per connection, in order. ConnectionWrongStateError:
-        it is closed."""
+        """Call it on the executor as soon as possible; one at a time per connection, in order.
+        ConnectionWrongStateError: it is closed."""
         require_callable(callback, "callback")
         with self._runtime:
             self._check_open()
             self._lane.add((self._callbacks, 0, callback))
 
     def call_later(self, delay: float, callback: Callable[[], object]) -> int:
-        """Call it on the executor in `delay` seconds. An id for remove_timeout. Calls that are due when the connection
-        closes are not made."""
+        """Call it on the executor in `delay` seconds. Returns an id for remove_timeout. Calls that are due after the
+        connection has closed are not made."""
         require_callable(callback, "callback")
         due = time.monotonic() + delay
         with self._runtime:
@@ -201,7 +201,7 @@ class Connection(Closable):
             timer_and_callback[1]()
 
     def remove_timeout(self, timeout_id: int) -> None:
-        """Take a call_later back, if it has not begun."""
+        """Cancel a call_later, if it has not begun."""
         with self._runtime:
             timer_and_callback = self._timers.pop(timeout_id, None)
             if timer_and_callback is not None:
@@ -226,7 +226,7 @@ class Broker:
     def __init__(self) -> None:
         begin(self)
         self._runtime = Runtime()
-        self._connections: dict[int, Connection] = {}  # by identity: a subclass may have an __eq__ of its own
+        self._connections: dict[int, Connection] = {}  # by identity: a subclass may define __eq__
         self._closed = False
 
     def __reduce__(self) -> NoReturn:
@@ -243,9 +243,9 @@ class Broker:
         return f"<{type(self).__name__} {queues} queues, {connections} connections{', closed' if self._closed else ''}>"
 
     def connect(self, *, executor: Executor | None = None, max_workers: int | None = None) -> Connection:
-        """A connection whose callbacks run on `executor`, which is never shut down, or on a KeyedExecutor of its own of
-        max_workers threads (os.cpu_count()). Both given: ValueError. A ProcessPoolExecutor: TypeError. ClosedError: the
-        broker is closed."""
+        """A connection whose callbacks run on `executor`, which is never shut down, or on its own KeyedExecutor of
+        max_workers threads (None: os.cpu_count()). Both given: ValueError. A ProcessPoolExecutor: TypeError.
+        ClosedError: the broker is closed."""
         if executor is not None and max_workers is not None:
             both = f"executor={executor!r} and max_workers={max_workers!r}"
             raise ValueError(f"{both}: expected one of them; an executor has its own threads")
@@ -267,8 +267,8 @@ class Broker:
             connection._open(self, executor, owned)
 
     def close(self) -> None:
-        """Close all connections, waiting for running callbacks, and forget all exchanges and queues. Closing twice is
-        as once."""
+        """Close all connections, wait for running callbacks, and delete all exchanges and queues. Closing twice is as
+        once."""
         with self._runtime:
             self._closed = True
             connections = list(self._connections.values())
@@ -289,12 +289,11 @@ _brokers_lock = threading.RLock()  # a finalizer may connect while this thread d
 
 
 class BlockingConnection(Connection):
-    """pika's BlockingConnection: connections of equal host, port and virtual host meet in one Broker of this process,
-    made by the first one. It lives until reset() or the end of the process; what one program leaves in it is there for
-    the next."""
+    """pika's BlockingConnection. Connections of equal host, port and virtual host share one Broker of this process,
+    which the first one makes. It lives until reset() or the end of the process; queues and messages stay in it."""
 
     def __init__(self, parameters: Parameters | Sequence[Parameters] | None = None, _impl_class: None = None) -> None:
-        """Of several parameters, as pika's tries them in order, the first. TypeError: anything else."""
+        """A sequence of parameters: the first is used, as pika tries them in order. TypeError: anything else."""
         first = parameters[0] if isinstance(parameters, Sequence) and len(parameters) else parameters
         first = Parameters() if first is None else first
         if not isinstance(first, Parameters):
@@ -310,7 +309,7 @@ class BlockingConnection(Connection):
             try:
                 broker._connect(self, None, None)
             except ClosedError:
-                with _brokers_lock:  # reset() came between
+                with _brokers_lock:  # reset() may have come in between
                     if _brokers.get(address) is broker:
                         del _brokers[address]
             else:
@@ -318,7 +317,7 @@ class BlockingConnection(Connection):
 
 
 def reset() -> None:
-    """Close the brokers that BlockingConnection has made, with their connections; later connections meet in new
+    """Close the brokers that BlockingConnection has made, with their connections. Later connections share new
     ones."""
     with _brokers_lock:
         brokers = list(_brokers.values())

@@ -1,5 +1,5 @@
-"""The exceptions of the broker, by pika's names and with pika's bases, so that `except` clauses written for pika keep
-their meaning.
+"""The exceptions of the broker, with pika's names and bases, so that `except` clauses written for pika keep their
+meaning.
 
 What only a network can cause (a lost stream, a missed heartbeat, a refused login) is never raised here; those names
 exist because handlers name them. """
@@ -40,7 +40,7 @@ __all__ = [
 
 
 class AMQPError(Exception):
-    """Base of everything that the protocol names."""
+    """Base of all errors that the protocol names."""
 
     def __init__(self, *args: object) -> None:  # inspect.signature finds none of Exception
         super().__init__(*args)
@@ -51,19 +51,19 @@ class AMQPConnectionError(AMQPError):
 
 
 class StreamLostError(AMQPConnectionError):
-    """Only over a network."""
+    """Never raised: it needs a network."""
 
 
 class AMQPHeartbeatTimeout(AMQPConnectionError):
-    """Only over a network."""
+    """Never raised: it needs a network."""
 
 
 class AuthenticationError(AMQPConnectionError):
-    """Only over a network."""
+    """Never raised: it needs a network."""
 
 
 class ConnectionBlockedTimeout(AMQPConnectionError):
-    """Only over a network: this broker never blocks a connection."""
+    """Never raised: this broker blocks no connection."""
 
 
 class NoFreeChannels(AMQPConnectionError):
@@ -135,7 +135,7 @@ class DuplicateConsumerTag(AMQPChannelError):
 
 
 class ConsumerCancelled(AMQPChannelError):
-    """Never raised: `add_on_cancel_callback` tells."""
+    """Never raised: use `add_on_cancel_callback`."""
 
 
 class _WithMessages:
@@ -176,7 +176,7 @@ class ChannelError(Exception):
 
 
 class ReentrancyError(Exception):
-    """The call would wait for itself, or it interrupted another one of the same thread and could not be put off."""
+    """The call would wait for itself, or it interrupted another call of the same thread and could not be postponed."""
 
     def __init__(self, *args: object) -> None:  # inspect.signature finds none of Exception
         super().__init__(*args)

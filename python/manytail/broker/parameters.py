@@ -1,7 +1,7 @@
-"""Where a program connects to, by pika's names: ConnectionParameters, URLParameters, PlainCredentials.
+"""The address of a broker, with pika's names: ConnectionParameters, URLParameters, PlainCredentials.
 
-Host, port and virtual host name a broker of this process. Everything else is checked as far as a mistake in it would
-show with pika too, kept as an attribute, and has no effect: there is no network, no login and no frame. """
+Host, port and virtual host name a broker of this process. Everything else is checked as pika checks it, kept as an
+attribute, and has no effect: there is no network, no login and no frame. """
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PORT, PORT_OF_AMQPS = 5672, 5671
 
 
 class PlainCredentials:
-    """A name and a password, which nobody checks."""
+    """A name and a password. They are not checked."""
 
     TYPE = "PLAIN"
 
@@ -34,7 +34,7 @@ class PlainCredentials:
 
 
 class ExternalCredentials:
-    """The credentials of a certificate, which nobody checks."""
+    """The credentials of a certificate. They are not checked."""
 
     TYPE = "EXTERNAL"
 
@@ -79,7 +79,7 @@ _OPTIONS: dict[str, tuple[Any, Callable[[Any], bool], str]] = {
 
 
 class Parameters:
-    """All of them at their defaults. Each is an attribute."""
+    """All parameters with their defaults, as attributes."""
 
     host: str
     port: int
@@ -113,8 +113,8 @@ class _DEFAULT:
 
 
 class ConnectionParameters(Parameters):
-    """pika's ConnectionParameters. ValueError, TypeError: a parameter that no connection can have, or that there is
-    none of."""
+    """pika's ConnectionParameters. ValueError, TypeError: a value that no connection can have, or an unknown
+    parameter."""
 
     def __init__(
         self, host: Any = _DEFAULT, port: Any = _DEFAULT, virtual_host: Any = _DEFAULT, credentials: Any = _DEFAULT,
@@ -135,8 +135,8 @@ class ConnectionParameters(Parameters):
 
 
 class URLParameters(Parameters):
-    """amqp://user:password@host:port/virtual-host?parameter=value&...; %2f is the virtual host "/". ValueError: no such
-    URL, no such parameter."""
+    """amqp://user:password@host:port/virtual-host?parameter=value&...; %2f is the virtual host "/". ValueError: a wrong
+    URL, or an unknown parameter."""
 
     def __init__(self, url: str) -> None:
         super().__init__()

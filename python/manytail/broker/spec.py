@@ -1,4 +1,4 @@
-"""The objects that a program sees, by the names of pika.spec: the properties of a message, and the methods that a
+"""The objects that a program gets, with the names of pika.spec: the properties of a message, and the methods that a
 broker answers with."""
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class DeliveryMode(enum.Enum):
 
 
 class BasicProperties:
-    """What a message says of itself besides its body. Every property may be None. The broker reads headers (exchanges
-    of type headers, CC, BCC), expiration (milliseconds as a decimal string) and priority; the others pass.
+    """The properties of a message. Every property may be None. The broker reads headers (exchanges of type headers, CC,
+    BCC), expiration (milliseconds as a decimal string) and priority; the others pass unchanged.
 
-    A property that was never set is None in the class and not in the instance: a message without properties costs one
-    empty object."""
+    A property that was never set is None in the class and absent in the instance: a message without properties costs
+    one empty object."""
 
     content_type: str | None = None
     content_encoding: str | None = None
@@ -85,13 +85,13 @@ PROPERTY_NAMES: tuple[str, ...] = tuple(name for name in vars(BasicProperties) i
 
 
 def fresh(_new: Any = BasicProperties.__new__, _class: type[BasicProperties] = BasicProperties) -> BasicProperties:
-    """BasicProperties() without the fourteen arguments."""
+    """BasicProperties() without the cost of its fourteen arguments."""
     made: BasicProperties = _new(_class)
     return made
 
 
 def _copied_value(value: Any) -> Any:
-    """A copy as far down as dicts and lists go; what is in them passes as it is."""
+    """A deep copy of dicts and lists; other objects in them are shared."""
     if type(value) is dict:
         return {key: _copied_value(inner) for key, inner in value.items()}
     if type(value) is list:
@@ -118,7 +118,7 @@ class _Fields:
 
 @dataclass(slots=True, repr=False)
 class Method(_Fields, Generic[_M]):
-    """The frame round an answer: `frame.method` is one of the classes below."""
+    """The frame around an answer: `frame.method` is one of the classes below."""
 
     NAME: ClassVar[str] = "METHOD"
     channel_number: int
@@ -127,7 +127,7 @@ class Method(_Fields, Generic[_M]):
 
 @dataclass(slots=True, repr=False)
 class ReturnedMessage(_Fields):
-    """What is in `UnroutableError.messages`."""
+    """An element of `UnroutableError.messages`."""
 
     NAME: ClassVar[str] = "ReturnedMessage"
     method: Basic.Return
@@ -136,7 +136,7 @@ class ReturnedMessage(_Fields):
 
 
 class Basic:
-    """What a message comes with."""
+    """Methods that come with a message."""
 
     @dataclass(slots=True, repr=False)
     class Deliver(_Fields):
@@ -172,7 +172,7 @@ class Basic:
 
     @dataclass(slots=True, repr=False)
     class Cancel(_Fields):
-        """The queue of that consumer is gone."""
+        """The queue of that consumer was deleted."""
 
         NAME: ClassVar[str] = "Basic.Cancel"
         consumer_tag: str = ""
@@ -180,7 +180,7 @@ class Basic:
 
 
 class Queue:
-    """Answers to calls that concern a queue."""
+    """Answers to calls on a queue."""
 
     @dataclass(slots=True, repr=False)
     class DeclareOk(_Fields):
@@ -219,17 +219,17 @@ class Queue:
 
 
 class Exchange:
-    """Answers to calls that concern an exchange."""
+    """Answers to calls on an exchange."""
 
     @dataclass(slots=True, repr=False)
     class DeclareOk(_Fields):
-        """There is such an exchange."""
+        """The exchange exists."""
 
         NAME: ClassVar[str] = "Exchange.DeclareOk"
 
     @dataclass(slots=True, repr=False)
     class DeleteOk(_Fields):
-        """There is no such exchange."""
+        """The exchange does not exist."""
 
         NAME: ClassVar[str] = "Exchange.DeleteOk"
 
@@ -247,7 +247,7 @@ class Exchange:
 
 
 class Tx:
-    """Answers to calls that concern a transaction."""
+    """Answers to calls on a transaction."""
 
     @dataclass(slots=True, repr=False)
     class SelectOk(_Fields):
