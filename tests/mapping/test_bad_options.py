@@ -23,7 +23,11 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"budget": None, "cost": 3}, TypeError, "cost: 3 of type int (expected: a callable that takes one argument)"),
     ({"cost": lambda: 1}, TypeError, "(expected: a callable that takes one argument)"),
     ({"batch": 0}, ValueError, "batch: 0 (expected: an int >= 1)"),
-    ({"batch": 10, "workers": 4, "max_in_flight": 39}, ValueError, "(expected: 0, which means automatic, or at least workers x batch, which is 40)"),
+    (
+        {"batch": 10, "workers": 4, "max_in_flight": 39},
+        ValueError,
+        "(expected: 0, which means automatic, or at least workers x batch, which is 40)",
+    ),
     ({"linger": -1}, ValueError, "linger: -1 (expected: seconds, a number >= 0)"),
     ({"linger": float("inf")}, ValueError, "linger: inf (expected: seconds, a finite number >= 0)"),
     ({"dedup": 1.5}, TypeError, "dedup: 1.5 of type float (expected: an int >= 0)"),
@@ -32,7 +36,9 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("options", "kind", "message"), BAD, ids=[message for _, _, message in BAD])
-def test_a_bad_option_is_refused_before_an_item_is_taken(options: dict[str, Any], kind: type[Exception], message: str) -> None:
+def test_a_bad_option_is_refused_before_an_item_is_taken(
+    options: dict[str, Any], kind: type[Exception], message: str
+) -> None:
     taken: list[int] = []
     with pytest.raises(kind, match=re.escape(message)):
         concurrent_map(str, map(taken.append, range(3)), **options)

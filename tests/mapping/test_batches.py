@@ -26,7 +26,9 @@ def test_one_bad_row_of_a_thousand_costs_twelve_more_calls(mapped: Mapped) -> No
         return [2 * item for item in items]
 
     results = mapped(fn, range(1_000), batch=50, linger=1, retries=0, workers=8, errors="return")
-    assert [result for result in results if not isinstance(result, Failure)] == [2 * item for item in range(1_000) if item != 777]
+    assert [result for result in results if not isinstance(result, Failure)] == [
+        2 * item for item in range(1_000) if item != 777
+    ]
     assert isinstance(results[777].error, OSError)
     assert len(calls) <= 20 + 12
     assert results[777].attempts == sum(777 in items for items in calls) == 7  # 50, 25, 13 or 12, ..., 1
@@ -40,7 +42,9 @@ def test_a_batch_has_items_of_one_key(mapped: Mapped) -> None:
         calls.append(items)
         return items
 
-    assert mapped(fn, range(100), batch=10, linger=3_600, key=lambda item: item % 3, per_key=1, workers=4) == list(range(100))
+    assert mapped(fn, range(100), batch=10, linger=3_600, key=lambda item: item % 3, per_key=1, workers=4) == list(
+        range(100)
+    )
     assert all(len({item % 3 for item in items}) == 1 for items in calls)
     assert sorted(len(items) for items in calls) == [3, 3, 4] + [10] * 9  # what is left goes at the input's end
     for key in range(3):
@@ -67,7 +71,9 @@ def test_without_linger_a_free_worker_takes_what_waits() -> None:
 
 
 def test_a_full_window_starts_what_lingers() -> None:
-    assert in_threads(lambda items: items, range(50), batch=10, linger=3_600, key=lambda item: item, workers=1, max_in_flight=10) == list(range(50))
+    assert in_threads(
+        lambda items: items, range(50), batch=10, linger=3_600, key=lambda item: item, workers=1, max_in_flight=10
+    ) == list(range(50))
 
 
 @everywhere
@@ -79,9 +85,13 @@ def test_an_element_that_is_an_exception_fails_its_item_alone(mapped: Mapped) ->
         return [OSError(item) if item % 10 == 0 else item for item in items]
 
     results = mapped(fn, range(100), batch=20, linger=1, retries=1, backoff=0, workers=4, errors="return")
-    assert [result for result in results if not isinstance(result, Failure)] == [item for item in range(100) if item % 10]
+    assert [result for result in results if not isinstance(result, Failure)] == [
+        item for item in range(100) if item % 10
+    ]
     failures = [result for result in results if isinstance(result, Failure)]
-    assert [(failure.item, failure.error.args, failure.attempts) for failure in failures] == [(item, (item,), 2) for item in range(0, 100, 10)]
+    assert [(failure.item, failure.error.args, failure.attempts) for failure in failures] == [
+        (item, (item,), 2) for item in range(0, 100, 10)
+    ]
     assert sorted(len(items) for items in calls) == [2] * 5 + [20] * 5  # those that failed alike are called again together
 
 
@@ -107,7 +117,9 @@ def test_retry_later_defers_the_batch_or_its_item(mapped: Mapped) -> None:
         assert mapped(with_delivery, range(3), batch=3, linger=1, workers=1, defer_timeout=60) == [0, 1, 2]
         assert attempts == [(0, 1), (1, 1), (2, 1)] * 2 + [(1, 1)]
     else:
-        assert mapped(lambda items: fn(items, [Delivery(1, 0, None, "")] * len(items)), range(3), batch=3, linger=1, workers=1) == [0, 1, 2]
+        assert mapped(
+            lambda items: fn(items, [Delivery(1, 0, None, "")] * len(items)), range(3), batch=3, linger=1, workers=1
+        ) == [0, 1, 2]
     assert raised == [1, 2]
 
 
@@ -143,7 +155,11 @@ def test_a_batch_that_runs_out_of_time_is_neither_called_again_nor_split() -> No
 def test_a_failed_item_ends_the_map_after_the_results_before_it() -> None:
     got: list[int] = []
     with pytest.raises(OSError, match="3") as caught:
-        got.extend(concurrent_map(lambda items: [OSError(3) if item == 3 else item for item in items], range(10), batch=5, linger=1))
+        got.extend(
+            concurrent_map(
+                lambda items: [OSError(3) if item == 3 else item for item in items], range(10), batch=5, linger=1
+            )
+        )
     assert caught.value.__notes__ == ["manytail: the item with key None failed after 1 attempt"]
 
 

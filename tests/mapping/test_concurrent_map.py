@@ -147,7 +147,9 @@ def test_raise_yields_what_comes_before_and_names_key_and_attempts(how: str) -> 
     assert manytail_threads() == []
 
 
-@pytest.mark.parametrize("kind", [StopIteration, StopAsyncIteration, KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError])
+@pytest.mark.parametrize(
+    "kind", [StopIteration, StopAsyncIteration, KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError]
+)
 @pytest.mark.parametrize("how", ["threads", "own loop", "caller's loop"])
 def test_whatever_fn_raises_is_the_failure_of_its_item(how: str, kind: type[BaseException]) -> None:
     def fail(item: int) -> int:
@@ -194,7 +196,9 @@ def test_what_key_and_priority_raise_fails_the_item_alone(option: str) -> None:
 
 
 def test_a_key_that_cannot_be_hashed_fails_its_item_alone() -> None:
-    results = mapped(lambda item: item, range(3), key=lambda item: [] if item == 1 else item, errors="return", order="key")
+    results = mapped(
+        lambda item: item, range(3), key=lambda item: [] if item == 1 else item, errors="return", order="key"
+    )
     assert {type(result) for result in results} == {int, Failure}
     assert [type(result.error) for result in results if isinstance(result, Failure)] == [TypeError]
 
@@ -331,7 +335,9 @@ def test_a_late_result_of_an_abandoned_call_is_dropped() -> None:
 def test_more_abandoned_calls_than_workers_fail_the_map() -> None:
     released = threading.Event()
     try:
-        with pytest.raises(RuntimeError, match=r"timeout: 3 calls run on after 0.02 s \(expected: at most workers, 2\)"):
+        with pytest.raises(
+            RuntimeError, match=r"timeout: 3 calls run on after 0.02 s \(expected: at most workers, 2\)"
+        ):
             mapped(lambda item: released.wait(DEADLINE), range(10), workers=2, timeout=0.02, errors="drop")
     finally:
         released.set()

@@ -8,14 +8,22 @@ from manytail.mapping._options import Options
 from manytail.mapping._scheduler import Kind, Scheduler, Verdict
 
 
-def judge(attempt: int, error: BaseException, chance: float = 0.999_999_999_999, deferred: float | None = None, **options: object) -> Verdict:
+def judge(
+    attempt: int,
+    error: BaseException,
+    chance: float = 0.999_999_999_999,
+    deferred: float | None = None,
+    **options: object,
+) -> Verdict:
     item = Item("item")
     item.attempts, item.deferred = attempt, deferred
     return Scheduler(Options(**options)).judge(item, error, chance)  # type: ignore[arg-type]
 
 
 def test_a_float_backoff_doubles_up_to_max_backoff() -> None:
-    waits = [judge(attempt, OSError(), retries=2_000, backoff=0.5, max_backoff=3).seconds for attempt in (1, 2, 3, 4, 2_000)]
+    waits = [
+        judge(attempt, OSError(), retries=2_000, backoff=0.5, max_backoff=3).seconds for attempt in (1, 2, 3, 4, 2_000)
+    ]
     assert waits == pytest.approx([0.5, 1, 2, 3, 3])
 
 

@@ -52,7 +52,16 @@ def test_a_breaker_that_fails_its_key_lets_other_keys_go_on(mapped: Mapped) -> N
             raise OSError(item)
         return item
 
-    results = mapped(fn, range(100), key=lambda item: item % 2, workers=2, breaker=3, breaker_reset=3_600, breaker_open="fail", errors="return")
+    results = mapped(
+        fn,
+        range(100),
+        key=lambda item: item % 2,
+        workers=2,
+        breaker=3,
+        breaker_reset=3_600,
+        breaker_open="fail",
+        errors="return",
+    )
     assert results[::2] == list(range(0, 100, 2))
     errors = [failure.error for failure in results[1::2]]
     raised = [error for error in errors if isinstance(error, OSError)]
@@ -79,7 +88,17 @@ def test_an_item_that_waits_for_its_retry_fails_with_its_key_and_names_its_own_e
     def fn(item: int) -> None:
         raise OSError(item)
 
-    failures = in_threads(fn, [1, 2], workers=1, breaker=1, breaker_reset=3_600, breaker_open="fail", retries=3, backoff=3_600, errors="return")
+    failures = in_threads(
+        fn,
+        [1, 2],
+        workers=1,
+        breaker=1,
+        breaker_reset=3_600,
+        breaker_open="fail",
+        retries=3,
+        backoff=3_600,
+        errors="return",
+    )
     assert [type(failure.error) for failure in failures] == [BreakerOpen, BreakerOpen]
     assert [repr(failure.error.__cause__) for failure in failures] == ["OSError(1)", "None"]
     assert [failure.attempts for failure in failures] == [1, 0]

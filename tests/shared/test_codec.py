@@ -72,7 +72,13 @@ SINGLE = (
 )  # fmt: skip
 HASHABLE = st.none() | st.booleans() | st.integers() | st.text() | st.binary() | st.tuples(st.integers(), st.text())
 VALUES = st.recursive(
-    SINGLE, lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(HASHABLE, inner) | st.builds(Point, st.integers(), inner)
+    SINGLE,
+    lambda inner: (
+        st.lists(inner)
+        | st.tuples(inner, inner)
+        | st.dictionaries(HASHABLE, inner)
+        | st.builds(Point, st.integers(), inner)
+    ),
 )
 
 
@@ -118,7 +124,19 @@ def with_more() -> Any:
 
 @pytest.mark.parametrize(
     "value",
-    [object(), {1, 2}, Colour.RED, Text("x"), bytearray(b"x"), len, local(), same_name(1, 2), with_more(), [1, [object()]], Page],
+    [
+        object(),
+        {1, 2},
+        Colour.RED,
+        Text("x"),
+        bytearray(b"x"),
+        len,
+        local(),
+        same_name(1, 2),
+        with_more(),
+        [1, [object()]],
+        Page,
+    ],
     ids=lambda value: type(value).__qualname__,  # str() may show an address, which differs among xdist's workers
 )
 def test_what_would_not_come_back_exactly_is_refused(value):
@@ -159,7 +177,13 @@ def test_deep_nesting_is_a_value_error():
 
 @pytest.mark.parametrize(
     ("module", "qualname", "names"),
-    [("os", "system", ("x",)), ("antigravity", "Thing", ()), (__name__, "Page", ("url",)), (__name__, "Colour", ("x",)), (1, 2, 3)],
+    [
+        ("os", "system", ("x",)),
+        ("antigravity", "Thing", ()),
+        (__name__, "Page", ("url",)),
+        (__name__, "Colour", ("x",)),
+        (1, 2, 3),
+    ],
 )
 def test_only_a_class_with_these_fields_is_made(module, qualname, names):
     import sys

@@ -100,7 +100,9 @@ def test_missing_rights(postgresql, server, caplog):
         Shared(guest, "a").remembered()
     for table in ("names", "results", "rates"):
         postgresql.query(f"GRANT SELECT, INSERT, UPDATE, DELETE ON manytail_{table} TO {role}")
-    postgresql.query(f"GRANT SELECT ON manytail_layout TO {role}", f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {role}")
+    postgresql.query(
+        f"GRANT SELECT ON manytail_layout TO {role}", f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {role}"
+    )
     shared = Shared(guest, "b")  # made before, without the right to create
     shared._store().record({ID: b"y"})
     assert shared.remembered() == 1
@@ -177,7 +179,9 @@ def test_a_server_that_stays_away(own_server, caplog):
 def test_a_connection_that_the_server_ends(postgresql):
     shared = Shared(postgresql.url, "a")
     shared._store().record({ID: b"x"})
-    postgresql.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'manytail' AND datname = current_database()")
+    postgresql.query(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'manytail' AND datname = current_database()"
+    )
     assert shared._store().look_up([ID]) == {ID: b"x"}
 
 

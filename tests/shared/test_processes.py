@@ -21,7 +21,15 @@ SPAWN = multiprocessing.get_context("spawn")
 
 def start(script, *arguments, **options):
     command = [sys.executable, "-c", script, *arguments]
-    return subprocess.Popen(command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+    return subprocess.Popen(
+        command,
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
 
 
 def ended(process):

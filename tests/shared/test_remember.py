@@ -14,7 +14,16 @@ from support.counts import count
 from support.process import environment
 from support.threads import DEADLINE, Threads, wait_until
 
-from manytail import DeadlineExceeded, Failure, Progress, RetryLater, Shared, SharedUnavailable, aconcurrent_map, concurrent_map
+from manytail import (
+    DeadlineExceeded,
+    Failure,
+    Progress,
+    RetryLater,
+    Shared,
+    SharedUnavailable,
+    aconcurrent_map,
+    concurrent_map,
+)
 from manytail.mapping import _remember
 
 pytestmark = pytest.mark.thread_unsafe(reason="a database, an environment or a process of its own for each test")
@@ -93,7 +102,10 @@ def test_batches_get_only_what_is_not_recorded(sqlite, how, fresh, monkeypatch):
     def fn(items):
         sizes.append(len(items))
         if len(sizes) == 1:  # meanwhile another process records what waits, or is in a batch already
-            assert list(concurrent_map(service, [9, 11], shared=Shared(sqlite.url, "a"), remember=True)) == ["result of 9", "result of 11"]
+            assert list(concurrent_map(service, [9, 11], shared=Shared(sqlite.url, "a"), remember=True)) == [
+                "result of 9",
+                "result of 11",
+            ]
         return [service(item) for item in items]
 
     for items in (range(10), range(30)):
@@ -108,14 +120,19 @@ def test_batches_get_only_what_is_not_recorded(sqlite, how, fresh, monkeypatch):
 def test_items_that_are_equal_share_what_is_recorded(sqlite):
     shared, service = Shared(sqlite.url, "a"), Service()
     for _ in range(2):
-        assert run("threads", service, [1, 2] * 50, shared=shared, remember=True, dedup=10) == ["result of 1", "result of 2"] * 50
+        assert (
+            run("threads", service, [1, 2] * 50, shared=shared, remember=True, dedup=10)
+            == ["result of 1", "result of 2"] * 50
+        )
     assert sorted(service.calls) == [1, 2]
 
 
 def test_items_of_another_type_are_other_items(sqlite):
     shared, service = Shared(sqlite.url, "a"), Service()
     for _ in range(2):
-        assert run("threads", service, [1, "1", True, 1.0], shared=shared, remember=True) == [f"result of {item}" for item in [1, "1", True, 1.0]]
+        assert run("threads", service, [1, "1", True, 1.0], shared=shared, remember=True) == [
+            f"result of {item}" for item in [1, "1", True, 1.0]
+        ]
     assert len(service.calls) == 4
 
 
@@ -233,7 +250,9 @@ def test_an_item_that_waited_is_looked_up_again_before_its_call(sqlite, how, mon
             assert list(concurrent_map(service, [3], shared=Shared(sqlite.url, "a"), remember=True)) == ["result of 3"]
         return service(item)
 
-    results = run(how, fn, range(5), shared=shared, remember=True, workers=1, key=lambda item: item % 2, timeout=DEADLINE)
+    results = run(
+        how, fn, range(5), shared=shared, remember=True, workers=1, key=lambda item: item % 2, timeout=DEADLINE
+    )
     assert results == [f"result of {item}" for item in range(5)]
     assert sorted(service.calls) == [0, 1, 2, 3, 4]
 
@@ -392,7 +411,9 @@ def test_kill_9_costs_at_most_what_ran_and_the_last_group(database, tmp_path):
         before = {row[0] for row in database.query("SELECT id FROM manytail_results")} if killed else set()
         at = paid.stat().st_size if killed else 0
         command = [sys.executable, "-c", WORKER, database.url, str(paid), str(items)]
-        process = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         if killed < kills:
             reach = items * (killed + 1) // (kills + 1)
             for line in process.stdout:
@@ -411,7 +432,9 @@ def test_kill_9_costs_at_most_what_ran_and_the_last_group(database, tmp_path):
     assert recorded_again == 0
     assert len(calls) - items <= kills * (8 + 200)
     assert shared.remembered() == items
-    print(f"\n{database.kind}: {kills} kills over {items} items: {len(calls) - items} paid twice, {recorded_again} recorded ones called again")
+    print(
+        f"\n{database.kind}: {kills} kills over {items} items: {len(calls) - items} paid twice, {recorded_again} recorded ones called again"
+    )
 
 
 def id_of(item):

@@ -45,7 +45,9 @@ def wheel(directory: Path, *names: str, abi: str = ABI) -> str:
 
 
 def test_the_package_of_a_wheel(tmp_path: Path) -> None:
-    files = _bootstrap._wheel_files(wheel(tmp_path, "manytail/__init__.py", "manytail/_version.py", "manytail-9.9.dist-info/METADATA"))
+    files = _bootstrap._wheel_files(
+        wheel(tmp_path, "manytail/__init__.py", "manytail/_version.py", "manytail-9.9.dist-info/METADATA")
+    )
     assert set(files) == {"__init__.py", "_version.py"}
     assert _bootstrap._version_of(files) == "9.9"
     with zipfile.ZipFile(_bootstrap._archive(files)) as archive:
@@ -94,5 +96,7 @@ def test_an_executor_that_cannot_import_it(spark: Any) -> None:
             df = spark.range(*bounds)
             return type("Frame", (), {"mapInArrow": lambda self, fn, schema: df.mapInArrow(missing, schema)})()
 
-    with pytest.raises(RuntimeError, match=r"an executor cannot import manytail: .*No module named 'manytail_that_is_not_there'"):
+    with pytest.raises(
+        RuntimeError, match=r"an executor cannot import manytail: .*No module named 'manytail_that_is_not_there'"
+    ):
         _bootstrap._try_import(Session())  # type: ignore[arg-type]

@@ -57,7 +57,9 @@ def test_async_functions_get_it_too(spark: Any) -> None:
 
 
 def test_idempotency_keys_are_the_same_in_every_partitioning(spark: Any, conf: Any) -> None:
-    df = spark.range(0, 500).selectExpr("id", "concat('v', id) AS text", "timestamp_seconds(id * 3600) AS t", "array(id, null) AS list")
+    df = spark.range(0, 500).selectExpr(
+        "id", "concat('v', id) AS text", "timestamp_seconds(id * 3600) AS t", "array(id, null) AS list"
+    )
     found = keys_of(df.coalesce(1))
     assert len(set(found.values())) == 500
     assert keys_of(df.repartition(3, "id")) == found
@@ -123,7 +125,16 @@ def test_weights_find_the_same_keys(spark: Any) -> None:
     def fn(row: Any) -> int:
         return 1
 
-    df = source.transform(map_concurrent, fn, "x int", key="k", workers=1, max_in_flight=8, order="completion", weights={math.nan: 2, -0.0: 2})
+    df = source.transform(
+        map_concurrent,
+        fn,
+        "x int",
+        key="k",
+        workers=1,
+        max_in_flight=8,
+        order="completion",
+        weights={math.nan: 2, -0.0: 2},
+    )
     turns = [row.n for row in df.collect()]
     assert sorted(turns) == list(range(8))
     assert turns.index(4) < turns.index(2)
@@ -134,6 +145,8 @@ def test_weights_find_the_same_keys(spark: Any) -> None:
 @pytest.mark.parametrize("order", ["key", "completion"])
 def test_priority_in_spark(spark: Any, order: str) -> None:
     source = spark.range(0, 64, 1, 1).selectExpr("id", "if(id = 0, -1, if(id = 5, null, 64 - id)) AS p")
-    df = source.transform(map_concurrent, lambda row: 1, "x int", workers=1, max_in_flight=64, order=order, key="id", priority="p")
+    df = source.transform(
+        map_concurrent, lambda row: 1, "x int", workers=1, max_in_flight=64, order=order, key="id", priority="p"
+    )
     expected = [0, *(number for number in range(63, 0, -1) if number != 5), 5]
     assert [row.id for row in df.collect()] == expected

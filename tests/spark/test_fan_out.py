@@ -145,7 +145,9 @@ def test_the_reader_waits_for_a_running_sink_that_is_max_lag_batches_behind() ->
 def test_a_sink_that_returns_early_is_unsubscribed_and_the_input_is_read_to_its_end() -> None:
     source = Source(100)
     kept = Kept()
-    first, none, rest = work({"first": lambda batches: next(batches), "none": lambda batches: None, "all": kept}, max_lag=1).feed(iter(source))
+    first, none, rest = work(
+        {"first": lambda batches: next(batches), "none": lambda batches: None, "all": kept}, max_lag=1
+    ).feed(iter(source))
     assert (first.rows, none.rows, rest.rows) == (1, 0, 100)
     assert first.described is none.described is rest.described is None
     assert source.asked == 100
@@ -240,7 +242,9 @@ def test_raise_wraps_what_is_no_exception() -> None:
 def test_a_returned_generator_or_awaitable_is_an_error_of_the_sink() -> None:
     async def coroutine() -> None: ...
 
-    ran = work({"generator": lambda batches: (one for one in batches), "awaitable": lambda batches: coroutine()}).feed(iter([batch(1)]))
+    ran = work({"generator": lambda batches: (one for one in batches), "awaitable": lambda batches: coroutine()}).feed(
+        iter([batch(1)])
+    )
     assert [text(one) for one in ran] == [
         "TypeError: the sink returned a generator, which nothing runs",
         "TypeError: the sink returned a coroutine, which nothing runs",
@@ -272,13 +276,17 @@ def total(batches: Iterator[pa.RecordBatch]) -> int:
 def test_one_row_per_task_and_sink(spark: Any) -> None:
     df = spark.range(0, 100, 1, 4)
     done = fan_out(df, {"rows": rows, "total": total}, schema="n long")
-    assert done.schema == T.StructType([
-        T.StructField("partition", T.IntegerType(), False),
-        T.StructField("sink", T.StringType(), False),
-        T.StructField("rows", T.LongType(), False),
-        T.StructField("error", T.StructType([T.StructField("type", T.StringType()), T.StructField("message", T.StringType())])),
-        T.StructField("result", T.StructType([T.StructField("n", T.LongType())])),
-    ])
+    assert done.schema == T.StructType(
+        [
+            T.StructField("partition", T.IntegerType(), False),
+            T.StructField("sink", T.StringType(), False),
+            T.StructField("rows", T.LongType(), False),
+            T.StructField(
+                "error", T.StructType([T.StructField("type", T.StringType()), T.StructField("message", T.StringType())])
+            ),
+            T.StructField("result", T.StructType([T.StructField("n", T.LongType())])),
+        ]
+    )
     found = {(row.partition, row.sink): row for row in done.collect()}
     assert sorted(found) == [(partition, sink) for partition in range(4) for sink in ("rows", "total")]
     assert all(row.rows == 25 and row.error is None for row in found.values())
@@ -288,7 +296,9 @@ def test_one_row_per_task_and_sink(spark: Any) -> None:
 
 def test_a_task_without_rows_has_its_rows_too(spark: Any) -> None:
     done = fan_out(spark.range(0, 1, 1, 3), {"a": rows, "b": rows}, schema="n long").collect()
-    assert sorted((row.partition, row.sink) for row in done) == [(partition, sink) for partition in range(3) for sink in "ab"]
+    assert sorted((row.partition, row.sink) for row in done) == [
+        (partition, sink) for partition in range(3) for sink in "ab"
+    ]
     assert sum(row.result.n for row in done if row.sink == "a") == 1
 
 
@@ -329,7 +339,10 @@ def test_result_is_null_on_error_and_its_columns_are_null_for_none(spark: Any) -
         return 1, 1.5
 
     sinks = {"fails": fails, "misfit": misfit, "none": lambda batches: None, "two": lambda batches: {"b": 2}}
-    done = {row.sink: row for row in fan_out(spark.range(0, 5, 1, 1), sinks, schema="a int, b int", errors="column").collect()}
+    done = {
+        row.sink: row
+        for row in fan_out(spark.range(0, 5, 1, 1), sinks, schema="a int, b int", errors="column").collect()
+    }
     assert tuple(done["fails"].error) == ("ValueError", "not today")
     assert done["fails"].result is None
     assert done["misfit"].result is None

@@ -39,15 +39,19 @@ def test_each_output_is_what_a_job_of_its_own_makes(spark: Any, example: Any, tm
     done = example.in_one_pass(flights, folder).persist()
 
     told = done.select("partition", "sink", "rows", "error").collect()
-    assert sorted((row.partition, row.sink) for row in told) == [(task, sink) for task in range(3) for sink in ("airports", "carriers", "late")]
+    assert sorted((row.partition, row.sink) for row in told) == [
+        (task, sink) for task in range(3) for sink in ("airports", "carriers", "late")
+    ]
     assert all(row.error is None for row in told)
-    assert {sink: sum(row.rows for row in told if row.sink == sink) for sink in ("airports", "carriers", "late")} == dict.fromkeys(
-        ("airports", "carriers", "late"), flights.count()
-    )
+    assert {
+        sink: sum(row.rows for row in told if row.sink == sink) for sink in ("airports", "carriers", "late")
+    } == dict.fromkeys(("airports", "carriers", "late"), flights.count())
 
     for sink, key, delay in (("airports", "dest", "arr_delay"), ("carriers", "carrier", "dep_delay")):
         own = flights.groupBy(F.col(key).alias("key")).agg(
-            F.count("*").alias("flights"), F.count(delay).alias("flown"), F.coalesce(F.sum(delay), F.lit(0)).alias("delay")
+            F.count("*").alias("flights"),
+            F.count(delay).alias("flown"),
+            F.coalesce(F.sum(delay), F.lit(0)).alias("delay"),
         )
         assert {tuple(row) for row in example.added_up(done, sink).collect()} == {tuple(row) for row in own.collect()}
 

@@ -18,7 +18,9 @@ def java_that_says(directory: Path, version: str) -> Path:
     return directory
 
 
-@pytest.mark.parametrize(("text", "number"), [("17.0.15", 17), ("25.0.2", 25), ("21", 21), ("1.8.0_412", 1), ("24-ea", 24)])
+@pytest.mark.parametrize(
+    ("text", "number"), [("17.0.15", 17), ("25.0.2", 25), ("21", 21), ("1.8.0_412", 1), ("24-ea", 24)]
+)
 def test_version_of_a_java(tmp_path, text, number):
     assert java_version(java_that_says(tmp_path, text) / "bin" / "java") == number
 

@@ -24,10 +24,15 @@ def test_a_bad_row_of_a_batch_fails_alone(spark: Any, notes: Notes) -> None:
             raise OSError("77")
         return [("no number" if row.id == 5 else row.id * 2) for row in rows]
 
-    df = spark.range(0, 200, 1, 1).transform(map_concurrent, fn, "x long", batch=50, linger=1.0, workers=4, errors="column")
+    df = spark.range(0, 200, 1, 1).transform(
+        map_concurrent, fn, "x long", batch=50, linger=1.0, workers=4, errors="column"
+    )
     rows = df.collect()
     assert [row.id for row in rows] == list(range(200))
-    assert {row.id: row._error.type for row in rows if row._error is not None} == {5: "manytail.spark.ResultError", 77: "OSError"}
+    assert {row.id: row._error.type for row in rows if row._error is not None} == {
+        5: "manytail.spark.ResultError",
+        77: "OSError",
+    }
     assert all(row.x == 2 * row.id for row in rows if row._error is None)
     assert len(notes.read()) <= 4 + 12
 
@@ -74,9 +79,14 @@ def test_a_column_function_shares_calls_too(spark: Any, notes: Notes) -> None:
 
 def test_a_cost_that_is_none_fails_its_row(spark: Any) -> None:
     df = spark.sql("SELECT id, CASE id WHEN 1 THEN null WHEN 2 THEN -1.5 ELSE 2.5 END AS price FROM range(0, 5, 1, 1)")
-    rows = df.transform(map_concurrent, lambda row: row.id, "x long", cost="price", cost_rate=1_000.0, errors="column").collect()
+    rows = df.transform(
+        map_concurrent, lambda row: row.id, "x long", cost="price", cost_rate=1_000.0, errors="column"
+    ).collect()
     assert [row.x for row in rows] == [0, None, None, 3, 4]
-    assert [row._error.message for row in rows[1:3]] == ["cost: None (expected: a finite number >= 0)", "cost: -1.5 (expected: a finite number >= 0)"]
+    assert [row._error.message for row in rows[1:3]] == [
+        "cost: None (expected: a finite number >= 0)",
+        "cost: -1.5 (expected: a finite number >= 0)",
+    ]
     assert {row._error.attempts for row in rows[1:3]} == {0}
 
 
@@ -86,8 +96,16 @@ def test_rows_of_a_broken_key_fail_and_others_go_on(spark: Any) -> None:
             raise OSError("down")
         return row.id  # type: ignore[no-any-return]
 
-    options: dict[str, Any] = {"breaker": 2, "breaker_reset": 3_600.0, "breaker_open": "fail", "workers": 2, "errors": "column"}
-    df = spark.range(0, 100, 1, 1).transform(map_concurrent, fn, "x long", key=F.col("id") % 2, per_key_rate=1_000.0, **options)
+    options: dict[str, Any] = {
+        "breaker": 2,
+        "breaker_reset": 3_600.0,
+        "breaker_open": "fail",
+        "workers": 2,
+        "errors": "column",
+    }
+    df = spark.range(0, 100, 1, 1).transform(
+        map_concurrent, fn, "x long", key=F.col("id") % 2, per_key_rate=1_000.0, **options
+    )
     types = [row._error and row._error.type for row in df.collect()]
     assert set(types[::2]) == {None}
     assert set(types[1::2]) == {"OSError", "manytail.BreakerOpen"}

@@ -46,7 +46,17 @@ def test_none_lost_none_doubled_whatever_fails(spark: Any, order: str, errors: s
         return row.id  # type: ignore[no-any-return]
 
     source = spark.range(0, 3_000, 1, 3)
-    df = source.transform(map_concurrent, fn, "same long", order=order, errors=errors, retries=1, backoff=0, key=F.col("id") % 7, per_key=3)
+    df = source.transform(
+        map_concurrent,
+        fn,
+        "same long",
+        order=order,
+        errors=errors,
+        retries=1,
+        backoff=0,
+        key=F.col("id") % 7,
+        per_key=3,
+    )
     rows = df.collect()
     bad = {number for number in range(3_000) if number % 10 in (3, 4)}
     good = [number for number in range(3_000) if number not in bad]
@@ -82,7 +92,9 @@ def test_appended_columns_keep_type_nullability_and_metadata_and_results_are_nul
         ]
     )
     result = T.StructType([T.StructField("x", T.ArrayType(T.LongType(), False), False, {"unit": "m"})])
-    df = spark.createDataFrame([(1, ["p"], (2,))], source_schema).transform(map_concurrent, lambda row: [row.a], result, errors="column")
+    df = spark.createDataFrame([(1, ["p"], (2,))], source_schema).transform(
+        map_concurrent, lambda row: [row.a], result, errors="column"
+    )
     assert df.schema.fields[:3] == source_schema.fields
     assert df.schema["x"] == T.StructField("x", T.ArrayType(T.LongType(), False), True, {"unit": "m"})
     assert df.schema["_error"].dataType.simpleString() == "struct<type:string,message:string,attempts:int,key:string>"
@@ -93,9 +105,15 @@ def test_replace_gives_result_columns_only(spark: Any) -> None:
     def fn(row: Any) -> tuple[int, int]:
         return row.id, 1 // row.id
 
-    df = spark.range(3).transform(map_concurrent, fn, "id long, x int", columns="replace", errors="column", error_column="why")
+    df = spark.range(3).transform(
+        map_concurrent, fn, "id long, x int", columns="replace", errors="column", error_column="why"
+    )
     assert df.columns == ["id", "x", "why"]
-    assert [(row.id, row.x, row.why and row.why.type) for row in df.collect()] == [(None, None, "ZeroDivisionError"), (1, 1, None), (2, 0, None)]
+    assert [(row.id, row.x, row.why and row.why.type) for row in df.collect()] == [
+        (None, None, "ZeroDivisionError"),
+        (1, 1, None),
+        (2, 0, None),
+    ]
 
 
 def test_values_are_those_of_a_collected_row(spark: Any) -> None:
@@ -112,16 +130,22 @@ def test_values_are_those_of_a_collected_row(spark: Any) -> None:
     expected = {name: repr(collected[name]) for name in columns}
 
     def fn(row: Any) -> tuple[list[str], bool]:
-        wrong = [f"{name}: {row[name]!r} is not {value}" for name, value in expected.items() if repr(row[name]) != value]
+        wrong = [
+            f"{name}: {row[name]!r} is not {value}" for name, value in expected.items() if repr(row[name]) != value
+        ]
         return wrong, row.struct.b[0].c == "x" and row.variant.toPython() == [1, 2]
 
-    assert source.transform(map_concurrent, fn, "wrong array<string>, rows boolean", columns="replace").collect() == [Row(wrong=[], rows=True)]
+    assert source.transform(map_concurrent, fn, "wrong array<string>, rows boolean", columns="replace").collect() == [
+        Row(wrong=[], rows=True)
+    ]
 
 
 def test_user_defined_types_both_ways(spark: Any) -> None:
     from pyspark.testing.objects import ExamplePoint, ExamplePointUDT
 
-    schema = T.StructType([T.StructField("p", ExamplePointUDT()), T.StructField("list", T.ArrayType(ExamplePointUDT()))])
+    schema = T.StructType(
+        [T.StructField("p", ExamplePointUDT()), T.StructField("list", T.ArrayType(ExamplePointUDT()))]
+    )
     result = T.StructType([T.StructField("turned", ExamplePointUDT())])
     source = spark.createDataFrame([(ExamplePoint(1.0, 2.0), [ExamplePoint(3.0, 4.0)])], schema)
     df = source.transform(map_concurrent, lambda row: ExamplePoint(row.p.y, row.list[0].x), result, columns="replace")
@@ -136,15 +160,23 @@ def test_timestamps_are_naive_in_session_time_both_ways(spark: Any, conf: Any, z
         naive = datetime.datetime(2024, 7, 1, 9)
         return repr((row.t, row.nested.list[0])), naive, [naive], naive.replace(tzinfo=datetime.UTC)
 
-    source = spark.sql("SELECT timestamp'2024-07-01 09:00:00' AS t, named_struct('list', array(timestamp'2024-07-01 09:00:00')) AS nested")
+    source = spark.sql(
+        "SELECT timestamp'2024-07-01 09:00:00' AS t, named_struct('list', array(timestamp'2024-07-01 09:00:00')) AS nested"
+    )
     df = source.transform(map_concurrent, fn, "seen string, t2 timestamp, t3 array<timestamp>, aware timestamp")
     local = "datetime.datetime(2024, 7, 1, 9, 0)"
-    row = df.selectExpr("seen", "t = t2", "t = t3[0]", "cast(t2 as string) AS text", "cast(aware as string) AS aware").collect()[0]
+    row = df.selectExpr(
+        "seen", "t = t2", "t = t3[0]", "cast(t2 as string) AS text", "cast(aware as string) AS aware"
+    ).collect()[0]
     assert tuple(row) == (f"({local}, {local})", True, True, "2024-07-01 09:00:00", "2024-07-01 18:00:00")
 
 
 def test_session_time_is_that_of_the_job_not_of_the_call(spark: Any, conf: Any) -> None:
-    df = spark.range(1).transform(map_concurrent, lambda row: datetime.datetime(2024, 7, 1, 9), "t timestamp").select(F.col("t").cast("long"))
+    df = (
+        spark.range(1)
+        .transform(map_concurrent, lambda row: datetime.datetime(2024, 7, 1, 9), "t timestamp")
+        .select(F.col("t").cast("long"))
+    )
     for zone, hour in (("Asia/Tokyo", 0), ("+05:00", 4)):
         conf("spark.sql.session.timeZone", zone)
         assert df.collect()[0].t == datetime.datetime(2024, 7, 1, hour, tzinfo=datetime.UTC).timestamp()
@@ -171,15 +203,21 @@ def test_all_types_of_results(spark: Any) -> None:
 
 
 def test_the_order_of_rows_is_that_of_sort_within_partitions(spark: Any) -> None:
-    source = spark.range(0, 1_000, 1, 2).withColumn("back", -F.col("id")).repartition(2, "id").sortWithinPartitions("back")
-    df = source.transform(map_concurrent, double, "twice long", order="input").withColumn("part", F.spark_partition_id())
+    source = (
+        spark.range(0, 1_000, 1, 2).withColumn("back", -F.col("id")).repartition(2, "id").sortWithinPartitions("back")
+    )
+    df = source.transform(map_concurrent, double, "twice long", order="input").withColumn(
+        "part", F.spark_partition_id()
+    )
     found = df.collect()
     for part in {row.part for row in found}:
         backs = [row.back for row in found if row.part == part]
         assert backs == sorted(backs)
 
 
-@pytest.mark.parametrize("names", [["a.b", "with space", "`tick`"], ["_manytail_key", "c0", "ID"], ["asDict", "keys", "_index"]])
+@pytest.mark.parametrize(
+    "names", [["a.b", "with space", "`tick`"], ["_manytail_key", "c0", "ID"], ["asDict", "keys", "_index"]]
+)
 def test_any_column_name_will_do(spark: Any, names: list[str]) -> None:
     source = spark.createDataFrame([(1, 2, 3)], names)
     key = "`" + names[0].replace("`", "``") + "`"
@@ -272,7 +310,9 @@ def test_error_column(spark: Any) -> None:
             return 1.5
         return row.id
 
-    df = spark.range(0, 3, 1, 1).transform(map_concurrent, fn, "x int", errors="column", error_column="problem", retries=2, backoff=0, key="id")
+    df = spark.range(0, 3, 1, 1).transform(
+        map_concurrent, fn, "x int", errors="column", error_column="problem", retries=2, backoff=0, key="id"
+    )
     first, second, third = df.collect()
     assert first.problem == Row(type="ValueError", message="x" * 4_000, attempts=3, key="0")
     assert second.problem.type == "manytail.spark.ResultError"
@@ -317,7 +357,9 @@ class Later:
         return await later(row, 3)
 
 
-@pytest.mark.parametrize("fn", [partial(later, factor=3), partial(Later()), Later(), Later().method, partial(partial(later), factor=3)])
+@pytest.mark.parametrize(
+    "fn", [partial(later, factor=3), partial(Later()), Later(), Later().method, partial(partial(later), factor=3)]
+)
 def test_async_functions_of_every_form(spark: Any, fn: Any) -> None:
     df = spark.range(0, 500, 1, 2).transform(map_concurrent, fn, "x long", workers=50)
     assert [row.x for row in df.collect()] == [3 * number for number in range(500)]
@@ -336,7 +378,10 @@ def _threads_of_worker(frames: Any) -> Any:
     import pandas
 
     for _ in frames:
-        yield pandas.DataFrame({"name": [thread.name for thread in threading.enumerate() if thread.name.startswith("manytail-")]}, dtype=str)
+        yield pandas.DataFrame(
+            {"name": [thread.name for thread in threading.enumerate() if thread.name.startswith("manytail-")]},
+            dtype=str,
+        )
 
 
 # ---------------------------------------------------------------------------------------------------- streaming
@@ -345,14 +390,24 @@ def test_streaming(spark: Any, tmp_path: Path) -> None:
     stream = spark.readStream.schema("id long").parquet(str(tmp_path / "in"))
     df = stream.transform(map_concurrent, double, "twice long", key="id")
     assert df.isStreaming
-    query = df.writeStream.format("memory").queryName("doubled").trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "cp")).start()
+    query = (
+        df.writeStream.format("memory")
+        .queryName("doubled")
+        .trigger(availableNow=True)
+        .option("checkpointLocation", str(tmp_path / "cp"))
+        .start()
+    )
     assert query.awaitTermination(300)
-    assert sorted(tuple(row) for row in spark.table("doubled").collect()) == [(number, 2 * number) for number in range(300)]
+    assert sorted(tuple(row) for row in spark.table("doubled").collect()) == [
+        (number, 2 * number) for number in range(300)
+    ]
 
 
 # ---------------------------------------------------------------------------------------------------- the package
 def test_pyspark_is_not_imported_with_manytail() -> None:
-    subprocess.run([sys.executable, "-c", "import manytail, sys; assert 'pyspark' not in sys.modules"], check=True, timeout=300)
+    subprocess.run(
+        [sys.executable, "-c", "import manytail, sys; assert 'pyspark' not in sys.modules"], check=True, timeout=300
+    )
 
 
 def test_unknown_columns_are_analysis_exceptions_at_the_call(spark: Any) -> None:

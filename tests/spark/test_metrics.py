@@ -27,11 +27,21 @@ def test_what_calls_came_to_and_their_sums_by_observe(spark: Any) -> None:
         return row.id
 
     df = spark.range(0, 4, 1, 1).transform(
-        map_concurrent, fn, "n long", retries=2, backoff=0.01, errors="column", metrics=True, cost=F.col("id") + 1, columns="replace"
+        map_concurrent,
+        fn,
+        "n long",
+        retries=2,
+        backoff=0.01,
+        errors="column",
+        metrics=True,
+        cost=F.col("id") + 1,
+        columns="replace",
     )
     assert df.columns == ["n", "_error", "_call"]
     observation = Observation("calls")
-    rows = df.observe(observation, F.sum("_call.attempts").alias("attempts"), F.sum("_call.cost").alias("cost")).collect()
+    rows = df.observe(
+        observation, F.sum("_call.attempts").alias("attempts"), F.sum("_call.cost").alias("cost")
+    ).collect()
     calls = [row._call for row in rows]
     assert [call.attempts for call in calls] == [1, 1, 3, 1]
     assert [call.cost for call in calls] == [1.0, 2.0, 9.0, 4.0]

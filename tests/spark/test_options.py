@@ -21,7 +21,10 @@ def fn(row: Any) -> Any:
 VALUES: list[tuple[dict[str, Any], str]] = [
     ({"workers": 0}, r"workers: 0 \(expected: an int >= 1\)"),
     ({"max_in_flight": -1}, r"max_in_flight: -1 \(expected: an int >= 0\)"),
-    ({"max_in_flight": 15}, r"max_in_flight: 15 \(expected: 0, which means automatic, or at least workers, which is 16\)"),
+    (
+        {"max_in_flight": 15},
+        r"max_in_flight: 15 \(expected: 0, which means automatic, or at least workers, which is 16\)",
+    ),
     ({"order": "yes"}, r"order: 'yes' \(expected: 'input' or 'key' or 'completion'\)"),
     ({"order": "key"}, r"order: 'key' \(expected: key is given\)"),
     ({"per_key": 2}, r"per_key: 2 \(expected: key is given\)"),
@@ -47,7 +50,10 @@ VALUES: list[tuple[dict[str, Any], str]] = [
     ({"schema": "x int, X int"}, r"schema: 'X' \(expected: names that no other result column"),
     ({"errors": "column", "error_column": "Id"}, r"error_column: 'Id' \(expected: a name that no other column has\)"),
     ({"metrics": True, "schema": "_call int"}, r"metrics: '_call' \(expected: a name that no other column has\)"),
-    ({"metrics": True, "errors": "column", "error_column": "_CALL"}, r"metrics: '_call' \(expected: a name that no other column has\)"),
+    (
+        {"metrics": True, "errors": "column", "error_column": "_CALL"},
+        r"metrics: '_call' \(expected: a name that no other column has\)",
+    ),
     ({"errors": "column", "error_column": "x"}, r"error_column: 'x' \(expected: a name that no other column has\)"),
 ]
 TYPES: list[tuple[dict[str, Any], str]] = [
@@ -63,13 +69,22 @@ TYPES: list[tuple[dict[str, Any], str]] = [
     ({"timeout": "5"}, r"timeout: '5' of type str \(expected: seconds, a number > 0\)"),
     ({"retries": 1.5}, r"retries: 1\.5 of type float \(expected: an int >= 0\)"),
     ({"backoff": None}, r"backoff: None of type NoneType \(expected: seconds, a number >= 0\)"),
-    ({"retry_on": "ValueError"}, r"retry_on: 'ValueError' of type str \(expected: an exception class, a tuple of them, or a callable"),
-    ({"retry_on": (ValueError, int)}, r"retry_on: .* \(expected: an exception class, a tuple of them, or a callable that takes the exception\)"),
+    (
+        {"retry_on": "ValueError"},
+        r"retry_on: 'ValueError' of type str \(expected: an exception class, a tuple of them, or a callable",
+    ),
+    (
+        {"retry_on": (ValueError, int)},
+        r"retry_on: .* \(expected: an exception class, a tuple of them, or a callable that takes the exception\)",
+    ),
     ({"setup": 5}, r"setup: 5 of type int \(expected: a callable\)"),
     ({"setup": dict}, r"fn: .* \(expected: a callable that takes one argument, with resource= because of setup\)"),
     ({"error_column": 5}, r"error_column: 5 of type int \(expected: a column name\)"),
     ({"schema": 5}, r"schema: 5 of type int \(expected: a DDL string or StructType\)"),
-    ({"schema": "x interval year to month"}, r"schema: 'x interval year to month' of type str \(expected: types that have Python"),
+    (
+        {"schema": "x interval year to month"},
+        r"schema: 'x interval year to month' of type str \(expected: types that have Python",
+    ),
     ({"df": "text"}, r"df: 'text' of type str \(expected: a DataFrame\)"),
 ]
 
@@ -80,13 +95,17 @@ def call(spark: Any, options: dict[str, Any]) -> Any:
     return map_concurrent(chosen.pop("df"), chosen.pop("fn"), chosen.pop("schema"), **chosen)
 
 
-@pytest.mark.parametrize(("options", "message"), VALUES, ids=lambda value: str(value)[:40] if isinstance(value, dict) else "")
+@pytest.mark.parametrize(
+    ("options", "message"), VALUES, ids=lambda value: str(value)[:40] if isinstance(value, dict) else ""
+)
 def test_bad_values(spark: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call(spark, options)
 
 
-@pytest.mark.parametrize(("options", "message"), TYPES, ids=lambda value: str(value)[:40] if isinstance(value, dict) else "")
+@pytest.mark.parametrize(
+    ("options", "message"), TYPES, ids=lambda value: str(value)[:40] if isinstance(value, dict) else ""
+)
 def test_bad_types(spark: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(TypeError, match=message):
         call(spark, options)
@@ -139,7 +158,9 @@ def test_good_options_are_taken(spark: Any) -> None:
 # ---------------------------------------------------------------------------------------------------- what cannot be kept
 @pytest.mark.parametrize("option", ["key", "row_id", "priority"])
 def test_generators_are_no_columns(spark: Any, option: str) -> None:
-    with pytest.raises(ValueError, match=rf"{option}: a generator such as explode \(expected: a column with one value per row\)"):
+    with pytest.raises(
+        ValueError, match=rf"{option}: a generator such as explode \(expected: a column with one value per row\)"
+    ):
         call(spark, {option: F.explode("list")})
 
 
@@ -151,12 +172,16 @@ def test_a_data_frame_without_columns_is_refused(spark: Any) -> None:
 @pytest.mark.parametrize("columns", ["append", "replace"])
 def test_input_columns_without_python_values_are_refused(spark: Any, columns: str) -> None:
     df = spark.sql("SELECT INTERVAL '1' YEAR AS y")
-    with pytest.raises(TypeError, match=r"df: .* \(expected: columns that have Python and Arrow values; y has type interval year\)"):
+    with pytest.raises(
+        TypeError, match=r"df: .* \(expected: columns that have Python and Arrow values; y has type interval year\)"
+    ):
         call(spark, {"df": df, "columns": columns})
 
 
 def test_a_type_that_cannot_be_a_result_is_named_with_its_column(spark: Any) -> None:
-    with pytest.raises(TypeError, match=r"schema: 'b varchar\(3\)' of type str \(expected: types that have Python and Arrow values\)"):
+    with pytest.raises(
+        TypeError, match=r"schema: 'b varchar\(3\)' of type str \(expected: types that have Python and Arrow values\)"
+    ):
         call(spark, {"schema": "a int, b varchar(3)"})
 
 
@@ -179,19 +204,33 @@ def with_resource(row: Any, resource: Any) -> Any:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"fn": generator}, r"fn: .* \(expected: a function that returns its result; this one is a generator function\)"),
+        (
+            {"fn": generator},
+            r"fn: .* \(expected: a function that returns its result; this one is a generator function\)",
+        ),
         ({"fn": async_generator}, r"fn: .* this one is a generator function\)"),
-        ({"fn": lambda: 1}, r"fn: .* \(expected: a callable that takes one argument; resource= comes from setup only\)"),
+        (
+            {"fn": lambda: 1},
+            r"fn: .* \(expected: a callable that takes one argument; resource= comes from setup only\)",
+        ),
         ({"fn": lambda row, other: 1}, r"fn: .* \(expected: a callable that takes one argument"),
         ({"fn": with_resource}, r"fn: .* resource= comes from setup only\)"),
         ({"fn": with_resource, "setup": connect}, r"setup: .* \(expected: a plain function, because fn is one"),
         ({"fn": with_resource, "setup": lambda name: 1}, r"setup: .* \(expected: a callable without arguments\)"),
-        ({"backoff": lambda: 1}, r"backoff: .* \(expected: a callable that takes the attempt's number and the exception\)"),
-        ({"backoff": lambda attempt: 1}, r"backoff: .* \(expected: a callable that takes the attempt's number and the exception\)"),
+        (
+            {"backoff": lambda: 1},
+            r"backoff: .* \(expected: a callable that takes the attempt's number and the exception\)",
+        ),
+        (
+            {"backoff": lambda attempt: 1},
+            r"backoff: .* \(expected: a callable that takes the attempt's number and the exception\)",
+        ),
         ({"retry_on": lambda: True}, r"retry_on: .* or a callable that takes the exception\)"),
     ],
 )
-def test_callables_that_cannot_take_their_arguments_are_refused(spark: Any, options: dict[str, Any], message: str) -> None:
+def test_callables_that_cannot_take_their_arguments_are_refused(
+    spark: Any, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(TypeError, match=message):
         call(spark, options)
 
@@ -251,10 +290,14 @@ OF_THE_INPUT = {"order", "per_key", "weights", "per_key_rate", "cost_rate", "bat
 def given(function: Any) -> dict[str, Any]:
     """The options in the signature, with their defaults."""
     parameters = signature(function).parameters.values()
-    return {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY and one.name not in OF_A_DATA_FRAME}
+    return {
+        one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY and one.name not in OF_A_DATA_FRAME
+    }
 
 
 def test_the_options_in_the_signatures_have_the_defaults_of_the_list() -> None:
     defaults = {one.name: one.default for one in fields(Options) if one.name in CHECKS}
     assert given(map_concurrent) == {name: defaults[name] for name in given(map_concurrent)}
-    assert given(concurrent_udf) == {name: default for name, default in given(map_concurrent).items() if name not in OF_THE_INPUT}
+    assert given(concurrent_udf) == {
+        name: default for name, default in given(map_concurrent).items() if name not in OF_THE_INPUT
+    }

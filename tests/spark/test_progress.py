@@ -140,11 +140,14 @@ def test_no_thread_is_left() -> None:
 
 
 def session(**settings: str) -> Any:
-    return SimpleNamespace(addArtifacts=None, conf=SimpleNamespace(get={"spark.driver.host": "host"}.__or__(settings).get))
+    return SimpleNamespace(
+        addArtifacts=None, conf=SimpleNamespace(get={"spark.driver.host": "host"}.__or__(settings).get)
+    )
 
 
 @pytest.mark.parametrize(
-    ("master", "expected"), [("local[2]", "127.0.0.1"), ("local", "127.0.0.1"), ("local-cluster[2,1,1024]", "host"), ("yarn", "host")]
+    ("master", "expected"),
+    [("local[2]", "127.0.0.1"), ("local", "127.0.0.1"), ("local-cluster[2,1,1024]", "host"), ("yarn", "host")],
 )
 def test_the_address_of_a_classic_session(master: str, expected: str) -> None:
     assert progress(session(**{"spark.master": master}))._host == expected

@@ -139,7 +139,11 @@ FITS: list[tuple[T.DataType, Any, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "value", "expected"), FITS, ids=lambda value: value.simpleString() if isinstance(value, T.DataType) else None)
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    FITS,
+    ids=lambda value: value.simpleString() if isinstance(value, T.DataType) else None,
+)
 def test_what_fits(kind: T.DataType, value: Any, expected: Any) -> None:
     schema = results(kind)
     wrapped = (value,) if isinstance(value, tuple) else value
@@ -166,9 +170,15 @@ MISFITS: list[tuple[T.DataType, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "value"), MISFITS, ids=lambda value: value.simpleString() if isinstance(value, T.DataType) else repr(value)[:30])
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    MISFITS,
+    ids=lambda value: value.simpleString() if isinstance(value, T.DataType) else repr(value)[:30],
+)
 def test_what_does_not_fit_names_key_and_column(kind: T.DataType, value: Any) -> None:
-    with pytest.raises(ResultError, match=r"^column x[^ ]*: .* of type \w+ does not fit \(expected: .*\) \(key 'the key'\)$"):
+    with pytest.raises(
+        ResultError, match=r"^column x[^ ]*: .* of type \w+ does not fit \(expected: .*\) \(key 'the key'\)$"
+    ):
         results(kind).check(value, shown_key)
     with pytest.raises(ResultError, match=r"^column y"):
         results(INT, kind).check((1, value), shown_key)
@@ -228,7 +238,9 @@ def test_user_defined_types() -> None:
         results(PointType()).check("no point", shown_key)
 
 
-@pytest.mark.parametrize("kind", [T.YearMonthIntervalType(), T.VarcharType(3), T.ArrayType(T.CharType(3))], ids=T.DataType.simpleString)
+@pytest.mark.parametrize(
+    "kind", [T.YearMonthIntervalType(), T.VarcharType(3), T.ArrayType(T.CharType(3))], ids=T.DataType.simpleString
+)
 def test_types_that_cannot_be_results_are_refused(kind: T.DataType) -> None:
     with pytest.raises(TypeError, match="cannot be a result type"):
         results(kind)

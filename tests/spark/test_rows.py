@@ -54,7 +54,12 @@ def test_a_row_allows_attribute_access(row: RowView) -> None:
 def test_as_dict(row: RowView) -> None:
     assert row.asDict() == {"id": 1, "url": "a", "keys": 7}
     nested = views(
-        pa.record_batch({"s": [{"a": [{"b": 1}]}], "m": pa.array([[("k", {"b": 2})]], pa.map_(pa.string(), pa.struct({"b": pa.int64()})))})
+        pa.record_batch(
+            {
+                "s": [{"a": [{"b": 1}]}],
+                "m": pa.array([[("k", {"b": 2})]], pa.map_(pa.string(), pa.struct({"b": pa.int64()}))),
+            }
+        )
     )[0]
     assert nested.asDict() == {"s": Row(a=[Row(b=1)]), "m": {"k": Row(b=2)}}
     assert nested.asDict(recursive=True) == {"s": {"a": [{"b": 1}]}, "m": {"k": {"b": 2}}}
@@ -104,12 +109,24 @@ def test_values_are_those_of_a_collected_row(array: pa.Array, expected: list[Any
     found = [row.x for row in views(pa.record_batch({"x": array}))]
     assert found == expected
     assert [type(value) for value in found] == [type(value) for value in expected]
-    assert [getattr(value, "__fields__", None) for value in found] == [getattr(value, "__fields__", None) for value in expected]
+    assert [getattr(value, "__fields__", None) for value in found] == [
+        getattr(value, "__fields__", None) for value in expected
+    ]
 
 
 @pytest.mark.parametrize(
     ("name", "hours"),
-    [("UTC", 0), ("Z", 0), ("GMT", 0), ("+05:30", 5.5), ("-08:00", -8), ("GMT+2", 2), ("UTC-03:00", -3), ("+01:00:36", 1.01), ("Asia/Tokyo", 9)],
+    [
+        ("UTC", 0),
+        ("Z", 0),
+        ("GMT", 0),
+        ("+05:30", 5.5),
+        ("-08:00", -8),
+        ("GMT+2", 2),
+        ("UTC-03:00", -3),
+        ("+01:00:36", 1.01),
+        ("Asia/Tokyo", 9),
+    ],
 )
 def test_session_zones(name: str, hours: float) -> None:
     assert session_zone(name).utcoffset(LOCAL) == datetime.timedelta(hours=hours)

@@ -178,7 +178,16 @@ def test_a_row_that_waits_for_its_retry_holds_no_worker() -> None:
     def both(row: int) -> int:
         return fn(row) if row == 0 else script(row)
 
-    with Run(both, batches(range(10), 10), workers=1, retries=1, backoff=0.1, order="completion", max_in_flight=10, batch_rows=1) as run:
+    with Run(
+        both,
+        batches(range(10), 10),
+        workers=1,
+        retries=1,
+        backoff=0.1,
+        order="completion",
+        max_in_flight=10,
+        batch_rows=1,
+    ) as run:
         assert run.wait_values(9) == list(range(1, 10))
         assert run.result()[-1] == 0
 
@@ -340,7 +349,9 @@ def test_a_row_that_finishes_while_others_are_handled_is_not_forgotten(monkeypat
 
 
 def test_every_row_comes_out_once_under_load() -> None:
-    out = results(lambda row: row, batches(range(20_000), 333), workers=16, max_in_flight=64, order="completion", batch_rows=1_000)
+    out = results(
+        lambda row: row, batches(range(20_000), 333), workers=16, max_in_flight=64, order="completion", batch_rows=1_000
+    )
     assert sorted(out) == list(range(20_000))
 
 

@@ -92,7 +92,17 @@ def test_invariants_under_random_loads(seed: int) -> None:
     with switching_often():
         for output in run.run(source()):
             emitted.extend(output)
-    _check(watch, rows, emitted, run, order=ordered, workers=workers, per_key=per_key, prioritised=prioritised, errors=errors)
+    _check(
+        watch,
+        rows,
+        emitted,
+        run,
+        order=ordered,
+        workers=workers,
+        per_key=per_key,
+        prioritised=prioritised,
+        errors=errors,
+    )
 
 
 def _check(watch: Watch, rows: list[Any], emitted: list[Any], run: Any, **settings: Any) -> None:
@@ -114,5 +124,8 @@ def _check(watch: Watch, rows: list[Any], emitted: list[Any], run: Any, **settin
                 assert watch.starts[key] == sorted(watch.starts[key])
     assert watch.calls == Counter({row[1]: min(watch.fails(row[1]), run.options.retries) + 1 for row in rows})
     assert run.scheduler.in_flight == 0
-    assert all(lane.assigned == lane.emitted and not lane.held and not lane.waiting for lane in run.scheduler.admission._lanes.values())
+    assert all(
+        lane.assigned == lane.emitted and not lane.held and not lane.waiting
+        for lane in run.scheduler.admission._lanes.values()
+    )
     assert run.scheduler.ready.stats().qsize == 0

@@ -66,7 +66,9 @@ def test_a_killed_worker_loses_nothing_and_pays_twice_for_little(spark: Any, sql
             os.kill(os.getpid(), signal.SIGKILL)
         return row.id * 2
 
-    df = spark.range(0, rows, 1, 1).transform(map_concurrent, fn, "twice long", workers=workers, shared=shared, remember=True)
+    df = spark.range(0, rows, 1, 1).transform(
+        map_concurrent, fn, "twice long", workers=workers, shared=shared, remember=True
+    )
     with pytest.raises(Exception, match="Python worker exited unexpectedly"):
         df.collect()
     recorded = shared.remembered()
@@ -105,7 +107,10 @@ def test_a_record_that_cannot_be_read_fails_its_row_alone(spark: Any, sqlite: Da
     (bad,) = [row for row in rows if row._error is not None]
     assert bad.n is None
     assert bad._error.attempts == 0
-    assert (bad._error.type, bad._error.message[:48]) == ("ValueError", "remember: the recorded result cannot be read: In")
+    assert (bad._error.type, bad._error.message[:48]) == (
+        "ValueError",
+        "remember: the recorded result cannot be read: In",
+    )
     assert sorted(row.n for row in rows if row._error is None) == sorted({0, 1, 2, 3} - {bad.id})
 
 
@@ -116,7 +121,9 @@ def test_a_budget_holds_over_tasks_and_jobs(spark: Any, sqlite: Database, notes:
         notes.add(row.id)
         return row.id
 
-    df = spark.range(0, 20, 1, 2).transform(map_concurrent, fn, "n long", cost=F.lit(3), budget=31, shared=shared, errors="column")
+    df = spark.range(0, 20, 1, 2).transform(
+        map_concurrent, fn, "n long", cost=F.lit(3), budget=31, shared=shared, errors="column"
+    )
     for _ in range(2):
         rows = df.collect()
         assert len(rows) == 20
@@ -135,7 +142,9 @@ def test_batches_remember_each_row_by_itself(spark: Any, sqlite: Database, notes
 
     def run(rows: int) -> Any:
         df = spark.range(0, rows, 1, 1)
-        return df.transform(map_concurrent, fn, "s string", batch=4, shared=Shared(sqlite.url, "batches"), remember=True).collect()
+        return df.transform(
+            map_concurrent, fn, "s string", batch=4, shared=Shared(sqlite.url, "batches"), remember=True
+        ).collect()
 
     assert len(run(10)) == 10
     assert [row.s for row in run(15)] == [str(n) for n in range(15)]
@@ -163,7 +172,11 @@ def test_options_that_do_not_fit(spark: Any, sqlite: Database) -> None:
     for options, kind, said in (
         ({"budget": 3}, ValueError, r"budget: 3.0 \(expected: shared is given"),
         ({"remember": True}, ValueError, r"remember: True \(expected: shared is given"),
-        ({"shared": secret}, ValueError, r"shared: Shared\('postgresql\+psycopg://me@host/db', 'a'\) \(expected: a URL without a password"),
+        (
+            {"shared": secret},
+            ValueError,
+            r"shared: Shared\('postgresql\+psycopg://me@host/db', 'a'\) \(expected: a URL without a password",
+        ),
         ({"shared": "sqlite:///x.db"}, TypeError, "shared: .* a Shared"),
         ({"shared": shared, "remember": 1}, TypeError, "remember: 1"),
     ):

@@ -72,7 +72,10 @@ def test_errors_column(spark: Any) -> None:
 
     udf = concurrent_udf(fn, "int", errors="column", retries=1, backoff=0)
     df = spark.range(0, 4, 1, 1).select(udf("id").alias("x"))
-    assert df.schema["x"].dataType.simpleString() == "struct<value:int,error:struct<type:string,message:string,attempts:int,key:string>>"
+    assert (
+        df.schema["x"].dataType.simpleString()
+        == "struct<value:int,error:struct<type:string,message:string,attempts:int,key:string>>"
+    )
     good, bad, misfit, last = (row.x for row in df.collect())
     assert (good, last) == (Row(value=0, error=None), Row(value=3, error=None))
     assert bad == Row(value=None, error=Row(type="ValueError", message="one", attempts=2, key=None))
@@ -107,7 +110,17 @@ def test_retries_timeout_setup_and_delivery(spark: Any) -> None:
             time.sleep(8)
         return f"{resource}{delivery.attempt}{delivery.key}"
 
-    udf = concurrent_udf(fn, "string", retries=1, backoff=0.01, retry_on=ValueError, timeout=4, setup=lambda: "r", errors="column", max_in_flight=64)
+    udf = concurrent_udf(
+        fn,
+        "string",
+        retries=1,
+        backoff=0.01,
+        retry_on=ValueError,
+        timeout=4,
+        setup=lambda: "r",
+        errors="column",
+        max_in_flight=64,
+    )
     out = column(spark.range(0, 3, 1, 1), udf("id"))
     assert [found.value for found in out] == ["r1None", "r2None", None]
     assert out[2].error.type == "TimeoutError"
@@ -122,7 +135,20 @@ def test_spark_does_not_call_twice(spark: Any, notes: Notes) -> None:
 
 
 @pytest.mark.parametrize(
-    "option", ["order", "key", "per_key", "weights", "priority", "columns", "row_id", "metrics", "per_key_rate", "error_column", "x"]
+    "option",
+    [
+        "order",
+        "key",
+        "per_key",
+        "weights",
+        "priority",
+        "columns",
+        "row_id",
+        "metrics",
+        "per_key_rate",
+        "error_column",
+        "x",
+    ],
 )
 def test_other_options_are_type_errors(option: str) -> None:
     with pytest.raises(TypeError, match=f"unexpected keyword argument '{option}'"):
@@ -130,7 +156,8 @@ def test_other_options_are_type_errors(option: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"), [({"workers": 0}, "workers: 0"), ({"errors": "drop"}, r"errors: 'drop' \(expected: 'raise' or 'column'\)")]
+    ("options", "message"),
+    [({"workers": 0}, "workers: 0"), ({"errors": "drop"}, r"errors: 'drop' \(expected: 'raise' or 'column'\)")],
 )
 def test_bad_options_fail_where_it_is_made(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -6,7 +6,16 @@
 
 from ._map import aconcurrent_map, concurrent_map
 from ._shared import Shared
-from ._types import BreakerOpen, BudgetExceeded, DeadlineExceeded, Delivery, Failure, Progress, RetryLater, SharedUnavailable
+from ._types import (
+    BreakerOpen,
+    BudgetExceeded,
+    DeadlineExceeded,
+    Delivery,
+    Failure,
+    Progress,
+    RetryLater,
+    SharedUnavailable,
+)
 
 __all__ = [
     "BreakerOpen", "BudgetExceeded", "DeadlineExceeded", "Delivery", "Failure", "Progress", "RetryLater", "Shared", "SharedUnavailable",

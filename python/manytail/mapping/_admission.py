@@ -70,9 +70,17 @@ class Admission:
     """The queue of what may start, and the lanes that feed it."""
 
     def __init__(
-        self, *, per_key: int, keyed: bool, prioritised: bool, in_order: bool, weight_of: Callable[[Item], int] | None = None
+        self,
+        *,
+        per_key: int,
+        keyed: bool,
+        prioritised: bool,
+        in_order: bool,
+        weight_of: Callable[[Item], int] | None = None,
     ) -> None:
-        self.queue: MultiQueue[Hashable, Item] = MultiQueue(selection="round_robin" if weight_of is None else "weighted")
+        self.queue: MultiQueue[Hashable, Item] = MultiQueue(
+            selection="round_robin" if weight_of is None else "weighted"
+        )
         self.reports_starts = prioritised and in_order  # whether `started` must be called for each item that a worker took
         self.hidden = 0
         self.paused: set[Lane] = set()

@@ -52,7 +52,15 @@ def decode(data: bytes) -> Any:
     reader = _Reader(data)
     try:
         value = reader.value()
-    except (StructError, LookupError, ArithmeticError, RecursionError, TypeError, AttributeError, UnicodeError) as error:
+    except (
+        StructError,
+        LookupError,
+        ArithmeticError,
+        RecursionError,
+        TypeError,
+        AttributeError,
+        UnicodeError,
+    ) as error:
         raise ValueError(f"codec: a recorded result cannot be read: {type(error).__name__}") from error
     if reader.at != len(data):
         raise ValueError("codec: a recorded result goes on after its end")
@@ -116,7 +124,9 @@ def _write_zone(zone: Any, write: _Write) -> None:
         write(b"z")
         _write_text(zone.key, write)
     else:
-        raise TypeError(f"codec: a time zone of type {type(zone).__qualname__} (expected: datetime.timezone or zoneinfo.ZoneInfo)")
+        raise TypeError(
+            f"codec: a time zone of type {type(zone).__qualname__} (expected: datetime.timezone or zoneinfo.ZoneInfo)"
+        )
 
 
 def _clock(value: time | datetime) -> bytes:
@@ -263,7 +273,9 @@ class _Reader:
         module, qualname, names = self.value()
         kind = _find(module, qualname)
         if not isinstance(kind, type):
-            raise ValueError(f"codec: class {qualname} of a recorded result is not in module {module}, or the module is not imported")
+            raise ValueError(
+                f"codec: class {qualname} of a recorded result is not in module {module}, or the module is not imported"
+            )
         return kind, names
 
 

@@ -264,7 +264,9 @@ class Gate:
     def returned(self, batch: Batch, verdicts: Sequence[Any], now: float) -> None:
         """A call that returned: None for each item with a result, else its verdict. To the breaker it succeeded if one item did."""
         start = self._end(batch)
-        self._spend(sum(self._cost(item) for item, verdict in zip(batch.items, verdicts, strict=True) if not _defers(verdict)))
+        self._spend(
+            sum(self._cost(item) for item, verdict in zip(batch.items, verdicts, strict=True) if not _defers(verdict))
+        )
         if self._breaks:
             breaker = batch.lane.limits.breaker
             if None in verdicts:
@@ -355,7 +357,9 @@ class Gate:
                 self.missed(item)
 
     def breaker_open(self, item: Item) -> BreakerOpen:
-        error = BreakerOpen(f"breaker: {self._options.breaker} calls in a row failed{'' if item.key is None else f', key {item.key!r}'}")
+        error = BreakerOpen(
+            f"breaker: {self._options.breaker} calls in a row failed{'' if item.key is None else f', key {item.key!r}'}"
+        )
         error.__cause__ = item.last_error
         return error
 

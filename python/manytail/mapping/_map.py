@@ -5,7 +5,17 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping, Sized
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sized,
+)
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -183,11 +193,17 @@ class Plan:
     describes: bool  # whether anything is asked about an item
 
     def memory(self) -> Memory | None:
-        return Memory(self.options.shared, self.options.codec) if self.options.remember and self.options.shared is not None else None
+        return (
+            Memory(self.options.shared, self.options.codec)
+            if self.options.remember and self.options.shared is not None
+            else None
+        )
 
     def scheduler(self) -> Scheduler:
         weights = self.options.weights
-        return Scheduler(own_limits(self.options), weight_of=None if weights is None else lambda item: weights.get(item.key, 1))
+        return Scheduler(
+            own_limits(self.options), weight_of=None if weights is None else lambda item: weights.get(item.key, 1)
+        )
 
     def item(self, scheduler: Scheduler, value: Any) -> Item:
         """The item of a value; what `key`, `priority`, `cost` and `item_id` raise fails the item, without a call."""
@@ -242,7 +258,9 @@ class Plan:
 
         def call(batch: Batch) -> Any:
             values, extra = arguments(batch)
-            return batch.with_known(batch_result(refuse_awaitable(self.fn(values, **extra)), len(values)) if values else [])
+            return batch.with_known(
+                batch_result(refuse_awaitable(self.fn(values, **extra)), len(values)) if values else []
+            )
 
         async def call_async(batch: Batch) -> Any:
             values, extra = arguments(batch)
@@ -251,7 +269,12 @@ class Plan:
         return call_async if self.options.is_async else call
 
     def delivery(self, item: Item) -> Delivery:
-        return Delivery(item.attempts, 0, item.key, item.identity if self.options.dedup or self.options.remember else self.identity(item.value))
+        return Delivery(
+            item.attempts,
+            0,
+            item.key,
+            item.identity if self.options.dedup or self.options.remember else self.identity(item.value),
+        )
 
     def result(self, item: Item) -> Any:
         """What the consumer gets."""
@@ -262,8 +285,16 @@ class Plan:
 
 def _plan(fn: Callable[..., Any], given: dict[str, Any]) -> Plan:
     options = _options.check(fn, given)
-    key, priority, cost, item_id, progress = (given[name] for name in ("key", "priority", "cost", "item_id", "progress"))
-    functions = {"key": key, "priority": priority, "cost": cost, "item_id": item_id, "progress": None if isinstance(progress, bool) else progress}
+    key, priority, cost, item_id, progress = (
+        given[name] for name in ("key", "priority", "cost", "item_id", "progress")
+    )
+    functions = {
+        "key": key,
+        "priority": priority,
+        "cost": cost,
+        "item_id": item_id,
+        "progress": None if isinstance(progress, bool) else progress,
+    }
     for option, function in functions.items():
         if function is not None and not (callable(function) and _options.accepts(function, 1)):
             raise _options.bad_type(option, function, "a callable that takes one argument")
@@ -307,7 +338,9 @@ def final_error(runner: Runner) -> BaseException | None:
 
 
 def add_note(error: BaseException, what: str, key: Any, attempts: int) -> None:
-    error.add_note(f"manytail: the {what} with key {key!r} failed after {attempts} attempt{'' if attempts == 1 else 's'}")
+    error.add_note(
+        f"manytail: the {what} with key {key!r} failed after {attempts} attempt{'' if attempts == 1 else 's'}"
+    )
 
 
 # ---------------------------------------------------------------------------------------------------- in threads
@@ -461,7 +494,9 @@ class LoopRunner(Runner):
             self._timer.cancel()
 
 
-async def _run_in_loop(plan: Plan, items: Iterable[Any] | AsyncIterable[Any], total: int | None) -> AsyncGenerator[Any, None]:
+async def _run_in_loop(
+    plan: Plan, items: Iterable[Any] | AsyncIterable[Any], total: int | None
+) -> AsyncGenerator[Any, None]:
     scheduler = plan.scheduler()
     runner = LoopRunner(scheduler, plan.call_with, memory=plan.memory(), permits=permits_of(plan.options))
     output = scheduler.output
@@ -501,7 +536,9 @@ async def _tick(meter: Meter) -> None:
         meter.look()
 
 
-async def _read_async(plan: Plan, scheduler: Scheduler, items: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[list[Item]]:
+async def _read_async(
+    plan: Plan, scheduler: Scheduler, items: Iterable[Any] | AsyncIterable[Any]
+) -> AsyncIterator[list[Item]]:
     if isinstance(items, AsyncIterable):
         async for value in items:
             yield [plan.item(scheduler, value)]

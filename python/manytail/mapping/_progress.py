@@ -108,4 +108,9 @@ def shower(progress: Any, total: int | None) -> Callable[[Progress], None] | Non
 
 
 def _draw(seen: Progress) -> None:
-    print(f"\r{seen.done} done, {seen.failed} failed, {seen.in_flight} in flight, {seen.rate:.1f}/s \x1b[K", end="", file=sys.stderr, flush=True)
+    print(
+        f"\r{seen.done} done, {seen.failed} failed, {seen.in_flight} in flight, {seen.rate:.1f}/s \x1b[K",
+        end="",
+        file=sys.stderr,
+        flush=True,
+    )

@@ -76,7 +76,11 @@ def codec_name(codec: Any) -> str:
         return _codec.NAME
     if _is_bulk(codec):
         return str(codec.name)
-    named = codec if hasattr(codec, "__qualname__") or hasattr(codec, "__path__") or hasattr(codec, "__spec__") else type(codec)
+    named = (
+        codec
+        if hasattr(codec, "__qualname__") or hasattr(codec, "__path__") or hasattr(codec, "__spec__")
+        else type(codec)
+    )
     return f"{getattr(named, '__module__', '')}.{getattr(named, '__qualname__', named.__name__)}".lstrip(".")
 
 
@@ -174,7 +178,9 @@ class Memory:
         except Exception as error:
             if not self._told:
                 self._told = True
-                log.warning("remember: results that cannot be recorded are emitted and will be paid for again: %s", error)
+                log.warning(
+                    "remember: results that cannot be recorded are emitted and will be paid for again: %s", error
+                )
             return None
         return data
 
@@ -254,7 +260,9 @@ class Memory:
             else:
                 ended, over = [], False
         if recalls:
-            self._find(store, [each for item, _ in recalls for each in (item.to_call() if isinstance(item, Batch) else [item])])
+            self._find(
+                store, [each for item, _ in recalls for each in (item.to_call() if isinstance(item, Batch) else [item])]
+            )
             with self._changed:
                 del self._recalls[: len(recalls)]
             for _, future in recalls:
@@ -269,7 +277,13 @@ class Memory:
 
     def _is_due(self) -> bool:
         enough = len(self._results) >= GROUP or len(self._lookups) >= LARGEST_LOOKUP
-        return self._closing or bool(self._recalls) or (self._hopeless and bool(self._lookups)) or enough or self._patience() == 0.0
+        return (
+            self._closing
+            or bool(self._recalls)
+            or (self._hopeless and bool(self._lookups))
+            or enough
+            or self._patience() == 0.0
+        )
 
     def _patience(self) -> float | None:
         """Seconds until something is to be done, if nothing comes; None: for ever."""

@@ -128,12 +128,16 @@ def _read(url: str | Callable[[], str]) -> str:
     if url.startswith("env:"):
         found = os.environ.get(url.removeprefix("env:"), "")
         if not found:
-            raise ValueError(f"url: {url!r} is not set in this process (expected: an environment variable that holds the URL)")
+            raise ValueError(
+                f"url: {url!r} is not set in this process (expected: an environment variable that holds the URL)"
+            )
         return found
     return url
 
 
-def _remake(kind: type[Shared], url: str | Callable[[], str], name: str, max_age: float | None, outage_timeout: float) -> Shared:
+def _remake(
+    kind: type[Shared], url: str | Callable[[], str], name: str, max_age: float | None, outage_timeout: float
+) -> Shared:
     return kind(url, name, max_age=max_age, outage_timeout=outage_timeout)
 
 

@@ -86,7 +86,9 @@ def make(connection: Connection, steps: Any = STEPS) -> None:
     # SQLite's BEGIN IMMEDIATE has the lock. Whoever was first may have made the tables meanwhile.
     found = version(connection)
     if found is not None and found > len(steps):
-        raise LayoutError(f"shared: the tables have layout {found}, this manytail knows {len(steps)} (expected: a newer manytail here)")
+        raise LayoutError(
+            f"shared: the tables have layout {found}, this manytail knows {len(steps)} (expected: a newer manytail here)"
+        )
     if found is None:
         LAYOUT.create(connection, checkfirst=True)
         connection.execute(text("INSERT INTO manytail_layout (version) VALUES (0)"))

@@ -104,7 +104,9 @@ def _refuse_foreign(wheel: str) -> None:
         raise options.bad_value("wheel", wheel, expected)
     abi = f"cp{_PYTHON.replace('.', '')}" + ("t" if sysconfig.get_config_var("Py_GIL_DISABLED") else "")
     if parts[-2] != abi:
-        raise options.bad_value("wheel", wheel, f"a wheel for {abi}: executors have to have the driver's minor version of Python")
+        raise options.bad_value(
+            "wheel", wheel, f"a wheel for {abi}: executors have to have the driver's minor version of Python"
+        )
 
 
 def _version_of(files: dict[str, bytes]) -> str:
@@ -144,7 +146,9 @@ def _try_import(spark: SparkSession) -> tuple[str, str]:
     except Exception as error:  # of py4j too, where a worker could not be started
         said = str(error)
         if "PYTHON_VERSION_MISMATCH" in said:
-            raise RuntimeError(f"bootstrap: the executors have another minor version of Python (expected: {_PYTHON}, as the driver has)") from error
+            raise RuntimeError(
+                f"bootstrap: the executors have another minor version of Python (expected: {_PYTHON}, as the driver has)"
+            ) from error
         lines = [line.strip() for line in said.splitlines() if "Error" in line or "Exception" in line]
         raise RuntimeError(f"bootstrap: an executor cannot import manytail: {lines[-1] if lines else said}") from error
     return version, place
@@ -153,4 +157,6 @@ def _try_import(spark: SparkSession) -> tuple[str, str]:
 def _refuse_other_versions(found: tuple[str, str], expected: str) -> None:
     version, place = found
     if version != expected:
-        raise RuntimeError(f"bootstrap: an executor imports manytail {version} from {place} (expected: {expected}, which was sent to it)")
+        raise RuntimeError(
+            f"bootstrap: an executor imports manytail {version} from {place} (expected: {expected}, which was sent to it)"
+        )

@@ -64,7 +64,9 @@ class Reports:
     def __init__(self, channel: Channel, scheduler: Scheduler) -> None:
         self._channel = channel
         context = TaskContext.get()
-        self._task = (0, 0, 0) if context is None else (context.stageId(), context.partitionId(), context.taskAttemptId())
+        self._task = (
+            (0, 0, 0) if context is None else (context.stageId(), context.partitionId(), context.taskAttemptId())
+        )
         self._number = 0
         self._socket: socket.socket | None = None
         self._ticker = Ticker(Meter(partial(counts_of, scheduler), self._send))
@@ -169,7 +171,9 @@ class Live:
             self._why = f"no port can be opened on {host!r}: {error}"
             return
         self._channel = Channel(host, self._socket.getsockname()[1], secrets.token_bytes(TOKEN_BYTES))
-        self._thread = threading.Thread(target=self._receive, args=(self._socket,), name="manytail-progress-port", daemon=True)
+        self._thread = threading.Thread(
+            target=self._receive, args=(self._socket,), name="manytail-progress-port", daemon=True
+        )
         self._thread.start()
         self._ticker = Ticker(self._meter)
 
@@ -194,7 +198,9 @@ class Live:
         self._ticker.stop()
         if self.maps and not self._totals.heard:
             where = f"{self._channel.host}:{self._channel.port}"
-            log.warning("progress: no task has reported to %s: none ran in the block, or executors cannot reach it", where)
+            log.warning(
+                "progress: no task has reported to %s: none ran in the block, or executors cannot reach it", where
+            )
 
     def channel(self) -> Channel | None:
         """For a map that is made in the block."""

@@ -64,7 +64,11 @@ class ArrowCodec(BulkCodec):
 
 def fingerprint(schema: T.StructType) -> str:
     """Two schemas have the same one if their names and types are the same."""
-    plain = schema.json().encode() if not any(field.metadata for field in schema.fields) else _without_metadata(schema).json().encode()
+    plain = (
+        schema.json().encode()
+        if not any(field.metadata for field in schema.fields)
+        else _without_metadata(schema).json().encode()
+    )
     return f"{schema.simpleString()[:200]} #{hashlib.blake2b(plain, digest_size=8).hexdigest()}"
 
 

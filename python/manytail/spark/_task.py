@@ -205,8 +205,14 @@ class Task:
             sizeof=size_of,
         )
         keep = None if options.errors == "raise" else describe  # a traceback holds the frames of its calls
-        memory = Memory(options.shared, ArrowCodec(self.work.result)) if options.remember and options.shared is not None else None
-        runner = ThreadRunner(scheduler, self._call_with, keep, input_error_first=True, memory=memory, permits=permits_of(options))
+        memory = (
+            Memory(options.shared, ArrowCodec(self.work.result))
+            if options.remember and options.shared is not None
+            else None
+        )
+        runner = ThreadRunner(
+            scheduler, self._call_with, keep, input_error_first=True, memory=memory, permits=permits_of(options)
+        )
         reports = None if self.work.channel is None else Reports(self.work.channel, scheduler)
         try:
             yield from output_batches(runner, map(self._take, batches), self._batch_rows)
@@ -283,7 +289,11 @@ class Task:
         work = self.work
 
         def returned(rows: list[Any]) -> Any:
-            more = {**resource, "delivery": [self._delivery(row) for row in rows]} if work.options.wants_delivery else resource
+            more = (
+                {**resource, "delivery": [self._delivery(row) for row in rows]}
+                if work.options.wants_delivery
+                else resource
+            )
             return work.fn([RowView(row.batch.columns, row.index) for row in rows], **more)
 
         async def asynchronous(batch: Batch) -> Any:
@@ -310,7 +320,11 @@ class Task:
             return error
 
     def _delivery(self, row: Any) -> Delivery:
-        digest = row.identity if self.work.options.dedup or self.work.options.remember else row.batch.idempotency_key(row.index)
+        digest = (
+            row.identity
+            if self.work.options.dedup or self.work.options.remember
+            else row.batch.idempotency_key(row.index)
+        )
         key = row.batch.key(row.index)
         return Delivery(row.attempts, self.task_attempt, key, digest)
 

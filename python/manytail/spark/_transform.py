@@ -134,7 +134,9 @@ def map_concurrent(
     """
     if not isinstance(df, DataFrame):
         raise options.bad_type("df", df, "a DataFrame")
-    checked = check_shared(options.check(fn, locals(), failures=("raise", "column", "drop"), never_retry=(ResultError,)))
+    checked = check_shared(
+        options.check(fn, locals(), failures=("raise", "column", "drop"), never_retry=(ResultError,))
+    )
     if not isinstance(error_column, str) or not error_column:
         bad = options.bad_value if isinstance(error_column, str) else options.bad_type
         raise bad("error_column", error_column, "a column name")
@@ -178,9 +180,15 @@ def check_shared(checked: Options) -> Options:
     shared = checked.shared
     if shared is None:
         if checked.budget is not None:
-            raise options.bad_value("budget", checked.budget, "shared is given: a budget for each task would mean nothing")
+            raise options.bad_value(
+                "budget", checked.budget, "shared is given: a budget for each task would mean nothing"
+            )
     elif shared._has_literal_password():
-        raise options.bad_value("shared", shared, "a URL without a password, which travels with the job: env:NAME, or a callable that returns it")
+        raise options.bad_value(
+            "shared",
+            shared,
+            "a URL without a password, which travels with the job: env:NAME, or a callable that returns it",
+        )
     return checked
 
 

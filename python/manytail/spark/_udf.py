@@ -89,7 +89,9 @@ def concurrent_udf(
         raise options.bad_type("returnType", returnType, EXPECTED)
     if fn is None:
         return functools.partial(concurrent_udf, returnType=returnType, **given)
-    checked = check_shared(options.check(fn, given, arguments=None, failures=("raise", "column"), never_retry=(ResultError,)))
+    checked = check_shared(
+        options.check(fn, given, arguments=None, failures=("raise", "column"), never_retry=(ResultError,))
+    )
     # pyright cannot see that `check` refuses what is no callable.
     return _column_function(fn, returnType, checked)  # pyright: ignore[reportArgumentType]
 
