@@ -256,6 +256,8 @@ class GatedModel(Model):
             )
             wanted = record.last_error or BudgetExceeded
             self.disturbed = True
+        if self.leaders.get(record.identity) is record:
+            del self.leaders[record.identity]  # an equal item may be called by the same event
         self.refused[record] = wanted
         self.mixed = True
         if record.state == "aside":

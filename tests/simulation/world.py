@@ -131,8 +131,10 @@ class World:
     def look_at_ready(self) -> dict[Record, Any]:
         """Tell the model which items went back from `ready`."""
         for item in self.gate._ready:
-            if self.settings.group > 1 and item.value is None:
-                item.value = Unit([each.value for each in item.items])
+            if self.settings.group > 1:
+                records = [each.value for each in item.items]
+                if item.value is None or item.value.records != records:  # what the budget sets aside leaves its batch
+                    item.value = Unit(records)
         waiting = {item.value: item for item in self.gate._ready}
         for record in [record for record in self.model.offered if record not in waiting]:
             self.note("goes back", record)
