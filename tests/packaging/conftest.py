@@ -16,10 +16,10 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def dist(tmp_path_factory) -> Path:
-    """A directory with the sdist of this tree, the same unpacked in `source`, and the wheel that `build` makes of it.
+    """A directory with the sdist of this tree, the same unpacked in `source`, and the wheel that pip makes of that.
 
-    Both are made in isolation from what is installed here. The objects stay in source/build; later builds of that tree
-    use them.
+    Both are made in isolation from what is installed here. To install a directory, pip makes such a wheel and
+    installs it, which `installed` does.
     """
     out = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "build", "--sdist", "--outdir", out, ROOT, cwd=out)
@@ -28,7 +28,8 @@ def dist(tmp_path_factory) -> Path:
         archive.extractall(out / "unpacked", filter="data")
     (unpacked,) = (out / "unpacked").iterdir()
     source = unpacked.rename(out / "source")
-    run(sys.executable, "-m", "build", "--wheel", "--outdir", out, source, cwd=out)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    run(*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", out, source, cwd=out)
     return out
 
 

@@ -7,7 +7,6 @@ from email import message_from_string
 from pathlib import Path, PurePosixPath
 
 import pytest
-from support.environments import Environment
 
 pytestmark = [pytest.mark.packaging, pytest.mark.thread_unsafe(reason="builds are shared by the session")]
 
@@ -113,9 +112,3 @@ def test_the_doctor_is_content_with_a_bare_installation(installed):
 
 def test_an_editable_install_works_outside_the_tree(editable, source_tree):
     assert Path(editable.python("-c", SMOKE).strip()) == source_tree / "python" / "manytail"
-
-
-def test_pip_install_of_a_directory(source_tree, tmp_path):
-    environment = Environment.create(tmp_path / "environment")
-    environment.install(source_tree, MANYTAIL_DEBUG="1")  # which takes a quarter of the time
-    assert Path(environment.python("-c", SMOKE).strip()).is_relative_to(environment.root)
