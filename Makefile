@@ -69,7 +69,7 @@ typecheck: $(MADE)/dev ## mypy --strict and pyright on python/ and examples/, an
 # What a machine lacks that is needed for a check (status 3) is no fault of ours, but it is said.
 CHECKED = status=$$?; if [ $$status = 3 ]; then echo "--> SKIPPED $@: see the line above"; else exit $$status; fi
 
-test-freethreaded: $(MADE)/venv ## run the suite without the GIL, then again with every test in four threads at once
+test-freethreaded: $(MADE)/venv ## run the suite without the GIL, each test that starts no threads in four threads at once
 	@python=$$(tools/build_freethreaded.sh); status=$$?; \
 	if [ $$status = 3 ]; then echo "--> SKIPPED test-freethreaded: see the line above"; exit 0; fi; \
 	[ $$status = 0 ] && $(MAKE) --no-print-directory freethreaded-suite FT_PYTHON=$$python
@@ -177,10 +177,8 @@ FT_TESTS := --ignore=tests/spark --ignore=tests/demo --ignore=tests/typing --ign
 
 .PHONY: freethreaded-suite
 freethreaded-suite: $(FT_MADE)/dev
-	@echo "--> running the tests without the GIL"
-	PYTHON_GIL=0 .venv-ft/bin/python $(PYTEST) $(FT_TESTS) $(ARGS)
-	@echo "--> running each single-threaded test in four threads at once, without the GIL"
-	PYTHON_GIL=0 .venv-ft/bin/python $(PYTEST) $(FT_TESTS) --parallel-threads=4 --skip-thread-unsafe=True $(ARGS)
+	@echo "--> running the tests without the GIL, each in four threads at once if it is for one thread"
+	PYTHON_GIL=0 .venv-ft/bin/python $(PYTEST) $(FT_TESTS) --parallel-threads=4 $(ARGS)
 
 $(FT_MADE)/venv: $(MADE)/venv
 	@echo "--> making .venv-ft from $(FT_PYTHON)"
