@@ -1,7 +1,7 @@
 """Call a slow function on every item of an iterable, many calls at once, in order, within limits.
 
-`concurrent_map` calls plain functions in threads and `async def` functions in a loop of its own; `aconcurrent_map` is the same for asyncio.
-`manytail` exports every name here too.
+`concurrent_map` calls plain functions in threads and `async def` functions in its own loop; `aconcurrent_map` is the
+same for asyncio. `manytail` exports every name of this module too.
 """
 
 from ._map import aconcurrent_map, concurrent_map
@@ -18,6 +18,6 @@ from ._types import (
 )
 
 __all__ = [
-    "BreakerOpen", "BudgetExceeded", "DeadlineExceeded", "Delivery", "Failure", "Progress", "RetryLater", "Shared", "SharedUnavailable",
-    "aconcurrent_map", "concurrent_map",
+    "BreakerOpen", "BudgetExceeded", "DeadlineExceeded", "Delivery", "Failure", "Progress", "RetryLater", "Shared",
+    "SharedUnavailable", "aconcurrent_map", "concurrent_map",
 ]  # fmt: skip

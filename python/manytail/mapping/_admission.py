@@ -1,22 +1,25 @@
-"""Admission: which items may start. Items in flight, in one MultiQueue with a sub-queue per key, or per key and priority.
+"""Admission: which items may start. It keeps items in flight in a MultiQueue with a sub-queue per key and priority.
 
-A worker takes an item out of the queue before anybody could check a limit. So limits are enforced on enqueue:
+A worker takes an item out of the queue before it could check a limit. So limits are enforced on enqueue:
 
-- An item enters its sub-queue only when its key has a free slot (`per_key`). The slot belongs to the item until it is finished, so an item
-  that waits for a retry keeps it. Items without a slot wait in their lane, the most urgent first. A more urgent one that arrives later takes
-  the slot of one that is ready and not started.
-- Where calls of one key start in input order although each item has its own priority (`in_order`), only the first waiting items that share
-  one priority are ready, and the next ones when all of those have started. So the key has the priority of its first waiting item.
-- A paused lane's sub-queues are disabled: nothing of that key starts, whatever is in them.
-- Where a gate stands behind this queue (`_gate`), it takes the items out, and may give them back by `retry` before their call.
+- An item enters its sub-queue only when its key has a free slot (`per_key`). The item keeps the slot until it is
+  finished, also while it waits for a retry. Items without a slot wait in their lane, the most urgent first. A more
+  urgent item that arrives later takes the slot of one that is ready and not started.
+- With `in_order`, calls of one key start in input order although each item has its own priority. Then only the first
+  waiting items that share one priority are ready, and the next ones when all of those have started. So the key has the
+  priority of its first waiting item.
+- A paused lane's sub-queues are disabled: nothing of that key starts.
+- Behind this queue there may be a gate (`_gate`). It takes the items out, and may give them back by `retry` before
+  their call.
 
-Order among ready items is the queue's: lower priority first, then round robin over keys, by weight.
+The queue orders ready items: lower priority first, then round robin over keys, by weight.
 
-Threads. The scheduler's owner calls everything here, with two exceptions: workers take from `queue`, and one reader calls `assign`, because the
-user's keys are hashed and compared there. `assign` writes only `_lanes` and `lane.assigned`, which nothing else writes.
+Threads. The scheduler's owner calls everything here, with two exceptions. Workers take from `queue`. One reader calls
+`assign`, because that hashes and compares the user's keys; it writes only `_lanes` and `lane.assigned`, which nothing
+else writes.
 
 Invariants
-    lane.assigned - lane.emitted  items of the lane that are not emitted; a lane without any may be forgotten unless it is pinned
+    lane.assigned - lane.emitted  items of the lane that are not emitted; without any, an unpinned lane may be dropped
     lane.held       items that are ready, running or resting; at most per_key where that is set
     lane.unstarted  items that were made ready and never started; all have priority lane.level (in_order only)
     queues[p][1]    items of the lane with priority p that are ready, running or resting
@@ -38,8 +41,8 @@ from manytail import Empty, MultiQueue, SubQueue
 if TYPE_CHECKING:
     from ._item import Item
 
-IDLE_LIMIT = 4_096  # lanes kept without an item in flight: a key that soon comes back costs nothing
-LAST = math.inf  # the priority of null; compares right with every int
+IDLE_LIMIT = 4_096  # lanes that are kept without items in flight, for keys that come again
+LAST = math.inf  # the priority of null; compares greater than every int
 _STEP = 1 << 16
 _EDGE = (1 << 31) - 1
 
@@ -48,21 +51,23 @@ class Lane:
     """The items of one key."""
 
     __slots__ = (
-        "assigned", "emitted", "held", "key", "level", "limits", "line", "paused_until", "pinned", "queues", "ready", "unstarted", "waiting",
-        "weight",
+        "assigned", "emitted", "held", "key", "level", "limits", "line", "paused_until", "pinned", "queues", "ready",
+        "unstarted", "waiting", "weight",
     )  # fmt: skip
 
     def __init__(self, key: Hashable, weight: int, waiting: Any) -> None:
         self.key = key
         self.weight = weight
-        self.waiting = waiting  # items that are not ready: a deque, or where priorities decide a heap of (priority, number, item)
+        # Items that are not ready: a deque or, with priorities, a heap of (priority, number, item).
+        self.waiting = waiting
         self.line: deque[Item] = deque()  # for order="key": items in input order, until they are emitted
         self.queues: dict[float, list[Any]] = {}  # priority -> [sub-queue, items]
-        self.ready: list[tuple[int, Item]] = []  # where priorities and per_key meet: items that may be taken back, with their numbers
+        # With priorities and per_key: items whose slot may be taken back, with their numbers.
+        self.ready: list[tuple[int, Item]] = []
         self.level: float = 0
         self.paused_until = -math.inf
-        self.limits: Any = None  # the gate's: what limits this key alone
-        self.pinned = False  # a limit of this key binds: it is not forgotten although it is idle
+        self.limits: Any = None  # the gate's limits of this key
+        self.pinned = False  # a limit of this key is in force: the lane is kept although it is idle
         self.assigned = self.emitted = self.held = self.unstarted = 0
 
 
@@ -81,7 +86,8 @@ class Admission:
         self.queue: MultiQueue[Hashable, Item] = MultiQueue(
             selection="round_robin" if weight_of is None else "weighted"
         )
-        self.reports_starts = prioritised and in_order  # whether `started` must be called for each item that a worker took
+        # Whether `started` must be called for each item that a worker took.
+        self.reports_starts = prioritised and in_order
         self.hidden = 0
         self.paused: set[Lane] = set()
         self._keyed = keyed
@@ -93,7 +99,7 @@ class Admission:
         self._by_priority = prioritised and not in_order  # waiting items go by priority, not by input order
         self._lanes: dict[Hashable, Lane] = {}
         self._lanes_limit = IDLE_LIMIT
-        self._retired: deque[Lane] = deque()  # forgotten by the reader; their sub-queues are removed with the next items
+        self._retired: deque[Lane] = deque()  # dropped by the reader; their sub-queues are removed with the next items
         self._numbers = count()
         self._lone = Lane(None, 1, deque())
         if self._plain:
@@ -102,7 +108,8 @@ class Admission:
 
     # ------------------------------------------------------------------------------------------------ the reader's
     def assign(self, items: Iterable[Item]) -> None:
-        """Give each item its lane. Runs the keys' `__hash__` and `__eq__`, which may be the user's: call it without any lock, from one thread."""
+        """Give each item its lane. Runs `__hash__` and `__eq__` of the user's keys: call it from one thread, without a
+        lock."""
         if self._plain:
             lone = self._lone
             for item in items:
@@ -115,7 +122,7 @@ class Admission:
             lane.assigned += 1
 
     def assign_alone(self, item: Item) -> None:
-        """For an item without a usable key: a lane of its own."""
+        """Give an item without a usable key its own lane."""
         item.lane = Lane(None, 1, ())
         item.lane.assigned += 1
 
@@ -130,8 +137,8 @@ class Admission:
         return lane
 
     def _forget_idle(self) -> None:
-        """Amortised: at least as many lanes were made in between as are looked at."""
-        # A lane is pinned before its last item is emitted, and unpinned later: so `pinned` is read last.
+        """Amortised: each look is paid for by a lane made since the last call."""
+        # A lane is pinned before its last item is emitted, and unpinned later. So `pinned` is read last.
         idle = [lane for lane in self._lanes.values() if lane.assigned == lane.emitted and not lane.pinned]
         for lane in idle:
             del self._lanes[lane.key]
@@ -140,7 +147,7 @@ class Admission:
 
     # ------------------------------------------------------------------------------------------------ items come and go
     def admit(self, items: list[Item]) -> None:
-        """Make the items ready, as many as may be; the others wait in their lanes."""
+        """Make as many items ready as limits allow. The others wait in their lanes."""
         while self._retired:
             lane = self._retired.popleft()
             for priority in list(lane.queues):
@@ -156,11 +163,11 @@ class Admission:
                 self._fill_by_urgency(lane)
 
     def retry(self, item: Item) -> None:
-        """Its wait is over: before the new items of its key and priority, on the slot that it kept."""
+        """Its wait is over. It keeps its slot, and comes before new items of its key and priority."""
         item.lane.queues[0 if self._plain else item.priority][0].put_front(item)
 
     def readmit(self, item: Item) -> None:
-        """It has no slot, and is to be called again, or by itself: before new items."""
+        """It has no slot, and is to be called again, or on its own. It comes before new items."""
         lane = item.lane
         if self._plain:
             self._lone.queues[0][0].put_front(item)
@@ -176,12 +183,13 @@ class Admission:
             self._fill_by_urgency(lane)
 
     def give_back(self, item: Item) -> None:
-        """It was taken out and has not started: it goes back to the front, and is not to be taken back for a more urgent one."""
+        """It was taken out and has not started. It goes to the front, and keeps its slot even if a more urgent item
+        comes."""
         self.keep(item)
         self.retry(item)
 
     def keep(self, item: Item) -> None:
-        """It is not to be taken back for a more urgent one."""
+        """It keeps its slot even if a more urgent item comes."""
         if item.lane.ready:
             item.lane.ready = [other for other in item.lane.ready if other[1] is not item]
 
@@ -189,12 +197,12 @@ class Admission:
         return any(queue.qsize() for queue, _ in lane.queues.values())
 
     def started(self, lane: Lane) -> None:
-        """An item of the lane has started for the first time; only where `reports_starts`."""
+        """An item of the lane has started for the first time. Called only where `reports_starts`."""
         lane.unstarted -= 1
         self._fill(lane)
 
     def finished(self, item: Item) -> None:
-        """No further attempt: its slot is free."""
+        """No further attempt follows: its slot is free."""
         if self._plain:
             return
         lane = item.lane
@@ -224,18 +232,18 @@ class Admission:
             queue.enabled = True
 
     def paused_items(self) -> int:
-        """Ready items whose key is paused. Without keys there is no other key that could go on: 0."""
+        """Ready items whose key is paused. 0 without keys: then no other key could start instead."""
         return self._paused() if self._keyed else 0
 
     def paused_calls_of_all(self) -> int:
-        """Without keys: what is ready while all is paused."""
+        """Without keys: the ready items while everything is paused."""
         return 0 if self._keyed else self._paused()
 
     def _paused(self) -> int:
         return sum(queue.qsize() for lane in self.paused for queue, _ in lane.queues.values())
 
     def drain_lane(self, lane: Lane) -> list[Item]:
-        """Take out every item of the lane that has not started; those that had a slot give it back."""
+        """Take out every item of the lane that has not started. Those with a slot give it back."""
         taken = [item for queue, _ in list(lane.queues.values()) for item in list(queue) if queue.discard(item)]
         waiting: list[Item] = [entry[2] for entry in sorted(lane.waiting)] if self._by_priority else list(lane.waiting)
         lane.waiting.clear()
@@ -247,9 +255,9 @@ class Admission:
         return taken + waiting
 
     def drain(self) -> list[Item]:
-        """Take out every item that has not started. The lanes' slots mean nothing afterwards."""
+        """Take out every item that has not started. The slots of the lanes are not valid afterwards."""
         taken: list[Item] = []
-        for lane in list(self._lanes.values()):  # a copy: the reader may assign meanwhile
+        for lane in list(self._lanes.values()):  # a copy: the reader may assign at the same time
             for queue, _ in lane.queues.values() if lane in self.paused else ():
                 taken += [item for item in list(queue) if queue.discard(item)]
             taken += [entry[2] for entry in lane.waiting] if self._by_priority else lane.waiting
@@ -304,7 +312,7 @@ class Admission:
             waiting.append(item)
 
     def _fill(self, lane: Lane) -> None:
-        """Make ready what waits in this lane, as much as may be."""
+        """Make as many waiting items of this lane ready as limits allow."""
         waiting = lane.waiting
         while waiting and not (self._per_key and lane.held >= self._per_key):
             item: Item = waiting[0][2] if self._by_priority else waiting[0]
@@ -327,8 +335,9 @@ class Admission:
             self._fill(lane)
 
     def _take_back_less_urgent(self, lane: Lane) -> bool:
-        """All slots of the key are in use: free one that an item holds which no worker has taken and which is less urgent than the first that
-        waits. Of the least urgent ones the last in input order, or it would be overtaken by those. Whether there was one."""
+        """All slots of the key are in use: free the slot of a ready item that no worker has taken and that is less
+        urgent than the first waiting one. Among the least urgent, take the last in input order, so that it is not
+        overtaken by the others. Returns whether there was one."""
         while lane.waiting and lane.ready:
             entry = max(lane.ready, key=_least_urgent)
             number, item = entry
@@ -359,18 +368,20 @@ def _least_urgent(entry: tuple[int, Item]) -> tuple[float, int]:
 class Levels:
     """Small integers for large priorities, in the same order.
 
-    A priority may have any number of bits (a deadline in milliseconds, say), and null comes last. MultiQueue's priorities are C ints. So each
-    priority in use gets a label between those of its neighbours. When there is no number left in between, all labels are spread anew, which
-    the sub-queues in use follow: the priority of a sub-queue may change while it holds items.
+    A priority may have any number of bits, as a deadline in milliseconds has, and null comes last. MultiQueue's
+    priorities are C ints. So each priority in use gets a label between those of its neighbours. When there is no number
+    left in between, all labels are assigned anew, and the sub-queues get them: the priority of a sub-queue may change
+    while it has items.
     """
 
     def __init__(self) -> None:
         self._values: list[float] = []  # sorted; ints and LAST
         self._labels: dict[float, int] = {}
-        self._queues: dict[float, dict[Any, None]] = {}  # in the order in which they came: a run can be repeated exactly
+        # In the order in which they came, so that a run can be replayed exactly.
+        self._queues: dict[float, dict[Any, None]] = {}
 
     def label(self, value: float) -> int:
-        """The label of a priority, which is in use from here on."""
+        """The label of a priority, which is then in use."""
         if value not in self._labels:
             insort(self._values, value)
             self._queues[value] = {}
@@ -385,7 +396,7 @@ class Levels:
         self._queues[value][queue] = None
 
     def leave(self, value: float, queue: Any) -> None:
-        """That sub-queue is gone; a priority without sub-queues is no longer in use."""
+        """That sub-queue is removed. A priority without sub-queues is not in use."""
         queues = self._queues[value]
         del queues[queue]
         if not queues:
@@ -397,7 +408,8 @@ class Levels:
         below = self._labels[self._values[position - 1]] if position else None
         above = self._labels[self._values[position + 1]] if position + 1 < len(self._values) else None
         if below is None or above is None:
-            found = 0 if below is above else (below + _STEP if below is not None else above - _STEP)  # type: ignore[operator]
+            one_side = below + _STEP if below is not None else above - _STEP  # type: ignore[operator]
+            found = 0 if below is above else one_side
         else:
             found = (below + above) // 2
             if found == below:
@@ -405,7 +417,7 @@ class Levels:
         return found if -_EDGE <= found <= _EDGE else None
 
     def _spread(self) -> None:
-        """New labels, the same distance apart, from the middle outwards."""
+        """Assign new labels at equal distances, from the middle outwards."""
         total = len(self._values)
         step = max(1, min(_STEP, 2 * _EDGE // (total + 1)))
         for number, value in enumerate(self._values):

@@ -1,12 +1,13 @@
-"""Batches that are being formed: items of one key, and of one priority unless the calls of a key start in input order: then the batch has that of
-its first item.
+"""Batches that are being formed. A batch has items of one key and of one priority. Where the calls of a key start in
+input order it may mix priorities, and has that of its first item.
 
-A batch goes to the admission when it is full, when its first item has waited `linger` seconds, at the input's end, or when the window is full. It
-grows until a worker is free for it, so that without `linger` a call takes what waits. No clock here: whoever asks says what time it is.
+A batch goes to the admission when it is full, when its first item has waited `linger` seconds, at the input's end, or
+when the window is full. It grows until a worker is free for it, so that without `linger` a call takes what waits. There
+is no clock here: the caller passes the time.
 
 Invariants
     _open        the batch of each key (and priority) that may grow
-    _lingering   batches that are not in the admission, and until when; the first one is due first
+    _lingering   batches that are not in the admission, and when they are due; the first one is due first
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ class Former:
 
     @property
     def due(self) -> float:
-        """When `release` is to be called."""
+        """When `release` must be called."""
         return next(iter(self._lingering.values()), math.inf)
 
     def add(self, items: Iterable[Item], now: float) -> list[Batch]:
-        """The batches that go to the admission."""
+        """Add items. Returns the batches that go to the admission."""
         released = []
         for item in items:
             place = self._place(item)
@@ -51,20 +52,20 @@ class Former:
         return released
 
     def release(self, now: float) -> list[Batch]:
-        """Those that have waited long enough."""
+        """The batches that have waited long enough."""
         released = [batch for batch, due in self._lingering.items() if due <= now]
         for batch in released:
             del self._lingering[batch]
         return released
 
     def close(self, batch: Batch) -> None:
-        """It starts, and grows no more."""
+        """It starts, so it must not grow."""
         place = self._place(batch)
         if self._open.get(place) is batch:
             del self._open[place]
 
     def drain(self) -> list[Batch]:
-        """All that are not in the admission."""
+        """All batches that are not in the admission."""
         batches = list(self._lingering)
         self._lingering.clear()
         return batches

@@ -1,12 +1,12 @@
-"""The breaker of one key: after `limit` failed calls in a row nothing of the key starts for `reset` seconds, then one call, the probe.
+"""The breaker of a key: after `limit` failed calls in a row no call starts for `reset` seconds, then one, the probe.
 
-    state       calls          leaves it by
-    closed      start          `limit` failures in a row: open
-    open        do not start   `reset` seconds later: half open
-    half open   one, the probe   it succeeds: closed; it fails: open; it is deferred: the next call is the probe
+    state       calls          next state
+    closed      start          after `limit` failures in a row: open
+    open        do not start   after `reset` seconds: half open
+    half open   only the probe it succeeds: closed; it fails: open; it is deferred: the next call is the probe
 
-A call belongs to the period in which it started. Opening and closing begin a new period, and the end of a call from an older one says nothing: it
-was started before. No clock here: whoever asks says what time it is.
+A call belongs to the period in which it started. Opening and closing begin a new period. The end of a call from an
+older period changes nothing. There is no clock here: the caller passes the time.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class Breaker:
 
     @property
     def until(self) -> float:
-        """No call before; infinite while the probe runs."""
+        """No call may start before that time. Infinite while the probe runs."""
         return math.inf if self._probing else self._until
 
     def is_open(self, now: float) -> bool:
         return not self._probing and self._until > now
 
     def started(self) -> int:
-        """A call starts; the period that it belongs to. Half open it is the probe."""
+        """A call starts. Returns its period. If the breaker is half open the call is the probe."""
         self._probing = self._until > -math.inf
         return self._period
 
@@ -45,7 +45,7 @@ class Breaker:
                 self._begin(-math.inf)
 
     def failed(self, period: int, now: float) -> bool:
-        """Whether this opened it."""
+        """Returns whether this failure opened it."""
         if period != self._period:
             return False
         self._failures += 1
@@ -55,7 +55,7 @@ class Breaker:
         return True
 
     def undone(self, period: int) -> None:
-        """The call was deferred, or never began."""
+        """The call was deferred, or did not begin."""
         if period == self._period:
             self._probing = False
 

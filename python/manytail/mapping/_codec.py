@@ -1,11 +1,11 @@
 """The default codec of remembered results: bytes for values of a few types, read back exactly.
 
-Types: None, bool, int, float, str, bytes, date, time, datetime, timedelta, Decimal, UUID, tuple, list, dict, NamedTuples and dataclasses of them;
-no subclasses. A value is one byte for its type, then its data; what varies in length starts with it, in four bytes. A time zone is a
-`datetime.timezone` or a `zoneinfo.ZoneInfo`.
+Types: None, bool, int, float, str, bytes, date, time, datetime, timedelta, Decimal, UUID, tuple, list, dict, and
+NamedTuples and dataclasses of these; no subclasses. A value is one byte for its type, then its data; data of variable
+length starts with the length, in four bytes. A time zone is a `datetime.timezone` or a `zoneinfo.ZoneInfo`.
 
-Nothing is unpickled, imported or called on reading: the class of a NamedTuple or dataclass has to be in a module that is imported already, and is
-filled field by field. Data that ends early, goes on after its end or has another form is a ValueError.
+Reading unpickles, imports and calls nothing. The class of a NamedTuple or dataclass must be in a module that is
+imported already; its fields are set one by one. Data that ends early, has a rest or has another form is a ValueError.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from uuid import UUID
 from weakref import WeakKeyDictionary
 from zoneinfo import ZoneInfo
 
-NAME = "manytail-1"  # stored with the name of a Shared: another form of these bytes needs another name
+NAME = "manytail-1"  # stored with the name of a Shared: another encoding needs another name
 
 _LENGTH = Struct(">I")
 _FLOAT = Struct(">d")
 _DATE = Struct(">HBB")
 _TIME = Struct(">BBBIB")
 _DELTA = Struct(">iII")
-_LONGEST = 1 << 28  # bytes of a result: far below what databases take in one value
+_LONGEST = 1 << 28  # bytes of a result: far below what databases accept in one value
 
 _Write = Callable[[bytes], None]
 
@@ -48,7 +48,7 @@ def encode(value: Any) -> bytes:
 
 
 def decode(data: bytes) -> Any:
-    """ValueError: these bytes are not from `encode`, or their classes are not there."""
+    """ValueError: these bytes are not from `encode`, or a class is missing."""
     reader = _Reader(data)
     try:
         value = reader.value()
@@ -81,7 +81,8 @@ def _write(value: Any, write: _Write) -> None:
         _write_record(b"C", value, names, [getattr(value, name) for name in names], write)
     else:
         raise TypeError(
-            f"codec: a result of type {type(value).__qualname__} (expected: None, bool, int, float, str, bytes, dates, times, Decimal, UUID, and "
+            f"codec: a result of type {type(value).__qualname__} (expected: None, bool, int, float, str, bytes, dates, "
+            "times, Decimal, UUID, and "
             "tuples, lists, dicts, NamedTuples and dataclasses of them)"
         )
 
@@ -155,14 +156,14 @@ def _write_record(tag: bytes, value: Any, names: tuple[str, ...], values: Any, w
         _write(item, write)
 
 
-_FOUND: WeakKeyDictionary[type, None] = WeakKeyDictionary()  # classes that were found by their names
+_FOUND: WeakKeyDictionary[type, None] = WeakKeyDictionary()  # classes that their names lead to
 
 
 def _find(module: str, qualname: str) -> Any:
-    """The class of that name in a module that is imported, or None."""
+    """The class of that name in an imported module, or None."""
     found: Any = sys.modules.get(module)
     for name in qualname.split("."):
-        found = getattr(found, "__dict__", {}).get(name)  # no __getattr__ of a module or metaclass runs
+        found = getattr(found, "__dict__", {}).get(name)  # runs no __getattr__ of a module or metaclass
     return found
 
 
@@ -187,7 +188,7 @@ _WRITERS: dict[type, Callable[[Any, _Write], None]] = {
 
 # ---------------------------------------------------------------------------------------------------- reading
 class _Reader:
-    """One value after another from `at` on."""
+    """Reads one value after another from `at` on."""
 
     __slots__ = ("at", "data")
 
@@ -206,7 +207,7 @@ class _Reader:
         return found
 
     def count(self) -> int:
-        """A length, in bytes or items; each takes a byte at least."""
+        """A length in bytes or items. Each takes at least a byte."""
         (length,) = self.unpack(_LENGTH)
         if length > len(self.data) - self.at:
             raise IndexError(length)

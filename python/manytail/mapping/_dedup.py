@@ -1,10 +1,10 @@
-"""Equal items share one call: the first one to start leads, those that would start while it has not ended follow, and the last results are kept.
+"""Equal items share one call: the first to start leads, the others follow until it ends. The last results are kept.
 
     leader     to be called, or between two of its attempts
     follower   waits for its leader, without worker, slot or cost
 
-When a leader succeeds its followers have its result. When it fails for good, the first of them leads in its place and is called by itself, the
-others follow that one. Results are kept for `limit` identities, the oldest goes first.
+When a leader succeeds its followers get its result. When it fails for good, the first follower is called in its place,
+and the others follow that one. Results are kept for `limit` identities; the oldest is dropped first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Dedup:
         self.following = 0
 
     def leads(self, item: Item) -> bool:
-        """Whether the item is to be called. If not, it follows, or `answered` says that it has a result."""
+        """Whether the item is to be called. If not, it follows, or `answered` returns True."""
         leader = self._leaders.setdefault(item.identity, item)
         if leader is not item:
             self._followers.setdefault(item.identity, deque()).append(item)
@@ -34,14 +34,14 @@ class Dedup:
         return leader is item
 
     def answered(self, item: Item) -> bool:
-        """Whether an equal item's result is known; the item has it then."""
+        """Whether an equal item's result is known. If so the item gets it."""
         if item.identity not in self._results:
             return False
         item.result = self._results[item.identity]
         return True
 
     def succeeded(self, leader: Item) -> list[Item]:
-        """The items that have its result."""
+        """The followers, which get its result."""
         self._results[leader.identity] = leader.result
         if len(self._results) > self._limit:
             del self._results[next(iter(self._results))]
@@ -53,7 +53,7 @@ class Dedup:
         return followers
 
     def failed(self, item: Item) -> Item | None:
-        """The item has failed for good. The one that leads in its place, if it led and there is one."""
+        """The item has failed for good. Returns the follower that leads in its place, if it led and has followers."""
         if self._leaders.get(item.identity) is not item:
             return None
         del self._leaders[item.identity]

@@ -1,32 +1,35 @@
-"""The gate: stands between the admission's queue and the workers where more than keys and priorities decides what starts, and when.
+"""The gate, between the admission's queue and the workers: decides which call starts now, where more than keys and
+priorities decides that.
 
-The admission says which call is next; the gate whether it may start now. A call is an item, or with `batch` a Batch of them, which is formed before
-it goes to the admission (`_batches`). It passes when a worker is free, the slots of all rates have come (`_rates`), its key's breaker lets it
-(`_breaker`), no equal item is being called (`_dedup`), and the budget has room for it (`_budget`). Then it stands in `ready`, and a worker takes it.
-Like the scheduler, which owns it, the gate has no thread, clock, lock or I/O.
+The admission says which call is next, the gate whether it may start now. A call is an item or, with `batch`, a Batch of
+items, which is formed before it goes to the admission (`_batches`). A call passes the gate when a worker is free, the
+slots of all rates have come (`_rates`), its key's breaker allows it (`_breaker`), no equal item is being called
+(`_dedup`), and it fits the budget (`_budget`). Then it is in `ready`, and a worker takes it. Like the scheduler, which
+owns it, the gate has no thread, clock, lock or I/O.
 
     event                    meaning
     admit(items, now)        new items
-    dispatch(full, now)      let pass what may start; full: the window is, so that no batch lingers
-    late(call, now)          for the worker, before its call, in any thread: whether the start is too late for its slots
-    missed(call)             it was: the call takes new ones
+    dispatch(full, now)      let pass what may start; full: the window is full, so no batch lingers
+    late(call, now)          for a worker, before its call, in any thread: whether the start is too late for its slots
+    missed(call)             it was too late: the call takes new slots
     succeeded(item), returned(batch, verdicts, now), failed(call, now), deferred(item)   the call has ended
     lost(item)               the item has failed for good
-    look(lane, now)          the time has come at which something of this key may start
-    pause(lane, until)       nothing of the key starts before `until`; what stands in `ready` of it goes back
+    look(lane, now)          the time has come at which a call of this key may start
+    pause(lane, until)       no call of the key starts before `until`; its calls in `ready` go back
 
     effect                   what the scheduler does
     ready                    a queue of calls for workers
-    refused, answered        items that failed, or have the result of an equal one, without a call
-    looks                    call `look` of that lane then
-    wake_at                  call `dispatch` then, unless it is called before
+    refused, answered        items that failed, or got the result of an equal item, without a call
+    looks                    call `look` of that lane at that time
+    wake_at                  call `dispatch` at that time, unless it is called before
 
-A key at its limit (per_key_rate, breaker) is disabled in the admission, so that others go on; the whole map at a limit (rate, cost_rate) holds back
-what comes next, and takes nothing out of the admission until the slot has come: so a more urgent item that arrives meanwhile goes first.
+A key at its limit (per_key_rate, breaker) is disabled in the admission, so that other keys start. While the whole map
+is at a limit (rate, cost_rate) nothing is taken out of the admission until the slot has come. So a more urgent item
+that arrives in that time goes first.
 
 Invariants
-    starts     calls that stand in `ready` or with a worker: at most `workers`
-    lane.pinned    the lane is disabled, because of its limits: it must not be forgotten
+    starts     calls in `ready` or with a worker: at most `workers`
+    lane.pinned    the lane is disabled because of its limits: it must be kept
 """
 
 from __future__ import annotations
@@ -53,11 +56,11 @@ class Start(NamedTuple):
 
     cost: float
     period: int  # of its key's breaker
-    slots: dict[str, float]  # of each rate, by the name of its option
+    slots: dict[str, float]  # by the option of each rate
 
     @property
     def until(self) -> float:
-        """The start is too late for its slots after that."""
+        """After that time the start is too late for its slots."""
         return min(self.slots.values(), default=math.inf) + LATE
 
 
@@ -72,38 +75,38 @@ class LaneLimits:
 
     @property
     def until(self) -> float:
-        """No start before; infinite while a probe runs."""
+        """No start before that time. Infinite while a probe runs."""
         slot = -math.inf if self.slots is None else self.slots.next
         return slot if self.breaker is None else max(slot, self.breaker.until)
 
 
 class Gate:
-    """What may start now."""
+    """Decides which calls may start now."""
 
     def __init__(self, options: Options, admission: Admission) -> None:
         self.ready: MultiQueue[None, Item] = MultiQueue()
         self.starts: dict[Item, Start] = {}
         self.wake_at = math.inf
-        # Effects, which the scheduler takes away.
+        # Effects, which the scheduler removes.
         self.refused: list[tuple[Item, BaseException]] = []  # these and the next hold no slot
         self.answered: list[Item] = []
-        self.looks: list[tuple[float, Lane]] = []  # call `look` then
+        self.looks: list[tuple[float, Lane]] = []  # when to call `look` for a lane
         self._options = options
         self._admission = admission
         self._ready = self.ready.add(None)
         rates = {"rate": options.rate, "cost_rate": options.cost_rate}
         self._rates = {name: Slots(rate) for name, rate in rates.items() if rate is not None}
         self._budget = None if options.budget is None else Budget(options.budget)
-        self._unaffordable: list[Item] = []  # for the time being: a running call may be deferred and cost nothing
+        self._unaffordable: list[Item] = []  # for now: a running call may be deferred and then cost nothing
         self._dedup = Dedup(options.dedup) if options.dedup else None
-        self._leaders: list[Item] = []  # to be admitted, because the one that they followed has failed
+        self._leaders: list[Item] = []  # to be admitted, because their leader has failed
         self._batched = options.batch > 1
         self._former = Former(options.batch, options.linger, options.order == "key" and options.prioritised)
         self._hurry = False  # the input has ended: no batch lingers
         self._breaks = options.breaker > 0
         self._refuses = self._breaks and options.breaker_open == "fail"
         self._limits_lanes = options.per_key_rate is not None or options.breaker > 0
-        self._changed: dict[Lane, None] = {}  # its limits may let it go on
+        self._changed: dict[Lane, None] = {}  # lanes whose limits may allow a call again
 
     @property
     def waiting(self) -> int:
@@ -112,7 +115,7 @@ class Gate:
 
     @property
     def following(self) -> int:
-        """Items that wait for an equal one."""
+        """Items that wait for an equal item."""
         return 0 if self._dedup is None else self._dedup.following
 
     @property
@@ -121,7 +124,7 @@ class Gate:
         return bool(self._leaders)
 
     def to_run(self) -> int:
-        """Calls that run or may."""
+        """Calls that run or may run."""
         return len(self.starts) + self._admission.queue.qsize() + self._admission.paused_calls_of_all()
 
     def _members(self, call: Item) -> list[Item]:
@@ -142,7 +145,7 @@ class Gate:
         self._hurry = True
 
     def refuses(self, lane: Lane, now: float) -> bool:
-        """Whether what waits of this key fails at once."""
+        """Whether the waiting items of this key fail at once."""
         return self._refuses and lane.limits is not None and lane.limits.breaker.is_open(now)
 
     def _refused(self, item: Item, now: float) -> bool:
@@ -152,7 +155,7 @@ class Gate:
         return refuses
 
     def _readmit(self, item: Item) -> None:
-        """An item without a slot."""
+        """Admit an item without a slot again."""
         call = Batch([item]) if self._batched else item
         call.begun = False
         self._admission.readmit(call)
@@ -178,7 +181,7 @@ class Gate:
                 self._start(call, now)
 
     def _admit_again(self, full: bool, now: float) -> None:
-        """What may go on, because something has ended or time has passed."""
+        """Admit what may continue because a call has ended or time has passed."""
         for lane in self._changed:
             self.look(lane, now)
         self._changed.clear()
@@ -189,10 +192,12 @@ class Gate:
         if self._unaffordable:
             self._reconsider()
         if self._former.due < math.inf:
-            self._admission.admit(self._former.release(math.inf if full or self._hurry else now))  # type: ignore[arg-type]
+            due = math.inf if full or self._hurry else now
+            self._admission.admit(self._former.release(due))  # type: ignore[arg-type]
 
     def _choose(self, call: Item) -> bool:
-        """Leave in the call what is to be called: no item that an equal one answers, and none that the budget has no room for."""
+        """Keep in the call only items to be called: none that an equal item answers, none that the budget has no room
+        for. Returns whether any is left."""
         if self._batched:
             self._former.close(call)  # type: ignore[arg-type]
         chosen = self._members(call)
@@ -262,7 +267,8 @@ class Gate:
         self._answer_followers(item)
 
     def returned(self, batch: Batch, verdicts: Sequence[Any], now: float) -> None:
-        """A call that returned: None for each item with a result, else its verdict. To the breaker it succeeded if one item did."""
+        """A call that returned. verdicts: None for each item with a result, else its verdict. For the breaker it
+        succeeded if one item did."""
         start = self._end(batch)
         self._spend(
             sum(self._cost(item) for item, verdict in zip(batch.items, verdicts, strict=True) if not _defers(verdict))
@@ -297,7 +303,7 @@ class Gate:
             self._recall(lane)
 
     def split(self, batch: Batch) -> None:
-        """Each half is called anew. The first one takes over the slot; both go before new items."""
+        """Each half is called on its own. The first one keeps the slot; both come before new items."""
         middle = len(batch.items) // 2
         first, second = Batch(batch.items[:middle], 0, batch.priority), Batch(batch.items[middle:], 0, batch.priority)
         self._admission.readmit(second)
@@ -305,7 +311,7 @@ class Gate:
         self._admission.retry(first)
 
     def lost(self, item: Item) -> None:
-        """The item has failed for good: if others follow it, the first of them is called by itself."""
+        """The item has failed for good. If others follow it, the first of them is called."""
         if self._dedup is not None and (leader := self._dedup.failed(item)) is not None:
             self._leaders.append(leader)
 
@@ -314,12 +320,12 @@ class Gate:
             self.answered += self._dedup.succeeded(item)
 
     def recalled(self, item: Item) -> None:
-        """No call: its result was recorded. It costs nothing, and those that follow it have a result."""
+        """No call is needed: its result was recorded. It costs nothing, and its followers get the result."""
         self.deferred(item)
         self._answer_followers(item)
 
     def _end(self, item: Item) -> Start:
-        """It is no longer in `ready` or with a worker: its key may go on."""
+        """It has left `ready` and its worker: its key may continue."""
         if item.lane.limits is not None:
             self._changed[item.lane] = None
         return self.starts.pop(item)
@@ -328,13 +334,13 @@ class Gate:
         if self._budget is not None:
             self._budget.spend(cost)
 
-    # ------------------------------------------------------------------------------------------------ keys at their limit
+    # ------------------------------------------------------------------------------------------------ keys at a limit
     def pause(self, lane: Lane, until: float) -> None:
         self._admission.pause(lane, until)
         self._recall(lane)
 
     def look(self, lane: Lane, now: float) -> None:
-        """Disable the lane until all its limits let it go on, or enable it."""
+        """Disable the lane until all its limits allow a call, or enable it."""
         until, limits = lane.paused_until, lane.limits
         if limits is not None:
             until = max(until, limits.until)
@@ -351,7 +357,7 @@ class Gate:
             self.looks.append((until, lane))
 
     def _recall(self, lane: Lane) -> None:
-        """What no worker has taken goes back, in its order."""
+        """Calls that no worker has taken go back, in their order."""
         for item in reversed(list(self.starts)):
             if item.lane is lane and self._ready.discard(item):
                 self.missed(item)
@@ -382,7 +388,7 @@ class Gate:
         return chosen
 
     def _reconsider(self) -> None:
-        """Items that were not affordable: they fail if they never will be, and try again where there is room."""
+        """Items that did not fit the budget: they fail if they never will, and are admitted again if they fit."""
         assert self._budget is not None
         items, self._unaffordable = self._unaffordable, []
         for item in reversed(items):
@@ -400,7 +406,7 @@ class Gate:
 
     # ------------------------------------------------------------------------------------------------ the end
     def drain_lane(self, lane: Lane) -> list[Item]:
-        """Take out what waits of a key, after its breaker has opened. None of these items holds a slot afterwards."""
+        """Take out the waiting items of a key whose breaker has opened. None of them holds a slot afterwards."""
         unaffordable = [item for item in self._unaffordable if item.lane is lane]
         self._unaffordable = [item for item in self._unaffordable if item.lane is not lane]
         calls = [*self._former.drain_lane(lane), *self._admission.drain_lane(lane)]
@@ -410,7 +416,7 @@ class Gate:
         return unaffordable + self.flat(calls)
 
     def drain(self) -> list[Item]:
-        """Take out everything whose call has not begun."""
+        """Take out every item whose call has not begun."""
         for lane in {call.lane: None for call in self.starts}:
             self._recall(lane)
         items = self._unaffordable + self._leaders + ([] if self._dedup is None else self._dedup.drain())

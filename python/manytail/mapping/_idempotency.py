@@ -1,7 +1,8 @@
-"""Idempotency keys: a digest that is equal for values equal in type and value, in every process, partitioning, job and release.
+"""Idempotency keys: a digest that is equal for values of equal type and value, in every process, job and release.
 
-Every value starts with its kind and says how long it is, so that no two values read alike. The order of a dict's entries does not count, -0.0 is
-0.0, one NaN is another, and 1 is not True. The encoding is fixed: a change would make every job that is run again pay again.
+Every encoded value starts with its kind and its length, so that no two values have the same encoding. The order of a
+dict's entries does not count. -0.0 equals 0.0, all NaNs are equal, and 1 is not True. The encoding must not change:
+otherwise every job that is run again pays again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from hashlib import blake2b
 from typing import Any
 from uuid import UUID
 
-_TEXTS = (datetime.date, datetime.time, datetime.timedelta, Decimal, UUID)  # told by their kind and their text
+_TEXTS = (datetime.date, datetime.time, datetime.timedelta, Decimal, UUID)  # encoded as their kind and their text
 
 
 def idempotency_key(value: Any) -> str:
@@ -54,7 +55,8 @@ def _encode_composed(value: Any, kind: type) -> bytes:
     if is_dataclass(value) and not isinstance(value, type):
         return _record(kind, ((field.name, getattr(value, field.name)) for field in fields(value)))
     raise TypeError(
-        f"idempotency_key: {value!r} of type {kind.__qualname__} (expected: None, bool, int, float, str, bytes, dates, times, Decimal, UUID, and "
+        f"idempotency_key: {value!r} of type {kind.__qualname__} (expected: None, bool, int, float, str, bytes, dates, "
+        "times, Decimal, UUID, and "
         "tuples, lists, dicts, NamedTuples and dataclasses of them)"
     )
 

@@ -1,4 +1,4 @@
-"""`concurrent_map` and `aconcurrent_map`: options in, items into a scheduler, results out."""
+"""`concurrent_map` and `aconcurrent_map`: check options, feed items to a scheduler, return results."""
 
 from __future__ import annotations
 
@@ -74,49 +74,61 @@ def concurrent_map(
     setup: Callable[[], Any] | None = None,
     progress: bool | Callable[[Progress], None] = False,
 ) -> Iterator[Any]:
-    """Call `fn(item)` on every item, many calls at once; an iterator over the results.
+    """Call `fn(item)` on every item, many calls at once. Returns an iterator over the results.
 
-    A plain fn runs in `workers` threads, an `async def` in a loop of its own with `workers` coroutines open. Lazy: an item is taken from `items`
-    only while the window has room, in a thread of its own, so that a slow input holds back no finished result. An exception of `items` is raised
-    after the results of all items before it. close() on the iterator: no further call starts, coroutines are cancelled, running calls joined; the
-    garbage collector does the same and waits for nothing.
+    A plain fn runs in `workers` threads, an `async def` in its own loop with `workers` coroutines. Lazy: an item is
+    taken from `items` only while the window has a free slot, in a separate thread, so that a slow input delays no
+    finished result. An exception of `items` is raised after the results of all items before it. close() on the
+    iterator: no further call starts, coroutines are cancelled, running calls are joined. The garbage collector does the
+    same without waiting.
 
-    workers: calls at once. max_in_flight: items taken and not handed on; 0: starts at 4 x workers x batch and doubles when a worker has nothing to
-    run only because other items wait for an earlier one or for their key, up to 10,000 (or 4 x workers); a slow consumer never makes it grow.
+    workers: calls at once. max_in_flight: items taken and not emitted. 0: starts at 4 x workers x batch, and doubles up
+    to 10,000 (or 4 x workers) when a worker has nothing to run only because other items wait for an earlier one or for
+    their key; a slow consumer never makes it grow.
     order: "input"; "key": items of one key in input order, keys overtake one another; "completion": as calls finish.
-    key, per_key, weights, priority: at most per_key calls of a key at once; keys are served round robin, by weight; a lower priority comes before
-    that (None is last). They change when calls start, never the promised order, and reach as far as the window.
-    batch, linger: fn gets a list of up to `batch` items of one key and returns a sequence of as many results; an element that is an exception fails
-    that item alone, and a RetryLater defers it. A batch starts when it is full, at the input's end, when the window is full, or when a worker is free
-    and its first item waited `linger` seconds. It is one call for workers, per_key, rates and timeout; its cost is its items' sum. When a batch of
-    several fails for good, each half is called anew. A result that is no sequence or has another length, a timeout and the
+    key, per_key, weights, priority: at most per_key calls of a key at once. Keys are served round robin, by weight. A
+    lower priority goes before that (None is last). They change when calls start, never the promised order, and apply to
+    the items in the window.
+    batch, linger: fn gets a list of up to `batch` items of one key and returns a sequence of as many results. An
+    element that is an exception fails that item alone; a RetryLater defers it. A batch starts when it is full, at the
+    input's end, when the window is full, or when a worker is free and its first item has waited `linger` seconds. It is
+    one call for workers, per_key, rates and timeout; its cost is the sum of its items'. When a batch of several fails
+    for good, each half is called on its own. A result that is no sequence or has another length, a timeout, and the
     deadline fail all its items.
-    retries, backoff, max_backoff, retry_on: up to `retries` further calls after an exception that retry_on names (classes, or a predicate), after
-    min(backoff * 2**(k-1), max_backoff) seconds x a random factor in [0.5, 1], or backoff(k, error) seconds. An item that waits holds no worker,
-    and goes before new items of its key and priority. RetryLater defers an item without using up a retry, for `defer_timeout` s in all.
-    timeout: seconds per attempt, then TimeoutError: a coroutine is cancelled; a plain call is abandoned and its late result dropped; more than
-    `workers` abandoned calls alive fail the map. deadline: seconds from the first item for all of it: then every item that is not done fails with
-    DeadlineExceeded, and the input is read to its end without calls.
-    breaker, breaker_reset, breaker_open: after `breaker` failed calls of a key in a row (no key: of the map) nothing of it starts for breaker_reset
-    seconds, then one probe. "fail": what waits of the key fails at once with BreakerOpen.
-    rate, per_key_rate, cost_rate: starts have slots 1/rate apart, and a start is at most 0.1 s behind its slot: in any t seconds at most
-    1 + rate * (t + 0.1) start, retries included; the same for each key, and in cost. cost: of an item, finite, >= 0, default 1. budget: what calls
-    that ended or run cost never exceeds it; an item that cannot fit any more fails with BudgetExceeded, a retry that cannot with fn's error, others
-    go on; a deferred call costs nothing.
-    dedup, item_id: items of equal idempotency key share one call while it runs, and its result (the same object) among the last `dedup` ones. The key
-    is made of item_id(item), or of the item: None, bool, int, float, str, bytes, dates, times, Decimal, UUID, and tuples, lists, dicts,
-    NamedTuples and dataclasses of them; another type fails the item with TypeError. After a failure the next equal item is called by itself.
-    shared, remember, codec: remember=True looks results up in the database that `shared` names (in bulk, at most 1 s before the call), and
-    records new ones (at most 0.5 s or 200 results after they came, and before the map ends). What was recorded when it was looked up is not
-    called. After a kill -9 at most the calls that ran and that last group are paid for twice. Failures are not recorded. Items are told apart by
-    their idempotency key. codec has encode(result) -> bytes and decode(data); the default takes the types that such a key is made of, exactly.
-    Results that it refuses are emitted, not recorded, and logged once. While the database is away nothing starts; after its outage_timeout the
-    map fails with SharedUnavailable. rate and budget hold over everything that uses the same name, in database time.
-    errors: "raise": when an item has failed for good no call starts any more; the results before it are yielded, then fn's exception is raised
-    with a note naming key and attempts. "return": a Failure stands in the result's place. "drop": nothing does.
-    setup: once per worker thread before its first call, for an async fn once in the loop; its context manager is entered; fn gets `resource=`.
-    fn gets `delivery=` (a Delivery) if it has a parameter of that name.
-    progress: True draws a line, a callable gets a Progress at most 5 times a second and once at the end.
+    retries, backoff, max_backoff, retry_on: up to `retries` further calls after an exception that retry_on names
+    (classes, or a predicate), after min(backoff * 2**(k-1), max_backoff) seconds x a random factor in [0.5, 1], or
+    after backoff(k, error) seconds. A waiting item holds no worker, and goes before new items of its key and priority.
+    RetryLater defers an item without using up a retry, for `defer_timeout` s in all.
+    timeout: seconds per attempt, then TimeoutError. A coroutine is cancelled; a plain call is abandoned and its late
+    result dropped; more than `workers` live abandoned calls fail the map. deadline: seconds from the first item, for
+    everything. Then every item that is not done fails with DeadlineExceeded, and the input is read to its end without
+    calls.
+    breaker, breaker_reset, breaker_open: after `breaker` failed calls of a key in a row (no key: of the map) none of it
+    starts for breaker_reset seconds, then one probe. "fail": the waiting items of the key fail at once with
+    BreakerOpen.
+    rate, per_key_rate, cost_rate: starts have slots 1/rate apart, and a start is at most 0.1 s after its slot. So in
+    any t seconds at most 1 + rate * (t + 0.1) calls start, including retries; the same for each key, and in cost. cost:
+    of an item, finite, >= 0, default 1. budget: the cost of calls that ended or run never exceeds it. An item that can
+    never fit fails with BudgetExceeded, a retry that cannot with fn's error; others continue. A deferred call costs
+    nothing.
+    dedup, item_id: items of equal idempotency key share one call while it runs, and its result (the same object) among
+    the last `dedup` ones. The key is made of item_id(item), or of the item: None, bool, int, float, str, bytes, dates,
+    times, Decimal, UUID, and tuples, lists, dicts, NamedTuples and dataclasses of them. Another type fails the item
+    with TypeError. After a failure the next equal item is called.
+    shared, remember, codec: remember=True looks results up in the database of `shared` (in bulk, at most 1 s before the
+    call), and records new ones (at most 0.5 s or 200 results after they came, and before the map ends). An item whose
+    result was recorded when it was looked up is not called. After a kill -9 at most the calls that ran and that last
+    group are paid for twice. Failures are not recorded. Items are identified by their idempotency key. codec has
+    encode(result) -> bytes and decode(data); the default encodes the types of such a key, exactly. A result that it
+    refuses is emitted, not recorded, and logged once. While the database is away no call starts; after its
+    outage_timeout the map fails with SharedUnavailable. rate and budget hold for everything that uses the same name, in
+    database time.
+    errors: "raise": once an item has failed for good no call starts; the results before it are yielded, then fn's
+    exception is raised with a note that names key and attempts. "return": a Failure replaces the result. "drop": the
+    item has no result.
+    setup: called once per worker thread before its first call, for an async fn once in the loop. Its context manager is
+    entered, and fn gets `resource=`. fn gets `delivery=` (a Delivery) if it has a parameter of that name.
+    progress: True draws a line; a callable gets a Progress at most 5 times a second and once at the end.
 
     ValueError, TypeError: a bad option, or options that do not fit together, before an item is taken. Blocking.
 
@@ -167,9 +179,10 @@ def aconcurrent_map(
 ) -> AsyncGenerator[Any, None]:
     """`concurrent_map` for asyncio: fn is `async def`, and everything runs in the caller's loop, without a thread.
 
-    A plain iterable is pulled in the loop and must not block. The caller's own cancellation is never an item's failure. Use it in
-    `async with contextlib.aclosing(aconcurrent_map(...)) as results: async for result in results: ...`. Options and errors are concurrent_map's.
-    Progress: waits for results in the caller's loop, and holds up nothing else there.
+    A plain iterable is read in the loop and must not block. The caller's own cancellation is never an item's failure.
+    Use it in `async with contextlib.aclosing(aconcurrent_map(...)) as results: async for result in results: ...`.
+    Options and errors are concurrent_map's. Progress: waits for results in the caller's loop, and blocks nothing else
+    there.
     """
     if not isinstance(items, (Iterable, AsyncIterable)):
         raise _options.bad_type("items", items, "an iterable or async iterable")
@@ -181,7 +194,7 @@ def aconcurrent_map(
 # ---------------------------------------------------------------------------------------------------- what both share
 @dataclass(frozen=True)
 class Plan:
-    """A map before it runs: checked options, and how items and calls are made."""
+    """A map before it runs: its checked options, and how items and calls are made."""
 
     fn: Callable[..., Any]
     options: Options
@@ -190,7 +203,7 @@ class Plan:
     cost: Callable[[Any], Any] | None
     item_id: Callable[[Any], Any] | None
     progress: Any
-    describes: bool  # whether anything is asked about an item
+    describes: bool  # whether an option is a function of the item
 
     def memory(self) -> Memory | None:
         return (
@@ -206,7 +219,7 @@ class Plan:
         )
 
     def item(self, scheduler: Scheduler, value: Any) -> Item:
-        """The item of a value; what `key`, `priority`, `cost` and `item_id` raise fails the item, without a call."""
+        """The item of a value. What `key`, `priority`, `cost` or `item_id` raises fails the item without a call."""
         item = Item(value)
         try:
             if self.describes:
@@ -218,7 +231,7 @@ class Plan:
         return item
 
     def _describe(self, item: Item, value: Any, expired: bool) -> None:
-        """What the options ask about an item."""
+        """Call the options that are functions of the item."""
         if self.key is not None:
             item.key = self.key(value)
         if self.priority is not None:
@@ -328,7 +341,7 @@ def final_error(runner: Runner) -> BaseException | None:
     error = scheduler.error or (scheduler.input_error if scheduler.over else None)
     if error is None:
         return None
-    if isinstance(error, (StopIteration, StopAsyncIteration)):  # would read as the end of the results
+    if isinstance(error, (StopIteration, StopAsyncIteration)):  # it would mean the end of the results
         wrapped = RuntimeError(f"{type(error).__qualname__}: {error}")
         wrapped.__cause__ = error
         error = wrapped
@@ -345,7 +358,7 @@ def add_note(error: BaseException, what: str, key: Any, attempts: int) -> None:
 
 # ---------------------------------------------------------------------------------------------------- in threads
 class Results(Iterator[_R]):
-    """What `concurrent_map` returns. No thread of the map refers to it, so the collector may end the map."""
+    """What `concurrent_map` returns. No thread of the map refers to it, so the collector can end the map."""
 
     def __init__(self, plan: Plan, items: Iterator[Any], total: int | None) -> None:
         self._plan = plan
@@ -373,7 +386,7 @@ class Results(Iterator[_R]):
             return result
 
     def _wait(self) -> None:
-        """Until there is an output; raises at the end."""
+        """Wait until there is an output. Raises at the end."""
         if self._over:
             raise StopIteration
         runner = self._runner
@@ -386,7 +399,7 @@ class Results(Iterator[_R]):
             runner.close()
             if not self._output:
                 runner.flush()
-        except BaseException:  # Ctrl-C: no call starts any more, and nothing is waited for
+        except BaseException:  # Ctrl-C: no call starts, and nothing is waited for
             self._over = True
             runner.stop(cancel=True)
             raise
@@ -403,7 +416,7 @@ class Results(Iterator[_R]):
         show = shower(plan.progress, self._total)
         if show is not None:
             self._ticker = Ticker(Meter(partial(counts_of, scheduler), show))
-        # No generator: its frame would keep the last item alive while the input has none.
+        # Not a generator: its frame would keep the last item alive while the input waits.
         self._runner.start(map(partial(_read_one, plan, scheduler), items))
 
     def _end(self) -> None:
@@ -412,7 +425,7 @@ class Results(Iterator[_R]):
             self._ticker.stop()
 
     def close(self) -> None:
-        """No further call starts, coroutines are cancelled, running calls are waited for. The results that were not taken are dropped."""
+        """No further call starts, coroutines are cancelled, running calls are joined. Results not taken are dropped."""
         self._items = None
         self._runner.close(cancel=True)
         self._runner.flush()
@@ -427,9 +440,9 @@ class Results(Iterator[_R]):
                 self._ticker.stop(wait=False)
 
 
-# ---------------------------------------------------------------------------------------------------- in the caller's loop
+# ---------------------------------------------------------------------------------------------- in the caller's loop
 class LoopRunner(Runner):
-    """The runner whose reader, timer and workers live in the running loop."""
+    """The runner whose reader, timer and workers run in the running loop."""
 
     def __init__(self, scheduler: Scheduler, *arguments: Any, **keywords: Any) -> None:
         super().__init__(scheduler, *arguments, **keywords)
@@ -448,17 +461,17 @@ class LoopRunner(Runner):
         self._timer = self.loop.call_at(max(at, self.now()), self._tick)
 
     def in_turn(self, function: Callable[..., object], *arguments: Any) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+        with suppress(RuntimeError):  # the loop is closed: nothing is left to do
             self.loop.call_soon_threadsafe(function, *arguments)
 
     async def flush(self) -> None:
-        """After the last call: until all results are recorded."""
+        """After the last call: wait until all results are recorded."""
         if self.permits is not None:
             self.permits.stop()
         if self.memory is not None:
             self.memory.stop()
             await asyncio.wrap_future(self.memory.flushed())
-            await asyncio.sleep(0)  # what the thread said before its end comes first
+            await asyncio.sleep(0)  # reports of the thread before its end come first
 
     def _tick(self) -> None:
         self._timer = None
@@ -466,7 +479,7 @@ class LoopRunner(Runner):
             self.give_up_overdue()
 
     async def read(self, items: AsyncIterator[list[Item]]) -> None:
-        """The reader."""
+        """Reads the input."""
         got: list[Item] | None = []
         error = None
         while got is not None:
@@ -545,4 +558,4 @@ async def _read_async(
     else:
         for value in items:
             yield [plan.item(scheduler, value)]
-            await asyncio.sleep(0)  # the loop's turn: a long input must not hold up its calls
+            await asyncio.sleep(0)  # lets the loop run: a long input must not delay its calls

@@ -1,4 +1,4 @@
-"""`progress=`: a look at a running map, at most five times a second and once at the end."""
+"""`progress=`: reports the state of a running map, at most five times a second and once at the end."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ._types import Progress
 
 log = logging.getLogger("manytail")
 
-INTERVAL = 0.2  # seconds between two looks
-SPAN = 5.0  # seconds that the rate is taken over
+INTERVAL = 0.2  # seconds between two reports
+SPAN = 5.0  # seconds that the rate is averaged over
 
 
 class Counts(NamedTuple):
-    """What a map has come to."""
+    """What a map has done."""
 
     done: int = 0
     failed: int = 0
@@ -33,14 +33,15 @@ class Counts(NamedTuple):
 
 
 def counts_of(scheduler: Scheduler) -> Counts:
-    """Another thread changes them: each of them is right, all together may not be."""
+    """Another thread changes them: each count is right, but they may be of different moments."""
     return Counts(
-        scheduler.finished, scheduler.failures, scheduler.in_flight, scheduler.retried, scheduler.deferred, scheduler.remembered
+        scheduler.finished, scheduler.failures, scheduler.in_flight,
+        scheduler.retried, scheduler.deferred, scheduler.remembered,
     )  # fmt: skip
 
 
 class Meter:
-    """Looks at counts, and shows what it sees. One thread looks at a time."""
+    """Reads counts, and shows them. One thread at a time."""
 
     def __init__(self, counts: Callable[[], Counts], show: Callable[[Progress], None]) -> None:
         self._counts = counts
@@ -65,7 +66,7 @@ class Meter:
 
 
 class Ticker:
-    """A thread that lets a meter look, until it is stopped."""
+    """A thread that lets a meter report until it is stopped."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
@@ -79,7 +80,7 @@ class Ticker:
         self._meter.look()
 
     def look(self) -> None:
-        """Once more, after `stop`."""
+        """Report once more, after `stop`."""
         self._meter.look()
 
     def stop(self, wait: bool = True) -> None:
@@ -89,7 +90,8 @@ class Ticker:
 
 
 def shower(progress: Any, total: int | None) -> Callable[[Progress], None] | None:
-    """What shows it: the caller's function, or for True a line: tqdm's if it is installed, else one of our own on a terminal that can."""
+    """The function that shows it: the caller's or, for True, one that draws a line: with tqdm if it is installed,
+    otherwise our own on a terminal that can rewrite a line."""
     if progress is False:
         return None
     if progress is not True:

@@ -1,8 +1,8 @@
-"""Rates: the starts of one limit have slots 1/rate apart. The generic cell rate algorithm, which knows no clock: its owner says what time it is.
+"""Rates: the starts of one limit have slots 1/rate apart. The generic cell rate algorithm; the caller passes the time.
 
-A start takes a slot, and happens in the `LATE` seconds that begin there. So in any t seconds at most 1 + rate * (t + LATE) start. A start that waits
-takes its slot even where the timer rings late, so that the average is the rate; one that would be later than LATE takes a new slot. While none
-waits, no slots are saved up.
+A start takes a slot, and happens in the `LATE` seconds from there. So in any t seconds at most 1 + rate * (t + LATE)
+calls start. A waiting start gets its slot even if the timer rings late, so that the average is the rate. One that would
+be later than LATE takes a new slot. While no start waits, slots are not saved up.
 
 Invariants
     _next    the next slot is there or later: last slot + amount / rate
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 
-LATE = 0.1  # seconds that a start may be behind its slot
+LATE = 0.1  # seconds that a start may come after its slot
 
 
 class Slots:
@@ -28,11 +28,11 @@ class Slots:
 
     @property
     def next(self) -> float:
-        """No start before."""
+        """No start before that time."""
         return self._next
 
     def waits(self, now: float) -> None:
-        """A start waits from now on."""
+        """A start waits from `now` on."""
         if self._since is None:
             self._since = now
 

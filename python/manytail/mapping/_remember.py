@@ -1,18 +1,21 @@
-"""`remember=True`: results that were recorded are looked up before calls are made, and new ones are recorded.
+"""`remember=True`: recorded results are looked up before calls are made, and new ones are recorded.
 
-One thread per map talks to the database; the consumer never waits for it. It takes what waits and does it in one statement:
+One thread per map talks to the database; the consumer never waits for it. It takes what waits and handles it in one
+statement:
 
-    look_up(items)   items on their way from the reader into flight; those that are found come into flight with their results
-    recall(item)     for a worker: its item was looked up more than FRESH seconds ago, so it asks again, and waits
-    add(item)        a result, to be recorded: GROUP results or RECORD_AFTER seconds after the first of them at the latest
+    look_up(items)   items between the reader and flight; those that are found come into flight with their results
+    recall(item)     for a worker whose item was looked up more than FRESH seconds ago: asks again, and waits
+    add(item)        a result to be recorded: GROUP results or RECORD_AFTER seconds after the first at the latest
 
-A worker that has finished a call waits for `room()` before it takes the next item: so at most BACKLOG results plus one call of each worker are not
-recorded, whatever kills the process. While the database is away nothing is looked up, so nothing starts; after `outage_timeout` the map fails.
+A worker that has finished a call waits for `room()` before it takes the next item. So at most BACKLOG results plus one
+call of each worker are unrecorded, whatever kills the process. While the database is away nothing is looked up, so no
+call starts; after `outage_timeout` the map fails.
 
-`decode` of the codec runs in this thread, `encode` in the worker that made the call. A BulkCodec does both here, for many results at once.
+`decode` of the codec runs in this thread, `encode` in the worker that made the call. A BulkCodec does both here, for
+many results at once.
 
 Invariants
-    unrecorded  results that were added and are not recorded; a worker goes on below BACKLOG
+    unrecorded  results that were added and are not recorded; a worker continues below BACKLOG
     looked_up   of an item: the time before the statement that looked it up began
 """
 
@@ -40,8 +43,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("manytail")
 
 FRESH = 0.9  # seconds; a look-up may be 1 s old when the call starts
-GROUP = 100  # results that are worth a statement; calls go on meanwhile
-RECORD_AFTER = 0.4  # seconds; 0.5 are promised
+GROUP = 100  # results that make a statement worthwhile; calls continue during it
+RECORD_AFTER = 0.4  # seconds; the promise is 0.5
 BACKLOG = 200
 LARGEST_LOOKUP = 1_000  # items of one statement
 EXIT_TIMEOUT = 5.0  # seconds that the interpreter's exit waits for the last results
@@ -49,14 +52,14 @@ GATHER = 0.002  # seconds that the first item waits for others
 
 
 class Codec(Protocol):
-    """What turns results into bytes and back."""
+    """Turns results into bytes and back."""
 
     def encode(self, result: Any) -> bytes: ...
     def decode(self, data: bytes) -> Any: ...
 
 
 class BulkCodec(Protocol):
-    """One for results whose schema is known: it is stored with the name of the Shared too, which refuses another one."""
+    """A codec of results with a known schema. That is stored with the name of the Shared, which refuses others."""
 
     name: str
     schema: str
@@ -66,12 +69,12 @@ class BulkCodec(Protocol):
         ...
 
     def decode_all(self, records: Sequence[bytes]) -> list[Any]:
-        """An exception in the place of a result that cannot be read."""
+        """The results; an exception in the place of one that cannot be read."""
         ...
 
 
 def codec_name(codec: Any) -> str:
-    """What is stored with the name of a Shared, so that nobody reads with another codec."""
+    """The name that is stored with that of a Shared, so that another codec is refused."""
     if codec is _codec:
         return _codec.NAME
     if _is_bulk(codec):
@@ -89,23 +92,23 @@ def _is_bulk(codec: Any) -> bool:
 
 
 class Memory:
-    """The thread of one map that talks to its database. It is started by the first items."""
+    """The thread of one map that talks to its database. The first items start it."""
 
     def __init__(self, shared: Shared, codec: Codec | BulkCodec | None) -> None:
         self._shared = shared
         self._codec: Any = _codec if codec is None else codec
         self._in_bulk = _is_bulk(codec)
         self._changed = threading.Condition()
-        self._lookups: deque[Any] = deque()  # items, and functions to be called when those before them were looked up
+        self._lookups: deque[Any] = deque()  # items, and functions to call when the items before them were looked up
         self._recalls: list[tuple[Item, Future[None]]] = []
-        self._results: list[tuple[bytes, Any]] = []  # encoded, but for a BulkCodec
-        self._look_at = self._record_at = 0.0  # when what waits is to be looked up, or recorded
+        self._results: list[tuple[bytes, Any]] = []  # encoded, except for a BulkCodec
+        self._look_at = self._record_at = 0.0  # when waiting items are to be looked up, or results recorded
         self._unrecorded = 0
-        self._waiting: list[Future[None]] = []  # workers, for room
-        self._ended: list[Future[None]] = []  # for the end of the thread
+        self._waiting: list[Future[None]] = []  # workers that wait in room()
+        self._ended: list[Future[None]] = []  # callers that wait for the end of the thread
         self._thread: threading.Thread | None = None
         self._agreed = self._closing = self._hopeless = False
-        self._told = False  # that a result cannot be recorded
+        self._told = False  # whether a result that cannot be recorded was logged
         self._give_up = threading.Event()
         self.error: BaseException | None = None  # why the thread has ended
         self.arrive: Callable[[list[Item]], None]  # the runner's: these items were looked up
@@ -113,7 +116,7 @@ class Memory:
 
     # ------------------------------------------------------------------------------------------------ from the reader
     def look_up(self, items: list[Item]) -> None:
-        """Call `arrive` with them when they were looked up, in this order. Waits for nothing."""
+        """Have `arrive` called with them, in this order, once they were looked up. Does not wait."""
         with self._changed:
             if not self._lookups:
                 self._look_at = time.monotonic() + GATHER
@@ -140,12 +143,12 @@ class Memory:
 
     # ------------------------------------------------------------------------------------------------ from workers
     def is_fresh(self, item: Item) -> bool:
-        """Whether its last look-up, or that of each item of a batch, is not too old for a call."""
+        """Whether its last look-up, or that of each item of a batch, is recent enough for a call."""
         old = time.monotonic() - FRESH
         return all(each.looked_up > old for each in item.items) if isinstance(item, Batch) else item.looked_up > old
 
     def recall(self, item: Item) -> Future[None]:
-        """Look it up again; the future is done then, and the item known if a result was found."""
+        """Look it up again. When the future is done, the item is known if a result was found."""
         future: Future[None] = Future()
         with self._changed:
             if self.error is not None or self._hopeless:
@@ -156,7 +159,7 @@ class Memory:
         return future
 
     def add(self, item: Item) -> None:
-        """Record its result. Runs the codec's encode; a result that it refuses is not recorded, which is logged once."""
+        """Record its result. Runs the codec's encode. A result that it refuses is not recorded, and logged once."""
         data = item.result if self._in_bulk else self._encoded(item.result)
         if data is None and not self._in_bulk:
             return
@@ -170,7 +173,7 @@ class Memory:
                 self._changed.notify()
 
     def _encoded(self, result: Any) -> bytes | None:
-        """None: the codec refuses it, which is logged once."""
+        """None: the codec refuses it. That is logged once."""
         try:
             data = self._codec.encode(result)
             if not isinstance(data, bytes):
@@ -185,7 +188,7 @@ class Memory:
         return data
 
     def room(self) -> Future[None] | None:
-        """What a worker waits for before it takes its next item; None: nothing."""
+        """What a worker waits for before it takes its next item. None: nothing."""
         if self._unrecorded < BACKLOG:
             return None
         with self._changed:
@@ -197,7 +200,7 @@ class Memory:
 
     # ------------------------------------------------------------------------------------------------ the end
     def expire(self) -> None:
-        """The deadline: nothing more is looked up, and what waits to be goes on at once."""
+        """The deadline: nothing more is looked up. Items that wait for a look-up continue at once."""
         with self._changed:
             if not self._hopeless:
                 self._hopeless = True
@@ -205,7 +208,8 @@ class Memory:
                 self._changed.notify()
 
     def stop(self) -> None:
-        """The map ends: look up nothing more, and record at once what is there and what running calls still return. Waits for nothing."""
+        """The map ends: look up nothing more, and record at once all results, and those that running calls still
+        return. Does not wait."""
         with self._changed:
             self._closing = self._hopeless = True
             self._record_at = 0.0
@@ -231,8 +235,8 @@ class Memory:
             self._break(error)
 
     def _break(self, error: BaseException) -> None:
-        """The map fails. Nothing is looked up or recorded any more."""
-        self.fail(error)  # first: who is released below must not start a call
+        """The map fails. Nothing more is looked up or recorded."""
+        self.fail(error)  # first: a worker that is released below must not start a call
         with self._changed:
             self.error, self._thread = error, None
             released = [future for _, future in self._recalls] + self._waiting + self._ended
@@ -243,7 +247,7 @@ class Memory:
             _set(future)
 
     def _work(self, store: Store) -> bool:
-        """Wait until there is something to do, and do it. False: all is done, and the map has ended."""
+        """Wait until there is something to do, and do it. False: everything is done, and the map has ended."""
         with self._changed:
             while not self._is_due():
                 self._changed.wait(self._patience())
@@ -286,12 +290,12 @@ class Memory:
         )
 
     def _patience(self) -> float | None:
-        """Seconds until something is to be done, if nothing comes; None: for ever."""
+        """Seconds until something is due. None: nothing is."""
         times = [at for at, waits in ((self._look_at, self._lookups), (self._record_at, self._results)) if waits]
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _pass_on(self, store: Store, lookups: list[Any]) -> None:
-        """Look up items and hand them on, up to each function that waits for them."""
+        """Look up items and pass them on, up to each function that waits for them."""
         items = [each for each in lookups if not callable(each)]
         if items:
             self._find(store, items)
@@ -362,7 +366,7 @@ _running: WeakSet[Memory] = WeakSet()
 
 @atexit.register
 def _record_the_last() -> None:
-    """Of maps that nobody closed: after Ctrl-C, say."""
+    """Record the results of maps that nobody closed, for instance after Ctrl-C."""
     memories = list(_running)
     for memory in memories:
         memory.stop()
@@ -372,6 +376,6 @@ def _record_the_last() -> None:
 
 
 def _set(future: Future[None]) -> None:
-    """Done; a coroutine that was cancelled waits no longer."""
+    """Make it done, unless its coroutine was cancelled."""
     if future.set_running_or_notify_cancel():
         future.set_result(None)

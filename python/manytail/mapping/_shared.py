@@ -1,7 +1,8 @@
 """`Shared`: names a database and what belongs together in it. SQLAlchemy is imported when the first one is made.
 
-A Shared holds no connection itself: a `_shared_store.Store` does, one per process, made on first use. It is found by the process's id, so a child
-after a fork makes its own. The parent's stays referenced in the child and is never used or closed there, because both would speak on one socket.
+A Shared holds no connection itself. A `_shared_store.Store` does: one per process, made on first use and found by the
+process's id. So a child makes its own after a fork. The parent's store stays referenced in the child, but is never used
+or closed there, because both processes would use one socket.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ _VARIABLE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Shared:
-    """What all maps, tasks, processes and jobs that name it have in common: results that were paid for, rates, budgets; in a SQL database.
+    """What all maps, tasks, processes and jobs that name it share: paid results, rates, budgets; in a SQL database.
 
-    `sqlite:///file.db` serves the processes of one machine; a relative path is made absolute here. `postgresql+psycopg://user@host/database` serves
-    several machines. It needs `pip install 'manytail[shared]'`. Tables are named manytail_* and made on first use.
+    `sqlite:///file.db` serves the processes of one machine; a relative path is made absolute here.
+    `postgresql+psycopg://user@host/database` serves several machines. It needs `pip install 'manytail[shared]'`. Tables
+    are named manytail_* and made on first use.
 
-    Picklable; each process opens one connection, on first use. A pickle holds the URL as it was given: where that has a password, use `env:NAME`,
-    which reads the URL from an environment variable in each process, or a callable that returns it there. repr, logs and errors show no password
-    and no parameter of a statement.
+    Picklable; each process opens one connection, on first use. A pickle contains the URL as it was given. For a URL
+    with a password use `env:NAME`, which reads the URL from an environment variable in each process, or a callable that
+    returns it there. repr, logs and errors show no password and no parameter of a statement.
 
     Progress: methods block while they ask the database. ValueError: the URL, or tables of a newer manytail.
     PermissionError: a wrong password, missing rights. FileNotFoundError: no directory for the file. SharedUnavailable:
@@ -43,8 +45,9 @@ class Shared:
     def __init__(
         self, url: str | Callable[[], str], name: str, *, max_age: float | None = None, outage_timeout: float = 60.0
     ) -> None:
-        """name: 1 to 100 characters. max_age: remembered results older than so many seconds count as absent and are replaced. outage_timeout:
-        seconds that the database may be away; meanwhile no call starts, then SharedUnavailable fails the map.
+        """name: 1 to 100 characters. max_age: remembered results older than that many seconds count as absent and are
+        replaced. outage_timeout: seconds that the database may be away. In that time no call starts; after it
+        SharedUnavailable fails the map.
 
         ValueError, TypeError: bad arguments. ImportError: SQLAlchemy is not installed."""
         begin(self)
@@ -62,38 +65,39 @@ class Shared:
 
     @property
     def name(self) -> str:
-        """What it was given: the name under which results, rates and budgets are kept."""
+        """The name under which results, rates and budgets are kept."""
         return self._name
 
     def remembered(self) -> int:
-        """How many results are recorded, those older than max_age aside."""
+        """How many results are recorded, without those older than max_age."""
         return self._store().remembered()
 
     def spent(self) -> float:
-        """How much of the budget all that use the name have spent."""
+        """How much of the budget was spent by all that use the name."""
         return self._store().spent()
 
     def forget(self, *, older_than: float | None = None) -> int:
-        """Drop remembered results, or those older than so many seconds; returns how many. After forget() the name may have another codec."""
+        """Drop remembered results, or those older than so many seconds. Returns how many. After forget() the name may
+        have another codec."""
         return self._store().forget(None if older_than is None else _options.seconds("older_than", older_than))
 
     def reset(self) -> None:
-        """Set the spent budget back to 0, and forget the rates."""
+        """Set the spent budget to 0, and delete the rates."""
         self._store().reset()
 
     # ------------------------------------------------------------------------------------------------ for maps
     def _store(self) -> Store:
-        """The database as this process sees it."""
+        """The store of this process."""
         found = self._stores.get(os.getpid())
         if found is None:
             from ._shared_store import Store
 
             store = Store(partial(_read, self._url), self._name, self._max_age, self._outage_timeout)
-            found = self._stores.setdefault(os.getpid(), store)  # one step: two threads get the same
+            found = self._stores.setdefault(os.getpid(), store)  # atomic: two threads get the same
         return found
 
     def _has_literal_password(self) -> bool:
-        """Whether a pickle of this has a password in it."""
+        """Whether a pickle of this contains a password."""
         if callable(self._url) or self._url.startswith("env:"):
             return False
         from . import _shared_store

@@ -1,12 +1,14 @@
-"""The tables of a Shared, and how they come into being. Imports SQLAlchemy: only `_shared_store` imports this, on first use.
+"""The tables of a Shared, and how they are made. Imports SQLAlchemy: only `_shared_store` imports this, on first use.
 
     manytail_layout    one row: the version of the layout
-    manytail_names     one row per name: what belongs to all that use it
-    manytail_results   remembered results: first record stays, unless it is older than max_age
-    manytail_rates     one row per limit: `tat`, when its next start may be, in seconds of the database's clock since 1970
+    manytail_names     one row per name: what all that use it share
+    manytail_results   remembered results: the first record stays, unless it is older than max_age
+    manytail_rates     one row per limit: `tat`, the time of its next start, in seconds since 1970 by the database's
+                       clock
 
-The layout's version is the number of STEPS that were taken. A database with fewer gets the missing ones in one transaction under a lock that
-serialises all who try; one with more was made by a newer manytail and is refused.
+The layout's version is the number of STEPS that were taken. A database with fewer gets the missing ones in one
+transaction, under a lock so that one process at a time does it. One with more was made by a newer manytail and is
+refused.
 """
 
 from __future__ import annotations
@@ -66,11 +68,11 @@ STEPS = ([NAMES, RESULTS], [RATES])
 
 
 class LayoutError(ValueError):
-    """The tables are of a newer manytail."""
+    """The tables were made by a newer manytail."""
 
 
 def version(connection: Connection) -> int | None:
-    """Of the layout; None: there is none."""
+    """The version of the layout. None: there are no tables."""
     if not inspect(connection).has_table(LAYOUT.name):
         return None
     found: Any = connection.execute(text("SELECT max(version) FROM manytail_layout")).scalar()
@@ -78,16 +80,17 @@ def version(connection: Connection) -> int | None:
 
 
 def make(connection: Connection, steps: Any = STEPS) -> None:
-    """Bring the layout up to date, inside the transaction of this connection. LayoutError: it is of a newer manytail."""
+    """Bring the layout up to date, inside the transaction of this connection. LayoutError: a newer manytail made it."""
     if version(connection) == len(steps):
         return
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
-    # SQLite's BEGIN IMMEDIATE has the lock. Whoever was first may have made the tables meanwhile.
+    # SQLite's BEGIN IMMEDIATE has the lock. Another process may have made the tables before this one got the lock.
     found = version(connection)
     if found is not None and found > len(steps):
         raise LayoutError(
-            f"shared: the tables have layout {found}, this manytail knows {len(steps)} (expected: a newer manytail here)"
+            f"shared: the tables have layout {found}, this manytail knows {len(steps)} "
+            "(expected: a newer manytail here)"
         )
     if found is None:
         LAYOUT.create(connection, checkfirst=True)

@@ -1,4 +1,4 @@
-"""What users of a map see besides its results: what a call is told, what it may raise, and what a failed item is told by."""
+"""What users of a map see besides its results: what a call gets, what it may raise, and what reports a failure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from manytail.errors import ManytailError
 
 
 class Delivery(NamedTuple):
-    """What a function that has a parameter named `delivery` is told about the call that it is running.
+    """What a function with a parameter named `delivery` gets: facts about the call.
 
-    attempt: which call of this item it is in this map, from 1; a deferred call does not count. task_attempt: `TaskContext.attemptNumber()` in
-    Spark, else 0. key: of the item, None without one. idempotency_key: hex; equal for items that are equal in type and value, in every attempt,
-    process, partitioning and job.
+    attempt: the number of this call of the item in this map, from 1; a deferred call does not count. task_attempt:
+    `TaskContext.attemptNumber()` in Spark, otherwise 0. key: the item's, or None. idempotency_key: hex; equal for items
+    that are equal in type and value, in every attempt, process, partitioning and job.
     """
 
     attempt: int
@@ -31,7 +31,8 @@ class Failure(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """A look at a running map. done: finished items, failed ones among them. rate: done per second over the last 5 s. seconds: since the start."""
+    """The state of a running map. done: finished items, including failed ones. rate: done per second over the last 5 s.
+    seconds: since the start."""
 
     done: int
     failed: int
@@ -44,11 +45,12 @@ class Progress(NamedTuple):
 
 
 class RetryLater(ManytailError):
-    """Raised by fn when the other side said "not now" (429 or 503 with Retry-After): the item is deferred.
+    """Raised by fn when the other side says "not now" (429 or 503 with Retry-After): the item is deferred.
 
-    A deferred call is no attempt: it uses up none of `retries`. The item is called again after `after` seconds (finite, >= 0; otherwise it fails
-    with ValueError) at the earliest. Until then no call of its key starts (without key: of this map); calls under way are not touched. An item
-    whose deferrals would add up to more than `defer_timeout` fails with this exception at once.
+    A deferred call is no attempt: it uses up none of `retries`. The item is called again after at least `after` seconds
+    (finite, >= 0; otherwise it fails with ValueError). Until then no call of its key starts (without key: of this map);
+    running calls continue. An item whose deferrals would add up to more than `defer_timeout` fails with this exception
+    at once.
     """
 
     __module__ = "manytail"
@@ -75,7 +77,8 @@ class BudgetExceeded(ManytailError):
 
 
 class BreakerOpen(ManytailError):
-    """Too many calls of this item's key failed in a row (without key: of this map). `__cause__`: the last error of the item itself, if any."""
+    """Too many calls of this item's key failed in a row (without key: of this map). `__cause__`: the last error of the
+    item itself, if it has one."""
 
     __module__ = "manytail"
 
