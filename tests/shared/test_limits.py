@@ -53,7 +53,9 @@ def test_processes_keep_a_rate_together_and_a_killed_one_frees_nothing(database,
 
     def start(items):
         command = [sys.executable, "-c", WORKER, database.url, str(log), str(items)]
-        return subprocess.Popen(command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen(
+            command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
 
     processes = [start(60), start(60), start(100_000)]
     for process in processes:
@@ -118,7 +120,17 @@ def test_a_budget_holds_over_all_maps(database, how):
     shared, service = Shared(database.url, "a"), Service()
     with Threads() as threads:
         tasks = [
-            threads.start(run, how, service, range(20), shared=shared, budget=100.0, cost=lambda item: 3.0, errors="return", workers=4)
+            threads.start(
+                run,
+                how,
+                service,
+                range(20),
+                shared=shared,
+                budget=100.0,
+                cost=lambda item: 3.0,
+                errors="return",
+                workers=4,
+            )
             for _ in range(3)
         ]
         results = [result for task in tasks for result in task.result()]

@@ -129,7 +129,11 @@ def test_a_limit_that_rested_starts_from_now_without_a_burst(database):
 
 def test_several_limits_are_leased_in_one_transaction(database):
     store = Shared(database.url, "a")._store()
-    limits = [Limit(b"rate", b"rate", 10.0, 1), Limit(b"key 1", b"per_key_rate", 2.0, 1), Limit(b"key 2", b"per_key_rate", 2.0, 1)]
+    limits = [
+        Limit(b"rate", b"rate", 10.0, 1),
+        Limit(b"key 1", b"per_key_rate", 2.0, 1),
+        Limit(b"key 2", b"per_key_rate", 2.0, 1),
+    ]
     assert [lease.rate for lease in store.lease(limits)] == [10.0, 2.0, 2.0]
     assert Shared(database.url, "b")._store().lease(limits)[0].start < store.lease(limits)[0].start
 
@@ -150,7 +154,10 @@ def test_the_rate_given_last_holds_for_all_and_a_change_is_logged(database, capl
 def test_threads_lease_disjoint_intervals(database):
     shared = Shared(database.url, "a")
     with Threads() as threads:
-        tasks = [threads.start(lambda: [shared._store().lease([Limit(b"r", b"r", 50.0, 1)])[0].start for _ in range(25)]) for _ in range(8)]
+        tasks = [
+            threads.start(lambda: [shared._store().lease([Limit(b"r", b"r", 50.0, 1)])[0].start for _ in range(25)])
+            for _ in range(8)
+        ]
         starts = sorted(start for task in tasks for start in task.result())
     assert all(other - one >= 0.02 - 1e-3 for one, other in itertools.pairwise(starts))
 
@@ -172,7 +179,10 @@ def test_a_budget_is_never_exceeded(database):
 def test_threads_never_spend_more_than_the_budget_together(database):
     shared = Shared(database.url, "a")
     with Threads() as threads:
-        tasks = [threads.start(lambda: sum(sum(shared._store().spend([3.0, 2.0], 100.0)) for _ in range(20))) for _ in range(6)]
+        tasks = [
+            threads.start(lambda: sum(sum(shared._store().spend([3.0, 2.0], 100.0)) for _ in range(20)))
+            for _ in range(6)
+        ]
         for task in tasks:
             task.result()
     assert 98.0 <= shared.spent() <= 100.0

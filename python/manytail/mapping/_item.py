@@ -62,7 +62,9 @@ class Batch(Item):
         if isinstance(results, Unfit) or len(results) == len(self.items):
             return results
         called = iter(results)
-        return [item.error or item.result if item.known or item.error is not None else next(called) for item in self.items]
+        return [
+            item.error or item.result if item.known or item.error is not None else next(called) for item in self.items
+        ]
 
     def __repr__(self) -> str:
         return f"Batch({[item.value for item in self.items]})"

@@ -212,7 +212,9 @@ class Options:
         return bool(self.retry_on(error))
 
 
-CHECKS: dict[str, Callable[[str, Any], Any]] = {one.name: one.metadata["check"] for one in fields(Options) if one.metadata}
+CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    one.name: one.metadata["check"] for one in fields(Options) if one.metadata
+}
 
 
 def check(
@@ -229,14 +231,20 @@ def check(
     choice("errors", given.get("errors", "raise"), failures)
     kept = {name: checked(name, given[name]) for name, checked in CHECKS.items() if name in given}
     prioritised, costed = given.get("priority") is not None, given.get("cost") is not None
-    options = Options(**kept, keyed=keyed, prioritised=prioritised, costed=costed, never_retry=never_retry, is_async=is_async(fn))
+    options = Options(
+        **kept, keyed=keyed, prioritised=prioritised, costed=costed, never_retry=never_retry, is_async=is_async(fn)
+    )
     if not keyed:
         need = {"per_key": options.per_key > 0, "weights": options.weights is not None, "order": options.order == "key"}
         for name, needed in {**need, "per_key_rate": options.per_key_rate is not None}.items():
             if needed:
                 raise bad_value(name, given[name], "key is given")
     if 0 < options.max_in_flight < options.workers * options.batch:
-        least = f"workers, which is {options.workers}" if options.batch == 1 else f"workers x batch, which is {options.workers * options.batch}"
+        least = (
+            f"workers, which is {options.workers}"
+            if options.batch == 1
+            else f"workers x batch, which is {options.workers * options.batch}"
+        )
         expected = f"0, which means automatic, or at least {least}"
         raise bad_value("max_in_flight", options.max_in_flight, expected)
     check_remember(options)
@@ -254,7 +262,9 @@ def check_remember(options: Options) -> None:
     if options.shared is not None:
         for name in ("per_key_rate", "cost_rate"):
             if getattr(options, name) is not None:
-                raise bad_value(name, getattr(options, name), "no `shared`: only rate and budget hold over several processes")
+                raise bad_value(
+                    name, getattr(options, name), "no `shared`: only rate and budget hold over several processes"
+                )
         if options.budget is not None and options.batch > 1:
             raise bad_value("budget", options.budget, "batch=1, because shared is given")
 

@@ -165,7 +165,9 @@ class Runner:
         if scheduler.halted:
             return False
         if not permit.affordable:
-            error = getattr(item, "last_error", None) or BudgetExceeded("budget: what all that use it have spent leaves less than this item costs")
+            error = getattr(item, "last_error", None) or BudgetExceeded(
+                "budget: what all that use it have spent leaves less than this item costs"
+            )
             verdict = self._kept(Verdict(Kind.FAIL, error=error), item)
             self.report(scheduler.refused, item, verdict.error)
         elif scheduler.expired:
@@ -234,7 +236,9 @@ class Runner:
             self._report_failure(batch, verdict)
             return
         kept = [one if one is None else self._kept(one, item) for one, item in zip(verdict, batch.items, strict=True)]
-        self._report_end(self.scheduler.returned, batch, kept, any(one is not None and one.kind is Kind.DEFER for one in kept))
+        self._report_end(
+            self.scheduler.returned, batch, kept, any(one is not None and one.kind is Kind.DEFER for one in kept)
+        )
 
     def _report_failure(self, item: Item, verdict: Verdict) -> None:
         if self.permits is not None:

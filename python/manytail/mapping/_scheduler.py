@@ -157,7 +157,12 @@ class Scheduler:
         free = self.window - self.in_flight
         if free <= 0 and self._growing and not self.expired and self._grow():
             free = self.window - self.in_flight
-        if self._sizeof is not None and self._growing and self.in_flight >= self._base and self._bytes() >= self._window_bytes:
+        if (
+            self._sizeof is not None
+            and self._growing
+            and self.in_flight >= self._base
+            and self._bytes() >= self._window_bytes
+        ):
             return 0
         return free
 
@@ -231,7 +236,13 @@ class Scheduler:
         return not self.expired and not self.halted
 
     def started(self, item: Item, now: float) -> None:
-        if self.gate is None and self.admission.reports_starts and self._open and item.attempts == 1 and item.deferred is None:
+        if (
+            self.gate is None
+            and self.admission.reports_starts
+            and self._open
+            and item.attempts == 1
+            and item.deferred is None
+        ):
             self.admission.started(item.lane)
         if self.expired:
             self.overdue.append((item, self.deadline_exceeded()))
@@ -290,7 +301,9 @@ class Scheduler:
         if attempt > options.retries or isinstance(error, options.never_retry) or not options.retries_on(error):
             return Verdict(Kind.FAIL, error=error)
         if callable(options.backoff):
-            return Verdict(Kind.RETRY, _seconds(f"backoff: for attempt {attempt}", options.backoff(attempt, error)), error)
+            return Verdict(
+                Kind.RETRY, _seconds(f"backoff: for attempt {attempt}", options.backoff(attempt, error)), error
+            )
         wait = min(float(options.backoff) * 2.0 ** min(attempt - 1, 1_000), options.max_backoff)
         return Verdict(Kind.RETRY, wait * (0.5 + chance / 2), error)
 
@@ -317,7 +330,9 @@ class Scheduler:
 
     def give_up(self, item: Item, error: BaseException, chance: float) -> Verdict:
         """The verdict for a call that was overdue: a timeout may be tried again, the deadline is final."""
-        return Verdict(Kind.FAIL, error=error) if isinstance(error, DeadlineExceeded) else self.judge(item, error, chance)
+        return (
+            Verdict(Kind.FAIL, error=error) if isinstance(error, DeadlineExceeded) else self.judge(item, error, chance)
+        )
 
     def failed(self, item: Item, verdict: Verdict, now: float) -> None:
         self._running.pop(item, None)
@@ -516,7 +531,9 @@ class Scheduler:
         waiting: list[Item] = []
         if not self.halted:
             waiting = [each for _, _, each in self._timers if isinstance(each, Item)]
-            waiting = waiting + self.admission.drain() if self.gate is None else self.gate.flat(waiting) + self.gate.drain()
+            waiting = (
+                waiting + self.admission.drain() if self.gate is None else self.gate.flat(waiting) + self.gate.drain()
+            )
         self._timers.clear()
         self.resting = 0
         for item in self._running:
@@ -596,7 +613,9 @@ class Scheduler:
         self.buffered -= kept
         self.in_flight -= number - kept
         if self._buffer:
-            self._buffered_bytes = sum(item.size for item in islice(self.output, self.buffered)) if self._sizeof is not None else 0.0
+            self._buffered_bytes = (
+                sum(item.size for item in islice(self.output, self.buffered)) if self._sizeof is not None else 0.0
+            )
             self.full = self._buffered_bytes >= self._buffer_bytes
             for item in list(islice(self.output, self.buffered, self._buffer)):
                 if self.full:

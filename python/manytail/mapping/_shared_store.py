@@ -48,7 +48,10 @@ CLOSE_TIMEOUT = 1.0  # seconds that the interpreter's exit waits for a transacti
 WAIT_FOR_THREADS = 86_400.0  # seconds that a thread waits for the connection: for as long as the others need
 SLICE = 500  # ids of one look-up, and rows of one insert, in SQLite
 
-_NOW = {"sqlite": "((julianday('now') - 2440587.5) * 86400.0)", "postgresql": "extract(epoch FROM clock_timestamp())::float8"}
+_NOW = {
+    "sqlite": "((julianday('now') - 2440587.5) * 86400.0)",
+    "postgresql": "extract(epoch FROM clock_timestamp())::float8",
+}
 _GREATEST = {"sqlite": "max", "postgresql": "greatest"}
 
 # SQLSTATEs, or their classes: of an outage, and of missing rights.
@@ -59,7 +62,9 @@ _AWAY_SQLITE = {
 }  # fmt: skip
 _NO_RIGHTS_SQLITE = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}
 # A server that refuses a connection says why in text only. Elsewhere than in English the wait for outage_timeout comes first.
-_REFUSED = re.compile(r"authentication failed|no password supplied|no pg_hba\.conf entry|(database|role) \".*\" does not exist|permission denied for")
+_REFUSED = re.compile(
+    r"authentication failed|no password supplied|no pg_hba\.conf entry|(database|role) \".*\" does not exist|permission denied for"
+)
 
 
 # ---------------------------------------------------------------------------------------------------- URLs
@@ -89,7 +94,9 @@ def secrets_of(parsed: URL) -> list[str]:
 
 def shown(parsed: URL) -> str:
     """The URL without secrets and options."""
-    return URL.create(parsed.drivername, parsed.username, None, parsed.host, parsed.port, parsed.database).render_as_string()
+    return URL.create(
+        parsed.drivername, parsed.username, None, parsed.host, parsed.port, parsed.database
+    ).render_as_string()
 
 
 # ---------------------------------------------------------------------------------------------------- errors
@@ -139,7 +146,9 @@ class Store:
                 self._hidden = secrets_of(parsed)
                 self._backend = BACKENDS[parsed.drivername]
                 try:
-                    self._engine = _sqlite(parsed) if self._backend == "sqlite" else _postgresql(parsed, self._outage_timeout)
+                    self._engine = (
+                        _sqlite(parsed) if self._backend == "sqlite" else _postgresql(parsed, self._outage_timeout)
+                    )
                 except ImportError as error:
                     raise ImportError(f"shared: pip install 'manytail[shared]' ({error})", name=error.name) from error
                 except (SQLAlchemyError, TypeError) as error:  # TypeError: an option in the query that is none
@@ -147,7 +156,9 @@ class Store:
                 weakref.finalize(self, _close, self._engine, self._using, os.getpid())
             return self._engine
 
-    def run(self, work: Callable[[Connection, int], T], *, writes: bool = True, give_up: threading.Event | None = None) -> T:
+    def run(
+        self, work: Callable[[Connection, int], T], *, writes: bool = True, give_up: threading.Event | None = None
+    ) -> T:
         """One transaction, given the number of the name. Tried again while the database is away, with a longer pause each time; SharedUnavailable
         after `outage_timeout` seconds, or once `give_up` is set."""
         since: float | None = None
@@ -188,7 +199,9 @@ class Store:
         named = {"name": self._name}
         find = text("SELECT id FROM manytail_names WHERE name = :name")
         if (found := connection.execute(find, named).scalar()) is None:
-            connection.execute(text("INSERT INTO manytail_names (name) VALUES (:name) ON CONFLICT (name) DO NOTHING"), named)
+            connection.execute(
+                text("INSERT INTO manytail_names (name) VALUES (:name) ON CONFLICT (name) DO NOTHING"), named
+            )
             found = connection.execute(find, named).scalar_one()
         return int(found)
 
@@ -227,20 +240,29 @@ class Store:
         def work(connection: Connection, name: int) -> tuple[str, str]:
             values = {"name": name, "codec": codec, "schema": schema}
             connection.execute(
-                text("UPDATE manytail_names SET codec = :codec, result_schema = :schema WHERE id = :name AND codec IS NULL"), values
+                text(
+                    "UPDATE manytail_names SET codec = :codec, result_schema = :schema WHERE id = :name AND codec IS NULL"
+                ),
+                values,
             )
-            found = connection.execute(text("SELECT codec, result_schema FROM manytail_names WHERE id = :name"), values).one()
+            found = connection.execute(
+                text("SELECT codec, result_schema FROM manytail_names WHERE id = :name"), values
+            ).one()
             return str(found[0]), str(found[1])
 
         stored = self.run(work, give_up=give_up)
         for what, ours, theirs in (("codec", codec, stored[0]), ("schema", schema, stored[1])):
             if ours != theirs:
-                raise ValueError(f"{what}: {ours!r} (expected: {theirs!r}, which the results of this name have; another name, or forget() first)")
+                raise ValueError(
+                    f"{what}: {ours!r} (expected: {theirs!r}, which the results of this name have; another name, or forget() first)"
+                )
 
     def remembered(self) -> int:
         condition, values = self._fresh(":max_age")
         query = text(f"SELECT count(*) FROM manytail_results WHERE name = :name{condition}")
-        return self.run(lambda connection, name: int(connection.execute(query, {"name": name, **values}).scalar_one()), writes=False)
+        return self.run(
+            lambda connection, name: int(connection.execute(query, {"name": name, **values}).scalar_one()), writes=False
+        )
 
     def forget(self, older_than: float | None) -> int:
         """Drop results; how many. All of them: their codec and schema too."""
@@ -248,7 +270,10 @@ class Store:
         def work(connection: Connection, name: int) -> int:
             query = "DELETE FROM manytail_results WHERE name = :name"
             if older_than is None:
-                connection.execute(text("UPDATE manytail_names SET codec = NULL, result_schema = NULL WHERE id = :name"), {"name": name})
+                connection.execute(
+                    text("UPDATE manytail_names SET codec = NULL, result_schema = NULL WHERE id = :name"),
+                    {"name": name},
+                )
                 return connection.execute(text(query), {"name": name}).rowcount
             query += f" AND recorded_at < {self._now} - :age"
             return connection.execute(text(query), {"name": name, "age": older_than}).rowcount
@@ -298,7 +323,9 @@ class Store:
                 conflict = f"UPDATE SET result = excluded.result, recorded_at = excluded.recorded_at WHERE {old}"
             insert = "INSERT INTO manytail_results (name, id, result, recorded_at)"
             if postgresql:
-                columns = f"SELECT %s, id, result, {self._now} FROM unnest(%b::bytea[], %b::bytea[]) AS new (id, result)"
+                columns = (
+                    f"SELECT %s, id, result, {self._now} FROM unnest(%b::bytea[], %b::bytea[]) AS new (id, result)"
+                )
                 given: Any = (name, [row[0] for row in rows], [row[1] for row in rows], *values.values())
             else:
                 columns = f"VALUES (?, ?, ?, {self._now})"
@@ -329,7 +356,13 @@ class Store:
             return changes
 
         for limit, before, rate in self.run(work):
-            log.warning("shared: %s of name %r changes from %s to %s for all that use it", limit.decode(), self._name, before, rate)
+            log.warning(
+                "shared: %s of name %r changes from %s to %s for all that use it",
+                limit.decode(),
+                self._name,
+                before,
+                rate,
+            )
 
     def lease(self, limits: Iterable[Limit], give_up: threading.Event | None = None) -> list[Lease]:
         """Lease the next starts of each limit, in one statement each. The rate that is stored under `group` goes before the one given.
@@ -348,7 +381,13 @@ class Store:
             )
             leases = []
             for limit in limits:
-                values = {"name": name, "limit": limit.limit_id, "group": limit.group, "rate": limit.rate, "number": limit.number}
+                values = {
+                    "name": name,
+                    "limit": limit.limit_id,
+                    "group": limit.group,
+                    "rate": limit.rate,
+                    "number": limit.number,
+                }
                 tat, found, clock = connection.execute(query, values).one()
                 leases.append(Lease(tat - limit.number / found, clock, found))
             return leases
@@ -358,20 +397,28 @@ class Store:
     # ------------------------------------------------------------------------------------------------ the budget
     def spent(self) -> float:
         query = text("SELECT spent FROM manytail_names WHERE id = :name")
-        return self.run(lambda connection, name: float(connection.execute(query, {"name": name}).scalar_one()), writes=False)
+        return self.run(
+            lambda connection, name: float(connection.execute(query, {"name": name}).scalar_one()), writes=False
+        )
 
     def spend(self, costs: Sequence[float], budget: float, give_up: threading.Event | None = None) -> list[bool]:
         """Take each cost from the budget, in order, where what all have spent leaves room for it. Which ones were taken."""
 
         def work(connection: Connection, name: int) -> list[bool]:
             lock = " FOR UPDATE" if self._backend == "postgresql" else ""
-            before = spent = float(connection.execute(text(f"SELECT spent FROM manytail_names WHERE id = :name{lock}"), {"name": name}).scalar_one())
+            before = spent = float(
+                connection.execute(
+                    text(f"SELECT spent FROM manytail_names WHERE id = :name{lock}"), {"name": name}
+                ).scalar_one()
+            )
             taken = []
             for cost in costs:
                 taken.append(spent + cost <= budget)
                 spent += cost if taken[-1] else 0.0
             if spent != before:
-                connection.execute(text("UPDATE manytail_names SET spent = :spent WHERE id = :name"), {"name": name, "spent": spent})
+                connection.execute(
+                    text("UPDATE manytail_names SET spent = :spent WHERE id = :name"), {"name": name, "spent": spent}
+                )
             return taken
 
         return self.run(work, give_up=give_up)
@@ -440,7 +487,9 @@ def _sqlite(parsed: URL) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options()["manytail_writes"] else "BEGIN")
+        connection.exec_driver_sql(
+            "BEGIN IMMEDIATE" if connection.get_execution_options()["manytail_writes"] else "BEGIN"
+        )
 
     return engine
 

@@ -148,7 +148,9 @@ class ThreadWorkers:
         if len(self._abandoned) > self._limit:
             seconds = self._runner.options.timeout
             scheduler.fail(
-                RuntimeError(f"timeout: {len(self._abandoned)} calls run on after {seconds} s (expected: at most workers, {self._limit})")
+                RuntimeError(
+                    f"timeout: {len(self._abandoned)} calls run on after {seconds} s (expected: at most workers, {self._limit})"
+                )
             )
         elif not self._runner.stopping:
             self._add()
@@ -158,7 +160,10 @@ class ThreadWorkers:
         worker = _Worker()
         self._made += 1
         worker.thread = threading.Thread(
-            target=self._context.copy().run, args=(self._work, worker), name=f"manytail-worker-{self._made}", daemon=True
+            target=self._context.copy().run,
+            args=(self._work, worker),
+            name=f"manytail-worker-{self._made}",
+            daemon=True,
         )
         with self._left:
             self._counting.append(worker)  # before it runs, because it takes itself off the list when it ends
@@ -221,7 +226,9 @@ class ThreadWorkers:
         runner, scheduler = self._runner, self._runner.scheduler
         get, reports_starts = scheduler.ready.get, scheduler.reports_starts
         succeeded = runner.succeeded if runner.options.batch == 1 else runner.returned
-        is_late = None if scheduler.gate is None and runner.memory is None and runner.permits is None else runner.is_late
+        is_late = (
+            None if scheduler.gate is None and runner.memory is None and runner.permits is None else runner.is_late
+        )
         memory = runner.memory
         while True:
             item = None  # an idle worker keeps no item alive
@@ -425,7 +432,9 @@ class CoroutineWorkers(LoopWorkers):
 
     def items_came(self, items: int) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=copy_context().run, args=(self._run,), name="manytail-loop", daemon=True)
+            self._thread = threading.Thread(
+                target=copy_context().run, args=(self._run,), name="manytail-loop", daemon=True
+            )
             self._thread.start()
 
     def _run(self) -> None:
