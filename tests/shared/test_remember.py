@@ -238,7 +238,7 @@ def test_progress_counts_what_was_remembered(sqlite):
     assert (seen[-1].done, seen[-1].remembered) == (15, 10)
 
 
-# ---------------------------------------------------------------------------------------------------- just before the call
+# ------------------------------------------------------------------------------------------------- just before the call
 @HOW
 def test_an_item_that_waited_is_looked_up_again_before_its_call(sqlite, how, monkeypatch):
     """Another process records its result while it waits for a worker."""

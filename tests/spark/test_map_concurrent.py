@@ -226,7 +226,7 @@ def test_any_column_name_will_do(spark: Any, names: list[str]) -> None:
     assert [tuple(row) for row in df.collect()] == [(1, 2, 3, 6)]
 
 
-# ---------------------------------------------------------------------------------------------------- what Spark's iterator sees
+# ------------------------------------------------------------------------------------------- what Spark's iterator sees
 class CountingWork(_transform.Work):
     """Notes the size of every batch that is read from Spark's iterator, and of every one that is handed back."""
 
@@ -365,7 +365,7 @@ def test_async_functions_of_every_form(spark: Any, fn: Any) -> None:
     assert [row.x for row in df.collect()] == [3 * number for number in range(500)]
 
 
-# ---------------------------------------------------------------------------------------------------- workers that are used again
+# ------------------------------------------------------------------------------------------ workers that are used again
 def test_no_thread_stays_behind_in_a_worker_that_is_used_again(spark: Any) -> None:
     for _ in range(2):
         spark.range(0, 100, 1, 2).transform(map_concurrent, double, "x long", timeout=50, retries=1).collect()

@@ -155,7 +155,7 @@ def test_good_options_are_taken(spark: Any) -> None:
         assert call(spark, options).schema is not None
 
 
-# ---------------------------------------------------------------------------------------------------- what cannot be kept
+# -------------------------------------------------------------------------------------------------- what cannot be kept
 @pytest.mark.parametrize("option", ["key", "row_id", "priority"])
 def test_generators_are_no_columns(spark: Any, option: str) -> None:
     with pytest.raises(
@@ -235,7 +235,7 @@ def test_callables_that_cannot_take_their_arguments_are_refused(
         call(spark, options)
 
 
-# ---------------------------------------------------------------------------------------------------- what kind of function it is
+# ------------------------------------------------------------------------------------------ what kind of function it is
 async def coroutine(row: Any) -> Any:
     return row
 
@@ -281,7 +281,7 @@ def test_who_gets_a_delivery(function: Any, expected: bool) -> None:
     assert ("delivery" in unfilled(function, 1)) is expected
 
 
-# ---------------------------------------------------------------------------------------------------- the list of options
+# -------------------------------------------------------------------------------------------------- the list of options
 OF_A_DATA_FRAME = {"key", "priority", "cost", "error_column", "row_id", "columns", "metrics"}  # not in the list: columns, and their names
 # A column function has neither an order to choose nor keys, costs and batches.
 OF_THE_INPUT = {"order", "per_key", "weights", "per_key_rate", "cost_rate", "batch", "linger"}

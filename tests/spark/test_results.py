@@ -37,7 +37,7 @@ def through(schema: Results, *returned: Any) -> list[Any]:
     return list(zip(*[column.to_pylist() for column in columns], strict=True))
 
 
-# ---------------------------------------------------------------------------------------------------- which value goes where
+# ----------------------------------------------------------------------------------------------- which value goes where
 Pair = namedtuple("Pair", ["b", "a"])
 
 

@@ -21,7 +21,7 @@ from manytail.spark import _task
 LONG = 3_600
 
 
-# -------------------------------------------------------------------------------------------------- workers and the window
+# ----------------------------------------------------------------------------------------------- workers and the window
 def test_all_workers_have_work_when_the_window_is_just_as_large() -> None:
     script = Script()
     with Run(script, batches(range(50), 50), workers=5, max_in_flight=5, order="completion") as run:

@@ -1,4 +1,4 @@
-"""An item on its way through a map, and a batch of items that one call gets."""
+"""An item of a map, and a batch of items that one call gets."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ if TYPE_CHECKING:
 
 
 class Item:
-    """One item on its way through the map. One thread at a time works on it: the scheduler's owner, or the worker that runs it."""
+    """One item of a map. One thread at a time uses it: the scheduler's owner, or the worker that runs it."""
 
     __slots__ = (
-        "attempts", "begun", "cost", "deferred", "done", "error", "identity", "key", "known", "lane", "last_error", "looked_up", "priority", "result",
-        "size", "value",
+        "attempts", "begun", "cost", "deferred", "done", "error", "identity", "key", "known", "lane", "last_error",
+        "looked_up", "priority", "result", "size", "value",
     )  # fmt: skip
 
     lane: Lane
-    begun: bool  # it passed the gate before; this and last_error only where there is a gate
+    begun: bool  # it passed the gate before; this and last_error exist only where there is a gate
     last_error: Any  # of its last attempt
-    cost: float  # only where the options say so
+    cost: float  # only where the options have one
     identity: str  # its idempotency key; only with dedup or remember
     looked_up: float  # when the database was asked for its result; only with remember
     size: float  # bytes of the item and its result; only where the scheduler has `sizeof`
@@ -34,16 +34,16 @@ class Item:
         self.done = False
         self.known = False  # its result was recorded before
         self.result: Any = None
-        self.error: Any = None  # why it failed; set on arrival it fails the item without a call
+        self.error: Any = None  # why it failed; an item that arrives with one fails without a call
 
 
 class Batch(Item):
-    """Items of one key and priority that one call gets. `attempts` are those of this batch, which its parts begin anew."""
+    """Items of one key and priority that one call gets. `attempts` counts those of this batch; its parts start at 0."""
 
     __slots__ = ("has_slot", "items")
 
     def __init__(self, items: list[Item], attempts: int = 0, priority: float | None = None) -> None:
-        """priority: of the batch that this is a part of, which may keep its slot."""
+        """priority: that of the batch which this is a part of. The part may keep its slot."""
         first = items[0]
         super().__init__(None, first.key, first.priority if priority is None else priority)
         self.lane = first.lane
@@ -51,14 +51,14 @@ class Batch(Item):
         self.items = items
         self.begun = False
         self.last_error = None
-        self.has_slot = True  # of its key, while it rests
+        self.has_slot = True  # whether it keeps its key's slot while it rests
 
     def to_call(self) -> list[Item]:
-        """Its items without those whose results turned out to be recorded while they waited."""
+        """Its items, without those whose results were found recorded while they waited."""
         return [item for item in self.items if not item.known and item.error is None]
 
     def with_known(self, results: Any) -> Any:
-        """The results of `to_call`, and between them those that are known."""
+        """The results of `to_call`, merged in order with those that are known."""
         if isinstance(results, Unfit) or len(results) == len(self.items):
             return results
         called = iter(results)
@@ -71,7 +71,7 @@ class Batch(Item):
 
 
 class Unfit:
-    """What stands in the place of a batch's result that is none: it fails all its items."""
+    """Replaces a batch's result that does not fit: it fails all its items."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error

@@ -1,4 +1,7 @@
-"""The options of a map, checked at the call: "option: value (expected: ...)", ValueError or TypeError. Used by manytail.spark too."""
+"""The options of a map, checked at the call: "option: value (expected: ...)", ValueError or TypeError.
+
+manytail.spark uses them too.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ def optional_function(option: str, value: Any) -> Callable[..., Any] | None:
 
 
 def seconds(option: str, value: Any, *, positive: bool = False) -> float:
-    """A number >= 0 or > 0; infinity is one."""
+    """A number >= 0 or > 0; may be infinite."""
     expected = f"seconds, a number {'>' if positive else '>='} 0"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise bad_type(option, value, expected)
@@ -73,7 +76,7 @@ def finite(option: str, value: Any) -> float:
 
 
 def optional_rate(option: str, value: Any, what: str) -> float | None:
-    """Something per second, > 0. An infinite rate is none."""
+    """Something per second, > 0. Infinity means no limit."""
     if value is None:
         return None
     expected = f"{what} per second, a number > 0"
@@ -128,7 +131,7 @@ def check_retry_on(option: str, value: Any) -> RetryOn:
 
 
 def check_shared(option: str, value: Any) -> Shared | None:
-    from ._shared import Shared  # which uses the checks of this module
+    from ._shared import Shared  # here, because it imports this module
 
     if value is not None and not isinstance(value, Shared):
         raise bad_type(option, value, "a Shared")
@@ -142,7 +145,7 @@ def check_flag(option: str, value: Any) -> bool:
 
 
 def check_codec(option: str, value: Any) -> Any:
-    """None: the default one."""
+    """None: the default codec."""
     for method in ("encode", "decode"):
         found = getattr(value, method, None)
         if value is not None and not (callable(found) and accepts(found, 1)):
@@ -152,16 +155,16 @@ def check_codec(option: str, value: Any) -> Any:
 
 # ---------------------------------------------------------------------------------------------------- all options
 def by(check: Callable[..., Any], **more: Any) -> dict[str, Any]:
-    """Marks a field of Options as an option that the user gives. `check(name, value, **more)` returns what is kept, or raises."""
+    """Marks a field of Options as a user's option. `check(name, value, **more)` returns the kept value, or raises."""
     return {"check": partial(check, **more)}
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a map was told, checked. Picklable if the functions are.
+    """The checked options of a map. Picklable if the functions are.
 
-    The list of options: name, default and check stand here and nowhere else. tests/mapping/test_options.py compares the signatures of the public
-    functions with it.
+    The only list of options: name, default and check. tests/mapping/test_options.py compares the signatures of the
+    public functions with it.
     """
 
     workers: int = field(default=16, metadata=by(whole, low=1))
@@ -191,7 +194,7 @@ class Options:
     codec: Any = field(default=None, metadata=by(check_codec))
     errors: str = field(default="raise", metadata=by(choice, allowed=("raise", "return", "drop", "column")))
     setup: Callable[[], Any] | None = field(default=None, metadata=by(optional_function))
-    # What follows from the arguments that are not kept here.
+    # Derived from arguments that are not kept here.
     keyed: bool = False
     prioritised: bool = False
     costed: bool = False
@@ -206,7 +209,7 @@ class Options:
         return self.breaker > 0 or self.batch > 1 or self.dedup > 0 or any(limit is not None for limit in limits)
 
     def retries_on(self, error: BaseException) -> bool:
-        """Whether an attempt that failed so may be tried again. Runs the user's predicate."""
+        """Whether an attempt that failed with this error may be repeated. Runs the user's predicate."""
         if isinstance(self.retry_on, (type, tuple)):
             return isinstance(error, self.retry_on)
         return bool(self.retry_on(error))
@@ -225,8 +228,8 @@ def check(
     failures: tuple[str, ...] = ("raise", "return", "drop"),
     never_retry: tuple[type[BaseException], ...] = (),
 ) -> Options:
-    """The options among the arguments `given` to a map, checked. `arguments`: how many fn gets by position, None: not known yet. `failures`: what
-    `errors` may be."""
+    """The options among the arguments `given` to a map, checked. `arguments`: how many fn gets by position; None: not
+    known yet. `failures`: the allowed values of `errors`."""
     keyed = given.get("key") is not None
     choice("errors", given.get("errors", "raise"), failures)
     kept = {name: checked(name, given[name]) for name, checked in CHECKS.items() if name in given}
@@ -271,7 +274,8 @@ def check_remember(options: Options) -> None:
 
 # ---------------------------------------------------------------------------------------------------- functions
 def check_fn(fn: Any, arguments: int | None, has_setup: bool) -> None:
-    """Refuse an fn that cannot be called with its item (None: any number of arguments), and `delivery=` and `resource=` as far as it takes them."""
+    """Refuse an fn that cannot be called with its item (None: any number of arguments), and with `delivery=` and
+    `resource=` if it takes them."""
     function("fn", fn)
     inner = unwrapped(fn)
     if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
@@ -293,10 +297,12 @@ def check_setup(setup: Any, fn: Any) -> None:
 
 
 def unwrapped(fn: Any) -> Any:
-    """The function itself: of a partial, and of an object its `__call__`."""
+    """The function itself: of a partial its function, of an object its `__call__`."""
     while isinstance(fn, partial):
         fn = fn.func
-    return fn if inspect.isroutine(fn) or isinstance(fn, type) else getattr(type(fn), "__call__", fn)  # noqa: B004 - the method is meant
+    if inspect.isroutine(fn) or isinstance(fn, type):
+        return fn
+    return getattr(type(fn), "__call__", fn)  # noqa: B004 - the method is meant
 
 
 def is_async(fn: Any) -> bool:
@@ -305,7 +311,7 @@ def is_async(fn: Any) -> bool:
 
 
 def accepts(fn: Any, arguments: int, keywords: set[str] | frozenset[str] = frozenset()) -> bool:
-    """Whether fn can be called so. A builtin that does not say is believed."""
+    """Whether fn can be called so. True for a builtin without a signature."""
     try:
         signature = inspect.signature(fn)
     except (TypeError, ValueError):

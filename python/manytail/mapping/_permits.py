@@ -1,12 +1,13 @@
 """`rate` and `budget` of a map that has `shared`: they hold for all that use the same name, in any process.
 
-A worker that has taken an item asks for a permit before its call. One thread per map answers all that wait at once. The budget is taken in one
-transaction. Slots of the rate are leased in database time, LEASE seconds of them at a time, the next ones when the time of the last ones has come: so
-nothing is leased for more than 2 x LEASE ahead, and a process that dies wastes that and frees nothing. Database time becomes our clock's with the
-time when the answer came: never too early, and late by a round trip.
+A worker that has taken an item asks for a permit before its call. One thread per map answers all waiting workers at
+once. The budget is taken in one transaction. Slots of the rate are leased in database time, LEASE seconds of them at a
+time, and the next ones when the time of the last ones has come. So no lease is for more than 2 x LEASE ahead; a process
+that dies wastes its lease and frees nothing. Database time is converted to our clock by the time when the answer came:
+never too early, and late by a round trip.
 
-A call starts at its slot or at most LATE seconds after it; a worker that missed its slot asks for another one. So in any t seconds at most
-1 + rate * (t + LATE) calls start, all processes together.
+A call starts at its slot or at most LATE seconds after it; a worker that missed its slot asks for another one. So in
+any t seconds at most 1 + rate * (t + LATE) calls start, in all processes together.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from ._shared import Shared
     from ._shared_store import Store
 
-LEASE = 0.1  # seconds of starts
+LEASE = 0.1  # seconds of starts in a lease
 
 
 class Permit(NamedTuple):
@@ -42,7 +43,7 @@ class Request(NamedTuple):
 
 
 class Permits:
-    """The thread of one map that asks for permits. It is started by the first request."""
+    """The thread of one map that asks for permits. The first request starts it."""
 
     def __init__(self, shared: Shared, rate: float | None, budget: float | None) -> None:
         self._shared = shared
@@ -50,20 +51,20 @@ class Permits:
         self._budget = budget
         self._changed = threading.Condition()
         self._requests: list[Request] = []
-        self._returned = 0.0  # to the budget
+        self._returned = 0.0  # costs to give back to the budget
         self._thread: threading.Thread | None = None
         self._stopped = False
         self._give_up = threading.Event()
-        self._begin = self._end = -math.inf  # of the slots that are leased, by our clock
+        self._begin = self._end = -math.inf  # of the leased slots, by our clock
         self._interval = 0.0
-        self._left = 0  # of them
-        self._known = False  # the rate is stored with the name
-        self.stopping: Future[None] = Future()  # done when nobody is to wait for a slot any more
-        self.fail: Callable[[BaseException], None]  # the runner's: the map fails
+        self._left = 0  # leased slots that are unused
+        self._known = False  # whether the rate is stored with the name
+        self.stopping: Future[None] = Future()  # done when no worker may wait for a slot
+        self.fail: Callable[[BaseException], None]  # the runner's: fails the map
 
     # ------------------------------------------------------------------------------------------------ from workers
     def ask(self, cost: float, again: bool = False) -> Future[Permit]:
-        """again: the slot was missed, the cost is paid."""
+        """again: the slot was missed; the cost is paid already."""
         request = Request(cost if self._budget is not None and not again else None, Future())
         with self._changed:
             if self._stopped:
@@ -92,7 +93,7 @@ class Permits:
 
     # ------------------------------------------------------------------------------------------------ the end
     def stop(self) -> None:
-        """No call starts any more: release who waits. What was given back is still stored."""
+        """No further call starts: release the waiting workers. Costs that were given back are still stored."""
         with self._changed:
             self._stopped = True
             self._give_up.set()
@@ -137,7 +138,7 @@ class Permits:
         return not over
 
     def _pay(self, store: Store, requests: list[Request]) -> list[Request]:
-        """Those that the budget has room for. The others are answered."""
+        """The requests that the budget has room for. The others are answered."""
         costs = [request.cost for request in requests if request.cost is not None]
         if not costs or self._budget is None:
             return requests
@@ -151,11 +152,11 @@ class Permits:
         return paid
 
     def _slot(self, store: Store) -> float:
-        """The next slot of the rate, leased if need be."""
+        """The next slot of the rate. Leases slots if none is left."""
         if self._rate is None or self._stopped:
             return -math.inf
         past = time.monotonic() - LATE / 2 - self._begin
-        if self._left and past > 0:  # slots that would be missed, after a rest
+        if self._left and past > 0:  # after a rest: skip slots that have passed
             missed = min(self._left, math.ceil(past / self._interval))
             self._left -= missed
             self._begin += missed * self._interval
@@ -182,7 +183,7 @@ class Permits:
 
 
 def permits_of(options: Options) -> Permits | None:
-    """Who is asked before each call, where limits hold over several processes."""
+    """What is asked before each call, where limits hold for several processes."""
     if options.shared is None or (options.rate is None and options.budget is None):
         return None
     return Permits(options.shared, options.rate, options.budget)

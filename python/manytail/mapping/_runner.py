@@ -1,13 +1,13 @@
-"""The runner: reports events to a scheduler and does what it decides. Here is what all runners share, and the one that lives in threads.
+"""The runner: reports events to a scheduler and does what it decides. What all runners share, and the thread runner.
 
-Threads. The consumer's thread takes finished items. A reader thread pulls the input, because a pull may take for ever and finished items must not
-wait for it. Workers (`_workers`) make the calls. A timer thread calls `tick`, and gives up on overdue calls. All are made here and joined by
-`close`, except abandoned calls and a reader whose input blocks.
+Threads. The consumer's thread takes finished items. A reader thread reads the input, because that may block for ever,
+and finished items must not wait for it. Workers (`_workers`) make the calls. A timer thread calls `tick`, and abandons
+overdue calls. All are made here and joined by `close`, except abandoned calls and a reader whose input blocks.
 
-One lock makes the scheduler single-threaded, and a worker never waits for it. Whoever has something to report appends it to `_events` and *tries*
-the lock: if it gets it, it handles everything that is there, and looks again after it has let go; if not, the holder will do the same. So an event
-is handled by somebody at once, and sixteen workers with a fast function do not queue up behind one another, each holding a lock while it waits for
-the interpreter. No user code runs under the lock.
+One lock makes the scheduler single-threaded, and a worker never waits for it. A thread with an event appends it to
+`_events` and *tries* the lock. If it gets the lock, it handles all events, and checks again after the release. If not,
+the holder does that. So an event is handled at once, and sixteen workers with a fast function do not form a lock
+convoy, each holding the lock while it waits for the GIL. No user code runs under the lock.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
     from ._permits import Permit, Permits
     from ._remember import Memory
 
-JOIN_TIMEOUT = 1.0  # seconds that a thread gets at the end that cannot be waited for
+JOIN_TIMEOUT = 1.0  # seconds that `close` waits for a thread that may not end
 
 
 class Signal(Protocol):
-    """What our `Event`, `threading.Event` and `asyncio.Event` have in common."""
+    """What our `Event`, `threading.Event` and `asyncio.Event` share."""
 
     def set(self) -> None: ...
     def clear(self) -> None: ...
 
 
 class Workers(Protocol):
-    """Who runs the calls. All but `join` is called under the runner's lock."""
+    """What runs the calls. All methods except `join` are called under the runner's lock."""
 
     def items_came(self, items: int) -> None: ...
     def abandon(self, item: Item, error: BaseException) -> bool:
-        """Give up on a running call: True if it reports nothing any more, False if its end is or will be reported."""
+        """Abandon a running call. True: it reports nothing more. False: its end is or will be reported."""
         ...
 
     def stop(self, cancel: bool) -> None: ...
@@ -55,10 +55,10 @@ class Workers(Protocol):
 
 
 class Runner:
-    """What all runners share: events in, effects out. `call_with(resource)` makes what a worker calls with each item."""
+    """What all runners share: events in, effects out. `call_with(resource)` makes what a worker calls per item."""
 
-    look: Signal  # for the consumer: it may go on
-    read_next: Signal  # for the reader: there is room
+    look: Signal  # wakes the consumer
+    read_next: Signal  # wakes the reader: there are free slots
     workers: Workers
 
     def __init__(
@@ -71,23 +71,23 @@ class Runner:
         memory: Memory | None = None,
         permits: Permits | None = None,
     ) -> None:
-        """keep_error: what is kept of the error of an item that failed for good, and its attempts. input_error_first: an exception of the input
-        fails the map at once, not after the results of the items before it. memory: where results are looked up and recorded.
-        permits: who is asked before a call."""
+        """keep_error: called with the error and the attempts of an item that failed for good; its result is kept.
+        input_error_first: an exception of the input fails the map at once, not after the results of the items before
+        it. memory: where results are looked up and recorded. permits: what is asked before a call."""
         self.scheduler = scheduler
         self.options = scheduler.options
         self.call_with = call_with
         self.stopping = False  # the queue has been shut down
-        self.idle_since: float | None = None  # no item in flight, and the input has been asked for more
+        self.idle_since: float | None = None  # no item is in flight, and more input was asked for
         self._keep_error = keep_error
         self._input_error_first = input_error_first
         self._lock = threading.Lock()
         self._events: deque[Any] = deque()  # an Item that succeeded, or a tuple: method and arguments
-        self._pending: list[Item] = []  # read and not in flight, from `_fed` on
+        self._pending: list[Item] = []  # read and not in flight, from index `_fed` on
         self._fed = 0
         self._reading = False
         self._wanted = 1  # items in the output that the consumer waits for
-        self._refill_at = scheduler.window  # items in flight: not above that the window is filled
+        self._refill_at = scheduler.window  # the window is filled when no more items than this are in flight
         self._cancel = False
         self.memory = memory
         self._looking = 0  # items between the reader and `_pending`, which are looked up
@@ -101,7 +101,7 @@ class Runner:
     # ------------------------------------------------------------------------------------------------ the lock
     @contextmanager
     def state(self) -> Iterator[None]:
-        """The lock, for threads that may wait for it; events that came meanwhile are handled before and after."""
+        """Take the lock, for threads that may wait for it. Events are handled before and after."""
         try:
             with self._lock:
                 self._handle()
@@ -110,12 +110,13 @@ class Runner:
             self.settle()
 
     def report(self, *event: Any) -> None:
-        """A method of the scheduler or of this runner, and its arguments. Never blocks; works in finalizers."""
+        """Add an event: a method of the scheduler or of this runner, and its arguments. Never blocks, so that
+        finalizers may call it."""
         self._events.append(event)
         self.settle()
 
     def settle(self) -> None:
-        """Handle what was reported, unless another thread holds the lock: it will look once more after letting go."""
+        """Handle the events, unless another thread holds the lock: that checks again after the release."""
         while self._events and self._lock.acquire(False):
             try:
                 self._handle()
@@ -136,7 +137,7 @@ class Runner:
 
     # ------------------------------------------------------------------------------------------------ what workers call
     def is_late(self, item: Item) -> bool:
-        """Before the call: whether the item is not to be called now. Its result was recorded, or the slot that a gate gave it is over."""
+        """Before the call: whether the item is not to be called now. Its result was recorded, or its slot is over."""
         memory, gate = self.memory, self.scheduler.gate
         if memory is not None and not memory.is_fresh(item):
             memory.recall(item).result()
@@ -177,7 +178,7 @@ class Runner:
         return False
 
     def has_missed(self, item: Item) -> bool:
-        """Where there is a gate: whether the slot that the item got is over, so that it takes a new one."""
+        """Whether the slot that the gate gave the item is over, so that it needs a new one."""
         gate, now = self.scheduler.gate, self.now()
         if gate is None or not gate.late(item, now):
             return False
@@ -215,14 +216,14 @@ class Runner:
                 lock.release()
 
     def failed(self, item: Item, error: BaseException) -> None:
-        """Judge outside the lock, because user code takes part."""
+        """The verdict is found outside the lock, because it runs user code."""
         if isinstance(item, Batch):
             self._report_batch(item, self.scheduler.judge_batch(item, error, random.random()))
         else:
             self._report_failure(item, self.scheduler.judge(item, error, random.random()))
 
     def returned(self, batch: Item) -> None:
-        """In the place of `succeeded` where calls get batches."""
+        """Replaces `succeeded` where calls get batches."""
         assert isinstance(batch, Batch)
         verdicts = self.scheduler.judge_results(batch, random.random())
         if self.memory is not None:
@@ -259,7 +260,7 @@ class Runner:
     def _report_end(self, event: Callable[..., None], call: Item, verdict: Any, deferred: bool) -> None:
         self._events.append((event, call, verdict, self.now()))
         if deferred:
-            # The worker that reports a deferral waits until it is handled: else it would start the next call of that key first.
+            # The worker waits until its deferral is handled: otherwise it would start the next call of that key first.
             with self._lock:
                 self._handle()
         self.settle()
@@ -276,11 +277,12 @@ class Runner:
             self.set_timer(-math.inf if scheduler.overdue else scheduler.wake_at)
         if self.stopping:
             return
-        # In strides, because every refill may wake workers; but never so late that one of them finds nothing to do.
+        # In strides, because every refill may wake workers; but before one of them finds nothing to do.
         hungry = scheduler.in_flight <= self._refill_at or scheduler.ready.qsize() < self.options.workers
         if hungry or scheduler.admission.paused or not (self._pending or self._reading):
             self._refill(hungry)
-            if scheduler.halted:  # by an item that had failed before its call, or because no worker could be started: no event may follow
+            # By an item that failed before its call, or because no worker could be started. No event may follow.
+            if scheduler.halted:
                 self._stop()
                 return
         if self._reading and not scheduler.in_flight and not self._looking and self.idle_since is None:
@@ -290,7 +292,7 @@ class Runner:
             self.look.set()
 
     def _refill(self, hungry: bool) -> None:
-        """Fill the window as far as it has room, and ask for more input where it has room left."""
+        """Fill the window's free slots, and ask for more input if some are left."""
         scheduler = self.scheduler
         room = scheduler.room()
         if hungry and self._pending and room > 0:
@@ -301,7 +303,7 @@ class Runner:
         self._refill_at = scheduler.window - (scheduler.window - self.options.workers) // 2
 
     def _feed(self, room: int) -> int:
-        """Items into flight; how many more may come."""
+        """Put items into flight. Returns how many more may come."""
         scheduler = self.scheduler
         now = self.now()
         while room > 0 and self._pending:
@@ -320,7 +322,7 @@ class Runner:
         return room
 
     def items_read(self, items: list[Item] | None, error: BaseException | None = None) -> None:
-        """The reader's: what came, or None at the end or where the input raised."""
+        """From the reader: the items, or None at the end of the input or if it raised."""
         self.read_next.clear()
         if items is None and self._looking and self.memory is not None:
             self.memory.after_lookups(partial(self.in_turn, self.report, self._input_ended, error))
@@ -337,7 +339,7 @@ class Runner:
         self.go_on()
 
     def _input_ended(self, error: BaseException | None) -> None:
-        if self._pending and not self.stopping:  # looked up, and not in flight yet, though the window has room
+        if self._pending and not self.stopping:  # looked up, and not in flight yet, though the window has free slots
             self._feed(self.scheduler.room())
         if error is not None and self._input_error_first:
             self.scheduler.fail(error)
@@ -345,13 +347,13 @@ class Runner:
             self.scheduler.input_ended(error)
 
     def _looked_up(self, items: list[Item]) -> None:
-        """They may come into flight; the window has room for them."""
+        """They may come into flight. The window has free slots for them."""
         self._looking -= len(items)
         self._pending = self._pending[self._fed :] + items
         self._fed = 0
 
     def give_up_overdue(self) -> list[tuple[Item, BaseException]]:
-        """Call `tick` if it is time. The calls that were given up: report them by `timed_out`, outside the lock."""
+        """Call `tick` if it is time. Returns the abandoned calls: report them by `timed_out`, outside the lock."""
         scheduler = self.scheduler
         now = self.now()
         if scheduler.wake_at <= now:
@@ -367,18 +369,19 @@ class Runner:
 
     def timed_out(self, item: Item, error: BaseException) -> None:
         if isinstance(item, Batch):
-            lost: list[Verdict | None] = [Verdict(Kind.FAIL, error=error)] * len(item.items)  # not called again, not split
+            # Neither called again nor split.
+            lost: list[Verdict | None] = [Verdict(Kind.FAIL, error=error)] * len(item.items)
             self._report_batch(item, lost)
         else:
             self._report_failure(item, self.scheduler.give_up(item, error, random.random()))
 
     def fail(self, error: BaseException) -> None:
-        """The map fails, for a reason that is not one item's."""
+        """The map fails for a reason that is not an item's."""
         self.scheduler.halted = True
         self.report(self.scheduler.fail, error)
 
     def stop(self, cancel: bool = False) -> None:
-        """No further call starts; open coroutines are cancelled if `cancel`. Waits for nothing."""
+        """No further call starts; coroutines are cancelled if `cancel`. Does not wait."""
         self.scheduler.halted = True
         self._cancel = self._cancel or cancel
         self.report(self._stop)
@@ -397,7 +400,7 @@ class Runner:
         self.read_next.set()
         self.look.set()
 
-    # ------------------------------------------------------------------------------------------------ where runners differ
+    # --------------------------------------------------------------------------------------------- where runners differ
     now: Callable[[], float]
 
     def set_timer(self, at: float) -> None:
@@ -437,7 +440,7 @@ class ThreadRunner(Runner):
 
     def _read_all(self, source: Iterator[list[Item]]) -> None:
         while True:
-            items = error = None  # a reader that waits keeps no item alive
+            items = error = None  # a waiting reader keeps no item alive
             self.read_next.wait()  # type: ignore[attr-defined]
             if self.stopping:
                 return
@@ -457,7 +460,8 @@ class ThreadRunner(Runner):
 
     # ------------------------------------------------------------------------------------------------ the consumer's
     def wait(self, wanted: int = 1, timeout: float | None = None) -> None:
-        """Until `wanted` items are in the output, no more come, the map is idle or stopped, or `timeout` seconds have passed."""
+        """Wait until `wanted` items are in the output, no more come, the map is idle or stopped, or `timeout` seconds
+        have passed."""
         with self.state():
             self._wanted = wanted
             if len(self.scheduler.output) >= wanted or self.scheduler.full or self.scheduler.over or self.stopping:
@@ -466,22 +470,22 @@ class ThreadRunner(Runner):
         self.look.wait(timeout)  # type: ignore[attr-defined]
 
     def close(self, cancel: bool = False) -> None:
-        """Let running calls end, and leave no thread behind but those that cannot be waited for."""
+        """Let running calls end. No thread is left except those that `close` cannot wait for."""
         self.stop(cancel)
         if self._joined:
             return
-        with self.state():  # the stop has been handled
+        with self.state():  # handles the stop
             self._joined = True
         self.workers.join()
         self._timer.join()
         if self._reader is not None and self._reader.ident is not None:
             self._reader.join(JOIN_TIMEOUT)
-        with self.state():  # what the last calls reported
+        with self.state():  # handles what the last calls reported
             self._joined = True
 
 
     def flush(self) -> None:
-        """After `close`: until all results are recorded, and what was given back is stored."""
+        """After `close`: wait until all results are recorded, and costs that were given back are stored."""
         if self.permits is not None:
             self.permits.join()
         if self.memory is not None:
@@ -489,7 +493,7 @@ class ThreadRunner(Runner):
 
 
 class _Timer:
-    """One thread that calls `tick` at the time that was set last, or earlier. It starts when a time is first set."""
+    """One thread that calls `tick` at the time that was set last, or earlier. Setting the first time starts it."""
 
     def __init__(self, runner: ThreadRunner) -> None:
         self._runner = runner
@@ -499,7 +503,7 @@ class _Timer:
         self._thread: threading.Thread | None = None
 
     def set(self, at: float) -> None:
-        """Under the runner's lock."""
+        """Only under the runner's lock."""
         if at >= self._at:
             return
         self._at = at
@@ -510,7 +514,7 @@ class _Timer:
             self._wakeup.set()
 
     def join(self) -> None:
-        """After the last running call has ended or was given up."""
+        """Only after the last running call has ended or was abandoned."""
         self._closed = True
         self._wakeup.set()
         if self._thread is not None:
@@ -524,7 +528,7 @@ class _Timer:
             self._runner.fail(error)
 
     def _tick(self) -> float | None:
-        """Do what is due; how long to wait then."""
+        """Do what is due. Returns how long to wait then."""
         runner = self._runner
         with runner.state():
             self._at = math.inf

@@ -1,7 +1,8 @@
-"""The scheduler: decides what a map does next. No thread, clock, lock, I/O or randomness: its owner reports events, and does what comes out.
+"""The scheduler: decides what a map does next. Pure: no thread, clock, lock, I/O or randomness.
 
-Who owns it: a runner, which calls everything here from one thread at a time; a simulator, with a clock of its own. Three things are meant for
-other threads: `ready` may be taken from, `judge` runs user code and changes nothing, `halted` may be read and set.
+Its owner reports events and carries out the effects. The owner is a runner, which calls everything here from one thread
+at a time, or a simulator with its own clock. Other threads may do three things: take from `ready`; call `judge`, which
+runs user code and changes nothing; read and set `halted`.
 
     state      the item is                                           leaves it by
     waiting    in its lane: its key has no free slot                 another item of the key: finished
@@ -20,29 +21,33 @@ other threads: `ready` may be taken from, `judge` runs user code and changes not
     succeeded(item)         the call returned; item.result is set                             ready, output
     refused(item, error)    a worker took the item and found the shared budget spent: no call ready, output, halted
     recalled(item)          a worker took the item and found its recorded result: no call     ready, output
-    failed(item, verdict, now)  the call raised; the verdict is from judge                    ready, output, wake_at, halted
-    tick(now)               time is `now`: to be called at wake_at or later                   ready, output, wake_at, overdue, halted
+    failed(item, verdict, now)  the call raised; the verdict is from judge                    ready, output, wake_at,
+                                                                                              halted
+    tick(now)               time is `now`: to be called at wake_at or later                   ready, output, wake_at,
+                                                                                              overdue, halted
     took(n)                 the consumer popped n items from `output`                         room()
     fail(error)             the map fails for a reason that is not one item's                 halted
-  where `gate` is one, because something besides keys and priorities decides what starts (`_gate`):
-    dispatch(now)           after other events: let start what may start                      ready, output, wake_at, halted
+  only with `gate`, because something besides keys and priorities decides what starts (`_gate`):
+    dispatch(now)           after other events: start what may start                          ready, output, wake_at,
+                                                                                              halted
     returned(batch, verdicts, now)   the call of a batch ended: None for each item with a result, else its verdict
     missed(item, now)       a worker took the item, and gate.late(item, now): no call         output, halted
 
     effect                  what the owner does
     ready                   a MultiQueue: take an item, count item.attempts up, report started, call, report the end
-    output                  a deque: pop items from its left end and hand them on
+    output                  a deque: pop items from its left end and emit them
     room()                  take so many items from the input; grows the window
     wake_at                 call tick then
-    overdue                 a list of (item, error): cancel or abandon this call; if it had not ended, report failed(item, verdict of `give_up`)
-    halted                  start no call; let running ones end, report them, hand on `output`, then raise `error`
+    overdue                 a list of (item, error): cancel or abandon this call; if it had not ended, report
+                            failed(item, verdict of `give_up`)
+    halted                  start no call; let running ones end, report them, emit `output`, then raise `error`
 
 Invariants
     in_flight = items arrived - items popped from `output` or dropped - buffered <= window
     held_back + hidden + resting + ready + running = in_flight - (len(output) - buffered), until the map is halted
-    window    max_in_flight if given; else it starts at 4 x workers and doubles when a worker has nothing to run only because the window is
-              full of items that wait for an earlier one or for their key
-    buffered  the first items in `output`, which stand in the output batch being filled; at most `buffer`
+    window    max_in_flight if given; else it starts at 4 x workers and doubles when a worker has nothing to run only
+              because the window is full of items that wait for an earlier one or for their key
+    buffered  the first items in `output`, which are in the output batch being filled; at most `buffer`
 """
 
 from __future__ import annotations
@@ -73,8 +78,8 @@ class Kind(Enum):
 
 
 class Verdict(NamedTuple):
-    """What follows from an exception: another attempt in `seconds`, or the item's failure with `error`; RETRY: `error` is that of the attempt.
-    SPLIT: a batch has failed for good, and each half is called anew."""
+    """What follows from an exception: another attempt in `seconds`, or the item's failure with `error`. RETRY: `error`
+    is that of the attempt. SPLIT: a batch has failed for good, and each half is called on its own."""
 
     kind: Kind
     seconds: float = 0.0
@@ -94,8 +99,9 @@ class Scheduler:
         buffer_bytes: float = math.inf,
         window_bytes: float = math.inf,
     ) -> None:
-        """buffer, buffer_bytes: so many emitted items, or so many bytes of them, count as handed on before they are popped. window_bytes: of items
-        and results that the automatic window holds, as far as 4 x workers items allow. sizeof: bytes of an item and its result."""
+        """buffer, buffer_bytes: that many emitted items, or bytes of them, count as taken before they are popped.
+        window_bytes: of items and results in the automatic window, which always holds 4 x workers items. sizeof: bytes
+        of an item and its result."""
         self.options = options
         self.admission = Admission(
             per_key=_needed_per_key(options),
@@ -111,15 +117,15 @@ class Scheduler:
         self.wake_at = math.inf
         self.halted = False
         self.error: BaseException | None = None  # what the map raises
-        self.failing: Item | None = None  # whose error that is
-        self.ended = False  # the input
+        self.failing: Item | None = None  # the item with that error
+        self.ended = False  # the input has ended
         self.input_error: BaseException | None = None
         self.expired = False  # the deadline has passed
         self._timed = options.timeout is not None or options.deadline is not None
         self.reports_starts = self._timed or (self.admission.reports_starts and self.gate is None)
         self._line: deque[Item] | None = deque() if options.order == "input" else None
         self._by_key = options.order == "key"
-        self._slots = options.keyed or options.prioritised  # else no item holds a slot
+        self._slots = options.keyed or options.prioritised  # otherwise no item holds a slot
         # The window.
         self.in_flight = self.held_back = self.resting = self.buffered = 0
         self._base = 4 * options.workers * options.batch
@@ -132,13 +138,13 @@ class Scheduler:
         self._window_bytes = window_bytes
         self._buffered_bytes = 0.0
         self.full = False  # the bytes of the buffer are used up
-        self._held_bytes = self._item_bytes = 0.0  # of items that are held back; of one that arrived last
+        self._held_bytes = self._item_bytes = 0.0  # of items that are held back; of the item that arrived last
         # Time.
         self._timers: list[tuple[float, int, Item | Lane]] = []  # resting items, and lanes to resume
         self._numbers = count()
         self._running: dict[Item, float] = {}  # where calls are timed: when each is overdue, in this order
         self._deadline_at = math.inf
-        # What progress shows.
+        # Counts for `progress`.
         self.finished = self.failures = self.retried = self.deferred = self.dropped = self.remembered = 0
 
     # ------------------------------------------------------------------------------------------------ the input
@@ -167,7 +173,8 @@ class Scheduler:
         return free
 
     def _grow(self) -> bool:
-        """Double the full window if a worker has nothing to run only because other items wait for an earlier one or for their key.
+        """Double the full window if a worker has nothing to run only because other items wait for an earlier one or for
+        their key.
 
         Items that the consumer has not taken do not count: a larger window would only cost memory.
         """
@@ -190,7 +197,7 @@ class Scheduler:
         return self._held_bytes + (self.in_flight - self.held_back) * self._item_bytes
 
     def first_came(self, now: float) -> None:
-        """The deadline counts from here; `arrived` does this itself."""
+        """The deadline counts from this call; `arrived` makes it too."""
         if self._deadline_at == math.inf and self.options.deadline is not None:
             self._deadline_at = now + self.options.deadline
             self.wake_at = min(self.wake_at, self._deadline_at)
@@ -232,7 +239,7 @@ class Scheduler:
     # ------------------------------------------------------------------------------------------------ calls
     @property
     def _open(self) -> bool:
-        """Whether calls may still start. If not, slots mean nothing, and the queue may have been shut down."""
+        """Whether calls may still start. If not, slots are not valid, and the queue may have been shut down."""
         return not self.expired and not self.halted
 
     def started(self, item: Item, now: float) -> None:
@@ -263,7 +270,7 @@ class Scheduler:
             self._do_as_the_gate_says()
 
     def recalled(self, item: Item) -> None:
-        """A worker took the item, and found that its result had been recorded: no call."""
+        """A worker took the item and found its result recorded: no call."""
         if self.gate is not None:
             self.gate.recalled(item)
         if self._slots and self._open:
@@ -282,8 +289,9 @@ class Scheduler:
         self._fail(item, error)
 
     def judge(self, item: Item, error: BaseException, chance: float, attempts: int | None = None) -> Verdict:
-        """What follows from an exception of the item's call. `chance` in [0, 1) spreads the waits. Runs `retry_on` and `backoff`, which may be the
-        user's: the owner calls this without its lock, and sets `halted` at once if the map fails by it. attempts: of the batch it was in."""
+        """What follows from an exception of the item's call. `chance` in [0, 1) spreads the waits. Runs the user's
+        `retry_on` and `backoff`: the owner calls this without its lock, and sets `halted` at once if the verdict fails
+        the map. attempts: of the batch that the item was in."""
         try:
             return self._judge(item, error, chance, item.attempts if attempts is None else attempts)
         except BaseException as wrong:
@@ -317,7 +325,8 @@ class Scheduler:
         return Verdict(Kind.SPLIT, error=verdict.error) if len(batch.items) > 1 else [verdict]
 
     def judge_results(self, batch: Batch, chance: float) -> list[Verdict | None]:
-        """Of a call with a batch that returned `batch.result`: gives each item its result. An exception among them is its item's alone."""
+        """For a call with a batch that returned `batch.result`: gives each item its result. An exception in it fails
+        its item alone."""
         if isinstance(batch.result, Unfit):
             return [Verdict(Kind.FAIL, error=batch.result.error)] * len(batch.items)
         verdicts: list[Verdict | None] = []
@@ -329,7 +338,7 @@ class Scheduler:
         return verdicts
 
     def give_up(self, item: Item, error: BaseException, chance: float) -> Verdict:
-        """The verdict for a call that was overdue: a timeout may be tried again, the deadline is final."""
+        """The verdict for an overdue call: a timeout may be tried again, the deadline is final."""
         return (
             Verdict(Kind.FAIL, error=error) if isinstance(error, DeadlineExceeded) else self.judge(item, error, chance)
         )
@@ -361,7 +370,7 @@ class Scheduler:
             self._set_looks()
 
     def _rest(self, item: Item, verdict: Verdict, now: float) -> None:
-        """Until its next attempt."""
+        """The item waits until its next attempt."""
         due = now + verdict.seconds
         if verdict.kind is Kind.DEFER:
             item.attempts -= 1
@@ -401,7 +410,7 @@ class Scheduler:
         self._running.pop(batch, None)
         self.gate.returned(batch, verdicts, now)
         self._set_looks()
-        again: dict[Verdict, list[Item]] = {}  # those that wait alike are called again together
+        again: dict[Verdict, list[Item]] = {}  # items with equal verdicts are called again together
         failed = []
         for item, verdict in zip(batch.items, verdicts, strict=True):
             if verdict is None:
@@ -418,7 +427,7 @@ class Scheduler:
         self._fail_waiting(batch.lane, now)
 
     def _rest_in_parts(self, batch: Batch, again: dict[Verdict, list[Item]], now: float) -> None:
-        """The first part keeps the slot of the batch; if there is none it is free."""
+        """The first part keeps the slot of the batch. Without parts the slot is free."""
         if not again and self._open:
             self.admission.finished(batch)
         for number, (verdict, items) in enumerate(again.items()):
@@ -431,20 +440,21 @@ class Scheduler:
             self._rest(part, verdict, now)
 
     def _call_again(self, call: Item) -> None:
-        """It has rested."""
+        """Its wait is over."""
         if _holds_slot(call):
             self.admission.retry(call)
         else:
-            call.has_slot = True  # type: ignore[attr-defined] # a part of a batch: it rests on the slot that it gets now
+            # A part of a batch: it keeps the slot that it gets here when it rests again.
+            call.has_slot = True  # type: ignore[attr-defined]
             self.admission.readmit(call)
 
-    # ------------------------------------------------------------------------------------------------ where there is a gate
+    # -------------------------------------------------------------------------------------------- where there is a gate
     def dispatch(self, now: float) -> None:
         assert self.gate is not None
         if self._open:
             self.gate.dispatch(self.in_flight >= self.window, now)
             self._do_as_the_gate_says()
-            while self._open and self.gate.unsettled:  # an item failed without a call, and one that followed it leads
+            while self._open and self.gate.unsettled:  # an item failed without a call, and a follower leads
                 self.gate.dispatch(self.in_flight >= self.window, now)
                 self._do_as_the_gate_says()
             self.wake_at = min(self.wake_at, self.gate.wake_at)
@@ -476,7 +486,7 @@ class Scheduler:
         self.gate.looks.clear()
 
     def _fail_waiting(self, lane: Lane, now: float) -> None:
-        """What waits of a key fails at once if its breaker is open and the options say so."""
+        """The waiting items of a key fail at once if its breaker is open and the options say so."""
         assert self.gate is not None
         if not self._open or not self.gate.refuses(lane, now):
             return
@@ -498,7 +508,7 @@ class Scheduler:
         due = []
         while self._timers and self._timers[0][0] <= now:
             due.append(heappop(self._timers)[2])
-        for each in reversed(due):  # the first that was due goes to the front last
+        for each in reversed(due):  # the first that was due is put at the front last
             if isinstance(each, Lane):
                 if self.gate is not None:
                     self.gate.look(each, now)
@@ -523,9 +533,10 @@ class Scheduler:
         self.wake_at = min(first, deadline, self._timers[0][0] if self._timers else math.inf)
 
     def _expire(self) -> None:
-        """The deadline: every item that is not running fails, every running call is to be given up.
+        """The deadline: every item that is not running fails, every running call is to be abandoned.
 
-        Once the map is halted, items that wait stay as they are: nothing more is decided about them, and the queue may have been shut down.
+        Once the map is halted, waiting items stay as they are: they are not decided on, and the queue may have been
+        shut down.
         """
         self.expired = True
         waiting: list[Item] = []
@@ -548,7 +559,8 @@ class Scheduler:
     # ------------------------------------------------------------------------------------------------ the output
     def _fail(self, item: Item, error: Any) -> None:
         """The item has failed for good."""
-        if self.gate is not None and item.error is None and not self.expired:  # else it came so, or none is called any more
+        # Otherwise it came with its error, or no item is called after the deadline.
+        if self.gate is not None and item.error is None and not self.expired:
             self.gate.lost(item)
         item.error = error
         self.failures += 1
@@ -608,7 +620,7 @@ class Scheduler:
             self.full = self._buffered_bytes >= self._buffer_bytes
 
     def took(self, number: int) -> None:
-        """The consumer popped that many items: those behind them take their places in the buffer."""
+        """The consumer popped that many items: those behind them move up in the buffer."""
         kept = min(number, self.buffered)
         self.buffered -= kept
         self.in_flight -= number - kept
@@ -624,7 +636,8 @@ class Scheduler:
 
 
 def _needed_per_key(options: Options) -> int:
-    """A limit that cannot bind is none: without retries a key has never more slots in use than there are workers, or it is paused."""
+    """per_key, or 0 where that cannot bind: without retries a key never has more slots in use than there are workers,
+    unless it is paused."""
     return 0 if options.per_key >= options.workers and not options.retries else options.per_key
 
 

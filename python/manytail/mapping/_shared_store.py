@@ -1,15 +1,18 @@
-"""The database of a Shared, as one process sees it: a connection, the statements, and what follows from an error.
+"""The database of a Shared, as one process sees it: a connection, the statements, and the handling of errors.
 
-Imports SQLAlchemy: `_shared` imports this on first use. One connection per process, used by one thread at a time: the engine's pool holds one.
+Imports SQLAlchemy: `_shared` imports this on first use. One connection per process, used by one thread at a time: the
+engine's pool holds one.
 
-Statements. Look-ups and records go in bulk, as fast as the driver can: PostgreSQL gets arrays, SQLite lists of parameters. A lease of starts is one
-statement, the generic cell rate algorithm with the database's clock (`lease`). A transaction that writes takes SQLite's write lock at its
-beginning, because one that reads first and writes later fails at once when another writes in between.
+Statements. Look-ups and records are bulk statements, as fast as the driver can: PostgreSQL gets arrays, SQLite lists of
+parameters. A lease of starts is one statement, the generic cell rate algorithm with the database's clock (`lease`). A
+transaction that writes takes SQLite's write lock at its beginning, because one that reads first and writes later fails
+at once when another writes in between.
 
-Errors. `Store.run` tries a transaction until the database has been away for `outage_timeout` seconds: refused and lost connections, a server that
-starts or stops, a full disk, a lock that is held. Then SharedUnavailable is raised. What waiting does not mend is raised at once: PermissionError,
-FileNotFoundError, ValueError, RuntimeError. No error shows a password or a parameter: SQLAlchemy hides parameters, messages are scrubbed of the
-URL's secrets, and SQLAlchemy's exceptions are not chained.
+Errors. `Store.run` repeats a transaction until the database has been away for `outage_timeout` seconds: refused and
+lost connections, a server that starts or stops, a full disk, a lock that is held. Then SharedUnavailable is raised.
+Errors that waiting cannot solve are raised at once: PermissionError, FileNotFoundError, ValueError, RuntimeError. No
+error shows a password or a parameter: SQLAlchemy hides parameters, the URL's secrets are removed from messages, and
+SQLAlchemy's exceptions are not chained.
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ _SECRETS = ("password", "passfile", "sslpassword", "sslkey", "oauth_client_secre
 LOCK_WAIT = 5.0  # seconds that SQLite waits for a lock before that counts as an outage
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between two tries
 CLOSE_TIMEOUT = 1.0  # seconds that the interpreter's exit waits for a transaction
-WAIT_FOR_THREADS = 86_400.0  # seconds that a thread waits for the connection: for as long as the others need
+WAIT_FOR_THREADS = 86_400.0  # seconds that a thread waits for the connection: in effect as long as others use it
 SLICE = 500  # ids of one look-up, and rows of one insert, in SQLite
 
 _NOW = {
@@ -58,21 +61,24 @@ _GREATEST = {"sqlite": "max", "postgresql": "greatest"}
 _AWAY = ("08", "53", "57P", "58", "40001", "40P01", "25006", "55P03")
 _NO_RIGHTS = ("42501", "28")
 _AWAY_SQLITE = {
-    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,
 }  # fmt: skip
 _NO_RIGHTS_SQLITE = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}
-# A server that refuses a connection says why in text only. Elsewhere than in English the wait for outage_timeout comes first.
+# A server that refuses a connection gives the reason only as text. If that is not English, the wait for outage_timeout
+# comes first.
 _REFUSED = re.compile(
-    r"authentication failed|no password supplied|no pg_hba\.conf entry|(database|role) \".*\" does not exist|permission denied for"
+    r"authentication failed|no password supplied|no pg_hba\.conf entry|(database|role) \".*\" does not exist|"
+    r"permission denied for"
 )
 
 
 # ---------------------------------------------------------------------------------------------------- URLs
 def parse_url(url: str) -> URL:
-    """ValueError, without the URL, because a password may be anywhere in it."""
+    """ValueError, without the URL, because any part of it may be a password."""
     try:
         parsed = make_url(url)
-    except (ArgumentError, ValueError):  # ValueError: of the port
+    except (ArgumentError, ValueError):  # ValueError: the port is no number
         raise ValueError(f"url: cannot be read (expected: {EXPECTED_URL})") from None
     backend = BACKENDS.get(parsed.drivername)
     if backend is None:
@@ -101,7 +107,7 @@ def shown(parsed: URL) -> str:
 
 # ---------------------------------------------------------------------------------------------------- errors
 class Away(Exception):
-    """The database does not answer; later it may."""
+    """The database does not answer. It may answer later."""
 
 
 class Lease(NamedTuple):
@@ -113,7 +119,7 @@ class Lease(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """What to lease: `number` starts of a limit that has `rate` of them per second, or what is stored under `group`."""
+    """What to lease: `number` starts of a limit of `rate` per second, or of the rate that is stored under `group`."""
 
     limit_id: bytes
     group: bytes
@@ -133,9 +139,9 @@ class Store:
         self._backend = ""
         self._hidden: list[str] = []
         self._making = threading.Lock()
-        self._using = threading.Lock()  # the connection
+        self._using = threading.Lock()  # held by the thread that uses the connection
         self._name_id: int | None = None
-        self._connected = False  # once
+        self._connected = False  # whether a connection was made before
 
     # ------------------------------------------------------------------------------------------------ connection
     def _opened(self) -> Engine:
@@ -151,7 +157,7 @@ class Store:
                     )
                 except ImportError as error:
                     raise ImportError(f"shared: pip install 'manytail[shared]' ({error})", name=error.name) from error
-                except (SQLAlchemyError, TypeError) as error:  # TypeError: an option in the query that is none
+                except (SQLAlchemyError, TypeError) as error:  # TypeError: an unknown option in the query
                     raise ValueError(f"url: {self._scrub(error)}") from None
                 weakref.finalize(self, _close, self._engine, self._using, os.getpid())
             return self._engine
@@ -159,8 +165,8 @@ class Store:
     def run(
         self, work: Callable[[Connection, int], T], *, writes: bool = True, give_up: threading.Event | None = None
     ) -> T:
-        """One transaction, given the number of the name. Tried again while the database is away, with a longer pause each time; SharedUnavailable
-        after `outage_timeout` seconds, or once `give_up` is set."""
+        """One transaction: `work(connection, number of the name)`. It is repeated while the database is away, with a
+        longer pause each time. SharedUnavailable after `outage_timeout` seconds, or once `give_up` is set."""
         since: float | None = None
         pause = FIRST_PAUSE
         give_up = give_up or threading.Event()
@@ -188,13 +194,13 @@ class Store:
                         name_id = self._begin(connection)
                     result = work(connection, name_id)
         except (SQLAlchemyError, _shared_tables.LayoutError, OSError) as error:
-            self._name_id = None  # what comes back may be another database
+            self._name_id = None  # the server that comes back may have another database
             raise self._translated(error) from None
         self._name_id, self._connected = name_id, True
         return result
 
     def _begin(self, connection: Connection) -> int:
-        """The tables are there, and the name has a row."""
+        """Make sure that the tables exist and that the name has a row."""
         _shared_tables.make(connection)
         named = {"name": self._name}
         find = text("SELECT id FROM manytail_names WHERE name = :name")
@@ -233,15 +239,17 @@ class Store:
             return PermissionError(f"shared: the database refuses: {said}")
         return RuntimeError(f"shared: the database says: {said}")
 
-    # ------------------------------------------------------------------------------------------------ what belongs to the name
+    # ----------------------------------------------------------------------------------------- what belongs to the name
     def agree(self, codec: str, schema: str, give_up: threading.Event | None = None) -> None:
-        """Store the codec and the schema of remembered results with the name. ValueError: others are stored there, and results with them."""
+        """Store the codec and the schema of remembered results with the name. ValueError: the name has results with
+        others."""
 
         def work(connection: Connection, name: int) -> tuple[str, str]:
             values = {"name": name, "codec": codec, "schema": schema}
             connection.execute(
                 text(
-                    "UPDATE manytail_names SET codec = :codec, result_schema = :schema WHERE id = :name AND codec IS NULL"
+                    "UPDATE manytail_names SET codec = :codec, result_schema = :schema "
+                    "WHERE id = :name AND codec IS NULL"
                 ),
                 values,
             )
@@ -254,7 +262,8 @@ class Store:
         for what, ours, theirs in (("codec", codec, stored[0]), ("schema", schema, stored[1])):
             if ours != theirs:
                 raise ValueError(
-                    f"{what}: {ours!r} (expected: {theirs!r}, which the results of this name have; another name, or forget() first)"
+                    f"{what}: {ours!r} (expected: {theirs!r}, which the results of this name have; another name, "
+                    "or forget() first)"
                 )
 
     def remembered(self) -> int:
@@ -265,7 +274,7 @@ class Store:
         )
 
     def forget(self, older_than: float | None) -> int:
-        """Drop results; how many. All of them: their codec and schema too."""
+        """Drop results. Returns how many. All of them: drops their codec and schema too."""
 
         def work(connection: Connection, name: int) -> int:
             query = "DELETE FROM manytail_results WHERE name = :name"
@@ -288,7 +297,7 @@ class Store:
         """The condition that a result is not older than max_age."""
         if self._max_age is None:
             return "", {}
-        self._opened()  # says which database it is
+        self._opened()  # sets `_backend`
         return f" AND recorded_at > {self._now} - {parameter}", {"max_age": self._max_age}
 
     # ------------------------------------------------------------------------------------------------ results
@@ -304,7 +313,8 @@ class Store:
             found: dict[bytes, bytes] = {}
             for begin in range(0, len(ids), SLICE):
                 part = ids[begin : begin + SLICE]
-                query = f"SELECT id, result FROM manytail_results WHERE name = ? AND id IN ({','.join('?' * len(part))}){condition}"
+                ids_of_part = ",".join("?" * len(part))
+                query = f"SELECT id, result FROM manytail_results WHERE name = ? AND id IN ({ids_of_part}){condition}"
                 found.update(connection.exec_driver_sql(query, (name, *part, *values.values())).all())
             return found
 
@@ -312,7 +322,7 @@ class Store:
 
     def record(self, results: Mapping[bytes, bytes], give_up: threading.Event | None = None) -> None:
         """Record results in one transaction. The first record of an id stays, unless it is older than max_age."""
-        rows = sorted(results.items())  # in one order everywhere: two processes that insert the same ids never wait in a circle
+        rows = sorted(results.items())  # in one order: processes that insert the same ids never deadlock
 
         def work(connection: Connection, name: int) -> None:
             postgresql = self._backend == "postgresql"
@@ -337,7 +347,7 @@ class Store:
 
     # ------------------------------------------------------------------------------------------------ rates
     def set_rates(self, rates: Mapping[bytes, float]) -> None:
-        """Store the rates of limits with the name: the value given last holds for all. Log a change."""
+        """Store the rates of limits with the name. The last value holds for all. Log a change."""
         find = text("SELECT rate FROM manytail_rates WHERE name = :name AND limit_id = :limit")
         store = text(
             "INSERT INTO manytail_rates (name, limit_id, rate, tat) VALUES (:name, :limit, :rate, 0) "
@@ -365,19 +375,21 @@ class Store:
             )
 
     def lease(self, limits: Iterable[Limit], give_up: threading.Event | None = None) -> list[Lease]:
-        """Lease the next starts of each limit, in one statement each. The rate that is stored under `group` goes before the one given.
+        """Lease the next starts of each limit, one statement each. A rate stored under `group` replaces the one given.
 
-        `tat` is the time from which on nothing is leased. A lease takes [max(tat, now), + number / rate); one that is lost wastes that interval and
-        frees nothing, and after a pause there is no burst beyond the lease's own interval.
+        `tat` is the time from which on nothing is leased. A lease takes [max(tat, now), + number / rate). One that is
+        lost wastes that interval and frees nothing. After a pause there is no burst beyond the lease's own interval.
         """
 
         def work(connection: Connection, name: int) -> list[Lease]:
             now, greatest = self._now, _GREATEST[self._backend]
             rate = "coalesce((SELECT rate FROM manytail_rates WHERE name = :name AND limit_id = :group), :rate)"
             query = text(
-                f"INSERT INTO manytail_rates (name, limit_id, rate, tat) VALUES (:name, :limit, {rate}, {now} + :number * 1.0 / {rate}) "
+                f"INSERT INTO manytail_rates (name, limit_id, rate, tat) "
+                f"VALUES (:name, :limit, {rate}, {now} + :number * 1.0 / {rate}) "
                 f"ON CONFLICT (name, limit_id) DO UPDATE SET rate = excluded.rate, "
-                f"tat = {greatest}(manytail_rates.tat, {now}) + :number * 1.0 / excluded.rate RETURNING tat, rate, {now}"
+                f"tat = {greatest}(manytail_rates.tat, {now}) + :number * 1.0 / excluded.rate "
+                f"RETURNING tat, rate, {now}"
             )
             leases = []
             for limit in limits:
@@ -402,7 +414,7 @@ class Store:
         )
 
     def spend(self, costs: Sequence[float], budget: float, give_up: threading.Event | None = None) -> list[bool]:
-        """Take each cost from the budget, in order, where what all have spent leaves room for it. Which ones were taken."""
+        """Take each cost from the budget, in order, where there is room for it. Returns which ones were taken."""
 
         def work(connection: Connection, name: int) -> list[bool]:
             lock = " FOR UPDATE" if self._backend == "postgresql" else ""
@@ -424,7 +436,7 @@ class Store:
         return self.run(work, give_up=give_up)
 
     def give_back(self, cost: float, give_up: threading.Event | None = None) -> None:
-        """What was taken from the budget and not spent."""
+        """Return a cost that was taken from the budget and not spent."""
 
         def work(connection: Connection, name: int) -> None:
             query = f"UPDATE manytail_names SET spent = {_GREATEST[self._backend]}(0, spent - :cost) WHERE id = :name"
@@ -441,11 +453,11 @@ class Store:
 
 
 # ---------------------------------------------------------------------------------------------------- connections
-_inherited: list[Engine] = []  # of a parent process: kept, because to close one would speak on the parent's socket
+_inherited: list[Engine] = []  # of a parent process: kept, because closing one would use the parent's socket
 
 
 def _close(engine: Engine, using: threading.Lock, process: int) -> None:
-    """The store is gone, or the interpreter exits. A connection in the middle of a transaction is left as it is."""
+    """The store is freed, or the interpreter exits. A connection in the middle of a transaction is left as it is."""
     if os.getpid() == process and using.acquire(timeout=CLOSE_TIMEOUT):
         engine.dispose()
         using.release()
@@ -464,8 +476,8 @@ def _of_sqlite(code: int, said: str) -> BaseException:
 
 
 def _sqlite(parsed: URL) -> Engine:
-    """WAL, so that readers do not wait for writers. synchronous=NORMAL: what was recorded survives a process that is killed; after a power cut
-    the last transactions may be missing, and are paid again."""
+    """WAL, so that readers do not wait for writers. synchronous=NORMAL: records survive a process that is killed. After
+    a power cut the last transactions may be missing, and are paid again."""
     engine = create_engine(
         parsed, hide_parameters=True, poolclass=QueuePool, pool_size=1, max_overflow=0, pool_timeout=WAIT_FOR_THREADS,
         connect_args={"timeout": LOCK_WAIT, "check_same_thread": False, "isolation_level": None},
@@ -473,7 +485,7 @@ def _sqlite(parsed: URL) -> Engine:
 
     @event.listens_for(engine, "do_connect")
     def check_file(*_: Any) -> None:
-        """What waiting does not mend: SQLite says the same of all."""
+        """Raise the errors that waiting cannot solve: SQLite reports all of them alike."""
         file = Path(parsed.database or "")
         if not file.parent.is_dir():
             raise FileNotFoundError(f"url: no directory {str(file.parent)!r} for the SQLite database")
@@ -495,11 +507,11 @@ def _sqlite(parsed: URL) -> Engine:
 
 
 def _postgresql(parsed: URL, outage_timeout: float) -> Engine:
-    """A server that is cut off without a word is noticed within some 20 s; options of the URL go before these."""
+    """A server that is cut off is noticed within some 20 s. Options in the URL override these."""
     wait = max(2, math.ceil(min(outage_timeout, 10.0)))
     limits = {
-        "connect_timeout": wait, "keepalives_idle": 5, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000,
-        "application_name": "manytail",
+        "connect_timeout": wait, "keepalives_idle": 5, "keepalives_interval": 5, "keepalives_count": 3,
+        "tcp_user_timeout": 20_000, "application_name": "manytail",
     }  # fmt: skip
     return create_engine(
         parsed, hide_parameters=True, poolclass=QueuePool, pool_size=1, max_overflow=0, pool_timeout=WAIT_FOR_THREADS,

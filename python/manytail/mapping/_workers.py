@@ -1,7 +1,7 @@
-"""Who runs the calls: daemon threads for a plain function, coroutines for an `async def`.
+"""What runs the calls: daemon threads for a plain function, coroutines for an `async def`.
 
-Both take items from the scheduler's queue with a blocking get and report to the runner; neither decides anything. Workers are started by the first
-items, so an empty input has no worker and no setup.
+Both take items from the scheduler's queue with a blocking get and report to the runner. Neither decides anything. The
+first items start the workers, so an empty input has no worker and no setup.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def exit_arguments(error: BaseException | None) -> tuple[Any, Any, Any]:
 
 
 def enter_setup(stack: ExitStack, setup: Callable[[], Any] | None) -> dict[str, Any]:
-    """What a worker thread's calls get as keywords; the stack gives it back."""
+    """Keyword arguments for a worker thread's calls. The stack closes the resource."""
     if setup is None:
         return {}
     made = setup()
@@ -44,7 +44,7 @@ def enter_setup(stack: ExitStack, setup: Callable[[], Any] | None) -> dict[str, 
 
 
 async def enter_setup_async(stack: AsyncExitStack, setup: Callable[[], Any] | None) -> dict[str, Any]:
-    """The same inside a loop, where asynchronous ways to enter and close come first."""
+    """The same inside a loop, where asynchronous enter and close methods come first."""
     if setup is None:
         return {}
     made: Any = setup()
@@ -68,16 +68,16 @@ async def _close(close: Callable[[], Any]) -> None:
 def refuse_awaitable(value: Any) -> Any:
     """The value, unless it is a coroutine that nothing would run."""
     if type(value) is CoroutineType:
-        value.close()  # or Python warns that it was never awaited
+        value.close()  # otherwise Python warns that it was never awaited
         raise TypeError("fn returned a coroutine (expected: a result, or an `async def` function)")
     return value
 
 
 class _Worker:
-    """One thread, and the item that it works on if calls are timed.
+    """One thread, and the item that it runs if calls are timed.
 
-    `end` and `give_up` decide under the worker's lock which of them was first: a call that was given up reports nothing, and a thread that
-    reported in time goes on.
+    `end` and `give_up` decide under the worker's lock which of them was first. An abandoned call reports nothing; a
+    thread that reported in time continues.
     """
 
     __slots__ = ("abandoned", "item", "lock", "thread")
@@ -106,25 +106,25 @@ class _Worker:
 
 
 class ThreadWorkers:
-    """At most `workers` threads that count. One whose call was abandoned counts no longer and is replaced."""
+    """At most `workers` threads. One whose call was abandoned does not count, and is replaced."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._limit = runner.options.workers
         self._timed = runner.options.timeout is not None or runner.options.deadline is not None
         self._context: Context = copy_context()
-        self._threads: list[threading.Thread] = []  # that were started and may still be alive, abandoned ones too
+        self._threads: list[threading.Thread] = []  # started and perhaps alive, including abandoned ones
         self._counting: list[_Worker] = []
         self._abandoned: list[_Worker] = []
         self._at_work: dict[Item, _Worker] = {}  # where calls are timed
         self._items = 0
         self._made = 0
-        self._over = False  # the map has ended: an abandoned thread touches nothing any more
+        self._over = False  # the map has ended: abandoned threads must not touch it
         self._left = threading.Condition()
 
-    # ------------------------------------------------------------------------------------------------ under the runner's lock
+    # ------------------------------------------------------------------------------------------ under the runner's lock
     def items_came(self, items: int) -> None:
-        """No more threads than items."""
+        """Start threads, no more than there are items."""
         if len(self._counting) < self._limit:
             self._items += items
             for _ in range(min(self._limit, self._items) - len(self._counting)):
@@ -144,12 +144,13 @@ class ThreadWorkers:
             self._left.notify_all()
         scheduler = self._runner.scheduler
         if scheduler.expired:
-            return True  # no call starts any more: nobody is replaced, and these do not count
+            return True  # no call starts: no thread is replaced, and these do not count
         if len(self._abandoned) > self._limit:
             seconds = self._runner.options.timeout
             scheduler.fail(
                 RuntimeError(
-                    f"timeout: {len(self._abandoned)} calls run on after {seconds} s (expected: at most workers, {self._limit})"
+                    f"timeout: {len(self._abandoned)} calls run on after {seconds} s "
+                    f"(expected: at most workers, {self._limit})"
                 )
             )
         elif not self._runner.stopping:
@@ -166,7 +167,7 @@ class ThreadWorkers:
             daemon=True,
         )
         with self._left:
-            self._counting.append(worker)  # before it runs, because it takes itself off the list when it ends
+            self._counting.append(worker)  # before the thread runs: at its end it removes itself from the list
         try:
             worker.thread.start()
         except RuntimeError as error:  # the system has no more threads to give
@@ -181,9 +182,9 @@ class ThreadWorkers:
     def stop(self, cancel: bool) -> None:
         """The queue has been shut down: threads end after the call that they run."""
 
-    # ------------------------------------------------------------------------------------------------ the end, in the consumer's thread
+    # ---------------------------------------------------------------------- the end, in the consumer's thread
     def join(self) -> None:
-        """Until no thread that counts is left. Abandoned ones get a last moment, and are named if they stay."""
+        """Wait until all threads have ended. Abandoned ones get JOIN_TIMEOUT, and are logged if they stay."""
         with self._left:
             self._left.wait_for(lambda: not self._counting)
             abandoned = {worker.thread for worker in self._abandoned}
@@ -288,7 +289,7 @@ class ThreadWorkers:
 
 
 class _Limit:
-    """What can cancel one attempt of a coroutine."""
+    """Can cancel one attempt of a coroutine."""
 
     __slots__ = ("error", "open", "timeout")
 
@@ -298,7 +299,7 @@ class _Limit:
         self.open = True
 
     def expire(self, error: BaseException) -> None:
-        """In the loop."""
+        """Only in the loop."""
         if self.open and self.error is None:
             self.error = error
             self.timeout.reschedule(0.0)
@@ -330,7 +331,7 @@ class LoopWorkers:
         raise NotImplementedError
 
     async def ended(self) -> None:
-        """Until the last coroutine has ended."""
+        """Wait until the last coroutine has ended."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
@@ -389,7 +390,7 @@ class LoopWorkers:
                 succeeded(item)
                 if memory is not None and (room := memory.room()) is not None:
                     await asyncio.wrap_future(room)
-            await asyncio.sleep(0)  # a call that never waited must not keep the others from going on
+            await asyncio.sleep(0)  # a call that never waits must not keep the others from running
 
     async def _is_permitted(self, permits: Permits, item: Item, stopping: Any) -> bool:
         runner = self._runner
@@ -417,7 +418,7 @@ class LoopWorkers:
         finally:
             limit.open = False
         if limit.error is not None:
-            raise limit.error  # it swallowed its cancellation
+            raise limit.error  # the call ignored its cancellation
         return result
 
 
