@@ -954,7 +954,7 @@ cdef class EntryQueue:
         them would go on for ever."""
         cdef EntryQueue at = self
         cdef EntryQueue to
-        cdef Cascade below = None
+        cdef Postponed below = None
         cdef set dropping = None            # queues below `at` that dropped their oldest; None: nothing is below
         cdef entry *e = oldest_first(newest)
         cdef entry *following
@@ -962,7 +962,7 @@ cdef class EntryQueue:
         while e != NULL or below is not None:
             if e == NULL:
                 at, e = below.queue, below.left
-                below = leave_cascade(below, dropping)
+                below = leave_postponed(below, dropping)
                 continue
             following = e.after.dead_next
             e.after.dead_next = NULL
@@ -979,7 +979,7 @@ cdef class EntryQueue:
                 try:
                     if dropping is None:
                         dropping = set()
-                    below = enter_cascade(at, following, e.reason == OVERFLOWN, below, dropping)
+                    below = enter_postponed(at, following, e.reason == OVERFLOWN, below, dropping)
                     at, following = to, oldest_first(dead)
                 except BaseException as problem:        # no memory
                     unraisable(problem, to, "the dead letters of a dead letter queue")
@@ -1447,17 +1447,17 @@ cdef void release_chain(entry *e) noexcept:
 
 
 @cython.final
-cdef class Cascade:
+cdef class Postponed:
     """A queue whose dead letters wait until those that one of them caused in its dead letter queue are done:
     deliver_dead_chain."""
     cdef EntryQueue queue
     cdef entry *left            # its other dead ones, the oldest first
     cdef bint dropping          # it is in the set: it dropped the one that is under way
-    cdef Cascade below
+    cdef Postponed below
 
 
-cdef Cascade enter_cascade(EntryQueue queue, entry *left, bint dropping, Cascade below, set all_dropping):
-    cdef Cascade c = Cascade.__new__(Cascade)
+cdef Postponed enter_postponed(EntryQueue queue, entry *left, bint dropping, Postponed below, set all_dropping):
+    cdef Postponed c = Postponed.__new__(Postponed)
     c.queue = queue
     c.dropping = dropping
     c.below = below
@@ -1467,7 +1467,7 @@ cdef Cascade enter_cascade(EntryQueue queue, entry *left, bint dropping, Cascade
     return c
 
 
-cdef Cascade leave_cascade(Cascade c, set all_dropping):
+cdef Postponed leave_postponed(Postponed c, set all_dropping):
     if c.dropping:
         all_dropping.discard(<uintptr_t><void *>c.queue)
     return c.below

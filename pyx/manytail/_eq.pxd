@@ -534,7 +534,7 @@ cdef inline bint locked_outranked(entry_queue *q, subscription *s, bint *maybe) 
 
 
 # -------------------------------------------------------------------------------------------------------------- cursors
-cdef inline bint cursor_open(entry_queue *q, cursor *c, bint newest) noexcept nogil:
+cdef inline bint open_cursor(entry_queue *q, cursor *c, bint newest) noexcept nogil:
     """False: no memory. The lists must be final."""
     cdef uint32_t i
     cdef entry *at
@@ -560,7 +560,7 @@ cdef inline bint cursor_open(entry_queue *q, cursor *c, bint newest) noexcept no
     return True
 
 
-cdef inline void cursor_close(entry_queue *q, cursor *c) noexcept nogil:
+cdef inline void close_cursor(entry_queue *q, cursor *c) noexcept nogil:
     cdef uint32_t i
     for i in range(q.nlevels):
         position_close(&q.lists[i], &c.positions[i])
@@ -1594,7 +1594,7 @@ cdef inline int locked_subscribe(entry_queue *q, subscription *s, int64_t priori
         return DENIED
     s.cursor_in_use = &q.shared
     if s.filtered:
-        if not cursor_open(q, &s.own_cursor, newest):
+        if not open_cursor(q, &s.own_cursor, newest):
             return MT_NOMEM
         s.cursor_in_use = &s.own_cursor
     s.start = q.nseq if newest else 0
@@ -1602,7 +1602,7 @@ cdef inline int locked_subscribe(entry_queue *q, subscription *s, int64_t priori
         s.rank = locked_rank(q, priority)
         if s.rank == NULL:
             if s.filtered:
-                cursor_close(q, &s.own_cursor)
+                close_cursor(q, &s.own_cursor)
             return MT_NOMEM
         s.rank.n += 1
         s.all_next = NULL
@@ -1665,7 +1665,7 @@ cdef inline void locked_unsubscribe(entry_queue *q, subscription *s, effects *fx
     locked_unlist(q, s)
     s.closed = True
     if s.filtered:
-        cursor_close(q, &s.own_cursor)
+        close_cursor(q, &s.own_cursor)
     if q.groups != GROUPS_NONE:
         groups_closed(&q.group_keys, s, q.groups == GROUPS_ASSIGNED, &fx.keys)
     notify_all(&s.waiters, &fx.to_post)
@@ -1724,7 +1724,7 @@ cdef inline entry_queue *new_queue(eq_registry *r) noexcept nogil:
     q.ready = &q.one_ready
     q.next_id = 1
     q.timers.indexed = True
-    if not cursor_open(q, &q.shared, False):
+    if not open_cursor(q, &q.shared, False):
         free(q)
         return NULL
     lock_registry(r)
@@ -1762,7 +1762,7 @@ cdef inline int locked_make_levels(entry_queue *q, entry_list *lists, uint64_t *
     if q.nseq or q.nsubscriptions or q.filtered != NULL:
         return DENIED
     q.lists, q.ready, q.nlevels = lists, ready, n
-    if not cursor_open(q, &fresh, False):
+    if not open_cursor(q, &fresh, False):
         q.lists, q.ready, q.nlevels = &q.one_list, &q.one_ready, 1
         return MT_NOMEM
     position_close(&q.one_list, &q.shared.one)
@@ -1785,7 +1785,7 @@ cdef inline void free_queue(entry_queue *q) noexcept nogil:
         rank = q.ranks
         q.ranks = rank.next
         free(rank)
-    cursor_close(q, &q.shared)
+    close_cursor(q, &q.shared)
     free(q.timers.items)
     free(q.index.leaves)
     free(q.group_keys.buckets)

@@ -26,8 +26,8 @@ from manytail._entry cimport (
     ACQUIRED, AVAILABLE, HELD, entry, entry_drop, entry_keep, entry_word, position_move, state_of, word_held_by,
 )
 from manytail._eq cimport (
-    CLOSED, NO_CREDIT, SLOW, acquired_entry, close_credit, credit_notify, cursor, cursor_close, cursor_first,
-    cursor_open, cursor_skip, effects, entries_point, entry_queue, has_effects, is_interested, keep_for_handle,
+    CLOSED, NO_CREDIT, SLOW, acquired_entry, close_credit, credit_notify, cursor, close_cursor, cursor_first,
+    open_cursor, cursor_skip, effects, entries_point, entry_queue, has_effects, is_interested, keep_for_handle,
     level_first, lock_credit, lock_order, locked_after_get, locked_finish_up_to, locked_nothing_left, locked_outranked,
     locked_release_unclaimed, locked_rivals, locked_run_timers, locked_set_limit, locked_set_suspended,
     locked_start_delivery, locked_subscribe, locked_take, locked_take_reserved, locked_unsubscribe, locked_usable,
@@ -227,7 +227,7 @@ cdef class Subscription:
             unlock_order(q)
             return self.search(self.s.cursor_in_use, False, t, event_key)
         # What is passed over now may be free later: walk from the head, leave the cursor where it is.
-        if not cursor_open(q, &walk, False):
+        if not open_cursor(q, &walk, False):
             unlock_order(q)
             raise MemoryError
         unlock_order(q)
@@ -235,7 +235,7 @@ cdef class Subscription:
             return self.search(&walk, True, t, event_key)
         finally:
             lock_order(q)
-            cursor_close(q, &walk)
+            close_cursor(q, &walk)
             unlock_order(q)
 
     cdef int search(self, cursor *c, bint walking, acquired_entry *t, int64_t *event_key) except -2:
@@ -590,7 +590,7 @@ cdef class Browser:
     cdef inline void locked_stop(self) noexcept nogil:
         if self.open:
             self.open = False
-            cursor_close(self.queue_.q, &self.c)
+            close_cursor(self.queue_.q, &self.c)
 
     def __reduce__(self):
         raise unpicklable(self)
@@ -679,7 +679,7 @@ cdef object browse(EntryQueue queue):
     cdef Browser it = Browser.__new__(Browser)
     it.queue_ = queue
     lock_order(queue.q)
-    it.open = cursor_open(queue.q, &it.c, False)
+    it.open = open_cursor(queue.q, &it.c, False)
     unlock_order(queue.q)
     if not it.open:
         raise MemoryError

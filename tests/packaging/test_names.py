@@ -7,12 +7,15 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 KERNELS = ["_lock.pxd", "_waiting.pxd", "_waiting.pyx", "_runtime.pxd", "_runtime.pyx", "_mq.pxd", "_wp.pxd"]
+ENTRIES = ["_entry.pxd", "_eq.pxd", "_eq_keys.pxd", "_eq_sorted.pxd", "_eq_nogil.pxd", "_entries.pxd", "_entries.pyx", "_orders.pyx"]
+ENTRIES += ["_subscriptions.pxd", "_subscriptions.pyx", "_consumers.pyx", "_timer.pyx", "_entryqueue.pyx"]
 FACES = ["_multiqueue.pyx", "_mq_int64.pxi", "_queue.pyx", "_workpool.pyx"]
-NATIVE = ["drive.c", "drive_pool.c", "kernels.h", "model/model.cpp", "model/pool_suites.h", "model/waiting_suites.h"]
+NATIVE = ["drive.c", "drive_entries.c", "drive_pool.c", "kernels.h", "model/entry_suites.h", "model/link_suites.h"]
+NATIVE += ["model/model.cpp", "model/pool_suites.h", "model/waiting_suites.h"]
 DONE = [
-    *(ROOT / "pyx" / "manytail" / name for name in [*KERNELS, *FACES]),
+    *(ROOT / "pyx" / "manytail" / name for name in [*KERNELS, *ENTRIES, *FACES]),
     *(ROOT / "tests" / "native" / name for name in NATIVE),
-    ROOT / "docs" / "design" / "multiqueue.md",
+    *(ROOT / "docs" / "design" / name for name in ["multiqueue.md", "entryqueue.md"]),
 ]
 
 # The old word, and the word to use.
