@@ -170,10 +170,70 @@ def test_what_is_remembered_takes_no_slot_and_costs_nothing(sqlite):
     assert len(service.calls) == 500
 
 
-@pytest.mark.parametrize("option", [{"per_key_rate": 1.0, "key": str}, {"cost_rate": 1.0}, {"budget": 1.0, "batch": 2}])
-def test_what_does_not_hold_over_processes_is_refused(option):
-    with pytest.raises(ValueError, match=rf"^{next(iter(option))}: "):
-        concurrent_map(str, [1], shared=Shared("sqlite:///a.db", "a"), **option)
+def test_a_rate_of_each_key_is_refused():
+    with pytest.raises(ValueError, match=r"^per_key_rate: 1.0 \(expected: no `shared`"):
+        concurrent_map(str, [1], shared=Shared("sqlite:///a.db", "a"), per_key_rate=1.0, key=str)
+
+
+def most_cost_in(starts, seconds):
+    """The highest cost of the starts in any window of that many seconds, its first start aside."""
+    starts = sorted(starts)
+    return max(sum(cost for at, cost in starts[i + 1 :] if at < starts[i][0] + seconds) for i in range(len(starts)))
+
+
+@HOW
+@pytest.mark.parametrize("limits", [{"cost_rate": 100.0}, {"cost_rate": 100.0, "rate": 1e6}, {"cost_rate": 1e6, "rate": 25.0}])
+def test_two_maps_share_a_rate_of_cost(sqlite, how, limits):
+    shared, starts = Shared(sqlite.url, "a"), []
+    costs = [4.0, 1.0, 7.0, 0.0] if "rate" not in limits else [4.0]
+    items = [costs[number % len(costs)] for number in range(20)]
+
+    def fn(cost):
+        starts.append((time.monotonic(), cost))
+        return cost
+
+    with Threads() as threads:
+        for _ in range(2):
+            threads.start(run, how, fn, items, shared=shared, cost=float, workers=4, **limits)
+    assert len(starts) == 40
+    for seconds in (0.05, 0.2, 0.5):
+        assert most_cost_in(starts, seconds) <= 100.0 * (seconds + 2 * LATE) + 1e-6
+    total = sum(cost for _, cost in starts)
+    assert max(starts)[0] - min(starts)[0] >= (total - 2 * max(costs)) / 100.0 - 2 * LATE
+
+
+@HOW
+def test_a_batch_is_called_with_what_the_budget_has_room_for(sqlite, how):
+    shared, calls = Shared(sqlite.url, "a"), []
+
+    def fn(items):
+        calls.extend(items)
+        return [item * 10 for item in items]
+
+    results = run(how, fn, range(10), shared=shared, batch=4, workers=1, budget=7, errors="return", retries=2)
+    assert calls == list(range(7))
+    assert results[:7] == [item * 10 for item in range(7)]
+    assert [(type(result.error), result.attempts) for result in results[7:]] == [(BudgetExceeded, 0)] * 3
+    assert shared.spent() == 7
+
+
+@HOW
+def test_what_a_batch_costs_when_it_fails_is_deferred_and_is_split(sqlite, how):
+    shared, calls = Shared(sqlite.url, "a"), []
+
+    def fn(items):
+        calls.append(list(items))
+        if 3 in items:
+            raise ValueError
+        first = len(calls) == 2
+        return [RetryLater(0.01) if first and item == 0 else item for item in items]
+
+    results = run(how, fn, range(4), shared=shared, batch=4, linger=9, workers=1, budget=9, errors="return")
+    # 0 to 3: 4. 0 and 1, of which 0 is deferred: 1. 2 and 3: 2. 0: 1. So there is room for one of 2 and 3, each alone.
+    assert sorted(map(tuple, calls)) in ([(0,), (0, 1), (0, 1, 2, 3), (2,), (2, 3)], [(0,), (0, 1), (0, 1, 2, 3), (2, 3), (3,)])
+    assert shared.spent() == 9
+    failed = [result for result in results if not isinstance(result, int)]
+    assert {type(result.error) for result in failed} == {ValueError}
 
 
 @HOW

@@ -138,6 +138,15 @@ def test_several_limits_are_leased_in_one_transaction(database):
     assert Shared(database.url, "b")._store().lease(limits)[0].start < store.lease(limits)[0].start
 
 
+def test_limits_that_are_leased_together_begin_together(database):
+    store = Shared(database.url, "a")._store()
+    limits = [Limit(b"cost_rate", b"cost_rate", 2.0, 4), Limit(b"rate", b"rate", 10.0, 1)]
+    (first, _), (second, also) = (store.lease(limits, together=True) for _ in range(2))
+    assert second.start == also.start == pytest.approx(first.start + 2.0, abs=0.01)
+    (alone,) = store.lease([limits[1]])
+    assert alone.start == pytest.approx(second.start + 0.1)
+
+
 def test_the_rate_given_last_holds_for_all_and_a_change_is_logged(database, caplog):
     one, other = Shared(database.url, "a")._store(), Shared(database.url, "a")._store()
     with caplog.at_level(logging.WARNING, "manytail"):

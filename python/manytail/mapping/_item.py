@@ -40,7 +40,7 @@ class Item:
 class Batch(Item):
     """Items of one key and priority that one call gets. `attempts` counts those of this batch; its parts start at 0."""
 
-    __slots__ = ("has_slot", "items")
+    __slots__ = ("has_slot", "items", "refused")
 
     def __init__(self, items: list[Item], attempts: int = 0, priority: float | None = None) -> None:
         """priority: that of the batch which this is a part of. The part may keep its slot."""
@@ -52,19 +52,25 @@ class Batch(Item):
         self.begun = False
         self.last_error = None
         self.has_slot = True  # whether it keeps its key's slot while it rests
+        self.refused: dict[Item, Any] = {}  # items that are not called this time, and their errors
 
     def to_call(self) -> list[Item]:
-        """Its items, without those whose results were found recorded while they waited."""
-        return [item for item in self.items if not item.known and item.error is None]
+        """Its items, without those that are refused or whose results were found recorded while they waited."""
+        return [item for item in self.items if self._is_called(item)]
+
+    def _is_called(self, item: Item) -> bool:
+        return not item.known and item.error is None and item not in self.refused
+
+    def _not_called(self, item: Item) -> Any:
+        """What stands in the place of the result."""
+        return item.error or self.refused.get(item) or item.result
 
     def with_known(self, results: Any) -> Any:
         """The results of `to_call`, merged in order with those that are known."""
         if isinstance(results, Unfit) or len(results) == len(self.items):
             return results
         called = iter(results)
-        return [
-            item.error or item.result if item.known or item.error is not None else next(called) for item in self.items
-        ]
+        return [next(called) if self._is_called(item) else self._not_called(item) for item in self.items]
 
     def __repr__(self) -> str:
         return f"Batch({[item.value for item in self.items]})"

@@ -262,14 +262,9 @@ def check_remember(options: Options) -> None:
         raise bad_value("remember", options.remember, "shared is given")
     if options.codec is not None and not options.remember:
         raise bad_value("codec", options.codec, "remember=True")
-    if options.shared is not None:
-        for name in ("per_key_rate", "cost_rate"):
-            if getattr(options, name) is not None:
-                raise bad_value(
-                    name, getattr(options, name), "no `shared`: only rate and budget hold over several processes"
-                )
-        if options.budget is not None and options.batch > 1:
-            raise bad_value("budget", options.budget, "batch=1, because shared is given")
+    if options.shared is not None and options.per_key_rate is not None:
+        expected = "no `shared`: rate, cost_rate and budget hold over several processes"
+        raise bad_value("per_key_rate", options.per_key_rate, expected)
 
 
 # ---------------------------------------------------------------------------------------------------- functions

@@ -148,34 +148,51 @@ class Runner:
         return gate is not None and self.has_missed(item)
 
     def _is_permitted(self, permits: Permits, item: Item) -> bool:
-        permit = permits.ask(self.cost(item)).result()
-        while permit.affordable:
+        permit = permits.ask(self.costs(item)).result()
+        while any(permit.affordable):
             with suppress(TimeoutError):
                 permits.stopping.result(max(0.0, permit.slot - self.now()))
             if self.scheduler.halted or self.scheduler.expired or not permits.is_late(permit):
                 break
-            permit = permits.ask(0.0, again=True).result()
+            permit = permits.ask(self.costs(item, permit), again=True).result()._replace(affordable=permit.affordable)
         return self.permitted(item, permit)
 
     def cost(self, item: Item) -> float:
         return item.cost if self.options.costed else 1.0
 
-    def permitted(self, item: Item, permit: Permit) -> bool:
+    def costs(self, call: Item, permit: Permit | None = None) -> list[float]:
+        """Of the items that are to be called. permit: of the same call, which says which of them are affordable."""
+        if not isinstance(call, Batch):
+            return [self.cost(call)]
+        if permit is None:
+            call.refused = {}
+            return [self.cost(item) for item in call.to_call()]
+        return [self.cost(item) for item, fits in zip(call.to_call(), permit.affordable, strict=True) if fits]
+
+    def permitted(self, call: Item, permit: Permit) -> bool:
         """After a worker has asked: whether it may call."""
         scheduler = self.scheduler
         if scheduler.halted:
             return False
-        if not permit.affordable:
-            error = getattr(item, "last_error", None) or BudgetExceeded(
-                "budget: what all that use it have spent leaves less than this item costs"
-            )
-            verdict = self._kept(Verdict(Kind.FAIL, error=error), item)
-            self.report(scheduler.refused, item, verdict.error)
-        elif scheduler.expired:
-            self._report_failure(item, Verdict(Kind.FAIL, error=scheduler.deadline_exceeded()))
-        else:
-            return True
-        return False
+        called = call.to_call() if isinstance(call, Batch) else [call]
+        refused = [item for item, fits in zip(called, permit.affordable, strict=True) if not fits]
+        if scheduler.expired and len(refused) < len(called):
+            self._report_failure(call, Verdict(Kind.FAIL, error=scheduler.deadline_exceeded()))
+            return False
+        if isinstance(call, Batch):
+            for item in refused:
+                item.attempts -= 1  # counted with its batch
+                call.refused[item] = self._unaffordable(item)
+        if refused and len(refused) == (len(call.items) if isinstance(call, Batch) else 1):
+            errors = [self._kept(Verdict(Kind.FAIL, error=self._unaffordable(item)), item).error for item in refused]
+            self.report(scheduler.refused, call, errors)
+            return False
+        return True
+
+    @staticmethod
+    def _unaffordable(item: Item) -> BaseException:
+        limit = BudgetExceeded("budget: what all that use it have spent leaves less than this item costs")
+        return getattr(item, "last_error", None) or limit
 
     def has_missed(self, item: Item) -> bool:
         """Whether the slot that the gate gave the item is over, so that it needs a new one."""
@@ -237,9 +254,12 @@ class Runner:
             self._report_failure(batch, verdict)
             return
         kept = [one if one is None else self._kept(one, item) for one, item in zip(verdict, batch.items, strict=True)]
-        self._report_end(
-            self.scheduler.returned, batch, kept, any(one is not None and one.kind is Kind.DEFER for one in kept)
-        )
+        if self.permits is not None:
+            for one, item in zip(kept, batch.items, strict=True):
+                if one is not None and one.kind is Kind.DEFER:
+                    self.permits.give_back(self.cost(item))
+        deferred = any(one is not None and one.kind is Kind.DEFER for one in kept)
+        self._report_end(self.scheduler.returned, batch, kept, deferred)
 
     def _report_failure(self, item: Item, verdict: Verdict) -> None:
         if self.permits is not None:
@@ -369,8 +389,10 @@ class Runner:
 
     def timed_out(self, item: Item, error: BaseException) -> None:
         if isinstance(item, Batch):
-            # Neither called again nor split.
-            lost: list[Verdict | None] = [Verdict(Kind.FAIL, error=error)] * len(item.items)
+            # Not called again, not split.
+            lost: list[Verdict | None] = [
+                Verdict(Kind.FAIL, error=item.refused.get(each, error)) for each in item.items
+            ]
             self._report_batch(item, lost)
         else:
             self._report_failure(item, self.scheduler.give_up(item, error, random.random()))

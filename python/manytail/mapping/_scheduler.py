@@ -19,7 +19,7 @@ runs user code and changes nothing; read and set `halted`.
     input_ended(error)      the input has no more items, or raised                            over
     started(item, now)      a worker took the item; only where `reports_starts`               ready, wake_at, overdue
     succeeded(item)         the call returned; item.result is set                             ready, output
-    refused(item, error)    a worker took the item and found the shared budget spent: no call ready, output, halted
+    refused(call, errors)   a worker took it and found the shared budget spent: no call       ready, output, halted
     recalled(item)          a worker took the item and found its recorded result: no call     ready, output
     failed(item, verdict, now)  the call raised; the verdict is from judge                    ready, output, wake_at,
                                                                                               halted
@@ -280,13 +280,16 @@ class Scheduler:
         if self.gate is not None:
             self._do_as_the_gate_says()
 
-    def refused(self, item: Item, error: BaseException) -> None:
-        """A worker took the item, and the budget of `shared` has no room for its call."""
+    def refused(self, call: Item, errors: list[Any]) -> None:
+        """A worker took the call, and the budget of `shared` has room for none of its items: the error of each."""
         if self.gate is not None:
-            self.gate.deferred(item)
+            self.gate.deferred(call)
         if self._open:
-            self.admission.finished(item)
-        self._fail(item, error)
+            self.admission.finished(call)
+        for item, error in zip(call.items if isinstance(call, Batch) else [call], errors, strict=True):
+            self._fail(item, error)
+        if self.gate is not None:
+            self._do_as_the_gate_says()
 
     def judge(self, item: Item, error: BaseException, chance: float, attempts: int | None = None) -> Verdict:
         """What follows from an exception of the item's call. `chance` in [0, 1) spreads the waits. Runs the user's
@@ -331,6 +334,9 @@ class Scheduler:
             return [Verdict(Kind.FAIL, error=batch.result.error)] * len(batch.items)
         verdicts: list[Verdict | None] = []
         for item, result in zip(batch.items, batch.result, strict=True):
+            if item in batch.refused:
+                verdicts.append(Verdict(Kind.FAIL, error=batch.refused[item]))
+                continue
             failed = isinstance(result, BaseException)
             verdicts.append(self.judge(item, result, chance, batch.attempts) if failed else None)
             if not failed:

@@ -374,12 +374,17 @@ class Store:
                 rate,
             )
 
-    def lease(self, limits: Iterable[Limit], give_up: threading.Event | None = None) -> list[Lease]:
-        """Lease the next starts of each limit, one statement each. A rate stored under `group` replaces the one given.
+    def lease(
+        self, limits: Iterable[Limit], give_up: threading.Event | None = None, *, together: bool = False
+    ) -> list[Lease]:
+        """Lease the next starts of each limit, in one statement each. The rate that is stored under `group` goes before
+        the one given. together: all from the same time on; everybody has to give the limits in the same order.
 
         `tat` is the time from which on nothing is leased. A lease takes [max(tat, now), + number / rate). One that is
         lost wastes that interval and frees nothing. After a pause there is no burst beyond the lease's own interval.
         """
+
+        wanted = list(limits)
 
         def work(connection: Connection, name: int) -> list[Lease]:
             now, greatest = self._now, _GREATEST[self._backend]
@@ -392,7 +397,7 @@ class Store:
                 f"RETURNING tat, rate, {now}"
             )
             leases = []
-            for limit in limits:
+            for limit in wanted:
                 values = {
                     "name": name,
                     "limit": limit.limit_id,
@@ -402,7 +407,14 @@ class Store:
                 }
                 tat, found, clock = connection.execute(query, values).one()
                 leases.append(Lease(tat - limit.number / found, clock, found))
-            return leases
+            if not together:
+                return leases
+            start = max(lease.start for lease in leases)
+            shift = text("UPDATE manytail_rates SET tat = tat + :seconds WHERE name = :name AND limit_id = :limit")
+            for limit, lease in zip(wanted, leases, strict=True):
+                if lease.start < start:
+                    connection.execute(shift, {"name": name, "limit": limit.limit_id, "seconds": start - lease.start})
+            return [lease._replace(start=start) for lease in leases]
 
         return self.run(work, give_up=give_up)
 

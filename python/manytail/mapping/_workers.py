@@ -394,14 +394,15 @@ class LoopWorkers:
 
     async def _is_permitted(self, permits: Permits, item: Item, stopping: Any) -> bool:
         runner = self._runner
-        permit = await asyncio.wrap_future(permits.ask(runner.cost(item)))
-        while permit.affordable:
+        permit = await asyncio.wrap_future(permits.ask(runner.costs(item)))
+        while any(permit.affordable):
             delay = permit.slot - time.monotonic()
             if delay > 0:
                 await asyncio.wait([stopping], timeout=delay)
             if runner.scheduler.halted or runner.scheduler.expired or not permits.is_late(permit):
                 break
-            permit = await asyncio.wrap_future(permits.ask(0.0, again=True))
+            again = await asyncio.wrap_future(permits.ask(runner.costs(item, permit), again=True))
+            permit = again._replace(affordable=permit.affordable)
         return runner.permitted(item, permit)
 
     async def _timed_call(self, call: Callable[[Item], Any], item: Item) -> Any:
