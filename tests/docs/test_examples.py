@@ -3,6 +3,7 @@ one interpreter, because a JVM takes ten seconds to start."""
 
 import json
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,11 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
+HTTP_CLIENTS = pytest.mark.skipif(
+    not all(map(find_spec, ("aiohttp", "httpx", "requests"))), reason="an interpreter without the dev group's HTTP clients"
+)
+
+
 def blocks(language):
     """(page and line, source) of the fenced blocks of that language."""
     for page in PAGES:
@@ -19,6 +25,8 @@ def blocks(language):
         for found in re.finditer(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
             line = text.count("\n", 0, found.start()) + 1
             marks = [pytest.mark.spark] if "pyspark" in found[1] else []
+            if "import httpx" in found[1]:
+                marks.append(HTTP_CLIENTS)
             yield pytest.param(found[1], id=f"{page.name}:{line}", marks=marks)
 
 
@@ -42,7 +50,7 @@ print(json.dumps(ended))
 
 
 def is_for_spark(block):
-    return bool(block.marks)
+    return pytest.mark.spark in block.marks
 
 
 # A process holds one kind of Spark session: tests/spark/test_elsewhere.py runs what is for Spark Connect.
