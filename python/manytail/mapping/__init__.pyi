@@ -34,10 +34,10 @@ def concurrent_map(
     timeout: float | None = None, deadline: float | None = None,
     retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
     defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0, breaker_open: Literal["wait", "fail"] = "wait",
-    shared: Shared | None = None, remember: bool = False, codec: Any = None,
     errors: Literal["raise", "drop"] = "raise", rate: float | None = None, per_key_rate: float | None = None,
     cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
+    shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
 ) -> Results[_R]: ...
 @overload
@@ -49,10 +49,10 @@ def concurrent_map(
     timeout: float | None = None, deadline: float | None = None,
     retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
     defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0, breaker_open: Literal["wait", "fail"] = "wait",
-    shared: Shared | None = None, remember: bool = False, codec: Any = None,
     errors: Literal["return"], rate: float | None = None, per_key_rate: float | None = None,
     cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
+    shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
 ) -> Results[_R | Failure]: ...
 @overload
@@ -64,10 +64,10 @@ def concurrent_map(
     timeout: float | None = None, deadline: float | None = None,
     retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
     defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0, breaker_open: Literal["wait", "fail"] = "wait",
-    shared: Shared | None = None, remember: bool = False, codec: Any = None,
     errors: Literal["raise", "drop"] = "raise", rate: float | None = None, per_key_rate: float | None = None,
     cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
+    shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
 ) -> Results[_R]: ...
 @overload
@@ -79,10 +79,10 @@ def concurrent_map(
     timeout: float | None = None, deadline: float | None = None,
     retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
     defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0, breaker_open: Literal["wait", "fail"] = "wait",
-    shared: Shared | None = None, remember: bool = False, codec: Any = None,
     errors: Literal["return"], rate: float | None = None, per_key_rate: float | None = None,
     cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
+    shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
 ) -> Results[_R | Failure]: ...
 @overload
@@ -97,6 +97,7 @@ def concurrent_map(
     errors: Literal["raise", "drop"] = "raise", rate: float | None = None, per_key_rate: float | None = None,
     cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
+    shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
 ) -> Results[_R]: ...
 @overload
@@ -111,6 +112,7 @@ def concurrent_map(
     errors: Literal["return"], rate: float | None = None, per_key_rate: float | None = None,
     cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
+    shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
 ) -> Results[_R | Failure]: ...
 @overload
@@ -125,6 +127,7 @@ def concurrent_map(
     errors: Literal["raise", "drop"] = "raise", rate: float | None = None, per_key_rate: float | None = None,
     cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
+    shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
 ) -> Results[_R]: ...
 @overload
@@ -139,6 +142,7 @@ def concurrent_map(
     errors: Literal["return"], rate: float | None = None, per_key_rate: float | None = None,
     cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
+    shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
 ) -> Results[_R | Failure]: ...
 @overload
@@ -150,10 +154,10 @@ def aconcurrent_map(
     timeout: float | None = None, deadline: float | None = None,
     retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
     defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0, breaker_open: Literal["wait", "fail"] = "wait",
-    shared: Shared | None = None, remember: bool = False, codec: Any = None,
     errors: Literal["raise", "drop"] = "raise", rate: float | None = None, per_key_rate: float | None = None,
     cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
+    shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
 ) -> AsyncGenerator[_R]: ...
 @overload
@@ -165,10 +169,10 @@ def aconcurrent_map(
     timeout: float | None = None, deadline: float | None = None,
     retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
     defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0, breaker_open: Literal["wait", "fail"] = "wait",
-    shared: Shared | None = None, remember: bool = False, codec: Any = None,
     errors: Literal["return"], rate: float | None = None, per_key_rate: float | None = None,
     cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
+    shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
 ) -> AsyncGenerator[_R | Failure]: ...
 @overload
@@ -183,6 +187,7 @@ def aconcurrent_map(
     errors: Literal["raise", "drop"] = "raise", rate: float | None = None, per_key_rate: float | None = None,
     cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
+    shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
 ) -> AsyncGenerator[_R]: ...
 @overload
@@ -197,5 +202,6 @@ def aconcurrent_map(
     errors: Literal["return"], rate: float | None = None, per_key_rate: float | None = None,
     cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
+    shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
 ) -> AsyncGenerator[_R | Failure]: ...
