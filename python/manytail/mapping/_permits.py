@@ -161,7 +161,7 @@ class Permits:
         return [(request, [next(taken) if request.pays else True for _ in request.costs]) for request in requests]
 
     def _permit(self, store: Store, request: Request, affordable: list[bool]) -> Permit:
-        """With a slot in all rates at once. A call that is not made needs none; what costs nothing none of cost_rate."""
+        """With a slot in all rates. A call that is not made needs none; what costs nothing needs none of cost_rate."""
         cost = math.fsum(cost for cost, fits in zip(request.costs, affordable, strict=True) if fits)
         amounts = {one: cost if one.name == b"cost_rate" else 1.0 for one in self._rates} if any(affordable) else {}
         amounts = {one: amount for one, amount in amounts.items() if amount > 0}
