@@ -8,7 +8,6 @@
 
 #include "atomics.h"
 #include "lock.h"
-#include "waitlist.h"
 
 enum {
     MT_OK = 0,

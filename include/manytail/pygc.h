@@ -14,16 +14,6 @@
 #include "multiqueue.h"
 #include "objects.h"
 
-/* Visit the coroutines that wait in a list; each is counted by the list. */
-static inline int mt_visit_waiters(mt_waitlist *l, visitproc visit, void *arg) {
-    mt_waiter *w;
-    for (w = l->first[MT_WAITER_LOOP]; w != NULL; w = w->next) {
-        PyObject *o = (PyObject *)w->callback;
-        Py_VISIT(o);
-    }
-    return 0;
-}
-
 /* An object whose counted reference the caller hands over. */
 static inline PyObject *mt_owned(PyObject *o) { return o; }
 static inline PyObject *mt_owned_item(uintptr_t v) { return (PyObject *)v; }
@@ -68,6 +58,17 @@ static inline PyObject *mt_list_reserve(Py_ssize_t n) {
 #endif
     if (l != NULL) Py_SET_SIZE((PyVarObject *)l, 0);
     return l;
+}
+/* The same at half the price, for who keeps a list of one None. Repeating that takes its lock, so it belongs to one structure. */
+static inline PyObject *mt_list_reserve_by(PyObject *one, Py_ssize_t n) {
+#ifdef Py_GIL_DISABLED
+    PyObject *l = PySequence_Repeat(one, n);
+    if (l != NULL) Py_SET_SIZE((PyVarObject *)l, 0);
+    return l;
+#else
+    (void)one;
+    return mt_list_reserve(n);
+#endif
 }
 static inline uintptr_t *mt_list_slots(PyObject *l) { return (uintptr_t *)(void *)((PyListObject *)l)->ob_item; }
 static inline void mt_list_filled(PyObject *l, Py_ssize_t n) { Py_SET_SIZE((PyVarObject *)l, n); }

@@ -67,24 +67,6 @@ cdef extern from "manytail/lock.h" nogil:
     mt_lock_node *mt_unlock(mt_lock *l)
     void mt_lock_reset(mt_lock *l)
 
-cdef extern from "manytail/waitlist.h" nogil:
-    ctypedef struct mt_waiter:
-        mt_waiter *next
-        void *sem
-        void *callback
-        unsigned long thread
-    enum: MT_WAITER_THREAD, MT_WAITER_LOOP
-    ctypedef struct mt_waitlist:
-        mt_waiter *first[2]     # by kind
-        int64_t n
-    void mt_waitlist_push(mt_waitlist *l, mt_waiter *w)
-    void mt_waitlist_notify(mt_waitlist *l, mt_waiter **wake)
-    void mt_waitlist_notify_first(mt_waitlist *l, int kind, mt_waiter **wake)
-    void mt_waitlist_notify_all(mt_waitlist *l, mt_waiter **wake)
-    enum: MT_WAITER_OUT, MT_WAITER_QUEUED, MT_WAITER_NOTIFIED
-    uint32_t mt_waitlist_leave(mt_waitlist *l, mt_waiter *w)
-    void mt_waitlist_keep_thread(mt_waitlist *l, unsigned long thread)
-
 cdef extern from "manytail/epoch.h" nogil:
     ctypedef struct mt_retired:
         pass

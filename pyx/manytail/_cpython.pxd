@@ -2,8 +2,6 @@
 from cpython.ref cimport PyObject
 from libc.stdint cimport uintptr_t
 
-from manytail._c cimport mt_waitlist
-
 
 cdef extern from "manytail/pygc.h":
     ctypedef int (*visitproc)(PyObject *, void *) noexcept
@@ -16,7 +14,6 @@ cdef extern from "manytail/pygc.h":
     void mt_patch_gc(PyTypeObject *, traverseproc, inquiry)
     void mt_patch_new(PyTypeObject *)
     int mt_visit_one(void *, visitproc, void *) noexcept
-    int mt_visit_waiters(mt_waitlist *, visitproc, void *) noexcept
     traverseproc mt_traverse_of(PyTypeObject *)
     inquiry mt_clear_of(PyTypeObject *)
     object mt_owned(PyObject *)
@@ -26,6 +23,7 @@ cdef extern from "manytail/pygc.h":
     tuple mt_pair_reserve()
     void mt_pair_fill(PyObject *pair, uintptr_t first, uintptr_t second)
     list mt_list_reserve(Py_ssize_t)
+    list mt_list_reserve_by(list, Py_ssize_t)
     uintptr_t *mt_list_slots(PyObject *) nogil
     void mt_list_filled(PyObject *, Py_ssize_t) nogil
     void mt_let_go_of_gil_first() nogil

@@ -41,24 +41,23 @@
 #
 # Functions whose name begins with locked_ need the subscriber's lock; bound_locked_ ones need bound_lock. Lock order:
 # join_lock, bound_lock, then one subscriber's lock. No thread waits for a lock while it holds a pin, trims, or has
-# changed something by half, so a fork meets every list whole. `to_post` collects waiters to be posted after unlocking.
+# changed something by half, so a fork meets every list whole. How calls wait: _waiting.pxd. `to_post` collects the
+# places of waiters to be posted after unlocking.
 from libc.stdint cimport INT64_MAX, INT64_MIN as JOINING, INT64_MAX as NO_SUBSCRIBER, int64_t, uint32_t, uintptr_t
 from libc.stdlib cimport calloc, free
 
 from manytail._c cimport (
-    GIL_LOCKED, MT_BADARG, MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN,
-    MT_TIMEOUT, MT_WAITER_NOTIFIED, keep, likely, mt_alloc_aligned, mt_atomic_i64, mt_atomic_u32, mt_atomic_uptr,
-    mt_backoff, mt_backoff_spin, mt_cas_seq_cst_i64, mt_cas_seq_cst_u32, mt_cas_seq_cst_uptr, mt_epoch,
+    GIL_LOCKED, MT_BADARG, MT_EMPTY, MT_FULL, MT_NOMEM, MT_OK, MT_SHUTDOWN, keep, likely, mt_alloc_aligned,
+    mt_atomic_i64, mt_atomic_u32, mt_atomic_uptr, mt_cas_seq_cst_i64, mt_cas_seq_cst_u32, mt_cas_seq_cst_uptr, mt_epoch,
     mt_epoch_after_fork, mt_epoch_destroy, mt_epoch_pin, mt_epoch_retire, mt_epoch_unpin, mt_fetch_add_relaxed_i64,
     mt_fetch_add_seq_cst_i64, mt_fetch_add_seq_cst_u32, mt_free_aligned, mt_load_acquire_u32, mt_load_acquire_uptr,
     mt_load_relaxed_i64, mt_load_relaxed_u32, mt_load_relaxed_uptr, mt_load_seq_cst_i64, mt_load_seq_cst_u32,
     mt_load_seq_cst_uptr, mt_lock, mt_lock_reset, mt_pin, mt_point, mt_retired, mt_retired_free, mt_store_relaxed_i64,
-    mt_store_relaxed_u32, mt_store_relaxed_uptr, mt_store_release_u32, mt_store_release_uptr, mt_waiter, mt_waitlist,
-    mt_waitlist_keep_thread, mt_waitlist_leave, mt_waitlist_notify, mt_waitlist_notify_all, mt_waitlist_push,
-    mt_xchg_seq_cst_i64, mt_xchg_seq_cst_u32, mt_yield_cpu, unlikely,
+    mt_store_relaxed_u32, mt_store_relaxed_uptr, mt_store_release_u32, mt_store_release_uptr, mt_xchg_seq_cst_i64,
+    mt_xchg_seq_cst_u32, mt_yield_cpu, unlikely,
 )
 from manytail._lock cimport enter, leave
-from manytail._wait cimport ONCE, post_chain, waiter_await_post, waiter_close, waiter_open, waiter_park
+from manytail._waiting cimport WAIT, keep_tasks, notify, notify_all, post, wait_list, wait_node, wait_point
 
 cdef enum:
     # Results besides MT_OK and its like.
@@ -108,7 +107,7 @@ ctypedef struct subscriber:
     uint32_t closed                 # lock
     int64_t missed                  # lock: dropped since it was last told
     int64_t closed_at               # lock: its next_seq when it was closed
-    mt_waitlist not_empty           # lock: who waits for a message
+    wait_list not_empty             # lock: who waits for a message
     mt_atomic_u32 waiting           # not_empty.n, for publishers to look at without the lock
     mt_atomic_u32 in_use            # 1: a Subscriber object has this record
     subscriber *next                # constant: the records of the list
@@ -139,9 +138,7 @@ ctypedef struct pubsub:
     mt_atomic_u32 refs              # its PubSubQueue, and each Subscriber
     mt_lock join_lock               # who joins
     mt_lock bound_lock              # at the bound: who waits, who drops messages until its own is in, who shuts down
-    mt_waitlist not_full            # bound_lock: publishers that wait
-    pubsub *reg_next                # every list of the process, for fork; under the registry's lock
-    pubsub *reg_prev
+    wait_list not_full              # bound_lock: publishers that wait
     mt_epoch epoch
 
 # What one trim frees. The caller gives the references up, with nothing held.
@@ -940,27 +937,41 @@ cdef inline void locked_count_waiting(pubsub *q, subscriber *s) noexcept nogil:
         ps_fetch_add_u32(&q.nwaiting, now - before)     # pairs with: mt_load_seq_cst in wake_getters, shut_down
 
 
-cdef inline void locked_propagate(pubsub *q, subscriber *s, mt_waiter **to_post) noexcept nogil:
+cdef inline void locked_propagate(pubsub *q, subscriber *s, wait_node **to_post) noexcept nogil:
     """Something is there and somebody waits: the wake-up goes on."""
     if unlikely(s.not_empty.n != 0) and locked_status(s) == MT_OK:
-        mt_waitlist_notify(&s.not_empty, to_post)
+        notify(&s.not_empty, to_post)
         locked_count_waiting(q, s)
 
 
-cdef inline void locked_wake_all(pubsub *q, subscriber *s, mt_waiter **to_post) noexcept nogil:
+cdef inline void locked_wake_all(pubsub *q, subscriber *s, wait_node **to_post) noexcept nogil:
     if s.not_empty.n != 0:
-        mt_waitlist_notify_all(&s.not_empty, to_post)
+        notify_all(&s.not_empty, to_post)
         locked_count_waiting(q, s)
 
 
 cdef inline void forward_not_empty(pubsub *q, subscriber *s) noexcept nogil:
     """One that was woken for a message does not take it, or there is a message and somebody may wait."""
-    cdef mt_waiter *to_post = NULL
+    cdef wait_node *to_post = NULL
     lock_subscriber(s)
     locked_propagate(q, s, &to_post)
     unlock_subscriber(s)
     if to_post != NULL:
-        post_chain(to_post)
+        post(to_post)
+
+
+cdef inline int64_t take_missed(pubsub *q, subscriber *s) noexcept nogil:
+    """How many messages it missed since it was last told. Who is told takes no message: a notification goes on."""
+    cdef wait_node *to_post = NULL
+    cdef int64_t missed
+    lock_subscriber(s)
+    missed = s.missed
+    s.missed = 0
+    locked_propagate(q, s, &to_post)
+    unlock_subscriber(s)
+    if to_post != NULL:
+        post(to_post)
+    return missed
 
 
 cdef inline void wake_waiting_getters(pubsub *q) noexcept nogil:
@@ -982,7 +993,7 @@ cdef inline void wake_getters(pubsub *q) noexcept nogil:
 
 cdef inline int take(pubsub *q, subscriber *s, uintptr_t *item, bint *trim_next) noexcept nogil:
     """One try: what locked_take says. *trim_next: the caller trims."""
-    cdef mt_waiter *to_post = NULL
+    cdef wait_node *to_post = NULL
     cdef bint again, sole
     cdef int64_t seq
     cdef int r
@@ -994,7 +1005,7 @@ cdef inline int take(pubsub *q, subscriber *s, uintptr_t *item, bint *trim_next)
         locked_propagate(q, s, &to_post)
     unlock_subscriber(s)
     if unlikely(to_post != NULL):
-        post_chain(to_post)
+        post(to_post)
     if sole:
         wake_publisher(q)
         trim_next[0] = again
@@ -1003,98 +1014,28 @@ cdef inline int take(pubsub *q, subscriber *s, uintptr_t *item, bint *trim_next)
     return r
 
 
-# ------------------------------------------------------------------------------------------------ waiting for a message
-cdef inline void locked_stop_waiting(pubsub *q, subscriber *s, mt_waiter *w) noexcept nogil:
-    mt_waitlist_leave(&s.not_empty, w)
-    locked_count_waiting(q, s)
-
-
-cdef inline int wait_not_empty(pubsub *q, subscriber *s, int64_t deadline) noexcept nogil:
-    """After a take found nothing: until another is worth trying, MT_OK. Else MT_SHUTDOWN, CLOSED, MT_TIMEOUT (ONCE:
-    MT_EMPTY), MT_INTERRUPTED or MT_NOMEM."""
-    cdef mt_waiter w
-    cdef mt_backoff spin
-    cdef int r
-    spin.step = SPIN_FIRST
-    spin.limit = SPIN_LIMIT
-    while True:
-        lock_subscriber(s)
-        r = locked_status(s)
-        if r != MT_EMPTY or deadline == ONCE:
-            unlock_subscriber(s)
-            return r
-        if not MT_FREE_THREADED or spin.step >= spin.limit:
-            break
-        unlock_subscriber(s)
-        mt_backoff_spin(&spin)
-    if waiter_open(&w) != MT_OK:
-        unlock_subscriber(s)
-        return MT_NOMEM
-    mt_waitlist_push(&s.not_empty, &w)
-    locked_count_waiting(q, s)
-    mt_point()
-    r = locked_status(s)                # again: from now on publishers see that somebody waits
-    if r != MT_EMPTY:
-        locked_stop_waiting(q, s, &w)
-        unlock_subscriber(s)
-    else:
-        unlock_subscriber(s)
-        mt_point()
-        r = waiter_park(&w, deadline, True)
-        mt_point()
-        if r != MT_OK:
-            r = stop_waiting_not_empty(q, s, &w, r)
-    waiter_close(&w)
-    return r
-
-
-cdef inline int stop_waiting_not_empty(pubsub *q, subscriber *s, mt_waiter *w, int why) noexcept nogil:
-    """Leave the list. A wake-up that came is used (time out: the caller tries once more) or forwarded."""
-    cdef mt_waiter *to_post = NULL
-    cdef bint notified
-    lock_subscriber(s)
-    notified = mt_waitlist_leave(&s.not_empty, w) == MT_WAITER_NOTIFIED
-    locked_count_waiting(q, s)
-    if notified and why == MT_INTERRUPTED:
-        locked_propagate(q, s, &to_post)
-    unlock_subscriber(s)
-    if to_post != NULL:
-        post_chain(to_post)
-    if notified:
-        waiter_await_post(w, True)
-        if why == MT_TIMEOUT:
-            return MT_OK
-    return why
-
-
-# ------------------------------------------------------------------------------------------------- waiting at the bound
+# ---------------------------------------------------------------------------------------- waking publishers at the bound
 cdef inline bint has_free_slot(pubsub *q) noexcept nogil:
     return free_slots(q, end_seq(q)) > 0
 
 
-cdef inline int publish_status(pubsub *q) noexcept nogil:
-    """MT_OK: a publish is worth trying. Else MT_SHUTDOWN or MT_FULL."""
-    if is_shut(q):
-        return MT_SHUTDOWN
-    return MT_OK if has_free_slot(q) else MT_FULL
-
-
 cdef inline void bound_locked_count_waiting(pubsub *q) noexcept nogil:
-    # pairs with: mt_load_seq_cst in forward_not_full, wake_publisher; before publish_status() is asked again
+    """not_full has changed: let who trims know."""
+    # pairs with: mt_load_seq_cst in forward_not_full, wake_publisher; before has_free_slot() is asked again
     ps_xchg_u32(&q.not_full_waiting, <uint32_t>q.not_full.n)
 
 
 cdef inline void notify_publishers(pubsub *q, bint every_one) noexcept nogil:
-    cdef mt_waiter *to_post = NULL
+    cdef wait_node *to_post = NULL
     lock_bound(q)
     if every_one:
-        mt_waitlist_notify_all(&q.not_full, &to_post)
+        notify_all(&q.not_full, &to_post)
     else:
-        mt_waitlist_notify(&q.not_full, &to_post)
+        notify(&q.not_full, &to_post)
     bound_locked_count_waiting(q)
     unlock_bound(q)
     if to_post != NULL:
-        post_chain(to_post)
+        post(to_post)
 
 
 cdef inline void wake_publisher(pubsub *q) noexcept nogil:
@@ -1112,46 +1053,67 @@ cdef inline void forward_not_full(pubsub *q) noexcept nogil:
         notify_publishers(q, False)
 
 
-cdef inline int wait_not_full(pubsub *q, int64_t deadline) noexcept nogil:
-    """Until a publish is worth trying: MT_OK. Else MT_SHUTDOWN, MT_TIMEOUT (ONCE: MT_FULL), MT_INTERRUPTED or
-    MT_NOMEM."""
-    cdef mt_waiter w
-    cdef int r = publish_status(q)
-    if r != MT_FULL or deadline == ONCE:
-        return r
-    if waiter_open(&w) != MT_OK:
-        return MT_NOMEM
-    lock_bound(q)
-    mt_waitlist_push(&q.not_full, &w)
-    mt_point()
-    bound_locked_count_waiting(q)
-    unlock_bound(q)
-    mt_point()
-    r = publish_status(q)               # again: from now on who trims sees that somebody waits
-    if r == MT_FULL:
-        r = waiter_park(&w, deadline, True)
-        mt_point()
-        if r != MT_OK:
-            r = stop_waiting_not_full(q, &w, r)
-    else:
-        r = stop_waiting_not_full(q, &w, r)
-    waiter_close(&w)
-    return r
+# -------------------------------------------------------------------------------------------------------------- waiting
+# Points of _waiting.pxd: what a get, and a publish at the bound, wait for.
+cdef inline void message_point(wait_point *p, pubsub *q, subscriber *s) noexcept nogil:
+    """A getter waits until there is a message, or none will come."""
+    p.list = &s.not_empty
+    p.lock = &s.lock
+    p.gil_locked = GIL_LOCKED
+    p.attached = True
+    p.woken = False
+    p.spin_first = SPIN_FIRST
+    p.spin_limit = SPIN_LIMIT
+    p.of = q
+    p.at = s
+    p.poll = locked_poll_message
+    p.changed = locked_publish_waiters
+    p.forward = locked_forward_message
 
 
-cdef inline int stop_waiting_not_full(pubsub *q, mt_waiter *w, int why) noexcept nogil:
-    cdef bint notified
-    lock_bound(q)
-    notified = mt_waitlist_leave(&q.not_full, w) == MT_WAITER_NOTIFIED
-    bound_locked_count_waiting(q)
-    unlock_bound(q)
-    if notified:
-        if why == MT_INTERRUPTED:
-            forward_not_full(q)
-        waiter_await_post(w, True)
-        if why == MT_TIMEOUT:
-            return MT_OK
-    return why
+cdef inline int locked_poll_message(wait_point *p, bint parking) noexcept nogil:
+    cdef int r = locked_status(<subscriber *>p.at)
+    return WAIT if r == MT_EMPTY else r
+
+
+cdef inline void locked_publish_waiters(wait_point *p) noexcept nogil:
+    locked_count_waiting(<pubsub *>p.of, <subscriber *>p.at)
+
+
+cdef inline void locked_forward_message(wait_point *p, wait_node **to_post) noexcept nogil:
+    locked_propagate(<pubsub *>p.of, <subscriber *>p.at, to_post)
+
+
+cdef inline void free_slot_point(wait_point *p, pubsub *q) noexcept nogil:
+    """A publisher at the bound waits until a slot is free, or no more messages are taken."""
+    p.list = &q.not_full
+    p.lock = &q.bound_lock
+    p.gil_locked = GIL_LOCKED
+    p.attached = True
+    p.woken = False
+    p.spin_limit = 0
+    p.of = q
+    p.poll = bound_locked_poll_free_slot
+    p.changed = bound_locked_publish_waiters
+    p.forward = bound_locked_forward_free_slot
+
+
+cdef inline int bound_locked_poll_free_slot(wait_point *p, bint parking) noexcept nogil:
+    cdef pubsub *q = <pubsub *>p.of
+    if is_shut(q):
+        return MT_SHUTDOWN
+    return MT_OK if has_free_slot(q) else WAIT
+
+
+cdef inline void bound_locked_publish_waiters(wait_point *p) noexcept nogil:
+    bound_locked_count_waiting(<pubsub *>p.of)
+
+
+cdef inline void bound_locked_forward_free_slot(wait_point *p, wait_node **to_post) noexcept nogil:
+    cdef pubsub *q = <pubsub *>p.of
+    if q.not_full.n != 0 and has_free_slot(q):
+        notify(&q.not_full, to_post)
+        bound_locked_count_waiting(q)
 
 
 # ----------------------------------------------------------------------------------------------------- subscribe, leave
@@ -1277,13 +1239,14 @@ cdef inline bint locked_leave(pubsub *q, subscriber *s) noexcept nogil:
 
 cdef inline bint close_subscriber(pubsub *q, subscriber *s) noexcept nogil:
     """Leave and wake whoever waits here. True: it had not left before, and the caller trims."""
-    cdef mt_waiter *to_post = NULL
+    cdef wait_node *to_post = NULL
     cdef bint left
     lock_subscriber(s)
     left = locked_leave(q, s)
     locked_wake_all(q, s, &to_post)
     unlock_subscriber(s)
-    post_chain(to_post)
+    if to_post != NULL:
+        post(to_post)
     return left
 
 
@@ -1325,7 +1288,7 @@ cdef inline void skip_all(pubsub *q) noexcept nogil:
 cdef inline void shut_down(pubsub *q, bint immediate) noexcept nogil:
     """If immediate, the caller trims."""
     cdef subscriber *s = NULL
-    cdef mt_waiter *to_post
+    cdef wait_node *to_post
     lock_bound(q)                       # not between a drop and the message that it is for
     mark_end(q)
     unlock_bound(q)
@@ -1340,7 +1303,8 @@ cdef inline void shut_down(pubsub *q, bint immediate) noexcept nogil:
         lock_subscriber(s)
         locked_wake_all(q, s, &to_post)
         unlock_subscriber(s)
-        post_chain(to_post)
+        if to_post != NULL:
+            post(to_post)
         s = s.next
     notify_publishers(q, True)
 
@@ -1350,11 +1314,11 @@ cdef inline void after_fork(pubsub *q, unsigned long me) noexcept nogil:
     cdef subscriber *s = first_record(q)
     mt_lock_reset(&q.join_lock)
     mt_lock_reset(&q.bound_lock)
-    mt_waitlist_keep_thread(&q.not_full, me)
+    keep_tasks(&q.not_full, me)
     bound_locked_count_waiting(q)
     while s != NULL:
         mt_lock_reset(&s.lock)
-        mt_waitlist_keep_thread(&s.not_empty, me)
+        keep_tasks(&s.not_empty, me)
         locked_count_waiting(q, s)
         s = s.next
     mt_epoch_after_fork(&q.epoch, 1)

@@ -11,33 +11,33 @@ Rules of this layer
 """
 cimport cython
 cimport manytail._ps as ps
-from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uintptr_t
 from libc.stdlib cimport free, malloc
 
 from manytail._c cimport (
-    MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_WAITER_NOTIFIED, MT_WAITER_QUEUED, likely,
+    MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, PyThread_get_thread_ident, likely,
     mt_fetch_add_acq_rel_u32, mt_fetch_add_relaxed_u32, mt_load_relaxed_i64, mt_load_relaxed_uptr,
-    mt_load_seq_cst_u32, mt_lock, mt_lock_reset, mt_store_relaxed_i64, mt_waiter, mt_waitlist_leave,
-    mt_waitlist_push, unlikely,
+    mt_load_seq_cst_u32, mt_store_relaxed_i64, unlikely,
 )
 from manytail._cpython cimport (
     Py_DECREF_raw, Py_INCREF_raw, PySequence_Fast_ITEMS, PyTypeObject, mt_clear_of, mt_list_filled,
-    mt_list_reserve, mt_list_slots, mt_owned_item, mt_patch_gc, mt_traverse_of, mt_visit_waiters, traverseproc,
-    visitproc,
+    mt_list_reserve_by, mt_list_slots, mt_owned_item, mt_patch_gc, mt_traverse_of, traverseproc, visitproc,
 )
-from manytail._lock cimport enter, leave
-from manytail._wait cimport NEVER, ONCE, LoopWaiter, deadline_from, post_chain, this_thread, unclosed
+from manytail._runtime cimport int_argument, tell_of_forks, unclosed, unpicklable
+from manytail._waiting cimport (
+    NEVER, ONCE, Waiting, again, deadline_from, new_waiting, post, trio_checkpoint, visit_tasks, wait_node, wait_point,
+)
 
-import os
-from operator import index
 from types import GenericAlias
 from typing import NamedTuple
 
-from manytail._wait import until_posted
 from manytail.errors import ClosedError, Empty, Full, Lagged, ShutDown
 
 cdef object MAKER = object()
+cdef str WHY_NO_COPY = (
+    "a queue lives in one process; make it inside the process or task that uses it, and send the messages instead"
+)
 cdef dict SLOW = {"block": ps.SLOW_BLOCK, "raise": ps.SLOW_RAISE, "drop_oldest": ps.SLOW_DROP}
 cdef dict STARTS = {"next": ps.START_NEXT, "oldest": ps.START_OLDEST}
 
@@ -57,17 +57,6 @@ class PubSubStats(NamedTuple):
 
 
 # ------------------------------------------------------------------------------------------------------------ arguments
-cdef int64_t int_argument(str name, object value, str expected) except? -7:
-    """A 64-bit integer; floats and strings are refused by name."""
-    try:
-        value = index(value)
-    except TypeError:
-        raise TypeError(f"{name}={value!r}: expected {expected}, not {type(value).__name__}") from None
-    if not -(1 << 63) <= value < 1 << 63:
-        raise OverflowError(f"{name}={value!r}: expected {expected} of at most 64 bits")
-    return value
-
-
 cdef int64_t maxsize_argument(object value) except? -7:
     return int_argument("maxsize", value, "an int (0 or less: no bound)")
 
@@ -98,16 +87,6 @@ cdef int refuse_publish(int status) except -1:
     if status == MT_SHUTDOWN:
         raise ShutDown("the queue was shut down and takes no more messages")
     raise Full
-
-
-cdef object unpicklable(object what):
-    return TypeError(f"cannot pickle {type(what).__name__!r} object: a queue lives in one process; make it inside the "
-                     "process or task that uses it, and send the messages instead")
-
-
-cdef object running_loop():
-    from asyncio import get_running_loop    # here, so that users without event loops do not pay for the import
-    return get_running_loop()
 
 
 # ------------------------------------------------------------------------------------------------------------- trimming
@@ -202,7 +181,16 @@ cdef inline int publish_once(ps.pubsub *q, PyObject *item, int64_t *seq) noexcep
     cdef int r = put_in(q, item, seq)
     if likely(r == MT_OK):
         after_publish(q)
-    return MT_OK if r == ps.UNRETAINED else r
+    elif r == ps.UNRETAINED:
+        r = after_unretained(q)
+    return r
+
+
+cdef inline int after_unretained(ps.pubsub *q) noexcept:
+    """The slot that its publisher may have been notified of is still free: for the next one."""
+    if unlikely(mt_load_relaxed_i64(&q.maxsize) > 0):   # relaxed because: only whether a publisher can be waiting
+        ps.forward_not_full(q)
+    return MT_OK
 
 
 cdef int put_run_in(ps.pubsub *q, PyObject **items, int64_t n, int64_t *done) noexcept:
@@ -237,7 +225,9 @@ cdef int publish_over_oldest(ps.pubsub *q, PyObject *item, int64_t *seq) noexcep
     trim(q)
     if r == MT_OK:
         after_publish(q)
-    return MT_OK if r == ps.UNRETAINED else r
+    elif r == ps.UNRETAINED:
+        r = after_unretained(q)
+    return r
 
 
 cdef int publish_run_over_oldest(ps.pubsub *q, PyObject **items, int64_t n, int64_t *done) noexcept:
@@ -255,55 +245,12 @@ cdef int publish_run_over_oldest(ps.pubsub *q, PyObject **items, int64_t n, int6
     return r
 
 
-# ----------------------------------------------------------------------------------------------- every list, references
-# The lists of the process, for fork. At os.fork() no attached thread is half way through an operation: with the GIL
-# because the forking thread has it, without because CPython stops the world first; and nothing of ours detaches half
-# way.
-cdef mt_lock registry_lock
-cdef ps.pubsub *registry_first = NULL
-
-
-cdef void register(ps.pubsub *q) noexcept nogil:
-    global registry_first
-    enter(&registry_lock, False, True)
-    q.reg_next = registry_first
-    if registry_first != NULL:
-        registry_first.reg_prev = q
-    registry_first = q
-    leave(&registry_lock, False)
-
-
-cdef void unregister(ps.pubsub *q) noexcept nogil:
-    global registry_first
-    enter(&registry_lock, False, True)
-    if q.reg_prev != NULL:
-        q.reg_prev.reg_next = q.reg_next
-    else:
-        registry_first = q.reg_next
-    if q.reg_next != NULL:
-        q.reg_next.reg_prev = q.reg_prev
-    leave(&registry_lock, False)
-
-
 cdef void drop_list(ps.pubsub *q) noexcept:
     """Its PubSubQueue, or a Subscriber, is gone; with the last of them nobody expects anything."""
     # pairs with: itself: who frees the list sees what the others did
     if mt_fetch_add_acq_rel_u32(&q.refs, <uint32_t>-1) == 1:
-        unregister(q)
         trim(q)
         ps.free_pubsub(q)
-
-
-def _after_fork_in_child():
-    cdef ps.pubsub *q = registry_first
-    mt_lock_reset(&registry_lock)
-    while q != NULL:
-        ps.after_fork(q, this_thread())
-        q = q.reg_next
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 # ---------------------------------------------------------------------------------------------------------- PubSubQueue
@@ -346,7 +293,7 @@ cdef class PubSubQueue:
         self.q = ps.new_pubsub()
         if self.q == NULL:
             raise MemoryError
-        register(self.q)
+        tell_of_forks(self)
 
     def __init__(self, *, maxsize=0, slow="block"):
         cdef int64_t bound = maxsize_argument(maxsize)
@@ -364,7 +311,7 @@ cdef class PubSubQueue:
     __class_getitem__ = classmethod(GenericAlias)
 
     def __reduce__(self):
-        raise unpicklable(self)
+        raise unpicklable(self, WHY_NO_COPY)
 
     def __repr__(self):
         now = PubSubQueue.stats(self)       # not what a subclass has made of it
@@ -386,6 +333,7 @@ cdef class PubSubQueue:
         return self.publish_slow(item, deadline_from(block, timeout))
 
     cdef int64_t publish_slow(self, object item, int64_t deadline) except -1:
+        cdef wait_point p
         cdef int64_t seq = 0
         cdef int r
         while True:
@@ -394,16 +342,13 @@ cdef class PubSubQueue:
                 r = publish_over_oldest(self.q, <PyObject *>item, &seq)
             if r == MT_OK:
                 return seq
-            if r == MT_FULL:
-                r = self.wait_not_full(deadline)
-            elif r == MT_NOMEM:
-                ps.forward_not_full(self.q)
-            if r != MT_OK:
+            ps.free_slot_point(&p, self.q)
+            if not again(&p, 1, &r, self.patience(deadline)):
                 refuse_publish(r)
 
-    cdef int wait_not_full(self, int64_t deadline) noexcept:
-        """At the bound: wait, or refuse. MT_OK: try again."""
-        return ps.wait_not_full(self.q, ONCE if self.q.slow == ps.SLOW_RAISE else deadline)
+    cdef int64_t patience(self, int64_t deadline) noexcept:
+        """Until when a publisher waits at the bound."""
+        return ONCE if self.q.slow == ps.SLOW_RAISE else deadline
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
@@ -428,6 +373,7 @@ cdef class PubSubQueue:
         return count
 
     cdef int publish_sequence(self, tuple items, int64_t deadline, int64_t *count) except -1:
+        cdef wait_point p
         cdef int64_t n = len(items), done = 0
         cdef int r
         while count[0] < n:
@@ -438,52 +384,34 @@ cdef class PubSubQueue:
                 count[0] += done
                 if r == MT_FULL:
                     continue
-            elif r == MT_FULL:
-                r = self.wait_not_full(deadline)
-            elif r == MT_NOMEM:
-                ps.forward_not_full(self.q)
             if r != MT_OK:
-                refuse_publish(r)
+                ps.free_slot_point(&p, self.q)
+                if not again(&p, 1, &r, self.patience(deadline)):
+                    refuse_publish(r)
         return 0
 
     async def apublish(self, item):
-        """publish for coroutines, on any event loop. Cancelling it before it returned publishes nothing."""
+        """publish for coroutines, on asyncio and on trio. Cancelling it before it returned publishes nothing."""
+        checkpoint = trio_checkpoint()
+        if checkpoint is not None:
+            await checkpoint
         while True:
             try:
-                return self.publish(item, False)
+                return self.publish_slow(item, ONCE)
             except Full:
-                if self._raises():
+                if self.q.slow == ps.SLOW_RAISE:
                     raise
-                await until_posted(LoopWaiter(running_loop(), self._forward), self._prepare_to_wait, self._finish_wait)
+            await self.until_free_slot()
 
-    def _raises(self):
-        return self.q.slow == ps.SLOW_RAISE
+    cdef object until_free_slot(self):
+        """What a coroutine awaits at the bound. Whether the queue takes no more messages is for its next try to see."""
+        cdef Waiting waiting = new_waiting(self)
+        ps.free_slot_point(&waiting.point, self.q)
+        return waiting.wait()
 
-    def _forward(self):
-        ps.forward_not_full(self.q)
-
-    def _prepare_to_wait(self, LoopWaiter waiter not None):
-        """Queue a coroutine. False: a publish is worth trying."""
-        Py_INCREF(waiter)
-        ps.lock_bound(self.q)
-        mt_waitlist_push(&self.q.not_full, &waiter.w)
-        ps.bound_locked_count_waiting(self.q)
-        ps.unlock_bound(self.q)
-        if ps.publish_status(self.q) == MT_FULL:
-            return True
-        self._finish_wait(waiter)
-        return False
-
-    def _finish_wait(self, LoopWaiter waiter not None):
-        cdef uint32_t was
-        ps.lock_bound(self.q)
-        was = mt_waitlist_leave(&self.q.not_full, &waiter.w)
-        ps.bound_locked_count_waiting(self.q)
-        ps.unlock_bound(self.q)
-        if was == MT_WAITER_QUEUED:
-            Py_DECREF(waiter)
-        elif was == MT_WAITER_NOTIFIED:
-            ps.forward_not_full(self.q)
+    def _after_fork(self):
+        """In the child of a fork."""
+        ps.after_fork(self.q, PyThread_get_thread_ident())
 
     # ------------------------------------------------------------------------------------------------------ subscribing
     def subscribe(self, *, start="next"):
@@ -551,6 +479,7 @@ cdef class Subscriber:
     cdef PubSubQueue queue          # for the collector, which finds the messages there
     cdef ps.pubsub *q               # counted
     cdef ps.subscriber *s
+    cdef list one                   # [None]: see mt_list_reserve_by
     cdef object __weakref__
 
     def __cinit__(self, maker=None, queue=None, int64_t start=0, asked=None):
@@ -558,6 +487,7 @@ cdef class Subscriber:
         if maker is not MAKER:
             raise TypeError("Subscriber cannot be made by itself: PubSubQueue.subscribe() makes them")
         self.queue = queue
+        self.one = [None] if MT_FREE_THREADED else None
         self.s = ps.new_record(self.queue.q)
         if self.s == NULL:
             raise MemoryError
@@ -588,7 +518,7 @@ cdef class Subscriber:
     __class_getitem__ = classmethod(GenericAlias)
 
     def __reduce__(self):
-        raise unpicklable(self)
+        raise unpicklable(self, WHY_NO_COPY)
 
     def __repr__(self):
         if self.closed:
@@ -608,19 +538,11 @@ cdef class Subscriber:
         if status == MT_SHUTDOWN:
             raise ShutDown("the queue was shut down and nothing is left to get")
         if status == ps.LAGGED:
-            missed = self.take_missed()
+            missed = ps.take_missed(self.q, self.s)
             if missed:
                 raise Lagged(missed)
             return 0                # another thread has told it: go on
         raise Empty
-
-    cdef int64_t take_missed(self) noexcept:
-        cdef int64_t missed
-        ps.lock_subscriber(self.s)
-        missed = self.s.missed
-        self.s.missed = 0
-        ps.unlock_subscriber(self.s)
-        return missed
 
     cdef inline int take(self, uintptr_t *item) noexcept:
         """One try."""
@@ -644,15 +566,15 @@ cdef class Subscriber:
         return self.get_slow(deadline_from(block, timeout))
 
     cdef object get_slow(self, int64_t deadline):
+        cdef wait_point p
         cdef uintptr_t item = 0
         cdef int r
         while True:
             r = self.take(&item)
             if r == MT_OK:
                 return mt_owned_item(item)
-            if r == MT_EMPTY:
-                r = ps.wait_not_empty(self.q, self.s, deadline)
-            if r != MT_OK:
+            ps.message_point(&p, self.q, self.s)
+            if not again(&p, 1, &r, deadline):
                 self.refuse(r)
 
     @cython.binding(False)
@@ -666,18 +588,23 @@ cdef class Subscriber:
         if n <= 0:
             return []
         deadline = deadline_from(block, timeout)
-        while True:
-            out = self.take_many(n, &r)
-            if r == MT_OK:
-                return out
-            if r == MT_EMPTY:
-                r = ps.wait_not_empty(self.q, self.s, deadline)
-            if r != MT_OK:
+        out = self.take_many(n, &r)
+        return out if likely(r == MT_OK) else self.get_many_slow(n, deadline, r)
+
+    cdef list get_many_slow(self, int64_t n, int64_t deadline, int r):
+        """After a try that returned r."""
+        cdef wait_point p
+        cdef list out = None
+        while r != MT_OK:
+            ps.message_point(&p, self.q, self.s)
+            if not again(&p, 1, &r, deadline):
                 self.refuse(r)
+            out = self.take_many(n, &r)
+        return out
 
     cdef list take_many(self, int64_t n, int *status):
         """Up to n messages that are there; *status says why there are none."""
-        cdef mt_waiter *to_post = NULL
+        cdef wait_node *to_post = NULL
         cdef int64_t seq, got = 0
         cdef list out
         ps.lock_subscriber(self.s)
@@ -688,9 +615,9 @@ cdef class Subscriber:
             return None
         # The list is made before the messages are taken: between that and the return nothing can fail.
         try:
-            out = mt_list_reserve(n)
+            out = mt_list_reserve_by(self.one, n)
         except BaseException:
-            self._forward()                     # whoever was woken for these messages does not take them
+            ps.forward_not_empty(self.q, self.s)    # whoever was woken for these messages does not take them
             raise
         ps.lock_subscriber(self.s)
         status[0] = self.locked_status()
@@ -700,7 +627,8 @@ cdef class Subscriber:
             mt_list_filled(<PyObject *>out, got)
             ps.locked_propagate(self.q, self.s, &to_post)
         ps.unlock_subscriber(self.s)
-        post_chain(to_post)
+        if to_post != NULL:
+            post(to_post)
         if got and ps.may_trim(self.q, self.s, seq):
             trim(self.q)
         return out
@@ -709,40 +637,22 @@ cdef class Subscriber:
         return ps.LAGGED if self.s.missed and not self.s.closed else ps.locked_status(self.s)
 
     async def aget(self):
-        """get for coroutines, on any event loop. Cancelling it loses no message and passes its wake-up on."""
+        """get for coroutines, on asyncio and on trio. Cancelling it loses no message and forwards its notification."""
+        checkpoint = trio_checkpoint()
+        if checkpoint is not None:
+            await checkpoint
         while True:
             try:
-                return self.get(False)
+                return self.get_slow(ONCE)
             except Empty:
-                await until_posted(LoopWaiter(running_loop(), self._forward), self._prepare_to_wait, self._finish_wait)
+                pass
+            await self.until_message()
 
-    def _forward(self):
-        ps.forward_not_empty(self.q, self.s)
-
-    def _prepare_to_wait(self, LoopWaiter waiter not None):
-        """Queue a coroutine. False: a take is worth trying."""
-        cdef bint wait
-        ps.lock_subscriber(self.s)
-        mt_waitlist_push(&self.s.not_empty, &waiter.w)
-        ps.locked_count_waiting(self.q, self.s)
-        wait = ps.locked_status(self.s) == MT_EMPTY
-        if wait:
-            Py_INCREF(waiter)
-        else:
-            ps.locked_stop_waiting(self.q, self.s, &waiter.w)
-        ps.unlock_subscriber(self.s)
-        return wait
-
-    def _finish_wait(self, LoopWaiter waiter not None):
-        cdef uint32_t was
-        ps.lock_subscriber(self.s)
-        was = mt_waitlist_leave(&self.s.not_empty, &waiter.w)
-        ps.locked_count_waiting(self.q, self.s)
-        ps.unlock_subscriber(self.s)
-        if was == MT_WAITER_QUEUED:
-            Py_DECREF(waiter)
-        elif was == MT_WAITER_NOTIFIED:
-            self._forward()
+    cdef object until_message(self):
+        """What a coroutine awaits that found no message. What else its next try may find is for that to see."""
+        cdef Waiting waiting = new_waiting(self)
+        ps.message_point(&waiting.point, self.q, self.s)
+        return waiting.wait()
 
     def __iter__(self):
         """Messages as get returns them; ends where get would raise ShutDown or ClosedError. Lagged passes through, and
@@ -864,7 +774,7 @@ cdef int queue_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
     cdef ps.pubsub *q = (<PubSubQueue>self).q
     cdef int r = base_queue_traverse(self, visit, arg)
     if r == 0 and q != NULL:
-        r = mt_visit_waiters(&q.not_full, visit, arg)
+        r = visit_tasks(&q.not_full, visit, arg)
         if r == 0:
             r = visit_messages(q, visit, arg)
     return r
@@ -881,7 +791,7 @@ cdef int queue_clear(PyObject *self) noexcept:
 cdef int subscriber_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
     cdef ps.subscriber *s = (<Subscriber>self).s
     cdef int r = base_subscriber_traverse(self, visit, arg)
-    return r if r or s == NULL else mt_visit_waiters(&s.not_empty, visit, arg)
+    return r if r or s == NULL else visit_tasks(&s.not_empty, visit, arg)
 
 
 base_queue_traverse = mt_traverse_of(<PyTypeObject *>PubSubQueue)

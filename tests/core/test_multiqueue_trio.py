@@ -1,5 +1,4 @@
 """The coroutines of the multi-queue on trio as on asyncio: they wait, threads wake them, cancellation loses nothing."""
-import asyncio
 import gc
 import random
 import threading
@@ -9,6 +8,7 @@ import pytest
 import trio
 import trio.testing
 from support.counts import count
+from support.event_loops import LIBRARIES
 from support.queues import as_list
 from support.threads import DEADLINE, LONG, Threads, wait_getters, wait_putters
 
@@ -141,36 +141,6 @@ def test_a_getter_of_a_finished_trio_is_skipped(new):
 
 
 # ------------------------------------------------------------------------------------------------ cancelling
-async def in_asyncio(call, ticks):
-    """What the call returned. None: it was cancelled after so many iterations of the loop."""
-    task = asyncio.ensure_future(call)
-    for _ in range(ticks):
-        await asyncio.sleep(0)
-    task.cancel()
-    try:
-        return [await task]
-    except asyncio.CancelledError:
-        return None
-
-
-async def in_trio(call, ticks):
-    scope, result = trio.CancelScope(), []
-
-    async def run():
-        with scope:
-            result.append(await call)
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(run)
-        for _ in range(ticks):
-            await trio.lowlevel.checkpoint()
-        scope.cancel()
-    return result or None
-
-
-LIBRARIES = {"asyncio": (lambda function: asyncio.run(function()), in_asyncio), "trio": (trio.run, in_trio)}
-
-
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_random_cancellations_lose_no_item_and_no_wake_up(library):
     """Calls that are cancelled after a few iterations, a thread that puts, one that gets, and a small bound: all of

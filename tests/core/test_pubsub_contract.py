@@ -364,6 +364,41 @@ def test_block_goes_on_when_the_slowest_leaves(leave):
         assert fast.get() == 1
 
 
+def test_all_waiting_publishers_go_on_when_the_last_subscriber_leaves():
+    """What they publish then is not retained: the slot that one is notified of is free for the next one, too."""
+
+    async def main():
+        queue = PubSubQueue(maxsize=2)
+        with queue.subscribe():
+            queue.publish_many([0, 1])
+            publishers = [asyncio.create_task(queue.apublish(number)) for number in range(5)]
+            await asyncio.sleep(0)
+            assert not any(publisher.done() for publisher in publishers)
+        assert sorted(await asyncio.gather(*publishers)) == [2, 3, 4, 5, 6]
+        assert queue.qsize() == 0
+
+    asyncio.run(asyncio.wait_for(main(), DEADLINE))
+
+
+def test_a_getter_that_lagged_leaves_the_message_to_another():
+    """Two wait. The first is notified, and told that it missed something; the second is notified of what there is then."""
+
+    async def main():
+        queue = PubSubQueue(maxsize=1, slow="drop_oldest")
+        with queue.subscribe() as subscriber:
+            getters = [asyncio.create_task(subscriber.aget()) for _ in range(3)]
+            await asyncio.sleep(0)
+            queue.publish(0)
+            queue.publish(1)
+            await asyncio.wait(getters, return_when=asyncio.FIRST_EXCEPTION)
+            queue.publish(2)
+            ends = await asyncio.gather(*getters, return_exceptions=True)
+        assert sorted(end for end in ends if not isinstance(end, Lagged)) == [1, 2]
+        assert sum(end.missed for end in ends if isinstance(end, Lagged)) == 1
+
+    asyncio.run(asyncio.wait_for(main(), DEADLINE))
+
+
 def test_raise_raises_at_once_whatever_block_says():
     queue = PubSubQueue(maxsize=2, slow="raise")
     with queue.subscribe() as subscriber:

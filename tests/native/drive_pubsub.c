@@ -131,7 +131,7 @@ static void close_session(session *s) {
 /* How many came. With the lock held from the take to the check of the order. */
 static int take(session *s, int64_t most) {
     uintptr_t items[RUN];
-    mt_waiter *to_post = NULL;
+    wait_node *to_post = NULL;
     int again = 0, sole = 0, r = MT_OK;
     int64_t from, n = 1, i;
     PS(lock_subscriber)(s->record);
@@ -154,7 +154,7 @@ static int take(session *s, int64_t most) {
     }
     if (n) PS(locked_propagate)(q, s->record, &to_post);
     PS(unlock_subscriber)(s->record);
-    WAIT(post_chain)(to_post);
+    if (to_post != NULL) WAITING(post)(to_post);
     CHECK(r == MT_OK || r == MT_EMPTY || r == PS_ENUM(CLOSED) || r == MT_SHUTDOWN, "take: %d", r);
     for (i = 0; i < n; i++) drop((cell *)items[i]);
     if (sole) PS(wake_publisher)(q);
@@ -208,8 +208,8 @@ static void patient_taker(int index) {
     native_self.interrupts = 8;
     do {
         take(s, native_random(4) ? 1 : RUN);
-        r = PS(wait_not_empty)(q, s->record, native_random(2) ? mt_now_ns() + (int64_t)native_random(100000) : -1);
-        CHECK(r == MT_OK || r == MT_TIMEOUT || r == MT_INTERRUPTED || r == MT_SHUTDOWN, "wait_not_empty: %d", r);
+        r = wait_for_message(q, s->record, native_random(2) ? mt_now_ns() + (int64_t)native_random(100000) : -1);
+        CHECK(r == MT_OK || r == MT_TIMEOUT || r == MT_INTERRUPTED || r == MT_SHUTDOWN, "wait_for_message: %d", r);
     } while (r != MT_SHUTDOWN);
 }
 
@@ -218,8 +218,8 @@ static void patient_publisher(int p) {
     native_self.interrupts = 8;
     for (i = 0; i < calls; i++) {
         while (publish_one(p) == MT_FULL) {
-            r = PS(wait_not_full)(q, native_random(2) ? mt_now_ns() + (int64_t)native_random(100000) : -1);
-            CHECK(r == MT_OK || r == MT_TIMEOUT || r == MT_INTERRUPTED, "wait_not_full: %d", r);
+            r = wait_for_free_slot(q, native_random(2) ? mt_now_ns() + (int64_t)native_random(100000) : -1);
+            CHECK(r == MT_OK || r == MT_TIMEOUT || r == MT_INTERRUPTED, "wait_for_free_slot: %d", r);
         }
     }
 }

@@ -9,7 +9,6 @@
 #include "kernels.c"
 #endif
 
-#define WAIT(name) __pyx_f_7kernels_##name
 #define LOCK(name) __pyx_f_8manytail_5_lock_##name
 #define WAITING(name) __pyx_f_8manytail_8_waiting_##name
 #define MQ(name) __pyx_f_8manytail_3_mq_##name
@@ -57,15 +56,7 @@ static struct __pyx_t_8manytail_8_runtime_mt_registry native_registry;
 static unsigned long native_main_thread; /* 0: no thread's */
 static int native_semaphores_miss_signals;
 
-/* The wait lists of _ps.pxd. */
-#define IMPORTED(name) __pyx_f_8manytail_5_wait_##name
-
 static void __attribute__((constructor)) tie_kernels(void) {
-    IMPORTED(waiter_open) = WAIT(waiter_open);
-    IMPORTED(waiter_close) = WAIT(waiter_close);
-    IMPORTED(waiter_park) = WAIT(waiter_park);
-    IMPORTED(waiter_await_post) = WAIT(waiter_await_post);
-    IMPORTED(post_chain) = WAIT(post_chain);
     LOCK(wait_for_lock) = LOCK(lock_slow);
     LOCK(wait_for_heavy_lock) = LOCK(lock_slow_heavy);
     WAITING(run_signal_handlers) = run_signal_handlers;
@@ -88,6 +79,22 @@ static int wait_for_room(mq_subqueue *s, int64_t deadline, int attached) {
     wait_point p;
     int r = MT_FULL;
     MQ(room_point)(&p, s, attached);
+    WAITING(again)(&p, 1, &r, deadline);
+    return r;
+}
+
+static int wait_for_message(ps_pubsub *q, ps_subscriber *s, int64_t deadline) {
+    wait_point p;
+    int r = MT_EMPTY;
+    PS(message_point)(&p, q, s);
+    WAITING(again)(&p, 1, &r, deadline);
+    return r;
+}
+
+static int wait_for_free_slot(ps_pubsub *q, int64_t deadline) {
+    wait_point p;
+    int r = MT_FULL;
+    PS(free_slot_point)(&p, q);
     WAITING(again)(&p, 1, &r, deadline);
     return r;
 }

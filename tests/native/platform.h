@@ -23,11 +23,6 @@ static inline int native_interrupted(void) {
 
 static inline int run_signal_handlers(void) { return native_interrupted() ? -1 : 0; }
 
-static inline void post_loop_waiter(void *owned) {
-    (void)owned; /* no event loops here */
-    abort();
-}
-
 /* An object is its count: relaxed, because who lets go of the last one synchronises with the others. */
 static inline void native_keep(PyObject *object) {
     atomic_fetch_add_explicit((_Atomic int64_t *)object, 1, memory_order_relaxed);

@@ -17,13 +17,13 @@ CYTHON = sorted([*PRIVATE.glob("*.p[yx][xdi]"), *PACKAGE.rglob("*.pxd")])
 
 # The private .pxd files from the bottom up: each may cimport those before it, and an extension module all of them.
 KERNELS = [
-    *("_c", "_cpython", "_lock", "_waiting", "_runtime", "_wait", "_mq", "_wp"),
+    *("_c", "_cpython", "_lock", "_waiting", "_runtime", "_mq", "_wp"),
     *("_entry", "_eq_keys", "_eq_sorted", "_eq", "_eq_nogil", "_ps"),
     *("_entries", "_subscriptions"),  # declarations of faces that others build on
 ]
 # The extension modules from the bottom up: each may cimport or import those before it.
 EXTENSIONS = [
-    *("_build", "_lock", "_waiting", "_runtime", "_wait", "_multiqueue", "_entryqueue"),
+    *("_build", "_lock", "_waiting", "_runtime", "_multiqueue", "_entryqueue"),
     *("_timer", "_entries", "_orders", "_subscriptions", "_consumers", "_pubsub", "_workpool", "_queue"),
 ]
 LEAVES = {"errors", "_selectors"}  # Python modules that extension modules use; they import only each other

@@ -6,16 +6,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-KERNELS = ["_lock.pxd", "_waiting.pxd", "_waiting.pyx", "_runtime.pxd", "_runtime.pyx", "_mq.pxd", "_wp.pxd"]
+KERNELS = ["_lock.pxd", "_waiting.pxd", "_waiting.pyx", "_runtime.pxd", "_runtime.pyx", "_mq.pxd", "_wp.pxd", "_ps.pxd"]
 ENTRIES = ["_entry.pxd", "_eq.pxd", "_eq_keys.pxd", "_eq_sorted.pxd", "_eq_nogil.pxd", "_entries.pxd", "_entries.pyx", "_orders.pyx"]
 ENTRIES += ["_subscriptions.pxd", "_subscriptions.pyx", "_consumers.pyx", "_timer.pyx", "_entryqueue.pyx"]
-FACES = ["_multiqueue.pyx", "_mq_int64.pxi", "_queue.pyx", "_workpool.pyx"]
-NATIVE = ["drive.c", "drive_entries.c", "drive_pool.c", "kernels.h", "model/entry_suites.h", "model/link_suites.h"]
-NATIVE += ["model/model.cpp", "model/pool_suites.h", "model/waiting_suites.h"]
+FACES = ["_multiqueue.pyx", "_mq_int64.pxi", "_queue.pyx", "_workpool.pyx", "_pubsub.pyx"]
+NATIVE = ["drive.c", "drive_entries.c", "drive_pool.c", "drive_pubsub.c", "kernels.h", "model/entry_suites.h"]
+NATIVE += ["model/link_suites.h", "model/model.cpp", "model/pool_suites.h", "model/pubsub_suites.h"]
+NATIVE += ["model/pubsub_more_suites.h", "model/pubsub_waiting_suites.h", "model/waiting_suites.h"]
 DONE = [
     *(ROOT / "pyx" / "manytail" / name for name in [*KERNELS, *ENTRIES, *FACES]),
     *(ROOT / "tests" / "native" / name for name in NATIVE),
-    *(ROOT / "docs" / "design" / name for name in ["multiqueue.md", "entryqueue.md"]),
+    *(ROOT / "docs" / "design" / name for name in ["multiqueue.md", "entryqueue.md", "pubsub.md"]),
 ]
 
 # The old word, and the word to use.

@@ -447,6 +447,7 @@ struct removed : queue_suite<removed, 3> {
 #include "pool_suites.h"
 #include "pubsub_suites.h"
 #include "pubsub_more_suites.h"
+#include "pubsub_waiting_suites.h"
 
 /* --------------------------------------------------------------------------------------------------------------- main */
 static bool verbose, listing;
@@ -565,6 +566,16 @@ int main(int argc, char **argv) {
     EXPLORE(pubsub_wait);
     EXPLORE(pubsub_wait_chunk);
     EXPLORE(pubsub_shut);
+    EXPLORE(pubsub_shared);
+    EXPLORE(pubsub_timed_getter);
+    EXPLORE(pubsub_interrupted_getter);
+    EXPLORE(pubsub_lagged);
+    EXPLORE(pubsub_wait_bound);
+    EXPLORE(pubsub_wait_trimmed);
+    EXPLORE(pubsub_two_slots);
+    EXPLORE(pubsub_timed_publisher);
+    EXPLORE(pubsub_interrupted_publisher);
+    EXPLORE(pubsub_shut_waiting);
     EXPLORE(pubsub_oldest);
     EXPLORE(pubsub_run);
     EXPLORE(pubsub_bound);

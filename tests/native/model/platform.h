@@ -195,8 +195,6 @@ static inline int run_signal_handlers(void) {
     return -1;
 }
 
-static inline void post_loop_waiter(void *) { RL_ASSERT(false); }
-
 /* An object is its count, unless the suite says otherwise. */
 static void native_keep(uintptr_t object) { ++*(int64_t *)object; }
 static void (*model_keep)(uintptr_t item) = native_keep;

@@ -24,6 +24,7 @@ static void hold_message(uintptr_t item) {
 template <typename suite, unsigned threads> struct pubsub_suite : rl::test_suite<suite, threads> {
     static const unsigned bound = 2;
     static const bool sole = false;
+    static const bool wakes = false; /* publishers wait at the bound */
     enum { MESSAGES = 16 };
     struct message_block {
         message of[MESSAGES];
@@ -130,6 +131,7 @@ template <typename suite, unsigned threads> struct pubsub_suite : rl::test_suite
         ps_freed f;
         do {
             PS(trim)(q, &f);
+            if (suite::wakes && f.low_moved) PS(wake_publisher)(q);
             for (uint32_t i = 0; i < f.n; i++) free_message((message *)f.items[i]);
         } while (f.incomplete);
     }
@@ -256,7 +258,7 @@ template <typename suite, int old> struct pubsub_waiting : pubsub_suite<suite, 2
             RL_ASSERT(this->publish(old) == old);
             PS(wake_getters)(this->q);
         } else {
-            RL_ASSERT(PS(wait_not_empty)(this->q, this->first, FOREVER) == MT_OK);
+            RL_ASSERT(wait_for_message(this->q, this->first, FOREVER) == MT_OK);
             RL_ASSERT(this->take(this->first) == old);
         }
     }
