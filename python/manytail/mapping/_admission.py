@@ -407,9 +407,10 @@ class Levels:
         """A free number for the value at that position, or None."""
         below = self._labels[self._values[position - 1]] if position else None
         above = self._labels[self._values[position + 1]] if position + 1 < len(self._values) else None
-        if below is None or above is None:
-            one_side = below + _STEP if below is not None else above - _STEP  # type: ignore[operator]
-            found = 0 if below is above else one_side
+        if below is None:
+            found = 0 if above is None else above - _STEP
+        elif above is None:
+            found = below + _STEP
         else:
             found = (below + above) // 2
             if found == below:
