@@ -1,5 +1,5 @@
-"""The admission alone, where two threads meet in it: the simulation (tests/simulation) runs one event at a
-time and cannot see that."""
+"""The admission where two threads use it: the simulation (tests/simulation) runs one event at a time and cannot show
+that."""
 
 from collections import deque
 from typing import Any

@@ -92,7 +92,8 @@ def test_an_element_that_is_an_exception_fails_its_item_alone(mapped: Mapped) ->
     assert [(failure.item, failure.error.args, failure.attempts) for failure in failures] == [
         (item, (item,), 2) for item in range(0, 100, 10)
     ]
-    assert sorted(len(items) for items in calls) == [2] * 5 + [20] * 5  # those that failed alike are called again together
+    # Items that failed alike are called again together.
+    assert sorted(len(items) for items in calls) == [2] * 5 + [20] * 5
 
 
 @everywhere

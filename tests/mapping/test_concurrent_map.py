@@ -1,4 +1,4 @@
-"""`concurrent_map` in real threads and loops. What needs time to pass is in tests/simulation; here the runners are tested."""
+"""`concurrent_map` in real threads and loops: the runners. Promises about time are tested in tests/simulation."""
 
 import asyncio
 import gc
@@ -27,7 +27,7 @@ async def collect(results: Any) -> list[Any]:
 
 
 def mapped(fn: Any, items: Any, **options: Any) -> list[Any]:
-    """Through threads for a plain function, through a loop of its own for an `async def`."""
+    """Runs a plain function in threads, an `async def` in its own loop."""
     return list(concurrent_map(fn, items, **options))
 
 
@@ -77,7 +77,7 @@ def test_it_is_lazy() -> None:
     results = concurrent_map(lambda item: item, items(), workers=2, max_in_flight=8)
     assert taken == []
     assert next(results) == 0
-    wait_until(lambda: len(taken) >= 9)  # eight in flight behind the one that was handed on
+    wait_until(lambda: len(taken) >= 9)  # eight in flight behind the one that was emitted
     assert len(taken) <= 9
     results.close()  # type: ignore[attr-defined]
     assert next(results, "end") == "end"
@@ -92,7 +92,7 @@ def test_a_slow_input_holds_back_no_finished_result() -> None:
         yield 2
 
     results = concurrent_map(lambda item: item, items())
-    assert next(results) == 1  # while the input keeps the reader waiting
+    assert next(results) == 1  # while the input makes the reader wait
     go_on.set()
     assert list(results) == [2]
 
@@ -138,7 +138,8 @@ def test_raise_yields_what_comes_before_and_names_key_and_attempts(how: str) -> 
         if how == "caller's loop":
             asyncio.run(in_loop())
         else:
-            got.extend(concurrent_map(fail if how == "threads" else afail, range(100), **options))  # type: ignore[arg-type]
+            fn: Any = fail if how == "threads" else afail
+            got.extend(concurrent_map(fn, range(100), **options))  # type: ignore[arg-type]
 
     with pytest.raises(ValueError, match="no") as caught:
         run()
@@ -484,7 +485,7 @@ def test_the_callers_own_cancellation_is_no_failure_of_an_item() -> None:
 
 
 def test_an_interrupted_consumer_ends_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Ctrl-C does it: KeyboardInterrupt out of the wait for a result."""
+    """As by Ctrl-C: the wait for a result raises KeyboardInterrupt."""
     released = threading.Event()
     results = concurrent_map(lambda item: released.wait(DEADLINE), range(100), workers=2)
     runner = results._runner  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Labels for priorities keep their order, also when there is no number left between two of them."""
+"""Labels keep the order of their priorities, also when there is no number left between two of them."""
 
 import random
 
@@ -27,7 +27,7 @@ def test_labels_keep_the_order_of_their_priorities() -> None:
 
 
 def test_no_room_between_two_labels_spreads_all() -> None:
-    """Each new priority falls between the two newest, which halves the room: 17 of them use up 2**16."""
+    """Each new priority falls between the two newest, which halves the free numbers: 17 of them use up 2**16."""
     levels = Levels()
     queues = {value: Queue() for value in (0.0, 1.0)}
     for value, queue in queues.items():
@@ -44,7 +44,7 @@ def test_no_room_between_two_labels_spreads_all() -> None:
 
 
 def test_labels_stay_in_the_range_of_a_c_int() -> None:
-    """Ever more urgent rows: the labels run into the lower edge and are spread anew."""
+    """Ever more urgent rows: the labels reach the lower limit and are assigned anew."""
     levels = Levels()
     queues = [Queue() for _ in range(40_000)]
     for number, queue in enumerate(queues):

@@ -65,7 +65,7 @@ def test_a_breaker_that_fails_its_key_lets_other_keys_go_on(mapped: Mapped) -> N
     assert results[::2] == list(range(0, 100, 2))
     errors = [failure.error for failure in results[1::2]]
     raised = [error for error in errors if isinstance(error, OSError)]
-    assert 3 <= len(raised) <= 4  # a call may have been under way beside the third failure
+    assert 3 <= len(raised) <= 4  # another call may have been running at the third failure
     assert len(raised) + sum(isinstance(error, BreakerOpen) for error in errors) == 50
     assert "3 calls in a row failed, key 1" in str(errors[-1])
 
@@ -179,7 +179,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *arguments: Any) -> None:
-        """The log is the server's own."""
+        """Keeps the log of the HTTP server off the terminal."""
 
 
 @pytest.fixture
@@ -205,11 +205,11 @@ def fetch(service: Service, path: str) -> int:
         connection.close()
 
 
-WAY = 1.0  # seconds that a request may take from its start to the log: a busy machine, not the rate
+WAY = 1.0  # seconds that a request may take from its start to the log: the machine may be busy
 
 
 def most_in(times: list[float], seconds: float) -> int:
-    """Of all windows of that length."""
+    """The most events in any window of that length."""
     times = sorted(times)
     return max(sum(begin <= time <= begin + seconds for time in times) for begin in times)
 
@@ -238,7 +238,7 @@ def test_the_service_sees_the_rate_of_every_key(mapped: Mapped, service: Service
 
 @everywhere
 def test_no_call_of_a_key_starts_inside_a_retry_after_window(mapped: Mapped, service: Service) -> None:
-    """429 with Retry-After for a while, retries=1: no item fails."""
+    """The service answers 429 with Retry-After for a while. With retries=1 no item fails."""
     service.storm_end = monotonic() + 2.5
     starts: list[tuple[float, str]] = []
     windows: list[tuple[float, float]] = []

@@ -1,4 +1,4 @@
-"""What goes wrong with a database: a clear error with no secret in it, nothing lost, and work goes on when it comes back."""
+"""Failures of a database: a clear error without a secret, nothing lost, and work continues when it comes back."""
 import contextlib
 import logging
 import os
@@ -23,7 +23,7 @@ SECRETS = (postgres.PASSWORD, "pa%3Ass%40wo%2Frd", "s3cret")
 
 @contextlib.contextmanager
 def fails(wrong, said, caplog):
-    """With that error, which shows no secret, nor do its causes and the logs."""
+    """Expect that error. Neither it nor its causes nor the logs show a secret."""
     with caplog.at_level(logging.DEBUG), pytest.raises(wrong, match=said) as caught:
         yield
     error = caught.value
@@ -47,7 +47,7 @@ def test_a_file_that_is_no_database(tmp_path, caplog):
 
 
 def test_a_file_that_may_not_be_written(tmp_path):
-    """In a process that is not root's, who may write everything."""
+    """In a process that does not run as root, which may write everything."""
     Shared(f"sqlite:///{tmp_path}/a.db", "a").remembered()
     os.chmod(tmp_path / "a.db", 0o444)
     script = f"""
@@ -103,7 +103,7 @@ def test_missing_rights(postgresql, server, caplog):
     postgresql.query(
         f"GRANT SELECT ON manytail_layout TO {role}", f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {role}"
     )
-    shared = Shared(guest, "b")  # made before, without the right to create
+    shared = Shared(guest, "b")  # the tables exist; the right to create is missing
     shared._store().record({ID: b"y"})
     assert shared.remembered() == 1
     postgresql.query(f"REVOKE INSERT ON manytail_results FROM {role}")
@@ -180,7 +180,8 @@ def test_a_connection_that_the_server_ends(postgresql):
     shared = Shared(postgresql.url, "a")
     shared._store().record({ID: b"x"})
     postgresql.query(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'manytail' AND datname = current_database()"
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE application_name = 'manytail' AND datname = current_database()"
     )
     assert shared._store().look_up([ID]) == {ID: b"x"}
 
@@ -210,7 +211,7 @@ assert shared.remembered() == 21
 
 
 def test_a_file_that_cannot_grow(sqlite):
-    """The limit of a process stands for a full disk: writes fail in the middle."""
+    """A limit of the process replaces a full disk: writes fail in the middle."""
     run_script(FULL, arguments=[sqlite.url])
 
 
@@ -226,7 +227,7 @@ def fill(file):
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_a_full_disk(kind, request):
-    """A small file system: full, then with room again."""
+    """A small file system: full, then with space again."""
     # Not below tmp_path: pytest could not remove what a killed run leaves mounted there.
     parent = None if kind == "sqlite" else request.getfixturevalue("server").folder
     folder = Path(tempfile.mkdtemp(prefix="manytail-disk-", dir=parent))

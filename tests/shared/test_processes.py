@@ -1,4 +1,4 @@
-"""Several processes on one database: they see each other's records, survive forks and kills, and keep limits together."""
+"""Several processes on one database: they see each other's records, survive forks and kills, and share limits."""
 import itertools
 import multiprocessing
 import os
@@ -38,7 +38,7 @@ def ended(process):
     return out
 
 
-# Each waits for the others: they make the tables, record and lease at the same time.
+# The processes wait for each other: they make the tables, record and lease at the same time.
 TOGETHER = """
 import sys
 from manytail import Shared
@@ -150,8 +150,8 @@ def test_what_was_recorded_survives_kill_9_and_nothing_is_half_there(database):
         process.communicate()
         reached = int(([line for line in lines if line.endswith("\n")] or [str(reached)])[-1])
         count = shared.remembered()
-        assert count % 200 == 0  # groups whole
-        assert count >= reached  # whatever was said to be recorded
+        assert count % 200 == 0  # only whole groups
+        assert count >= reached  # everything that was reported as recorded
         reached = count
 
 

@@ -1,4 +1,4 @@
-"""`remember=True` in the maps: what was recorded is not called again, whoever recorded it; the database never holds up the consumer."""
+"""`remember=True` in the maps: a recorded result is not called again, and the database never delays the consumer."""
 import asyncio
 import logging
 import signal
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.thread_unsafe(reason="a database, an environment or a p
 
 
 def run(how, fn, items, **options):
-    """The results of a map: of threads, of a loop of its own, or in the caller's loop."""
+    """The results of a map: in threads, in its own loop, or in the caller's loop."""
     if how == "threads":
         return list(concurrent_map(fn, items, **options))
 
@@ -52,7 +52,7 @@ HOW = pytest.mark.parametrize("how", ["threads", "loop", "caller's loop"])
 
 
 class Service:
-    """Counts what it is paid for."""
+    """Counts the calls that are paid for."""
 
     def __init__(self):
         self.calls = []
@@ -85,7 +85,7 @@ def test_a_second_map_pays_for_nothing_that_was_recorded(database, how):
     ],
 )
 def test_with_other_options(sqlite, how, options):
-    """What is remembered costs nothing: a budget for 100 calls is enough for 150 items, 50 of them twice."""
+    """Remembered results cost nothing: a budget for 100 calls is enough for 150 items, of which 50 come twice."""
     shared, service = Shared(sqlite.url, "a"), Service()
     for items in (range(50), range(100)):
         results = run(how, service, items, shared=shared, remember=True, **options)
@@ -101,7 +101,7 @@ def test_batches_get_only_what_is_not_recorded(sqlite, how, fresh, monkeypatch):
 
     def fn(items):
         sizes.append(len(items))
-        if len(sizes) == 1:  # meanwhile another process records what waits, or is in a batch already
+        if len(sizes) == 1:  # another process records items that wait or are in a batch already
             assert list(concurrent_map(service, [9, 11], shared=Shared(sqlite.url, "a"), remember=True)) == [
                 "result of 9",
                 "result of 11",
@@ -334,7 +334,7 @@ def test_no_thread_is_left(sqlite):
     run("threads", str, range(10), shared=shared, remember=True)
     results = concurrent_map(str, range(10_000), shared=shared, remember=True)
     next(results)
-    del results  # the collector waits for nothing; the threads end by themselves
+    del results  # the collector does not wait; the threads end by themselves
     wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("manytail-")])
 
 
@@ -403,7 +403,7 @@ for result in concurrent_map(fn, range(int(sys.argv[3])), shared=Shared(sys.argv
 
 
 def test_kill_9_costs_at_most_what_ran_and_the_last_group(database, tmp_path):
-    """The worker is killed in the middle, again and again; the next one takes over."""
+    """The worker is killed again and again; the next one continues."""
     items, kills, paid = count(4_000, 10_000), count(5, 20), tmp_path / "paid"
     killed = recorded_again = 0
     shared = Shared(database.url, "a")
@@ -433,7 +433,8 @@ def test_kill_9_costs_at_most_what_ran_and_the_last_group(database, tmp_path):
     assert len(calls) - items <= kills * (8 + 200)
     assert shared.remembered() == items
     print(
-        f"\n{database.kind}: {kills} kills over {items} items: {len(calls) - items} paid twice, {recorded_again} recorded ones called again"
+        f"\n{database.kind}: {kills} kills over {items} items: {len(calls) - items} paid twice, "
+        f"{recorded_again} recorded ones called again"
     )
 
 

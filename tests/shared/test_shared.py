@@ -1,4 +1,4 @@
-"""`Shared` as a value: its arguments, what it shows and what it does not, pickles, and who imports what. No database is asked."""
+"""`Shared` as a value: arguments, what repr and pickles show, and who imports what. No database is asked."""
 import os
 import pickle
 

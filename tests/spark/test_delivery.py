@@ -1,4 +1,4 @@
-"""`delivery=`: attempt, key and idempotency key of a call; and what keys are to Spark."""
+"""`delivery=`: attempt, key and idempotency key of a call; and Spark's equality of keys."""
 
 import math
 import sys
@@ -38,8 +38,10 @@ def test_key_is_none_without_one_and_as_in_a_row_with_one(spark: Any) -> None:
 
     source = spark.range(1)
     for key, expected in (
-        (None, "None"), ("id", "0"), (F.col("id") + 5, "5"), (F.lit("a"), "'a'"), (F.lit(None), "None"), (F.expr("double('NaN')"), "nan"),
-        (F.expr("timestamp'2024-07-01 09:00:00'"), "datetime.datetime(2024, 7, 1, 9, 0)"), (F.expr("1.50"), "Decimal('1.50')"),
+        (None, "None"), ("id", "0"), (F.col("id") + 5, "5"), (F.lit("a"), "'a'"), (F.lit(None), "None"),
+        (F.expr("double('NaN')"), "nan"),
+        (F.expr("timestamp'2024-07-01 09:00:00'"), "datetime.datetime(2024, 7, 1, 9, 0)"),
+        (F.expr("1.50"), "Decimal('1.50')"),
     ):  # fmt: skip
         assert source.transform(map_concurrent, fn, "key string", key=key).collect()[0].key == expected
 
@@ -93,7 +95,7 @@ def test_equal_rows_share_an_idempotency_key_unless_row_id_tells_them_apart(spar
 
 # ---------------------------------------------------------------------------------------------------- keys
 def test_keys_are_grouped_as_group_by_does(spark: Any) -> None:
-    """With per_key=1 no two calls of one group overlap; groups do, or the barrier would not let anybody through."""
+    """With per_key=1 no two calls of one group overlap. Groups do: otherwise the barrier would block for ever."""
     values = "double('NaN'), 0.0D, cast(null as double), -double('NaN'), -0.0D, cast(null as double)"
     source = spark.sql(f"SELECT explode(array({values})) AS k").coalesce(1)
     groups = source.groupBy("k").count().count()
@@ -118,8 +120,11 @@ def test_keys_are_grouped_as_group_by_does(spark: Any) -> None:
 
 
 def test_weights_find_the_same_keys(spark: Any) -> None:
-    """One worker, so the order of calls is the order of turns: NaN has two of them."""
-    order = "double('NaN'), double('NaN'), double('NaN'), double('NaN'), 0.0D, -0.0D, cast(null as double), cast(null as double)"
+    """One worker, so calls run in round-robin order: NaN has weight 2."""
+    order = (
+        "double('NaN'), double('NaN'), double('NaN'), double('NaN'), 0.0D, -0.0D, "
+        "cast(null as double), cast(null as double)"
+    )
     source = spark.sql(f"SELECT posexplode(array({order})) AS (n, k)").coalesce(1)
 
     def fn(row: Any) -> int:

@@ -1,5 +1,5 @@
-"""`fan_out`: the sentences of its docstring. The first half runs one task without Spark, where the test holds the sinks and the input; the second
-half is real Spark."""
+"""`fan_out`: the sentences of its docstring. The first half runs one task without Spark, where the test controls the
+sinks and the input. The second half uses real Spark."""
 
 import sys
 import threading
@@ -34,7 +34,7 @@ def work(sinks: dict[str, Any], max_lag: int = 16, raises: bool = False) -> FanO
 
 
 class Kept:
-    """A sink that keeps what it got."""
+    """A sink that keeps its batches."""
 
     def __init__(self) -> None:
         self.values: list[int] = []
@@ -61,7 +61,7 @@ class Held:
 
 
 class Source:
-    """Batches of one row; says which were asked for."""
+    """Batches of one row. Records which were asked for."""
 
     def __init__(self, n: int) -> None:
         self.n, self.asked = n, 0
@@ -130,7 +130,7 @@ def test_the_reader_waits_for_a_running_sink_that_is_max_lag_batches_behind() ->
     source = Source(20)
     with Threads() as threads:
         ran = threads.start(work({"slow": slow, "fast": fast}, max_lag=3).feed, iter(source))
-        source.wait_asked(4)  # three are published, the fourth waits in the reader's hand
+        source.wait_asked(4)  # three are published, the reader waits with the fourth
         for number in range(4, 12):
             assert source.asked == number
             slow.go.put(True)

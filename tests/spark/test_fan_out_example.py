@@ -1,4 +1,4 @@
-"""examples/flights/fan_out.py: each of its three outputs is what a Spark job of its own makes of the same flights."""
+"""examples/flights/fan_out.py: each of its three outputs equals that of a separate Spark job over the same flights."""
 
 import importlib.util
 import sys
@@ -18,7 +18,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "flights" / "fan_out.py"
 
 @pytest.fixture(scope="module")
 def example() -> Iterator[Any]:
-    """The script as a module; workers cannot import it, so its functions travel."""
+    """The script as a module. Workers cannot import it, so its functions are pickled by value."""
     found = importlib.util.spec_from_file_location("fan_out_example", EXAMPLE)
     assert found is not None
     assert found.loader is not None

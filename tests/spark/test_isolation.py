@@ -1,4 +1,5 @@
-"""One value that Python cannot hold, or a type that Arrow will not cast, is a matter of its row alone; and batches are bounded by bytes."""
+"""A value that Python cannot hold, or a type that Arrow cannot cast, fails its row alone. Batches are bounded by
+bytes."""
 
 from typing import Any
 
@@ -42,8 +43,12 @@ def test_as_a_key_it_fails_nothing(spark: Any, kind: str) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    ["CASE WHEN id = 0 THEN named_struct('n', 1) END", "CASE WHEN id = 0 THEN parse_json('1') END", "named_struct('t', now())",
-     "CASE WHEN id = 0 THEN named_struct('t', TIMESTAMP'2020-01-01 00:00:00') END"],
+    [
+        "CASE WHEN id = 0 THEN named_struct('n', 1) END",
+        "CASE WHEN id = 0 THEN parse_json('1') END",
+        "named_struct('t', now())",
+        "CASE WHEN id = 0 THEN named_struct('t', TIMESTAMP'2020-01-01 00:00:00') END",
+    ],
 )  # fmt: skip
 def test_every_type_has_an_idempotency_key(spark: Any, value: str) -> None:
     df = spark.range(3).select("id", F.expr(value).alias("x"))
@@ -78,7 +83,8 @@ def test_a_key_error_inside_a_conversion_is_no_missing_column(spark: Any) -> Non
 def test_output_batches_are_bounded_by_bytes() -> None:
     size, count = 1 << 20, 200
     work = Work(
-        fn=lambda row: bytes(size), options=check(lambda row: row, {}), result=T.StructType([T.StructField("x", T.BinaryType())]),
+        fn=lambda row: bytes(size), options=check(lambda row: row, {}),
+        result=T.StructType([T.StructField("x", T.BinaryType())]),
         names=("id",), types=(T.LongType(),), append=True,
         time_zone="UTC", max_records=10_000,
     )  # fmt: skip

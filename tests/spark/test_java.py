@@ -1,4 +1,4 @@
-"""manytail.spark._java: which Java is chosen. test_elsewhere.py runs real jobs on a machine that has none."""
+"""manytail.spark._java: which Java is chosen. test_elsewhere.py runs real jobs on a machine without one."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Batches, equal rows, costs, rates and breakers inside Spark tasks: they are concurrent_map's, and rows of Arrow batches go through them."""
+"""Batches, equal rows, costs, rates and breakers in Spark tasks: as in concurrent_map, with rows of Arrow batches."""
 
 import sys
 from collections.abc import Sequence

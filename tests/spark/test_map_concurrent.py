@@ -119,7 +119,8 @@ def test_replace_gives_result_columns_only(spark: Any) -> None:
 def test_values_are_those_of_a_collected_row(spark: Any) -> None:
     columns = {
         "byte": "tinyint(-3)", "text": "'ä'", "null_text": "cast(null as string)", "binary": "unhex('00ff')",
-        "money": "cast('1.50' as decimal(10,2))", "day": "date'2024-02-29'", "ntz": "timestamp_ntz'2024-02-29 12:00:00.5'",
+        "money": "cast('1.50' as decimal(10,2))", "day": "date'2024-02-29'",
+        "ntz": "timestamp_ntz'2024-02-29 12:00:00.5'",
         "span": "interval '1 2' day to hour", "list": "array(1, null)", "map": "map('k', named_struct('d', 1))",
         "struct": "named_struct('a', 1, 'b', array(named_struct('c', 'x')))",
         "double": "double('NaN')", "float": "float(0.5)", "bool": "true", "nothing": "null",
@@ -161,7 +162,8 @@ def test_timestamps_are_naive_in_session_time_both_ways(spark: Any, conf: Any, z
         return repr((row.t, row.nested.list[0])), naive, [naive], naive.replace(tzinfo=datetime.UTC)
 
     source = spark.sql(
-        "SELECT timestamp'2024-07-01 09:00:00' AS t, named_struct('list', array(timestamp'2024-07-01 09:00:00')) AS nested"
+        "SELECT timestamp'2024-07-01 09:00:00' AS t, "
+        "named_struct('list', array(timestamp'2024-07-01 09:00:00')) AS nested"
     )
     df = source.transform(map_concurrent, fn, "seen string, t2 timestamp, t3 array<timestamp>, aware timestamp")
     local = "datetime.datetime(2024, 7, 1, 9, 0)"
@@ -184,13 +186,17 @@ def test_session_time_is_that_of_the_job_not_of_the_call(spark: Any, conf: Any) 
 
 def test_all_types_of_results(spark: Any) -> None:
     schema = (
-        "a boolean, b tinyint, c smallint, d int, e bigint, f float, g double, h string, i binary, j date, k timestamp_ntz, l decimal(20,3),"
-        " m interval day to second, n array<struct<x:int,y:map<string,double>>>, o variant, p map<timestamp,array<timestamp_ntz>>, q time(6), r void"
+        "a boolean, b tinyint, c smallint, d int, e bigint, f float, g double, h string, i binary, j date, "
+        "k timestamp_ntz, l decimal(20,3),"
+        " m interval day to second, n array<struct<x:int,y:map<string,double>>>, o variant, "
+        "p map<timestamp,array<timestamp_ntz>>, q time(6), r void"
     )
     value = (
-        True, -1, 2, 3, 4, 0.5, 1e300, "ä", b"\x00", datetime.date(2024, 2, 29), datetime.datetime(1, 1, 1), Decimal("12345678901234567.125"),
+        True, -1, 2, 3, 4, 0.5, 1e300, "ä", b"\x00", datetime.date(2024, 2, 29), datetime.datetime(1, 1, 1),
+        Decimal("12345678901234567.125"),
         datetime.timedelta(days=-3, microseconds=1), [{"x": 1, "y": {"k": 1.5}}], T.VariantVal.parseJson("[1]"),
-        {datetime.datetime(2024, 7, 1, tzinfo=datetime.UTC): [datetime.datetime(2024, 7, 1)]}, datetime.time(1, 2, 3, 4), None,
+        {datetime.datetime(2024, 7, 1, tzinfo=datetime.UTC): [datetime.datetime(2024, 7, 1)]},
+        datetime.time(1, 2, 3, 4), None,
     )  # fmt: skip
     df = spark.range(2).transform(map_concurrent, lambda row: value if row.id else None, schema, columns="replace")
     nothing, found = df.collect()
@@ -324,7 +330,8 @@ def test_error_column(spark: Any) -> None:
 
 @pytest.mark.parametrize(
     ("expression", "text"),
-    [("true", "true"), ("'ä'", "ä"), ("cast(null as int)", None), ("1.50", "1.50"), ("unhex('c3a4')", "ä"), ("date'2024-01-02'", "2024-01-02"),
+    [("true", "true"), ("'ä'", "ä"), ("cast(null as int)", None), ("1.50", "1.50"), ("unhex('c3a4')", "ä"),
+     ("date'2024-01-02'", "2024-01-02"),
      ("timestamp'2024-01-02 03:04:05'", "2024-01-02 03:04:05"), ("double('NaN')", "nan")],
 )  # fmt: skip
 def test_key_of_the_error_column_is_text(spark: Any, expression: str, text: str | None) -> None:

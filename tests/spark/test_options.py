@@ -255,8 +255,10 @@ class Plain:
 
 @pytest.mark.parametrize(
     ("function", "expected"),
-    [(coroutine, True), (partial(coroutine), True), (partial(partial(coroutine)), True), (Callable(), True), (partial(Callable()), True),
-     (Callable().method, True), (fn, False), (Plain(), False), (lambda row: coroutine(row), False), (len, False), (asyncio.sleep, True)],
+    [(coroutine, True), (partial(coroutine), True), (partial(partial(coroutine)), True), (Callable(), True),
+     (partial(Callable()), True),
+     (Callable().method, True), (fn, False), (Plain(), False), (lambda row: coroutine(row), False), (len, False),
+     (asyncio.sleep, True)],
 )  # fmt: skip
 def test_which_functions_are_async(function: Any, expected: bool) -> None:
     assert is_async(function) is expected
@@ -282,7 +284,8 @@ def test_who_gets_a_delivery(function: Any, expected: bool) -> None:
 
 
 # -------------------------------------------------------------------------------------------------- the list of options
-OF_A_DATA_FRAME = {"key", "priority", "cost", "error_column", "row_id", "columns", "metrics"}  # not in the list: columns, and their names
+# Not in the list: these are columns, and their names.
+OF_A_DATA_FRAME = {"key", "priority", "cost", "error_column", "row_id", "columns", "metrics"}
 # A column function has neither an order to choose nor keys, costs and batches.
 OF_THE_INPUT = {"order", "per_key", "weights", "per_key_rate", "cost_rate", "batch", "linger"}
 

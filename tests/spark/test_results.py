@@ -1,4 +1,4 @@
-"""From what a function returns to columns: what fits, what does not, and how it is said."""
+"""From what a function returns to columns: what fits, what does not, and the error messages."""
 
 import asyncio
 import datetime
@@ -32,7 +32,7 @@ def results(*types: T.DataType) -> Results:
 
 
 def through(schema: Results, *returned: Any) -> list[Any]:
-    """What stands in the columns, as Python sees it, row by row."""
+    """The values in the columns, as Python objects, row by row."""
     columns = schema.columns([schema.check(value, shown_key) for value in returned])
     return list(zip(*[column.to_pylist() for column in columns], strict=True))
 
@@ -126,7 +126,11 @@ FITS: list[tuple[T.DataType, Any, Any]] = [
     (T.DateType(), datetime.date(2024, 2, 29), datetime.date(2024, 2, 29)),
     (T.TimestampType(), AWARE, AWARE),
     (T.TimestampType(), datetime.datetime(2024, 7, 1, 8), AWARE),  # naive: the session's time
-    (T.TimestampType(), datetime.datetime(2024, 11, 3, 1, 30, fold=1), datetime.datetime(2024, 11, 3, 6, 30, tzinfo=datetime.UTC)),
+    (
+        T.TimestampType(),
+        datetime.datetime(2024, 11, 3, 1, 30, fold=1),
+        datetime.datetime(2024, 11, 3, 6, 30, tzinfo=datetime.UTC),
+    ),
     (T.TimestampType(), pandas.Timestamp("2024-07-01 12:00", tz="UTC"), AWARE),
     (T.TimestampNTZType(), datetime.datetime(2024, 7, 1, 8), datetime.datetime(2024, 7, 1, 8)),
     (T.DayTimeIntervalType(), datetime.timedelta(days=-1, microseconds=1), datetime.timedelta(days=-1, microseconds=1)),
@@ -152,17 +156,23 @@ def test_what_fits(kind: T.DataType, value: Any, expected: Any) -> None:
 
 
 MISFITS: list[tuple[T.DataType, Any]] = [
-    (INT, 1.5), (INT, 1.0), (INT, True), (INT, "1"), (INT, 2**31), (INT, Decimal(1)), (INT, numpy.float64(1)), (INT, numpy.array([1])),
+    (INT, 1.5), (INT, 1.0), (INT, True), (INT, "1"), (INT, 2**31), (INT, Decimal(1)), (INT, numpy.float64(1)),
+    (INT, numpy.array([1])),
     (T.ByteType(), 128), (T.LongType(), 2**63), (T.BooleanType(), 1), (T.BooleanType(), "true"),
-    (T.DoubleType(), "1.5"), (T.DoubleType(), True), (T.DoubleType(), Decimal("1.5")), (T.DoubleType(), 2**53 + 1), (T.DoubleType(), 1 << 5_000),
+    (T.DoubleType(), "1.5"), (T.DoubleType(), True), (T.DoubleType(), Decimal("1.5")), (T.DoubleType(), 2**53 + 1),
+    (T.DoubleType(), 1 << 5_000),
     (T.FloatType(), 1e300),
     (STRING, 1), (STRING, b"bytes"), (STRING, "\ud800"), (STRING, ["a"]),
     (T.BinaryType(), "text"), (T.BinaryType(), [1]),
-    (T.DecimalType(5, 2), Decimal("1.234")), (T.DecimalType(5, 2), Decimal("1234.5")), (T.DecimalType(5, 2), Decimal("NaN")),
-    (T.DecimalType(5, 2), 1.5), (T.DecimalType(5, 2), Decimal("Infinity")), (T.DecimalType(5, 2), True), (T.DecimalType(5, 2), "1"),
-    (T.DateType(), AWARE), (T.DateType(), "2024-01-01"), (T.TimestampType(), datetime.date(2024, 1, 1)), (T.TimestampType(), 0),
+    (T.DecimalType(5, 2), Decimal("1.234")), (T.DecimalType(5, 2), Decimal("1234.5")),
+    (T.DecimalType(5, 2), Decimal("NaN")),
+    (T.DecimalType(5, 2), 1.5), (T.DecimalType(5, 2), Decimal("Infinity")), (T.DecimalType(5, 2), True),
+    (T.DecimalType(5, 2), "1"),
+    (T.DateType(), AWARE), (T.DateType(), "2024-01-01"), (T.TimestampType(), datetime.date(2024, 1, 1)),
+    (T.TimestampType(), 0),
     (T.TimestampType(), pandas.NaT), (T.TimestampNTZType(), AWARE), (T.DayTimeIntervalType(), 5), (T.NullType(), 1),
-    (T.ArrayType(INT), "12"), (T.ArrayType(INT), b"12"), (T.ArrayType(INT), {1}), (T.ArrayType(INT), {1: 2}), (T.ArrayType(INT), 5),
+    (T.ArrayType(INT), "12"), (T.ArrayType(INT), b"12"), (T.ArrayType(INT), {1}), (T.ArrayType(INT), {1: 2}),
+    (T.ArrayType(INT), 5),
     (T.ArrayType(INT), [1.5]), (T.ArrayType(INT, False), [None]), (T.ArrayType(INT), numpy.zeros((2, 2))),
     (T.MapType(STRING, INT), [("a", 1)]), (T.MapType(STRING, INT), {1: 1}), (T.MapType(STRING, INT), {"a": "b"}),
     (T.MapType(STRING, INT), {None: 1}), (T.MapType(STRING, INT, False), {"a": None}),

@@ -99,9 +99,15 @@ LOCAL = datetime.datetime(2024, 7, 1, 8, 30, 15, 123456)
         (pa.array([datetime.timedelta(hours=5)], pa.duration("us")), [datetime.timedelta(hours=5)]),
         (pa.array([[1, None], None, []], pa.list_(pa.int32())), [[1, None], None, []]),
         (pa.array([[UTC_TIME], [None]], pa.list_(TIMESTAMP)), [[LOCAL], [None]]),
-        (pa.array([{"a": 1, "t": UTC_TIME}, None], pa.struct({"a": pa.int32(), "t": TIMESTAMP})), [Row(a=1, t=LOCAL), None]),
+        (
+            pa.array([{"a": 1, "t": UTC_TIME}, None], pa.struct({"a": pa.int32(), "t": TIMESTAMP})),
+            [Row(a=1, t=LOCAL), None],
+        ),
         (pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int32())), [{"k": 1}, None]),
-        (pa.array([[(UTC_TIME, {"b": None})]], pa.map_(TIMESTAMP, pa.struct({"b": pa.int8()}))), [{LOCAL: Row(b=None)}]),
+        (
+            pa.array([[(UTC_TIME, {"b": None})]], pa.map_(TIMESTAMP, pa.struct({"b": pa.int8()}))),
+            [{LOCAL: Row(b=None)}],
+        ),
         (pa.nulls(2), [None, None]),
     ],
 )  # fmt: skip

@@ -1,7 +1,7 @@
-"""The thread runner as a task uses it: rows, output batches, and what is left when it is over.
+"""The thread runner as a task uses it: rows, output batches, and what is left at the end.
 
-What the scheduler decides (order, keys, priorities, retries, timeouts, the window's size) is proved in tests/simulation.
-Here are the threads that carry it out, back-pressure, and the batches that Spark gets.
+tests/simulation checks what the scheduler decides: order, keys, priorities, retries, timeouts, the window's size.
+These tests cover the threads that carry it out, back-pressure, and the batches that Spark gets.
 """
 
 import asyncio
@@ -46,11 +46,12 @@ def test_backpressure_at_the_source(size: int) -> None:
 
 
 def test_rows_in_flight_wait_while_the_output_is_not_taken() -> None:
-    """One full output batch is held; finished rows behind it stay in flight and the source is left alone."""
+    """One full output batch is held. Finished rows behind it stay in flight, and the source is not asked for more."""
     source = Source(batches(range(100), 1))
     output = engine(lambda row: row, workers=2, max_in_flight=8, batch_rows=5).run(iter(source))
     first = [call.result for call in next(output)]
-    # One batch was handed out, another fills up, and max_in_flight rows stand behind it: then nothing moves until it is taken.
+    # One batch was returned, another one fills up, and max_in_flight rows are behind it. Then nothing moves until it is
+    # taken.
     wait_until(lambda: source.rows == len(first) + 5 + 8)
     rest = [call.result for calls in output for call in calls]
     assert first + rest == list(range(100))
@@ -90,7 +91,7 @@ def test_it_does_not_grow_beyond_256_mb(of: str) -> None:
     size = (1 << 20) - 64  # of a row or result, and 16 for the other
     script = Script(*range(1, 1_000))
     source = Source(batches(range(1_000), 1, row_bytes=float(size) if of == "rows" else 8.0))
-    result = b"" if of == "rows" else bytes(size)  # the same object in every row, but told as often
+    result = b"" if of == "rows" else bytes(size)  # one object for all rows, but counted for each
 
     def fn(row: int) -> bytes:
         script(row)
@@ -104,7 +105,7 @@ def test_it_does_not_grow_beyond_256_mb(of: str) -> None:
 
 
 def test_many_keys_come_and_go() -> None:
-    """Ten thousand keys, each seen twice far apart: lanes are forgotten and made again, no row is lost."""
+    """Ten thousand keys, each seen twice far apart: lanes are dropped and made again, and no row is lost."""
     rows = [(number % 10_000, number) for number in range(20_000)]
     run = engine(lambda row: row, workers=8, order="key", per_key=1)
     out = [call.result for calls in run.run(iter(batches(rows, 1_000, key=lambda row: row[0]))) for call in calls]
@@ -143,9 +144,9 @@ def test_an_output_batch_does_not_wait_when_nothing_else_can_go_on(monkeypatch: 
 
 
 def test_small_input_batches_do_not_make_small_output_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A source that has more rows in a moment is no reason to hand out single ones."""
+    """A source that has more rows in a moment must not cause batches of one row."""
     monkeypatch.setattr(_task, "FLUSH_INTERVAL", 1e6)
-    monkeypatch.setattr(_task, "IDLE_GRACE", 1e6)  # this machine may need longer than the usual moment
+    monkeypatch.setattr(_task, "IDLE_GRACE", 1e6)  # the machine may need longer than the usual time
     outputs = list(engine(lambda row: row, batch_rows=1_000).run(iter(batches(range(1_000), 1))))
     assert [len(output) for output in outputs] == [1_000]
 
@@ -157,7 +158,7 @@ def test_empty_input_and_empty_batches() -> None:
 
 # -------------------------------------------------------------------------------------------------- failures
 class Flaky:
-    """Fails the first so many calls of each row."""
+    """Fails the first calls of each row, as many as `failures`."""
 
     def __init__(self, failures: int, error: Callable[[Any], BaseException] = ValueError) -> None:
         self.calls: Counter[Any] = Counter()
@@ -303,7 +304,7 @@ def test_a_source_that_hangs_does_not_keep_a_failed_task(monkeypatch: pytest.Mon
 
 
 def test_results_do_not_keep_rows_alive() -> None:
-    """An idle worker holds neither the row it had nor its result."""
+    """An idle worker keeps neither its last row nor its result alive."""
     import weakref
 
     class Value:
@@ -327,7 +328,8 @@ def test_results_do_not_keep_rows_alive() -> None:
 
 
 def test_a_row_that_finishes_while_others_are_handled_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Row 2 finishes when the worker of row 1 has handled what there was and still holds the lock; nobody else would look for a long time."""
+    """Row 2 finishes when the worker of row 1 has handled all events and still holds the lock. No other thread would
+    look for a long time."""
     monkeypatch.setattr(_task, "FLUSH_INTERVAL", 1e6)
     monkeypatch.setattr(_task, "IDLE_GRACE", 1e6)
     script = Script()
@@ -338,7 +340,8 @@ def test_a_row_that_finishes_while_others_are_handled_is_not_forgotten(monkeypat
             handle()
             if script.running == [2]:
                 script.let_go(2)
-                wait_until(lambda: engine.scheduler.ready.stats().getters_waiting == 2)  # row 2's worker has tried the lock in vain
+                # Row 2's worker has tried the lock in vain.
+                wait_until(lambda: engine.scheduler.ready.stats().getters_waiting == 2)
 
         script.wait_started(3)
         script.let_go(0)
@@ -383,7 +386,7 @@ def test_all_coroutines_run_in_one_thread_with_one_loop() -> None:
 
 
 def test_coroutines_that_never_wait_let_others_go_on() -> None:
-    """Row 0 waits on its loop; it must get its turn while thousands of rows that never wait are called."""
+    """Row 0 waits on its loop. It must continue while thousands of rows that never wait are called."""
     seen: list[int] = []
 
     async def call(row: int) -> int:

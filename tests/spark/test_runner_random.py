@@ -1,4 +1,4 @@
-"""Random loads over random settings, with threads changing as often as they can: whatever happens, the invariants hold."""
+"""Random loads with random settings, with threads switching as often as possible: the invariants hold."""
 
 import random
 import threading
@@ -12,7 +12,7 @@ from support.threads import switching_often
 
 
 class Watch:
-    """A function that fails now and then, and looks at who else is running and at how many rows have been handed out."""
+    """A function that sometimes fails, and checks which calls run and how many rows were emitted."""
 
     def __init__(self, chance: random.Random, retries: int) -> None:
         self._lock = threading.Lock()

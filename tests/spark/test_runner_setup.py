@@ -1,4 +1,4 @@
-"""setup: one resource per worker thread, or one per task inside the loop of an async function."""
+"""setup: one resource per worker thread, or one per task in the loop of an async function."""
 
 import asyncio
 import threading
@@ -10,7 +10,7 @@ from support.scheduling import Rows, Run, Script, batches, finished, results
 
 
 class Log:
-    """Notes what happens to resources, with the thread it happens in."""
+    """Records what happens to resources, and in which thread."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, str]] = []
@@ -94,7 +94,7 @@ def test_exit_sees_the_failure_of_the_task() -> None:
 
         def __exit__(self, *error: Any) -> bool:
             seen.append(error[1])
-            return True  # does not make the failure good
+            return True  # must not hide the failure
 
     with pytest.raises(ZeroDivisionError) as caught:
         finished(lambda row, resource: 1 // row, [Rows([0])], workers=1, setup=Resource)

@@ -1,6 +1,6 @@
-"""Plain functions that do not come back in time: the attempt fails, the thread is abandoned and replaced.
+"""Plain functions that exceed their timeout: the attempt fails, the thread is abandoned and replaced.
 
-The runner's clock stands still until the test moves it, so a call is over its time when the test says so.
+The test moves the runner's clock, and so decides when a call is overdue.
 """
 
 import logging
@@ -23,8 +23,8 @@ def manytail_threads() -> list[str]:
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
-    """Rows that are not let go hang until the test is over; then their threads end too."""
-    monkeypatch.setattr(_workers, "JOIN_TIMEOUT", 0.01)  # what an abandoned thread gets at the end
+    """Rows that are not released hang until the end of the test. Then their threads end too."""
+    monkeypatch.setattr(_workers, "JOIN_TIMEOUT", 0.01)  # that of an abandoned thread at the end
     script = Script()
     yield script
     script.let_all_go()
@@ -32,7 +32,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
 
 
 class Clocked(Run):
-    """A run whose calls have an hour, and whose clock the test moves."""
+    """A run with timeouts of an hour, whose clock the test moves."""
 
     def __init__(self, fn: Any, source: Any, **options: Any) -> None:
         super().__init__(fn, source, **{"timeout": HOUR, "errors": "return", **options})
@@ -40,9 +40,9 @@ class Clocked(Run):
         self.engine.runner.now = lambda: self._now
 
     def pass_an_hour(self) -> None:
-        """Every call that has started is over its time."""
+        """Make every started call overdue."""
         runner = self.engine.runner
-        with runner.state():  # what was started is known to the scheduler
+        with runner.state():  # tells the scheduler about all started calls
             self._now += HOUR
         runner._timer._wakeup.set()
 
@@ -51,8 +51,8 @@ class Clocked(Run):
 
 
 def test_a_call_over_its_time_fails_its_row_and_another_thread_takes_its_place(script: Script) -> None:
-    """Both threads hang: the other rows are called all the same, and as many abandoned threads as workers fail
-    nothing."""
+    """Both threads hang. The other rows are called nevertheless, and as many abandoned threads as workers do not fail
+    the map."""
     script.let_go(2, 3)
     with Clocked(script, batches(range(4), 4), workers=2) as run:
         script.wait(lambda: sorted(script.running) == [0, 1])

@@ -1,4 +1,4 @@
-"""`shared`, `remember` and `budget` in Spark: what tasks, jobs and killed workers have in common."""
+"""`shared`, `remember` and `budget` in Spark: what tasks, jobs and killed workers share."""
 
 import datetime
 import decimal
@@ -20,7 +20,8 @@ from manytail.spark import concurrent_udf, map_concurrent
 from manytail.spark._recorded import ArrowCodec, fingerprint
 
 EVERYTHING = (
-    "n long, f float, s string, b binary, d decimal(9,2), day date, at timestamp, ntz timestamp_ntz, e interval day to second, "
+    "n long, f float, s string, b binary, d decimal(9,2), day date, at timestamp, ntz timestamp_ntz, "
+    "e interval day to second, "
     "xs array<timestamp>, m map<string, struct<at: timestamp, n: int>>, t struct<x: array<array<bigint>>, y: boolean>"
 )
 
@@ -35,8 +36,10 @@ def test_results_of_every_type_come_back_as_they_were(spark: Any, database: Data
         nested = {"k": {"at": at - day, "n": None}, "l": None}
         text = "\0ü" * row.id
         return {
-            "n": row.id, "f": 0.1, "s": text, "b": text.encode(), "d": decimal.Decimal("-1.50"), "day": (at - day).date(),
-            "at": at, "ntz": at, "e": day, "xs": [at, None], "m": nested, "t": {"x": [[row.id, None], None, []], "y": True},
+            "n": row.id, "f": 0.1, "s": text, "b": text.encode(), "d": decimal.Decimal("-1.50"),
+            "day": (at - day).date(),
+            "at": at, "ntz": at, "e": day, "xs": [at, None], "m": nested,
+            "t": {"x": [[row.id, None], None, []], "y": True},
         }  # fmt: skip
 
     url = database.url

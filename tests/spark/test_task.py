@@ -1,4 +1,4 @@
-"""The body of mapInArrow without Spark: what it logs, and how it builds output batches from rows of several input batches."""
+"""The body of mapInArrow without Spark: what it logs, and its output batches from rows of several input batches."""
 
 import logging
 import random
@@ -116,7 +116,7 @@ def read_a_text(row: Any) -> Any:
 
 @pytest.mark.parametrize(("fn", "kind"), [(read_a_column, T.LongType()), (read_a_text, T.StringType())])
 def test_a_row_passes_at_most_12_functions(fn: Any, kind: T.DataType) -> None:
-    """Between Arrow batch and Arrow batch, in a task that is under way, the function's own look at its row included."""
+    """From Arrow batch to Arrow batch, in a running task, including the function's own access to its row."""
     rows = 20_000
     busy = work(fn, result=T.StructType([T.StructField("x", kind)]), max_records=10_000)
     list(busy.run(batches(rows, 10_000)))

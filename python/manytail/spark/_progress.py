@@ -1,12 +1,12 @@
 """`progress`: one live line over all tasks of a job.
 
-Spark tells the driver about a task when it has ended, so tasks say themselves how far they are. Each sends a datagram of
-a fixed size, five times a second and at its end, to a port of the driver: totals of this attempt, not differences, so
-one that is lost does not matter. There is no connection that a killed task could leave in the middle, nobody waits for
-an answer, and a driver that cannot be reached costs a task nothing.
+Spark tells the driver about a task only when it has ended, so tasks report themselves. Each sends a datagram of a fixed
+size to a port of the driver, five times a second and at its end. It has the totals of this attempt, not differences, so
+a lost datagram does not matter. A killed task leaves no connection open, no task waits for an answer, and an
+unreachable driver costs a task nothing.
 
-A datagram begins with a random token that only the tasks of this block know. What has another size or another token is
-dropped; the rest is numbers. A partition counts as its newest attempt says.
+A datagram begins with a random token that only the tasks of this block know. One with another size or token is dropped;
+the rest is numbers. The newest attempt of a partition counts.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("manytail.spark")
 
 TOKEN_BYTES = 16
-# The token; stage, partition, attempt and number of the message; done, failed, in flight, retried, deferred, remembered.
+# Token; stage, partition, attempt and number of the message; done, failed, in flight, retried, deferred, remembered.
 MESSAGE = struct.Struct(f">{TOKEN_BYTES}s 10q")
-SILENT = 5.0  # seconds after which a task counts as gone: it has nothing in flight
-FORGOTTEN = 600.0  # seconds after which its numbers are only kept as a part of the sum
+SILENT = 5.0  # seconds without a message after which a task counts as ended: it has nothing in flight
+FORGOTTEN = 600.0  # seconds without a message after which its numbers are kept only as part of the sum
 
 
 @dataclass(frozen=True)
 class Channel:
-    """Where tasks report; it travels with the work."""
+    """Where tasks report. It is sent with the work."""
 
     host: str
     port: int
@@ -55,7 +55,7 @@ class Channel:
 
 
 # ---------------------------------------------------------------------------------------------------- in a task
-_told: set[Channel] = set()  # in this process, that they cannot be reached
+_told: set[Channel] = set()  # channels that this process cannot reach, which was logged
 
 
 class Reports:

@@ -1,9 +1,10 @@
-"""How results are recorded with `remember=True`: each as an Arrow record batch of one row, whose types follow from the result schema.
+"""How `remember=True` records results: each as an Arrow record batch of one row, with types from the result schema.
 
-Many results are one column, of which each is a slice; many records are read as one stream. So Arrow's code does the work, not a call per result.
-What is read was made by another process, maybe by somebody else: types come from the reader's own schema, and the data is validated in full.
+Many results are one column, of which each is a slice; many records are read as one stream. So Arrow's code does the
+work, without a Python call per result. What is read was written by another process and is not trusted: types come from
+the reader's own schema, and the data is validated in full.
 
-Instants are recorded as the numbers that they are in clean results (`_results`): Python's datetime does not hold all of them.
+Instants are recorded as integers, as in clean results (`_results`): Python's datetime cannot hold all of them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from manytail.mapping._remember import BulkCodec
 
 from ._results import arrow_and_fit
 
-_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # of a stream
+_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # the end of a stream
 
 
 class ArrowCodec(BulkCodec):
@@ -43,7 +44,7 @@ class ArrowCodec(BulkCodec):
     def decode_all(self, records: Sequence[bytes]) -> list[Any]:
         try:
             return self._decode(records)
-        except Exception:  # one of them cannot be read
+        except Exception:  # at least one of them cannot be read
             return [self._decode_one(record) for record in records]
 
     def _decode_one(self, record: bytes) -> Any:
@@ -63,7 +64,7 @@ class ArrowCodec(BulkCodec):
 
 
 def fingerprint(schema: T.StructType) -> str:
-    """Two schemas have the same one if their names and types are the same."""
+    """Equal for schemas with equal names and types."""
     plain = (
         schema.json().encode()
         if not any(field.metadata for field in schema.fields)
@@ -77,7 +78,7 @@ def _without_metadata(schema: T.StructType) -> T.StructType:
 
 
 def recorded_type(arrow: pa.DataType) -> pa.DataType:
-    """The same type with instants as numbers."""
+    """The same type with instants as integers."""
     if pa.types.is_timestamp(arrow):
         return pa.int64()
     if pa.types.is_struct(arrow):

@@ -1,10 +1,10 @@
 """From what a function returns to Arrow columns of the result schema.
 
-A result is checked by the worker that got it, because a result that does not fit is a failure of its row, like an
-exception. What passes needs no second look: the columns of an output batch are built from clean values in one go.
+The worker that got a result checks it, because a result that does not fit is a failure of its row, like an exception.
+A result that passes is clean: the columns of an output batch are built from clean values without further checks.
 
-For every type there is an Arrow type and a *fit*: a function that takes a value other than None, and returns what
-pyarrow makes a column of, or raises Misfit. A row of several columns is a struct.
+Every type has an Arrow type and a *fit*: a function that takes a value other than None, and returns what pyarrow makes
+a column of, or raises Misfit. A row of several columns is a struct.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Fit = Callable[[Any], Any]
 
 
 class ResultError(ManytailError, TypeError):
-    """What a function returned does not fit the result schema. Names the row's key and the column; such a row is never
-    tried again."""
+    """What a function returned does not fit the result schema. The message names the row's key and the column. Such a
+    row is not tried again."""
 
     __module__ = "manytail.spark"
 
 
 class Misfit(Exception):
-    """A value that does not fit its type; becomes a ResultError where key and column are known."""
+    """A value that does not fit its type. It becomes a ResultError where key and column are known."""
 
     def __init__(self, value: Any, expected: str, *path: str) -> None:
         super().__init__(value, expected)
@@ -56,7 +56,7 @@ _FLOAT_MAX = struct.unpack(">f", b"\x7f\x7f\xff\xff")[0]
 
 
 def _instance(value: Any, kinds: type | tuple[type, ...], expected: str) -> Any:
-    """The value, if it is of these classes; numpy's scalars are Python's, and a bool is no number."""
+    """The value, if it is of these classes. numpy's scalars count as Python's; a bool is no number."""
     if hasattr(value, "dtype") and not getattr(value, "shape", True):
         value = value.item()
     if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
@@ -79,7 +79,7 @@ def _integer(bits: int, name: str) -> tuple[pa.DataType, Fit]:
 
 
 def _fit_double(value: Any) -> float:
-    """Ints that a float holds exactly are floats; strings, decimals and bools are not."""
+    """Ints that a float holds exactly are accepted; strings, decimals and bools are not."""
     if type(value) is float:
         return value
     expected = "a float"
@@ -120,7 +120,7 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 def _leaf(
     arrow: pa.DataType, expected: str, kinds: type | tuple[type, ...], made: Fit | None = None, holds: Fit | None = None
 ) -> tuple[pa.DataType, Fit]:
-    """The type, and the fit for values of these classes of which `holds` is true; `made` makes what pyarrow takes."""
+    """The type, and the fit for values of these classes for which `holds` is true. `made` converts for pyarrow."""
 
     def fit(value: Any) -> Any:
         found = _instance(value, kinds, expected)
@@ -168,7 +168,7 @@ def _variant(value: Any) -> dict[str, bytes]:
     return {"value": bytes(value.value), "metadata": bytes(value.metadata)}
 
 
-# Spark tells a variant from another struct by the mark.
+# The metadata tells Spark that the struct is a variant.
 _VARIANT = [pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False, {"variant": "true"})]
 _LEAVES: dict[str, tuple[pa.DataType, Fit]] = {
     "NullType": _leaf(pa.null(), "None", ()),
@@ -257,7 +257,7 @@ def _user_defined(kind: T.UserDefinedType, stored: Fit) -> Fit:
 
 
 def arrow_and_fit(kind: T.DataType, zone: datetime.tzinfo) -> tuple[pa.DataType, Fit]:
-    """The Arrow type that Spark takes for a column of this type, and the fit. TypeError for a type that cannot be a
+    """The Arrow type that Spark expects for a column of this type, and the fit. TypeError: the type cannot be a
     result."""
     if isinstance(kind, T.UserDefinedType):
         arrow, fit = arrow_and_fit(kind.sqlType(), zone)
@@ -286,14 +286,14 @@ def arrow_and_fit(kind: T.DataType, zone: datetime.tzinfo) -> tuple[pa.DataType,
 class Results:
     """The result schema, ready to check results and to build columns.
 
-    `fit` is the short way: right for every result that it takes, and for a single column of a leaf type it is the fit
-    of that leaf. What it refuses, `check` decides.
+    `fit` is a shortcut: right for every result that it accepts. For a single column of a leaf type it is the fit of
+    that leaf. `check` decides on what it refuses.
     """
 
     fit: Fit
 
     def __init__(self, schema: T.StructType, zone: datetime.tzinfo, *, by_value: bool = False) -> None:
-        """by_value: what is returned is the value of the only column, whatever it is."""
+        """by_value: the result is always the value of the only column."""
         self._names = [field.name for field in schema.fields]
         self._single = len(self._names) == 1
         self.arrow, self._fit = arrow_and_fit(schema.fields[0].dataType if self._single else schema, zone)
@@ -325,7 +325,7 @@ class Results:
             raise
 
     def _unwrapped(self, value: Any) -> Any:
-        """The only column's value: of a tuple of one, of a Row or mapping whose one name is the column's."""
+        """The only column's value: of a tuple of one, or of a Row or mapping whose one name is the column's."""
         name = self._names[0]
         if isinstance(value, tuple) and list(getattr(value, "__fields__", [name])) == [name]:
             if len(value) != 1:
@@ -346,17 +346,17 @@ class Results:
 
 
 def _refuse_awaitable(value: Any) -> None:
-    """The usual reason why a result is of no use: a function that is not `async def` handed out a coroutine."""
+    """Usually a function that is not `async def` returned a coroutine."""
     if inspect.isawaitable(value):
         if inspect.iscoroutine(value):
-            value.close()  # or Python warns that it was never awaited
+            value.close()  # otherwise Python warns that it was never awaited
         raise TypeError(
             f"a function that is not `async def` returned an awaitable ({type(value).__qualname__})"
         ) from None
 
 
 def result_bytes(value: Any) -> int:
-    """Roughly the memory of a clean result: that of its text and bytes, and 8 for anything else."""
+    """The approximate memory of a clean result: that of its text and bytes, and 8 for anything else."""
     if isinstance(value, (str, bytes)):
         return 8 + len(value)
     if isinstance(value, (list, tuple)):
@@ -394,7 +394,7 @@ def describe(error: BaseException, attempts: int) -> Described:
 
 
 def raisable(error: BaseException) -> Exception:
-    """What fails a task with this error: SystemExit and the like would end the Python worker, StopIteration cannot
+    """The exception to fail a task with: SystemExit and the like would end the Python worker, and StopIteration cannot
     leave a generator."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error

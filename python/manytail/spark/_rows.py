@@ -1,5 +1,5 @@
-"""Rows as a function sees them, read from Arrow batches: a column is converted when a row of the batch is first asked
-for it, and once for all rows.
+"""Rows as a function sees them, read from Arrow batches. A column is converted when a row of the batch is first asked
+for it, once for all rows.
 
 Values are those of a collected Row: nested Rows, dicts for maps, lists, naive datetimes in the session's time zone,
 objects for user-defined types.
@@ -39,8 +39,8 @@ def session_zone(name: str) -> datetime.tzinfo:
 
 # ---------------------------------------------------------------------------------------------------- values
 def _converter(arrow: pa.DataType, zone: datetime.tzinfo, spark: DataType | None) -> Convert | None:
-    """From what `to_pylist` gives to what a Row holds; None where that is the same. Instants come as naive datetimes
-    in UTC. The Spark type is only needed for user-defined types."""
+    """A function that converts what `to_pylist` returns to a value of a Row. None: no conversion is needed. Instants
+    come as naive datetimes in UTC. Only user-defined types need the Spark type."""
     if isinstance(spark, UserDefinedType):
         inner = _converter(arrow, zone, spark.sqlType())
         deserialize = spark.deserialize
@@ -88,7 +88,7 @@ def _row(names: list[str], values: Iterable[Any]) -> Row:
 
 
 def _naive(arrow: pa.DataType) -> pa.DataType:
-    """The same type, its instants without a time zone: Spark knows names of zones, such as GMT+8, that pyarrow does
+    """The same type with instants without a time zone: Spark knows zone names, such as GMT+8, that pyarrow does
     not."""
     if pa.types.is_timestamp(arrow):
         return pa.timestamp(arrow.unit)
@@ -104,7 +104,7 @@ def _naive(arrow: pa.DataType) -> pa.DataType:
 
 
 def _naive_field(field: pa.Field) -> pa.Field:
-    """Nullable: a null struct has nulls in its fields, whatever they are declared as, and a cast refuses them."""
+    """Nullable: a null struct has nulls in its fields, however they are declared, and a cast refuses them."""
     return field.with_type(_naive(field.type)).with_nullable(True)
 
 
@@ -119,7 +119,7 @@ class Partial(list[Any]):
 
 
 class _Bad(NamedTuple):
-    """In the place of a value that could not be converted."""
+    """Replaces a value that could not be converted."""
 
     error: Exception
 
@@ -127,7 +127,7 @@ class _Bad(NamedTuple):
 def column_reader(
     arrow: pa.DataType, zone: datetime.tzinfo, spark: DataType | None = None
 ) -> Callable[[pa.Array], list[Any]]:
-    """From an Arrow column to Python values. A value that cannot be converted is no failure of the others."""
+    """Reads an Arrow column as Python values. A value that cannot be converted does not fail the others."""
     convert = _converter(arrow, zone, spark)
     stored = _naive(arrow)
 
@@ -152,7 +152,7 @@ def column_reader(
 
 # ---------------------------------------------------------------------------------------------------- rows
 class Reader:
-    """How to read the batches of one input: made once per task, from the first batch's schema."""
+    """How to read the batches of one input. Made once per task, from the first batch's schema."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class Reader:
 
 
 class Columns(dict[str, list[Any]]):
-    """The converted columns of one batch, by name; filled as they are asked for."""
+    """The converted columns of one batch, by name. Each is filled on first use."""
 
     __slots__ = ("batch", "reader")
 
@@ -179,14 +179,14 @@ class Columns(dict[str, list[Any]]):
 
     def __missing__(self, name: str) -> list[Any]:
         position = self.reader.position[name]
-        # Two threads may both convert the column; either list will do.
+        # Two threads may both convert the column; either list is right.
         values = self[name] = self.reader.columns[position](self.batch.column(position))
         return values
 
 
 class RowView(Mapping[str, Any]):
-    """One input row: a mapping from column names to values, whose columns are attributes too (`row.url`), where no
-    method has that name."""
+    """One input row: a mapping from column names to values. Columns are attributes too (`row.url`), unless a method
+    has that name."""
 
     __slots__ = ("_columns", "_index")
 
@@ -219,13 +219,13 @@ class RowView(Mapping[str, Any]):
         return f"Row({', '.join(f'{name}={value!r}' for name, value in self.items())})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """As a plain dict, so that a row can go to another process without its batch."""
+        """Pickled as a plain dict, so that a row can go to another process without its batch."""
         return dict, (self.asDict(),)
 
 
 # ---------------------------------------------------------------------------------------------------- keys
 def normalise(value: Any) -> Hashable:
-    """Equal for values that groupBy holds equal: one NaN, and no negative zero."""
+    """Equal for values that groupBy treats as equal: all NaNs are equal, and -0.0 equals 0.0."""
     if isinstance(value, float):
         return _NAN if math.isnan(value) else value + 0.0
     if isinstance(value, bytearray):
@@ -233,12 +233,12 @@ def normalise(value: Any) -> Hashable:
     return value  # type: ignore[no-any-return]
 
 
-_NAN = "NaN", float  # a key of its own, which no value of a key column equals
+_NAN = "NaN", float  # the key of NaN; no value of a key column equals it
 
 
 def group_keys(column: pa.Array) -> list[Hashable]:
-    """What tells the rows' keys apart. Instants, not local times: the hour that a clock repeats is two keys. Times are
-    told by their numbers, because Python cannot hold all of them."""
+    """Values that are equal for rows of one key. Instants, not local times: the hour that a clock repeats is two keys.
+    Times are compared as integers, because Python cannot hold all of them."""
     kind = column.type
     if pa.types.is_temporal(kind):
         column = column.cast(pa.int64() if kind.bit_width == 64 else pa.int32())
@@ -248,13 +248,13 @@ def group_keys(column: pa.Array) -> list[Hashable]:
 
 # ---------------------------------------------------------------------------------------------------- idempotency keys
 def row_digest(columns: Sequence[pa.Array], index: int) -> str:
-    """A digest of that row's values, in column order. It depends on the values alone: not on the batch, the session's
+    """A digest of that row's values, in column order. It depends only on the values: not on the batch, the session's
     time zone, or the order of a map's entries."""
     return blake2b(b"".join([_encode(column[index]) for column in columns]), digest_size=16).hexdigest()
 
 
 def _encode(scalar: pa.Scalar) -> bytes:
-    """Every value starts with its kind and says how long it is, so that no two rows read alike."""
+    """Every encoded value starts with its kind and its length, so that no two rows have the same encoding."""
     if not scalar.is_valid:
         return b"0"
     kind = scalar.type

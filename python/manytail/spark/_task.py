@@ -1,12 +1,12 @@
-"""What happens inside a task: Arrow batches in, rows through a scheduler of `manytail.mapping`, Arrow batches out.
+"""A task: Arrow batches in, rows through a scheduler of `manytail.mapping`, Arrow batches out.
 
-`Work` travels to the executors, so it holds plain data and the function; everything that lives and is not data
-(threads, queues, converters) is made by `Task` and is gone when its generator ends.
+`Work` is sent to the executors, so it has plain data and the function. Everything else (threads, queues, converters) is
+made by `Task` and ends with its generator.
 
-A row's way: the reader's `_take` makes the rows of a batch, `Scheduler.arrived` and `Admission.admit` put them into the
-queue, a worker takes one and runs `call` (the user's function and the fit of its result), `Runner.succeeded` and
-`_handle` bring it to `Scheduler.succeeded`, which emits it by `_complete` and `_emit`; `build` makes columns of what
-was emitted. tests/spark/test_task.py counts the functions.
+The path of a row: the reader's `_take` makes the rows of a batch; `Scheduler.arrived` and `Admission.admit` put them
+into the queue; a worker takes one and runs `call` (the user's function and the fit of its result); `Runner.succeeded`
+and `_handle` pass it to `Scheduler.succeeded`, which emits it by `_complete` and `_emit`; `build` makes columns of
+emitted rows. tests/spark/test_task.py counts the functions.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ log = logging.getLogger("manytail.spark")
 MAX_RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 TIME_ZONE = "spark.sql.session.timeZone"
 FLUSH_INTERVAL = 1.0  # seconds that the first row of an output batch waits for others
-IDLE_GRACE = 0.02  # seconds without a row in flight before the source is taken to have none at the moment
+IDLE_GRACE = 0.02  # seconds without a row in flight after which the source counts as having none at the moment
 BATCH_BYTES = 64 << 20  # of an output batch
-WINDOW_BYTES = 256 << 20  # of input rows and results that the automatic window does not grow beyond
+WINDOW_BYTES = 256 << 20  # of input rows and results: the automatic window does not grow beyond that
 ERROR_ARROW = arrow_and_fit(ERROR_TYPE, datetime.UTC)[0]
 
 
@@ -61,15 +61,15 @@ class Work:
     result: StructType
     time_zone: str
     max_records: int
-    names: tuple[str, ...] = ()  # of the input columns that the function sees; none: it gets values, not a row
+    names: tuple[str, ...] = ()  # of the input columns that the function sees; empty: it gets values, not a row
     types: tuple[DataType, ...] | None = None
-    key: int | None = None  # positions of columns in the input batches
+    key: int | None = None  # this and the next: positions of columns in the input batches
     priority: int | None = None
     cost: int | None = None
     row_id: int | None = None
     append: bool = False
     metrics: bool = False
-    channel: Channel | None = None  # where it says how far it is
+    channel: Channel | None = None  # where it reports progress
 
     @property
     def error_column(self) -> bool:
@@ -81,11 +81,11 @@ class Work:
         with closing(task.finished(batches)) as finished:
             for rows in finished:
                 yield task.build(rows)
-                del rows  # not kept while the next ones are waited for
+                del rows  # must not be kept during the wait for the next ones
 
 
 class Row(Item):
-    """One row in flight: its batch, and where it stands there."""
+    """One row in flight: its batch, and its index in that."""
 
     __slots__ = ("batch", "index", "measure")
 
@@ -94,7 +94,7 @@ class Row(Item):
     measure: Measure  # only with metrics
 
     def shown_key(self) -> Any:
-        """The key for messages, whatever it is."""
+        """The key for messages, of any type."""
         try:
             return self.batch.key(self.index)
         except Exception as error:
@@ -132,13 +132,13 @@ class InputBatch:
         return rows
 
     def key(self, index: int) -> Any:
-        """The key as a Row holds it."""
+        """The key as a Row has it."""
         return None if self._task.work.key is None else self._keys[index]
 
     def weight(self, index: int) -> int:
         try:
             return self._task.weights.get(normalise(self.key(index)), 1)
-        except ValueError:  # Python cannot hold the key, so weights cannot name it
+        except ValueError:  # Python cannot hold the key, so `weights` cannot contain it
             return 1
 
     def idempotency_key(self, index: int) -> str:
@@ -153,7 +153,7 @@ class InputBatch:
 
 
 def set_cost(row: Item, cost: Any) -> None:
-    """A cost that is none fails its row."""
+    """Set the cost. A bad cost fails its row."""
     if cost is None or not 0 <= cost <= sys.float_info.max:
         row.error = ValueError(f"cost: {cost} (expected: a finite number >= 0)")
     else:
@@ -161,8 +161,8 @@ def set_cost(row: Item, cost: Any) -> None:
 
 
 def new_rows(batch: Any, count: int) -> list[Item]:
-    """The rows of a batch, as Item.__init__ would make them; in one loop, because a call per row costs as much as the
-    rest of it."""
+    """The rows of a batch, as Item.__init__ would make them. One loop, because a call per row costs as much as the rest
+    of it."""
     rows: list[Item] = []
     for index in range(count):
         row = Row.__new__(Row)
@@ -204,7 +204,7 @@ class Task:
             window_bytes=WINDOW_BYTES,
             sizeof=size_of,
         )
-        keep = None if options.errors == "raise" else describe  # a traceback holds the frames of its calls
+        keep = None if options.errors == "raise" else describe  # not the exception: its traceback keeps frames alive
         memory = (
             Memory(options.shared, ArrowCodec(self.work.result))
             if options.remember and options.shared is not None
@@ -232,7 +232,7 @@ class Task:
         return rows
 
     def _open(self, schema: pa.Schema) -> None:
-        """The first batch says which types come, and which time zone the session has."""
+        """The first batch has the types, and the session's time zone."""
         work = self.work
         zone = next((tz for field in schema if (tz := _time_zone(field.type))), None)
         self.zone = session_zone(zone or setting(TIME_ZONE, work.time_zone))
@@ -307,7 +307,7 @@ class Task:
         return asynchronous if work.options.is_async else plain
 
     def _fitted(self, batch: Batch, called: list[Item], returned: Any) -> Any:
-        """The results of the batch; one that does not fit is an exception in its place."""
+        """The results of the batch. One that does not fit is replaced by an exception."""
         results = batch_result(returned, len(called))
         return results if isinstance(results, Unfit) else batch.with_known(list(map(self._fit_one, called, results)))
 
@@ -348,7 +348,7 @@ class Task:
         return pa.StructArray.from_arrays([values, self._errors(rows)], fields=fields)
 
     def _inputs(self, rows: list[Any]) -> list[pa.Array]:
-        """The visible input columns of these rows: slices where the rows stand together, which they do in input
+        """The visible input columns of these rows: slices where the rows are adjacent, as they are in input
         order."""
         starts: dict[InputBatch, int] = {}
         total = 0
@@ -374,8 +374,8 @@ class Task:
 def output_batches(
     runner: ThreadRunner, source: Iterator[list[Item]], batch_rows: int
 ) -> Generator[list[Any], None, None]:
-    """Run the runner over the source: finished rows, in the lists that become output batches. Raises what failed the
-    task."""
+    """Run the runner over the source. Yields finished rows, in the lists that become output batches. Raises what failed
+    the task."""
     scheduler = runner.scheduler
     try:
         runner.start(source)
@@ -383,18 +383,18 @@ def output_batches(
             yield rows
             del rows
     finally:
-        runner.close(cancel=not scheduler.halted)  # coroutines are cancelled where Spark wants no more rows
+        runner.close(cancel=not scheduler.halted)  # cancels coroutines if Spark wants no more rows
         runner.flush()
     if scheduler.error is not None:
         raise _task_error(scheduler)
 
 
 def _next_rows(runner: ThreadRunner, batch_rows: int) -> list[Item]:
-    """An output batch: when it is full, FLUSH_INTERVAL after its first row, or when nothing else can go on; empty at
-    the end."""
+    """An output batch: when it is full, FLUSH_INTERVAL after its first row, or when no other row can make progress.
+    Empty at the end."""
     scheduler, now = runner.scheduler, runner.now
     while not scheduler.output and not scheduler.over and not runner.stopping:
-        runner.wait()  # also woken when the input has nothing at the moment
+        runner.wait()  # also wakes when the input has nothing at the moment
     due = now() + FLUSH_INTERVAL
     while len(scheduler.output) < batch_rows and not scheduler.full and not scheduler.over and not runner.stopping:
         idle = runner.idle_since
@@ -437,7 +437,7 @@ def _task_error(scheduler: Scheduler) -> Exception:
 
 
 def setting(name: str, default: str) -> str:
-    """A session's setting as it was when the job was started; it travels with the task where it was set at all."""
+    """A session's setting when the job was started. Spark sends it with the task if it was set."""
     context = TaskContext.get()
     found = None if context is None else context.getLocalProperty(name)
     return default if found is None else found

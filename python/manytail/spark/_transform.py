@@ -1,4 +1,4 @@
-"""`map_concurrent`: a DataFrame in, a DataFrame out. Here is the driver's side: names, types and columns; the work
+"""`map_concurrent`: a DataFrame in, a DataFrame out. This is the driver's part: names, types and columns. The work
 itself is in `_task`."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ._rows import session_zone
 from ._task import MAX_RECORDS, TIME_ZONE, Work
 
 _ATOMIC = (T.AtomicType, T.NullType)
-# Atomic types without Python values, or whose values do not compare. By name: not every version of PySpark has them.
+# Atomic types without Python values, or whose values do not compare. By name: some versions of PySpark lack some.
 _NO_KEYS = ("YearMonthIntervalType", "VariantType", "GeographyType", "GeometryType")
 
 
@@ -67,8 +67,9 @@ def map_concurrent(
 ) -> DataFrame:
     """Call `fn(row)` on every row, many at once, inside each task: `manytail.concurrent_map` for DataFrames.
 
-    A row is emitted exactly once per successful task, none lost, none doubled, whatever fails. Limits hold per task; with
-    `shared` they hold for all tasks, jobs and clusters that use the same Shared. docs/spark.md describes every option at length.
+    A row is emitted exactly once per successful task: none is lost or doubled, whatever fails. Limits hold per task.
+    With `shared` they hold for all tasks, jobs and clusters that use the same Shared. docs/spark.md describes every
+    option in full.
 
     Parameters
     ----------
@@ -79,39 +80,42 @@ def map_concurrent(
         one-column schema the value. May be `async def`. Gets `delivery=` if it has a parameter of that name, and
         `resource=` if `setup` is given.
     schema : str or StructType
-        The columns that `fn` returns; nullable whatever it says.
-    workers, max_in_flight, timeout, deadline, retries, backoff, max_backoff, retry_on, defer_timeout, breaker, breaker_reset, breaker_open, rate,
-    per_key_rate, cost_rate, setup
+        The columns that `fn` returns. They are nullable, whatever it says.
+    workers, max_in_flight, timeout, deadline, retries, backoff, max_backoff, retry_on, defer_timeout, breaker,
+    breaker_reset, breaker_open, rate, per_key_rate, cost_rate, setup
         As in `manytail.concurrent_map`. The automatic window does not grow beyond 256 MB of rows and results.
     batch, linger : int, float
-        With a batch of more than one, `fn(rows)` gets a list of rows of one key and returns a sequence of as many results.
+        With a batch of more than one, `fn(rows)` gets a list of rows of one key and returns a sequence of as many
+        results.
     cost : str or Column
-        Numeric, >= 0; what a row counts for `cost_rate`. Null or another value fails the row.
+        Numeric, >= 0; the cost of a row for `cost_rate`. Null or another value fails the row.
     dedup : int
         Rows that are equal in all columns, or in `row_id`, share one call, and its result among the last `dedup` ones.
     order : {"input", "key", "completion"}
-        Which order the output keeps.
+        The order that the output keeps.
     key, per_key, weights
         Rows of one key share at most `per_key` calls; keys are served round robin, by weight.
     priority : str or Column
-        Integral, lower first, null last; comes before round robin.
+        Integral, lower first, null last; goes before round robin.
     errors : {"raise", "column", "drop"}
-        What a row that failed for good does: fail the task, fill `error_column`, or be left out.
+        What happens to a row that failed for good: it fails the task, fills `error_column`, or is left out.
     columns : {"append", "replace"}
         Whether the input columns stay.
     metrics : bool
-        Append `_call`, struct<attempts int, waited double, ran double, deferred double, remembered boolean, cost double>,
-        in seconds. Sums over it are the job's totals; `df.observe` works on it.
+        Append `_call`, struct<attempts int, waited double, ran double, deferred double, remembered boolean,
+        cost double>, in seconds. Its sums are the job's totals; `df.observe` works on it.
     row_id : str or Column
-        Tells rows apart in `delivery.idempotency_key`, for `dedup` and for `remember` that are equal in all columns.
+        Distinguishes rows that are equal in all columns: in `delivery.idempotency_key`, for `dedup` and `remember`.
     shared : Shared
-        The database that names what all tasks have in common. Its URL is read in each worker process: a literal one must
-        not hold a password.
+        Names the database that all tasks share. Its URL is read in each worker process: a literal one must not contain
+        a password.
     remember : bool
-        Results are recorded in `shared`, in Arrow's format, and a row whose result is recorded is not called again: not in a
-        task that is retried, and not in a job that is run again. A name that holds results of another schema is a ValueError.
+        Results are recorded in `shared`, in Arrow's format. A row whose result was recorded when it was looked up is
+        not called, in a retried task or in a job that is run again. A name that has results of another schema is a
+        ValueError.
     budget : float
-        What all calls of all that use `shared` may cost; needs `shared`. A row that does not fit fails with BudgetExceeded.
+        The highest cost of all calls of all that use `shared`; needs `shared`. A row that does not fit fails with
+        BudgetExceeded.
 
     Returns
     -------
@@ -120,7 +124,7 @@ def map_concurrent(
     Raises
     ------
     ValueError, TypeError
-        An option that is wrong, or that does not fit to the others; at the call.
+        A wrong option, or options that do not fit together; at the call.
     AnalysisException
         An unknown column; at the call, on Connect too.
 
@@ -176,7 +180,7 @@ def map_concurrent(
 
 
 def check_shared(checked: Options) -> Options:
-    """What holds only where options travel to other processes."""
+    """Checks that apply only where options are sent to other processes."""
     shared = checked.shared
     if shared is None:
         if checked.budget is not None:
@@ -193,18 +197,18 @@ def check_shared(checked: Options) -> Options:
 
 
 def session_settings(session: Any) -> tuple[str, int]:
-    """The time zone and the rows of an Arrow batch, for tasks to which they do not travel with the job."""
+    """The time zone and the rows per Arrow batch, for tasks that do not get them with the job."""
     return session.conf.get(TIME_ZONE) or "UTC", int(session.conf.get(MAX_RECORDS) or 10_000)
 
 
 # ---------------------------------------------------------------------------------------------------- input
 class _Source:
-    """The input with the columns that only the scheduler sees behind it, under names that mapInArrow can address
+    """The input, and behind it the columns that only the scheduler sees, under names that mapInArrow can address
     whatever the user's names are."""
 
     def __init__(self, df: DataFrame) -> None:
         self._df = df
-        self.schema = df.schema  # an AnalysisException of the input itself is raised here, on Connect too
+        self.schema = df.schema  # raises an AnalysisException of the input itself here, on Connect too
         if not self.schema.fields:
             raise options.bad_value("df", df, "at least one column: Spark hands no rows without columns to Python")
         for field in self.schema.fields:
@@ -215,7 +219,7 @@ class _Source:
         self._checks: list[tuple[str, Any, tuple[type, ...], str]] = []
 
     def add(self, option: str, column: str | Column | None, kinds: tuple[type, ...], expected: str) -> int | None:
-        """The position that the column will have."""
+        """Add a column. Returns its position."""
         if column is None:
             return None
         if not isinstance(column, (str, Column)):
@@ -227,7 +231,7 @@ class _Source:
         return len(self.schema.fields) + len(self._hidden) - 1
 
     def prepare(self) -> DataFrame:
-        """The input for mapInArrow; raises AnalysisException for unknown columns."""
+        """The input for mapInArrow. Raises AnalysisException for unknown columns."""
         try:
             df = self._df.select("*", *self._hidden) if self._hidden else self._df
             hidden = df.schema.fields[len(self.schema.fields) :]
@@ -248,7 +252,7 @@ class _Source:
 
 
 def _without_python_values(kind: T.DataType) -> str | None:
-    """The first type in a type that Python workers have no values of."""
+    """The first type in a type that has no values in Python workers."""
     # An empty array() or map() literal has elements of type void that may not be null: Arrow has no such field, and
     # reading one ends the worker.
     empty = isinstance(kind, T.ArrayType) and isinstance(kind.elementType, T.NullType) and not kind.containsNull
@@ -273,7 +277,7 @@ def result_schema(schema: str | T.StructType) -> T.StructType:
 
 
 def parsed_type(option: str, kind: Any, expected: str) -> T.DataType:
-    """The type that a DDL string stands for."""
+    """The type of a DDL string."""
     if isinstance(kind, str):
         try:
             return T.DataType.fromDDL(kind)
@@ -285,7 +289,7 @@ def parsed_type(option: str, kind: Any, expected: str) -> T.DataType:
 
 
 def result_types(option: str, result: T.StructType, zone: str) -> T.StructType:
-    """The same, if a task will be able to check results against it."""
+    """The same, after a check that a task can check results against it."""
     for field in result.fields:
         try:
             arrow_and_fit(field.dataType, session_zone(zone))
@@ -298,7 +302,7 @@ def result_types(option: str, result: T.StructType, zone: str) -> T.StructType:
 def _refuse_equal_names(
     session: Any, source: T.StructType, result: T.StructType, append: bool, more: Mapping[str, str]
 ) -> None:
-    """Names are compared as the session does it. more: the columns behind the results, by the options that make them."""
+    """Names are compared as the session does. more: the columns behind the results, by the options that add them."""
     case_sensitive = str(session.conf.get("spark.sql.caseSensitive")).lower() == "true"
 
     def refuse(option: str, names: list[str], taken: list[str], expected: str) -> None:

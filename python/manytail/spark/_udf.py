@@ -1,4 +1,4 @@
-"""`concurrent_udf`: the same scheduler behind a column function."""
+"""`concurrent_udf`: the scheduler of `map_concurrent` behind a column function."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def concurrent_udf(
     remember: bool = False,
     setup: Callable[[], Any] | None = None,
 ) -> Any:
-    """Make a column function that calls `fn(*values)` for every row, many at once, inside each task. The order is the
-    input's.
+    """Make a column function that calls `fn(*values)` for every row, many at once, inside each task. It keeps the order
+    of the input.
 
     Needs PySpark 4.1 or newer.
 
@@ -61,8 +61,8 @@ def concurrent_udf(
         Gets the values of the row's columns, None for null. May be `async def`.
     returnType : str or DataType
         Of the value that `fn` returns.
-    workers, max_in_flight, timeout, deadline, retries, backoff, max_backoff, retry_on, defer_timeout, breaker, breaker_reset,
-    breaker_open, rate, budget, dedup, shared, remember, setup
+    workers, max_in_flight, timeout, deadline, retries, backoff, max_backoff, retry_on, defer_timeout, breaker,
+    breaker_reset, breaker_open, rate, budget, dedup, shared, remember, setup
         As in `map_concurrent`.
     errors : {"raise", "column"}
         With "column" the value is struct<value: returnType, error: struct<type, message, attempts, key>>.
@@ -70,7 +70,7 @@ def concurrent_udf(
     Returns
     -------
     callable
-        From columns to a Column, or a decorator if `fn` is not given.
+        Takes columns and returns a Column. Without `fn`: a decorator.
 
     Examples
     --------
@@ -92,12 +92,12 @@ def concurrent_udf(
     checked = check_shared(
         options.check(fn, given, arguments=None, failures=("raise", "column"), never_retry=(ResultError,))
     )
-    # pyright cannot see that `check` refuses what is no callable.
+    # pyright does not see that `check` refuses what is not callable.
     return _column_function(fn, returnType, checked)  # pyright: ignore[reportArgumentType]
 
 
 def _column_function(fn: Callable[..., Any], kind: str | T.DataType, checked: Options) -> Callable[..., Column]:
-    """What `concurrent_udf` returns. The session is asked for nothing before columns are given, so that it may be a
+    """What `concurrent_udf` returns. It asks the session for nothing before columns are given, so that it can be a
     module's decorator."""
 
     @functools.wraps(fn)
@@ -130,7 +130,7 @@ def _arrow_udf(work: Work, width: int, name: str) -> Any:
                 yield task.build_values(rows)
                 del rows
 
-    # The form of the function is told by its type hints, which are text here; Spark wants the types themselves.
+    # Spark reads the kind of the function from its type hints. They are text here; Spark needs the types themselves.
     one, many = Iterator[pa.Array], Iterator[tuple[pa.Array, ...]]
     call_values.__annotations__ = {"batches": one if width == 1 else many, "return": one}
     call_values.__name__ = name
@@ -140,6 +140,6 @@ def _arrow_udf(work: Work, width: int, name: str) -> Any:
 
 
 def _as_batch(arrays: Any) -> pa.RecordBatch:
-    """Spark hands out a tuple of columns, or the column itself if it is only one."""
+    """Spark passes a tuple of columns, or the column itself if there is only one."""
     columns = arrays if isinstance(arrays, tuple) else (arrays,)
     return pa.RecordBatch.from_arrays(list(columns), names=[str(position) for position in range(len(columns))])
