@@ -381,7 +381,7 @@ def test_all_waiting_publishers_go_on_when_the_last_subscriber_leaves():
 
 
 def test_a_getter_that_lagged_leaves_the_message_to_another():
-    """Two wait. The first is notified, and told that it missed something; the second is notified of what there is then."""
+    """Two wait. The first is notified and gets Lagged; the second is notified of the messages that are there then."""
 
     async def main():
         queue = PubSubQueue(maxsize=1, slow="drop_oldest")

@@ -1,4 +1,4 @@
-"""The coroutines of PubSubQueue on trio as on asyncio: they wait, threads wake them, and a cancelled one loses nothing."""
+"""The coroutines of PubSubQueue on trio as on asyncio: they wait, threads wake them, cancellation loses nothing."""
 import gc
 import random
 import threading
@@ -202,8 +202,8 @@ def test_a_publisher_of_a_finished_trio_is_skipped():
 # ------------------------------------------------------------------------------------------------ cancelling
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_random_cancellations_lose_no_message_and_no_wake_up(library):
-    """Calls that are cancelled after a few turns, beside a thread that publishes and one that gets. A small bound makes all
-    of them wait at times."""
+    """Calls that are cancelled after a few iterations of the loop, a thread that publishes, and one that gets. A small
+    bound makes all of them wait at times."""
     run, cancelled_after = LIBRARIES[library]
     queue = PubSubQueue(maxsize=2)
     rng = random.Random(f"{library} {CANCELLATIONS}")

@@ -14,7 +14,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 HTTP_CLIENTS = pytest.mark.skipif(
-    not all(map(find_spec, ("aiohttp", "httpx", "requests"))), reason="an interpreter without the dev group's HTTP clients"
+    not all(map(find_spec, ("aiohttp", "httpx", "requests"))),
+    reason="an interpreter without the dev group's HTTP clients",
 )
 
 

@@ -7,7 +7,16 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 KERNELS = ["_lock.pxd", "_waiting.pxd", "_waiting.pyx", "_runtime.pxd", "_runtime.pyx", "_mq.pxd", "_wp.pxd", "_ps.pxd"]
-ENTRIES = ["_entry.pxd", "_eq.pxd", "_eq_keys.pxd", "_eq_sorted.pxd", "_eq_nogil.pxd", "_entries.pxd", "_entries.pyx", "_orders.pyx"]
+ENTRIES = [
+    "_entry.pxd",
+    "_eq.pxd",
+    "_eq_keys.pxd",
+    "_eq_sorted.pxd",
+    "_eq_nogil.pxd",
+    "_entries.pxd",
+    "_entries.pyx",
+    "_orders.pyx",
+]
 ENTRIES += ["_subscriptions.pxd", "_subscriptions.pyx", "_consumers.pyx", "_timer.pyx", "_entryqueue.pyx"]
 FACES = ["_multiqueue.pyx", "_mq_int64.pxi", "_queue.pyx", "_workpool.pyx", "_pubsub.pyx"]
 NATIVE = ["drive.c", "drive_entries.c", "drive_pool.c", "drive_pubsub.c", "kernels.h", "model/entry_suites.h"]

@@ -182,7 +182,9 @@ def most_cost_in(starts, seconds):
 
 
 @HOW
-@pytest.mark.parametrize("limits", [{"cost_rate": 100.0}, {"cost_rate": 100.0, "rate": 1e6}, {"cost_rate": 1e6, "rate": 25.0}])
+@pytest.mark.parametrize(
+    "limits", [{"cost_rate": 100.0}, {"cost_rate": 100.0, "rate": 1e6}, {"cost_rate": 1e6, "rate": 25.0}]
+)
 def test_two_maps_share_a_rate_of_cost(sqlite, how, limits):
     shared, starts = Shared(sqlite.url, "a"), []
     costs = [4.0, 1.0, 7.0, 0.0] if "rate" not in limits else [4.0]
@@ -230,7 +232,10 @@ def test_what_a_batch_costs_when_it_fails_is_deferred_and_is_split(sqlite, how):
 
     results = run(how, fn, range(4), shared=shared, batch=4, linger=9, workers=1, budget=9, errors="return")
     # 0 to 3: 4. 0 and 1, of which 0 is deferred: 1. 2 and 3: 2. 0: 1. So there is room for one of 2 and 3, each alone.
-    assert sorted(map(tuple, calls)) in ([(0,), (0, 1), (0, 1, 2, 3), (2,), (2, 3)], [(0,), (0, 1), (0, 1, 2, 3), (2, 3), (3,)])
+    assert sorted(map(tuple, calls)) in (
+        [(0,), (0, 1), (0, 1, 2, 3), (2,), (2, 3)],
+        [(0,), (0, 1), (0, 1, 2, 3), (2, 3), (3,)],
+    )
     assert shared.spent() == 9
     failed = [result for result in results if not isinstance(result, int)]
     assert {type(result.error) for result in failed} == {ValueError}

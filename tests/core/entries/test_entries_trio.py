@@ -1,4 +1,4 @@
-"""The coroutines of entry queues on trio: they wait, are woken from threads, and are cancelled without losing anything."""
+"""The coroutines of entry queues on trio: they wait, threads wake them, and a cancelled one loses nothing."""
 import random
 
 import outcome
@@ -104,7 +104,7 @@ def test_a_getter_of_a_finished_trio_is_skipped(keep):
 @pytest.mark.parametrize("who", ["subscription", "consumer", "of a consumer"])
 @pytest.mark.parametrize("immediate", [False, True], ids=["put", "immediate"])
 def test_cancelled_agets_lose_no_entry(who, immediate):
-    """Cancelled at any moment, also after an entry was handed over: each entry that was put is got once, by somebody."""
+    """Cancelled at any moment, also after an entry was handed over: each entry that was put is got exactly once."""
     queue = EntryQueue()
     getters = getters_of(queue)
     spared, got, put, random_ = getters[who], [], 0, random.Random(7)
