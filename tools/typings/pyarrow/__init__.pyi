@@ -1,4 +1,4 @@
-"""For pyright, which takes this for the whole of pyarrow: it has no types, and makes many of its names when it is imported."""
+"""For pyright, which takes this for all of pyarrow: it has no types, and many of its names are made on import."""
 
 from typing import Any
 
