@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 from support.counts import count
+from support.notes import Notes
 from support.process import environment
 from support.threads import LONG
 
@@ -76,12 +77,11 @@ def test_every_row_once_after_kills_of_the_driver(spark: Any, tmp_path: Path) ->
     assert before < files * ROWS, "the kills came too late to leave work"
 
 
-def test_fan_out_in_foreach_batch(spark: Any, tmp_path: Path) -> None:
-    """Each batch is read once for both sinks; one that is done again writes to the same name."""
+def test_fan_out_in_foreach_batch(spark: Any, tmp_path: Path, notes: Notes) -> None:
+    """Each batch is read once for both sinks. On Connect `handle` runs in a process of the server."""
     write_files(tmp_path / "in", 6, 20)
     out = tmp_path / "out"
     out.mkdir()
-    told: list[tuple[int, str, int, int]] = []
 
     def handle(df: Any, batch: int) -> None:
         def write(batches: Iterator[pa.RecordBatch]) -> int:
@@ -98,13 +98,15 @@ def test_fan_out_in_foreach_batch(spark: Any, tmp_path: Path) -> None:
             return sum(sum(one["id"].to_pylist()) for one in batches)
 
         done = fan_out(df, {"write": write, "total": total}, schema="n long").collect()
-        told.extend((batch, row.sink, row.rows, row.result.n) for row in done)
+        for row in done:
+            notes.add(row.sink, batch, row.rows, row.result.n)
 
     stream = spark.readStream.schema("id long").option("maxFilesPerTrigger", 2).parquet(str(tmp_path / "in"))
     writer = stream.writeStream.foreachBatch(handle).option("checkpointLocation", str(tmp_path / "checkpoint"))
     assert writer.trigger(availableNow=True).start().awaitTermination(LONG)
-    assert {batch for batch, _, _, _ in told} == {0, 1, 2}
-    assert sum(rows for _, sink, rows, _ in told if sink == "write") == 120
-    assert sum(n for _, sink, _, n in told if sink == "total") == sum(range(120))
+    told = [(sink, *map(int, numbers)) for sink, *numbers in map(str.split, notes.read())]
+    assert {batch for _, batch, _, _ in told} == {0, 1, 2}
+    assert sum(rows for sink, _, rows, _ in told if sink == "write") == 120
+    assert sum(n for sink, _, _, n in told if sink == "total") == sum(range(120))
     assert sorted(pq.read_table(out)["id"].to_pylist()) == list(range(120))
     assert spark.read.parquet(str(out)).agg(F.count("*")).first()[0] == 120
