@@ -8,7 +8,7 @@ from typing import NoReturn
 def begin(made: object) -> None:
     """The first statement of `__init__`. RuntimeError: it ran before, or runs in another thread."""
     token = object()
-    if made.__dict__.setdefault("_began", token) is not token:  # one step: of two threads one goes on
+    if made.__dict__.setdefault("_began", token) is not token:  # atomic: of two threads one continues
         raise RuntimeError(f"{type(made).__name__}.__init__ was called before: make another one instead")
 
 

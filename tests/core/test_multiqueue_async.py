@@ -427,7 +427,7 @@ class Refusing(asyncio.SelectorEventLoop):
 
 
 def wait_of_kind(kind):
-    """A coroutine that waits, a function that tells whether it waits, and the call that wakes it."""
+    """A coroutine that waits, a function that returns whether it waits, and the call that wakes it."""
     if kind in ("aget", "aget_many", "ajoin", "aput"):
         queue = MultiQueue()
         tail = queue.add("a", maxsize=1)

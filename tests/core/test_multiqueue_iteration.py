@@ -206,7 +206,7 @@ def test_iterating_while_others_put_and_get_never_fails_and_repeats_nothing(new)
 
 
 def test_an_iterator_shared_by_threads_shows_each_item_to_one_of_them(new):
-    """One iterator is for one thread at a time. Another thread gets a ValueError meanwhile and may try again."""
+    """One iterator is for one thread at a time. Another thread gets a ValueError and may try again."""
     tail = new().add("a")
     tail.put_many(range(3000))
     items = iter(tail)

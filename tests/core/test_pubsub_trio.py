@@ -165,7 +165,7 @@ def left_waiting(coroutine):
 
     async def main():
         coroutine.send(None)  # to its checkpoint
-        coroutine.send(outcome.Value(None))  # it waits, and nobody goes on with it
+        coroutine.send(outcome.Value(None))  # it waits, and is never resumed
 
     trio.run(main)
     return coroutine

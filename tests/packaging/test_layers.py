@@ -91,7 +91,7 @@ def from_import(module: str, names: list[str]) -> Iterator[str]:
 
 
 def within(module: str, allowed: set[str]) -> bool:
-    """Whether a module is allowed, or is in an allowed package. `manytail` stands for its __init__ alone."""
+    """Whether a module is allowed, or is in an allowed package. `manytail` means its __init__ alone."""
     return module in allowed or any(module.startswith(f"{package}.") for package in allowed - {"manytail"})
 
 

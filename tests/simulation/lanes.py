@@ -127,7 +127,7 @@ class Lanes:
         return lane
 
     def leave(self, record: Record) -> None:
-        """The item is no longer one that may start, but it was not called."""
+        """The item is not called, and may not start."""
         lane = record.lane
         if record.again:
             lane.again[record.priority].remove(record)

@@ -231,7 +231,7 @@ def draw(seed: int) -> Settings:
     limits = _limits(Random(f"starts {seed}"), settings.keyed)
     if limits.get("breaker"):
         limits["idle_limit"] = 4_096  # what is forgotten of a key: its failures in a row
-        limits["sloth"] = 0.7  # so that something stands in `ready` when a breaker opens
+        limits["sloth"] = 0.7  # so that `ready` is not empty when a breaker opens
     elif limits.get("per_key_rate"):
         limits["pull"] = 4.0  # keys are idle for a while, and their limits are not
         limits["idle_limit"] = 1

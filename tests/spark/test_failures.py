@@ -238,7 +238,7 @@ def is_running(pid: int) -> bool:
 
 @pytest.mark.parametrize("through", some(1, ALL))
 def test_a_job_is_cancelled_while_calls_hang(spark: Any, notes: Notes, through: Any) -> None:
-    """The driver goes on at once; Spark kills the worker two or three seconds later."""
+    """The driver continues at once; Spark kills the worker two or three seconds later."""
 
     def hang(number: int) -> None:
         notes.add(os.getpid())

@@ -111,7 +111,7 @@ def test_an_abandoned_call_counts_up_to_its_timeout_and_not_again_when_it_ends()
     ends: list[Any] = []
 
     def first(item: Item) -> None:
-        time.sleep(0.01)  # longer than the timeout: the next attempt begins meanwhile
+        time.sleep(0.01)  # longer than the timeout: the next attempt begins in this time
         meter.measured(second)(item)
         ends.append(row.measure.ran)
 

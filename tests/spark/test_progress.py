@@ -37,7 +37,7 @@ def test_all_tasks_of_the_maps_made_in_the_block_are_counted(spark: Any, capfd: 
             df.select(concurrent_udf(lambda n: n, "long")("id")).collect()
             wait_until(lambda: line.seen().done == 200)
     assert _progress.current_channel() is None
-    assert made.count() == 100  # it goes on without anybody who listens
+    assert made.count() == 100  # the job runs without a listener
     assert line.seen().done >= 100
 
 

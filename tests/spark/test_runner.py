@@ -340,7 +340,7 @@ def test_a_row_that_finishes_while_others_are_handled_is_not_forgotten(monkeypat
             handle()
             if script.running == [2]:
                 script.let_go(2)
-                # Row 2's worker has tried the lock in vain.
+                # Row 2's worker has tried the lock, which was held.
                 wait_until(lambda: engine.scheduler.ready.stats().getters_waiting == 2)
 
         script.wait_started(3)

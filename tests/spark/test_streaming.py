@@ -1,4 +1,4 @@
-"""Structured Streaming: every input row stands in the output exactly once, whatever becomes of the driver."""
+"""Structured Streaming: every input row is in the output exactly once, however often the driver is killed."""
 
 import os
 import random

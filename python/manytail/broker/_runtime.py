@@ -319,7 +319,7 @@ class Timers:
 
 # ---------------------------------------------------------------------------------------------------------------- lanes
 class _PendingTask:
-    """Stands for the Future of a task that is submitted after the section. If that fails, the dispatcher sees it as
+    """Replaces the Future of a task that is submitted after the section. If that fails, the dispatcher sees it as
     cancelled: the next item asks for another task. Otherwise the lane would stay ready for ever."""
 
     __slots__ = ("_callback",)

@@ -463,7 +463,7 @@ class ChannelState:
         self.confirming = False
         self.transacted = False
         self.gone = False  # closed
-        self.last_queue = ""  # what the empty name stands for
+        self.last_queue = ""  # what the empty name means
         self._tag = 0
         self._limit = 0
         self._volume = 0

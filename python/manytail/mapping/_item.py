@@ -62,7 +62,7 @@ class Batch(Item):
         return not item.known and item.error is None and item not in self.refused
 
     def _not_called(self, item: Item) -> Any:
-        """What stands in the place of the result."""
+        """What replaces the result."""
         return item.error or self.refused.get(item) or item.result
 
     def with_known(self, results: Any) -> Any:

@@ -76,7 +76,7 @@ class Permits:
         self._thread: threading.Thread | None = None
         self._stopped = False
         self._give_up = threading.Event()
-        self.stopping: Future[None] = Future()  # done when nobody is to wait for a slot any more
+        self.stopping: Future[None] = Future()  # done when no worker may wait for a slot
         self.fail: Callable[[BaseException], None]  # the runner's: the map fails
 
     # ------------------------------------------------------------------------------------------------ from workers

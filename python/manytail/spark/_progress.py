@@ -224,13 +224,13 @@ _block: ContextVar[Live | None] = ContextVar("manytail_progress", default=None)
 
 
 def current_channel() -> Channel | None:
-    """Of the block that this code stands in."""
+    """The channel of the block around this code, or None."""
     block = _block.get()
     return None if block is None else block.channel()
 
 
 def progress(spark: SparkSession, address: str | None = None) -> Live:
-    """A block in which one live line tells how far all tasks of the maps are that are made inside it.
+    """A block with one live line of progress: the sum over all tasks of the maps that are made inside it.
 
     Draws with tqdm if it is installed, else on a terminal or in a notebook. Jobs are the same with it and without:
     where executors cannot reach the driver there is one log line instead.

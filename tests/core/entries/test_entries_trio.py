@@ -91,7 +91,7 @@ def test_a_getter_of_a_finished_trio_is_skipped(keep):
 
     async def main():
         coroutine.send(None)  # to its checkpoint
-        coroutine.send(outcome.Value(None))  # it waits in this run, and nobody goes on with it
+        coroutine.send(outcome.Value(None))  # it waits in this run, and is never resumed
 
     trio.run(main)
     with Threads() as threads:
