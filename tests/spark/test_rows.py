@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import Row
 
 from manytail.spark import RowView
-from manytail.spark._rows import Columns, Reader, group_keys, row_digest, session_zone
+from manytail.spark._rows import Columns, Reader, group_keys, row_digest, row_digests, session_zone
 
 NEW_YORK = session_zone("America/New_York")
 
@@ -195,3 +195,19 @@ def test_idempotency_keys_do_not_depend_on_the_sessions_zone() -> None:
 )
 def test_different_rows_have_different_idempotency_keys(left: list[Any], right: list[Any]) -> None:
     assert digest(*[pa.array([value]) for value in left]) != digest(*[pa.array([value]) for value in right])
+
+
+def test_the_digests_of_all_rows_are_those_of_each() -> None:
+    day = datetime.datetime(2020, 1, 1)
+    columns = [
+        pa.array(["a", "ü", None]),
+        pa.array([1, None, -5], pa.int8()),
+        pa.array([0.1, float("nan"), -0.0], pa.float32()),
+        pa.array([True, None, False]),
+        pa.array([b"x", None, b""]),
+        pa.array([Decimal("1.5"), None, Decimal(2)]),
+        pa.array([day, None, day]),
+        pa.array([[1], None, []]),
+        pa.nulls(3),
+    ]
+    assert row_digests(columns) == [row_digest(columns, index) for index in range(3)]

@@ -39,7 +39,7 @@ from ._metrics import Measure, Meter
 from ._progress import Channel, Reports
 from ._recorded import ArrowCodec
 from ._results import ERROR_TYPE, Described, Misfit, Results, arrow_and_fit, describe, raisable, result_bytes
-from ._rows import Columns, Reader, RowView, column_reader, group_keys, normalise, row_digest, session_zone
+from ._rows import Columns, Reader, RowView, column_reader, group_keys, normalise, row_digest, row_digests, session_zone
 
 log = logging.getLogger("manytail.spark")
 
@@ -123,8 +123,8 @@ class InputBatch:
             for row, cost in zip(rows, self.batch.column(work.cost).to_pylist(), strict=True):
                 set_cost(row, cost)
         if work.options.dedup or work.options.remember:
-            for index, row in enumerate(rows):
-                row.identity = self.idempotency_key(index)
+            for row, digest in zip(rows, row_digests(self._identifying()), strict=True):
+                row.identity = digest
         if work.metrics:
             now = time.monotonic()
             for row in rows:
@@ -142,9 +142,13 @@ class InputBatch:
             return 1
 
     def idempotency_key(self, index: int) -> str:
+        return row_digest(self._identifying(), index)
+
+    def _identifying(self) -> list[pa.Array]:
+        """The columns that tell rows apart."""
         work = self._task.work
         positions = range(self._task.visible) if work.row_id is None else (work.row_id,)
-        return row_digest([self.batch.column(position) for position in positions], index)
+        return [self.batch.column(position) for position in positions]
 
     @cached_property
     def _keys(self) -> list[Any]:
