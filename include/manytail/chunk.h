@@ -15,7 +15,8 @@
  * position. The last of {retirer, pinners} frees it. `next` is written by the putter that appends (put lock) and by
  * whoever retires (take lock; only when the putters are past this node, or with the put lock too); everything else is
  * written under the take lock, or before the node is linked.
- * With `stamps` (selection "oldest") a second array of 64-bit put times follows the items.
+ * With `stamps` (selection "oldest") a second array of 64-bit put times follows the items. With MT_CHUNK_SIZED in its
+ * size class a last array has the items' sizes.
  */
 #ifndef MANYTAIL_CHUNK_H
 #define MANYTAIL_CHUNK_H
@@ -33,25 +34,31 @@ typedef struct mt_chunk {
     uint32_t pins;       /* iterators standing here, plus who is emptying it; under the take lock */
     uint32_t ndead;      /* dead slots; under the take lock */
     uint32_t size_class;
-    /* then: dead bits (one word per 64 slots), items, stamps if any */
+    /* then: dead bits (one word per 64 slots), items, stamps if any, sizes if any */
 } mt_chunk;
 
 /* Sizes of 128, 256, 512, 2,048 and 8,192 bytes: small for tails that hold little, large for long ones. */
 #define MT_CHUNK_CLASSES 5
 #define MT_CHUNK_SPARE_CLASS 2 /* the class that steady short traffic settles on: one of it is kept for reuse */
+#define MT_CHUNK_SIZED 8       /* added to a class: has sizes, so it is another class, and never the spare one */
 
 static inline uint32_t mt_chunk_cap(uint32_t size_class) {
     static const uint32_t caps[MT_CHUNK_CLASSES] = {11, 27, 59, 248, 1004};
-    return caps[size_class];
+    return caps[size_class & (MT_CHUNK_SIZED - 1)];
 }
 
 static inline uint64_t *mt_chunk_dead(mt_chunk *c) { return (uint64_t *)(c + 1); }
 static inline uintptr_t *mt_chunk_items(mt_chunk *c) { return (uintptr_t *)(mt_chunk_dead(c) + (c->cap + 63) / 64); }
 static inline int64_t *mt_chunk_stamps(mt_chunk *c) { return (int64_t *)(mt_chunk_items(c) + c->cap); }
+/* Of a chunk whose class has MT_CHUNK_SIZED; stamps: as it was made. */
+static inline int64_t *mt_chunk_sizes(mt_chunk *c, int stamps) {
+    return (int64_t *)(mt_chunk_items(c) + (size_t)c->cap * (stamps ? 2 : 1));
+}
 
 static inline mt_chunk *mt_chunk_new(uint32_t size_class, int stamps, int64_t base) {
     uint32_t cap = mt_chunk_cap(size_class);
-    size_t words = (cap + 63) / 64 + (size_t)cap * (stamps ? 2 : 1);
+    size_t arrays = 1 + (stamps != 0) + (size_class >= MT_CHUNK_SIZED);
+    size_t words = (cap + 63) / 64 + cap * arrays;
     mt_chunk *c = (mt_chunk *)malloc(sizeof(mt_chunk) + words * 8);
     if (c == NULL) return NULL;
     /* relaxed because: not linked yet */

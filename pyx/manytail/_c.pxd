@@ -89,9 +89,10 @@ cdef extern from "manytail/chunk.h" nogil:
     ctypedef struct mt_chunk:
         int64_t base
         uint32_t cap, pins, ndead, size_class
-    enum: MT_CHUNK_CLASSES, MT_CHUNK_SPARE_CLASS
+    enum: MT_CHUNK_CLASSES, MT_CHUNK_SPARE_CLASS, MT_CHUNK_SIZED
     uintptr_t *mt_chunk_items(mt_chunk *)
     int64_t *mt_chunk_stamps(mt_chunk *)
+    int64_t *mt_chunk_sizes(mt_chunk *, bint stamps)
     mt_chunk *mt_chunk_new(uint32_t size_class, bint stamps, int64_t base)
     void mt_chunk_recycle(mt_chunk *, int64_t base)
     bint mt_chunk_is_dead(mt_chunk *, uint32_t)

@@ -30,15 +30,15 @@
 # Functions whose name starts with a lock's ("head_", "tail_") must be called with that lock held. `to_post` collects
 # waiters to be posted after unlocking. Lock order: take, then put. Nothing of Python's runs under either.
 from cpython.ref cimport PyObject
-from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint16_t, uint32_t, uint8_t, uintptr_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint16_t, uint32_t, uint64_t, uint8_t, uintptr_t
 from libc.string cimport memcpy
 
 from manytail._c cimport (
-    MT_BADARG, MT_CHUNK_SPARE_CLASS, MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
+    MT_BADARG, MT_CHUNK_SIZED, MT_CHUNK_SPARE_CLASS, MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
     keep, likely, mt_alloc_aligned, mt_atomic_i64, mt_atomic_u32, mt_atomic_uptr, mt_chunk, mt_chunk_free,
     mt_chunk_is_dead, mt_chunk_items, mt_chunk_kill, mt_chunk_link, mt_chunk_new, mt_chunk_next, mt_chunk_pin,
-    mt_chunk_recycle, mt_chunk_retire, mt_chunk_retired, mt_chunk_revive, mt_chunk_stamps, mt_chunk_unpin,
-    mt_fetch_add_acq_rel_u32, mt_fetch_add_relaxed_i64, mt_fetch_add_relaxed_u32, mt_free_aligned, mt_heap_rekey,
+    mt_chunk_recycle, mt_chunk_retire, mt_chunk_retired, mt_chunk_revive, mt_chunk_sizes, mt_chunk_stamps,
+    mt_chunk_unpin,    mt_fetch_add_acq_rel_u32, mt_fetch_add_relaxed_i64, mt_fetch_add_relaxed_u32, mt_free_aligned, mt_heap_rekey,
     mt_level, mt_load_acquire_i64, mt_load_relaxed_i64, mt_load_relaxed_u32, mt_load_seq_cst_i64,
     mt_load_seq_cst_u32, mt_lock, mt_lock_reset, mt_now_ns, mt_point, mt_prefetch_write, mt_ready, mt_ready_append,
     mt_ready_free, mt_ready_front, mt_ready_join_level, mt_ready_leave_level, mt_ready_node, mt_ready_remove,
@@ -48,7 +48,7 @@ from manytail._c cimport (
 from manytail._lock cimport enter, leave
 from manytail._runtime cimport multiqueues
 from manytail._waiting cimport (
-    NEVER, ONCE, WAIT, again, give_up, keep_tasks, look, notify, notify_all, post, wait_list, wait_node, wait_point,
+    NEVER, ONCE, WAIT, again, give_up, keep_tasks, look, notify, notify_all, notify_fitting, post, wait_list, wait_node, wait_point,
 )
 
 # What becomes of an item that a call has taken out of a queue for good.
@@ -92,12 +92,13 @@ ctypedef struct subqueue:
     mt_atomic_u32 unlisted          # written under both locks, so steady under either; peeked at without
     uint8_t gil_locked              # constant: mq.gil_locked, whose line getters write
     uint8_t timestamped             # constant: selection "oldest", items get a put time
-    uint8_t pad0[2]
+    uint8_t sized                   # constant: items have sizes, and maxsize bounds their sum
+    uint8_t pad0[1]
     # -- getters' line: written under the take lock
     mt_chunk *head                  # NULL until the first item: written by the putter that makes the first chunk, before tail_seq
     uint16_t head_idx               # oldest slot of head; at head.cap the next chunk follows
     uint8_t has_tombstones          # ntombstones > 0
-    uint8_t bounded                 # maxsize > 0: a get must look for waiting putters; written under both locks
+    uint8_t bounded                 # maxsize > 0, or sized: a get has more to do (head_removed); written under both locks
     uint32_t quantum_left           # items left of its turn; 0: its next turn has not begun
     mt_atomic_i64 head_seq          # tail_seq - head_seq = items inside: counts those that left, less those put at the front
     int64_t tail_seq_cached         # getters' copy of tail_seq
@@ -108,7 +109,10 @@ ctypedef struct subqueue:
     uint32_t weight                 # >= 1; take lock
     uint32_t enabled                # take lock
     uint32_t attached               # take lock
-    uint32_t size_class             # of the newest chunk; put lock
+    uint32_t size_class             # of the newest chunk, without MT_CHUNK_SIZED; put lock
+    # Sizes of all items that went in, less those that came out: what is inside. Modulo 2**64, the difference is exact. Only if sized.
+    uint64_t size_put               # put lock
+    mt_atomic_i64 size_removed      # written under the take lock
     int64_t priority                # take lock; kept for a detached handle
     wait_list not_full              # put lock
     mt_atomic_u32 not_full_waiting  # not_full.n, for getters to look at without the put lock
@@ -196,7 +200,7 @@ cdef inline void drop_chunk(queue *q, mt_chunk *c) noexcept nogil:
 
 cdef inline mt_chunk *new_chunk(queue *q, uint32_t size_class, int64_t base) noexcept nogil:
     cdef mt_chunk *c = NULL
-    if size_class == MT_CHUNK_SPARE_CLASS:
+    if size_class == MT_CHUNK_SPARE_CLASS:      # one with sizes is of another class
         # pairs with: mt_xchg_acq_rel in drop_chunk
         c = <mt_chunk *>mt_xchg_acq_rel_uptr(&q.spare, 0)
     if c == NULL:
@@ -220,7 +224,7 @@ cdef inline uint32_t next_size_class(subqueue *s, int64_t tail_seq, int64_t n) n
 cdef inline bint tail_grow(queue *q, subqueue *s, int64_t tail_seq, int64_t n) noexcept nogil:
     """Link a fresh chunk behind the tail, for n more items at least. 0: no memory, nothing changed."""
     cdef uint32_t size_class = next_size_class(s, tail_seq, n)
-    cdef mt_chunk *c = new_chunk(q, size_class, tail_seq)
+    cdef mt_chunk *c = new_chunk(q, size_class + s.sized * MT_CHUNK_SIZED, tail_seq)
     if c == NULL:
         return False
     if s.tail == NULL:
@@ -284,18 +288,23 @@ cdef inline int tail_put(queue *q, subqueue *s, uintptr_t item) noexcept nogil:
     return MT_OK
 
 
-cdef inline int tail_put_run(queue *q, subqueue *s, const uintptr_t *items, int64_t n, bint count_refs, int64_t *done) noexcept nogil:
-    """Append up to n items as one chain that getters see at once. MT_OK: all; else why not, *done went in."""
+cdef inline int tail_put_run(queue *q, subqueue *s, const uintptr_t *items, const int64_t *sizes, int64_t n, bint count_refs,
+                             int64_t *done) noexcept nogil:
+    """Append up to n items as one chain that getters see at once. MT_OK: all; else why not, *done went in. sizes: NULL unless sized."""
     cdef int64_t tail_seq = mt_load_relaxed_i64(&s.tail_seq)   # relaxed because: tail_seq is written under the put lock
-    cdef int64_t room = tail_free_slots(s, tail_seq), put = 0, k, i
+    cdef int64_t room, put = 0, k, i
     cdef int r = MT_OK
     cdef mt_chunk *c
     done[0] = 0
     if s.closed_flags != 0:
         return MT_SHUTDOWN
+    if sizes != NULL:
+        room = tail_fitting(s, sizes, n, &r)
+    else:
+        room = tail_free_slots(s, tail_seq)
+        r = MT_FULL if room < n else MT_OK
     if room < n:
         n = room if room > 0 else 0
-        r = MT_FULL
     while put < n:
         c = s.tail
         if c == NULL or s.tail_idx == c.cap:
@@ -309,6 +318,8 @@ cdef inline int tail_put_run(queue *q, subqueue *s, const uintptr_t *items, int6
             for i in range(k):
                 # relaxed because: only the order of the numbers counts
                 mt_chunk_stamps(c)[s.tail_idx + i] = mt_fetch_add_relaxed_i64(&q.clock, 1)
+        if sizes != NULL:
+            tail_note_sizes(s, sizes + put, k)
         s.tail_idx += <uint32_t>k
         put += k
     if count_refs:
@@ -320,39 +331,107 @@ cdef inline int tail_put_run(queue *q, subqueue *s, const uintptr_t *items, int6
     return r
 
 
-cdef inline int head_put_front(queue *q, subqueue *s, uintptr_t item) noexcept nogil:
-    """The new head. Both locks are held."""
-    # relaxed because: both are written under locks that are held
-    cdef int64_t tail_seq = mt_load_relaxed_i64(&s.tail_seq), out = mt_load_relaxed_i64(&s.head_seq)
+cdef inline int head_put_front(queue *q, subqueue *s, uintptr_t item, const int64_t *size) noexcept nogil:
+    """The new head. Both locks are held. size: NULL unless sized."""
+    cdef int64_t done
     cdef mt_chunk *c
+    cdef int r = MT_OK
     if s.closed_flags != 0:
         return MT_SHUTDOWN
-    if tail_free_slots(s, tail_seq) <= 0:
-        return MT_FULL
+    if size != NULL:
+        tail_fitting(s, size, 1, &r)
+    elif tail_free_slots(s, mt_load_relaxed_i64(&s.tail_seq)) <= 0:     # relaxed because: written under the put lock
+        r = MT_FULL
+    if r != MT_OK:
+        return r
     if unlikely(s.head == NULL):
-        return tail_put(q, s, item)
+        return tail_put_run(q, s, &item, size, 1, False, &done)
     if s.head_idx == 0:
-        c = new_chunk(q, 0 if s.size_class == 0 else 1, 0)
+        c = new_chunk(q, (0 if s.size_class == 0 else 1) + s.sized * MT_CHUNK_SIZED, 0)
         if c == NULL:
             return MT_NOMEM
-        c.base = s.head.base - c.cap
-        mt_chunk_link(c, s.head)
-        s.head = c
-        s.head_idx = <uint16_t>c.cap
-    c = s.head
+        head_link_chunk(s, c)
+    # relaxed because: only the order of the numbers counts
+    head_fill_slot(q, s, item, mt_fetch_add_relaxed_i64(&q.clock, 1) if s.timestamped else 0, size[0] if size != NULL else 0)
+    s.nfront += 1
+    return MT_OK
+
+
+cdef inline void head_link_chunk(subqueue *s, mt_chunk *c) noexcept nogil:
+    """An empty chunk becomes the first one."""
+    c.base = s.head.base - c.cap
+    mt_chunk_link(c, s.head)
+    s.head = c
+    s.head_idx = <uint16_t>c.cap
+
+
+cdef inline void head_fill_slot(queue *q, subqueue *s, uintptr_t item, int64_t timestamp, int64_t size) noexcept nogil:
+    """Into the slot before the head, which is there. Both locks are held."""
+    cdef int64_t out = mt_load_relaxed_i64(&s.head_seq)     # relaxed because: written under the take lock
+    cdef mt_chunk *c = s.head
     s.head_idx -= 1
     mt_chunk_revive(c, s.head_idx)
     mt_chunk_items(c)[s.head_idx] = item
     if s.timestamped:
-        # relaxed because: only the order of the numbers counts
-        mt_chunk_stamps(c)[s.head_idx] = mt_fetch_add_relaxed_i64(&q.clock, 1)
-    s.nfront += 1
+        mt_chunk_stamps(c)[s.head_idx] = timestamp
+    if s.sized:
+        mt_chunk_sizes(c, s.timestamped)[s.head_idx] = size
+        s.size_put += <uint64_t>size
     # pairs with: mt_load_seq_cst in tail_free_slots
     mt_store_release_i64(&s.head_seq, out - 1)
     s.head_seq_cached = out - 1
     if s.ready.listed:
         head_rekey(q, s)
-    return MT_OK
+
+
+# ---------------------------------------------------------------------------------------------------------------- sizes
+# A sized tail keeps a size beside each item, and its bound is about their sum. Its puts go through put_run_once() and put_front_once() with
+# sizes; whoever takes items out subtracts their sizes before head_seq says that they left.
+cdef inline int64_t tail_size(subqueue *s) noexcept nogil:
+    """The sum of the sizes of what is inside. Only what is put back (_mq_held.pxd) can make it more than 2**63 - 1."""
+    # pairs with: mt_xchg_seq_cst in head_subtract_sizes
+    cdef uint64_t sum = s.size_put - <uint64_t>mt_load_seq_cst_i64(&s.size_removed)
+    return <int64_t>sum if sum <= <uint64_t>INT64_MAX else INT64_MAX
+
+
+cdef inline int64_t tail_free_size(subqueue *s) noexcept nogil:
+    """How much more fits in; negative if the bound was lowered."""
+    # relaxed because: maxsize is written under the put lock
+    cdef int64_t maxsize = mt_load_relaxed_i64(&s.maxsize)
+    return (maxsize if maxsize > 0 else INT64_MAX) - tail_size(s)
+
+
+cdef inline int64_t tail_fitting(subqueue *s, const int64_t *sizes, int64_t n, int *why) noexcept nogil:
+    """How many items, in order, fit in now. If not all: *why is MT_FULL, or MT_BADARG if the next one never will."""
+    cdef int64_t maxsize = mt_load_relaxed_i64(&s.maxsize), left = tail_free_size(s), i     # relaxed because: as in tail_free_size
+    for i in range(n):
+        if sizes[i] > left:
+            why[0] = MT_BADARG if maxsize <= 0 or sizes[i] > maxsize else MT_FULL
+            return i
+        left -= sizes[i]
+    return n
+
+
+cdef inline void tail_note_sizes(subqueue *s, const int64_t *sizes, int64_t n) noexcept nogil:
+    """Of the next n slots."""
+    cdef int64_t *slots = mt_chunk_sizes(s.tail, s.timestamped) + s.tail_idx
+    cdef int64_t i
+    for i in range(n):
+        slots[i] = sizes[i]
+        s.size_put += <uint64_t>sizes[i]
+
+
+cdef inline void head_subtract_sizes(subqueue *s, mt_chunk *c, uint32_t first, int64_t n) noexcept nogil:
+    """n items in a row leave: from slot `first` of c on."""
+    cdef int64_t *sizes = mt_chunk_sizes(c, s.timestamped) + first
+    cdef uint64_t sum = 0
+    cdef int64_t i
+    for i in range(n):
+        sum += <uint64_t>sizes[i]
+    # relaxed because: written under the take lock, which is held
+    sum += <uint64_t>mt_load_relaxed_i64(&s.size_removed)
+    # pairs with: mt_load_seq_cst in tail_size, after mt_xchg_seq_cst of not_full_waiting in tail_publish_waiters, as head_seq in head_removed
+    mt_xchg_seq_cst_i64(&s.size_removed, <int64_t>sum)
 
 
 # -------------------------------------------------------------------------------------------------------- who is ready
@@ -463,13 +542,19 @@ cdef inline void head_mask(queue *q, subqueue *s) noexcept nogil:
 
 # ------------------------------------------------------------------------------------------------------------------ get
 cdef inline void head_removed(queue *q, subqueue *s, int64_t n, bint attached, wait_node **to_post) noexcept nogil:
-    """n items left the tail: publish it, and wake a putter that waits for room."""
+    """n items were popped: publish it, and wake a putter that waits for room."""
     # relaxed because: written under the take lock, which is held
     cdef int64_t out = mt_load_relaxed_i64(&s.head_seq) + n
     if likely(not s.bounded):
         # pairs with: mt_load_seq_cst in tail_free_slots
         mt_store_release_i64(&s.head_seq, out)
         return
+    if unlikely(s.sized):
+        head_subtract_sizes(s, s.head, <uint32_t>(s.head_idx - n), n)   # they were in one chunk, and it is the first one yet
+    head_make_room(q, s, out, attached, to_post)
+
+
+cdef inline void head_make_room(queue *q, subqueue *s, int64_t out, bint attached, wait_node **to_post) noexcept nogil:
     if q.gil_locked:
         mt_store_release_i64(&s.head_seq, out)       # pairs with: nothing, the GIL orders it
     else:
@@ -485,7 +570,10 @@ cdef inline void head_removed(queue *q, subqueue *s, int64_t n, bint attached, w
 
 
 cdef inline void tail_notify(subqueue *s, wait_node **to_post) noexcept nogil:
-    notify(&s.not_full, to_post)
+    if unlikely(s.sized):
+        notify_fitting(&s.not_full, tail_free_size(s), to_post)
+    else:
+        notify(&s.not_full, to_post)
     # pairs with: mt_load_seq_cst in head_removed
     mt_xchg_seq_cst_u32(&s.not_full_waiting, <uint32_t>s.not_full.n)
 
@@ -711,6 +799,22 @@ cdef inline void room_point(wait_point *p, subqueue *s, bint attached) noexcept 
     p.forward = tail_forward_free_slots
 
 
+cdef inline void free_size_point(wait_point *p, subqueue *s, int64_t size, bint attached) noexcept nogil:
+    """A putter waits until an item of that size fits into its sized tail."""
+    room_point(p, s, attached)
+    p.amount = size
+    p.poll = tail_poll_free_size
+
+
+cdef inline int tail_poll_free_size(wait_point *p, bint parking) noexcept nogil:
+    cdef subqueue *s = <subqueue *>p.at
+    cdef int r = MT_OK
+    if s.closed_flags != 0:
+        return MT_SHUTDOWN
+    tail_fitting(s, &p.amount, 1, &r)
+    return WAIT if r == MT_FULL else MT_OK      # that it never fits is for the try to say
+
+
 cdef inline int tail_poll_free_slots(wait_point *p, bint parking) noexcept nogil:
     cdef subqueue *s = <subqueue *>p.at
     if s.closed_flags != 0:
@@ -727,7 +831,7 @@ cdef inline void tail_publish_waiters(wait_point *p) noexcept nogil:
 cdef inline void tail_forward_free_slots(wait_point *p, wait_node **to_post) noexcept nogil:
     """There may be room for one more: notify the next who waits for it."""
     cdef subqueue *s = <subqueue *>p.at
-    if s.not_full.n and tail_free_slots(s, mt_load_relaxed_i64(&s.tail_seq)) > 0:     # relaxed because: put lock
+    if s.not_full.n and (s.sized or tail_free_slots(s, mt_load_relaxed_i64(&s.tail_seq)) > 0):     # relaxed because: put lock
         tail_notify(s, to_post)
 
 
@@ -782,8 +886,9 @@ cdef inline int put_unlisted(queue *q, subqueue *s, uintptr_t item, bint attache
     return r
 
 
-cdef inline int put_run_once(queue *q, subqueue *s, const uintptr_t *items, int64_t n, bint count_refs, int64_t *done,
-                             bint attached) noexcept nogil:
+cdef inline int put_run_once(queue *q, subqueue *s, const uintptr_t *items, const int64_t *sizes, int64_t n, bint count_refs,
+                             int64_t *done, bint attached) noexcept nogil:
+    """sizes: NULL unless sized."""
     cdef wait_node *to_post = NULL
     cdef bint more_waiting, unlisted = is_unlisted(s)
     cdef int r
@@ -795,7 +900,7 @@ cdef inline int put_run_once(queue *q, subqueue *s, const uintptr_t *items, int6
     if unlisted:
         lock_take(q, attached)
         lock_put(q, s, attached)
-    r = tail_put_run(q, s, items, n, count_refs, done)
+    r = tail_put_run(q, s, items, sizes, n, count_refs, done)
     if unlisted and done[0]:
         head_list_if_unlisted(q, s, &to_post)
     more_waiting = tail_crowded(s)
@@ -809,12 +914,13 @@ cdef inline int put_run_once(queue *q, subqueue *s, const uintptr_t *items, int6
     return r
 
 
-cdef inline int put_front_once(queue *q, subqueue *s, uintptr_t item, bint attached) noexcept nogil:
+cdef inline int put_front_once(queue *q, subqueue *s, uintptr_t item, const int64_t *size, bint attached) noexcept nogil:
+    """size: NULL unless sized."""
     cdef wait_node *to_post = NULL
     cdef int r
     lock_take(q, attached)
     lock_put(q, s, attached)
-    r = head_put_front(q, s, item)
+    r = head_put_front(q, s, item, size)
     if r == MT_OK:
         head_list_if_unlisted(q, s, &to_post)
     unlock_put(q, s)
@@ -832,7 +938,7 @@ cdef inline int put_until(queue *q, subqueue *s, uintptr_t item, bint front, int
     cdef wait_point p
     cdef int r
     while True:
-        r = put_front_once(q, s, item, attached) if unlikely(front) else put_once(q, s, item, attached)
+        r = put_front_once(q, s, item, NULL, attached) if unlikely(front) else put_once(q, s, item, attached)
         if likely(r == MT_OK):
             return r
         room_point(&p, s, attached)
@@ -840,18 +946,40 @@ cdef inline int put_until(queue *q, subqueue *s, uintptr_t item, bint front, int
             return r
 
 
-cdef inline int put_run_until(queue *q, subqueue *s, const uintptr_t *items, int64_t n, bint count_refs, int64_t deadline, int64_t *count,
-                              bint attached) noexcept nogil:
-    """Put the items from number *count on, as one chain for each time that there is room; *count says how many are in."""
+cdef inline int put_sized_until(queue *q, subqueue *s, uintptr_t item, int64_t size, bint front, int64_t deadline,
+                                bint attached) noexcept nogil:
+    """As put_until(), into a sized tail. MT_BADARG: the item never fits."""
+    cdef wait_point p
+    cdef int64_t done
+    cdef int r
+    while True:
+        if front:
+            r = put_front_once(q, s, item, &size, attached)
+        else:
+            r = put_run_once(q, s, &item, &size, 1, False, &done, attached)
+        if r == MT_OK:
+            return r
+        free_size_point(&p, s, size, attached)
+        if not again(&p, 1, &r, deadline):
+            return r
+
+
+cdef inline int put_run_until(queue *q, subqueue *s, const uintptr_t *items, const int64_t *sizes, int64_t n, bint count_refs,
+                              int64_t deadline, int64_t *count, bint attached) noexcept nogil:
+    """Put the items from number *count on, as one chain for each time that there is room; *count says how many are in. sizes: NULL unless
+    sized."""
     cdef wait_point p
     cdef int64_t done = 0
     cdef int r
     room_point(&p, s, attached)
     while count[0] < n:
-        r = put_run_once(q, s, items + count[0], n - count[0], count_refs, &done, attached)
+        r = put_run_once(q, s, items + count[0], sizes + count[0] if sizes != NULL else NULL, n - count[0], count_refs, &done, attached)
         count[0] += done
-        if unlikely(r != MT_OK) and not again(&p, 1, &r, deadline):
-            return r
+        if unlikely(r != MT_OK):
+            if sizes != NULL:
+                free_size_point(&p, s, sizes[count[0]], attached)
+            if not again(&p, 1, &r, deadline):
+                return r
     return MT_OK
 
 
@@ -1187,7 +1315,7 @@ cdef inline void set_maxsize(queue *q, subqueue *s, int64_t maxsize, bint attach
     lock_take(q, attached)
     lock_put(q, s, attached)
     mt_store_relaxed_i64(&s.maxsize, maxsize)       # relaxed because: both locks are held
-    s.bounded = maxsize > 0
+    s.bounded = maxsize > 0 or s.sized
     tail_notify_all(s, &to_post)                    # all of them: they wait again if that was too many
     unlock_put(q, s)
     unlock_take(q)
@@ -1219,6 +1347,8 @@ cdef inline mt_chunk *head_cut(queue *q, subqueue *s, uint32_t *first, uint32_t 
     s.tail_idx = 0
     s.ntombstones = 0
     s.has_tombstones = 0
+    if s.sized:
+        mt_xchg_seq_cst_i64(&s.size_removed, <int64_t>s.size_put)      # pairs with: mt_load_seq_cst in tail_size
     s.head_seq_cached = mt_load_relaxed_i64(&s.tail_seq)   # relaxed because: both locks are held
     s.tail_seq_cached = s.head_seq_cached
     mt_store_release_i64(&s.head_seq, s.head_seq_cached)        # pairs with: mt_load_seq_cst in tail_free_slots
@@ -1272,7 +1402,9 @@ cdef inline bint discard_at(queue *q, subqueue *s, mt_chunk *c, uint32_t i, uint
         s.has_tombstones = 1
         if s.attached:
             head_count_removed(q, 1)
-        head_removed(q, s, 1, attached, &to_post)
+        if s.sized:
+            head_subtract_sizes(s, c, i, 1)
+        head_make_room(q, s, mt_load_relaxed_i64(&s.head_seq) + 1, attached, &to_post)   # relaxed because: written under the take lock
         if s.ready.listed:
             if head_empty(s):
                 head_unlist(q, s)
@@ -1565,7 +1697,7 @@ cdef inline int put_run_within(subqueue *s, const uintptr_t *items, int64_t n, i
     cdef int r
     if n < 0 or (n > 0 and items == NULL):
         return MT_BADARG
-    r = put_run_until(s.mq, s, items, n, False, deadline_in(timeout_ns), &put, False)
+    r = put_run_until(s.mq, s, items, NULL, n, False, deadline_in(timeout_ns), &put, False)
     if count != NULL:
         count[0] = put
     return r

@@ -22,11 +22,11 @@ cdef int put_raw(SubQueue sub, const uintptr_t *items, int64_t n, int64_t deadli
     while count[0] < n:
         if n - count[0] >= DETACH_FROM and enter_bulk(s.mq):
             with nogil:
-                r = put_run_once(s.mq, s, items + count[0], n - count[0], False, &done, False)
+                r = put_run_once(s.mq, s, items + count[0], NULL, n - count[0], False, &done, False)
                 mt_let_go_of_gil_first()
             leave_bulk(s.mq)
         else:
-            r = put_run_once(s.mq, s, items + count[0], n - count[0], False, &done, True)
+            r = put_run_once(s.mq, s, items + count[0], NULL, n - count[0], False, &done, True)
         count[0] += done
         if r != MT_OK and not again(&p, 1, &r, deadline):
             refuse(r, s)

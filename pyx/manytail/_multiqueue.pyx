@@ -20,7 +20,7 @@ from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uintptr_t
 from libc.stdlib cimport free, malloc
 
 from manytail._c cimport (
-    MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_TIMEOUT, PyThread_get_thread_ident, likely, mt_chunk,
+    MT_BADARG, MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_TIMEOUT, PyThread_get_thread_ident, likely, mt_chunk,
     mt_chunk_items, mt_load_acquire_i64, mt_load_relaxed_i64, mt_load_relaxed_u32, mt_ready_append, mt_ready_node,
     mt_ready_remove, unlikely,
 )
@@ -32,13 +32,14 @@ from manytail._cpython cimport (
 from manytail._mq cimport (
     MT_CLOSED_DETACHED, MT_OLDEST, MT_ROUND_ROBIN, MT_WEIGHTED, SNAPSHOT, add_tail, attach_tail, clear_tail, iterator_position,
     position_close, position_open, position_step, destroy_queue, detach_tail, discard_at, drop_chain,
-    drop_left_chunks, drop_queue, enable_tail, enter_bulk, forget_other_threads, forward_items, free_tail,
+    drop_left_chunks, drop_queue, enable_tail, free_size_point, enter_bulk, forget_other_threads, forward_items, free_tail,
     get_many_within, get_within, hold_bulks, item_drop, items_point, join_until, joined_point, leave_bulk, head_removed,
-    lists_are_quiet, lock_take, mt_subqueue_of, new_queue, new_tail, put_once, put_run_once, put_run_until,
-    put_run_within, put_until, put_within, qsize_of, queue, release_bulks, remove_tail, room_point, run_length,
+    lists_are_quiet, lock_put, lock_take, mt_subqueue_of, new_queue, new_tail, put_once, put_run_once, put_run_until,
+    put_run_within, put_sized_until, put_until, put_within, qsize_of, queue, release_bulks, remove_tail, room_point, run_length,
     set_maxsize, set_priority, set_weight, shut_queue, subqueue, head_propagate, head_count, head_empty,
     head_finish, head_get, head_get_many, head_removed_and_served, head_next, head_pop, head_pop_run,
-    head_put_total, head_qsize, head_served, head_skip_tombstones, task_done, unlock_take, visit_items,
+    head_put_total, head_qsize, head_served, head_skip_tombstones, tail_size, task_done, unlock_put, unlock_take,
+    visit_items,
 )
 from manytail._runtime cimport at_fork, int_argument, unpicklable
 from manytail._waiting cimport (
@@ -187,39 +188,55 @@ cdef class MultiQueue:
         return f"<{type(self).__name__} of {now.subqueues} sub-queues, {now.qsize} items{', shut down' if self.is_shutdown else ''}>"
 
     # ------------------------------------------------------------------------------------------------------- sub-queues
-    def add(self, key, *, priority=0, maxsize=0, weight=1, enabled=True):
+    def add(self, key, *, priority=0, maxsize=0, weight=1, enabled=True, sizer=None):
         """Make the sub-queue of a new key and return it.
 
         maxsize <= 0: no bound. weight: items per turn, for selection="weighted". enabled=False: takes items, hides them.
-        ValueError: the key is there already, or weight < 1. TypeError: priority, maxsize or weight is no int, or the key
-        cannot be hashed. ShutDown: the queue was shut down."""
+        sizer: maxsize bounds the sum of sizer(item), an int >= 0, instead of the number of items. Each put asks it once per
+        item, before anything is put and with no lock held; the item keeps that size. Puts that wait may be reordered by size.
+        ValueError: the key is there already, or weight < 1. TypeError: priority, maxsize or weight is no int, the key cannot be
+        hashed, or sizer is not callable or for an IndexMultiQueue. ShutDown: the queue was shut down.
+
+        >>> q = MultiQueue()
+        >>> pages = q.add("pages", maxsize=1_000_000, sizer=len)      # at most a million bytes
+        >>> pages.put(b"<html>")
+        >>> pages.size, pages.remaining()
+        (6, 999994)
+        """
         if key in self.tails:
             raise key_taken(key)
-        sub = self.attach(key, priority, maxsize, weight, enabled)
+        sub = self.attach(key, priority, maxsize, weight, enabled, sizer)
         if self.tails.setdefault(key, sub) is not sub:
             detach_tail(self.q, (<SubQueue>sub).s, True)     # another thread was faster
             raise key_taken(key)
         return sub
 
-    def setdefault(self, key, *, priority=0, maxsize=0, weight=1, enabled=True):
+    def setdefault(self, key, *, priority=0, maxsize=0, weight=1, enabled=True, sizer=None):
         """The sub-queue of that key, made atomically if missing; one that is there is returned unchanged."""
         found = self.tails.get(key)
         if found is not None:
             return found
-        sub = self.attach(key, priority, maxsize, weight, enabled)
+        sub = self.attach(key, priority, maxsize, weight, enabled, sizer)
         found = self.tails.setdefault(key, sub)
         if found is not sub:
             detach_tail(self.q, (<SubQueue>sub).s, True)     # another thread was faster
         return found
 
-    cdef SubQueue attach(self, key, priority, maxsize, weight, enabled):
+    cdef SubQueue attach(self, key, priority, maxsize, weight, enabled, sizer):
         cdef SubQueue sub = SubQueue.__new__(SubQueue, NOTHING)
         cdef int r
+        if sizer is not None and (self.raw or not callable(sizer)):
+            expected = "None, because an IndexMultiQueue holds integers" if self.raw else "a callable or None"
+            raise TypeError(f"sizer={sizer!r}: expected {expected}")
         sub.raw = self.raw
+        sub.sizer = sizer
+        sub.direct = not self.raw and sizer is None
         sub.name = key
         sub.s = new_tail(self.q, priority_argument(priority), maxsize_argument(maxsize), weight_argument(weight), bool(enabled))
         if sub.s == NULL:
             raise MemoryError
+        if sizer is not None:
+            sub.s.sized = sub.s.bounded = 1
         sub.s.owner = <void *>sub
         sub.s.key = <void *>key
         r = attach_tail(self.q, sub.s, True)
@@ -691,6 +708,8 @@ cdef class SubQueue:
     """
     cdef subqueue *s
     cdef bint raw
+    cdef bint direct            # an item is put as it is: neither raw nor with a size
+    cdef object sizer           # or None
     cdef object name
     cdef object __weakref__
 
@@ -766,7 +785,7 @@ cdef class SubQueue:
 
     @property
     def maxsize(self):
-        """0 or less: no bound. Raising it wakes putters, lowering it keeps items."""
+        """Of items, or of their sizes if there is a sizer. 0 or less: no bound. Raising it wakes putters, lowering it keeps items."""
         return mt_load_relaxed_i64(&self.s.maxsize)     # relaxed because: a figure
 
     @maxsize.setter
@@ -790,9 +809,10 @@ cdef class SubQueue:
 
         timeout: seconds for the whole call; None waits for ever. block=False does not wait and ignores timeout.
         Full: no room in time. ShutDown: the queue was shut down or this sub-queue removed; also while waiting.
-        ValueError: timeout is negative or NaN. Nothing is put when it raises."""
+        ValueError: timeout is negative or NaN, or the item's size is negative or larger than maxsize. An exception of the
+        sizer passes through. Nothing is put when it raises."""
         cdef int r
-        if timeout is None and not self.raw:
+        if timeout is None and self.direct:
             Py_INCREF(item)
             r = put_once(self.s.mq, self.s, <uintptr_t><PyObject *>item, True)
             if likely(r == MT_OK):
@@ -813,8 +833,11 @@ cdef class SubQueue:
         self.put_slow(item, deadline_from(block, timeout), True)
 
     cdef int put_slow(self, object item, int64_t deadline, bint front) except -1:
-        cdef uintptr_t raw = <uintptr_t>int64_of(item) if self.raw else <uintptr_t><PyObject *>item
+        cdef uintptr_t raw
         cdef int r
+        if unlikely(self.sizer is not None):
+            return self.put_sized(item, self.size_of(item), deadline, front)
+        raw = <uintptr_t>int64_of(item) if self.raw else <uintptr_t><PyObject *>item
         if not self.raw:
             Py_INCREF(item)
         r = put_until(self.s.mq, self.s, raw, front, deadline, True)
@@ -824,6 +847,34 @@ cdef class SubQueue:
             refuse(r, self.s)
         return 0
 
+    cdef int put_sized(self, object item, int64_t size, int64_t deadline, bint front) except -1:
+        """size: what size_of() said."""
+        cdef int r
+        Py_INCREF(item)
+        r = put_sized_until(self.s.mq, self.s, <uintptr_t><PyObject *>item, size, front, deadline, True)
+        if r != MT_OK:
+            Py_DECREF(item)
+            self.refuse_put(r, size)
+        return 0
+
+    cdef int64_t size_of(self, object item) except -1:
+        """What the sizer says. This runs user code: no lock is held, nothing is put yet."""
+        cdef object answer = self.sizer(item)
+        if isinstance(answer, bool):
+            raise TypeError(f"sizer(item)={answer!r}: expected an int >= 0, not bool")
+        cdef int64_t size = int_argument("sizer(item)", answer, "an int >= 0")
+        if size < 0:
+            raise ValueError(f"sizer(item)={answer!r}: expected an int >= 0")
+        return size
+
+    cdef int refuse_put(self, int status, int64_t size) except -1:
+        """As refuse(); MT_BADARG: a size that never fits."""
+        if status != MT_BADARG:
+            return refuse(status, self.s)
+        if self.maxsize > 0:
+            raise ValueError(f"sizer(item)={size}: expected at most maxsize={self.maxsize}")
+        raise OverflowError(f"sizer(item)={size}: expected the sizes of the items of a sub-queue to add up to less than 2**63")
+
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def put_many(self, items, block=True, timeout=None):
@@ -832,18 +883,22 @@ cdef class SubQueue:
         Lists and tuples (for an IndexMultiQueue: int64 buffers and Arrow arrays) are linked as one chain where capacity allows,
         so that getters see them at once; of another iterable at most one item is pulled beyond those put. timeout is for
         the whole call. On Full, ShutDown or KeyboardInterrupt the exception's `count` says how many went in; those stay
-        in. An exception of the iterable passes through; what came before it is in."""
+        in. So does that of an item that is refused: ValueError, TypeError, OverflowError. An exception of the iterable or of
+        the sizer passes through; what came before it is in."""
         cdef int64_t deadline = deadline_from(block, timeout), count = 0
         try:
             if self.raw and put_int64s(self, items, deadline, &count):
                 pass
             elif isinstance(items, (list, tuple)) and not self.raw:
-                self.put_sequence(items, deadline, &count)
+                if self.sizer is None:
+                    self.put_sequence(items, deadline, &count)
+                else:
+                    self.put_sized_sequence(items, deadline, &count)
             else:
                 for item in items:
                     self.put_slow(item, deadline, False)
                     count += 1
-        except (Full, ShutDown, KeyboardInterrupt) as error:
+        except (Full, ShutDown, KeyboardInterrupt, ValueError, TypeError, OverflowError) as error:
             error.count = count
             raise
         return count
@@ -856,9 +911,34 @@ cdef class SubQueue:
             # Another thread, or the code of an event loop that is woken, may change the list before all of it is in. Only
             # with the GIL and without a bound it goes in at one try.
             whole = tuple(items)
-        r = put_run_until(self.s.mq, self.s, <const uintptr_t *>PySequence_Fast_ITEMS(whole), len(whole), True, deadline, count, True)
+        r = put_run_until(self.s.mq, self.s, <const uintptr_t *>PySequence_Fast_ITEMS(whole), NULL, len(whole), True, deadline, count, True)
         if r != MT_OK:
             refuse(r, self.s)
+        return 0
+
+    cdef int put_sized_sequence(self, object items, int64_t deadline, int64_t *count) except -1:
+        """All sizes are asked for before the first item is put. If one cannot be had, the items before it are put."""
+        cdef tuple whole = tuple(items)
+        cdef Py_ssize_t n = len(whole), measured = 0
+        cdef object failure = None
+        cdef int r
+        cdef int64_t *sizes = <int64_t *>malloc(n * sizeof(int64_t) + 1)
+        if sizes == NULL:
+            raise MemoryError
+        try:
+            try:
+                while measured < n:
+                    sizes[measured] = self.size_of(whole[measured])
+                    measured += 1
+            except Exception as error:
+                failure = error
+            r = put_run_until(self.s.mq, self.s, <const uintptr_t *>PySequence_Fast_ITEMS(whole), sizes, measured, True, deadline, count, True)
+            if r != MT_OK:
+                self.refuse_put(r, sizes[count[0]])
+        finally:
+            free(sizes)
+        if failure is not None:
+            raise failure
         return 0
 
     async def aput(self, item):
@@ -866,17 +946,24 @@ cdef class SubQueue:
         checkpoint = trio_checkpoint()
         if checkpoint is not None:
             await checkpoint
+        cdef int64_t size = self.size_of(item) if self.sizer is not None else 0
         while True:
             try:
-                self.put_slow(item, ONCE, False)
+                if self.sizer is None:
+                    self.put_slow(item, ONCE, False)
+                else:
+                    self.put_sized(item, size, ONCE, False)
                 return
             except Full:
-                await self.until_room()
+                await self.until_room(size)
 
-    cdef object until_room(self):
+    cdef object until_room(self, int64_t size):
         """What a coroutine awaits that found no room. Whether the sub-queue has ended is for its next try to see."""
         cdef Waiting waiting = new_waiting(self)
-        room_point(&waiting.point, self.s, True)
+        if self.sizer is None:
+            room_point(&waiting.point, self.s, True)
+        else:
+            free_size_point(&waiting.point, self.s, size, True)
         return waiting.wait()
 
     # ------------------------------------------------------------------------------------------------------------- state
@@ -897,14 +984,27 @@ cdef class SubQueue:
         unlock_take(self.s.mq)
         return n
 
+    @property
+    def size(self):
+        """The sum of the sizes of its items, at one instant; qsize() without a sizer."""
+        cdef int64_t size
+        if self.sizer is None:
+            return self.qsize()
+        lock_take(self.s.mq, True)
+        lock_put(self.s.mq, self.s, True)
+        size = tail_size(self.s)
+        unlock_put(self.s.mq, self.s)
+        unlock_take(self.s.mq)
+        return size
+
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def remaining(self):
-        """How many items fit in now; None when there is no bound; never negative."""
+        """How many items, or how much size if there is a sizer, fit in now; None when there is no bound; never negative."""
         cdef int64_t maxsize = mt_load_relaxed_i64(&self.s.maxsize)     # relaxed because: a figure
         if maxsize <= 0:
             return None
-        return max(0, maxsize - self.count())
+        return max(0, maxsize - (self.count() if self.sizer is None else self.size))
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
@@ -915,7 +1015,7 @@ cdef class SubQueue:
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def full(self):
-        """Whether put would have to wait."""
+        """Whether put would have to wait: for every item, or, if there is a sizer, for one of any size but 0."""
         return self.remaining() == 0
 
     # --------------------------------------------------------------------------------------------------------- inspecting

@@ -82,11 +82,13 @@ cdef enum:
     LAST_SLICE_US = 100000
 
 ctypedef struct waiter
+ctypedef struct wait_point
 
 ctypedef struct wait_node:
     wait_node *next             # in its list; once NOTIFIED: in the chain of nodes to post
     wait_node *prev
     waiter *who                 # constant
+    wait_point *point           # what it waits for; valid while it is QUEUED
     uint32_t state              # under the list's lock
 
 ctypedef struct waiter:
@@ -111,6 +113,7 @@ ctypedef struct wait_point:
     int64_t key                 # for `poll`: what the last try saw of a count of events
     uint32_t spin_first         # without the GIL: pause 2**spin_first up to 2**spin_limit times before sleeping
     uint32_t spin_limit         # 0: do not spin
+    int64_t amount              # how much it waits for, in a list that notify_fitting() serves
     void *of                    # for the functions below: the structure, and what of it
     void *at
     # All of them are called with the lock held.
@@ -157,13 +160,17 @@ cdef inline void unlink(wait_list *l, wait_node *node) noexcept nogil:
     l.n -= 1
 
 
+cdef inline void notify_node(wait_list *l, wait_node *node, wait_node **to_post) noexcept nogil:
+    unlink(l, node)
+    node.state = NOTIFIED
+    node.next = to_post[0]
+    to_post[0] = node
+
+
 cdef inline void notify_first(wait_list *l, int kind, wait_node **to_post) noexcept nogil:
     cdef wait_node *node = l.first[kind]
     if node != NULL:
-        unlink(l, node)
-        node.state = NOTIFIED
-        node.next = to_post[0]
-        to_post[0] = node
+        notify_node(l, node, to_post)
 
 
 cdef inline void notify(wait_list *l, wait_node **to_post) noexcept nogil:
@@ -175,6 +182,24 @@ cdef inline void notify(wait_list *l, wait_node **to_post) noexcept nogil:
 cdef inline void notify_all(wait_list *l, wait_node **to_post) noexcept nogil:
     while l.n:
         notify(l, to_post)
+
+
+cdef inline void notify_fitting(wait_list *l, int64_t available, wait_node **to_post) noexcept nogil:
+    """Notify those whose amounts are available together, in order of arrival; one that asks for too much does not keep back those behind it.
+    Whoever then takes an amount calls this again: one that was notified and finds less has been overtaken by a taker that did."""
+    cdef wait_node *node
+    cdef wait_node *following
+    cdef int64_t left
+    cdef int kind
+    for kind in range(TASKS, THREADS - 1, -1):
+        left = available
+        node = l.first[kind]
+        while node != NULL:
+            following = node.next
+            if node.point.amount <= left:
+                left -= node.point.amount
+                notify_node(l, node, to_post)
+            node = following
 
 
 cdef inline void post(wait_node *to_post) noexcept nogil:
@@ -278,6 +303,7 @@ cdef inline int prepare_to_wait(wait_point *p, int n, waiter *w) noexcept nogil:
     cdef int i, s
     for i in range(n):
         enter(p[i].lock, p[i].gil_locked, p[i].attached)
+        node_of(w, i).point = p + i
         push(p[i].list, node_of(w, i))
         mt_point()
         if p[i].changed != NULL:

@@ -21,7 +21,7 @@ from support.counts import count
 from support.model import Model
 from support.queues import as_list
 
-from manytail import ShutDown
+from manytail import IndexMultiQueue, ShutDown
 
 KEYS = ["a", "b", "c", "d"]
 keys = st.sampled_from(KEYS)
@@ -34,7 +34,13 @@ sizes = st.sampled_from([0, 0, 0, 6, 3, 1, -1])
 priorities = st.sampled_from([0, 0, 0, 1, -1])
 switches = st.sampled_from([True, True, True, False])
 weights = st.integers(1, 4)
+sized = st.booleans()
 counts = st.integers(-1, 8) | st.just(1000)
+
+
+def own_size(item):
+    return item
+
 
 SELECTIONS = {
     "round_robin": "round_robin",
@@ -61,13 +67,15 @@ class Machine(RuleBasedStateMachine):
         return self.queue[key], self.model.tails[key]
 
     # ---------------------------------------------------------------- tails
-    @initialize(tails=st.lists(st.tuples(priorities, sizes, weights, switches), min_size=2, max_size=4))
+    @initialize(tails=st.lists(st.tuples(priorities, sizes, weights, switches, sized), min_size=2, max_size=4))
     def begin(self, tails):
-        for key, (priority, maxsize, weight, enabled) in zip(KEYS, tails, strict=False):
-            self.add(key, priority=priority, maxsize=maxsize, weight=weight, enabled=enabled)
+        for key, (priority, maxsize, weight, enabled, sized) in zip(KEYS, tails, strict=False):
+            self.add(key, priority=priority, maxsize=maxsize, weight=weight, enabled=enabled, sized=sized)
 
-    @rule(key=keys, priority=priorities, maxsize=sizes, weight=weights, enabled=switches)
-    def add(self, key, **options):
+    @rule(key=keys, priority=priorities, maxsize=sizes, weight=weights, enabled=switches, sized=sized)
+    def add(self, key, sized, **options):
+        if sized and self.new is not IndexMultiQueue:
+            options["sizer"] = own_size
         if self.down:
             with pytest.raises((ShutDown, ValueError) if key in self.model.tails else ShutDown):
                 self.queue.add(key, **options)
@@ -131,7 +139,10 @@ class Machine(RuleBasedStateMachine):
         if self.down:
             with pytest.raises(ShutDown):
                 put(item, block=False)
-        elif theirs.room() <= 0:
+        elif theirs.too_large(item):
+            with pytest.raises(ValueError, match="maxsize"):
+                put(item, block=False)
+        elif not theirs.fits(item):
             with pytest.raises(Full):
                 put(item, block=False)
         else:
@@ -142,17 +153,19 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data(), batch=batches, shape=st.sampled_from([list, tuple, iter]))
     def put_many(self, data, batch, shape):
         mine, theirs = self.pair(self.draw_key(data))
-        fits = int(min(len(batch), theirs.room()))
+        fits = 0
+        for item in batch:
+            if not theirs.fits(item):
+                break
+            self.model.put(theirs, item)
+            fits += 1
+        expected = None if fits == len(batch) else ValueError if theirs.too_large(batch[fits]) else Full
         try:
             count = mine.put_many(shape(batch), block=False)
-        except Full as full:
-            count = full.count
-            assert fits < len(batch)
-        else:
-            assert fits == len(batch)
-        assert count == fits
-        for item in batch[:fits]:
-            self.model.put(theirs, item)
+            refused = None
+        except (Full, ValueError) as error:
+            count, refused = error.count, type(error)
+        assert (count, refused) == (fits, expected)
 
     # ---------------------------------------------------------------- taking
     def nothing(self):
@@ -184,9 +197,10 @@ class Machine(RuleBasedStateMachine):
         chance = Random(seed)
         for _ in range(chance.randrange(10, 60)):
             mine, theirs = self.pair(chance.choice(sorted(self.model.tails)))
-            for item in range(int(min(chance.randrange(4), theirs.room()))):
-                mine.put(item, block=False)
-                self.model.put(theirs, item)
+            for item in range(chance.randrange(4)):
+                if theirs.fits(item):
+                    mine.put(item, block=False)
+                    self.model.put(theirs, item)
             for _ in range(min(chance.randrange(4), self.model.qsize())):
                 assert self.queue.get_with_key(block=False) == self.model.take()
 
@@ -264,7 +278,7 @@ class Machine(RuleBasedStateMachine):
         pairs = [self.pair(key) for key in self.model.tails] + self.detached
         for mine, theirs in pairs:
             assert list(mine) == [item for _, item in theirs.items]
-            assert mine.qsize() == len(theirs.items)
+            assert (mine.qsize(), mine.size) == (len(theirs.items), theirs.size() if theirs.sizer else len(theirs.items))
             assert (mine.key, mine.priority, mine.weight) == (theirs.key, theirs.priority, theirs.weight)
             assert (mine.enabled, mine.attached) == (theirs.enabled, theirs.attached)
             room = theirs.room()

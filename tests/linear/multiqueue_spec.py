@@ -31,10 +31,24 @@ class Tail(NamedTuple):
     named: bool = True  # its key leads to it
     items: tuple[Any, ...] = ()
     turn: int = 0  # items left in its turn; 0: not begun
+    sized: bool = False  # items have sizes, see size_of()
+
+    def refuses(self, item: Any) -> str | None:
+        """The error of a put at an instant."""
+        if not self.sized:
+            return "Full" if 0 < self.maxsize <= len(self.items) else None
+        if 0 < self.maxsize < size_of(item):
+            return "ValueError"
+        return "Full" if 0 < self.maxsize < self.size + size_of(item) else None
 
     @property
-    def full(self) -> bool:
-        return 0 < self.maxsize <= len(self.items)
+    def size(self) -> int:
+        return sum(map(size_of, self.items))
+
+
+def size_of(item: int) -> int:
+    """The sizer of sized tails."""
+    return item % 3
 
 
 class State(NamedTuple):
@@ -115,12 +129,12 @@ class MultiQueueSpec:
         return [None]
 
     def _put_many_steps(self, call: Call) -> Sequence[Any]:
-        """(items, what ended it): all at once, or one step per item, then one for the end."""
+        """(items, what ended it): all at once, or one step per item, then one for the item that was refused."""
         items = call.args[1]
         failed = isinstance(call.result, Raised)
         went_in = items[:call.result.count if failed else call.result]
         steps: list[Any] = [((item,), None) for item in went_in] if self.bounded else [(went_in, None)]
-        return [*steps, ((), call.result.error)] if failed else steps
+        return [*steps, (items[call.result.count:][:1], call.result.error)] if failed else steps
 
     def apply(self, state: State, call: Call, step: Any) -> Iterable[State]:
         if call.name == "shutdown":
@@ -131,7 +145,7 @@ class MultiQueueSpec:
     # ---------------------------------------------------------------- putting
     def _put(self, state: State, result: Any, step: Any, key: str, item: Any, front: bool = False) -> State | None:
         tail = state.tail(key)
-        refused = "ShutDown" if state.shut or not tail.attached else "Full" if tail.full else None
+        refused = "ShutDown" if state.shut or not tail.attached else tail.refuses(item)
         if refused is not None:
             return state if result is not None and result.error == refused else None
         if result is not None:
@@ -147,7 +161,7 @@ class MultiQueueSpec:
     def _put_many(self, state: State, result: Any, step: Any, key: str, items: Any) -> State | None:
         went_in, error = step
         if error is not None:
-            return self._put(state, Raised(error), None, key, None)
+            return self._put(state, Raised(error), None, key, *went_in)
         following: State | None = state
         for item in went_in:
             following = following and self._put(following, None, None, key, item)
@@ -215,8 +229,11 @@ class MultiQueueSpec:
     def _set(self, state: State, result: Any, step: Any, key: str, name: str, value: Any) -> State | None:
         return state.with_tail(state.tail(key)._replace(**{name: value}))
 
-    def _size(self, state: State, result: Any, step: Any, key: str) -> State | None:
+    def _qsize_of(self, state: State, result: Any, step: Any, key: str) -> State | None:
         return state if result == len(state.tail(key).items) else None
+
+    def _size(self, state: State, result: Any, step: Any, key: str) -> State | None:
+        return state if result == (state.tail(key).size if state.tail(key).sized else len(state.tail(key).items)) else None
 
     def _qsize(self, state: State, result: Any, step: Any) -> State | None:
         return state if result == sum(len(state.tail(key).items) for _, ring in state.rings for key in ring) else None

@@ -13,9 +13,9 @@ from typing import Any
 from manytail import IndexMultiQueue, ShutDown
 
 from .history import Planned
-from .multiqueue_spec import MultiQueueSpec, Tail
+from .multiqueue_spec import MultiQueueSpec, Tail, size_of
 
-PUTTING, TAKING, ENDING = (Full, ShutDown), (Empty, ShutDown), (ValueError,)
+PUTTING, TAKING, ENDING = (Full, ShutDown, ValueError), (Empty, ShutDown), (ValueError,)
 SHORT = 0.0003  # seconds; long enough for some waits to succeed, short enough for some not to
 
 # What is drawn, and how often. Some plans have no `changes`, so that other calls contend too.
@@ -29,6 +29,7 @@ CHANGES = {
     "maxsize": 1,
     "weight": 1,
     "remove": 1,
+    "qsize_of": 1,
     "size": 1,
     "qsize": 1,
     "task_done": 2,
@@ -61,6 +62,10 @@ class Plan:
             )
             for key in keys
         ]
+        if rng.random() < 0.4:
+            tails = [
+                tail._replace(sized=rng.random() < 0.6, maxsize=tail.maxsize and tail.maxsize + 1) for tail in tails
+            ]
         bounded = bounded and (self.changes or any(tail.maxsize for tail in tails))
         self.spec = MultiQueueSpec(tails, rng.choice(["round_robin", "weighted"]), bounded)
         weights = ITEMS | CHANGES if self.changes else ITEMS
@@ -85,6 +90,7 @@ class Plan:
             "get_many": lambda: (rng.randint(1, 3),),
             "clear": lambda: (key,),
             "size": lambda: (key,),
+            "qsize_of": lambda: (key,),
             "discard": lambda: (key, rng.randint(1, 6)),
             "enable": lambda: (key, "enabled", rng.random() < 0.6),
             "priority": lambda: (key, "priority", rng.choice([0, 1])),
@@ -99,9 +105,16 @@ class Plan:
         queue = new(selection=self.spec.selection)
         if new is IndexMultiQueue:
             self.spec.get_many_is_one_instant = False
+            unsized = tuple(tail._replace(sized=False) for tail in self.spec.initial.tails)
+            self.spec.initial = self.spec.initial._replace(tails=unsized)
         tails = {
             tail.key: queue.add(
-                tail.key, priority=tail.priority, maxsize=tail.maxsize, weight=tail.weight, enabled=tail.enabled
+                tail.key,
+                priority=tail.priority,
+                maxsize=tail.maxsize,
+                weight=tail.weight,
+                enabled=tail.enabled,
+                sizer=size_of if tail.sized else None,
             )
             for tail in self.spec.initial.tails
         }
@@ -122,8 +135,10 @@ def bind(queue: Any, tails: dict[str, Any], name: str, args: tuple[Any, ...], ti
         return Planned("set", args, partial(setattr, tails[args[0]], *args[1:]))
     if name in ("clear", "discard"):
         return Planned(name, args, partial(getattr(tails[args[0]], name), *args[1:]))
-    if name == "size":
+    if name == "qsize_of":
         return Planned(name, args, tails[args[0]].qsize)
+    if name == "size":
+        return Planned(name, args, partial(getattr, tails[args[0]], "size"))
     if name == "remove":
         return Planned(name, args, partial(queue.remove, *args), (KeyError,))
     if name == "join":

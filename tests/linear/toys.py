@@ -110,9 +110,18 @@ class ToyTail:
     def _place(self, item: Any, front: bool) -> None:
         if self.queue.shut or not self.tail.attached:
             raise ShutDown
-        if self.tail.room() <= 0:
+        self._put(item, front)
+
+    def _put(self, item: Any, front: bool) -> None:
+        if self.tail.too_large(item):
+            raise ValueError
+        if not self.tail.fits(item):
             raise Full
         self.queue.model.put(self.tail, item, front)
+
+    @property
+    def size(self) -> int:
+        return self.queue.at_once(self.tail.size)
 
     def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
         self.queue.waiting(lambda: self._place(item, False), Full, block, timeout)
@@ -131,7 +140,7 @@ class ToyTail:
 
         try:
             return self.queue.waiting(attempt, Full, block, timeout)
-        except (Full, ShutDown) as error:
+        except (Full, ShutDown, ValueError) as error:
             error.count = len(items) - len(left)
             raise
 
@@ -250,9 +259,7 @@ class LeakyTail(ToyTail):
     def _place(self, item: Any, front: bool) -> None:
         if not self.tail.attached or (self.queue.shut and self.tail.room() <= 0):
             raise ShutDown
-        if self.tail.room() <= 0:
-            raise Full
-        self.queue.model.put(self.tail, item, front)
+        self._put(item, front)
 
 
 class Roomy(Toy):

@@ -83,7 +83,7 @@ static void drop_cell(uintptr_t item, void *arg) {
 static int put_some(int p, int *made, int *tail) {
     cell *cells = m.cells + (size_t)p * m.per_putter;
     uintptr_t items[BATCH];
-    int64_t n = 1, count = 0;
+    int64_t sizes[BATCH], n = 1, count = 0;
     int left = m.per_putter - *made, i, r, kind = (int)native_random(8);
     mq_subqueue *s = m.tails[*tail];
     if (kind < 3) n = 1 + (int64_t)native_random(BATCH);
@@ -95,15 +95,21 @@ static int put_some(int p, int *made, int *tail) {
         c->seq = *made + i;
         c->front = kind == 3;
         items[i] = (uintptr_t)c;
+        sizes[i] = (int64_t)native_random(8);
     }
-    if (kind < 3) {
+    if (s->sized && kind < 3) {
+        r = MQ(put_run_until)(s->mq, s, items, sizes, n, 0, MQ(deadline_in)(some_timeout()), &count, 0);
+    } else if (s->sized) {
+        r = MQ(put_sized_until)(s->mq, s, items[0], sizes[0], kind == 3, MQ(deadline_in)(some_timeout()), 0);
+        count = r == MT_OK;
+    } else if (kind < 3) {
         r = MQ(put_run_within)(s, items, n, some_timeout(), &count);
     } else {
-        r = kind == 3 ? MQ(put_front_once)(s->mq, s, items[0], 0) : MQ(put_within)(s, items[0], some_timeout());
+        r = kind == 3 ? MQ(put_front_once)(s->mq, s, items[0], NULL, 0) : MQ(put_within)(s, items[0], some_timeout());
         count = r == MT_OK;
     }
-    CHECK(r == MT_OK ? count == n : r == MT_FULL || r == MT_TIMEOUT || r == MT_SHUTDOWN, "put: %d, %d of %d", r,
-          (int)count, (int)n);
+    CHECK(r == MT_OK ? count == n : r == MT_FULL || r == MT_TIMEOUT || r == MT_SHUTDOWN || (r == MT_BADARG && s->sized),
+          "put: %d, %d of %d", r, (int)count, (int)n);
     *made += (int)count;
     return count > 0;
 }
@@ -156,6 +162,7 @@ static int add_tail(void) {
     CHECK(n < MAX_TAILS, "too many tails");
     m.tails[n] = MQ(add_tail)(m.q, (int)native_random(2), maxsize, 1 + (int)native_random(4));
     CHECK(m.tails[n] != NULL, "no tail");
+    if (native_random(3) == 0) m.tails[n]->sized = m.tails[n]->bounded = 1;
     atomic_store_explicit(&m.ntails, n + 1, memory_order_relaxed);
     return n;
 }
@@ -258,6 +265,9 @@ static void mixed_end(void) {
     CHECK(m.q->taken_total + m.q->removed_total == m.expected, "got %d, taken away %d of %d", (int)m.q->taken_total,
           (int)m.q->removed_total, (int)m.expected);
     CHECK(MQ(join_until)(m.q, 0, 0) == MT_OK, "unfinished: %d", (int)MQ(head_unfinished)(m.q));
+    for (i = 0; i < m.ntails; i++)
+        CHECK(!m.tails[i]->sized || MQ(tail_size)(m.tails[i]) == 0, "size %d of an empty tail",
+              (int)MQ(tail_size)(m.tails[i]));
     for (i = 0; i < m.putters * m.per_putter; i++)
         CHECK(m.cells[i].seen == 1, "item %d came out %d times", i, (int)m.cells[i].seen);
     MQ(destroy_queue)(m.q, drop_cell, &left);

@@ -11,8 +11,8 @@ from typing import Any
 
 
 class Tail:
-    def __init__(self, key: Any, priority: int, maxsize: int, weight: int, enabled: bool) -> None:
-        self.key, self.priority, self.maxsize, self.weight, self.enabled = key, priority, maxsize, weight, enabled
+    def __init__(self, key: Any, priority: int, maxsize: int, weight: int, enabled: bool, sizer: Callable[[Any], int] | None) -> None:
+        self.key, self.priority, self.maxsize, self.weight, self.enabled, self.sizer = key, priority, maxsize, weight, enabled, sizer
         self.attached = True
         self.items: list[tuple[int, Any]] = []  # (arrival number, item)
         self.left = 0
@@ -20,8 +20,20 @@ class Tail:
     def qsize(self) -> int:
         return len(self.items)
 
+    def size_of(self, item: Any) -> int:
+        return 1 if self.sizer is None else self.sizer(item)
+
+    def size(self) -> int:
+        return sum(self.size_of(item) for _, item in self.items)
+
     def room(self) -> float:
-        return float("inf") if self.maxsize <= 0 else max(0, self.maxsize - len(self.items))
+        return float("inf") if self.maxsize <= 0 else max(0, self.maxsize - self.size())
+
+    def too_large(self, item: Any) -> bool:
+        return self.sizer is not None and 0 < self.maxsize < self.sizer(item)
+
+    def fits(self, item: Any) -> bool:
+        return self.maxsize <= 0 or self.size() + self.size_of(item) <= self.maxsize
 
     @property
     def ready(self) -> bool:
@@ -37,8 +49,9 @@ class Model:
         self.unfinished = self.put_count = self.got_count = 0
 
     # ------------------------------------------------------------------ tails
-    def add(self, key: Any, priority: int = 0, maxsize: int = 0, weight: int = 1, enabled: bool = True) -> Tail:
-        tail = self.tails[key] = Tail(key, priority, maxsize, weight, enabled)
+    def add(self, key: Any, priority: int = 0, maxsize: int = 0, weight: int = 1, enabled: bool = True,
+            sizer: Callable[[Any], int] | None = None) -> Tail:
+        tail = self.tails[key] = Tail(key, priority, maxsize, weight, enabled, sizer)
         return tail
 
     def remove(self, key: Any) -> Tail:
@@ -75,7 +88,7 @@ class Model:
 
     # ------------------------------------------------------------------ items
     def put(self, tail: Tail, item: Any, front: bool = False) -> None:
-        assert tail.room() > 0
+        assert tail.fits(item)
         assert tail.attached
         tail.items.insert(0 if front else len(tail.items), (next(self.arrivals), item))
         self.put_count += 1

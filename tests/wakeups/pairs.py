@@ -127,6 +127,21 @@ class Put(Pair):
         self.queue.get()
 
 
+class PutSized(Put):
+    """Two sizes wait: what one leaves is too little for another of its kind, so nobody may be passed over who fits."""
+
+    def __init__(self) -> None:
+        self.queue = MultiQueue()
+        self.tail = self.queue.add("a", maxsize=3, sizer=int)
+        self.tail.put(2)
+
+    def waiting(self) -> Wait:
+        return functools.partial(self.tail.put, 2)
+
+    def waiting_async(self) -> Callable[[], Any]:
+        return functools.partial(self.tail.aput, 2)
+
+
 class PutFront(Put):
     has_async = False
 
@@ -152,6 +167,11 @@ class PutClear(Put):
 class PutDiscard(Put):
     def wake(self) -> None:
         self.tail.discard(1)
+
+
+class PutSizedDiscard(PutSized):
+    def wake(self) -> None:
+        self.tail.discard(2)
 
 
 class PutMaxsize(Put):
@@ -341,6 +361,8 @@ PAIRS = {
     "put_many/get_many": PutManyGetMany,
     "put/clear": PutClear,
     "put/discard": PutDiscard,
+    "sized put/get": PutSized,
+    "sized put/discard": PutSizedDiscard,
     "put/maxsize": PutMaxsize,
     "put/remove": PutRemove,
     "get/shutdown": GetShutdown,

@@ -1,0 +1,476 @@
+"""Sub-queues with a sizer: maxsize bounds the sum of the items' sizes. What is refused, who waits, and that a size is asked for once, with
+no lock held, and kept."""
+import asyncio
+import gc
+import random
+import threading
+import weakref
+from queue import Empty, Full
+
+import pytest
+from support.counts import count
+from support.threads import DEADLINE, LONG, Threads, acting_when, ctrl_c, wait_putters
+
+from manytail import IndexMultiQueue, MultiQueue, ShutDown
+
+
+def own(item):
+    """The item is its size."""
+    return item
+
+
+@pytest.fixture
+def queue():
+    return MultiQueue()
+
+
+@pytest.fixture
+def tail(queue):
+    return queue.add("a", maxsize=10, sizer=own)
+
+
+# ------------------------------------------------------------------------------------------------ sums
+def test_maxsize_bounds_the_sum_of_the_sizes(queue):
+    tail = queue.add("a", maxsize=10, sizer=len)
+    tail.put("four")
+    tail.put_front("sixsix")
+    assert (tail.size, tail.qsize(), tail.remaining(), tail.full()) == (10, 2, 0, True)
+    with pytest.raises(Full):
+        tail.put("x", block=False)
+    with pytest.raises(Full):
+        tail.put_front("x", timeout=0)
+    assert queue.get() == "sixsix"
+    assert (tail.size, tail.remaining(), tail.full()) == (4, 6, False)
+
+
+def test_without_a_sizer_the_size_is_the_number_of_items(queue):
+    tail = queue.add("a", maxsize=3)
+    tail.put_many(["long", "longer"])
+    assert (tail.size, tail.remaining()) == (2, 1)
+
+
+def test_without_a_bound_sizes_are_added_up_all_the_same(queue):
+    tail = queue.add("a", sizer=own)
+    tail.put_many([3, 2**40])
+    assert (tail.size, tail.remaining(), tail.full()) == (3 + 2**40, None, False)
+
+
+def test_an_item_of_size_zero_fits_into_a_full_sub_queue(queue, tail):
+    tail.put(10)
+    assert tail.full()
+    tail.put(0, block=False)
+    tail.put_front(0, block=False)
+    assert tail.put_many([0, 0], block=False) == 2
+    assert (tail.size, tail.qsize()) == (10, 5)
+
+
+@pytest.mark.parametrize("selection", ["round_robin", "weighted", "oldest", lambda ready: ready[-1]])
+@pytest.mark.parametrize("take", ["get", "get_with_key", "get_many", "discard", "clear", "aget"])
+def test_whatever_takes_an_item_subtracts_its_size(selection, take):
+    queue = MultiQueue(selection=selection)
+    tail = queue.add("a", maxsize=1000, weight=2, sizer=own)
+    tail.put_many(range(1, 41))     # several chunks
+    total = sum(range(1, 41))
+    if take == "discard":
+        for item in (20, 1, 40, 2):
+            assert tail.discard(item)
+            total -= item
+    elif take == "clear":
+        assert tail.clear() == 40
+        total = 0
+    elif take == "get_many":
+        total -= sum(queue.get_many(17))
+    elif take == "aget":
+        total -= asyncio.run(queue.aget())
+    else:
+        for _ in range(17):
+            item = getattr(queue, take)()
+            total -= item[1] if take == "get_with_key" else item
+    assert tail.size == total == sum(tail)
+    tail.put_front(5)
+    tail.put(7)
+    assert tail.size == total + 12 == sum(tail)
+
+
+def test_a_removed_sub_queue_keeps_its_sizes(queue, tail):
+    tail.put_many([1, 2, 3])
+    queue.remove("a")
+    assert tail.size == 6
+    tail.discard(2)
+    assert tail.size == 4
+    assert tail.clear() == 2
+    assert (tail.size, tail.remaining()) == (0, 10)
+
+
+def test_the_size_of_an_item_stays_what_it_was_when_it_was_put(queue):
+    tail = queue.add("a", maxsize=5, sizer=len)
+    item = [1, 2]
+    tail.put(item)
+    item.extend([3, 4, 5, 6])
+    assert tail.size == 2
+    assert queue.get() is item
+    assert (tail.size, tail.remaining()) == (0, 5)
+
+
+def test_lowering_maxsize_keeps_items_and_raising_it_lets_more_in(queue, tail):
+    tail.put(8)
+    tail.maxsize = 5
+    assert (tail.size, tail.remaining(), tail.full()) == (8, 0, True)
+    with pytest.raises(Full):
+        tail.put(1, block=False)
+    tail.maxsize = 20
+    tail.put(12, block=False)
+    assert tail.remaining() == 0
+
+
+# ------------------------------------------------------------------------------------------------ the sizer is asked
+def test_each_item_is_asked_for_its_size_once(queue):
+    asked = []
+    tail = queue.add("a", maxsize=4, sizer=lambda item: asked.append(item) or 1)
+    tail.put("put")
+    tail.put_front("front")
+    tail.put_many(["list", "too"])
+    with pytest.raises(Full):
+        tail.put_many(iter(["iterator"]), block=False)
+    with Threads() as threads:
+        threads.start(tail.put, "waits", timeout=LONG)
+        wait_putters(queue, 1)
+        assert queue.get_many(9) == ["front", "put", "list", "too"]
+    assert sorted(asked) == sorted(["put", "front", "list", "too", "iterator", "waits"])
+
+
+def test_a_coroutine_that_waits_asks_once(queue):
+    asked = []
+    tail = queue.add("a", maxsize=5, sizer=lambda item: asked.append(item) or item)
+
+    async def main():
+        await tail.aput(5)
+        waiting = asyncio.ensure_future(tail.aput(4))
+        while not queue.stats().putters_waiting:
+            await asyncio.sleep(0)
+        assert queue.get_nowait() == 5
+        await asyncio.wait_for(waiting, DEADLINE)
+
+    asyncio.run(main())
+    assert (asked, tail.size) == ([5, 4], 4)
+
+
+def test_the_sizer_may_use_the_queue(queue):
+    """No lock is held while it runs, and nothing is put yet."""
+    seen = []
+
+    def sizer(item):
+        seen.append((tail.size, tail.qsize(), queue.stats().put))
+        other.put(item)
+        if item == "shut":
+            queue.shutdown()
+        return 1
+
+    tail, other = queue.add("a", maxsize=2, sizer=sizer), queue.add("b")
+    tail.put("x")
+    assert seen == [(0, 0, 0)]
+    with pytest.raises(ShutDown):
+        tail.put("shut")
+    assert (list(tail), list(other)) == (["x"], ["x", "shut"])
+
+
+def test_all_of_a_list_are_asked_before_the_first_is_put(queue):
+    seen = []
+    tail = queue.add("a", maxsize=9, sizer=lambda item: seen.append(tail.qsize()) or 1)
+    tail.put_many([1, 2, 3])
+    assert seen == [0, 0, 0]
+
+
+PUTS = {
+    "put": lambda tail, item: tail.put(item),
+    "put in time": lambda tail, item: tail.put(item, timeout=LONG),
+    "put_nowait": lambda tail, item: tail.put_nowait(item),
+    "put_front": lambda tail, item: tail.put_front(item),
+    "put_many of a list": lambda tail, item: tail.put_many([item]),
+    "put_many of an iterator": lambda tail, item: tail.put_many(iter([item])),
+    "aput": lambda tail, item: asyncio.run(tail.aput(item)),
+}
+
+
+class Index:
+    def __index__(self):
+        return 3
+
+
+BAD = [(-1, ValueError), (-(2**70), OverflowError), (2**63, OverflowError), (2**100, OverflowError), (1.5, TypeError), ("3", TypeError),
+       (None, TypeError), (True, TypeError), (False, TypeError), (11, ValueError)]
+
+
+@pytest.mark.parametrize("put", PUTS.values(), ids=PUTS)
+@pytest.mark.parametrize(("size", "error"), BAD, ids=str)
+def test_a_size_that_cannot_be_is_refused_and_nothing_is_put(queue, put, size, error):
+    tail = queue.add("a", maxsize=10, sizer=lambda item: size)
+    item = Index()
+    refs = [weakref.ref(item)]
+    with pytest.raises(error, match=r"sizer\(item\)=.*expected"):
+        put(tail, item)
+    assert (tail.size, tail.qsize(), queue.stats().put) == (0, 0, 0)
+    assert queue.join(0)
+    del item
+    gc.collect()
+    assert refs[0]() is None
+
+
+@pytest.mark.parametrize("put", PUTS.values(), ids=PUTS)
+def test_an_exception_of_the_sizer_passes_through_and_nothing_is_put(queue, put):
+    def sizer(item):
+        raise error
+
+    error = LookupError("no size")
+    tail = queue.add("a", maxsize=10, sizer=sizer)
+    with pytest.raises(LookupError) as raised:
+        put(tail, 1)
+    assert raised.value is error
+    assert (tail.size, queue.stats().put) == (0, 0)
+
+
+def test_anything_with_an_index_is_a_size(queue):
+    tail = queue.add("a", maxsize=10, sizer=lambda item: Index())
+    tail.put("x")
+    assert tail.size == 3
+
+
+def test_sizes_that_add_up_to_too_much_are_refused(queue):
+    tail = queue.add("a", sizer=own)
+    tail.put(2**63 - 1)
+    with pytest.raises(OverflowError, match=r"2\*\*63"):
+        tail.put(1)
+    tail.put(0)
+    assert tail.size == 2**63 - 1
+    assert queue.get() == 2**63 - 1
+    tail.put(1)
+    assert tail.size == 1
+
+
+@pytest.mark.parametrize("sizer", [3, "len", [], b""])
+@pytest.mark.parametrize("make", ["add", "setdefault"])
+def test_a_sizer_that_cannot_be_called_is_refused(queue, make, sizer):
+    with pytest.raises(TypeError, match=r"sizer=.*expected"):
+        getattr(queue, make)("a", sizer=sizer)
+    assert not queue.subqueues
+
+
+def test_an_index_multi_queue_has_no_sizes():
+    queue = IndexMultiQueue()
+    with pytest.raises(TypeError, match=r"sizer=.*IndexMultiQueue"):
+        queue.add("a", sizer=len)
+    tail = queue.add("a", maxsize=5, sizer=None)
+    tail.put_many([1, 2])
+    assert tail.size == 2
+
+
+def test_setdefault_makes_a_sized_sub_queue_and_returns_an_existing_one_unchanged(queue):
+    tail = queue.setdefault("a", maxsize=5, sizer=len)
+    tail.put("12345")
+    assert queue.setdefault("a", sizer=own) is tail
+    with pytest.raises(Full):
+        tail.put("1", block=False)
+
+
+# ------------------------------------------------------------------------------------------------ put_many
+@pytest.mark.parametrize("shape", [list, tuple, iter])
+@pytest.mark.parametrize(("items", "fits", "error"), [
+    ([4, 6], 2, None), ([4, 7], 1, Full), ([4, 6, 0, 0, 1], 4, Full), ([4, 11, 1], 1, ValueError), ([11], 0, ValueError), ([1, -1, 1], 1, ValueError),
+    ([1, 2, 2**64], 2, OverflowError), ([1, "x"], 1, TypeError), ([], 0, None),
+])
+def test_put_many_puts_the_longest_prefix_that_fits_and_counts_it(queue, tail, shape, items, fits, error):
+    if error is None:
+        assert tail.put_many(shape(items), block=False) == fits
+    else:
+        with pytest.raises(error) as raised:
+            tail.put_many(shape(items), block=False)
+        assert raised.value.count == fits
+    assert list(tail) == items[:fits]
+    assert tail.size == sum(items[:fits])
+
+
+@pytest.mark.parametrize("shape", [list, iter])
+def test_put_many_whose_sizer_raises_puts_what_came_before(queue, shape):
+    tail = queue.add("a", maxsize=100, sizer=lambda item: 1 // item)
+    with pytest.raises(ZeroDivisionError):
+        tail.put_many(shape([1, 1, 0, 1]))
+    assert list(tail) == [1, 1]
+
+
+def test_put_many_goes_on_as_room_comes(queue, tail):
+    items = [random.Random(5).randrange(11) for _ in range(300)]
+    with Threads() as threads:
+        putter = threads.start(tail.put_many, items, timeout=LONG)
+        assert [queue.get(timeout=DEADLINE) for _ in items] == items
+        assert putter.result() == len(items)
+    assert tail.size == 0
+
+
+def test_put_many_that_waits_refuses_an_item_that_does_not_fit_any_more(queue, tail):
+    tail.put(10)
+    with Threads() as threads:
+        putter = threads.start(tail.put_many, [1, 9], timeout=LONG)
+        wait_putters(queue, 1)
+        tail.maxsize = 5
+        queue.get()
+        error = putter.outcome()
+    assert isinstance(error, ValueError)
+    assert error.count == 1
+    assert list(tail) == [1]
+
+
+# ------------------------------------------------------------------------------------------------ who waits
+def test_a_small_item_passes_a_large_one_that_waits(queue, tail):
+    tail.put_many([3, 6])
+    with Threads() as threads:
+        large = threads.start(tail.put, 10, timeout=LONG)
+        wait_putters(queue, 1)
+        small = threads.start(tail.put, 4, timeout=LONG)
+        wait_putters(queue, 2)
+        assert queue.get() == 3
+        small.result()
+        assert (list(tail), queue.stats().putters_waiting) == ([6, 4], 1)
+        assert queue.get_many(2) == [6, 4]
+        large.result()
+    assert list(tail) == [10]
+
+
+def test_one_large_item_that_goes_lets_several_small_ones_in(queue, tail):
+    tail.put(10)
+    with Threads() as threads:
+        small = [threads.start(tail.put, 3, timeout=LONG) for _ in range(3)]
+        wait_putters(queue, 3)
+        assert queue.get() == 10
+        for putter in small:
+            putter.result()
+    assert tail.size == 9
+
+
+@pytest.mark.parametrize("free", ["get", "clear", "discard", "maxsize"])
+def test_who_waits_for_room_is_woken_by_whatever_makes_it(queue, tail, free):
+    tail.put(10)
+    with Threads() as threads:
+        putter = threads.start(tail.put, 7, timeout=LONG)
+        wait_putters(queue, 1)
+        {"get": queue.get, "clear": tail.clear, "discard": lambda: tail.discard(10), "maxsize": lambda: setattr(tail, "maxsize", 17)}[free]()
+        putter.result()
+    assert 7 in tail
+
+
+def test_a_waiting_put_is_refused_when_maxsize_is_lowered_below_its_item(queue, tail):
+    tail.put(10)
+    with Threads() as threads:
+        putter = threads.start(tail.put, 7, timeout=LONG)
+        wait_putters(queue, 1)
+        tail.maxsize = 6
+        assert isinstance(putter.outcome(), ValueError)
+    assert list(tail) == [10]
+
+
+def test_a_put_that_gives_up_lets_the_next_one_have_its_room(queue, tail):
+    tail.put(10)
+    with Threads() as threads:
+        behind = threads.start(tail.put, 9, timeout=LONG)
+        wait_putters(queue, 1)
+        with acting_when(lambda: queue.stats().putters_waiting == 2, ctrl_c), pytest.raises(KeyboardInterrupt):
+            tail.put(8, timeout=LONG)
+        queue.get()
+        behind.result()
+    assert list(tail) == [9]
+
+
+def test_shutdown_and_remove_end_the_wait(queue, tail):
+    for end in (lambda: queue.remove("a"), queue.shutdown):
+        tail = queue.setdefault("a", maxsize=10, sizer=own)
+        tail.put(10)
+        with Threads() as threads:
+            putter = threads.start(tail.put, 1, timeout=LONG)
+            wait_putters(queue, 1)
+            end()
+            assert isinstance(putter.outcome(), ShutDown)
+
+
+def test_no_putter_is_forgotten_while_sizes_come_and_go():
+    """Putters of every size, getters, time-outs: in the end all are in and out, and the bound held at every look."""
+    queue = MultiQueue()
+    tail = queue.add("a", maxsize=20, sizer=own)
+    each, putters = count(300, 5_000), 4
+    over = threading.Event()
+    excess = []
+
+    def putter(seed):
+        chance, total = random.Random(seed), 0
+        for _ in range(each):
+            item = chance.choice([0, 1, 3, 7, 19, 20])
+            while True:
+                try:
+                    tail.put(item, timeout=chance.choice([None, 0.0001]))
+                    break
+                except Full:
+                    continue
+            total += item
+        return total
+
+    def getter():
+        total = 0
+        while True:
+            try:
+                total += sum(queue.get_many(3))
+            except ShutDown:
+                return total
+
+    def looker():
+        while not over.is_set():
+            if tail.size > 20:
+                excess.append(tail.size)
+
+    with Threads() as threads:
+        threads.start(looker)
+        getters = [threads.start(getter) for _ in range(2)]
+        puts = [threads.start(putter, seed) for seed in range(putters)]
+        put = sum(task.result() for task in puts)
+        queue.shutdown()
+        got = sum(task.result() for task in getters)
+        over.set()
+    assert (got, tail.size, excess) == (put, 0, [])
+
+
+# ------------------------------------------------------------------------------------------------ memory
+def test_the_sizer_lives_with_its_sub_queue_and_goes_with_it(queue):
+    class Sizer:
+        def __call__(self, item):
+            return 1
+
+    sizer = Sizer()
+    ref = weakref.ref(sizer)
+    tail = queue.add("a", maxsize=5, sizer=sizer)
+    del sizer
+    gc.collect()
+    tail.put(1)
+    assert ref() is not None
+    queue.remove("a")
+    del tail
+    gc.collect()
+    assert ref() is None
+
+
+def test_a_cycle_through_the_sizer_is_collected():
+    class Sizer:
+        def __call__(self, item):
+            return 1
+
+    queue, sizer = MultiQueue(), Sizer()
+    sizer.tail = queue.add("a", sizer=sizer)
+    sizer.tail.put(1)
+    ref = weakref.ref(sizer)
+    del sizer, queue
+    gc.collect()
+    assert ref() is None
+
+
+def test_a_subclass_and_a_detached_handle_refuse_as_without_a_sizer(queue, tail):
+    queue.remove("a")
+    with pytest.raises(ShutDown):
+        tail.put(1)
+    with pytest.raises(Empty):
+        queue.get(block=False)
