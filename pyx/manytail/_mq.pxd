@@ -114,6 +114,7 @@ ctypedef struct subqueue:
     uint64_t size_put               # put lock
     mt_atomic_i64 size_removed      # written under the take lock
     int64_t priority                # take lock; kept for a detached handle
+    int64_t held_by                 # number of the last batch that took an item from it (_mq_held.pxd); take lock
     wait_list not_full              # put lock
     mt_atomic_u32 not_full_waiting  # not_full.n, for getters to look at without the put lock
     subqueue *all_next              # among mq's attached tails in the order they were added, or its removed ones
@@ -139,6 +140,7 @@ ctypedef struct queue:
     int64_t removed_put             # items ever put into tails that are detached by now
     int64_t removed_total           # items that clear, discard, remove and shutdown took: they count as done
     int64_t done                    # task_done calls
+    int64_t batches                 # batches ever begun (_mq_held.pxd); take lock
     int64_t bulks                   # bulk operations of detached threads; written attached, under bulk_lock
     uint32_t begun                  # options were set, or a tail was added: they cannot be set again; take lock
     uint32_t shut                   # no more puts; take lock

@@ -72,6 +72,12 @@ cdef int64_t take_strided(queue *q, Py_buffer *view) except -1:
     return n
 
 
+cdef void copy_batch(Batch batch, Py_buffer *view) noexcept:
+    cdef int64_t i
+    for i in range(batch.b.n):
+        int64_at(view, i)[0] = <int64_t>batch.b.items[i].item
+
+
 # ---------------------------------------------------------------------------------------------------------------- buffers
 cdef bint is_int64(const char *format, Py_ssize_t itemsize) noexcept:
     """Native signed 64-bit, however the exporter spells it."""
@@ -224,12 +230,15 @@ cdef class IndexMultiQueue(MultiQueue):
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
-    def get_many(self, max_items, block=True, timeout=None):
-        """A numpy array (int64) of up to max_items integers: waits for the first as get does, then takes what is there."""
-        cdef int64_t n = many_argument(max_items), got
+    def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
+        """A numpy array (int64) of up to max_items integers: waits for the first as get does, then takes what is there. linger: as
+        MultiQueue.get_many."""
+        cdef int64_t n = many_argument(max_items), got, deadline, longer = linger_from(linger)
         if n <= 0:
             return numpy_array(0)
         deadline = deadline_from(block, timeout)
+        if longer and deadline != ONCE:
+            return self.result_of(self.lingering(n, deadline, longer))
         while True:
             out = self.array(self.wait_available(n, deadline))
             got = self.fill(out)
@@ -238,10 +247,13 @@ cdef class IndexMultiQueue(MultiQueue):
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
-    def get_many_into(self, out, block=True, timeout=None):
+    def get_many_into(self, out, block=True, timeout=None, *, linger=0.0):
         """Fill a writable int64 buffer from its start and return how many integers were taken: waits for the first
-        as get does, then takes what is there. A buffer of length 0: 0 at once."""
-        cdef int64_t got, deadline = deadline_from(block, timeout)
+        as get does, then takes what is there. A buffer of length 0: 0 at once. linger: as MultiQueue.get_many; it holds the
+        buffer all the while."""
+        cdef int64_t got, deadline = deadline_from(block, timeout), longer = linger_from(linger)
+        if longer and deadline != ONCE:
+            return self.linger_into(out, deadline, longer)
         while True:
             got = self.fill(out)
             if got or len(out) == 0:
@@ -250,17 +262,70 @@ cdef class IndexMultiQueue(MultiQueue):
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
-    def get_many_with_keys(self, max_items, block=True, timeout=None):
+    def get_many_with_keys(self, max_items, block=True, timeout=None, *, linger=0.0):
         """[(key, numpy array)]: runs of consecutive integers of one sub-queue, in the order get would have; up to max_items in
-        all. Waits for the first as get does."""
-        cdef int64_t n = many_argument(max_items), deadline
+        all. Waits for the first as get does. linger: as MultiQueue.get_many."""
+        cdef int64_t n = many_argument(max_items), deadline, longer = linger_from(linger)
         cdef list runs = []
         if n <= 0:
             return runs
         deadline = deadline_from(block, timeout)
+        if longer and deadline != ONCE:
+            return self.runs_of(self.lingering(n, deadline, longer))
         while not runs:
             runs = self.take_runs(self.wait_available(n, deadline))
         return runs
+
+    cdef object array_of(self, Batch batch):
+        """The integers of a batch, which it holds on to."""
+        cdef object out = numpy_array(batch.b.n)
+        cdef Py_buffer view
+        open_int64(out, &view, True)
+        copy_batch(batch, &view)
+        PyBuffer_Release(&view)
+        return out
+
+    cdef object result_of(self, Batch batch):
+        try:
+            out = self.array_of(batch)
+        except BaseException:
+            batch.give_back()
+            raise
+        end_batch(&batch.b)
+        return out
+
+    cdef list runs_of(self, Batch batch):
+        cdef list runs = []
+        cdef int64_t begin = 0, end = 1
+        cdef subqueue *s
+        try:
+            out = self.array_of(batch)
+            while begin < batch.b.n:
+                s = batch.b.items[begin].s
+                while end < batch.b.n and batch.b.items[end].s == s:
+                    end += 1
+                runs.append((<object>s.key, out[begin:end]))
+                begin = end
+        except BaseException:
+            batch.give_back()
+            raise
+        end_batch(&batch.b)
+        return runs
+
+    cdef int64_t linger_into(self, object out, int64_t deadline, int64_t linger) except -1:
+        cdef Py_buffer view
+        cdef Batch batch
+        cdef int64_t got = 0
+        open_int64(out, &view, True)
+        try:
+            if view.shape[0]:
+                batch = self.lingering(view.shape[0], deadline, linger)
+                got = batch.b.n
+                copy_batch(batch, &view)
+                end_batch(&batch.b)
+        finally:
+            PyBuffer_Release(&view)
+        return got
 
     cdef int64_t wait_available(self, int64_t n, int64_t deadline) except -1:
         """Wait for the first; then how many are there, at most n."""
@@ -342,7 +407,7 @@ cdef class IndexMultiQueue(MultiQueue):
         cdef subqueue *s
         cdef int64_t k = 0
         if self.choose is not None:
-            return self.take_chosen(items, key) == MT_OK
+            return self.take_chosen(items, key, NULL) == MT_OK
         lock_take(self.q, True)
         s = head_next(self.q, True)
         if s != NULL:

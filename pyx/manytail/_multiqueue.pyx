@@ -20,7 +20,8 @@ from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uintptr_t
 from libc.stdlib cimport free, malloc
 
 from manytail._c cimport (
-    MT_BADARG, MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_TIMEOUT, PyThread_get_thread_ident, likely, mt_chunk,
+    MT_BADARG, MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
+    PyThread_get_thread_ident, likely, mt_chunk,
     mt_chunk_items, mt_load_acquire_i64, mt_load_relaxed_i64, mt_load_relaxed_u32, mt_ready_append, mt_ready_node,
     mt_ready_remove, unlikely,
 )
@@ -41,9 +42,10 @@ from manytail._mq cimport (
     head_put_total, head_qsize, head_served, head_skip_tombstones, tail_size, task_done, unlock_put, unlock_take,
     visit_items,
 )
+from manytail._mq_held cimport begin_batch, end_batch, give_back, head_hold, head_reserve, held_batch, hold_what_is_there
 from manytail._runtime cimport at_fork, int_argument, unpicklable
 from manytail._waiting cimport (
-    NEVER, ONCE, Waiting, again, deadline_from, new_waiting, post, trio_checkpoint, visit_tasks, wait_node, wait_point,
+    NEVER, ONCE, Waiting, again, deadline_from, linger_from, new_waiting, post, sooner, trio_checkpoint, visit_tasks, wait_node, wait_point,
 )
 
 from collections.abc import Mapping
@@ -53,6 +55,7 @@ from typing import NamedTuple
 
 from manytail.errors import Empty, Full, ShutDown
 
+cdef class Batch
 cdef class SubQueue
 
 cdef object NOTHING = object()
@@ -324,7 +327,7 @@ cdef class MultiQueue:
         if with_key:
             pair = self.pair()      # before the item is claimed: after that nothing can fail
         if self.choose is not None:
-            r = self.take_chosen(&item, &key)
+            r = self.take_chosen(&item, &key, NULL)
         else:
             lock_take(self.q, True)
             r = head_get(self.q, &item, &s, True, &to_post)
@@ -396,41 +399,52 @@ cdef class MultiQueue:
             forward_items(self.q, True)     # whoever was woken for this item does not take it
             raise
 
-    cdef int take_chosen(self, uintptr_t *item, PyObject **key) except -1:
+    cdef int take_chosen(self, uintptr_t *item, PyObject **key, held_batch *batch) except -1:
+        """Into *item and *key, or into the batch."""
         cdef wait_node *to_post = NULL
         cdef SubQueue sub
-        cdef bint there
+        cdef bint there, memory
         while True:
             sub = self.ask()
             if sub is None:
                 return MT_EMPTY
             lock_take(self.q, True)
             there = sub.s.ready.listed and head_count(sub.s) > 0
-            if there:
-                item[0] = head_pop(self.q, sub.s)
-                self.q.taken_total += 1
+            memory = not there or batch == NULL or head_reserve(batch, sub.s)
+            if there and memory:
+                if batch == NULL:
+                    item[0] = head_pop(self.q, sub.s)
+                    self.q.taken_total += 1
+                    key[0] = <PyObject *>sub.name
+                    Py_INCREF_raw(key[0])
+                else:
+                    head_hold(batch, sub.s)
                 head_removed(self.q, sub.s, 1, True, &to_post)
                 head_served_out_of_turn(self.q, sub.s)
                 head_propagate(self.q, &to_post)
-                key[0] = <PyObject *>sub.name
-                Py_INCREF_raw(key[0])
             unlock_take(self.q)
             post(to_post)
             if there:
-                return MT_OK
+                return MT_OK if memory else MT_NOMEM
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
-    def get_many(self, max_items, block=True, timeout=None):
+    def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
         """A list of up to max_items items in the order that get would have: waits for the first as get does, then takes what is
-        there. max_items <= 0: [] at once."""
-        cdef int64_t n = many_argument(max_items), deadline
+        there. max_items <= 0: [] at once.
+
+        linger: seconds, counted from the first item, for which it waits for more before it returns fewer than max_items.
+        The timeout and a shutdown end that wait too, and what was taken is returned. An exception, as a signal handler's, first
+        gives all of it back, to the heads of the sub-queues. block=False ignores linger. ValueError: it is negative or NaN."""
+        cdef int64_t n = many_argument(max_items), deadline, longer = linger_from(linger)
         cdef wait_point p
         cdef list out
         cdef int r
         if n <= 0:
             return []
         deadline = deadline_from(block, timeout)
+        if longer and deadline != ONCE:
+            return self.list_of(self.lingering(n, deadline, longer))
         items_point(&p, self.q, True)
         while True:
             out = self.take_many(n)
@@ -464,6 +478,45 @@ cdef class MultiQueue:
         unlock_take(self.q)
         post(to_post)
         return out
+
+    cdef Batch lingering(self, int64_t n, int64_t deadline, int64_t linger):
+        """What get_many takes while it lingers."""
+        cdef Batch batch = new_batch(self, n)
+        cdef wait_point p
+        cdef int r
+        items_point(&p, self.q, True)
+        try:
+            while batch.wants_more(self):
+                if batch.first and batch.b.n:
+                    batch.first = False
+                    deadline = sooner(deadline, linger)
+                r = MT_EMPTY
+                if not again(&p, 1, &r, deadline):
+                    if batch.b.n == 0 or (r != MT_TIMEOUT and r != MT_SHUTDOWN):
+                        refuse(r, NULL)
+                    break
+        except BaseException:
+            batch.give_back()
+            raise
+        return batch
+
+    cdef list list_of(self, Batch batch):
+        cdef list out
+        cdef int64_t i
+        try:
+            out = mt_list_reserve(batch.b.n)
+        except BaseException:
+            batch.give_back()
+            raise
+        for i in range(batch.b.n):
+            mt_list_slots(<PyObject *>out)[i] = batch.b.items[i].item
+        mt_list_filled(<PyObject *>out, batch.b.n)
+        end_batch(&batch.b)
+        return out
+
+    cdef object result_of(self, Batch batch):
+        """What get_many returns."""
+        return self.list_of(batch)
 
     cdef list take_one_by_one(self, int64_t n):
         cdef list out = []
@@ -530,12 +583,14 @@ cdef class MultiQueue:
                 return taken
             refuse_unless_ok(await self.until_items())
 
-    async def aget_many(self, max_items):
-        """get_many for coroutines."""
-        many_argument(max_items)
+    async def aget_many(self, max_items, *, linger=0.0):
+        """get_many for coroutines. Cancelling it gives back what it has taken."""
+        cdef int64_t n = many_argument(max_items), longer = linger_from(linger)
         checkpoint = trio_checkpoint()
         if checkpoint is not None:
             await checkpoint
+        if longer and n > 0:
+            return await linger_in_loop(self, n, longer)
         while True:
             try:
                 return self.get_many(max_items, block=False)
@@ -627,6 +682,79 @@ cdef class MultiQueue:
         subqueues, enabled, getters, got = self.q.nsubs, self.q.nenabled, self.q.not_empty.n, self.q.taken_total
         unlock_take(self.q)
         return MultiQueueStats(qsize, subqueues, enabled, getters, putters, put, got)
+
+
+# ------------------------------------------------------------------------------------------------------------------ linger
+@cython.final
+cdef class Batch:
+    """The items that a get_many has taken while it lingers. _mq_held.pxd has the rules."""
+    cdef held_batch b
+    cdef bint raw
+    cdef bint first             # its first item has not come yet
+    cdef bint failed            # the selection raised after items were taken: they are returned, it will raise again
+
+    def __dealloc__(self):
+        self.give_back()        # of a call that did not come to its end
+
+    cdef void give_back(self) noexcept:
+        give_back(&self.b, not self.raw, True)
+
+    cdef bint wants_more(self, MultiQueue queue) except -1:
+        """Take what is there. True: that is not enough."""
+        cdef int r
+        if queue.choose is None:
+            r = hold_what_is_there(&self.b, True)
+        else:
+            r = self.take_chosen(queue)
+        if r == MT_NOMEM:
+            forward_items(queue.q, True)    # whoever was woken for an item does not take it
+            raise MemoryError
+        return self.b.n < self.b.limit and not self.failed
+
+    cdef int take_chosen(self, MultiQueue queue) except -1:
+        cdef int r = MT_OK
+        while r == MT_OK and self.b.n < self.b.limit:
+            try:
+                r = queue.take_chosen(NULL, NULL, &self.b)
+            except BaseException:
+                if self.b.n == 0:
+                    raise
+                self.failed = True
+                break
+        return r
+
+
+cdef Batch new_batch(MultiQueue queue, int64_t n):
+    cdef Batch batch = Batch.__new__(Batch)
+    batch.raw = queue.raw
+    batch.first = True
+    begin_batch(&batch.b, queue.q, n, True)
+    return batch
+
+
+async def linger_in_loop(MultiQueue queue, int64_t n, int64_t linger):
+    """MultiQueue.lingering() for coroutines, and what comes of it."""
+    cdef Batch batch = new_batch(queue, n)
+    cdef int64_t deadline = NEVER
+    cdef Waiting waiting
+    cdef int r
+    try:
+        while batch.wants_more(queue):
+            if batch.first and batch.b.n:
+                batch.first = False
+                deadline = sooner(deadline, linger)
+            waiting = new_waiting(queue)
+            items_point(&waiting.point, queue.q, True)
+            r = await waiting.wait_until(deadline)
+            if r == MT_OK:
+                continue
+            if batch.b.n == 0 or (r != MT_TIMEOUT and r != MT_SHUTDOWN):
+                refuse(r, NULL)
+            break
+    except BaseException:
+        batch.give_back()
+        raise
+    return queue.result_of(batch)
 
 
 cdef object key_taken(object key):

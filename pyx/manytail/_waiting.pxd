@@ -37,7 +37,7 @@
 #
 # `attached` says whether the caller holds a thread state. Only an attached call runs signal handlers.
 from cpython.ref cimport PyObject
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from libc.stdlib cimport free, malloc
 
 from manytail._c cimport (
@@ -56,6 +56,7 @@ cdef bint semaphores_miss_signals           # Windows
 cdef void this_is_the_main_thread() noexcept
 cdef int run_signal_handlers() noexcept nogil           # -1: one raised; the exception stays set
 cdef int64_t deadline_from(object block, object timeout) except -2  # from the stdlib's pair of arguments
+cdef int64_t linger_from(object linger) except -2       # the nanoseconds of a `linger` argument
 cdef void write_unraisable(object error, object where) noexcept     # reports it to sys.unraisablehook
 cdef void wake_task(void *task) noexcept nogil          # schedules its wake-up in its loop, and gives up the reference of its node
 
@@ -286,6 +287,14 @@ cdef inline void unref(waiter *w) noexcept nogil:
 
 
 # -------------------------------------------------------------------------------------------------------------- one wait
+cdef inline int64_t sooner(int64_t deadline, int64_t linger) noexcept nogil:
+    """A deadline, or that many nanoseconds from here, whichever comes first."""
+    cdef int64_t now = mt_now_ns()
+    if linger > INT64_MAX - now or (deadline != NEVER and deadline <= now + linger):
+        return deadline
+    return now + linger
+
+
 cdef inline int look(wait_point *p, int n) noexcept nogil:
     """Poll without having joined the lists."""
     cdef int i, s
@@ -496,6 +505,7 @@ cdef class Waiting:
     cdef void *deferred         # while it is posted: the next task that is
     cdef mt_atomic_u32 finished
     cdef int prepare(self) noexcept
+    cdef bint woken(self) noexcept
     cdef void finish(self, bint forward) noexcept
     cdef bint schedule(self) noexcept
     cdef bint is_closed(self, object error) except -1

@@ -4,10 +4,10 @@ A coroutine waits through a `Waiting`, whose post schedules a callback in its ev
 """
 cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
-from libc.stdint cimport int64_t
+from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport free
 
-from manytail._c cimport MT_OK, PyThread_get_thread_ident, mt_now_ns, mt_xchg_acq_rel_u32
+from manytail._c cimport MT_OK, MT_TIMEOUT, PyThread_get_thread_ident, mt_now_ns, mt_xchg_acq_rel_u32
 
 import math
 import sys
@@ -31,6 +31,8 @@ cdef extern from *:
 cdef enum:
     ATTEMPTS = 100          # to schedule a wake-up in a loop that is open: one that refuses this often counts as closed
 
+cdef double MOST_SECONDS = 9e9     # 285 years: 64-bit nanoseconds hold no more
+
 main_thread = <unsigned long>threading.main_thread().ident
 semaphores_miss_signals = sys.platform == "win32"
 
@@ -48,9 +50,21 @@ cdef int64_t deadline_from(object block, object timeout) except -2:
         raise TypeError(f"timeout={timeout!r}: expected a number of seconds or None, not {type(timeout).__name__}") from None
     if math.isnan(seconds) or seconds < 0:
         raise ValueError(f"timeout={timeout!r}: expected a number of seconds >= 0, or None to wait for ever")
-    if seconds > 9e9:               # 285 years: past what 64-bit nanoseconds hold
+    if seconds > MOST_SECONDS:
         return NEVER
     return mt_now_ns() + <int64_t>(seconds * 1e9)
+
+
+cdef int64_t linger_from(object linger) except -2:
+    """INT64_MAX stands for all that is longer."""
+    cdef double seconds
+    try:
+        seconds = linger
+    except TypeError:
+        raise TypeError(f"linger={linger!r}: expected a number of seconds, not {type(linger).__name__}") from None
+    if not seconds >= 0:            # NaN is not
+        raise ValueError(f"linger={linger!r}: expected a number of seconds >= 0")
+    return INT64_MAX if seconds > MOST_SECONDS else <int64_t>(seconds * 1e9)
 
 
 cdef void this_is_the_main_thread() noexcept:
@@ -175,13 +189,19 @@ cdef class Waiting:
     def __dealloc__(self):
         free(self.w)
 
-    async def wait(self):
-        """MT_OK: try again. Else the status that the call is to report."""
+    def wait(self):
+        """To be awaited. MT_OK: try again. Else the status that the call is to report."""
+        return self.wait_until(NEVER)
+
+    async def wait_until(self, int64_t deadline):
+        """As wait(). MT_TIMEOUT: the deadline is over."""
         cdef int r = self.prepare()
         if r != WAIT:
             return r
         try:
-            if self.trio:
+            if deadline != NEVER:
+                await self.posted_or_over(max(<int64_t>0, deadline - mt_now_ns()) * 1e-9)
+            elif self.trio:
                 await self.arrival.wait()
             else:
                 await self.arrival
@@ -189,7 +209,26 @@ cdef class Waiting:
             self.finish(True)
             raise
         self.finish(False)
-        return MT_OK
+        # The notification may have come after all, and a try has to answer it.
+        return MT_TIMEOUT if deadline != NEVER and not self.woken() else MT_OK
+
+    cdef bint woken(self) noexcept:
+        cdef int i
+        for i in range(self.n):
+            if self.points[i].woken:
+                return True
+        return False
+
+    async def posted_or_over(self, double seconds):
+        if self.trio:
+            with sys.modules["trio"].move_on_after(seconds):
+                await self.arrival.wait()
+            return
+        timer = self.loop.call_later(seconds, set_done, self.arrival)
+        try:
+            await self.arrival
+        finally:
+            timer.cancel()
 
     cdef int prepare(self) noexcept:
         """WAIT: a post will come. Else there is nothing to wait for, and the wait is finished already."""

@@ -62,6 +62,7 @@ static struct {
     _Atomic int ntails;
     _Atomic int slots[SLOTS]; /* which tails putters use now */
     int per_putter, putters, getters;
+    int holding; /* the only getter gives back at times; no tail is removed, because what came back would stay in it */
     cell *cells;
     _Atomic int64_t settled, expected; /* items that came out; items that went in, once that is known */
     _Atomic int putters_left;
@@ -125,6 +126,28 @@ static void mixed_putter(int p) {
     atomic_fetch_sub_explicit(&m.putters_left, 1, memory_order_relaxed);
 }
 
+/* Take into a batch, as a get that lingers does; give it back, or keep it. */
+static int64_t hold_some(uintptr_t *items) {
+    held_batch b;
+    int64_t i, n;
+    int r;
+    memset(&b, 0, sizeof b);
+    HELD(begin_batch)(&b, m.q, 1 + (int64_t)native_random(BATCH), 0);
+    do {
+        r = HELD(hold_what_is_there)(&b, 0);
+        CHECK(r == MT_OK || r == MT_EMPTY, "hold: %d", r);
+        pause_a_while();
+    } while (b.n < b.limit && native_random(2));
+    if (native_random(2)) {
+        HELD(give_back)(&b, 0, 0);
+        return 0;
+    }
+    n = b.n;
+    for (i = 0; i < n; i++) items[i] = b.items[i].item;
+    HELD(end_batch)(&b);
+    return n;
+}
+
 static void mixed_getter(int unused) {
     int64_t *last = (int64_t *)calloc(MAX_THREADS * MAX_TAILS, sizeof(int64_t)), count, i, *seq;
     uintptr_t items[BATCH];
@@ -133,7 +156,10 @@ static void mixed_getter(int unused) {
     for (;;) {
         many = native_random(3) == 0;
         count = 0;
-        if (many) {
+        if (m.holding && native_random(2)) {
+            count = hold_some(items);
+            r = MT_OK;
+        } else if (many) {
             r = MQ(get_many_within)(m.q, items, 1 + (int64_t)native_random(BATCH), some_timeout(), &count);
         } else {
             r = MQ(get_within)(m.q, items, NULL, some_timeout());
@@ -170,7 +196,7 @@ static int add_tail(void) {
 static void replace_tail(int slot) {
     int old = atomic_load_explicit(&m.slots[slot], memory_order_relaxed);
     int64_t dropped = 0;
-    if (atomic_load_explicit(&m.ntails, memory_order_relaxed) == MAX_TAILS) return;
+    if (m.holding || atomic_load_explicit(&m.ntails, memory_order_relaxed) == MAX_TAILS) return;
     /* release: pairs with the putters' look at the slot */
     atomic_store_explicit(&m.slots[slot], add_tail(), memory_order_release);
     CHECK(MQ(remove_tail)(m.q, m.tails[old], drop_cell, &dropped) == MT_OK, "remove");
@@ -250,6 +276,7 @@ static void mixed_begin(void) {
     m.q->ready.oldest = m.q->selection == MT_OLDEST;
     m.putters = 1 + (int)native_random(3);
     m.getters = 1 + (int)native_random(3);
+    m.holding = m.getters == 1 && native_random(2);
     m.per_putter = 300 + (int)native_random(900);
     m.cells = (cell *)calloc((size_t)m.putters * m.per_putter, sizeof(cell));
     m.expected = -1;

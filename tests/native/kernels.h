@@ -12,6 +12,7 @@
 #define LOCK(name) __pyx_f_8manytail_5_lock_##name
 #define WAITING(name) __pyx_f_8manytail_8_waiting_##name
 #define MQ(name) __pyx_f_8manytail_3_mq_##name
+#define HELD(name) __pyx_f_8manytail_8_mq_held_##name
 #define WP(name) __pyx_f_8manytail_3_wp_##name
 #define PS(name) __pyx_f_8manytail_3_ps_##name
 #define PS_ENUM(name) __pyx_e_8manytail_3_ps_##name
@@ -28,6 +29,7 @@ typedef struct __pyx_t_8manytail_8_waiting_wait_point wait_point;
 typedef struct __pyx_t_8manytail_3_mq_queue mq_queue;
 typedef struct __pyx_t_8manytail_3_mq_subqueue mq_subqueue;
 typedef struct __pyx_t_8manytail_3_mq_iterator_position mq_position;
+typedef struct __pyx_t_8manytail_8_mq_held_held_batch held_batch;
 typedef struct __pyx_t_8manytail_3_wp_pool wp_pool;
 typedef struct __pyx_t_8manytail_3_wp_lane wp_lane;
 typedef struct __pyx_t_8manytail_3_ps_pubsub ps_pubsub;

@@ -6,6 +6,7 @@ that Cython makes of this file by kernels.h, after a platform.h of their own has
 cimport manytail._eq_nogil
 cimport manytail._lock
 cimport manytail._mq
+cimport manytail._mq_held
 cimport manytail._ps
 cimport manytail._runtime
 cimport manytail._waiting

@@ -1,0 +1,191 @@
+# What a get_many that lingers holds: items that it has taken, and may have to give back. Private; a part of the MultiQueue (_mq.pxd).
+#
+# An item that is held has left its tail, its bound and the queue's figures, as if it had been got. Beside it stands what giving
+# it back needs: its tail, its put time and its size. Giving back puts the items to the heads of their tails, the last one first, so that
+# each tail has them in the order in which they were taken, whatever its bound.
+#
+# Giving back must not fail, and its items may need chunks: before an item is taken, the batch has one for it. k items of one tail need
+# ceil(k / SLOTS) chunks of SLOTS; n items of t tails at most t + n // SLOTS. So the batch counts its tails, by writing its number into each;
+# another batch may overwrite it, then a tail is counted twice and there is a chunk too many.
+#
+# A batch belongs to one call and is used by one thread at a time. Its tails' owners, the Python SubQueues, are counted.
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uintptr_t
+from libc.stdlib cimport free, realloc
+
+from manytail._c cimport (
+    MT_CHUNK_SIZED, MT_EMPTY, MT_NOMEM, MT_OK, drop, keep, mt_chunk, mt_chunk_free, mt_chunk_new, mt_chunk_sizes,
+    mt_chunk_stamps, mt_load_relaxed_i64,
+)
+from manytail._mq cimport (
+    MT_CLOSED_STOPPED, MT_OLDEST, head_count_removed, head_fill_slot, head_finish, head_link_chunk,
+    head_list_if_unlisted, head_next, head_pop, head_propagate, head_removed_and_served, lock_put, lock_take, queue,
+    subqueue, unlock_put, unlock_take,
+)
+from manytail._waiting cimport post, wait_node
+
+cdef enum:
+    SLOTS = 11                  # of a chunk of the smallest class
+
+ctypedef struct held_item:
+    uintptr_t item
+    subqueue *s                 # where it came from
+    int64_t timestamp
+    int64_t size
+    bint given_back
+
+ctypedef struct held_batch:
+    queue *q
+    held_item *items            # in the order in which they were taken
+    int64_t n
+    int64_t limit               # take no more
+    int64_t capacity            # of `items`
+    int64_t number              # unique in its queue; take lock
+    int64_t ntails              # as `number` counts them
+    mt_chunk *chunks            # for giving back, linked by `base`
+    int64_t nchunks
+
+
+cdef inline void begin_batch(held_batch *b, queue *q, int64_t limit, bint attached) noexcept nogil:
+    """The batch is zeroed memory."""
+    b.q = q
+    b.limit = limit
+    lock_take(q, attached)
+    q.batches += 1
+    b.number = q.batches
+    unlock_take(q)
+
+
+cdef inline bint head_reserve(held_batch *b, subqueue *s) noexcept nogil:
+    """Memory for one more item, and for giving it back. False: there is none, nothing was taken."""
+    cdef int64_t ntails = b.ntails + (s.held_by != b.number)
+    cdef int64_t capacity = 2 * b.capacity if b.capacity else 16
+    cdef held_item *items
+    cdef mt_chunk *c
+    if b.n == b.capacity:
+        items = <held_item *>realloc(b.items, capacity * sizeof(held_item))
+        if items == NULL:
+            return False
+        b.items = items
+        b.capacity = capacity
+    while b.nchunks < ntails + (b.n + 1) // SLOTS:
+        c = mt_chunk_new(MT_CHUNK_SIZED, b.q.selection == MT_OLDEST, 0)     # of class 0; fits tails without sizes too
+        if c == NULL:
+            return False
+        c.base = <int64_t>b.chunks
+        b.chunks = c
+        b.nchunks += 1
+    b.ntails = ntails
+    s.held_by = b.number
+    return True
+
+
+cdef inline void head_hold(held_batch *b, subqueue *s) noexcept nogil:
+    """Take the head of a tail that is not empty, after head_reserve(). The caller goes on as after head_pop()."""
+    cdef held_item *h = b.items + b.n
+    cdef uint32_t slot
+    h.item = head_pop(b.q, s)
+    slot = <uint32_t>(s.head_idx - 1)
+    h.s = s
+    h.timestamp = mt_chunk_stamps(s.head)[slot] if s.timestamped else 0
+    h.size = mt_chunk_sizes(s.head, s.timestamped)[slot] if s.sized else 0
+    h.given_back = False
+    if s.owner != NULL:
+        keep(<uintptr_t>s.owner)
+    b.n += 1
+    b.q.taken_total += 1
+
+
+cdef inline int hold_what_is_there(held_batch *b, bint attached) noexcept nogil:
+    """MT_OK: took something. MT_EMPTY: there was nothing. MT_NOMEM."""
+    cdef wait_node *to_post = NULL
+    cdef int64_t before = b.n
+    cdef subqueue *s
+    cdef int r = MT_OK
+    lock_take(b.q, attached)
+    while b.n < b.limit:
+        s = head_next(b.q, True)
+        if s == NULL:
+            break
+        if not head_reserve(b, s):
+            r = MT_NOMEM
+            break
+        head_hold(b, s)
+        head_removed_and_served(b.q, s, 1, attached, &to_post)
+    if b.n > before:
+        head_propagate(b.q, &to_post)
+    elif r == MT_OK:
+        r = MT_EMPTY
+    unlock_take(b.q)
+    if to_post != NULL:
+        post(to_post)
+    return r
+
+
+cdef inline void give_back(held_batch *b, bint objects, bint attached) noexcept nogil:
+    """All that it holds, at one instant for getters. What belongs to a tail that an immediate shutdown has emptied goes the same way. objects:
+    items are references."""
+    cdef wait_node *to_post = NULL
+    cdef int64_t i = b.n
+    if b.n:
+        lock_take(b.q, attached)
+        while i > 0:
+            i -= 1
+            head_give_back(b, b.items + i, attached, &to_post)
+        head_propagate(b.q, &to_post)
+        head_finish(b.q, &to_post)
+        unlock_take(b.q)
+        if to_post != NULL:
+            post(to_post)
+    for i in range(b.n):
+        if objects and not b.items[i].given_back:
+            drop(b.items[i].item)
+    end_batch(b)
+
+
+cdef inline void head_give_back(held_batch *b, held_item *h, bint attached, wait_node **to_post) noexcept nogil:
+    cdef queue *q = b.q
+    cdef subqueue *s = h.s
+    lock_put(q, s, attached)
+    q.taken_total -= 1
+    if not s.closed_flags & MT_CLOSED_STOPPED:
+        if s.head == NULL or s.head_idx == 0:
+            head_add_chunk(b, s)
+        head_fill_slot(q, s, h.item, h.timestamp, h.size)
+        h.given_back = True
+        if s.attached:
+            head_list_if_unlisted(q, s, to_post)
+    if not s.attached or not h.given_back:
+        head_count_removed(q, 1)        # it would have been, had it been there then
+    unlock_put(q, s)
+
+
+cdef inline void head_add_chunk(held_batch *b, subqueue *s) noexcept nogil:
+    """One of the batch's becomes the first chunk of a tail, all of its slots free. Both locks are held."""
+    cdef mt_chunk *c = b.chunks
+    b.chunks = <mt_chunk *>c.base
+    b.nchunks -= 1
+    if s.head != NULL:
+        head_link_chunk(s, c)
+        return
+    c.base = mt_load_relaxed_i64(&s.tail_seq) - c.cap       # relaxed because: written under the put lock
+    s.head = s.tail = c
+    s.head_idx = <uint16_t>c.cap
+    s.tail_idx = c.cap
+
+
+cdef inline void end_batch(held_batch *b) noexcept nogil:
+    """The items are somebody else's now. Frees the rest; no lock is held."""
+    cdef mt_chunk *c = b.chunks
+    cdef held_item *items = b.items
+    cdef int64_t i, n = b.n
+    b.items = NULL
+    b.chunks = NULL
+    b.n = b.capacity = b.nchunks = b.ntails = 0
+    while c != NULL:
+        b.chunks = <mt_chunk *>c.base
+        mt_chunk_free(c)
+        c = b.chunks
+    for i in range(n):
+        if items[i].s.owner != NULL:
+            drop(<uintptr_t>items[i].s.owner)       # may free the tail
+    free(items)
