@@ -1,0 +1,459 @@
+"""get_many(linger=...): how long it waits for more, what ends that wait, and that an exception gives everything back as it stood.
+
+A linger of LONG seconds ends by what the test does; one of a few thousandths ends by itself. No test depends on how long either takes.
+"""
+import array
+import asyncio
+import gc
+import random
+import time
+import weakref
+from queue import Empty, Full
+
+import pytest
+import trio
+from support.counts import count
+from support.queues import as_list, drain
+from support.threads import DEADLINE, LONG, Threads, acting_when, ctrl_c, wait_getters
+
+from manytail import IndexMultiQueue, MultiQueue, ShutDown
+
+SHORT = 0.003
+SELECTIONS = ["round_robin", "weighted", "oldest", lambda ready: ready[0]]
+
+
+class Calls:
+    """The same call of every form: f(queue, max_items, linger) -> list of items."""
+
+    @staticmethod
+    def get_many(queue, n, linger, **wait):
+        return as_list(queue.get_many(n, linger=linger, **wait))
+
+    @staticmethod
+    def get_many_into(queue, n, linger, **wait):
+        out = array.array("q", bytes(8 * n))
+        got = queue.get_many_into(out, linger=linger, **wait)
+        return out.tolist()[:got]
+
+    @staticmethod
+    def get_many_with_keys(queue, n, linger, **wait):
+        return [item for _, run in queue.get_many_with_keys(n, linger=linger, **wait) for item in run.tolist()]
+
+    @staticmethod
+    def aget_many(queue, n, linger):
+        return as_list(asyncio.run(queue.aget_many(n, linger=linger)))
+
+    @staticmethod
+    def aget_many_trio(queue, n, linger):
+        async def call():
+            return await queue.aget_many(n, linger=linger)
+
+        return as_list(trio.run(call))
+
+
+FORMS = [(MultiQueue, "get_many"), (MultiQueue, "aget_many"), (MultiQueue, "aget_many_trio"), (IndexMultiQueue, "get_many"),
+         (IndexMultiQueue, "get_many_into"), (IndexMultiQueue, "get_many_with_keys"), (IndexMultiQueue, "aget_many")]
+
+
+@pytest.fixture(params=FORMS, ids=lambda form: f"{form[0].__name__}.{form[1]}")
+def form(request):
+    if request.param[0] is IndexMultiQueue:
+        pytest.importorskip("numpy")
+    return request.param[0], getattr(Calls, request.param[1])
+
+
+# ------------------------------------------------------------------------------------------------ what ends it
+def test_it_ends_when_max_items_are_there(form):
+    new, call = form
+    queue = new()
+    tail = queue.add("a")
+    tail.put(0)
+    with Threads() as threads:
+        getter = threads.start(call, queue, 3, LONG)
+        wait_getters(queue, 1)
+        tail.put(1)
+        tail.put(2)
+        assert getter.result() == [0, 1, 2]
+    assert queue.qsize() == 0
+
+
+def test_it_ends_when_its_time_is_over_and_returns_what_came(form):
+    new, call = form
+    queue = new()
+    tail = queue.add("a")
+    tail.put_many([1, 2])
+    began = time.monotonic()
+    assert call(queue, 5, SHORT) == [1, 2]
+    assert time.monotonic() - began >= SHORT
+    assert queue.stats().got == 2
+
+
+def test_it_counts_from_the_first_item(form):
+    new, call = form
+    queue = new()
+    tail = queue.add("a")
+    with Threads() as threads:
+        getter = threads.start(call, queue, 5, SHORT)
+        wait_getters(queue, 1)
+        time.sleep(2 * SHORT)       # longer than it lingers: the first item has not come
+        assert getter.is_alive()
+        tail.put(1)
+        assert getter.result() == [1]
+
+
+def test_all_that_is_there_is_taken_without_waiting(form):
+    new, call = form
+    queue = new()
+    queue.add("a").put_many(range(200))
+    assert call(queue, 150, LONG) == list(range(150))
+    assert queue.qsize() == 50
+
+
+@pytest.mark.parametrize("immediate", [False, True])
+def test_a_shutdown_ends_it_and_what_was_taken_is_returned(form, immediate):
+    new, call = form
+    queue = new()
+    queue.add("a").put_many([1, 2])
+    with Threads() as threads:
+        getter = threads.start(call, queue, 5, LONG)
+        wait_getters(queue, 1)
+        queue.shutdown(immediate)
+        assert getter.result() == [1, 2]
+    with pytest.raises(ShutDown):
+        call(queue, 5, LONG)
+
+
+def test_the_timeout_ends_it_too(new_bulk):
+    queue = new_bulk()
+    queue.add("a").put(1)
+    assert as_list(queue.get_many(5, timeout=SHORT, linger=LONG)) == [1]
+    with pytest.raises(Empty):
+        queue.get_many(5, timeout=SHORT, linger=LONG)
+    assert as_list(queue.get_many(0, linger=LONG)) == []
+
+
+def test_block_false_ignores_it(new_bulk):
+    queue = new_bulk()
+    queue.add("a").put(1)
+    assert as_list(queue.get_many(5, block=False, linger=LONG)) == [1]
+    with pytest.raises(Empty):
+        queue.get_many(5, block=False, linger=LONG)
+
+
+def test_for_ever_is_until_max_items_are_there(new_bulk):
+    queue = new_bulk()
+    tail = queue.add("a")
+    with Threads() as threads:
+        getter = threads.start(queue.get_many, 2, linger=float("inf"))
+        tail.put(1)
+        wait_getters(queue, 1)
+        tail.put(2)
+        assert as_list(getter.result()) == [1, 2]
+
+
+@pytest.mark.parametrize(("linger", "error"), [(-1, ValueError), (float("nan"), ValueError), ("1", TypeError), (None, TypeError)])
+def test_a_bad_linger_is_refused(new_bulk, linger, error):
+    queue = new_bulk()
+    queue.add("a").put(1)
+    for wait in ({}, {"block": False}):
+        with pytest.raises(error, match=r"linger=.*expected"):
+            queue.get_many(1, linger=linger, **wait)
+    with pytest.raises(error, match="linger="):
+        asyncio.run(queue.aget_many(1, linger=linger))
+    assert queue.qsize() == 1
+
+
+# ------------------------------------------------------------------------------------------------ while it waits
+def test_what_it_has_taken_makes_room(new_bulk):
+    """More than the bound comes into one batch."""
+    queue = new_bulk()
+    tail = queue.add("a", maxsize=2)
+    with Threads() as threads:
+        putter = threads.start(tail.put_many, range(20), timeout=LONG)
+        assert as_list(queue.get_many(20, linger=LONG)) == list(range(20))
+        putter.result()
+
+
+def test_a_more_urgent_item_that_comes_later_does_not_overtake(new_bulk):
+    queue = new_bulk()
+    low, high = queue.add("low", priority=1), queue.add("high", priority=0)
+    low.put(1)
+    with Threads() as threads:
+        getter = threads.start(queue.get_many, 2, linger=LONG)
+        wait_getters(queue, 1)
+        high.put(2)
+        assert as_list(getter.result()) == [1, 2]
+
+
+def test_runs_of_keys_are_in_the_order_in_which_they_were_taken():
+    pytest.importorskip("numpy")
+    queue = IndexMultiQueue()
+    a, b = queue.add("a"), queue.add("b")
+    a.put_many([1, 2])
+    with Threads() as threads:
+        getter = threads.start(queue.get_many_with_keys, 5, linger=LONG)
+        wait_getters(queue, 1)
+        b.put(3)
+        a.put_many([4, 5])
+        runs = [(key, run.tolist()) for key, run in getter.result()]
+    assert runs == [("a", [1, 2]), ("b", [3]), ("a", [4, 5])]
+
+
+# ------------------------------------------------------------------------------------------------ giving back
+def interrupted(queue, n=50):
+    """get_many that Ctrl-C ends while it lingers."""
+    with acting_when(lambda: queue.stats().getters_waiting, ctrl_c), pytest.raises(KeyboardInterrupt):
+        queue.get_many(n, linger=LONG)
+
+
+def cancelled(queue, n=50):
+    async def main():
+        task = asyncio.ensure_future(queue.aget_many(n, linger=LONG))
+        while not queue.stats().getters_waiting:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+
+
+def cancelled_in_trio(queue, n=50):
+    async def main():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: queue.aget_many(n, linger=LONG))
+            while not queue.stats().getters_waiting:
+                await trio.sleep(0)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+def closed(queue, n=50):
+    """A coroutine that is dropped in the middle."""
+    loop = asyncio.new_event_loop()
+    asyncio._set_running_loop(loop)
+    try:
+        coroutine = queue.aget_many(n, linger=LONG)
+        coroutine.send(None)
+    finally:
+        asyncio._set_running_loop(None)
+    coroutine.close()
+    loop.close()
+
+
+ENDS = {"Ctrl-C": interrupted, "cancelled": cancelled, "cancelled in trio": cancelled_in_trio, "closed": closed}
+pytestmark = pytest.mark.thread_unsafe(reason="signals")
+
+
+@pytest.fixture(params=ENDS)
+def end(request):
+    return ENDS[request.param]
+
+
+@pytest.mark.parametrize("selection", SELECTIONS, ids=["round_robin", "weighted", "oldest", "chosen"])
+@pytest.mark.parametrize("n", [1, 5, 30])
+def test_an_exception_gives_everything_back_as_it_stood(new_bulk, end, selection, n):
+    queue = new_bulk(selection=selection)
+    tails = [queue.add(key, weight=2) for key in "abc"]
+    for item in range(n):
+        tails[item % 3].put(item)
+    inside = [list(tail) for tail in tails]
+    end(queue)
+    assert [list(tail) for tail in tails] == inside
+    assert queue.stats()[-2:] == (n, 0)
+    assert not queue.join(0)
+    expected = list(range(n)) if selection == "oldest" else None
+    got = drain(queue)
+    assert sorted(got) == list(range(n))
+    if expected is not None:
+        assert got == expected
+    for _ in range(n):
+        queue.task_done()
+    assert queue.join(0)
+    with pytest.raises(ValueError, match="task_done"):
+        queue.task_done()
+
+
+def held(queue, act):
+    """Act while a get_many holds all items, then interrupt it."""
+    async def main():
+        task = asyncio.ensure_future(queue.aget_many(50, linger=LONG))
+        while not queue.stats().getters_waiting:
+            await asyncio.sleep(0)
+        assert queue.empty()
+        act()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+
+
+def test_it_gives_back_whatever_the_bound():
+    queue = MultiQueue()
+    tail, sized = queue.add("a", maxsize=2), queue.add("b", maxsize=5, sizer=lambda item: item)
+    tail.put_many([1, 2])
+    sized.put(5)
+    held(queue, lambda: (tail.put_many([3, 4], block=False), sized.put(4, block=False)))
+    assert (list(tail), list(sized), sized.size) == ([1, 2, 3, 4], [5, 4], 9)
+    for full in (tail, sized):
+        assert full.full()
+        with pytest.raises(Full):
+            full.put(1, block=False)
+
+
+def test_what_belongs_to_a_removed_sub_queue_goes_back_to_its_handle_and_is_done(new_bulk):
+    queue = new_bulk()
+    tail, other = queue.add("a"), queue.add("b")
+    tail.put_many([1, 2])
+    other.put(3)
+    held(queue, lambda: queue.remove("a"))
+    assert (list(tail), list(other), queue.qsize()) == ([1, 2], [3], 1)
+    assert queue.get() == 3
+    queue.task_done()
+    assert queue.join(0)
+
+
+def test_a_removed_sub_queue_that_nobody_has_goes_with_its_items():
+    class Item:
+        """Something that can be watched."""
+
+    queue = MultiQueue()
+    item = Item()
+    ref = weakref.ref(item)
+    queue.add("a").put(item)
+    del item
+    held(queue, lambda: queue.remove("a"))
+    gc.collect()
+    assert ref() is None
+    assert queue.join(0)
+
+
+def test_what_an_immediate_shutdown_would_have_taken_away_is_taken_away(new_bulk):
+    queue = new_bulk()
+    tail = queue.add("a")
+    tail.put_many([1, 2, 3])
+
+    async def main():
+        task = asyncio.ensure_future(queue.aget_many(50, linger=LONG))
+        while not queue.stats().getters_waiting:
+            await asyncio.sleep(0)
+        task.cancel()               # before the shutdown wakes it
+        queue.shutdown(immediate=True)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert (list(tail), queue.qsize()) == ([], 0)
+    assert queue.join(0)
+    with pytest.raises(ShutDown):
+        queue.get()
+
+
+@pytest.mark.parametrize("act", ["clear", "disable", "put_front", "get", "move"])
+def test_it_gives_back_to_a_sub_queue_that_has_changed(new_bulk, act):
+    queue = new_bulk()
+    tail = queue.add("a")
+    tail.put_many([1, 2, 3])
+
+    def change():
+        tail.put_many([4, 5])
+        {"clear": tail.clear, "disable": lambda: setattr(tail, "enabled", False), "put_front": lambda: tail.put_front(0), "get": queue.get,
+         "move": lambda: setattr(tail, "priority", 7)}[act]()
+
+    held(queue, change)
+    expected = {"clear": [1, 2, 3], "put_front": [1, 2, 3, 0, 4, 5], "get": [1, 2, 3, 5]}.get(act, [1, 2, 3, 4, 5])
+    assert list(tail) == expected
+    tail.enabled = True
+    assert drain(queue) == expected
+
+
+def test_what_is_given_back_wakes_a_getter(new_bulk):
+    queue = new_bulk()
+    queue.add("a").put_many([1, 2])
+    with Threads() as threads:
+        getters = []
+
+        def wait_behind():
+            getters.extend(threads.start(queue.get, timeout=LONG) for _ in range(2))
+            wait_getters(queue, 3)
+
+        held(queue, wait_behind)
+        assert sorted(getter.result() for getter in getters) == [1, 2]
+
+
+def test_a_selection_that_raises_later_ends_it_and_raises_again(new_bulk):
+    asked = []
+
+    def choose(ready):
+        asked.append(ready)
+        if len(asked) > 2:
+            raise LookupError
+        return ready[0]
+
+    queue = new_bulk(selection=choose)
+    queue.add("a").put_many([1, 2, 3])
+    assert as_list(queue.get_many(5, linger=LONG)) == [1, 2]
+    with pytest.raises(LookupError):
+        queue.get_many(5, linger=LONG)
+    assert queue.qsize() == 1
+
+
+def test_a_buffer_that_cannot_be_written_is_refused_before_anything_is_taken():
+    queue = IndexMultiQueue()
+    queue.add("a").put(1)
+    with pytest.raises(TypeError):
+        queue.get_many_into(b"12345678", linger=LONG)
+    assert queue.get_many_into(array.array("q"), linger=LONG) == 0
+    assert queue.qsize() == 1
+
+
+def test_nothing_is_lost_or_doubled_by_ten_thousand_cancellations():
+    """Lingering coroutines are cancelled at random while threads put: in the end every item came out once, each sub-queue's in order."""
+    queue = MultiQueue()
+    keys, each = range(3), count(1_000, 10_000)
+    tails = [queue.add(key, maxsize=16, sizer=(lambda item: 1) if key == 2 else None) for key in keys]
+    got = []
+
+    async def main():
+        chance = random.Random(7)
+        while True:
+            task = asyncio.ensure_future(queue.aget_many(chance.randrange(1, 40), linger=chance.random() * 0.002))
+            await asyncio.wait({task}, timeout=chance.choice([0, 0.0005, 0.001]))
+            task.cancel()
+            try:
+                got.extend(await task)
+            except asyncio.CancelledError:
+                continue
+            except ShutDown:
+                return
+
+    with Threads() as threads:
+        putters = [threads.start(tail.put_many, [(key, n) for n in range(each)], timeout=LONG) for key, tail in zip(keys, tails, strict=True)]
+        loop = threads.start(asyncio.run, main())
+        for putter in putters:
+            putter.result()
+        queue.shutdown()
+        loop.result()
+    for key in keys:
+        assert [n for k, n in got if k == key] == list(range(each))
+    assert tails[2].size == 0
+
+
+def test_time_outs_signals_and_items_meet_in_every_order(new_bulk):
+    queue = new_bulk()
+    tail = queue.add("a")
+    each, got = count(300, 3_000), []
+    with Threads() as threads:
+        def putter():
+            chance = random.Random(3)
+            for n in range(each):
+                tail.put(n)
+                if chance.random() < 0.5:
+                    time.sleep(chance.random() * 0.0005)     # not to wait for anything: so that puts meet every state
+
+        threads.start(putter)
+        while len(got) < each:
+            got.extend(as_list(queue.get_many(7, timeout=DEADLINE, linger=random.random() * 0.001)))
+    assert got == list(range(each))
