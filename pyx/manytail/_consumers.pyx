@@ -24,7 +24,8 @@ from manytail._eq cimport (
 from manytail._runtime cimport raise_pending, unclosed
 from manytail._subscriptions cimport Credit, Subscription, consumer_waits, iterate, new_credit, open_subscription
 from manytail._waiting cimport (
-    ONCE, WAIT, Waiting, again, deadline_from, give_up, new_waiting_at, trio_checkpoint, wait_at, wait_point,
+    ONCE, WAIT, Waiting, again, deadline_from, give_up, linger_from, new_waiting_at, sooner, trio_checkpoint, wait_at,
+    wait_point,
 )
 
 import threading
@@ -337,17 +338,21 @@ cdef class Consumer:
         listens."""
         return get_from(self.credit, None, self, deadline_from(block, timeout))
 
-    def get_many(self, max_items, block=True, timeout=None):
+    def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
         """Up to max_items entries: waits for the first as get does, then takes what is there. max_items <= 0: [] at
-        once."""
-        cdef int64_t n = int_argument("max_items", max_items, "an int")
+        once. linger: as Subscription.get_many."""
+        cdef int64_t n = int_argument("max_items", max_items, "an int"), longer = linger_from(linger)
+        cdef int64_t deadline, end = ONCE
         cdef list out
         if n <= 0:
             return []
-        out = [self.get(block, timeout)]
+        deadline = deadline_from(block, timeout)
+        out = [get_from(self.credit, None, self, deadline)]
+        if longer and deadline != ONCE:
+            end = sooner(deadline, longer)
         try:
             while len(out) < n:
-                out.append(self.get(False))
+                out.append(get_from(self.credit, None, self, end if self.credit.lasts() else ONCE))
         except (Empty, ShutDown, ClosedError):
             return out
         except BaseException:

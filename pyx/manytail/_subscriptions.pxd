@@ -14,6 +14,7 @@ cdef class Credit:
     cdef bint listens           # its Consumer has a listener
     cdef object nothing         # makes it a type that the garbage collector knows
     cdef int64_t get_limit(self) noexcept
+    cdef bint lasts(self) noexcept
     cdef int64_t version(self) noexcept
     cdef int notify(self) except -1
 
@@ -38,6 +39,7 @@ cdef class Subscription:
     cdef bint listens(self) noexcept
     cdef bint judge_unlocked(self, entry *e, bint walking) except -1
     cdef void release_unclaimed(self) noexcept
+    cdef int linger(self, list out, int64_t n, int64_t deadline) except -1
     cdef int forward(self) except -1
     cdef object entry_or_wait(self, Waiting last)
     cdef object ack_run(self, Entry h)

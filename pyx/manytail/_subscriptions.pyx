@@ -36,7 +36,8 @@ from manytail._eq cimport (
 from manytail._eq_keys cimport GROUPS_NONE
 from manytail._runtime cimport unclosed
 from manytail._waiting cimport (
-    NEVER, ONCE, Waiting, again, deadline_from, new_waiting, post, trio_checkpoint, visit_tasks, wait_point,
+    NEVER, ONCE, Waiting, again, deadline_from, linger_from, new_waiting, post, sooner, trio_checkpoint, visit_tasks,
+    wait_point,
 )
 
 from types import GenericAlias
@@ -56,6 +57,13 @@ cdef class Credit:
 
     cdef int64_t get_limit(self) noexcept:
         return mt_load_relaxed_i64(&self.p.limit)       # relaxed because: statistics; may be stale
+
+    cdef bint lasts(self) noexcept:
+        """An entry may be taken now: it is not used up, and not suspended."""
+        cdef int64_t limit = self.get_limit()
+        # relaxed because: a get that finds it otherwise waits, or is told by its own try
+        return (mt_load_relaxed_i64(&self.p.suspended) == 0
+                and (limit <= 0 or mt_load_relaxed_i64(&self.p.used) < limit))   # relaxed because: as above
 
     cdef int64_t version(self) noexcept:
         cdef int64_t now
@@ -369,24 +377,54 @@ cdef class Subscription:
         self.queue_.run_effects(&fx)
         return 0
 
-    def get_many(self, max_items, block=True, timeout=None):
+    def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
         """Up to max_items entries, credit allowing: waits for the first as get does, then takes what is there.
-        max_items <= 0: [] at once."""
-        cdef int64_t n = int_argument("max_items", max_items, "an int")
+        max_items <= 0: [] at once.
+
+        linger: seconds, counted from the first entry, for which it waits for more before it returns fewer than
+        max_items. The timeout, a shutdown, closing and the end of its credit end that wait too. An exception, as a
+        signal handler's, first releases what it has. block=False ignores linger. ValueError: it is negative or NaN."""
+        cdef int64_t n = int_argument("max_items", max_items, "an int"), longer = linger_from(linger), deadline
         cdef list out
         cdef acquired_entry t
         cdef wait_point p
         if n <= 0:
             return []
-        out = [self.get(block, timeout)]
+        deadline = deadline_from(block, timeout)
+        p.woken = False
+        out = [self.get_slow(deadline, -1, &p)]
         p.woken = False
         try:
             while len(out) < n and self.take(&t, &p) == MT_OK:
                 out.append(handle_of(self.queue_, &t))
+            if longer and deadline != ONCE:
+                self.linger(out, n, sooner(deadline, longer))
         except BaseException:
             release_all(out)
             raise
         return out
+
+    cdef int linger(self, list out, int64_t n, int64_t deadline) except -1:
+        """Append entries as they come, until there are n, the deadline is over, or it may take no more."""
+        cdef acquired_entry t
+        cdef wait_point p
+        cdef int r
+        p.woken = False
+        entries_point(&p, &self.s, True)
+        while len(out) < n:
+            r = self.take(&t, &p)
+            if r == MT_OK:
+                out.append(handle_of(self.queue_, &t))
+                continue
+            if r != MT_EMPTY:
+                return 0
+            if not again(&p, 1, &r, deadline):
+                if r == MT_INTERRUPTED:
+                    self.release_unclaimed()
+                if r == MT_INTERRUPTED or r == MT_NOMEM:
+                    self.refuse(r)
+                return 0
+        return 0
 
     # ------------------------------------------------------------------------------------------------------------ async
     async def aget(self):

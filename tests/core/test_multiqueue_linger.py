@@ -1,6 +1,7 @@
-"""get_many(linger=...): how long it waits for more, what ends that wait, and that an exception gives everything back as it stood.
+"""get_many(linger=...): how long it waits for more, what ends that wait, and that an exception gives everything back.
 
-A linger of LONG seconds ends by what the test does; one of a few thousandths ends by itself. No test depends on how long either takes.
+A linger of LONG seconds ends by what the test does; one of a few thousandths ends by itself. No test depends on how
+long either takes.
 """
 import array
 import asyncio
@@ -51,8 +52,15 @@ class Calls:
         return as_list(trio.run(call))
 
 
-FORMS = [(MultiQueue, "get_many"), (MultiQueue, "aget_many"), (MultiQueue, "aget_many_trio"), (IndexMultiQueue, "get_many"),
-         (IndexMultiQueue, "get_many_into"), (IndexMultiQueue, "get_many_with_keys"), (IndexMultiQueue, "aget_many")]
+FORMS = [
+    (MultiQueue, "get_many"),
+    (MultiQueue, "aget_many"),
+    (MultiQueue, "aget_many_trio"),
+    (IndexMultiQueue, "get_many"),
+    (IndexMultiQueue, "get_many_into"),
+    (IndexMultiQueue, "get_many_with_keys"),
+    (IndexMultiQueue, "aget_many"),
+]
 
 
 @pytest.fixture(params=FORMS, ids=lambda form: f"{form[0].__name__}.{form[1]}")
@@ -151,7 +159,9 @@ def test_for_ever_is_until_max_items_are_there(new_bulk):
         assert as_list(getter.result()) == [1, 2]
 
 
-@pytest.mark.parametrize(("linger", "error"), [(-1, ValueError), (float("nan"), ValueError), ("1", TypeError), (None, TypeError)])
+@pytest.mark.parametrize(
+    ("linger", "error"), [(-1, ValueError), (float("nan"), ValueError), ("1", TypeError), (None, TypeError)]
+)
 def test_a_bad_linger_is_refused(new_bulk, linger, error):
     queue = new_bulk()
     queue.add("a").put(1)
@@ -359,8 +369,14 @@ def test_it_gives_back_to_a_sub_queue_that_has_changed(new_bulk, act):
 
     def change():
         tail.put_many([4, 5])
-        {"clear": tail.clear, "disable": lambda: setattr(tail, "enabled", False), "put_front": lambda: tail.put_front(0), "get": queue.get,
-         "move": lambda: setattr(tail, "priority", 7)}[act]()
+        acts = {
+            "clear": tail.clear,
+            "disable": lambda: setattr(tail, "enabled", False),
+            "put_front": lambda: tail.put_front(0),
+            "get": queue.get,
+            "move": lambda: setattr(tail, "priority", 7),
+        }
+        acts[act]()
 
     held(queue, change)
     expected = {"clear": [1, 2, 3], "put_front": [1, 2, 3, 0, 4, 5], "get": [1, 2, 3, 5]}.get(act, [1, 2, 3, 4, 5])
@@ -430,7 +446,10 @@ def test_nothing_is_lost_or_doubled_by_ten_thousand_cancellations():
                 return
 
     with Threads() as threads:
-        putters = [threads.start(tail.put_many, [(key, n) for n in range(each)], timeout=LONG) for key, tail in zip(keys, tails, strict=True)]
+        putters = [
+            threads.start(tail.put_many, [(key, n) for n in range(each)], timeout=LONG)
+            for key, tail in zip(keys, tails, strict=True)
+        ]
         loop = threads.start(asyncio.run, main())
         for putter in putters:
             putter.result()

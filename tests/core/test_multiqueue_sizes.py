@@ -1,5 +1,6 @@
-"""Sub-queues with a sizer: maxsize bounds the sum of the items' sizes. What is refused, who waits, and that a size is asked for once, with
-no lock held, and kept."""
+"""Sub-queues with a sizer: maxsize bounds the sum of the items' sizes.
+
+What is refused, who waits, and that a size is asked for once, with no lock held, and kept."""
 import asyncio
 import gc
 import random
@@ -197,8 +198,18 @@ class Index:
         return 3
 
 
-BAD = [(-1, ValueError), (-(2**70), OverflowError), (2**63, OverflowError), (2**100, OverflowError), (1.5, TypeError), ("3", TypeError),
-       (None, TypeError), (True, TypeError), (False, TypeError), (11, ValueError)]
+BAD = [
+    (-1, ValueError),
+    (11, ValueError),
+    (-(2**70), OverflowError),
+    (2**63, OverflowError),
+    (2**100, OverflowError),
+    (1.5, TypeError),
+    ("3", TypeError),
+    (None, TypeError),
+    (True, TypeError),
+    (False, TypeError),
+]
 
 
 @pytest.mark.parametrize("put", PUTS.values(), ids=PUTS)
@@ -274,10 +285,20 @@ def test_setdefault_makes_a_sized_sub_queue_and_returns_an_existing_one_unchange
 
 # ------------------------------------------------------------------------------------------------ put_many
 @pytest.mark.parametrize("shape", [list, tuple, iter])
-@pytest.mark.parametrize(("items", "fits", "error"), [
-    ([4, 6], 2, None), ([4, 7], 1, Full), ([4, 6, 0, 0, 1], 4, Full), ([4, 11, 1], 1, ValueError), ([11], 0, ValueError), ([1, -1, 1], 1, ValueError),
-    ([1, 2, 2**64], 2, OverflowError), ([1, "x"], 1, TypeError), ([], 0, None),
-])
+@pytest.mark.parametrize(
+    ("items", "fits", "error"),
+    [
+        ([4, 6], 2, None),
+        ([4, 7], 1, Full),
+        ([4, 6, 0, 0, 1], 4, Full),
+        ([4, 11, 1], 1, ValueError),
+        ([11], 0, ValueError),
+        ([1, -1, 1], 1, ValueError),
+        ([1, 2, 2**64], 2, OverflowError),
+        ([1, "x"], 1, TypeError),
+        ([], 0, None),
+    ],
+)
 def test_put_many_puts_the_longest_prefix_that_fits_and_counts_it(queue, tail, shape, items, fits, error):
     if error is None:
         assert tail.put_many(shape(items), block=False) == fits
@@ -352,7 +373,13 @@ def test_who_waits_for_room_is_woken_by_whatever_makes_it(queue, tail, free):
     with Threads() as threads:
         putter = threads.start(tail.put, 7, timeout=LONG)
         wait_putters(queue, 1)
-        {"get": queue.get, "clear": tail.clear, "discard": lambda: tail.discard(10), "maxsize": lambda: setattr(tail, "maxsize", 17)}[free]()
+        frees = {
+            "get": queue.get,
+            "clear": tail.clear,
+            "discard": lambda: tail.discard(10),
+            "maxsize": lambda: setattr(tail, "maxsize", 17),
+        }
+        frees[free]()
         putter.result()
     assert 7 in tail
 

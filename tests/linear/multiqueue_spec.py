@@ -99,7 +99,7 @@ class MultiQueueSpec:
         out which order was wrong only when the items are got."""
         history = list(history)
         for call in history:
-            if call.name in ("get", "get_many") and not isinstance(call.result, Raised):
+            if call.name in ("get", "get_many", "linger") and not isinstance(call.result, Raised):
                 for item in call.result[1:] if call.name == "get" else call.result:
                     self.taken[item] = (call.start, call.end)
         if not any(call.name in ("clear", "discard", "remove") for call in history):
@@ -120,6 +120,8 @@ class MultiQueueSpec:
     def steps(self, call: Call) -> Sequence[Any]:
         if call.name == "put_many":
             return self._put_many_steps(call)
+        if call.name == "linger" and not isinstance(call.result, Raised):
+            return [(item,) for item in call.result]
         if call.name == "get_many" and not isinstance(call.result, Raised) and not self.get_many_is_one_instant:
             return [(item,) for item in call.result]
         if call.name == "remove" and not isinstance(call.result, Raised):
@@ -196,6 +198,8 @@ class MultiQueueSpec:
                 return None
             following = self._get(following, (following.rings[0][1][0], item))
         return following
+
+    _linger = _get_many  # one step per item
 
     def _peek(self, state: State, result: Any, step: Any) -> State | None:
         there = state.tail(state.rings[0][1][0]).items[0] if state.rings else EMPTY

@@ -19,7 +19,7 @@ PUTTING, TAKING, ENDING = (Full, ShutDown, ValueError), (Empty, ShutDown), (Valu
 SHORT = 0.0003  # seconds; long enough for some waits to succeed, short enough for some not to
 
 # What is drawn, and how often. Some plans have no `changes`, so that other calls contend too.
-ITEMS = {"put": 8, "put_front": 2, "put_many": 2, "get": 8, "get_many": 2}
+ITEMS = {"put": 8, "put_front": 2, "put_many": 2, "get": 8, "get_many": 2, "linger": 2}
 CHANGES = {
     "peek": 2,
     "clear": 1,
@@ -88,6 +88,7 @@ class Plan:
             "put_front": lambda: (key, next(numbers)),
             "put_many": lambda: (key, tuple(next(numbers) for _ in range(rng.randint(1, 3)))),
             "get_many": lambda: (rng.randint(1, 3),),
+            "linger": lambda: (rng.randint(1, 4),),
             "clear": lambda: (key,),
             "size": lambda: (key,),
             "qsize_of": lambda: (key,),
@@ -131,6 +132,8 @@ def bind(queue: Any, tails: dict[str, Any], name: str, args: tuple[Any, ...], ti
         return Planned(name, args, partial(queue.get_with_key, **wait), TAKING)
     if name == "get_many":
         return Planned(name, args, partial(queue.get_many, *args, **wait), TAKING)
+    if name == "linger":
+        return Planned(name, args, partial(queue.get_many, *args, linger=SHORT, **wait), TAKING)
     if name in ("enable", "priority", "maxsize", "weight"):
         return Planned("set", args, partial(setattr, tails[args[0]], *args[1:]))
     if name in ("clear", "discard"):

@@ -48,7 +48,8 @@ class Toy:
     def get_with_key(self, block: bool = True, timeout: float | None = None) -> tuple[str, Any]:
         return self.waiting(self.take, Empty, block, timeout)
 
-    def get_many(self, n: int, block: bool = True, timeout: float | None = None) -> list[Any]:
+    def get_many(self, n: int, block: bool = True, timeout: float | None = None, linger: float = 0.0) -> list[Any]:
+        # it may return fewer at once: how long a get lingers is not linearizability's business
         def attempt() -> list[Any]:
             taken = [self.take()[1]]
             while len(taken) < n and self.model.rings:

@@ -11,8 +11,11 @@ from typing import Any
 
 
 class Tail:
-    def __init__(self, key: Any, priority: int, maxsize: int, weight: int, enabled: bool, sizer: Callable[[Any], int] | None) -> None:
-        self.key, self.priority, self.maxsize, self.weight, self.enabled, self.sizer = key, priority, maxsize, weight, enabled, sizer
+    def __init__(
+        self, key: Any, priority: int, maxsize: int, weight: int, enabled: bool, sizer: Callable[[Any], int] | None
+    ) -> None:
+        self.key, self.priority, self.maxsize, self.weight, self.enabled = key, priority, maxsize, weight, enabled
+        self.sizer = sizer
         self.attached = True
         self.items: list[tuple[int, Any]] = []  # (arrival number, item)
         self.left = 0

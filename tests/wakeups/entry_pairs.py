@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from manytail import Consumer, EntryQueue, LastValueQueue
 
-from .pairs import Pair, Wait
+from .pairs import LINGER, Pair, Wait
 
 SOON = 0.0002  # seconds
 
@@ -58,6 +58,11 @@ class GetManyPutMany(Get):
 
     def wake(self) -> None:
         self.queue.put_many([1])
+
+
+class GetManyLinger(GetManyPutMany):
+    def waiting(self) -> Wait:
+        return functools.partial(random.choice(self.subs).get_many, 5, linger=LINGER)
 
 
 class GetSelected(Get):
@@ -428,6 +433,16 @@ class ConsumerGet(Get):
         random.choice(self.queues).put(1)
 
 
+class ConsumerGetManyLinger(ConsumerGet):
+    has_async = False
+
+    def waiting(self) -> Wait:
+        return functools.partial(random.choice(self.subs).get_many, 5, linger=LINGER)
+
+    def took(self, result: Any) -> None:
+        self.taken.extend(result)
+
+
 class ConsumerBeside(ConsumerGet):
     """A consumer, and a subscription to the queue that gets the entries."""
 
@@ -546,6 +561,8 @@ class ConsumerClosed(ConsumerShutdown):
 ENTRY_PAIRS = {
     "entry get/put": Get,
     "entry get_many/put_many": GetManyPutMany,
+    "entry lingering get_many/put_many": GetManyLinger,
+    "consumer lingering get_many/put": ConsumerGetManyLinger,
     "entry get/put selected": GetSelected,
     "entry get/put immediate": GetPutImmediate,
     "entry get/release": GetRelease,

@@ -15,6 +15,7 @@ from manytail import MultiQueue
 from manytail.executor import KeyedExecutor
 
 Wait = Callable[..., Any]
+LINGER = 0.0002  # seconds; about as long as a restless waiter stays
 
 
 class Pair:
@@ -81,6 +82,16 @@ class GetManyPutMany(Get):
 
     def wake(self) -> None:
         self.tail.put_many([1])
+
+
+class GetManyLinger(GetManyPutMany):
+    """The wait for more ends in the middle too: what was taken must then reach another waiter."""
+
+    def waiting(self) -> Wait:
+        return functools.partial(self.queue.get_many, 5, linger=LINGER)
+
+    def waiting_async(self) -> Callable[[], Any]:
+        return functools.partial(self.queue.aget_many, 5, linger=LINGER)
 
 
 class GetPutFront(Get):
@@ -353,6 +364,7 @@ PAIRS = {
     "get/put": Get,
     "get_with_key/put": GetWithKey,
     "get_many/put_many": GetManyPutMany,
+    "lingering get_many/put_many": GetManyLinger,
     "get/put_front": GetPutFront,
     "get/enable": GetEnable,
     "get/add+put": GetAddPut,
