@@ -38,7 +38,7 @@ from manytail._c cimport (
     keep, likely, mt_alloc_aligned, mt_atomic_i64, mt_atomic_u32, mt_atomic_uptr, mt_chunk, mt_chunk_free,
     mt_chunk_is_dead, mt_chunk_items, mt_chunk_kill, mt_chunk_link, mt_chunk_new, mt_chunk_next, mt_chunk_pin,
     mt_chunk_recycle, mt_chunk_retire, mt_chunk_retired, mt_chunk_revive, mt_chunk_sizes, mt_chunk_stamps,
-    mt_chunk_unpin,    mt_fetch_add_acq_rel_u32, mt_fetch_add_relaxed_i64, mt_fetch_add_relaxed_u32, mt_free_aligned, mt_heap_rekey,
+    mt_chunk_unpin, mt_fetch_add_acq_rel_u32, mt_fetch_add_relaxed_i64, mt_fetch_add_relaxed_u32, mt_free_aligned, mt_heap_rekey,
     mt_level, mt_load_acquire_i64, mt_load_relaxed_i64, mt_load_relaxed_u32, mt_load_seq_cst_i64,
     mt_load_seq_cst_u32, mt_lock, mt_lock_reset, mt_now_ns, mt_point, mt_prefetch_write, mt_ready, mt_ready_append,
     mt_ready_free, mt_ready_front, mt_ready_join_level, mt_ready_leave_level, mt_ready_node, mt_ready_remove,
@@ -110,7 +110,7 @@ ctypedef struct subqueue:
     uint32_t enabled                # take lock
     uint32_t attached               # take lock
     uint32_t size_class             # of the newest chunk, without MT_CHUNK_SIZED; put lock
-    # Sizes of all items that went in, less those that came out: what is inside. Modulo 2**64, the difference is exact. Only if sized.
+    # Only if sized: the sizes of all that went in, and of all that came out, modulo 2**64. The difference is inside.
     uint64_t size_put               # put lock
     mt_atomic_i64 size_removed      # written under the take lock
     int64_t priority                # take lock; kept for a detached handle
@@ -250,7 +250,7 @@ cdef inline int64_t tail_free_slots(subqueue *s, int64_t tail_seq) noexcept nogi
     if maxsize <= 0:
         return INT64_MAX
     if tail_seq - s.head_seq_cached >= maxsize:
-        # pairs with: mt_store_release, mt_xchg_seq_cst in head_removed
+        # pairs with: mt_store_release in head_removed; mt_xchg_seq_cst in head_make_room
         s.head_seq_cached = mt_load_seq_cst_i64(&s.head_seq)
     return maxsize - (tail_seq - s.head_seq_cached)
 
@@ -292,7 +292,8 @@ cdef inline int tail_put(queue *q, subqueue *s, uintptr_t item) noexcept nogil:
 
 cdef inline int tail_put_run(queue *q, subqueue *s, const uintptr_t *items, const int64_t *sizes, int64_t n, bint count_refs,
                              int64_t *done) noexcept nogil:
-    """Append up to n items as one chain that getters see at once. MT_OK: all; else why not, *done went in. sizes: NULL unless sized."""
+    """Append up to n items as one chain that getters see at once. MT_OK: all; else why not, *done went in.
+    sizes: NULL unless sized."""
     cdef int64_t tail_seq = mt_load_relaxed_i64(&s.tail_seq)   # relaxed because: tail_seq is written under the put lock
     cdef int64_t room, put = 0, k, i
     cdef int r = MT_OK
@@ -354,7 +355,8 @@ cdef inline int head_put_front(queue *q, subqueue *s, uintptr_t item, const int6
             return MT_NOMEM
         head_link_chunk(s, c)
     # relaxed because: only the order of the numbers counts
-    head_fill_slot(q, s, item, mt_fetch_add_relaxed_i64(&q.clock, 1) if s.timestamped else 0, size[0] if size != NULL else 0)
+    head_fill_slot(q, s, item, mt_fetch_add_relaxed_i64(&q.clock, 1) if s.timestamped else 0,
+                   size[0] if size != NULL else 0)
     s.nfront += 1
     return MT_OK
 
@@ -387,8 +389,8 @@ cdef inline void head_fill_slot(queue *q, subqueue *s, uintptr_t item, int64_t t
 
 
 # ---------------------------------------------------------------------------------------------------------------- sizes
-# A sized tail keeps a size beside each item, and its bound is about their sum. Its puts go through put_run_once() and put_front_once() with
-# sizes; whoever takes items out subtracts their sizes before head_seq says that they left.
+# A sized tail keeps a size beside each item, and its bound is about their sum. Its puts go through put_run_once() and
+# put_front_once() with sizes; whoever takes items out subtracts their sizes before head_seq says that they left.
 cdef inline int64_t tail_size(subqueue *s) noexcept nogil:
     """The sum of the sizes of what is inside. Only what is put back (_mq_held.pxd) can make it more than 2**63 - 1."""
     # pairs with: mt_xchg_seq_cst in head_subtract_sizes
@@ -405,7 +407,8 @@ cdef inline int64_t tail_free_size(subqueue *s) noexcept nogil:
 
 cdef inline int64_t tail_fitting(subqueue *s, const int64_t *sizes, int64_t n, int *why) noexcept nogil:
     """How many items, in order, fit in now. If not all: *why is MT_FULL, or MT_BADARG if the next one never will."""
-    cdef int64_t maxsize = mt_load_relaxed_i64(&s.maxsize), left = tail_free_size(s), i     # relaxed because: as in tail_free_size
+    cdef int64_t maxsize = mt_load_relaxed_i64(&s.maxsize)      # relaxed because: as in tail_free_size
+    cdef int64_t left = tail_free_size(s), i
     for i in range(n):
         if sizes[i] > left:
             why[0] = MT_BADARG if maxsize <= 0 or sizes[i] > maxsize else MT_FULL
@@ -432,7 +435,7 @@ cdef inline void head_subtract_sizes(subqueue *s, mt_chunk *c, uint32_t first, i
         sum += <uint64_t>sizes[i]
     # relaxed because: written under the take lock, which is held
     sum += <uint64_t>mt_load_relaxed_i64(&s.size_removed)
-    # pairs with: mt_load_seq_cst in tail_size, after mt_xchg_seq_cst of not_full_waiting in tail_publish_waiters, as head_seq in head_removed
+    # pairs with: mt_load_seq_cst in tail_size, after mt_xchg_seq_cst of not_full_waiting in tail_publish_waiters
     mt_xchg_seq_cst_i64(&s.size_removed, <int64_t>sum)
 
 
@@ -552,7 +555,8 @@ cdef inline void head_removed(queue *q, subqueue *s, int64_t n, bint attached, w
         mt_store_release_i64(&s.head_seq, out)
         return
     if unlikely(s.sized):
-        head_subtract_sizes(s, s.head, <uint32_t>(s.head_idx - n), n)   # they were in one chunk, and it is the first one yet
+        # They were in one chunk, which is the first one yet.
+        head_subtract_sizes(s, s.head, <uint32_t>(s.head_idx - n), n)
     head_make_room(q, s, out, attached, to_post)
 
 
@@ -576,7 +580,7 @@ cdef inline void tail_notify(subqueue *s, wait_node **to_post) noexcept nogil:
         notify_fitting(&s.not_full, tail_free_size(s), to_post)
     else:
         notify(&s.not_full, to_post)
-    # pairs with: mt_load_seq_cst in head_removed
+    # pairs with: mt_load_seq_cst in head_make_room
     mt_xchg_seq_cst_u32(&s.not_full_waiting, <uint32_t>s.not_full.n)
 
 
@@ -826,14 +830,15 @@ cdef inline int tail_poll_free_slots(wait_point *p, bint parking) noexcept nogil
 
 cdef inline void tail_publish_waiters(wait_point *p) noexcept nogil:
     cdef subqueue *s = <subqueue *>p.at
-    # pairs with: mt_load_seq_cst in head_removed, after mt_xchg_seq_cst of head_seq
+    # pairs with: mt_load_seq_cst in head_make_room, after mt_xchg_seq_cst of head_seq
     mt_xchg_seq_cst_u32(&s.not_full_waiting, <uint32_t>s.not_full.n)
 
 
 cdef inline void tail_forward_free_slots(wait_point *p, wait_node **to_post) noexcept nogil:
     """There may be room for one more: notify the next who waits for it."""
     cdef subqueue *s = <subqueue *>p.at
-    if s.not_full.n and (s.sized or tail_free_slots(s, mt_load_relaxed_i64(&s.tail_seq)) > 0):     # relaxed because: put lock
+    # relaxed because: written under the put lock
+    if s.not_full.n and (s.sized or tail_free_slots(s, mt_load_relaxed_i64(&s.tail_seq)) > 0):
         tail_notify(s, to_post)
 
 
@@ -968,14 +973,15 @@ cdef inline int put_sized_until(queue *q, subqueue *s, uintptr_t item, int64_t s
 
 cdef inline int put_run_until(queue *q, subqueue *s, const uintptr_t *items, const int64_t *sizes, int64_t n, bint count_refs,
                               int64_t deadline, int64_t *count, bint attached) noexcept nogil:
-    """Put the items from number *count on, as one chain for each time that there is room; *count says how many are in. sizes: NULL unless
-    sized."""
+    """Put the items from number *count on, as one chain for each time that there is room; *count says how many are in.
+    sizes: NULL unless sized."""
     cdef wait_point p
     cdef int64_t done = 0
     cdef int r
     room_point(&p, s, attached)
     while count[0] < n:
-        r = put_run_once(q, s, items + count[0], sizes + count[0] if sizes != NULL else NULL, n - count[0], count_refs, &done, attached)
+        r = put_run_once(q, s, items + count[0], sizes + count[0] if sizes != NULL else NULL, n - count[0], count_refs,
+                         &done, attached)
         count[0] += done
         if unlikely(r != MT_OK):
             if sizes != NULL:
@@ -1075,7 +1081,7 @@ cdef inline void reset_tails(subqueue *s, unsigned long me) noexcept nogil:
     while s != NULL:
         mt_lock_reset(&s.put_lock)
         keep_tasks(&s.not_full, me)
-        mt_xchg_seq_cst_u32(&s.not_full_waiting, <uint32_t>s.not_full.n)  # pairs with: mt_load_seq_cst in head_removed
+        mt_xchg_seq_cst_u32(&s.not_full_waiting, <uint32_t>s.not_full.n)  # pairs with: mt_load_seq_cst in head_make_room
         s = s.all_next
 
 
@@ -1236,7 +1242,7 @@ cdef inline bint detach_tail(queue *q, subqueue *s, bint attached) noexcept nogi
 
 cdef inline void tail_notify_all(subqueue *s, wait_node **to_post) noexcept nogil:
     notify_all(&s.not_full, to_post)
-    mt_xchg_seq_cst_u32(&s.not_full_waiting, 0)      # pairs with: mt_load_seq_cst in head_removed
+    mt_xchg_seq_cst_u32(&s.not_full_waiting, 0)      # pairs with: mt_load_seq_cst in head_make_room
 
 
 cdef inline void free_tail(subqueue *s, bint attached) noexcept nogil:
@@ -1406,7 +1412,8 @@ cdef inline bint discard_at(queue *q, subqueue *s, mt_chunk *c, uint32_t i, uint
             head_count_removed(q, 1)
         if s.sized:
             head_subtract_sizes(s, c, i, 1)
-        head_make_room(q, s, mt_load_relaxed_i64(&s.head_seq) + 1, attached, &to_post)   # relaxed because: written under the take lock
+        # relaxed because: written under the take lock
+        head_make_room(q, s, mt_load_relaxed_i64(&s.head_seq) + 1, attached, &to_post)
         if s.ready.listed:
             if head_empty(s):
                 head_unlist(q, s)

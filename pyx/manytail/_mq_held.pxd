@@ -4,9 +4,9 @@
 # it back needs: its tail, its put time and its size. Giving back puts the items to the heads of their tails, the last one first, so that
 # each tail has them in the order in which they were taken, whatever its bound.
 #
-# Giving back must not fail, and its items may need chunks: before an item is taken, the batch has one for it. k items of one tail need
-# ceil(k / SLOTS) chunks of SLOTS; n items of t tails at most t + n // SLOTS. So the batch counts its tails, by writing its number into each;
-# another batch may overwrite it, then a tail is counted twice and there is a chunk too many.
+# Giving back must not fail, and its items may need chunks: before an item is taken, the batch has one for it. k items of
+# one tail need ceil(k / SLOTS) chunks of SLOTS; n items of t tails at most t + n // SLOTS. So the batch counts its tails,
+# by writing its number into each; another batch may overwrite it, then a tail counts twice and there is a chunk too many.
 #
 # A batch belongs to one call and is used by one thread at a time. Its tails' owners, the Python SubQueues, are counted.
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uintptr_t
@@ -122,8 +122,8 @@ cdef inline int hold_what_is_there(held_batch *b, bint attached) noexcept nogil:
 
 
 cdef inline void give_back(held_batch *b, bint objects, bint attached) noexcept nogil:
-    """All that it holds, at one instant for getters. What belongs to a tail that an immediate shutdown has emptied goes the same way. objects:
-    items are references."""
+    """All that it holds, at one instant for getters. What belongs to a tail that an immediate shutdown has emptied is
+    dropped as well. objects: items are references."""
     cdef wait_node *to_post = NULL
     cdef int64_t i = b.n
     if b.n:

@@ -289,7 +289,7 @@ cdef class IndexMultiQueue(MultiQueue):
         try:
             out = self.array_of(batch)
         except BaseException:
-            batch.give_back()
+            batch.give_all_back()
             raise
         end_batch(&batch.b)
         return out
@@ -307,7 +307,7 @@ cdef class IndexMultiQueue(MultiQueue):
                 runs.append((<object>s.key, out[begin:end]))
                 begin = end
         except BaseException:
-            batch.give_back()
+            batch.give_all_back()
             raise
         end_batch(&batch.b)
         return runs

@@ -42,7 +42,9 @@ from manytail._mq cimport (
     head_put_total, head_qsize, head_served, head_skip_tombstones, tail_size, task_done, unlock_put, unlock_take,
     visit_items,
 )
-from manytail._mq_held cimport begin_batch, end_batch, give_back, head_hold, head_reserve, held_batch, hold_what_is_there
+from manytail._mq_held cimport (
+    begin_batch, end_batch, give_back, head_hold, head_reserve, held_batch, hold_what_is_there,
+)
 from manytail._runtime cimport at_fork, int_argument, unpicklable
 from manytail._waiting cimport (
     NEVER, ONCE, Waiting, again, deadline_from, linger_from, new_waiting, post, sooner, trio_checkpoint, visit_tasks, wait_node, wait_point,
@@ -496,7 +498,7 @@ cdef class MultiQueue:
                         refuse(r, NULL)
                     break
         except BaseException:
-            batch.give_back()
+            batch.give_all_back()
             raise
         return batch
 
@@ -506,7 +508,7 @@ cdef class MultiQueue:
         try:
             out = mt_list_reserve(batch.b.n)
         except BaseException:
-            batch.give_back()
+            batch.give_all_back()
             raise
         for i in range(batch.b.n):
             mt_list_slots(<PyObject *>out)[i] = batch.b.items[i].item
@@ -694,28 +696,28 @@ cdef class Batch:
     cdef bint failed            # the selection raised after items were taken: they are returned, it will raise again
 
     def __dealloc__(self):
-        self.give_back()        # of a call that did not come to its end
+        self.give_all_back()    # of a call that did not come to its end
 
-    cdef void give_back(self) noexcept:
+    cdef void give_all_back(self) noexcept:
         give_back(&self.b, not self.raw, True)
 
-    cdef bint wants_more(self, MultiQueue queue) except -1:
+    cdef bint wants_more(self, MultiQueue mq) except -1:
         """Take what is there. True: that is not enough."""
         cdef int r
-        if queue.choose is None:
+        if mq.choose is None:
             r = hold_what_is_there(&self.b, True)
         else:
-            r = self.take_chosen(queue)
+            r = self.take_chosen(mq)
         if r == MT_NOMEM:
-            forward_items(queue.q, True)    # whoever was woken for an item does not take it
+            forward_items(mq.q, True)    # whoever was woken for an item does not take it
             raise MemoryError
         return self.b.n < self.b.limit and not self.failed
 
-    cdef int take_chosen(self, MultiQueue queue) except -1:
+    cdef int take_chosen(self, MultiQueue mq) except -1:
         cdef int r = MT_OK
         while r == MT_OK and self.b.n < self.b.limit:
             try:
-                r = queue.take_chosen(NULL, NULL, &self.b)
+                r = mq.take_chosen(NULL, NULL, &self.b)
             except BaseException:
                 if self.b.n == 0:
                     raise
@@ -724,27 +726,27 @@ cdef class Batch:
         return r
 
 
-cdef Batch new_batch(MultiQueue queue, int64_t n):
+cdef Batch new_batch(MultiQueue mq, int64_t n):
     cdef Batch batch = Batch.__new__(Batch)
-    batch.raw = queue.raw
+    batch.raw = mq.raw
     batch.first = True
-    begin_batch(&batch.b, queue.q, n, True)
+    begin_batch(&batch.b, mq.q, n, True)
     return batch
 
 
-async def linger_in_loop(MultiQueue queue, int64_t n, int64_t linger):
+async def linger_in_loop(MultiQueue mq, int64_t n, int64_t linger):
     """MultiQueue.lingering() for coroutines, and what comes of it."""
-    cdef Batch batch = new_batch(queue, n)
+    cdef Batch batch = new_batch(mq, n)
     cdef int64_t deadline = NEVER
     cdef Waiting waiting
     cdef int r
     try:
-        while batch.wants_more(queue):
+        while batch.wants_more(mq):
             if batch.first and batch.b.n:
                 batch.first = False
                 deadline = sooner(deadline, linger)
-            waiting = new_waiting(queue)
-            items_point(&waiting.point, queue.q, True)
+            waiting = new_waiting(mq)
+            items_point(&waiting.point, mq.q, True)
             r = await waiting.wait_until(deadline)
             if r == MT_OK:
                 continue
@@ -752,9 +754,9 @@ async def linger_in_loop(MultiQueue queue, int64_t n, int64_t linger):
                 refuse(r, NULL)
             break
     except BaseException:
-        batch.give_back()
+        batch.give_all_back()
         raise
-    return queue.result_of(batch)
+    return mq.result_of(batch)
 
 
 cdef object key_taken(object key):
@@ -1001,7 +1003,7 @@ cdef class SubQueue:
             return refuse(status, self.s)
         if self.maxsize > 0:
             raise ValueError(f"sizer(item)={size}: expected at most maxsize={self.maxsize}")
-        raise OverflowError(f"sizer(item)={size}: expected the sizes of the items of a sub-queue to add up to less than 2**63")
+        raise OverflowError(f"sizer(item)={size}: expected the sizes in a sub-queue to add up to less than 2**63")
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
@@ -1039,7 +1041,8 @@ cdef class SubQueue:
             # Another thread, or the code of an event loop that is woken, may change the list before all of it is in. Only
             # with the GIL and without a bound it goes in at one try.
             whole = tuple(items)
-        r = put_run_until(self.s.mq, self.s, <const uintptr_t *>PySequence_Fast_ITEMS(whole), NULL, len(whole), True, deadline, count, True)
+        r = put_run_until(self.s.mq, self.s, <const uintptr_t *>PySequence_Fast_ITEMS(whole), NULL, len(whole), True,
+                          deadline, count, True)
         if r != MT_OK:
             refuse(r, self.s)
         return 0
@@ -1060,7 +1063,8 @@ cdef class SubQueue:
                     measured += 1
             except Exception as error:
                 failure = error
-            r = put_run_until(self.s.mq, self.s, <const uintptr_t *>PySequence_Fast_ITEMS(whole), sizes, measured, True, deadline, count, True)
+            r = put_run_until(self.s.mq, self.s, <const uintptr_t *>PySequence_Fast_ITEMS(whole), sizes, measured, True,
+                              deadline, count, True)
             if r != MT_OK:
                 self.refuse_put(r, sizes[count[0]])
         finally:
