@@ -426,7 +426,7 @@ def test_a_buffer_that_cannot_be_written_is_refused_before_anything_is_taken():
 
 
 def test_nothing_is_lost_or_doubled_by_ten_thousand_cancellations():
-    """Lingering coroutines are cancelled at random while threads put: in the end every item came out once, each sub-queue's in order."""
+    """Lingering coroutines are cancelled at random while threads put: every item comes out once, in its order."""
     queue = MultiQueue()
     keys, each = range(3), count(1_000, 10_000)
     tails = [queue.add(key, maxsize=16, sizer=(lambda item: 1) if key == 2 else None) for key in keys]

@@ -278,7 +278,8 @@ class Machine(RuleBasedStateMachine):
         pairs = [self.pair(key) for key in self.model.tails] + self.detached
         for mine, theirs in pairs:
             assert list(mine) == [item for _, item in theirs.items]
-            assert (mine.qsize(), mine.size) == (len(theirs.items), theirs.size() if theirs.sizer else len(theirs.items))
+            assert mine.qsize() == len(theirs.items)
+            assert mine.size == (theirs.size() if theirs.sizer else len(theirs.items))
             assert (mine.key, mine.priority, mine.weight) == (theirs.key, theirs.priority, theirs.weight)
             assert (mine.enabled, mine.attached) == (theirs.enabled, theirs.attached)
             room = theirs.room()

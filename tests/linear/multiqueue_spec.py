@@ -237,7 +237,8 @@ class MultiQueueSpec:
         return state if result == len(state.tail(key).items) else None
 
     def _size(self, state: State, result: Any, step: Any, key: str) -> State | None:
-        return state if result == (state.tail(key).size if state.tail(key).sized else len(state.tail(key).items)) else None
+        tail = state.tail(key)
+        return state if result == (tail.size if tail.sized else len(tail.items)) else None
 
     def _qsize(self, state: State, result: Any, step: Any) -> State | None:
         return state if result == sum(len(state.tail(key).items) for _, ring in state.rings for key in ring) else None

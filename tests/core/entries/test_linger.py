@@ -1,4 +1,4 @@
-"""get_many(linger=...) of a Subscription and of a Consumer: what ends the wait for more, and that an exception releases everything."""
+"""get_many(linger=...) of a Subscription and of a Consumer: what ends the wait; an exception releases everything."""
 
 import time
 from queue import Empty
