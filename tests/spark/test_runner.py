@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from support.scheduling import Rows, Run, Script, Source, batches, engine, finished, results
+from support.scheduling import Rows, Run, Script, Source, batch_map, batches, finished, results
 from support.threads import Threads, wait_until
 
 from manytail.mapping import _runner
@@ -48,7 +48,7 @@ def test_backpressure_at_the_source(size: int) -> None:
 def test_rows_in_flight_wait_while_the_output_is_not_taken() -> None:
     """One full output batch is held. Finished rows behind it stay in flight, and the source is not asked for more."""
     source = Source(batches(range(100), 1))
-    output = engine(lambda row: row, workers=2, max_in_flight=8, batch_rows=5).run(iter(source))
+    output = batch_map(lambda row: row, workers=2, max_in_flight=8, batch_rows=5).run(iter(source))
     first = [call.result for call in next(output)]
     # One batch was returned, another one fills up, and max_in_flight rows are behind it. Then nothing moves until it is
     # taken.
@@ -64,7 +64,7 @@ def test_a_slow_row_at_the_head_of_the_order_stops_no_worker() -> None:
         assert run.outputs == []
         script.let_go(0)
         assert run.result() == list(range(1_000))
-    assert run.engine.scheduler.window == 1_024
+    assert run.batch_map.scheduler.window == 1_024
 
 
 def test_a_busy_key_stops_no_other() -> None:
@@ -80,7 +80,7 @@ def test_a_busy_key_stops_no_other() -> None:
 
 def test_a_consumer_that_takes_nothing_does_not_make_it_grow() -> None:
     source = Source(batches(range(1_000), 1))
-    output = engine(lambda row: row, workers=2, max_in_flight=0, batch_rows=5).run(iter(source))
+    output = batch_map(lambda row: row, workers=2, max_in_flight=0, batch_rows=5).run(iter(source))
     first = [call.result for call in next(output)]
     wait_until(lambda: source.rows == len(first) + 5 + 8)  # one output batch, and the window of 4 x workers behind it
     assert first + [call.result for calls in output for call in calls] == list(range(1_000))
@@ -107,7 +107,7 @@ def test_it_does_not_grow_beyond_256_mb(of: str) -> None:
 def test_many_keys_come_and_go() -> None:
     """Ten thousand keys, each seen twice far apart: lanes are dropped and made again, and no row is lost."""
     rows = [(number % 10_000, number) for number in range(20_000)]
-    run = engine(lambda row: row, workers=8, order="key", per_key=1)
+    run = batch_map(lambda row: row, workers=8, order="key", per_key=1)
     out = [call.result for calls in run.run(iter(batches(rows, 1_000, key=lambda row: row[0]))) for call in calls]
     assert sorted(out) == sorted(rows)
     assert len(run.scheduler.admission._lanes) <= 4_096 + 1
@@ -115,7 +115,7 @@ def test_many_keys_come_and_go() -> None:
 
 # -------------------------------------------------------------------------------------------------- output batches
 def test_output_batches_have_at_most_batch_rows() -> None:
-    outputs = [len(calls) for calls in engine(lambda row: row, batch_rows=7).run(iter(batches(range(100), 50)))]
+    outputs = [len(calls) for calls in batch_map(lambda row: row, batch_rows=7).run(iter(batches(range(100), 50)))]
     assert sum(outputs) == 100
     assert max(outputs) == 7
     assert outputs.count(7) >= 13
@@ -147,7 +147,7 @@ def test_small_input_batches_do_not_make_small_output_batches(monkeypatch: pytes
     """A source that has more rows in a moment must not cause batches of one row."""
     monkeypatch.setattr(_task, "FLUSH_INTERVAL", 1e6)
     monkeypatch.setattr(_task, "IDLE_GRACE", 1e6)  # the machine may need longer than the usual time
-    outputs = list(engine(lambda row: row, batch_rows=1_000).run(iter(batches(range(1_000), 1))))
+    outputs = list(batch_map(lambda row: row, batch_rows=1_000).run(iter(batches(range(1_000), 1))))
     assert [len(output) for output in outputs] == [1_000]
 
 
@@ -194,7 +194,7 @@ def test_a_row_that_waits_for_its_retry_holds_no_worker() -> None:
 
 
 def test_drop_leaves_failed_rows_out_and_counts_them() -> None:
-    run = engine(lambda row: 1 // (row % 3) and row, errors="drop", order="input")
+    run = batch_map(lambda row: 1 // (row % 3) and row, errors="drop", order="input")
     out = [call.result for calls in run.run(iter(batches(range(90), 8))) for call in calls]
     assert out == [1 // (row % 3) and row for row in range(90) if row % 3]
     assert run.scheduler.dropped == 30
@@ -238,7 +238,7 @@ def test_raise_starts_no_further_call_and_waits_for_running_ones() -> None:
     with Run(call, batches(range(100), 100), workers=3, max_in_flight=100) as run:
         script.wait(lambda: sorted(script.running) == [0, 1, 2])
         script.let_go(1)
-        wait_until(lambda: run.engine.runner.stopping)
+        wait_until(lambda: run.batch_map.runner.stopping)
         assert run.task.is_alive()  # 0 and 2 still run
         script.let_all_go()
         error = run.task.outcome()
@@ -275,7 +275,7 @@ def test_no_thread_is_left_after_a_failure() -> None:
 def test_closing_the_generator_waits_for_running_calls_and_reads_no_further() -> None:
     source = Source(batches(range(100), 1))
     script = Script(*range(4))
-    output = engine(script, workers=4, max_in_flight=8, batch_rows=4).run(iter(source))
+    output = batch_map(script, workers=4, max_in_flight=8, batch_rows=4).run(iter(source))
     assert [call.result for call in next(output)] == [0, 1, 2, 3]
     script.wait_started(8)
     with Threads() as threads:
@@ -334,19 +334,19 @@ def test_a_row_that_finishes_while_others_are_handled_is_not_forgotten(monkeypat
     monkeypatch.setattr(_task, "IDLE_GRACE", 1e6)
     script = Script()
     with Run(script, batches(range(3), 3), workers=3, order="completion") as run:
-        engine, handle = run.engine.runner, run.engine.runner._handle
+        runner, handle = run.batch_map.runner, run.batch_map.runner._handle
 
         def handle_and_wait() -> None:
             handle()
             if script.running == [2]:
                 script.let_go(2)
                 # Row 2's worker has tried the lock, which was held.
-                wait_until(lambda: engine.scheduler.ready.stats().getters_waiting == 2)
+                wait_until(lambda: runner.scheduler.ready.stats().getters_waiting == 2)
 
         script.wait_started(3)
         script.let_go(0)
-        wait_until(lambda: engine.scheduler.ended and len(engine.scheduler.output) == 1 and not engine.look.is_set())
-        monkeypatch.setattr(engine, "_handle", handle_and_wait)
+        wait_until(lambda: runner.scheduler.ended and len(runner.scheduler.output) == 1 and not runner.look.is_set())
+        monkeypatch.setattr(runner, "_handle", handle_and_wait)
         script.let_go(1)
         assert run.result() == [0, 1, 2]
 
@@ -441,7 +441,7 @@ def test_no_thread_of_a_loop_is_left() -> None:
     async def call(row: int) -> int:
         return row
 
-    output = engine(call, is_async=True, batch_rows=2).run(iter(batches(range(100), 10)))
+    output = batch_map(call, is_async=True, batch_rows=2).run(iter(batches(range(100), 10)))
     next(output)
     output.close()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("manytail-")]

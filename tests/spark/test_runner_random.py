@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.scheduling import Rows, engine
+from support.scheduling import Rows, batch_map
 from support.threads import switching_often
 
 
@@ -74,7 +74,7 @@ def test_invariants_under_random_loads(seed: int) -> None:
         for start in range(0, len(rows), size):
             yield Rows(rows[start : start + size], key=lambda row: row[0], priority=lambda row: row[2])
 
-    run = engine(
+    run = batch_map(
         watch,
         workers=workers,
         max_in_flight=window,

@@ -37,11 +37,11 @@ class Clocked(Run):
     def __init__(self, fn: Any, source: Any, **options: Any) -> None:
         super().__init__(fn, source, **{"timeout": HOUR, "errors": "return", **options})
         self._now = 0.0
-        self.engine.runner.now = lambda: self._now
+        self.batch_map.runner.now = lambda: self._now
 
     def pass_an_hour(self) -> None:
         """Make every started call overdue."""
-        runner = self.engine.runner
+        runner = self.batch_map.runner
         with runner.state():  # tells the scheduler about all started calls
             self._now += HOUR
         runner._timer._wakeup.set()
@@ -115,7 +115,7 @@ def test_a_hanging_call_does_not_keep_a_failed_task(script: Script) -> None:
         return script(row)  # type: ignore[no-any-return]
 
     with Clocked(call, batches(range(2), 2), workers=2, errors="raise") as run:
-        wait_until(lambda: run.engine.runner.stopping)
+        wait_until(lambda: run.batch_map.runner.stopping)
         assert run.task.is_alive()
         run.pass_an_hour()
         error = run.task.outcome()

@@ -125,7 +125,7 @@ class Script:
         self.wait(lambda: len(self.started) >= count)
 
 
-class Engine:
+class BatchMap:
     """A scheduler and a thread runner over batches, with Spark's output batches."""
 
     def __init__(
@@ -162,10 +162,10 @@ class Engine:
 
 
 class Run:
-    """An engine over some batches, pulled by a thread of its own. Use as a context manager."""
+    """A BatchMap over some batches, run by a thread of its own. Use as a context manager."""
 
     def __init__(self, fn: Callable[..., Any], source: Iterable[Rows], **options: Any) -> None:
-        self.engine = engine(fn, **{"keyed": _keyed(source), **options})
+        self.batch_map = batch_map(fn, **{"keyed": _keyed(source), **options})
         self.outputs: list[list[Item]] = []
         self._source = source
         self._change = threading.Condition()
@@ -180,7 +180,7 @@ class Run:
         self._threads.__exit__(*error)
 
     def _pull(self) -> list[Any]:
-        for output in self.engine.run(iter(self._source)):
+        for output in self.batch_map.run(iter(self._source)):
             with self._change:
                 self.outputs.append(output)
                 self._change.notify_all()
@@ -210,14 +210,16 @@ def _keyed(source: Iterable[Rows]) -> bool:
     )
 
 
-def engine(fn: Callable[..., Any], **options: Any) -> Engine:
-    """An engine whose function gets the row's value, and `resource=` where there is a setup."""
-    return Engine(fn, **options)
+def batch_map(fn: Callable[..., Any], **options: Any) -> BatchMap:
+    """A BatchMap whose function gets the row's value, and `resource=` where there is a setup."""
+    return BatchMap(fn, **options)
 
 
 def finished(fn: Callable[..., Any], source: Iterable[Rows], **options: Any) -> list[Item]:
     """All items of the output, in order."""
-    return [item for output in engine(fn, **{"keyed": _keyed(source), **options}).run(iter(source)) for item in output]
+    return [
+        item for output in batch_map(fn, **{"keyed": _keyed(source), **options}).run(iter(source)) for item in output
+    ]
 
 
 def results(fn: Callable[..., Any], source: Iterable[Rows], **options: Any) -> list[Any]:

@@ -84,7 +84,7 @@ def test_each_call_is_a_checkpoint_and_a_cancelled_one_has_done_nothing(new):
 
 
 def test_a_getter_of_a_finished_trio_is_skipped(keep):
-    """The run ends while the getter waits in it: whoever waits elsewhere gets the entry."""
+    """The run ends while the getter waits in it: another waiter gets the entry."""
     queue = EntryQueue()
     skipped, subscription = keep(queue.subscribe()), keep(queue.subscribe())
     coroutine = skipped.aget()
