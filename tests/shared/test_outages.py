@@ -33,7 +33,7 @@ def fails(wrong, said, caplog):
     assert not any(secret in caplog.text for secret in SECRETS)
 
 
-# ------------------------------------------------------------------------------------------- errors that waiting cannot solve
+# ------------------------------------------------------------------------------------- errors that waiting cannot solve
 def test_a_missing_directory(tmp_path, caplog):
     with fails(FileNotFoundError, "no directory", caplog):
         Shared(f"sqlite:///{tmp_path}/no/a.db", "a").remembered()
