@@ -115,7 +115,7 @@ static inline int mt_chunk_retire(mt_chunk *c) {
 }
 
 static inline void mt_chunk_pin(mt_chunk *c) { c->pins++; }
-/* 1: it was retired meanwhile and this was the last pin: the caller frees it. */
+/* 1: it is retired and this was the last pin: the caller frees it. */
 static inline int mt_chunk_unpin(mt_chunk *c) { return --c->pins == 0 && mt_chunk_retired(c); }
 
 static inline void mt_chunk_free(mt_chunk *c) { free(c); }

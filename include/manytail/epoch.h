@@ -1,6 +1,6 @@
 /* Epoch-based reclamation: when may the memory of a node be freed that was unlinked while others may still read it?
  *
- * Who reads a structure holds a PIN meanwhile. What was unlinked is not freed but RETIRED, and is handed back for freeing
+ * Who reads a structure holds a PIN while it reads. What was unlinked is not freed but RETIRED, and is handed back for freeing
  * once every pin that was held at that moment has ended. A collector (mt_epoch) is one domain of pins and retired nodes;
  * domains do not wait for one another, so nogil users and the Python classes have collectors of their own.
  *
@@ -16,7 +16,7 @@
  *      that is kept beyond it is no protection and needs a way of its own (a count, or: it is a path, see U3).
  *   U2 Any thread may pin: nothing to register, nothing to do when a thread ends. Pins nest and overlap in any order;
  *      each is a record of its own, used by one thread at a time. pin and unpin never fail.
- *   U3 AT RETIRE nothing that a new reader can reach leads to the node any more: every root, every pointer kept beyond a
+ *   U3 AT RETIRE nothing that a new reader can reach leads to the node: every root, every pointer kept beyond a
  *      pin, and every `next` of a node that is itself not unreachable. The writes that cut the last paths happen before
  *      the retire (program order, a lock, or release/acquire), and readers load those pointers with acquire. The
  *      retired node's own pointers may stay: who stands on it was pinned before, so what it sees behind it is kept too.
@@ -229,7 +229,7 @@ static inline void mt_pin_seal(mt_pin *own, mt_limbo *list, int64_t stamp, mt_li
     mt_limbo_move(stamp == own->stamp[parity] ? &own->sealed[parity] : ready, list);
 }
 
-/* What must be kept no longer. */
+/* What may be freed. */
 static inline void mt_pin_expire(mt_pin *own, int64_t epoch, mt_limbo *ready) {
     int parity;
     for (parity = 0; parity < 2; parity++)
@@ -345,7 +345,7 @@ static inline int64_t mt_epoch_records(mt_epoch *e) {
     return count;
 }
 
-/* No pins are left, nobody uses it any more: all that is retired is handed back, the domain is as new. */
+/* No pins are left and nobody uses it: all that is retired is handed back, the domain is as new. */
 static inline mt_retired *mt_epoch_destroy(mt_epoch *e) {
     mt_limbo all = {NULL, NULL};
     mt_pin *block = e->first;

@@ -77,7 +77,7 @@ static MT_NOINLINE mt_lock_node *mt_unlock_slow(mt_lock *l) {
             before->next = NULL;
         }
         rest = victim != NULL ? w & ~MT_LOCKED : 0; /* the only node: its removal is this very swap */
-        /* pairs with: mt_cas_acquire in mt_lock_try, mt_lock_enqueue. Acquire too, because a node pushed meanwhile is
+        /* pairs with: mt_cas_acquire in mt_lock_try, mt_lock_enqueue. Acquire too, because a node pushed since the load is
          * read in the next round, and a list that stays is handed on. */
         if (mt_cas_acq_rel_uptr(&l->word, &w, rest)) return victim != NULL ? victim : top;
     }
@@ -91,7 +91,7 @@ static inline mt_lock_node *mt_unlock(mt_lock *l) {
     return mt_unlock_slow(l);
 }
 
-/* In the child after fork: nobody holds the lock and nobody waits for it any more. */
+/* In the child after fork: nobody holds the lock and nobody waits for it. */
 static inline void mt_lock_reset(mt_lock *l) {
     /* relaxed because: the child has one thread */
     mt_store_relaxed_uptr(&l->word, 0);

@@ -14,11 +14,11 @@ ctypedef void (*mt_drop)(uintptr_t item, void* arg) noexcept nogil
 
 # A round-robin queue; NULL: no memory.
 cdef mt_multiqueue* mt_multiqueue_new() noexcept nogil
-# No call may run on it or on its tails any more; what is left goes to `drop` (may be NULL) one by one.
+# No call may run on it or on its tails; what is left goes to `drop` (may be NULL) one by one.
 cdef void mt_multiqueue_destroy(mt_multiqueue*, mt_drop drop, void* arg) noexcept nogil
 # maxsize <= 0: no bound. weight >= 1, else NULL; also NULL: no memory, or shut down.
 cdef mt_subqueue* mt_multiqueue_add(mt_multiqueue*, int priority, int64_t maxsize, int weight) noexcept nogil
-# MT_OK, or MT_BADARG: not a tail of that queue (any more). Blocked and later puts return MT_SHUTDOWN; the pointer stays valid until destroy.
+# MT_OK, or MT_BADARG: not a tail of that queue. Blocked and later puts return MT_SHUTDOWN; the pointer stays valid until destroy.
 cdef int mt_multiqueue_remove(mt_multiqueue*, mt_subqueue*, mt_drop drop, void* arg) noexcept nogil
 # MT_OK, MT_FULL (timeout 0), MT_TIMEOUT, MT_SHUTDOWN, MT_NOMEM.
 cdef int mt_subqueue_put(mt_subqueue*, uintptr_t item, int64_t timeout_ns) noexcept nogil

@@ -1242,7 +1242,7 @@ cdef class EntryQueue:
 
     def browse(self):
         """Iterate over the AVAILABLE, HELD and ACQUIRED entries in order. Weakly consistent: it never fails, sees each
-        entry at most once, and entries that come and go meanwhile may be seen or not."""
+        entry at most once, and entries that come and go during the iteration may be seen or not."""
         self.run_timers()
         return makers.browse(self)
 

@@ -512,7 +512,7 @@ cdef inline void head_left_ring(queue *q, subqueue *s) noexcept nogil:
 
 
 cdef inline bint head_try_unlist(queue *q, subqueue *s) noexcept nogil:
-    """The head does not know this tail any more, and the next put has to say so. 0: it is not empty."""
+    """Take the tail out of what the head looks at; the next put has to list it again. 0: it is not empty."""
     cdef bint empty
     lock_put(q, s, q.attached)
     empty = head_count(s) == 0
@@ -1257,7 +1257,7 @@ cdef inline void free_tail(subqueue *s, bint attached) noexcept nogil:
 
 
 cdef inline void drop_left_chunks(queue *q, subqueue *s) noexcept nogil:
-    """Chunks of a tail that has no items any more, but kept its last one for the next put."""
+    """Chunks of a tail that is empty, and kept its last one for the next put."""
     cdef mt_chunk *c = s.head
     cdef mt_chunk *following
     while c != NULL:
@@ -1514,7 +1514,7 @@ cdef inline int join_until(queue *q, int64_t deadline, bint attached) noexcept n
 
 
 cdef inline void shut_queue(queue *q, bint stop, bint attached) noexcept nogil:
-    """No more puts, at one instant for all tails. stop: nothing can be got any more either; items stay where they are."""
+    """No more puts, at one instant for all tails. stop: nothing can be got either; items stay where they are."""
     cdef wait_node *to_post = NULL
     cdef subqueue *s
     lock_take(q, attached)

@@ -1152,7 +1152,7 @@ cdef class SubQueue:
 
     # --------------------------------------------------------------------------------------------------------- inspecting
     def __iter__(self):
-        """Weakly consistent: in order, never fails, each item at most once; items taken meanwhile may or may not be seen."""
+        """Weakly consistent: in order, never fails, each item at most once; items taken during the iteration may or may not be seen."""
         return TailIterator.__new__(TailIterator, self)
 
     def __contains__(self, item):

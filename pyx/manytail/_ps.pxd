@@ -1253,7 +1253,7 @@ cdef inline bint close_subscriber(pubsub *q, subscriber *s) noexcept nogil:
 # ---------------------------------------------------------------------------------------------- dropping, the end, fork
 cdef inline void bound_locked_make_free_slots(pubsub *q, int64_t n) noexcept nogil:
     """Make free slots for n messages, or for as many as the bound allows: move the slowest past the oldest, and let
-    them know what they missed. The bound is read once: if it is changed meanwhile, nothing is dropped for the change.
+    them know what they missed. The bound is read once: a change of it during the call drops nothing.
     The caller trims."""
     # relaxed because: a new bound holds for calls that begin later
     cdef int64_t maxsize = mt_load_relaxed_i64(&q.maxsize), seq, to

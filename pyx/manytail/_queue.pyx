@@ -14,7 +14,7 @@ A Queue has two modes:
 Invariants
 - In locked mode the kernel of a queue is stopped and empty: its put and get report MT_SHUTDOWN, so that the fast paths
   need not ask which mode it is. Who sees MT_SHUTDOWN asks.
-- The thread that makes the mutex holds it until all items have moved. Whoever comes meanwhile waits for the mutex.
+- The thread that makes the mutex holds it until all items have moved. Whoever comes before that waits for the mutex.
 - No Python code runs under a lock of the kernel. The hooks of a subclass run under the mutex, as the standard library
   has it.
 

@@ -23,7 +23,7 @@ cdef extern from "Python.h":
 cdef extern from *:
     """
     static MT_THREAD_LOCAL int mt_finishing;        /* this thread finishes the wait of a task whose loop is closed */
-    static MT_THREAD_LOCAL void *mt_deferred;       /* tasks that were posted meanwhile, the last one first */
+    static MT_THREAD_LOCAL void *mt_deferred;       /* tasks that are posted during that, the last one first */
     """
     bint mt_finishing
     void *mt_deferred

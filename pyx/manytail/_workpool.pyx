@@ -198,7 +198,7 @@ cdef class WorkPool:
         return worker is not None and (<Worker>worker).pool is self
 
     cdef Call take(self):
-        """The next call, waiting for one if need be; None: the pool has ended, and this worker does not count any more."""
+        """The next call, waiting for one if need be; None: the pool has ended, and this worker has been discounted."""
         cdef uintptr_t item = 0
         cdef int64_t fork_generation = 0
         cdef lane_t *ln
@@ -531,7 +531,7 @@ cdef class Call:
         return True
 
     cdef int let_go(self) except -1:
-        """It is in no lane any more and will not run: it holds on to nothing."""
+        """It has left its lane and will not run: it holds on to nothing."""
         with cython.critical_section(self):
             held = (self.lane, self.fn, self.args, self.kwargs)
             self.lane = self.fn = self.args = self.kwargs = None
@@ -652,7 +652,7 @@ cdef class LaneTable:
             return <tuple>self.buckets.get(number, ())
 
     cdef bint replace(self, object number, tuple old, tuple new) except -1:
-        """False: the bucket is not `old` any more. Allocates nothing that could run the collector between look and change."""
+        """False: another bucket stands there. Allocates nothing that could run the collector between look and change."""
         with cython.critical_section(self):
             if <tuple>self.buckets.get(number, ()) is not old:
                 return False

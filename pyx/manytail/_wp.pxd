@@ -311,7 +311,7 @@ cdef inline lane *take_item(pool *p, uintptr_t *item, int64_t *fork_generation) 
 
 
 cdef inline bint leave_pool(pool *p, bint at_once) noexcept nogil:
-    """A worker that was told of the end does not count any more. 0: there is something to take after all, and it stays. Both under one lock,
+    """Discount a worker that was told of the end. 0: there is something to take after all, and it stays. Both under one lock,
     or a lane that is resumed in between would count on a worker that has gone. at_once: it goes whatever there is."""
     cdef bint leaves
     lock_take(p.q, True)
@@ -373,7 +373,7 @@ cdef inline bint take_of_batch(pool *p, lane *ln, int64_t fork_generation, uintp
 
 # ------------------------------------------------------------------------------------------------------------- taking back
 cdef inline bint withdraw_item(pool *p, lane *ln, int64_t position, uintptr_t item, bint *let_go) noexcept nogil:
-    """Take an item out from wherever in its lane it stands. 0: it is not there any more."""
+    """Take an item out from wherever in its lane it stands. 0: it has left it."""
     cdef wait_node *to_post = NULL
     cdef subqueue *s = ln.s
     cdef mt_chunk *c
