@@ -18,7 +18,7 @@ ABI = f"cp{sys.version_info[0]}{sys.version_info[1]}"
 
 def test_workers_import_what_was_sent(spark: Any) -> None:
     bootstrap(spark)
-    bootstrap(spark)  # nothing new: the archive is the same
+    bootstrap(spark)  # changes nothing: the archive is the same
     version, place = _bootstrap._try_import(spark)
     assert version == manytail.__version__
     assert Path(place).parent != Path(manytail.__file__).parent
@@ -85,7 +85,7 @@ def test_a_manytail_that_was_not_sent() -> None:
 
 def test_an_executor_that_cannot_import_it(spark: Any) -> None:
     class Session:
-        """A session whose workers lack what they are asked for."""
+        """A session whose workers cannot import manytail."""
 
         def range(self, *bounds: int) -> Any:
             def missing(_: Any) -> Any:

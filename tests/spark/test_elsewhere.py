@@ -20,7 +20,7 @@ ON_CONNECT = ("map_concurrent", "udf", "fan_out", "failures", "options", "delive
 
 
 def path_without_java(scratch: Path) -> str:
-    """PATH with every directory that holds a java replaced by one of links to all else in it."""
+    """PATH without a java: a directory that has one is replaced by a directory of links to its other files."""
     kept = []
     for number, directory in enumerate(map(Path, os.environ["PATH"].split(os.pathsep))):
         if not (directory / "java").exists():
@@ -36,7 +36,7 @@ def path_without_java(scratch: Path) -> str:
 
 
 def run(script: str, directory: Path, *arguments: str, **changes: str) -> str:
-    """What the script prints; where `changes` say nothing else the machine has the Java that it has."""
+    """What the script prints. `changes`: environment variables; without them it uses the machine's Java."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     environment |= {name: os.environ[name] for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS")}
     environment["SPARK_WORKER_DIR"] = environment["SPARK_LOCAL_DIRS"] = str(directory)
@@ -83,8 +83,8 @@ def directory_for_notes(directory: Path) -> str:
 
 
 def bare_python(directory: Path) -> dict[str, str]:
-    """An interpreter for workers that has all we have but manytail, which is installed as a path that only our own
-    site-packages directory leads to."""
+    """An interpreter for workers that has all our packages except manytail, which only our own site-packages directory
+    leads to."""
     venv.create(directory / "bare", symlinks=True, with_pip=False)
     return {"PYSPARK_PYTHON": str(directory / "bare" / "bin" / "python"), "PYTHONPATH": sysconfig.get_path("purelib")}
 

@@ -31,7 +31,7 @@ from manytail.spark import concurrent_udf, fan_out, map_concurrent
 
 register_pickle_by_value(sys.modules[__name__])  # workers cannot import it
 
-# What no function of a user should raise, and some do.
+# Exceptions that user functions should not raise; some do.
 RUDE = (SystemExit, KeyboardInterrupt, StopIteration, GeneratorExit)
 
 
@@ -44,7 +44,7 @@ def through_udf(df: Any, fn: Callable[[int], Any], **options: Any) -> Any:
 
 
 def through_fan_out(df: Any, fn: Callable[[int], Any]) -> Any:
-    """One sink calls fn for each row, the other one is well."""
+    """One sink calls fn for each row, the other one succeeds."""
 
     def calls(batches: Iterator[pa.RecordBatch]) -> int:
         called = 0
@@ -72,7 +72,7 @@ def threads_here(batches: Any) -> Any:
 
 
 def threads_left(spark: Any) -> list[str]:
-    """In the workers that are used again."""
+    """Threads in the workers that are used again."""
     return [row.name for row in spark.range(0, 2, 1, 2).mapInArrow(threads_here, "name string").collect()]
 
 
@@ -87,7 +87,7 @@ def the_next_job_is_unaffected(spark: Any) -> Iterator[None]:
 
 # -------------------------------------------------------------------------------- exceptions that are none
 def fail_rudely(number: int) -> int:
-    """Every fifth row is well."""
+    """Every fifth row succeeds."""
     if number % 5:
         raise RUDE[number % 5 - 1](f"row {number}")
     return number

@@ -63,14 +63,14 @@ def test_the_newest_attempt_of_a_partition_counts() -> None:
     assert totals.counts() == Counts()
     totals.add(1, 0, 7, 1, Counts(done=5, in_flight=3))
     totals.add(1, 1, 8, 2, Counts(done=1, in_flight=1))
-    totals.add(1, 1, 8, 1, Counts(done=9))  # an older message that came later
+    totals.add(1, 1, 8, 1, Counts(done=9))  # an older message that arrives later
     assert totals.counts() == Counts(done=6, in_flight=4)
     totals.add(1, 0, 9, 1, Counts(done=2, in_flight=2))  # the task was tried again
-    totals.add(1, 0, 7, 5, Counts(done=7))  # the attempt before is still ending
+    totals.add(1, 0, 7, 5, Counts(done=7))  # the earlier attempt is still ending
     assert totals.counts() == Counts(done=3, in_flight=3)
     now[0] += SILENT + 1
     totals.add(2, 0, 10, 1, Counts(done=1, in_flight=1))
-    assert totals.counts() == Counts(done=4, in_flight=1)  # who is silent has nothing in flight
+    assert totals.counts() == Counts(done=4, in_flight=1)  # a silent task has nothing in flight
     now[0] += FORGOTTEN
     assert totals.counts() == Counts(done=4)
     assert len(totals._tasks) == 1
@@ -108,7 +108,7 @@ def test_a_task_that_cannot_reach_the_driver_says_so_once(caplog: Any) -> None:
 
 
 def test_no_port(caplog: Any) -> None:
-    with Live("192.0.2.77", "", None) as block:  # an address of documentation: not this machine's
+    with Live("192.0.2.77", "", None) as block:  # an address for documentation: not this machine's
         assert block.channel() is None
     (record,) = caplog.records
     assert "progress: there is none, jobs go on: no port can be opened on '192.0.2.77'" in record.getMessage()

@@ -38,7 +38,7 @@ def calls_in(directory: Path) -> int:
 
 
 def run_until(directory: Path, calls: int) -> None:
-    """Start the query in a driver of its own; kill Python and the JVM together after `calls` more calls."""
+    """Start the query in its own driver. Kill Python and the JVM together after `calls` more calls."""
     target = calls_in(directory) + calls
     with open(directory / "said", "ab") as said:
         driver = subprocess.Popen(

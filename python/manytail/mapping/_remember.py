@@ -366,7 +366,7 @@ _running: WeakSet[Memory] = WeakSet()
 
 @atexit.register
 def _record_the_last() -> None:
-    """Record the results of maps that nobody closed, for instance after Ctrl-C."""
+    """Record the results of maps that were not closed, for instance after Ctrl-C."""
     memories = list(_running)
     for memory in memories:
         memory.stop()

@@ -139,7 +139,7 @@ class Live:
     """The block of `progress`."""
 
     def __init__(self, host: str | None, why: str, show: Callable[[Progress], None] | None) -> None:
-        """host: None: nobody can report, and `why` says why."""
+        """host: None: tasks cannot report; `why` is the reason."""
         self._host = host
         self._why = why
         self._totals = Totals()
@@ -209,7 +209,7 @@ class Live:
 
 
 def _bound(host: str) -> socket.socket:
-    """A port of its own."""
+    """A socket on a free port."""
     found = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)
     port = socket.socket(*found[0][:3])
     try:

@@ -156,7 +156,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: not self.model.last_value_key and self.overflow != "drop_oldest" and not self.model.down)
     @rule(item=items)
     def put_immediate(self, item):
-        """Nobody waits, so the entry is withdrawn. A full queue answers as to any put."""
+        """No getter waits, so the entry is withdrawn. A full queue raises as for any put."""
         try:
             self.model._make_room()
         except entry_model.Full:

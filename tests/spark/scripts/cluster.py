@@ -1,4 +1,4 @@
-"""Two executors that are processes of their own, have no manytail installed, and die; test_elsewhere.py runs it.
+"""Two executors in separate processes, without manytail installed, that are killed; test_elsewhere.py runs it.
 
 Arguments: a directory for notes, and how often the kills are repeated; each kind comes once if it is 1. Python workers
 and executors are killed with SIGKILL in mid-task, and a stage runs again because its shuffle files went with an
@@ -43,7 +43,7 @@ source = spark.range(0, ROWS, 1, 4)
 
 
 def once(name):
-    """True the first time, in whichever process."""
+    """True at the first call in any process."""
     try:
         os.close(os.open(NOTES / name, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
@@ -80,7 +80,7 @@ def check_next_job():
 
 
 def check_bootstrap():
-    with pytest.raises(Exception, match="No module named 'manytail'"):  # else bootstrap would prove nothing
+    with pytest.raises(Exception, match="No module named 'manytail'"):  # otherwise bootstrap would show nothing
         spark.range(1).transform(map_concurrent, lambda row: row.id, "x long").collect()
     bootstrap(spark)
 
@@ -116,7 +116,7 @@ def check_failed_attempts():
 
 
 def kill_at(name, number, kill):
-    """What a call does: once, in the middle of the rows, it kills its process or the executor."""
+    """For a call: once, in the middle of the rows, kill its process or the executor."""
     if number == KILLED_AT and once(name):
         kill()
     return 2 * number
@@ -146,7 +146,7 @@ def check_fan_out(name, kill):
 
 
 def check_stage_retry(name):
-    """An executor dies in the second stage, and with it files of the first: part of that runs again."""
+    """An executor is killed in the second stage, and files of the first are lost: part of that runs again."""
 
     def first(row):
         note(f"calls-{name}", row.id)
