@@ -1,7 +1,12 @@
-"""A streaming query through map_concurrent and concurrent_udf into Parquet; test_streaming.py kills its driver."""
+"""A streaming query through map_concurrent and concurrent_udf into Parquet, which kills its own driver in a call.
 
+python stream.py DIRECTORY CALLS: the call with the number CALLS, counted over all runs in this directory, sends
+SIGKILL to the process group of this program: its Python and its JVM.
+"""
+
+import os
+import signal
 import sys
-import time
 from pathlib import Path
 
 from pyspark.sql import functions as F
@@ -39,11 +44,15 @@ def session():
 
 
 if __name__ == "__main__":
-    place = sys.argv[1]
+    place, last = sys.argv[1], int(sys.argv[2])
+    driver = os.getpgrp()
 
     def note_call(number):
-        with Path(place, "calls").open("a") as file:
+        with Path(place, "calls").open("a+") as file:
             file.write(f"{number}\n")
-        time.sleep(0.005)
+            file.flush()
+            file.seek(0)
+            if sum(1 for _ in file) >= last:
+                os.killpg(driver, signal.SIGKILL)
 
     start(session(), place, note_call).awaitTermination()
