@@ -23,7 +23,7 @@ ARGS ?=
 WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 PYTEST = -m pytest --numprocesses=$(WORKERS) --max-worker-restart=0 --durations=25
 
-.PHONY: help demo test test-long check docs bench lint typecheck test-freethreaded test-rabbitmq stress wakeups simulate soak tsan asan model mutants instructions dist wheels clean
+.PHONY: help demo test test-long check docs bench lint typecheck test-freethreaded test-rabbitmq stress wakeups simulate soak tsan asan model mutants instructions dist wheels test-wheels clean
 
 help: ## print this
 	@echo "make TARGET, where TARGET is one of"
@@ -131,6 +131,10 @@ dist: $(MADE)/dev ## build the sdist, and a wheel from it, into dist/
 wheels: $(MADE)/dev ## a wheel for each interpreter here, repaired, checked and tried outside the tree (ARGS='-- tests/core/entries': less)
 	@echo "--> building, repairing, checking and trying wheels"
 	$(BIN)/python tools/wheels.py $(BOTH) $(ARGS)
+
+test-wheels: $(MADE)/dev ## the same, and the whole suite with each of them outside the tree (an hour)
+	@echo "--> building, repairing and checking wheels, and running the whole suite with each"
+	$(BIN)/python tools/wheels.py --whole $(BOTH) -- $(ARGS) -- $(FT_TESTS) --parallel-threads=4 $(ARGS)
 
 clean: ## remove everything that make has made
 	rm -rf .venv .venv-ft build dist out site python/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks spark-warehouse

@@ -1,9 +1,15 @@
-"""Builds, repairs, checks and tests a wheel for each interpreter, into dist/: `wheels.py PYTHON... [-- TESTS...]`.
+"""Builds, repairs, checks and tests a wheel for each interpreter, into dist/.
+
+    wheels.py [--whole] PYTHON... [-- TESTS... [-- TESTS WITHOUT THE GIL...]]
 
 The steps are those of cibuildwheel, which needs a container that not every machine has. A wheel is built from the sdist
 in isolation. auditwheel sets its platform tag by what it needs. It is installed into a new environment outside this
-checkout, with the extras of [tool.cibuildwheel]. TESTS (default: tests/core) run there from copies of the test sources,
-so that they import the wheel. Needs Linux.
+checkout. TESTS, arguments of pytest, run there from copies, so that they import the wheel. Needs Linux.
+
+Without --whole the copies and the extras are those of [tool.cibuildwheel], and TESTS are tests/core by default. With it
+each file that git tracks is copied, since some tests read sources and documents; the environment is that of `make test`
+but for the wheel; and TESTS are all by default. A free-threaded interpreter gets the extras of `make
+test-freethreaded`, and TESTS WITHOUT THE GIL if there are any.
 """
 
 import os
@@ -16,7 +22,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
+IMPORTED = "import sys, manytail; print(manytail.__file__); sys.exit(not manytail.__file__.startswith(sys.prefix))"
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+CIBUILDWHEEL = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["cibuildwheel"]
 FREE_THREADED = "import sysconfig; print(int(bool(sysconfig.get_config_var('Py_GIL_DISABLED'))))"
 
 
@@ -61,26 +69,48 @@ def build(python: Path, sdist: Path, work: Path) -> Path:
     return Path(shutil.copy2(wheel, DIST))
 
 
-def try_out(python: Path, wheel: Path, tests: list[str], work: Path) -> None:
+def test_sources(whole: bool) -> list[str]:
+    """The files and folders, by their names under ROOT, that the tests are run from."""
+    if not whole:
+        return CIBUILDWHEEL["test-sources"]
+    tracked = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True).split("\0")
+    return [name for name in tracked if name and (ROOT / name).is_file()]
+
+
+def requirements(wheel: Path, whole: bool, free_threaded: bool) -> list[str]:
+    """What pip installs for the tests: the wheel with extras, and what `make` installs beside them."""
+    if not whole:
+        return [f"{wheel}[{','.join(CIBUILDWHEEL['test-extras'])}]"]
+    extras, groups = ("numpy,test", ["build"]) if free_threaded else ("demo,numpy,test", ["build", "dev"])
+    return [f"{wheel}[{extras}]", "pip>=25.1", *(f"--group={ROOT}/pyproject.toml:{group}" for group in groups)]
+
+
+def try_out(python: Path, wheel: Path, tests: list[str], work: Path, whole: bool) -> None:
     """Run tests with an installed wheel, outside the tree."""
-    plan = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["cibuildwheel"]
-    installed = new_environment(python, work / "environment")
-    wanted = f"{wheel}[{','.join(plan['test-extras'])}]"
-    run(*PIP, "--python", installed, "install", "--quiet", "--prefer-binary", wanted, cwd=work)
     sources = work / "sources"
-    for name in plan["test-sources"]:
+    for name in test_sources(whole):
+        (sources / name).parent.mkdir(parents=True, exist_ok=True)
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
-        sources.mkdir(exist_ok=True)
         copy(ROOT / name, sources / name)
-    gil = {"PYTHON_GIL": "0"} if is_free_threaded(python) else {}
+    installed = new_environment(python, sources / ".venv")  # where pyright, too, looks for it
+    free_threaded = is_free_threaded(python)
+    wanted = requirements(wheel, whole, free_threaded)
+    run(*PIP, "--python", installed, "install", "--quiet", "--prefer-binary", *wanted, cwd=work)
+    gil = {"PYTHON_GIL": "0"} if free_threaded else {}
+    run(installed, "-c", IMPORTED, cwd=sources, **gil)
     run(installed, "-m", "pytest", "-q", "--numprocesses=auto", *tests, cwd=sources, **gil)
 
 
 def main(arguments: list[str]) -> int:
-    split = arguments.index("--") if "--" in arguments else len(arguments)
-    pythons, tests = [Path(python).absolute() for python in arguments[:split]], arguments[split + 1 :] or ["tests/core"]
-    if not pythons:
-        print("usage: wheels.py PYTHON... [-- TESTS...]", file=sys.stderr)
+    whole = arguments[:1] == ["--whole"]
+    groups = [[]]  # split at each --
+    for argument in arguments[whole:]:
+        groups.append([]) if argument == "--" else groups[-1].append(argument)
+    pythons = [Path(python).absolute() for python in groups[0]]
+    tests = (groups[1:2] or [[]])[0] or ([] if whole else ["tests/core"])
+    tests_without_gil = (groups[2:3] or [[]])[0] or tests
+    if not pythons or len(groups) > 3:
+        print("usage: wheels.py [--whole] PYTHON... [-- TESTS... [-- TESTS WITHOUT THE GIL...]]", file=sys.stderr)
         return 2
     shutil.rmtree(DIST, ignore_errors=True)
     run(sys.executable, "-m", "build", "--sdist", "--outdir", DIST)
@@ -89,7 +119,8 @@ def main(arguments: list[str]) -> int:
         for number, python in enumerate(pythons):
             work = Path(place, str(number))
             work.mkdir()
-            try_out(python, build(python, sdist, work), tests, work)
+            chosen = tests_without_gil if is_free_threaded(python) else tests
+            try_out(python, build(python, sdist, work), chosen, work, whole)
     run(sys.executable, "-m", "twine", "check", "--strict", *sorted(DIST.iterdir()))
     return 0
 
