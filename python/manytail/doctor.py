@@ -136,9 +136,8 @@ def database(url: str | None) -> Iterator[Finding]:
     """SQLAlchemy, and the database of a URL. The database is asked for SELECT 1; nothing is written."""
     version = installed_version("sqlalchemy")
     if version is None:
-        yield Finding(
-            "sqlalchemy", Verdict.NONE if url is None else Verdict.WRONG, "not installed (pip install 'sqlalchemy>=2')"
-        )
+        missed = Verdict.NONE if url is None else Verdict.WRONG
+        yield Finding("sqlalchemy", missed, "not installed (pip install 'manytail[shared]')")
         return
     yield Finding("sqlalchemy", Verdict.OK, version)
     if url is None:

@@ -36,8 +36,11 @@ def test_cibuildwheel_plans_every_wheel(platform):
 
 
 def test_the_workflow_runs_on_every_change_of_what_it_builds():
-    """Pull requests run it for each file that the sdist's build needs, and for the tests that run on the wheel."""
-    patterns = re.findall(r'^ {6}- "(.*)"$', (ROOT / "wheels.yml").read_text(), re.MULTILINE)
+    """Pushes and pull requests run it for each file that a build needs, and for the tests that run on the wheel."""
+    triggers = (ROOT / "wheels.yml").read_text().partition("\njobs:")[0]
+    pushed, requested = (re.findall(r'^ {6}- "(.*)"$', part, re.MULTILINE) for part in triggers.split("pull_request:"))
+    assert pushed == requested
+    patterns = requested
     folders = ("include", "pyx", "python/manytail", "tests/core", "tests/support")
     built = [path.relative_to(ROOT).as_posix() for folder in folders for path in (ROOT / folder).rglob("*.*")]
     built += [
@@ -50,6 +53,13 @@ def test_the_workflow_runs_on_every_change_of_what_it_builds():
         ".github/workflows/wheels.yml",
     ]
     assert [path for path in built if not any(fnmatch(path, pattern) for pattern in patterns)] == []
+
+
+def test_every_action_is_pinned_by_the_hash_of_a_commit():
+    """A tag can be moved to other code; the release that the hash stands for is beside it, for those who update it."""
+    uses = re.findall(r"^ +(?:- )?uses: (.*)$", (ROOT / "wheels.yml").read_text(), re.MULTILINE)
+    assert len(uses) >= 10
+    assert [action for action in uses if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action)] == []
 
 
 def test_publishing_waits_for_every_build_and_stores_no_token():
