@@ -5,6 +5,9 @@ mkdocs calls on_page_markdown. griffe reads docstrings for the reference and cal
 
 from __future__ import annotations
 
+import enum
+import importlib
+import inspect
 import posixpath
 import re
 from pathlib import Path
@@ -16,6 +19,13 @@ ROOT = Path(__file__).resolve().parents[1]
 SAME_AS = {"index.md": "README.md", "changelog.md": "CHANGELOG.md"}  # pages that are files of the repository
 LINK = re.compile(r"\[([^\]]+)\]\(([^)#:]+)((?:#[^)]*)?)\)")
 DOCTEST = re.compile(r"(?:^>>> .*\n?(?:^(?!>>> )\S.*\n?)*)+", re.MULTILINE)
+
+# `timeout: ...`, `ValueError, TypeError: ...` or `Progress: ...` at the beginning of a sentence.
+LABEL = re.compile(r"([A-Za-z_]\w*(?:, [A-Za-z_]\w*)*): (?=\S)")
+LABELLED = re.compile(rf"(?<=[.)])\s+(?={LABEL.pattern.replace('(', '(?:', 1)})")
+INDENTED = re.compile(r"""\n {4,}(?=(?:"\w+"|[a-z ]+): )""")
+ERRORS = {"Empty", "Full", "ShutDown", "Lagged", "DeadlineExceeded", "BudgetExceeded", "BreakerOpen"}
+COMPILED = ("manytail._", "manytail.queue.Queue")  # classes that griffe cannot read
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
@@ -39,11 +49,51 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
 
 
 class Docstrings(griffe.Extension):
-    """Doctests become blocks of code. The signature that Cython writes into a docstring is cut: the page shows it."""
+    """Doctests become blocks of code, and sentences like `timeout: seconds to wait.` the items of a list.
+
+    The signature that Cython writes into a docstring is cut: the page shows it. Of a class that is compiled, or whose
+    docstring is assigned, griffe sees neither signature nor docstring in the source; the class itself says both.
+    """
 
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
+        if obj.is_class and obj.path.startswith(COMPILED):
+            ask_class(obj)
         if obj.docstring is None:
             return
         first, _, rest = obj.docstring.value.partition("\n")
         text = rest.lstrip("\n") if first.startswith(f"{obj.name}(") else obj.docstring.value
-        obj.docstring.value = DOCTEST.sub(lambda found: f"\n```pycon\n{found[0].rstrip()}\n```\n", text)
+        text = DOCTEST.sub(lambda found: f"\n```pycon\n{found[0].rstrip()}\n```\n", text)
+        obj.docstring.value = "\n\n".join(map(listed, re.split(r"\n\s*\n", text)))
+
+
+def ask_class(obj: griffe.Object) -> None:
+    """Put the signature of a class before its docstring, unless only other objects make it."""
+    module, _, name = obj.path.rpartition(".")
+    found = getattr(importlib.import_module(module), name, None)
+    text = inspect.getdoc(found)
+    if text is None or issubclass(found, tuple | enum.Enum | BaseException):
+        return
+    obj.members.pop("__init__", None)  # all that it says is (*args, **kwargs)
+    try:
+        signature = inspect.signature(found)
+    except ValueError:  # of a compiled class that says none
+        return
+    made_by_others = any(one.kind is one.VAR_POSITIONAL for one in signature.parameters.values())
+    shown = "" if made_by_others else f"```python\n{name}{signature}\n```\n\n"
+    obj.docstring = griffe.Docstring(shown + text, parent=obj)
+
+
+def listed(paragraph: str) -> str:
+    """A paragraph whose sentences begin with labels, or with indented lines, as a list in Markdown."""
+    if "```" in paragraph or paragraph.startswith((">>>", "- ", "    ", "|")):
+        return paragraph
+    out: list[str] = []
+    for part in LABELLED.split(INDENTED.sub("\n\0", paragraph.replace("**", r"\*\*"))):
+        found = LABEL.match(part)
+        if found:
+            is_code = found[1][0].islower() or found[1].endswith("Error") or found[1].split(",")[0] in ERRORS
+            part = f"**{f'`{found[1]}`' if is_code else found[1]}**: {part[found.end() :]}"
+        text, *items = part.split("\n\0")
+        out.append("- " + " ".join(text.split()) if found else f"{text}\n")
+        out += [f"{'    ' if found else ''}- {' '.join(item.split())}" for item in items]
+    return "\n".join(out)

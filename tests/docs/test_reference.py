@@ -46,12 +46,13 @@ def sources() -> tuple[frozenset[str], frozenset[str]]:
 
 @pytest.mark.parametrize("page", DESIGN, ids=[path.stem for path in DESIGN])
 def test_the_design_names_files_and_functions_that_exist(page):
-    """In `quotes`: a name with a suffix is a file, one with an underscore a word of the code or of a block of the page."""
+    """In `quotes`: a name with a suffix is a file; one with an underscore is a word of the code, or of a block."""
     files, words = sources()
     text = page.read_text(encoding="utf-8")
     blocks = re.findall(r"^```.*?^```|^    .*$", text, re.DOTALL | re.MULTILINE)
     quoted = set(re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)))
-    named = {name.rpartition("/")[2] for name in quoted if re.fullmatch(r"[\w/]+\.(?:h|pxd|pyx|pxi|py|toml|c|md)", name)}
+    a_file = re.compile(r"[\w/]+\.(?:h|pxd|pyx|pxi|py|toml|c|md)")
+    named = {name.rpartition("/")[2] for name in quoted if a_file.fullmatch(name)}
     assert named - files == set()
     identifiers = {name.removesuffix("()") for name in quoted if re.fullmatch(r"_*[a-z]\w*_\w+(?:\(\))?", name)}
     assert identifiers - words - set(re.findall(r"\w+", " ".join(blocks))) == set()
