@@ -133,7 +133,7 @@ def java_in(environ: dict[str, str]) -> Path:
 
 
 def database(url: str | None) -> Iterator[Finding]:
-    """SQLAlchemy, and the database of a URL. The database is asked for SELECT 1; nothing is written."""
+    """SQLAlchemy, and the database of a URL. It is asked for SELECT 1; SQLite makes an empty file if there is none."""
     version = installed_version("sqlalchemy")
     if version is None:
         missed = Verdict.NONE if url is None else Verdict.WRONG
@@ -149,12 +149,13 @@ def database(url: str | None) -> Iterator[Finding]:
 def reach(url: str) -> Finding:
     import sqlalchemy.exc
 
+    from manytail.mapping._shared import read_url
+
     try:
-        parsed = sqlalchemy.make_url(url)
-    except (sqlalchemy.exc.ArgumentError, ValueError):  # ValueError: the port is no number
-        return Finding(
-            "database", Verdict.WRONG, "--url cannot be read (expected: dialect+driver://user:password@host/database)"
-        )
+        parsed = sqlalchemy.make_url(read_url(url))
+    except (sqlalchemy.exc.ArgumentError, ValueError):  # ValueError: the port is no number, or the variable is not set
+        expected = "dialect+driver://user:password@host/database, or env:NAME of a variable that holds such a URL"
+        return Finding("database", Verdict.WRONG, f"--url cannot be read (expected: {expected})")
     shown = parsed.render_as_string(hide_password=True)
     try:
         engine = sqlalchemy.create_engine(parsed)
@@ -223,7 +224,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help=f"how long the self-check runs (default: {SECONDS:g})",
     )
-    made.add_argument("--url", help="SQLAlchemy's URL of a database, asked for SELECT 1; without it no network is used")
+    made.add_argument(
+        "--url", help="URL of a database as Shared takes it, asked for SELECT 1; without it no network is used"
+    )
     return made
 
 

@@ -57,6 +57,13 @@ def test_a_database_that_answers(tmp_path):
     )
 
 
+def test_a_url_may_be_in_an_environment_variable(monkeypatch, tmp_path):
+    monkeypatch.setenv("MANYTAIL_TEST_URL", f"sqlite:///{tmp_path}/shared.db")
+    assert list(doctor.database("env:MANYTAIL_TEST_URL"))[-1].verdict == doctor.Verdict.OK
+    monkeypatch.delenv("MANYTAIL_TEST_URL")
+    assert list(doctor.database("env:MANYTAIL_TEST_URL"))[-1].verdict == doctor.Verdict.WRONG
+
+
 def test_a_database_that_does_not_answer_is_wrong(tmp_path):
     status, said, _ = run_doctor("--seconds", "0", "--url", f"sqlite:///{tmp_path}/no/such/folder/shared.db")
     assert status == 1

@@ -92,7 +92,7 @@ class Shared:
         if found is None:
             from ._shared_store import Store
 
-            store = Store(partial(_read, self._url), self._name, self._max_age, self._outage_timeout)
+            store = Store(partial(read_url, self._url), self._name, self._max_age, self._outage_timeout)
             found = self._stores.setdefault(os.getpid(), store)  # atomic: two threads get the same
         return found
 
@@ -122,8 +122,8 @@ class Shared:
         return _remake, (type(self), self._url, self._name, self._max_age, self._outage_timeout)
 
 
-def _read(url: str | Callable[[], str]) -> str:
-    """The URL, in this process."""
+def read_url(url: str | Callable[[], str]) -> str:
+    """The URL, in this process. ValueError: the environment variable of `env:NAME` is not set here."""
     if callable(url):
         found = url()
         if not isinstance(found, str):
