@@ -65,6 +65,10 @@ class Docstrings(griffe.Extension):
         text = DOCTEST.sub(lambda found: f"\n```pycon\n{found[0].rstrip()}\n```\n", text)
         obj.docstring.value = "\n\n".join(map(listed, re.split(r"\n\s*\n", text)))
 
+    def on_members(self, *, obj: griffe.Object, **_: Any) -> None:
+        if obj.is_class and obj.path.startswith(COMPILED):
+            obj.members.pop("__init__", None)  # all that it says is (*args, **kwargs)
+
 
 def ask_class(obj: griffe.Object) -> None:
     """Put the signature of a class before its docstring, unless only other objects make it."""
@@ -73,7 +77,6 @@ def ask_class(obj: griffe.Object) -> None:
     text = inspect.getdoc(found)
     if text is None or issubclass(found, tuple | enum.Enum | BaseException):
         return
-    obj.members.pop("__init__", None)  # all that it says is (*args, **kwargs)
     try:
         signature = inspect.signature(found)
     except ValueError:  # of a compiled class that says none
