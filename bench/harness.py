@@ -23,7 +23,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-Measure = Callable[[int], float]                              # how many items -> the value, in the row's unit
+@dataclass(frozen=True)
+class Sample:
+    """A measured value, and how many items were waiting on the way: the median and the 99th percentile."""
+
+    value: float
+    depth: int
+    deepest: int
+
+
+Measure = Callable[[int], "float | Sample"]                   # how many items -> the value, in the row's unit
 Factory = Callable[[], AbstractContextManager[Measure]]
 
 
@@ -80,6 +89,14 @@ class Result:
     interpreter: str
     note: str = ""
     error: str | None = None
+    depths: dict[str, tuple[float, float]] = field(default_factory=dict)    # of contestants whose queue fills
+
+    def shown_depth(self, contestant: str) -> str:
+        """Median and 99th percentile of the depth, or nothing."""
+        if contestant not in self.depths:
+            return ""
+        middle, deepest = self.depths[contestant]
+        return f", depth {middle:,.0f} / {deepest:,.0f}"
 
     @classmethod
     def from_json(cls, data: dict) -> Result:
@@ -95,6 +112,11 @@ class Result:
 
     def value(self, contestant: str) -> float:
         return statistics.median(self.rounds[contestant])
+
+    def shown(self, contestant: str) -> str:
+        values = self.rounds[contestant]
+        figure = f"{number(statistics.median(values))} {self.unit} ±{spread(values):.0%}"
+        return figure + self.shown_depth(contestant)
 
     def figure(self, target: Target) -> float:
         """The value that the target compares with its bound."""
@@ -137,16 +159,26 @@ def measure(row: Row, *, rounds: int, n: int, tick: Callable[[str], None]) -> Re
         runs = set_up(row, stack, tick)
         names = list(runs)
         values: dict[str, list[float]] = {name: [] for name in names}
+        depths: dict[str, list[Sample]] = {name: [] for name in names}
         for done in range(-1, rounds):                        # round -1 warms up and is not kept
             tick(f"{row.name}: round {done + 1}/{rounds}")
             shift = done % len(names)
             for name in names[shift:] + names[:shift]:
-                value = quiet(runs[name], max(1, n // row.slow.get(name, 1)))
+                sample = quiet(runs[name], max(1, n // row.slow.get(name, 1)))
+                value = sample.value if isinstance(sample, Sample) else sample
                 if not (math.isfinite(value) and value >= 0):
                     raise ValueError(f"{row.name}, {name}: {value} (expected: a finite number)")
                 if done >= 0:
                     values[name].append(value)
-    return Result(row.name, row.what, row.unit, row.ours, values, list(row.targets), interpreter(), row.note)
+                    depths[name] += [sample] if isinstance(sample, Sample) else []
+    return Result(
+        row.name, row.what, row.unit, row.ours, values, list(row.targets), interpreter(), row.note,
+        depths={name: typical(samples) for name, samples in depths.items() if samples},
+    )
+
+
+def typical(samples: list[Sample]) -> tuple[float, float]:
+    return statistics.median(one.depth for one in samples), statistics.median(one.deepest for one in samples)
 
 
 def set_up(row: Row, stack: ExitStack, tick: Callable[[str], None]) -> dict[str, Measure]:
@@ -163,7 +195,7 @@ def set_up(row: Row, stack: ExitStack, tick: Callable[[str], None]) -> dict[str,
     return runs
 
 
-def quiet(run: Measure, n: int) -> float:
+def quiet(run: Measure, n: int) -> float | Sample:
     """One measurement with the garbage collector off: a pass of it would count against the contestant that runs."""
     enabled = gc.isenabled()
     gc.disable()
@@ -228,7 +260,7 @@ def table_lines(results: Sequence[Result]) -> list[str]:
 def _lines_of(result: Result) -> list[tuple[str, ...]]:
     if result.error:
         return []
-    ours = f"{number(result.value(result.ours))} {result.unit} ±{spread(result.rounds[result.ours]):.0%}"
+    ours = result.shown(result.ours)
     lines = [
         ("", ours, "", "", "", f"{target.relation} {target.bound:g} {result.unit}", verdict(result, target))
         for target in result.targets if target.against is None
@@ -240,7 +272,8 @@ def _lines_of(result: Result) -> list[tuple[str, ...]]:
         target = bound.get(rival)
         goal = (f"{target.relation} {target.bound:g}", verdict(result, target)) if target else ("", "")
         ratio = result.figure(Target("<=", 0.0, rival))
-        lines.append(("", "" if lines else ours, rival, number(result.value(rival)), f"{ratio:.3g}", *goal))
+        theirs = number(result.value(rival)) + result.shown_depth(rival)
+        lines.append(("", "" if lines else ours, rival, theirs, f"{ratio:.3g}", *goal))
     return lines or [("", ours, "", "", "", "", "")]
 
 

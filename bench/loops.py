@@ -103,14 +103,12 @@ def bulks(put_many: Call, get_many: Call, items: Sequence[Any], n: int) -> float
     return (time.thread_time_ns() - began) / (turns * size)
 
 
-def puts(owner: Any, n: int) -> None:
-    """n puts. The bound method is made here, in the thread that uses it, as its own object."""
-    put = owner.put
-    for _ in repeat(None, n):
-        put(None)
-
-
-def gets(owner: Any, n: int) -> None:
-    get = owner.get
-    for _ in repeat(None, n):
-        get()
+def pairs_shared(put: Call, get: Call, n: int) -> float:
+    """As `pairs`, with an object that is counted."""
+    item = object()
+    turns = max(1, n // 10)
+    began = time.thread_time_ns()
+    for _ in repeat(None, turns):
+        put(item); get(); put(item); get(); put(item); get(); put(item); get(); put(item); get()      # noqa: E702
+        put(item); get(); put(item); get(); put(item); get(); put(item); get(); put(item); get()      # noqa: E702
+    return (time.thread_time_ns() - began) / (turns * 10)

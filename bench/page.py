@@ -21,7 +21,7 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 
 import plot
-from harness import Result, Target, number, spread
+from harness import Result, Target, number
 
 # Title, axis, then the rows of the curve with their place on the axis. A row that was not measured is left out.
 CURVES: list[tuple[str, str, list[tuple[str, float]]]] = [
@@ -42,8 +42,8 @@ CURVES: list[tuple[str, str, list[tuple[str, float]]]] = [
         "subscribers",
         [("pubsub-delivery-1", 1), ("pubsub-delivery-4", 4), ("pubsub-delivery-16", 16)],
     ),
-    ("Threads, with the GIL", "threads", [("pair", 1), ("gil-1+1", 2), ("gil-2+2", 4)]),
-    ("Threads, without the GIL", "threads", [("ft-pair", 1), ("ft-1+1", 2), ("ft-2+2", 4)]),
+    ("Threads, with the GIL", "threads", [("pair", 1), ("gil-1+1-tuple", 2), ("gil-2+2-tuple", 4)]),
+    ("Threads, without the GIL", "threads", [("ft-pair", 1), ("ft-1+1-tuple", 2), ("ft-2+2-tuple", 4)]),
 ]
 OURS, OTHERS = "#2a7f62", ["#c0492f", "#4c6ef5", "#9c6a00", "#7a4fa3", "#5f6b73", "#2c93a8"]
 
@@ -145,14 +145,15 @@ def lines(result: Result) -> Iterator[str]:
     if result.error:
         yield f"<tr><td colspan=5>not measured, {html.escape(result.error)}</td></tr>"
         return
-    ours = f"{number(result.value(result.ours))} {result.unit} ±{spread(result.rounds[result.ours]):.0%}"
+    ours = result.shown(result.ours)
     yield f"<tr><td>ours</td><td class=number>{ours}</td><td></td><td></td><td>{targets(result, None)}</td></tr>"
     for rival in result.rounds:
         if rival != result.ours:
             ratio = result.figure(Target("<=", 0.0, rival))
             kind, word = ("won", "ahead") if better(result, rival) else ("lost", "behind")
             yield (
-                f"<tr><td>{html.escape(rival)}</td><td class=number>{number(result.value(rival))} {result.unit}</td>"
+                f"<tr><td>{html.escape(rival)}</td>"
+                f"<td class=number>{number(result.value(rival))} {result.unit}{result.shown_depth(rival)}</td>"
                 f"<td class='number {kind}'>{ratio:.3g}</td><td class={kind}>{word}</td>"
                 f"<td>{targets(result, rival)}</td></tr>"
             )

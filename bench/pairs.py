@@ -1,4 +1,4 @@
-"""Rows with threads: putters and getters on one unbounded queue, with the GIL and without it."""
+"""Rows with threads: putters and getters on one unbounded queue, with the GIL and without it, for each kind of item."""
 from __future__ import annotations
 
 import queue
@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any
 
 import loops
-from harness import Factory, Measure, Row, Target
+from harness import Factory, Measure, Row, Sample, Target
+from items import KINDS, get_all, noting_depth, sampled
 from rivals import ConditionMultiQueue
 from single import CONDITION, SIMPLE, multiqueue, ours, pair, simple_queue
 from threaded import race
@@ -16,20 +17,23 @@ from threaded import race
 Make = Callable[[], tuple[list[Any], Any]]  # what each putter puts into, and what the getters get from
 
 
-def crowd(make: Make, putters: int, getters: int) -> Factory:
+def crowd(make: Make, putters: int, getters: int, kind: str) -> Factory:
     """ns per item; a new queue each time, and each thread has its share of the items."""
 
     @contextmanager
     def contestant() -> Iterator[Measure]:
-        put_loop, get_loop = loops.fresh(loops.puts), loops.fresh(loops.gets)
+        put_loop, get_loop = loops.fresh(KINDS[kind][1]), loops.fresh(get_all)
 
-        def measure(n: int) -> float:
+        def measure(n: int) -> Sample:
             tails, head = make()
             share = max(1, n // putters // getters)           # divides evenly on both sides
             total = share * putters * getters
             bodies = [partial(put_loop, tails[index % len(tails)], share * getters) for index in range(putters)]
-            bodies += [partial(get_loop, head, share * putters) for _ in range(getters)]
-            return max(race(bodies)) / total * 1e9
+            depths: list[int] = []
+            bodies += [
+                partial(noting_depth, get_loop, head, head.qsize, share * putters, depths) for _ in range(getters)
+            ]
+            return sampled(max(race(bodies)) / total * 1e9, depths)
 
         yield measure
 
@@ -62,33 +66,43 @@ def condition(tails: int) -> Make:
     return make
 
 
-def crowd_row(
-    name: str, where: str, putters: int, getters: int, *, tails: int = 1, target: Target | None = None, n: int
-) -> Row:
+def crowd_rows(
+    name: str, where: str, putters: int, getters: int, *, tails: int = 1, bound: float | None = None, n: int
+) -> list[Row]:
+    """A row for each kind of item. The slow rivals run with tuples only: they are far off with any."""
     each = f", {tails} sub-queues" if tails > 1 else ""
     people = f"{putters} putter{'s' * (putters > 1)} + {getters} getter{'s' * (getters > 1)}"
+    targets = () if bound is None else (Target("<=", bound, SIMPLE),)
+
+    def row(kind: str, what: str) -> Row:
+        made = {"ours": ours_tails(tails), SIMPLE: simple}
+        if kind == "tuple":
+            made |= {"Queue": stdlib, CONDITION: condition(tails)}
+        return Row(
+            f"{name}-{kind}", f"{where}: {people}{each}, {what}", "ns/item",
+            {rival: crowd(make, putters, getters, kind) for rival, make in made.items()},
+            n=n, targets=targets, slow={rival: 20 for rival in ("Queue", CONDITION) if rival in made},
+        )
+
+    return [row(kind, what) for kind, (what, _) in KINDS.items()]
+
+
+def pair_row(name: str, what: str, loop: Any) -> Row:
     return Row(
-        name, f"{where}: {people}{each}", "ns/item",
-        {
-            "ours": crowd(ours_tails(tails), putters, getters),
-            SIMPLE: crowd(simple, putters, getters),
-            "Queue": crowd(stdlib, putters, getters),
-            CONDITION: crowd(condition(tails), putters, getters),
-        },
-        n=n, rounds=15, targets=(target,) if target else (), slow={"Queue": 20, CONDITION: 20},
+        name, f"free-threaded: put+get on one thread, {what}", "ns/pair",
+        {"ours": pair(ours, loop), SIMPLE: pair(simple_queue, loop)},
+        n=300_000, rounds=25, targets=(Target("<=", 1.0, SIMPLE),),
     )
 
 
 GIL_ROWS = [
-    crowd_row("gil-1+1", "with the GIL", 1, 1, n=1_000_000),
-    crowd_row("gil-2+2", "with the GIL", 2, 2, n=1_000_000),
+    *crowd_rows("gil-1+1", "with the GIL", 1, 1, n=300_000),
+    *crowd_rows("gil-2+2", "with the GIL", 2, 2, n=300_000),
 ]
 FREE_THREADED_ROWS = [
-    Row(
-        "ft-pair", "free-threaded: put+get on one thread", "ns/pair", {"ours": pair(ours), SIMPLE: pair(simple_queue)},
-        n=300_000, rounds=25, targets=(Target("<=", 1.2, SIMPLE),),
-    ),
-    crowd_row("ft-1+1", "free-threaded", 1, 1, n=2_000_000, target=Target("<=", 0.8, SIMPLE)),
-    crowd_row("ft-2+2", "free-threaded", 2, 2, n=2_000_000, target=Target("<=", 1.0, SIMPLE)),
-    crowd_row("ft-2+2-tails", "free-threaded", 2, 2, tails=2, n=2_000_000),
+    pair_row("ft-pair", "None", loops.pairs),
+    pair_row("ft-pair-shared", "one shared object", loops.pairs_shared),
+    *crowd_rows("ft-1+1", "free-threaded", 1, 1, n=500_000, bound=0.8),
+    *crowd_rows("ft-2+2", "free-threaded", 2, 2, n=500_000, bound=0.8),
+    *crowd_rows("ft-2+2-tails", "free-threaded", 2, 2, tails=2, n=500_000, bound=0.8),
 ]

@@ -12,10 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import loops
-from harness import Factory, Measure, Row, Target
+from harness import Factory, Measure, Row, Sample, Target
+from items import KINDS, get_all, noting_depth, sampled
 
 SIMPLE = "SimpleQueue"
 EACH = "a SimpleQueue per subscriber"
@@ -138,33 +140,38 @@ def in_runs() -> Factory:
     return contestant
 
 
-def one_by_one(make: Callable[[ExitStack], tuple[Callable[[Any], Any], Callable[[], Any]]]) -> Factory:
+class Publisher:
+    """What a loop of bench/items.py puts into."""
+
+    def __init__(self, owner: Any) -> None:
+        self.put, self.qsize = owner.publish, owner.qsize
+
+
+def one_by_one(kind: str, make: Callable[[ExitStack], tuple[Any, Any]]) -> Factory:
     @contextmanager
     def contestant() -> Iterator[Measure]:
         with ExitStack() as stack:
-            put, get = make(stack)
+            owner, taker = make(stack)
+            put_loop, get_loop = loops.fresh(KINDS[kind][1]), loops.fresh(get_all)
 
-            def send(n: int) -> None:
-                for number in range(n):
-                    put(number)
+            def measure(n: int) -> Sample:
+                depths: list[int] = []
+                take = partial(noting_depth, get_loop, taker, owner.qsize, depths=depths)
+                return sampled(beside(partial(put_loop, owner), take, n), depths)
 
-            def take(n: int) -> None:
-                for _ in range(n):
-                    get()
-
-            yield lambda n: beside(send, take, n)
+            yield measure
 
     return contestant
 
 
-def ours(stack: ExitStack) -> tuple[Callable[[Any], Any], Callable[[], Any]]:
+def ours(stack: ExitStack) -> tuple[Any, Any]:
     owner, (taker,) = publisher(stack, 1)
-    return owner.publish, taker.get
+    return Publisher(owner), taker
 
 
-def simple(stack: ExitStack) -> tuple[Callable[[Any], Any], Callable[[], Any]]:
+def simple(stack: ExitStack) -> tuple[Any, Any]:
     rival: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    return rival.put, rival.get
+    return rival, rival
 
 
 # ------------------------------------------------------------------------------------------- what does not grow
@@ -282,14 +289,17 @@ FREE_THREADED_ROWS = [
         rounds=9,
         targets=(Target(">=", 15e6),),
     ),
-    Row(
-        "ft-pubsub-1+1",
-        "free-threaded: 1 publisher + 1 subscriber, publish and get",
-        "messages/s",
-        {"ours": one_by_one(ours), SIMPLE: one_by_one(simple)},
-        n=500_000,
-        rounds=9,
-        targets=(Target(">=", 0.8, SIMPLE),),
+    *(
+        Row(
+            f"ft-pubsub-1+1-{kind}",
+            f"free-threaded: 1 publisher + 1 subscriber, publish and get, {what}",
+            "messages/s",
+            {"ours": one_by_one(kind, ours), SIMPLE: one_by_one(kind, simple)},
+            n=500_000,
+            rounds=9,
+            targets=(Target(">=", 0.8, SIMPLE),),
+        )
+        for kind, (what, _) in KINDS.items()
     ),
 ]
 

@@ -17,14 +17,14 @@ def ours() -> Any:
     return queue
 
 
-def bound(module: Callable[[], Any], name: str) -> Factory:
+def bound(module: Callable[[], Any], name: str, loop: Any = loops.pairs) -> Factory:
     """put and get looked up once."""
 
     def make() -> tuple[Any, Any]:
         made = getattr(module(), name)()
         return made.put, made.get
 
-    return pair(make)
+    return pair(make, loop)
 
 
 def looked_up(module: Callable[[], Any], name: str) -> Factory:
@@ -71,6 +71,14 @@ def fast_row(name: str, kind: str, build: str, target: float) -> Row:
     )
 
 
+def shared_row(name: str, kind: str, build: str, target: float) -> Row:
+    return Row(
+        name, f"{build}manytail.queue.{kind}: put+get, one shared object", "ns/pair",
+        {"ours": bound(ours, kind, loops.pairs_shared), SIMPLE: pair(simple_queue, loops.pairs_shared)},
+        n=300_000, rounds=25, targets=(Target("<=", target, SIMPLE),),
+    )
+
+
 def slow_row(name: str, what: str, make_ours: Factory, make_theirs: Factory, build: str = "") -> Row:
     return Row(
         name, f"{build}{what}: put+get", "ns/pair", {"ours": make_ours, "the standard library's": make_theirs},
@@ -82,6 +90,7 @@ def rows(prefix: str, build: str, target: float) -> list[Row]:
     return [
         fast_row(f"{prefix}queue", "Queue", build, target),
         fast_row(f"{prefix}queue-simple", "SimpleQueue", build, target),
+        shared_row(f"{prefix}queue-shared", "Queue", build, target),
         slow_row(f"{prefix}queue-lifo", "LifoQueue", bound(ours, "LifoQueue"), bound(stdlib, "LifoQueue"), build),
         slow_row(
             f"{prefix}queue-priority", "PriorityQueue", bound(ours, "PriorityQueue"), bound(stdlib, "PriorityQueue"),
@@ -95,4 +104,4 @@ def rows(prefix: str, build: str, target: float) -> list[Row]:
 
 
 ROWS = rows("", "", 1.1)
-FREE_THREADED_ROWS = rows("ft-", "free-threaded: ", 1.3)
+FREE_THREADED_ROWS = rows("ft-", "free-threaded: ", 1.1)

@@ -30,6 +30,9 @@ class ConditionMultiQueue:
                 tail.not_full.notify()
             return tail.items.popleft()
 
+    def qsize(self) -> int:
+        return self._count
+
     def _next(self) -> Tail:
         """The first deque with an item, in round-robin order. The caller knows that there is one."""
         tails = self.tails

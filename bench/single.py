@@ -28,13 +28,13 @@ def multiqueue(tails: int) -> tuple[Any, list[Any]]:
 
 # ------------------------------------------------------------------------------------------- one put and one get
 
-def pair(make: Callable[[], tuple[Any, Any]]) -> Factory:
-    """A contestant of `loops.pairs`. `make` returns its put and get, bound."""
+def pair(make: Callable[[], tuple[Any, Any]], of: Any = loops.pairs) -> Factory:
+    """A contestant of `loops.pairs`, or of another loop. `make` returns its put and get, bound."""
 
     @contextmanager
     def contestant() -> Iterator[Measure]:
         put, get = make()
-        loop = loops.fresh(loops.pairs)
+        loop = loops.fresh(of)
         yield lambda n: loop(put, get, n)
 
     return contestant

@@ -8,28 +8,32 @@ import json
 import sys
 from pathlib import Path
 
-from harness import Result, Target, number, spread, verdict
+from harness import Result, Target, number, verdict
 
 HEAD = ("what", "ours", "against", "ours / that", "to reach", "reached")
 
 
 def lines_of(result: Result) -> list[tuple[str, ...]]:
     """A line per target, the other rivals with the first; one line for a row without a target."""
-    ours = f"{number(result.value(result.ours))} {result.unit} ±{spread(result.rounds[result.ours]):.0%}"
+    ours = result.shown(result.ours)
     lines = []
     for target in result.targets:
         rival, ratio = "", ""
         if target.against:
-            rival, ratio = f"{target.against} {number(result.value(target.against))}", f"{result.figure(target):.3g}"
+            rival, ratio = against(result, target.against), f"{result.figure(target):.3g}"
         goal = f"{target.relation} {target.bound:g}" + ("" if target.against else f" {result.unit}")
         lines.append((rival, ratio, goal, {"reached": "yes", "MISSED": "**no**"}[verdict(result, target)]))
     aimed = {target.against for target in result.targets}
     for name in result.rounds:
         if name != result.ours and name not in aimed:
             ratio = result.figure(Target("<=", 0.0, name))
-            lines.append((f"{name} {number(result.value(name))}", f"{ratio:.3g}", "", ""))
+            lines.append((against(result, name), f"{ratio:.3g}", "", ""))
     first, *more = lines or [("", "", "", "")]
     return [(f"{result.what} (`{result.name}`)", ours, *first), *(("", "", *line) for line in more)]
+
+
+def against(result: Result, rival: str) -> str:
+    return f"{rival} {number(result.value(rival))}{result.shown_depth(rival)}"
 
 
 def main(paths: list[str]) -> None:

@@ -23,7 +23,7 @@ LINES = [
     ("pair", "deques + Condition", "`put` and `get`, one thread", "deques with one Condition"),
     ("bulk", "SimpleQueue", "`put_many` and `get_many` of 1,000", "`queue.SimpleQueue`, one by one"),
     ("original", "Java original", "5 queues, 50 writers, 1 reader", "the Java original"),
-    ("ft-2+2", "SimpleQueue", "2 putters, 2 getters, no GIL", "`queue.SimpleQueue`"),
+    ("ft-2+2-tuple", "SimpleQueue", "2 putters, 2 getters, fresh tuples, no GIL", "`queue.SimpleQueue`"),
 ]
 TABLE = re.compile(r"(?<=\| what \| than \| times \|\n\|---\|---\|---\|\n)(?:\|.*\n)+")
 

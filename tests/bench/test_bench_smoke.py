@@ -19,6 +19,7 @@ pytest.importorskip("psutil", reason="the memory row reads the resident set")
 ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "bench"
 DEADLINE = 600.0
+KINDS = ["none", "shared", "int", "tuple", "bytes"]  # of items that threads hand over
 ALWAYS = [
     "pair",
     "five",
@@ -33,8 +34,7 @@ ALWAYS = [
     "spread",
     "spread-filled",
     "bulk",
-    "gil-1+1",
-    "gil-2+2",
+    *(f"gil-{threads}-{kind}" for threads in ("1+1", "2+2") for kind in KINDS),
     "index",
     "index-threads",
     "memory",
@@ -62,6 +62,7 @@ ALWAYS = [
     "entry-sorted-memory",
     "queue",
     "queue-simple",
+    "queue-shared",
     "queue-lifo",
     "queue-priority",
     "queue-overriding",
@@ -70,14 +71,12 @@ WHERE_POSSIBLE = [
     "original",
     "original-bulk",
     "ft-pair",
-    "ft-1+1",
-    "ft-2+2",
-    "ft-2+2-tails",
-    "ft-entry-2+2",
+    "ft-pair-shared",
+    *(f"ft-{threads}-{kind}" for threads in ("1+1", "2+2", "2+2-tails", "entry-2+2", "pubsub-1+1") for kind in KINDS),
     "ft-pubsub-runs",
-    "ft-pubsub-1+1",
     "ft-queue",
     "ft-queue-simple",
+    "ft-queue-shared",
     "ft-queue-lifo",
     "ft-queue-priority",
     "ft-queue-overriding",
