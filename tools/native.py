@@ -2,8 +2,8 @@
 
     native.py tsan      the drivers, tests/native/drive*.c, under ThreadSanitizer; then the extension modules in a
                         free-threaded CPython (smoke.py)
-    native.py asan      the drivers under AddressSanitizer, LeakSanitizer and UBSan; then tests/core in an
-                        instrumented build
+    native.py asan      the drivers under AddressSanitizer, LeakSanitizer and UBSan; then tests/core, and the
+                        queues of tests/stdlib_queue, in an instrumented build
     native.py model     the kernels in the model checker (relacy), as many suites at once as there are cores
 
     native.py tsan -- -r 1000 mixed         arguments for the programs: only these run then
@@ -182,7 +182,8 @@ def runtime(*names):
 
 
 def suite_under_asan(tree):
-    """tests/core with instrumented extension modules. The interpreter is not instrumented, so its leaks do not count.
+    """tests/core, and manytail.queue's own tests, with instrumented extension modules. The interpreter is not
+    instrumented, so its leaks do not count.
 
     Left out: tests of resident memory, which includes freed memory that ASan holds back.
     """
@@ -202,6 +203,8 @@ def suite_under_asan(tree):
         "-m",
         "not rss",
         tree.root / "tests" / "core",
+        tree.root / "tests" / "stdlib_queue" / "test_contract.py",
+        tree.root / "tests" / "stdlib_queue" / "test_modes.py",
     ]
     return run(suite, cwd=tree.root, extra=options)
 

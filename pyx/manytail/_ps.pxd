@@ -57,7 +57,9 @@ from manytail._c cimport (
     mt_xchg_seq_cst_u32, mt_yield_cpu, unlikely,
 )
 from manytail._lock cimport enter, leave
-from manytail._waiting cimport WAIT, keep_tasks, notify, notify_all, post, wait_list, wait_node, wait_point
+from manytail._waiting cimport (
+    THREADS, WAIT, keep_tasks, notify, notify_all, notify_fitting, post, wait_list, wait_node, wait_point,
+)
 
 cdef enum:
     # Results besides MT_OK and its like.
@@ -937,10 +939,20 @@ cdef inline void locked_count_waiting(pubsub *q, subscriber *s) noexcept nogil:
         ps_fetch_add_u32(&q.nwaiting, now - before)     # pairs with: mt_load_seq_cst in wake_getters, shut_down
 
 
+cdef inline bint locked_first_thread_lingers(subscriber *s) noexcept nogil:
+    """The thread that waits longest waits for several messages."""
+    cdef wait_node *node = s.not_empty.first[THREADS]
+    return node != NULL and node.point.amount > 1 and s.missed == 0
+
+
 cdef inline void locked_propagate(pubsub *q, subscriber *s, wait_node **to_post) noexcept nogil:
-    """Something is there and somebody waits: the wake-up goes on."""
+    """Something is there and somebody waits: the wake-up goes on. Who waits for more messages than are there is passed
+    over: it would take none of them, and those behind it would sleep on."""
     if unlikely(s.not_empty.n != 0) and locked_status(s) == MT_OK:
-        notify(&s.not_empty, to_post)
+        if unlikely(locked_first_thread_lingers(s)):
+            notify_fitting(&s.not_empty, end_seq(q) - locked_next_seq(s), to_post)
+        else:
+            notify(&s.not_empty, to_post)
         locked_count_waiting(q, s)
 
 
@@ -1064,6 +1076,7 @@ cdef inline void message_point(wait_point *p, pubsub *q, subscriber *s) noexcept
     p.woken = False
     p.spin_first = SPIN_FIRST
     p.spin_limit = SPIN_LIMIT
+    p.amount = 1
     p.of = q
     p.at = s
     p.poll = locked_poll_message
@@ -1073,6 +1086,26 @@ cdef inline void message_point(wait_point *p, pubsub *q, subscriber *s) noexcept
 
 cdef inline int locked_poll_message(wait_point *p, bint parking) noexcept nogil:
     cdef int r = locked_status(<subscriber *>p.at)
+    return WAIT if r == MT_EMPTY else r
+
+
+cdef inline void messages_point(wait_point *p, pubsub *q, subscriber *s, int64_t n) noexcept nogil:
+    """A getter that lingers waits until there are n messages, or as many as the bound allows, or no more will come."""
+    message_point(p, q, s)
+    p.amount = n
+    p.poll = locked_poll_messages
+
+
+cdef inline int locked_poll_messages(wait_point *p, bint parking) noexcept nogil:
+    cdef pubsub *q = <pubsub *>p.of
+    cdef subscriber *s = <subscriber *>p.at
+    # relaxed because: who changes it notifies all that wait, under the lock that the caller holds
+    cdef int64_t maxsize = mt_load_relaxed_i64(&q.maxsize)
+    cdef int r = locked_status(s)
+    if 0 < maxsize < p.amount:
+        p.amount = maxsize
+    if r == MT_OK and s.missed == 0 and end_seq(q) - locked_next_seq(s) < p.amount and not is_shut(q):
+        return WAIT
     return WAIT if r == MT_EMPTY else r
 
 
@@ -1285,19 +1318,9 @@ cdef inline void skip_all(pubsub *q) noexcept nogil:
         s = s.next
 
 
-cdef inline void shut_down(pubsub *q, bint immediate) noexcept nogil:
-    """If immediate, the caller trims."""
-    cdef subscriber *s = NULL
+cdef inline void wake_all_getters(pubsub *q) noexcept nogil:
+    cdef subscriber *s = first_record(q)
     cdef wait_node *to_post
-    lock_bound(q)                       # not between a drop and the message that it is for
-    mark_end(q)
-    unlock_bound(q)
-    if immediate:
-        skip_all(q)
-    mt_point()
-    # pairs with: ps_fetch_add_u32 in locked_count_waiting, after the end was marked: who waits unaware of it is found
-    if mt_load_seq_cst_u32(&q.nwaiting) != 0:
-        s = first_record(q)
     while s != NULL:
         to_post = NULL
         lock_subscriber(s)
@@ -1306,6 +1329,27 @@ cdef inline void shut_down(pubsub *q, bint immediate) noexcept nogil:
         if to_post != NULL:
             post(to_post)
         s = s.next
+
+
+cdef inline void set_maxsize(pubsub *q, int64_t maxsize) noexcept nogil:
+    """Publishers, and getters that wait for as many messages as the bound allows, look at it again."""
+    # relaxed because: the locks that are taken next order it
+    mt_store_relaxed_i64(&q.maxsize, maxsize)
+    notify_publishers(q, True)
+    wake_all_getters(q)
+
+
+cdef inline void shut_down(pubsub *q, bint immediate) noexcept nogil:
+    """If immediate, the caller trims."""
+    lock_bound(q)                       # not between a drop and the message that it is for
+    mark_end(q)
+    unlock_bound(q)
+    if immediate:
+        skip_all(q)
+    mt_point()
+    # pairs with: ps_fetch_add_u32 in locked_count_waiting, after the end was marked: who waits unaware of it is found
+    if mt_load_seq_cst_u32(&q.nwaiting) != 0:
+        wake_all_getters(q)
     notify_publishers(q, True)
 
 

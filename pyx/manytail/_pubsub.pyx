@@ -16,9 +16,9 @@ from libc.stdint cimport int64_t, uint32_t, uintptr_t
 from libc.stdlib cimport free, malloc
 
 from manytail._c cimport (
-    MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, PyThread_get_thread_ident, likely,
-    mt_fetch_add_acq_rel_u32, mt_fetch_add_relaxed_u32, mt_load_relaxed_i64, mt_load_relaxed_uptr,
-    mt_load_seq_cst_u32, mt_store_relaxed_i64, unlikely,
+    MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
+    PyThread_get_thread_ident, likely, mt_fetch_add_acq_rel_u32, mt_fetch_add_relaxed_u32, mt_load_relaxed_i64,
+    mt_load_relaxed_uptr, mt_load_seq_cst_u32, mt_store_relaxed_i64, unlikely,
 )
 from manytail._cpython cimport (
     Py_DECREF_raw, Py_INCREF_raw, PySequence_Fast_ITEMS, PyTypeObject, mt_clear_of, mt_list_filled,
@@ -26,7 +26,8 @@ from manytail._cpython cimport (
 )
 from manytail._runtime cimport int_argument, tell_of_forks, unclosed, unpicklable
 from manytail._waiting cimport (
-    NEVER, ONCE, Waiting, again, deadline_from, new_waiting, post, trio_checkpoint, visit_tasks, wait_node, wait_point,
+    NEVER, ONCE, WAIT, Waiting, again, deadline_from, linger_from, look, new_waiting, post, sooner, trio_checkpoint,
+    visit_tasks, wait_node, wait_point,
 )
 
 from types import GenericAlias
@@ -436,8 +437,7 @@ cdef class PubSubQueue:
 
     @maxsize.setter
     def maxsize(self, value):
-        mt_store_relaxed_i64(&self.q.maxsize, maxsize_argument(value))  # relaxed because: the lock taken next orders it
-        ps.notify_publishers(self.q, True)
+        ps.set_maxsize(self.q, maxsize_argument(value))
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
@@ -579,15 +579,22 @@ cdef class Subscriber:
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
-    def get_many(self, max_items, block=True, timeout=None):
+    def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
         """A list of up to max_items messages in order: waits for the first as get does, then takes what is there.
-        max_items <= 0: [] at once. Raises what get raises, before anything is taken."""
-        cdef int64_t n = int_argument("max_items", max_items, "an int"), deadline
+        max_items <= 0: [] at once. Raises what get raises, before anything is taken.
+
+        linger: seconds, counted from the first message, for which it waits for more before it returns fewer than
+        max_items. It takes nothing before that wait has ended, so an exception, as a signal handler's, has nothing to
+        give back. The timeout, a shutdown and as many messages as maxsize allows end the wait too, and what is there is
+        returned; closing ends it with ClosedError. block=False ignores linger. ValueError: it is negative or NaN."""
+        cdef int64_t n = int_argument("max_items", max_items, "an int"), longer = linger_from(linger), deadline
         cdef list out
         cdef int r = MT_OK
         if n <= 0:
             return []
         deadline = deadline_from(block, timeout)
+        if longer and deadline != ONCE:
+            return self.lingering(n, deadline, longer)
         out = self.take_many(n, &r)
         return out if likely(r == MT_OK) else self.get_many_slow(n, deadline, r)
 
@@ -601,6 +608,37 @@ cdef class Subscriber:
                 self.refuse(r)
             out = self.take_many(n, &r)
         return out
+
+    cdef list lingering(self, int64_t n, int64_t deadline, int64_t linger):
+        """get_many, waiting for more. While it waits, threads that share the subscriber take messages as ever."""
+        cdef list out
+        cdef int r
+        while True:
+            r = self.wait_for(1, deadline)
+            if r == MT_OK:
+                ps.forward_not_empty(self.q, self.s)    # what it was notified of it does not take yet
+                r = self.wait_for(n, sooner(deadline, linger))
+                if r == MT_TIMEOUT:
+                    r = MT_OK
+            if r == MT_OK:
+                out = self.take_many(n, &r)
+                if r == MT_OK:
+                    return out
+            if r != MT_EMPTY:           # other threads took all of them: wait for the first again
+                self.refuse(r)
+
+    cdef int wait_for(self, int64_t n, int64_t deadline) noexcept:
+        """MT_OK: n messages are there, or a take has something else to say, or the queue was shut down."""
+        cdef wait_point p
+        cdef int r
+        while True:
+            ps.messages_point(&p, self.q, self.s, n)
+            r = look(&p, 1)
+            if r != WAIT:
+                return r
+            r = MT_EMPTY
+            if not again(&p, 1, &r, deadline):
+                return r
 
     cdef list take_many(self, int64_t n, int *status):
         """Up to n messages that are there; *status says why there are none."""

@@ -806,7 +806,12 @@ def test_signatures_are_those_of_the_contract():
     assert parameters(PubSubQueue.publish) == [("item", none), ("block", True), ("timeout", None)]
     assert parameters(PubSubQueue.publish_many) == [("items", none), ("block", True), ("timeout", None)]
     assert parameters(Subscriber.get) == [("block", True), ("timeout", None)]
-    assert parameters(Subscriber.get_many) == [("max_items", none), ("block", True), ("timeout", None)]
+    assert parameters(Subscriber.get_many) == [
+        ("max_items", none),
+        ("block", True),
+        ("timeout", None),
+        ("linger", 0.0),
+    ]
     assert parameters(PubSubQueue.subscribe) == [("start", "next")]
     assert parameters(PubSubQueue.shutdown) == [("immediate", False)]
     assert PubSubQueue().subscribe.__doc__

@@ -16,7 +16,7 @@ PUTTING, TAKING = (Full, ShutDown), (Empty, ShutDown, ClosedError)
 SHORT = 0.0003
 
 ENDINGS = {"ack": 6, "release": 6, "reject": 1}
-ITEMS = {"put": 8, "get": 10, "get_many": 2} | ENDINGS
+ITEMS = {"put": 8, "get": 10, "get_many": 2, "linger": 1} | ENDINGS
 CHANGES = {"unlock": 2, "lock": 1, "ack_up_to": 1, "close": 1, "purge": 1, "qsize": 1, "depth": 1, "unacked": 1}
 
 
@@ -56,13 +56,13 @@ class EntryPlan:
         (name,) = rng.choices(list(self.weights), list(self.weights.values()))
         subscriber = rng.choice(subscribers)
         timeout = rng.choice([0, 0, SHORT, None]) if self.waits else 0
-        if timeout is None and (thread == 0 or (subscriber.prefetch and name.startswith("get"))):
+        if timeout is None and (thread == 0 or (subscriber.prefetch and name in ("get", "get_many", "linger"))):
             timeout = SHORT  # without credit a get keeps waiting after a shutdown
         delivery = f"d{len(self.deliveries)}"
         known = rng.choice(self.deliveries[-4:]) if self.deliveries else (delivery, "never")
         if name == "get":
             self.deliveries.append(delivery)
-        elif name == "get_many":
+        elif name in ("get_many", "linger"):
             self.deliveries.append((delivery, rng.randint(0, 1)))
         arguments: dict[str, Callable[[], tuple[Any, ...]]] = {
             "put": lambda: (
@@ -72,6 +72,7 @@ class EntryPlan:
             ),
             "get": lambda: (subscriber.name, delivery),
             "get_many": lambda: (subscriber.name, rng.randint(1, 3), delivery),
+            "linger": lambda: (subscriber.name, rng.randint(2, 3), delivery),
             "ack_up_to": lambda: (subscriber.name, known),
             "close": lambda: (subscriber.name,),
             "unacked": lambda: (subscriber.name,),
@@ -120,6 +121,8 @@ def bind(
         return Planned(name, args, partial(queue.put, args[0], **wait, priority=args[1], group=args[2]), PUTTING)
     if name in ("purge", "qsize", "depth", "shutdown"):
         return Planned(name, args, partial(getattr(queue, name), *args))
+    if name == "linger":  # a get_many to the specification
+        name, wait = "get_many", {"linger": SHORT, **wait}
     if name in ("get", "get_many"):
         subscription, keep = subscriptions[args[0]], partial(kept, handles, args[-1])
         call = partial(getattr(subscription, name), *args[1:-1], **wait)

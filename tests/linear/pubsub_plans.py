@@ -15,8 +15,18 @@ from .pubsub_spec import PubSubSpec
 PUBLISHING, TAKING = (Full, ShutDown), (Empty, ShutDown, ClosedError, Lagged)
 SHORT = 0.0003
 
-WEIGHTS = {"publish": 8, "publish_many": 2, "get": 8, "get_many": 3, "close": 1, "probe": 1, "position": 1, "lag": 1}
-ITEMS = ("publish", "publish_many", "get", "get_many")
+WEIGHTS = {
+    "publish": 8,
+    "publish_many": 2,
+    "get": 8,
+    "get_many": 3,
+    "linger": 2,
+    "close": 1,
+    "probe": 1,
+    "position": 1,
+    "lag": 1,
+}
+ITEMS = ("publish", "publish_many", "get", "get_many", "linger")
 
 
 @dataclass
@@ -60,6 +70,7 @@ class PubSubPlan:
                 "publish": lambda: (next(numbers),),
                 "publish_many": lambda: (tuple(next(numbers) for _ in range(rng.randint(1, 3))),),
                 "get_many": lambda reader=reader: (reader, rng.randint(1, 3)),
+                "linger": lambda reader=reader: (reader, rng.randint(2, 4)),
                 "probe": lambda at=at: (f"probe{number}.{at}", rng.randint(0, 4)),
             }
             args = arguments.get(name, lambda reader=reader: (reader,))()
@@ -105,6 +116,8 @@ def bind(queue: Any, readers: dict[str, Any], name: str, args: tuple[Any, ...], 
         return Planned(name, args, lambda: getattr(readers[args[0]], name))
     if name == "close":
         return Planned(name, args, reader.close if reader else lambda: readers[args[0]].close())
+    if name == "linger":  # a get_many to the specification
+        name, wait = "get_many", {"linger": SHORT, **wait}
     call = (
         partial(getattr(reader, name), *args[1:], **wait)
         if reader

@@ -201,14 +201,24 @@ static void guest(int unused) {
     }
 }
 
+/* As a get_many that lingers: waits for the first message, then for several, and takes nothing in between. */
+static int linger(session *s, int64_t deadline) {
+    int r = wait_for_messages(q, s->record, 1, deadline);
+    if (r != MT_OK) return r;
+    PS(forward_not_empty)(q, s->record);
+    return wait_for_messages(q, s->record, 2 + (int64_t)native_random(8), deadline);
+}
+
 /* With deadlines and interrupts, until the end of the list. */
 static void patient_taker(int index) {
     session *s = &shared[index % SHARED];
+    int64_t deadline;
     int r;
     native_self.interrupts = 8;
     do {
         take(s, native_random(4) ? 1 : RUN);
-        r = wait_for_message(q, s->record, native_random(2) ? mt_now_ns() + (int64_t)native_random(100000) : -1);
+        deadline = native_random(2) ? mt_now_ns() + (int64_t)native_random(100000) : -1;
+        r = native_random(3) ? wait_for_message(q, s->record, deadline) : linger(s, deadline);
         CHECK(r == MT_OK || r == MT_TIMEOUT || r == MT_INTERRUPTED || r == MT_SHUTDOWN, "wait_for_message: %d", r);
     } while (r != MT_SHUTDOWN);
 }

@@ -14,8 +14,10 @@ from queue import Empty, Full
 
 from manytail import EntryQueue, IndexMultiQueue, MultiQueue, PubSubQueue, ShutDown
 from manytail.executor import KeyedExecutor
+from manytail.queue import Queue, SimpleQueue
 
 ITEMS = 2000
+LAST = None  # ends a getter
 made: list[object] = []  # kept until the process ends
 wrong: list[str] = []
 
@@ -70,6 +72,48 @@ def multi_queue(new: type, selection: str) -> None:
     join(getters)
 
 
+def lingering() -> None:
+    """Gets that wait for more beside puts of sizes; some find the bound, some the end of their time."""
+    queue = MultiQueue()
+    tails = [queue.add(key, maxsize=30, sizer=int) for key in range(2)]
+    made.append((queue, tails))
+
+    def put(tail):
+        for item in range(ITEMS):
+            tail.put(item % 5)
+
+    def get():
+        try:
+            while True:
+                queue.get_many(10, linger=0.0002)
+        except ShutDown:
+            return
+
+    getters = threads(get, get)
+    join(threads(*[lambda tail=tail: put(tail) for tail in tails]))
+    queue.shutdown()
+    join(getters)
+
+
+def of_the_standard_library(queue) -> None:
+    """manytail.queue in kernel mode. Locked mode runs under the interpreter's own locks, which TSan does not see."""
+    made.append(queue)
+
+    def put():
+        for item in range(ITEMS):
+            queue.put(item)
+
+    def get():
+        while queue.get() is not LAST:
+            pass
+
+    getters = threads(get, get)
+    join(threads(put, put))
+    for _ in getters:
+        queue.put(LAST)
+    join(getters)
+
+
 def pub_sub() -> None:
     queue = PubSubQueue(maxsize=100)
     subscribers = [queue.subscribe() for _ in range(2)]
@@ -88,8 +132,16 @@ def pub_sub() -> None:
             with queue.subscribe():
                 pass
 
+    def linger(subscriber):
+        try:
+            while True:
+                subscriber.get_many(10, linger=0.0002)
+        except ShutDown:
+            return
+
     readers = threads(
-        *[lambda subscriber=subscriber: read(subscriber) for subscriber in [*subscribers, subscribers[0]]]
+        *[lambda subscriber=subscriber: read(subscriber) for subscriber in [*subscribers, subscribers[0]]],
+        lambda: linger(subscribers[0]),
     )
     join(threads(publish, publish, come_and_go))
     queue.shutdown()
@@ -139,6 +191,9 @@ def main() -> None:
     for new in (MultiQueue, IndexMultiQueue):
         for selection in ("round_robin", "weighted", "oldest"):
             multi_queue(new, selection)
+    lingering()
+    for queue in (SimpleQueue(), Queue(), Queue(20)):
+        of_the_standard_library(queue)
     pub_sub()
     entry_queue()
     executor()

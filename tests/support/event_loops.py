@@ -1,6 +1,11 @@
-"""asyncio and trio for tests that run under both: how to run a program, and a call that is cancelled at some moment."""
+"""Event loops for tests that run under each: asyncio, trio, and anyio on asyncio."""
 import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
+import anyio
+import anyio.lowlevel
 import trio
 
 
@@ -34,3 +39,75 @@ async def in_trio(call, turns):
 
 # By name: run(function), and cancelled_after(coroutine, turns).
 LIBRARIES = {"asyncio": (lambda function: asyncio.run(function()), in_asyncio), "trio": (trio.run, in_trio)}
+
+
+# ------------------------------------------------------------------------------------------------ tasks of one loop
+class AsyncioTask:
+    """An async function that runs in a group of tasks."""
+
+    def __init__(self, group, function):
+        self.task = group.create_task(function())
+
+    def cancel(self):
+        self.task.cancel()
+
+    async def outcome(self):
+        """What it returned. None: it was cancelled."""
+        await asyncio.wait({self.task})
+        return None if self.task.cancelled() else self.task.result()
+
+
+class ScopedTask:
+    """The same by a cancel scope, which trio and anyio have."""
+
+    def __init__(self, library, group, function):
+        self.scope, self.ended, self.value = library.CancelScope(), library.Event(), None
+        group.start_soon(self.run, function)
+
+    async def run(self, function):
+        try:
+            with self.scope:
+                self.value = await function()
+        finally:
+            self.ended.set()
+
+    def cancel(self):
+        self.scope.cancel()
+
+    async def outcome(self):
+        await self.ended.wait()
+        return self.value
+
+
+@dataclass
+class Loop:
+    run: Callable[..., Any]  # an async function without arguments
+    group: Callable[[], Any]  # an async context manager: a group of tasks
+    task: Callable[..., Any]  # (group, function)
+    turn: Callable[[], Any]  # to be awaited: lets the other tasks go on
+    fail_after: Callable[[float], Any]  # a context manager
+
+
+LOOPS = {
+    "asyncio": Loop(
+        lambda function: asyncio.run(function()),
+        asyncio.TaskGroup,
+        AsyncioTask,
+        lambda: asyncio.sleep(0),
+        anyio.fail_after,
+    ),
+    "trio": Loop(
+        trio.run,
+        trio.open_nursery,
+        lambda group, function: ScopedTask(trio, group, function),
+        trio.lowlevel.checkpoint,
+        trio.fail_after,
+    ),
+    "anyio": Loop(
+        anyio.run,
+        anyio.create_task_group,
+        lambda group, function: ScopedTask(anyio, group, function),
+        anyio.lowlevel.checkpoint,
+        anyio.fail_after,
+    ),
+}

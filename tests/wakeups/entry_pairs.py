@@ -86,6 +86,8 @@ class GetPutImmediate(Get):
     """The entry goes straight to a waiter. One that gives up at that moment leaves it to the other. The put is repeated
     until a waiter is seen: the restless one may have gone, and the patient one may not have come."""
 
+    wake_waits = True
+
     def wake(self) -> None:
         while self.queue.put(1, immediate=True) is None:
             time.sleep(SOON)

@@ -24,6 +24,7 @@ class Pair:
     wakes = "one"
     has_async = True  # waiting_async() is implemented
     has_timeout = True  # what waiting() returns takes `timeout`
+    wake_waits = False  # wake() waits until somebody waits
 
     def __init__(self) -> None:
         self.queue: Any = MultiQueue()

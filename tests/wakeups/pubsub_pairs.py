@@ -3,12 +3,13 @@
 A second subscriber is there where it is needed for one event to wake exactly one waiter.
 """
 import functools
+import random
 from collections.abc import Callable
 from typing import Any
 
 from manytail import PubSubQueue
 
-from .pairs import Pair, Wait
+from .pairs import LINGER, Pair, Wait
 
 
 class GetPublish(Pair):
@@ -37,6 +38,14 @@ class GetManyPublishMany(GetPublish):
 
     def wake(self) -> None:
         self.queue.publish_many([1])
+
+
+class GetManyLinger(GetPublish):
+    """Who waits for five messages, and who waits for one, share a subscriber: the one message goes to either."""
+
+    def waiting(self) -> Wait:
+        lingering = functools.partial(self.subscriber.get_many, 5, linger=LINGER)
+        return random.choice([lingering, lingering, self.subscriber.get])
 
 
 class GetClose(GetPublish):
@@ -138,6 +147,7 @@ class PublishShutdown(PublishGet):
 PUBSUB_PAIRS = {
     "get/publish": GetPublish,
     "get_many/publish_many": GetManyPublishMany,
+    "lingering get_many/publish": GetManyLinger,
     "get/close": GetClose,
     "get/pubsub shutdown": GetShutdown,
     "publish/get": PublishGet,

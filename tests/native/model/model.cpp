@@ -570,6 +570,9 @@ int main(int argc, char **argv) {
     EXPLORE(pubsub_timed_getter);
     EXPLORE(pubsub_interrupted_getter);
     EXPLORE(pubsub_lagged);
+    EXPLORE(pubsub_lingering);
+    EXPLORE(pubsub_linger_bound);
+    EXPLORE(pubsub_linger_end);
     EXPLORE(pubsub_wait_bound);
     EXPLORE(pubsub_wait_trimmed);
     EXPLORE(pubsub_two_slots);

@@ -55,6 +55,13 @@ template <typename suite, unsigned threads> struct pubsub_waiting_suite : pubsub
         }
     }
 
+    /* As a get_many that lingers for ever, until n messages are there. */
+    int linger(int64_t n) {
+        int r = wait_for_messages(this->q, this->first, 1, FOREVER);
+        PS(forward_not_empty)(this->q, this->first);
+        return r == MT_OK ? wait_for_messages(this->q, this->first, n, FOREVER) : r;
+    }
+
     /* So many messages are left. */
     void end(int left) {
         for (int i = 0; i < left; i++) RL_ASSERT(take_now() >= 0);
@@ -131,6 +138,53 @@ struct pubsub_lagged : pubsub_waiting_suite<pubsub_lagged, 3> {
         PS(bound_locked_make_free_slots)(q, 1);
         PS(unlock_bound)(q);
         trim();
+    }
+    void after() { end(1); }
+};
+
+/* Two threads share a subscriber: one waits for two messages, the other one for one. The first message that comes is for
+ * the other one, which then publishes two. */
+struct pubsub_lingering : pubsub_waiting_suite<pubsub_lingering, 3> {
+    static const unsigned bound = 1;
+    void before() { begin(0); }
+    void thread(unsigned index) {
+        if (index == 0) {
+            RL_ASSERT(linger(2) == MT_OK);
+            RL_ASSERT(take_now() >= 0 && take_now() >= 0);
+        } else if (index == 1) {
+            take_when_there();
+            RL_ASSERT(publish_now(1) == MT_OK && publish_now(2) == MT_OK);
+        } else {
+            RL_ASSERT(publish_now(0) == MT_OK);
+        }
+    }
+    void after() { end(0); }
+};
+
+/* It waits for more messages than a new bound allows. */
+struct pubsub_linger_bound : pubsub_waiting_suite<pubsub_linger_bound, 2> {
+    static const unsigned bound = 3;
+    void before() { begin(1); }
+    void thread(unsigned index) {
+        if (index == 0) {
+            RL_ASSERT(linger(2) == MT_OK);
+        } else {
+            PS(set_maxsize)(q, 1);
+        }
+    }
+    void after() { end(1); }
+};
+
+/* It waits for more messages than will come. */
+struct pubsub_linger_end : pubsub_waiting_suite<pubsub_linger_end, 2> {
+    static const unsigned bound = 3;
+    void before() { begin(1); }
+    void thread(unsigned index) {
+        if (index == 0) {
+            RL_ASSERT(linger(2) == MT_OK);
+        } else {
+            PS(shut_down)(q, 0);
+        }
     }
     void after() { end(1); }
 };

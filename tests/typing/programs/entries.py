@@ -52,6 +52,7 @@ subscription = queue.subscribe(prefetch=5, selector=lambda entry: entry.item > "
 assert_type(subscription, Subscription[str])
 assert_type(subscription.get(timeout=1), Entry[str])
 assert_type(subscription.get_many(5), list[Entry[str]])
+assert_type(subscription.get_many(5, linger=0.05), list[Entry[str]])
 assert_type(subscription.ack_up_to(entry), int)
 assert_type(subscription.interest, Literal["interested", "notified", "not_interested", "non_acquiring", "closed"])
 subscription.prefetch = 7
@@ -66,6 +67,8 @@ queue.subscribe(selector=lambda entry: entry.item + 1)  # error: operator, repor
 consumer: Consumer[str] = Consumer(prefetch=5)
 assert_type(consumer.subscribe(queue, selector="a = 1"), Subscription[str])
 assert_type(consumer.get(), Entry[str])
+assert_type(consumer.get_many(5, linger=0.05), list[Entry[str]])
+consumer.get_many(5, linger="1")  # error: arg-type, reportArgumentType
 consumer.subscribe(queue, prefetch=1)  # error: call-arg, reportCallIssue
 consumer.subscribe(numbers)  # error: arg-type, reportArgumentType
 

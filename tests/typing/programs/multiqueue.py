@@ -21,6 +21,7 @@ assert_type(queue.get_nowait(), bytes)
 assert_type(queue.peek(), bytes)
 assert_type(queue.get_with_key(False), tuple[str, bytes])
 assert_type(queue.get_many(10), list[bytes])
+assert_type(queue.get_many(10, timeout=1, linger=0.05), list[bytes])
 assert_type(queue.join(1.0), bool)
 assert_type(queue.stats(), MultiQueueStats)
 assert_type(queue.stats().qsize, int)
@@ -31,6 +32,8 @@ queue.add(b"urgent")  # error: arg-type, reportArgumentType
 queue.add("urgent", 1)  # error: call-arg, reportCallIssue
 queue.add("urgent", priority="high")  # error: arg-type, reportArgumentType
 queue.add("urgent", size=10)  # error: call-arg, reportCallIssue
+queue.get_many(10, True, 1, 0.05)  # error: call-arg, reportCallIssue
+queue.get_many(10, linger=None)  # error: arg-type, reportArgumentType
 queue.get(timeout="1")  # error: arg-type, reportArgumentType
 queue.put(b"")  # error: attr-defined, reportAttributeAccessIssue
 queue["urgent"] = urgent  # error: index, reportIndexIssue
@@ -43,6 +46,7 @@ urgent.put_front(b"", timeout=1.5)
 assert_type(urgent.put_many([b""]), int)
 assert_type(urgent.key, str)
 assert_type(urgent.remaining(), int | None)
+assert_type(urgent.size, int)
 assert_type(iter(urgent), Iterator[bytes])
 assert_type(urgent.discard(b""), bool)
 urgent.priority, urgent.weight, urgent.maxsize, urgent.enabled = 1, 2, 3, True
@@ -52,6 +56,12 @@ urgent.put_many(["text"])  # error: list-item, reportArgumentType
 urgent.key = "other"  # error: misc, reportAttributeAccessIssue
 urgent.priority = "high"  # error: assignment, reportAttributeAccessIssue
 urgent.get()  # error: attr-defined, reportAttributeAccessIssue
+
+assert_type(queue.add("sized", maxsize=1_000_000, sizer=len), SubQueue[str, bytes])
+assert_type(queue.setdefault("sized", sizer=lambda item: item[0]), SubQueue[str, bytes])
+queue.add("sized", sizer=1)  # error: arg-type, reportArgumentType
+queue.add("sized", sizer=str.upper)  # error: arg-type, reportArgumentType
+urgent.size = 0  # error: misc, reportAttributeAccessIssue
 
 
 def longest(ready: Sequence[SubQueue[str, bytes]]) -> SubQueue[str, bytes]:
@@ -87,6 +97,7 @@ Array = numpy.typing.NDArray[numpy.int64]
 assert_type(rows.get(), int)
 assert_type(rows.get_with_key(), tuple[str, int])
 assert_type(rows.get_many(100), Array)
+assert_type(rows.get_many(100, linger=0.05), Array)
 assert_type(rows.get_many_with_keys(100), list[tuple[str, Array]])
 assert_type(rows.get_many_into(numpy.empty(10, numpy.int64)), int)
 rows.add("table").put_many(numpy.arange(10))
@@ -99,6 +110,7 @@ async def coroutines() -> None:
     assert_type(await queue.aget(), bytes)
     assert_type(await queue.aget_with_key(), tuple[str, bytes])
     assert_type(await queue.aget_many(10), list[bytes])
+    assert_type(await queue.aget_many(10, linger=0.05), list[bytes])
     assert_type(await rows.aget(), int)
     await urgent.aput(b"")
     await urgent.aput("text")  # error: arg-type, reportArgumentType

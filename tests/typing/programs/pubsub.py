@@ -13,6 +13,7 @@ assert_type(subscriber, Subscriber[float])
 assert_type(queue.subscribe(start=17), Subscriber[float])
 assert_type(subscriber.get(), float)
 assert_type(subscriber.get_many(3, timeout=0.5), list[float])
+assert_type(subscriber.get_many(3, linger=0.05), list[float])
 assert_type(subscriber.lag, int)
 for number in subscriber:
     assert_type(number, float)
@@ -25,6 +26,7 @@ PubSubQueue(10)  # error: call-arg, reportCallIssue
 queue.publish("text")  # error: arg-type, reportArgumentType
 queue.publish_many([1, "text"])  # error: list-item, reportArgumentType
 queue.subscribe(start="first")  # error: arg-type, reportArgumentType
+subscriber.get_many(3, linger="1")  # error: arg-type, reportArgumentType
 subscriber.lag = 0  # error: misc, reportAttributeAccessIssue
 
 try:
