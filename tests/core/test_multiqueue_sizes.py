@@ -14,6 +14,8 @@ from support.threads import DEADLINE, LONG, Threads, acting_when, ctrl_c, wait_p
 
 from manytail import IndexMultiQueue, MultiQueue, ShutDown
 
+pytestmark = pytest.mark.thread_unsafe(reason="threads would share the fixtures' queue; Ctrl-C goes to the main thread")
+
 
 def own(item):
     """The item is its size."""
