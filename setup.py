@@ -6,6 +6,7 @@ tests and CI set in the environment:
 
     MANYTAIL_SANITIZE=thread|address   instrument with TSan, or with ASan and UBSan (gcc and clang)
     MANYTAIL_DEBUG=1                   -O0 -g, C assertions on
+    MANYTAIL_UNOPTIMIZED=1             -O0, all else as in a release: for tests that look at a wheel, not at its speed
     MANYTAIL_DELAYS=1                  planted delays between the steps of the algorithms, for stress runs
     MANYTAIL_COVERAGE=1                line tracing, for the Cython.Coverage plugin; far too slow to measure with
 
@@ -53,9 +54,10 @@ def sanitizer():
     return value
 
 
-SANITIZE, DEBUG, DELAYS, COVERAGE = (
+SANITIZE, DEBUG, UNOPTIMIZED, DELAYS, COVERAGE = (
     sanitizer(),
     switch("MANYTAIL_DEBUG"),
+    switch("MANYTAIL_UNOPTIMIZED"),
     switch("MANYTAIL_DELAYS"),
     switch("MANYTAIL_COVERAGE"),
 )
@@ -73,9 +75,9 @@ def macros():
 
 def compile_flags(msvc):
     if msvc:
-        return MSVC + (["/Od", "/Zi", "/UNDEBUG"] if DEBUG else ["/O2"])
+        return MSVC + (["/Od", "/Zi", "/UNDEBUG"] if DEBUG else ["/Od" if UNOPTIMIZED else "/O2"])
     # Many interpreters pass on the -g of their own build. With it, three quarters of a module are debug information.
-    flags = GNU + (["-O0", "-g3", "-UNDEBUG"] if DEBUG else ["-O3", "-g0"])
+    flags = GNU + (["-O0", "-g3", "-UNDEBUG"] if DEBUG else ["-O0" if UNOPTIMIZED else "-O3", "-g0"])
     if SANITIZE:
         flags += [SANITIZERS[SANITIZE], "-g", "-O1", "-fno-omit-frame-pointer"]
     return flags
@@ -138,7 +140,7 @@ class BuildExt(build_ext):
     def run(self):
         """Build. Build everything if the objects in the build directory were made with other switches."""
         note = Path(self.build_temp, "switches")
-        now = f"sanitize={SANITIZE} debug={DEBUG} delays={DELAYS} coverage={COVERAGE}\n"
+        now = f"sanitize={SANITIZE} debug={DEBUG} unoptimized={UNOPTIMIZED} delays={DELAYS} coverage={COVERAGE}\n"
         self.force = self.force or not note.exists() or note.read_text() != now
         note.unlink(missing_ok=True)  # if this build fails half-way, the next one compiles everything
         translate(self.extensions)  # here and not earlier: an sdist, or a query of the version, needs no C

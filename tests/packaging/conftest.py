@@ -19,7 +19,7 @@ def dist(tmp_path_factory) -> Path:
     """A directory with the sdist of this tree, the same unpacked in `source`, and the wheel that pip makes of that.
 
     Both are made in isolation from what is installed here. To install a directory, pip makes such a wheel and
-    installs it, which `installed` does.
+    installs it, which `installed` does. The compiler does not optimize: that takes a quarter of the time.
     """
     out = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "build", "--sdist", "--outdir", out, ROOT, cwd=out)
@@ -29,7 +29,7 @@ def dist(tmp_path_factory) -> Path:
     (unpacked,) = (out / "unpacked").iterdir()
     source = unpacked.rename(out / "source")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    run(*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", out, source, cwd=out)
+    run(*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", out, source, cwd=out, MANYTAIL_UNOPTIMIZED="1")
     return out
 
 
@@ -46,12 +46,6 @@ def wheel(dist) -> Path:
 
 
 @pytest.fixture(scope="session")
-def source_tree(dist) -> Path:
-    """The sdist, unpacked."""
-    return dist / "source"
-
-
-@pytest.fixture(scope="session")
 def installed(wheel, tmp_path_factory) -> Environment:
     """An environment with the wheel, and with what a third party needs to build against it."""
     environment = Environment.create(tmp_path_factory.mktemp("installed"))
@@ -60,9 +54,6 @@ def installed(wheel, tmp_path_factory) -> Environment:
 
 
 @pytest.fixture(scope="session")
-def editable(source_tree, tmp_path_factory) -> Environment:
-    """An editable install. It is built with MANYTAIL_DEBUG=1, which takes a quarter of the time."""
-    environment = Environment.create(tmp_path_factory.mktemp("editable"))
-    environment.install(*BUILD_REQUIREMENTS)
-    environment.install("--no-build-isolation", "--editable", source_tree, MANYTAIL_DEBUG="1")
-    return environment
+def here() -> Environment:
+    """The environment of this process. In development manytail is installed in it as an editable package."""
+    return Environment(Path(sys.prefix))

@@ -8,6 +8,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+import manytail
+
 pytestmark = [pytest.mark.packaging, pytest.mark.thread_unsafe(reason="builds are shared by the session")]
 
 ROOT = Path(__file__).parents[2]
@@ -110,5 +112,5 @@ def test_the_doctor_is_content_with_a_bare_installation(installed):
     assert "pyspark         -      not installed" in said
 
 
-def test_an_editable_install_works_outside_the_tree(editable, source_tree):
-    assert Path(editable.python("-c", SMOKE).strip()) == source_tree / "python" / "manytail"
+def test_the_package_of_the_tests_works_outside_the_tree(here, tmp_path):
+    assert Path(here.python("-c", SMOKE, cwd=tmp_path).strip()) == Path(manytail.__file__).parent

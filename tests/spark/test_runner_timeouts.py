@@ -71,7 +71,7 @@ def test_each_attempt_has_its_own_time(script: Script) -> None:
 
 
 def test_a_late_result_is_dropped(script: Script) -> None:
-    with Clocked(script, batches(range(2), 2), workers=1, max_in_flight=2, order="completion") as run:
+    with Clocked(script, batches(range(2), 2), workers=1, max_in_flight=2, order="input") as run:
         script.wait_started(1)
         run.pass_an_hour()
         script.wait_started(2)  # in a thread of its own
