@@ -85,58 +85,6 @@ cdef extern from "manytail/clock.h" nogil:
     int64_t mt_now_ns()
     int64_t mt_now_coarse_ns()
 
-cdef extern from "manytail/chunk.h" nogil:
-    ctypedef struct mt_chunk:
-        int64_t base
-        uint32_t cap, pins, ndead, size_class
-    enum: MT_CHUNK_CLASSES, MT_CHUNK_SPARE_CLASS, MT_CHUNK_SIZED
-    uintptr_t *mt_chunk_items(mt_chunk *)
-    int64_t *mt_chunk_stamps(mt_chunk *)
-    int64_t *mt_chunk_sizes(mt_chunk *, bint stamps)
-    mt_chunk *mt_chunk_new(uint32_t size_class, bint stamps, int64_t base)
-    void mt_chunk_recycle(mt_chunk *, int64_t base)
-    bint mt_chunk_is_dead(mt_chunk *, uint32_t)
-    void mt_chunk_kill(mt_chunk *, uint32_t)
-    void mt_chunk_revive(mt_chunk *, uint32_t)
-    mt_chunk *mt_chunk_next(mt_chunk *)
-    void mt_chunk_link(mt_chunk *, mt_chunk *)
-    bint mt_chunk_retired(mt_chunk *)
-    bint mt_chunk_retire(mt_chunk *)
-    void mt_chunk_pin(mt_chunk *)
-    bint mt_chunk_unpin(mt_chunk *)
-    void mt_chunk_free(mt_chunk *)
-
-cdef extern from "manytail/ready.h" nogil:
-    ctypedef struct mt_heap_item:
-        void *obj
-    ctypedef struct mt_heap:
-        mt_heap_item *items
-        uint32_t n
-    ctypedef struct mt_level
-    ctypedef struct mt_ready_node:
-        mt_ready_node *next
-        mt_level *level
-        uint32_t slot
-        uint32_t listed
-    ctypedef struct mt_level:
-        mt_ready_node *front
-        uint32_t nready
-        mt_heap by_time
-    ctypedef struct mt_ready:
-        mt_level *top
-        mt_heap best
-        mt_level **levels
-        uint32_t nlevels
-        uint32_t oldest
-    void mt_heap_rekey(mt_heap *, uint32_t slot, int64_t key)
-    mt_level *mt_ready_join_level(mt_ready *, int64_t priority)
-    void mt_ready_leave_level(mt_ready *, mt_level *)
-    void mt_ready_append(mt_ready *, mt_ready_node *, int64_t stamp)
-    void mt_ready_remove(mt_ready *, mt_ready_node *)
-    void mt_ready_replace(mt_ready *, mt_ready_node *old, mt_ready_node *new, int64_t stamp)
-    mt_ready_node *mt_ready_front(mt_ready *, mt_level *)
-    void mt_ready_free(mt_ready *)
-
 cdef extern from "manytail/multiqueue.h" nogil:
     enum: MT_OK, MT_EMPTY, MT_FULL, MT_SHUTDOWN, MT_TIMEOUT, MT_NOMEM, MT_BADARG, MT_INTERRUPTED
     void *mt_alloc_aligned(size_t)

@@ -1,5 +1,5 @@
 # Entries of a queue: the state word of each, the list that keeps them in strict order, the positions of readers on it,
-# and heaps of entries. Private; _eq.pxd is the queue made of them.
+# and heaps of entries (_heap.pxd). Private; _eq.pxd is the queue made of them.
 #
 # The state word. Every transition is one compare-and-swap on it.
 #
@@ -57,13 +57,14 @@
 #   L2  entry.readers, if any, is at that entry; list.end, if any, is at NULL. anchor.n = positions on it > 0.
 #   L3  an anchor with n positions has n - 1 spare ones, one per position beyond the first: a move never allocates.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc, qsort, realloc
+from libc.stdlib cimport free, malloc, qsort
 from libc.string cimport memset
 
 from manytail._c cimport (
     likely, mt_atomic_i64, mt_atomic_u32, mt_cas_acq_rel_i64, mt_fetch_add_acq_rel_u32, mt_fetch_add_relaxed_u32,
     mt_load_acquire_i64, mt_load_relaxed_i64, mt_store_relaxed_u32, mt_store_release_i64, unlikely,
 )
+from manytail._heap cimport heap, heap_add, heap_item, heap_remove, heap_reserve
 
 cdef enum:                      # states
     AVAILABLE = 0
@@ -96,7 +97,7 @@ ctypedef struct anchor:
 ctypedef struct entry_options:  # what only some entries have
     int64_t expires             # monotonic ns, 0: never
     int64_t due                 # HELD until then
-    int64_t timer               # place in the heap of timers + 1, 0: not there
+    uint32_t timer              # place in the heap of timers + 1, 0: not there
     void *group                 # its group's key_record, or NULL
     void *value_key             # in a last-value queue: its key's record, or NULL
     const void *origin          # identity only; `extra` keeps it alive
@@ -136,16 +137,6 @@ ctypedef struct entry_list:
     entry *first
     entry *last
     anchor *end
-
-ctypedef struct entry_heap_item:
-    uint64_t key
-    entry *e
-
-ctypedef struct entry_heap:
-    entry_heap_item *items
-    int64_t n
-    int64_t capacity
-    bint indexed                # each entry is in it once and knows its place: options.timer
 
 
 # ----------------------------------------------------------------------------------------------------------- state word
@@ -451,133 +442,74 @@ cdef inline bint is_linked(entry *e) noexcept nogil:
     return e.next != e
 
 
-# ----------------------------------------------------------------------------------------------------------------- heap
-# A binary heap of entries, the smallest key first. The timers of a queue are one: indexed, so that an entry that dies
-# before its time leaves nothing behind; borrowed, because only linked entries are in it. The redeliveries of a cursor
-# are another, by order.
-cdef inline void heap_set(entry_heap *h, int64_t i, entry_heap_item x) noexcept nogil:
-    h.items[i] = x
-    if h.indexed:
-        x.e.options.timer = i + 1
-
-
-cdef inline void heap_sift(entry_heap *h, int64_t i, entry_heap_item x) noexcept nogil:
-    """Put x where it belongs, given that place i is free."""
-    cdef int64_t child
-    while i > 0 and h.items[(i - 1) >> 1].key > x.key:
-        heap_set(h, i, h.items[(i - 1) >> 1])
-        i = (i - 1) >> 1
-    child = 2 * i + 1
-    while child < h.n:
-        if child + 1 < h.n and h.items[child + 1].key < h.items[child].key:
-            child += 1
-        if h.items[child].key >= x.key:
-            break
-        heap_set(h, i, h.items[child])
-        i = child
-        child = 2 * i + 1
-    heap_set(h, i, x)
-
-
-cdef inline bint heap_reserve(entry_heap *h, int64_t n) noexcept nogil:
-    """Make room for n. False: no memory."""
-    cdef int64_t capacity = h.capacity if h.capacity else 16
-    cdef entry_heap_item *items
-    if likely(n <= h.capacity):
-        return True
-    while capacity < n:
-        capacity *= 2
-    items = <entry_heap_item *>realloc(h.items, <size_t>capacity * sizeof(entry_heap_item))
-    if items == NULL:
-        return False
-    h.items = items
-    h.capacity = capacity
-    return True
-
-
-cdef inline void heap_add(entry_heap *h, uint64_t key, entry *e) noexcept nogil:
-    """There is room."""
-    cdef entry_heap_item x
-    x.key = key
-    x.e = e
-    h.n += 1
-    heap_sift(h, h.n - 1, x)
-
-
-cdef inline void heap_remove(entry_heap *h, int64_t i) noexcept nogil:
-    h.n -= 1
-    if i != h.n:
-        heap_sift(h, i, h.items[h.n])
-
-
 # --------------------------------------------------------------------------------------------------------------- timers
-cdef inline void timers_remove(entry_heap *h, entry *e) noexcept nogil:
-    cdef int64_t i = e.options.timer - 1
-    if i >= 0:
-        e.options.timer = 0
-        heap_remove(h, i)
+# The entries of a queue by when they expire or are due. The heap borrows them: only linked entries are in it, and an
+# entry that dies before its time leaves nothing behind.
+cdef inline void timers_remove(heap *h, entry *e) noexcept nogil:
+    if e.options.timer != 0:
+        heap_remove(h, e.options.timer - 1)
 
 
-cdef inline void timers_set(entry_heap *h, entry *e, int64_t when) noexcept nogil:
+cdef inline void timers_set(heap *h, entry *e, int64_t when) noexcept nogil:
     """There is room: heap_reserve."""
     timers_remove(h, e)
-    heap_add(h, <uint64_t>when, e)
+    heap_add(h, <uint64_t>when, e, &e.options.timer)
 
 
 # --------------------------------------------------------------------------------------------------------- redeliveries
 # Entries that a cursor has passed and has to come back for: released, or arrived before it. An entry may be in it
 # twice, and one that was taken stays until it comes to the top or redeliveries_shrink drops it.
-cdef inline void redeliveries_pop(entry_heap *h) noexcept nogil:
-    cdef entry *e = h.items[0].e
+cdef inline void redeliveries_pop(heap *h) noexcept nogil:
+    cdef entry *e = <entry *>h.items[0].member
     heap_remove(h, 0)
     entry_drop(e)
 
 
 cdef inline int compare_keys(const void *a, const void *b) noexcept nogil:
-    cdef uint64_t x = (<const entry_heap_item *>a).key, y = (<const entry_heap_item *>b).key
+    cdef uint64_t x = (<const heap_item *>a).key, y = (<const heap_item *>b).key
     return -1 if x < y else x > y
 
 
-cdef inline void redeliveries_shrink(entry_heap *h) noexcept nogil:
+cdef inline void redeliveries_shrink(heap *h) noexcept nogil:
     """Drop what is not AVAILABLE and what is there twice; read the orders anew. A sorted array is a heap."""
-    cdef int64_t i, n = 0
+    cdef uint32_t i, n = 0
     cdef entry *e
     for i in range(h.n):
-        e = h.items[i].e
+        e = <entry *>h.items[i].member
         if state_of(e) != AVAILABLE:
             entry_drop(e)
             continue
-        h.items[n].e = e
+        h.items[n].member = e
         h.items[n].key = e.order
         n += 1
     if n:
-        qsort(h.items, <size_t>n, sizeof(entry_heap_item), compare_keys)
+        qsort(h.items, <size_t>n, sizeof(heap_item), compare_keys)
     h.n = 0
     for i in range(n):
-        if h.n and h.items[h.n - 1].e == h.items[i].e:
-            entry_drop(h.items[i].e)
+        if h.n and h.items[h.n - 1].member == h.items[i].member:
+            entry_drop(<entry *>h.items[i].member)
         else:
             h.items[h.n] = h.items[i]
             h.n += 1
 
 
-cdef inline bint redeliveries_push(entry_heap *h, entry *e) noexcept nogil:
+cdef inline bint redeliveries_push(heap *h, entry *e) noexcept nogil:
     """False: no memory."""
     if unlikely(h.n == h.capacity):
         if h.n:
             redeliveries_shrink(h)
         # Unless half of it was stale: then the next time is as many pushes away.
-        if h.n * 2 >= h.capacity and not heap_reserve(h, h.capacity + 1):
+        if h.n >= h.capacity // 2 and not heap_reserve(h, h.capacity + 1):
             return False
     entry_keep(e)
-    heap_add(h, e.order, e)
+    heap_add(h, e.order, e, NULL)
     return True
 
 
-cdef inline void redeliveries_free(entry_heap *h) noexcept nogil:
-    cdef int64_t i
+cdef inline void redeliveries_free(heap *h) noexcept nogil:
+    cdef uint32_t i
     for i in range(h.n):
-        entry_drop(h.items[i].e)
+        entry_drop(<entry *>h.items[i].member)
     free(h.items)
     h.items = NULL
     h.n = h.capacity = 0

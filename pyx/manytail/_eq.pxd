@@ -31,9 +31,9 @@ from manytail._c cimport (
     mt_now_coarse_ns, mt_now_ns, mt_store_relaxed_i64, unlikely,
 )
 from manytail._entry cimport (
-    ACQUIRED, AVAILABLE, HELD, cursor_position, entry, entry_acquire, entry_delete, entry_dequeue, entry_heap,
+    ACQUIRED, AVAILABLE, HELD, cursor_position, entry, entry_acquire, entry_delete, entry_dequeue,
     entry_keep, entry_list, entry_options, entry_release, entry_steal, entry_unhold, entry_unlock, entry_withdraw,
-    entry_word, heap_reserve, is_linked, list_append, list_unlink, position_at, position_close, position_move,
+    entry_word, is_linked, list_append, list_unlink, position_at, position_close, position_move,
     position_open, redeliveries_free, redeliveries_pop, redeliveries_push, redeliveries_shrink, state_of,
     timers_remove, timers_set, word_delivery,
 )
@@ -42,6 +42,7 @@ from manytail._eq_keys cimport (
     unpin_record, value_added, value_removed, value_replaced, value_replaces,
 )
 from manytail._eq_sorted cimport index_link, index_oldest, index_remove, search_place, search_range, sorted_index
+from manytail._heap cimport heap, heap_reserve
 from manytail._lock cimport enter, enter_heavy, leave
 from manytail._waiting cimport (
     TASKS, THREADS, WAIT, keep_tasks, notify, notify_all, notify_first, wait_list, wait_node, wait_point,
@@ -89,7 +90,7 @@ ctypedef struct eq_registry
 ctypedef struct cursor:
     cursor_position one         # of the only level
     cursor_position *positions  # one per level
-    entry_heap redeliveries
+    heap redeliveries
 
 # Credit that the subscriptions of one Consumer share. Its numbers are atomic, the rest is under its lock.
 ctypedef struct shared_credit:
@@ -228,7 +229,7 @@ ctypedef struct entry_queue:
     bint throttled              # "block": puts wait until depth <= low_watermark
     int64_t nranks
     wait_list putters
-    entry_heap timers
+    heap timers
     cursor shared               # of all subscriptions that are not filtered
     queue_counters counters
     entry_list one_list
@@ -540,7 +541,6 @@ cdef inline bint open_cursor(entry_queue *q, cursor *c, bint newest) noexcept no
     cdef entry *at
     c.redeliveries.items = NULL
     c.redeliveries.n = c.redeliveries.capacity = 0
-    c.redeliveries.indexed = False
     c.positions = &c.one
     if q.nlevels > 1:
         c.positions = <cursor_position *>calloc(q.nlevels, sizeof(cursor_position))
@@ -607,7 +607,7 @@ cdef inline entry *cursor_first(entry_queue *q, cursor *c) noexcept nogil:
     while unlikely(c.redeliveries.n != 0):
         if e != NULL and c.redeliveries.items[0].key > e.order:
             return e
-        a = c.redeliveries.items[0].e
+        a = <entry *>c.redeliveries.items[0].member
         if state_of(a) == AVAILABLE:
             return a
         redeliveries_pop(&c.redeliveries)
@@ -619,7 +619,7 @@ cdef inline void cursor_skip(entry_queue *q, cursor *c, entry *e) noexcept nogil
     cdef cursor_position *p = &c.positions[e.priority_level]
     if likely(position_at(p) == e):
         position_move(&q.lists[e.priority_level], p, e.next)
-    while unlikely(c.redeliveries.n != 0) and c.redeliveries.items[0].e == e:
+    while unlikely(c.redeliveries.n != 0) and c.redeliveries.items[0].member == e:
         redeliveries_pop(&c.redeliveries)
 
 
@@ -695,7 +695,7 @@ cdef inline void locked_run_timers(entry_queue *q, int64_t now, effects *fx) noe
     """Do what is due: un-hold, expire."""
     cdef entry *e
     while q.timers.n and <int64_t>q.timers.items[0].key <= now:
-        e = q.timers.items[0].e
+        e = <entry *>q.timers.items[0].member
         if e.options.expires and e.options.expires <= now:
             if not locked_discard(q, e, EXPIRED, fx):
                 timers_remove(&q.timers, e)         # locked: looked at again when it is unlocked or released
@@ -1723,7 +1723,6 @@ cdef inline entry_queue *new_queue(eq_registry *r) noexcept nogil:
     q.nlevels = 1
     q.ready = &q.one_ready
     q.next_id = 1
-    q.timers.indexed = True
     if not open_cursor(q, &q.shared, False):
         free(q)
         return NULL

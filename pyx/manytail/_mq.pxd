@@ -5,8 +5,8 @@
 #   putters --put lock of C--> tail C  (idle)           /
 #
 # Source: LinkedBlockingMultiQueue (M. Barrios), itself after Doug Lea's two-lock LinkedBlockingQueue: one put lock per
-# tail, one take lock for all. What we changed: nodes hold several items (chunk.h); ready rings instead of a walk
-# (ready.h); no count that both sides write: a putter publishes `tail_seq`, a getter publishes `head_seq`, each caches the
+# tail, one take lock for all. What we changed: nodes hold several items (_chunks.pxd); ready rings instead of a walk
+# (_ready.pxd); no count that both sides write: a putter publishes `tail_seq`, a getter publishes `head_seq`, each caches the
 # other's and looks again only when its copy runs out. A put takes the take lock only if its tail was unlisted to the
 # head, where the original takes it whenever the whole queue was empty.
 #
@@ -34,18 +34,23 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint16_t, uint32_t, uint
 from libc.string cimport memcpy
 
 from manytail._c cimport (
-    MT_BADARG, MT_CHUNK_SIZED, MT_CHUNK_SPARE_CLASS, MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
-    keep, likely, mt_alloc_aligned, mt_atomic_i64, mt_atomic_u32, mt_atomic_uptr, mt_chunk, mt_chunk_free,
-    mt_chunk_is_dead, mt_chunk_items, mt_chunk_kill, mt_chunk_link, mt_chunk_new, mt_chunk_next, mt_chunk_pin,
-    mt_chunk_recycle, mt_chunk_retire, mt_chunk_retired, mt_chunk_revive, mt_chunk_sizes, mt_chunk_stamps,
-    mt_chunk_unpin, mt_fetch_add_acq_rel_u32, mt_fetch_add_relaxed_i64, mt_fetch_add_relaxed_u32, mt_free_aligned, mt_heap_rekey,
-    mt_level, mt_load_acquire_i64, mt_load_relaxed_i64, mt_load_relaxed_u32, mt_load_seq_cst_i64,
-    mt_load_seq_cst_u32, mt_lock, mt_lock_reset, mt_now_ns, mt_point, mt_prefetch_write, mt_ready, mt_ready_append,
-    mt_ready_free, mt_ready_front, mt_ready_join_level, mt_ready_leave_level, mt_ready_node, mt_ready_remove,
-    mt_ready_replace, mt_store_relaxed_i64, mt_store_relaxed_u32, mt_store_release_i64, mt_xchg_acq_rel_uptr,
+    MT_BADARG, MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, keep, likely,
+    mt_alloc_aligned, mt_atomic_i64, mt_atomic_u32, mt_atomic_uptr, mt_fetch_add_acq_rel_u32,
+    mt_fetch_add_relaxed_i64, mt_fetch_add_relaxed_u32, mt_free_aligned, mt_load_acquire_i64, mt_load_relaxed_i64,
+    mt_load_relaxed_u32, mt_load_seq_cst_i64, mt_load_seq_cst_u32, mt_lock, mt_lock_reset, mt_now_ns, mt_point,
+    mt_prefetch_write, mt_store_relaxed_i64, mt_store_relaxed_u32, mt_store_release_i64, mt_xchg_acq_rel_uptr,
     mt_xchg_seq_cst_i64, mt_xchg_seq_cst_u32, unlikely,
 )
+from manytail._chunks cimport (
+    SIZED_CLASS, SPARE_CLASS, chunk, chunk_free, chunk_is_retired, chunk_items, chunk_link, chunk_new, chunk_next,
+    chunk_pin, chunk_recycle, chunk_retire, chunk_sizes, chunk_timestamps, chunk_unpin, clear_tombstone,
+    is_tombstone, set_tombstone,
+)
 from manytail._lock cimport enter, leave
+from manytail._ready cimport (
+    ready_append, ready_free, ready_front, ready_index, ready_join_level, ready_leave_level, ready_level,
+    ready_node, ready_rekey, ready_remove, ready_replace,
+)
 from manytail._runtime cimport multiqueues
 from manytail._waiting cimport (
     NEVER, ONCE, WAIT, again, give_up, keep_tasks, look, notify, notify_all, notify_fitting, post, wait_list, wait_node, wait_point,
@@ -82,7 +87,7 @@ ctypedef struct queue
 ctypedef struct subqueue:
     # -- putters' line: written under the put lock
     mt_lock put_lock
-    mt_chunk *tail                  # NULL until the first item, and after clear
+    chunk *tail                  # NULL until the first item, and after clear
     uint32_t tail_idx               # next free slot of tail
     uint32_t closed_flags           # MT_CLOSED_*: written under both locks, read under the put lock
     mt_atomic_i64 tail_seq          # position after the newest item; published (release) after its slot is written
@@ -95,21 +100,21 @@ ctypedef struct subqueue:
     uint8_t sized                   # constant: items have sizes, and maxsize bounds their sum
     uint8_t pad0[1]
     # -- getters' line: written under the take lock
-    mt_chunk *head                  # NULL until the first item: written by the putter that makes the first chunk, before tail_seq
+    chunk *head                  # NULL until the first item: written by the putter that makes the first chunk, before tail_seq
     uint16_t head_idx               # oldest slot of head; at head.cap the next chunk follows
     uint8_t has_tombstones          # ntombstones > 0
     uint8_t bounded                 # maxsize > 0, or sized: a get has more to do (head_removed); written under both locks
     uint32_t quantum_left           # items left of its turn; 0: its next turn has not begun
     mt_atomic_i64 head_seq          # tail_seq - head_seq = items inside: counts those that left, less those put at the front
     int64_t tail_seq_cached         # getters' copy of tail_seq
-    mt_ready_node ready             # 32 bytes
+    ready_node ready             # 32 bytes
     # -- cold
     int64_t ntombstones             # discarded slots still between head and tail; take lock
     int64_t nfront                  # items ever put at the front; take lock
     uint32_t weight                 # >= 1; take lock
     uint32_t enabled                # take lock
     uint32_t attached               # take lock
-    uint32_t size_class             # of the newest chunk, without MT_CHUNK_SIZED; put lock
+    uint32_t size_class             # of the newest chunk, without SIZED_CLASS; put lock
     # Only if sized: the sizes of all that went in, and of all that came out, modulo 2**64. The difference is inside.
     uint64_t size_put               # put lock
     mt_atomic_i64 size_removed      # written under the take lock
@@ -125,7 +130,7 @@ ctypedef struct subqueue:
 ctypedef struct queue:
     # -- getters' line: written under the take lock
     mt_lock take_lock
-    mt_ready ready
+    ready_index ready
     int64_t taken_total             # items handed to getters
     uint32_t gil_locked             # constant: the GIL is the lock
     uint32_t selection              # constant once `begun`
@@ -151,10 +156,10 @@ ctypedef struct queue:
     # -- written by putters of any tail
     char pad1[CACHE_LINE]
     mt_atomic_i64 clock             # put times, selection "oldest" only
-    mt_atomic_uptr spare            # one used chunk of MT_CHUNK_SPARE_CLASS, or 0
+    mt_atomic_uptr spare            # one used chunk of SPARE_CLASS, or 0
 
 
-cdef inline subqueue *mt_subqueue_of(mt_ready_node *node) noexcept nogil:
+cdef inline subqueue *mt_subqueue_of(ready_node *node) noexcept nogil:
     """The tail that this node is part of."""
     return <subqueue *>(<char *>node - (<char *>&(<subqueue *>node).ready - <char *>node))
 
@@ -189,25 +194,25 @@ cdef inline void set_unlisted(subqueue *s, bint unlisted) noexcept nogil:
 
 
 # --------------------------------------------------------------------------------------------------------------- chunks
-cdef inline void drop_chunk(queue *q, mt_chunk *c) noexcept nogil:
-    """Free a chunk that nobody stands on, or keep it for the next append."""
+cdef inline void drop_chunk(queue *q, chunk *c) noexcept nogil:
+    """Free a chunk that nobody is at, or keep it for the next append."""
     cdef uintptr_t old = 0
-    if c.size_class == MT_CHUNK_SPARE_CLASS:
+    if c.size_class == SPARE_CLASS:
         # pairs with: mt_xchg_acq_rel in new_chunk
         old = mt_xchg_acq_rel_uptr(&q.spare, <uintptr_t>c)
-        c = <mt_chunk *>old
+        c = <chunk *>old
     if c != NULL:
-        mt_chunk_free(c)
+        chunk_free(c)
 
 
-cdef inline mt_chunk *new_chunk(queue *q, uint32_t size_class, int64_t base) noexcept nogil:
-    cdef mt_chunk *c = NULL
-    if size_class == MT_CHUNK_SPARE_CLASS:      # one with sizes is of another class
+cdef inline chunk *new_chunk(queue *q, uint32_t size_class, int64_t base) noexcept nogil:
+    cdef chunk *c = NULL
+    if size_class == SPARE_CLASS:      # one with sizes is of another class
         # pairs with: mt_xchg_acq_rel in drop_chunk
-        c = <mt_chunk *>mt_xchg_acq_rel_uptr(&q.spare, 0)
+        c = <chunk *>mt_xchg_acq_rel_uptr(&q.spare, 0)
     if c == NULL:
-        return mt_chunk_new(size_class, q.selection == MT_OLDEST, base)
-    mt_chunk_recycle(c, base)
+        return chunk_new(size_class, q.selection == MT_OLDEST, base)
+    chunk_recycle(c, base)
     return c
 
 
@@ -220,20 +225,20 @@ cdef inline uint32_t next_size_class(subqueue *s, int64_t tail_seq, int64_t n) n
         return 3
     if s.tail == NULL:
         return 0 if n <= 11 else 1 if n <= 27 else 2
-    return s.size_class + 1 if s.size_class < MT_CHUNK_SPARE_CLASS else MT_CHUNK_SPARE_CLASS
+    return s.size_class + 1 if s.size_class < SPARE_CLASS else SPARE_CLASS
 
 
 cdef inline bint tail_grow(queue *q, subqueue *s, int64_t tail_seq, int64_t n) noexcept nogil:
     """Link a fresh chunk behind the tail, for n more items at least. 0: no memory, nothing changed."""
     cdef uint32_t size_class = next_size_class(s, tail_seq, n)
-    cdef mt_chunk *c = new_chunk(q, size_class + s.sized * MT_CHUNK_SIZED, tail_seq)
+    cdef chunk *c = new_chunk(q, size_class + s.sized * SIZED_CLASS, tail_seq)
     if c == NULL:
         return False
     if s.tail == NULL:
         s.head = c                  # no getter looks at head before tail_seq says that there is something
         s.head_idx = 0
     else:
-        mt_chunk_link(s.tail, c)
+        chunk_link(s.tail, c)
     s.tail = c
     s.tail_idx = 0
     tail_claim_lines(s, 8)
@@ -262,13 +267,13 @@ cdef enum:
 cdef inline void tail_claim_lines(subqueue *s, uint32_t slot) noexcept nogil:
     """A getter on another core read that memory last, and claiming a line back takes longer than eight puts."""
     if not s.gil_locked:
-        mt_prefetch_write(mt_chunk_items(s.tail) + slot)
+        mt_prefetch_write(chunk_items(s.tail) + slot)
 
 
 cdef inline int tail_put(queue *q, subqueue *s, uintptr_t item) noexcept nogil:
     # relaxed because: tail_seq is written under the put lock
     cdef int64_t tail_seq = mt_load_relaxed_i64(&s.tail_seq)
-    cdef mt_chunk *c
+    cdef chunk *c
     if unlikely(s.closed_flags != 0):
         return MT_SHUTDOWN
     if unlikely(tail_free_slots(s, tail_seq) <= 0):
@@ -278,11 +283,11 @@ cdef inline int tail_put(queue *q, subqueue *s, uintptr_t item) noexcept nogil:
         if not tail_grow(q, s, tail_seq, 1):
             return MT_NOMEM
         c = s.tail
-    mt_chunk_items(c)[s.tail_idx] = item
+    chunk_items(c)[s.tail_idx] = item
     tail_claim_lines(s, s.tail_idx + AHEAD)
     if unlikely(s.timestamped):
         # relaxed because: only the order of the numbers counts
-        mt_chunk_stamps(c)[s.tail_idx] = mt_fetch_add_relaxed_i64(&q.clock, 1)
+        chunk_timestamps(c)[s.tail_idx] = mt_fetch_add_relaxed_i64(&q.clock, 1)
     s.tail_idx += 1
     mt_point()
     # pairs with: mt_load_acquire in head_count
@@ -297,7 +302,7 @@ cdef inline int tail_put_run(queue *q, subqueue *s, const uintptr_t *items, cons
     cdef int64_t tail_seq = mt_load_relaxed_i64(&s.tail_seq)   # relaxed because: tail_seq is written under the put lock
     cdef int64_t room, put = 0, k, i
     cdef int r = MT_OK
-    cdef mt_chunk *c
+    cdef chunk *c
     done[0] = 0
     if s.closed_flags != 0:
         return MT_SHUTDOWN
@@ -316,11 +321,11 @@ cdef inline int tail_put_run(queue *q, subqueue *s, const uintptr_t *items, cons
                 break
             c = s.tail
         k = min(n - put, <int64_t>(c.cap - s.tail_idx))
-        memcpy(mt_chunk_items(c) + s.tail_idx, items + put, k * sizeof(uintptr_t))
+        memcpy(chunk_items(c) + s.tail_idx, items + put, k * sizeof(uintptr_t))
         if s.timestamped:
             for i in range(k):
                 # relaxed because: only the order of the numbers counts
-                mt_chunk_stamps(c)[s.tail_idx + i] = mt_fetch_add_relaxed_i64(&q.clock, 1)
+                chunk_timestamps(c)[s.tail_idx + i] = mt_fetch_add_relaxed_i64(&q.clock, 1)
         if sizes != NULL:
             tail_note_sizes(s, sizes + put, k)
         s.tail_idx += <uint32_t>k
@@ -337,7 +342,7 @@ cdef inline int tail_put_run(queue *q, subqueue *s, const uintptr_t *items, cons
 cdef inline int head_put_front(queue *q, subqueue *s, uintptr_t item, const int64_t *size) noexcept nogil:
     """The new head. Both locks are held. size: NULL unless sized."""
     cdef int64_t done
-    cdef mt_chunk *c
+    cdef chunk *c
     cdef int r = MT_OK
     if s.closed_flags != 0:
         return MT_SHUTDOWN
@@ -350,7 +355,7 @@ cdef inline int head_put_front(queue *q, subqueue *s, uintptr_t item, const int6
     if unlikely(s.head == NULL):
         return tail_put_run(q, s, &item, size, 1, False, &done)
     if s.head_idx == 0:
-        c = new_chunk(q, (0 if s.size_class == 0 else 1) + s.sized * MT_CHUNK_SIZED, 0)
+        c = new_chunk(q, (0 if s.size_class == 0 else 1) + s.sized * SIZED_CLASS, 0)
         if c == NULL:
             return MT_NOMEM
         head_link_chunk(s, c)
@@ -361,10 +366,10 @@ cdef inline int head_put_front(queue *q, subqueue *s, uintptr_t item, const int6
     return MT_OK
 
 
-cdef inline void head_link_chunk(subqueue *s, mt_chunk *c) noexcept nogil:
+cdef inline void head_link_chunk(subqueue *s, chunk *c) noexcept nogil:
     """An empty chunk becomes the first one."""
     c.base = s.head.base - c.cap
-    mt_chunk_link(c, s.head)
+    chunk_link(c, s.head)
     s.head = c
     s.head_idx = <uint16_t>c.cap
 
@@ -372,14 +377,14 @@ cdef inline void head_link_chunk(subqueue *s, mt_chunk *c) noexcept nogil:
 cdef inline void head_fill_slot(queue *q, subqueue *s, uintptr_t item, int64_t timestamp, int64_t size) noexcept nogil:
     """Into the slot before the head, which is there. Both locks are held."""
     cdef int64_t out = mt_load_relaxed_i64(&s.head_seq)     # relaxed because: written under the take lock
-    cdef mt_chunk *c = s.head
+    cdef chunk *c = s.head
     s.head_idx -= 1
-    mt_chunk_revive(c, s.head_idx)
-    mt_chunk_items(c)[s.head_idx] = item
+    clear_tombstone(c, s.head_idx)
+    chunk_items(c)[s.head_idx] = item
     if s.timestamped:
-        mt_chunk_stamps(c)[s.head_idx] = timestamp
+        chunk_timestamps(c)[s.head_idx] = timestamp
     if s.sized:
-        mt_chunk_sizes(c, s.timestamped)[s.head_idx] = size
+        chunk_sizes(c, s.timestamped)[s.head_idx] = size
         s.size_put += <uint64_t>size
     # pairs with: mt_load_seq_cst in tail_free_slots
     mt_store_release_i64(&s.head_seq, out - 1)
@@ -419,16 +424,16 @@ cdef inline int64_t tail_fitting(subqueue *s, const int64_t *sizes, int64_t n, i
 
 cdef inline void tail_note_sizes(subqueue *s, const int64_t *sizes, int64_t n) noexcept nogil:
     """Of the next n slots."""
-    cdef int64_t *slots = mt_chunk_sizes(s.tail, s.timestamped) + s.tail_idx
+    cdef int64_t *slots = chunk_sizes(s.tail, s.timestamped) + s.tail_idx
     cdef int64_t i
     for i in range(n):
         slots[i] = sizes[i]
         s.size_put += <uint64_t>sizes[i]
 
 
-cdef inline void head_subtract_sizes(subqueue *s, mt_chunk *c, uint32_t first, int64_t n) noexcept nogil:
+cdef inline void head_subtract_sizes(subqueue *s, chunk *c, uint32_t first, int64_t n) noexcept nogil:
     """n items in a row leave: from slot `first` of c on."""
-    cdef int64_t *sizes = mt_chunk_sizes(c, s.timestamped) + first
+    cdef int64_t *sizes = chunk_sizes(c, s.timestamped) + first
     cdef uint64_t sum = 0
     cdef int64_t i
     for i in range(n):
@@ -454,16 +459,16 @@ cdef inline bint head_empty(subqueue *s) noexcept nogil:
 
 
 cdef inline void head_skip_tombstones(queue *q, subqueue *s) noexcept nogil:
-    """Make head, head_idx stand on a live item. The tail is not empty."""
-    cdef mt_chunk *c = s.head
+    """Make head, head_idx the place of a live item. The tail is not empty."""
+    cdef chunk *c = s.head
     while True:
         if s.head_idx == c.cap:
-            s.head = mt_chunk_next(c)
+            s.head = chunk_next(c)
             s.head_idx = 0
-            if mt_chunk_retire(c):
+            if chunk_retire(c):
                 drop_chunk(q, c)
             c = s.head
-        elif s.has_tombstones and mt_chunk_is_dead(c, s.head_idx):
+        elif s.has_tombstones and is_tombstone(c, s.head_idx):
             s.head_idx += 1
             s.ntombstones -= 1
             s.has_tombstones = s.ntombstones > 0
@@ -473,33 +478,33 @@ cdef inline void head_skip_tombstones(queue *q, subqueue *s) noexcept nogil:
 
 cdef inline int64_t head_timestamp(queue *q, subqueue *s) noexcept nogil:
     head_skip_tombstones(q, s)
-    return mt_chunk_stamps(s.head)[s.head_idx]
+    return chunk_timestamps(s.head)[s.head_idx]
 
 
 cdef inline void head_rekey(queue *q, subqueue *s) noexcept nogil:
     """Its head is another item now: find its place again among the oldest."""
     if q.selection == MT_OLDEST and head_count(s) > 0:
-        mt_heap_rekey(&s.ready.level.by_time, s.ready.slot, head_timestamp(q, s))
+        ready_rekey(&s.ready, head_timestamp(q, s))
 
 
 cdef inline void head_list(queue *q, subqueue *s) noexcept nogil:
     """Join at the end of the turn. A lone empty tail that was left listed gives up its place."""
-    cdef mt_level *level = s.ready.level
+    cdef ready_level *level = s.ready.level
     cdef int64_t timestamp = head_timestamp(q, s) if q.selection == MT_OLDEST else 0
     cdef subqueue *lone
     if level.nready == 1:
-        lone = mt_subqueue_of(mt_ready_front(&q.ready, level))
+        lone = mt_subqueue_of(ready_front(&q.ready, level))
         if head_count(lone) == 0:
-            mt_ready_replace(&q.ready, &lone.ready, &s.ready, timestamp)
+            ready_replace(&q.ready, &lone.ready, &s.ready, timestamp)
             head_left_ring(q, lone)
             return
         head_rekey(q, lone)
-    mt_ready_append(&q.ready, &s.ready, timestamp)
+    ready_append(&q.ready, &s.ready, timestamp)
 
 
 cdef inline void head_unlist(queue *q, subqueue *s) noexcept nogil:
     """It is empty: leave the ring."""
-    mt_ready_remove(&q.ready, &s.ready)
+    ready_remove(&q.ready, &s.ready)
     head_left_ring(q, s)
 
 
@@ -540,7 +545,7 @@ cdef inline void head_unmask(queue *q, subqueue *s, wait_node **to_post) noexcep
 cdef inline void head_mask(queue *q, subqueue *s) noexcept nogil:
     """Both locks are held. Out of the ring whatever it holds, and puts need not tell the head."""
     if s.ready.listed:
-        mt_ready_remove(&q.ready, &s.ready)
+        ready_remove(&q.ready, &s.ready)
     s.quantum_left = 0
     set_unlisted(s, False)
 
@@ -589,14 +594,14 @@ cdef inline uintptr_t head_pop(queue *q, subqueue *s) noexcept nogil:
     cdef uintptr_t item
     if unlikely(s.has_tombstones or s.head_idx == s.head.cap):
         head_skip_tombstones(q, s)
-    item = mt_chunk_items(s.head)[s.head_idx]
+    item = chunk_items(s.head)[s.head_idx]
     s.head_idx += 1
     return item
 
 
 cdef inline void head_served(queue *q, subqueue *s) noexcept nogil:
     """After a get from s: its turn goes on, goes round, or ends because it is empty."""
-    cdef mt_level *level = s.ready.level
+    cdef ready_level *level = s.ready.level
     if q.selection == MT_ROUND_ROBIN and level.nready == 1 and q.ready.best.n == 1 and q.not_empty.n == 0:
         return                      # nobody to give way to; whether it is empty now is for the next get to see
     if unlikely(head_empty(s)):
@@ -605,7 +610,7 @@ cdef inline void head_served(queue *q, subqueue *s) noexcept nogil:
         if level.nready > 1 or q.ready.best.n > 1 or q.not_empty.n:
             head_unlist(q, s)
     elif unlikely(q.selection == MT_OLDEST):
-        mt_heap_rekey(&level.by_time, s.ready.slot, head_timestamp(q, s))
+        ready_rekey(&s.ready, head_timestamp(q, s))
     else:
         if s.quantum_left == 0:
             s.quantum_left = s.weight if q.selection == MT_WEIGHTED else 1
@@ -618,7 +623,7 @@ cdef inline subqueue *head_next(queue *q, bint keep_lone) noexcept nogil:
     """The tail whose turn it is, or NULL. Empty ones are unlisted on the way; keep_lone spares the one that may stay."""
     cdef subqueue *s
     while q.ready.top != NULL:
-        s = mt_subqueue_of(mt_ready_front(&q.ready, q.ready.top))
+        s = mt_subqueue_of(ready_front(&q.ready, q.ready.top))
         if likely(not head_empty(s)):
             return s
         if keep_lone and q.ready.top.nready == 1 and q.ready.best.n == 1:
@@ -654,7 +659,7 @@ cdef inline int64_t head_pop_run(queue *q, subqueue *s, uintptr_t *items, int64_
         return 1
     have = s.tail_seq_cached - mt_load_relaxed_i64(&s.head_seq)    # relaxed because: written under the take lock
     k = min(min(n, have), <int64_t>(s.head.cap - s.head_idx))
-    memcpy(items, mt_chunk_items(s.head) + s.head_idx, k * sizeof(uintptr_t))
+    memcpy(items, chunk_items(s.head) + s.head_idx, k * sizeof(uintptr_t))
     s.head_idx += <uint16_t>k
     return k
 
@@ -712,13 +717,13 @@ cdef inline int64_t head_get_many(queue *q, uintptr_t *items, int64_t n, bint at
     return got
 
 
-cdef inline int64_t ring_count(mt_ready *r, mt_level *level, int64_t enough) noexcept nogil:
+cdef inline int64_t ring_count(ready_index *r, ready_level *level, int64_t enough) noexcept nogil:
     cdef int64_t n = 0
-    cdef mt_ready_node *node = level.front
+    cdef ready_node *node = level.front
     cdef uint32_t i
     for i in range(level.nready):
         if r.oldest:
-            node = <mt_ready_node *>level.by_time.items[i].obj
+            node = <ready_node *>level.by_time.items[i].member
         n += head_count(mt_subqueue_of(node))
         if n >= enough:
             break
@@ -731,7 +736,7 @@ cdef inline int64_t head_qsize(queue *q, int64_t enough) noexcept nogil:
     cdef int64_t n = 0
     cdef uint32_t i
     for i in range(q.ready.best.n):
-        n += ring_count(&q.ready, <mt_level *>q.ready.best.items[i].obj, enough - n)
+        n += ring_count(&q.ready, <ready_level *>q.ready.best.items[i].member, enough - n)
         if n >= enough:
             return enough
     return n
@@ -1132,8 +1137,8 @@ cdef inline void drop_queue(queue *q, bint attached) noexcept nogil:
     if mt_fetch_add_acq_rel_u32(&q.refs, <uint32_t>-1) != 1:
         return
     unregister(q, attached)
-    mt_ready_free(&q.ready)
-    mt_chunk_free(<mt_chunk *>mt_xchg_acq_rel_uptr(&q.spare, 0))    # pairs with: mt_xchg_acq_rel in drop_chunk
+    ready_free(&q.ready)
+    chunk_free(<chunk *>mt_xchg_acq_rel_uptr(&q.spare, 0))    # pairs with: mt_xchg_acq_rel in drop_chunk
     mt_free_aligned(q)
 
 
@@ -1160,7 +1165,7 @@ cdef inline int attach_tail(queue *q, subqueue *s, bint attached) noexcept nogil
     if q.shut:
         r = MT_SHUTDOWN
     else:
-        s.ready.level = mt_ready_join_level(&q.ready, s.priority)
+        s.ready.level = ready_join_level(&q.ready, s.priority)
         if s.ready.level == NULL:
             r = MT_NOMEM
         else:
@@ -1231,7 +1236,7 @@ cdef inline bint detach_tail(queue *q, subqueue *s, bint attached) noexcept nogi
     head_count_removed(q, count)
     q.removed_put += head_ever_put(s)
     head_unlink(q, s)
-    mt_ready_leave_level(&q.ready, s.ready.level)
+    ready_leave_level(&q.ready, s.ready.level)
     s.ready.level = NULL
     head_finish(q, &to_post)
     unlock_take(q)
@@ -1258,11 +1263,11 @@ cdef inline void free_tail(subqueue *s, bint attached) noexcept nogil:
 
 cdef inline void drop_left_chunks(queue *q, subqueue *s) noexcept nogil:
     """Chunks of a tail that is empty, and kept its last one for the next put."""
-    cdef mt_chunk *c = s.head
-    cdef mt_chunk *following
+    cdef chunk *c = s.head
+    cdef chunk *following
     while c != NULL:
-        following = mt_chunk_next(c)
-        mt_chunk_free(c)
+        following = chunk_next(c)
+        chunk_free(c)
         c = following
     s.head = s.tail = NULL
 
@@ -1288,20 +1293,20 @@ cdef inline void enable_tail(queue *q, subqueue *s, bint enabled, bint attached)
 
 cdef inline int set_priority(queue *q, subqueue *s, int64_t priority, bint attached) noexcept nogil:
     """Move to the end of that priority's turn. MT_OK or MT_NOMEM."""
-    cdef mt_level *level
+    cdef ready_level *level
     cdef bint listed
     cdef int r = MT_OK
     lock_take(q, attached)
     if s.attached and priority != s.priority:
-        level = mt_ready_join_level(&q.ready, priority)
+        level = ready_join_level(&q.ready, priority)
         if level == NULL:
             r = MT_NOMEM
         else:
             listed = s.ready.listed
             if listed:
-                mt_ready_remove(&q.ready, &s.ready)
+                ready_remove(&q.ready, &s.ready)
             s.quantum_left = 0
-            mt_ready_leave_level(&q.ready, s.ready.level)
+            ready_leave_level(&q.ready, s.ready.level)
             s.ready.level = level
             s.priority = priority
             if listed and not head_try_unlist(q, s):
@@ -1332,22 +1337,22 @@ cdef inline void set_maxsize(queue *q, subqueue *s, int64_t maxsize, bint attach
 
 
 # ------------------------------------------------------------------------------------------------------ taking items away
-cdef inline mt_chunk *head_cut(queue *q, subqueue *s, uint32_t *first, uint32_t *last, bint forget, wait_node **to_post,
+cdef inline chunk *head_cut(queue *q, subqueue *s, uint32_t *first, uint32_t *last, bint forget, wait_node **to_post,
                                bint attached) noexcept nogil:
     """The chain of a tail that becomes empty now; forget: and unlisted to the head. Each chunk is retired, pinned, and linked by
     `base`; live are the slots from `first` (of the first chunk) up to `last` (of the last one)."""
-    cdef mt_chunk *c
-    cdef mt_chunk *chain
-    cdef mt_chunk *following
+    cdef chunk *c
+    cdef chunk *chain
+    cdef chunk *following
     lock_put(q, s, attached)
     chain = s.head
     first[0] = s.head_idx
     last[0] = s.tail_idx
     c = chain
     while c != NULL:
-        following = mt_chunk_next(c) if c != s.tail else NULL
-        mt_chunk_pin(c)
-        mt_chunk_retire(c)
+        following = chunk_next(c) if c != s.tail else NULL
+        chunk_pin(c)
+        chunk_retire(c)
         c.base = <int64_t>following
         c = following
     s.head = s.tail = NULL
@@ -1367,7 +1372,7 @@ cdef inline mt_chunk *head_cut(queue *q, subqueue *s, uint32_t *first, uint32_t 
     return chain
 
 
-cdef inline int64_t clear_tail(queue *q, subqueue *s, mt_chunk **chain, uint32_t *first, uint32_t *last, bint attached) noexcept nogil:
+cdef inline int64_t clear_tail(queue *q, subqueue *s, chunk **chain, uint32_t *first, uint32_t *last, bint attached) noexcept nogil:
     """Empty it at one instant; the caller disposes of the chain without locks. How many items."""
     cdef wait_node *to_post = NULL
     cdef int64_t n
@@ -1382,7 +1387,7 @@ cdef inline int64_t clear_tail(queue *q, subqueue *s, mt_chunk **chain, uint32_t
     return n
 
 
-cdef inline int64_t head_clear(queue *q, subqueue *s, mt_chunk **chain, uint32_t *first, uint32_t *last, wait_node **to_post,
+cdef inline int64_t head_clear(queue *q, subqueue *s, chunk **chain, uint32_t *first, uint32_t *last, wait_node **to_post,
                                bint attached) noexcept nogil:
     cdef bint listed = s.ready.listed
     cdef int64_t n
@@ -1390,7 +1395,7 @@ cdef inline int64_t head_clear(queue *q, subqueue *s, mt_chunk **chain, uint32_t
     if head_count(s) == 0:
         return 0
     if listed:
-        mt_ready_remove(&q.ready, &s.ready)
+        ready_remove(&q.ready, &s.ready)
         s.quantum_left = 0
     # A put between the count and the cut is cut as well: count by what `head_seq` moves.
     n = mt_load_relaxed_i64(&s.head_seq)                 # relaxed because: written under the take lock
@@ -1398,14 +1403,14 @@ cdef inline int64_t head_clear(queue *q, subqueue *s, mt_chunk **chain, uint32_t
     return mt_load_relaxed_i64(&s.head_seq) - n          # relaxed because: written under the take lock
 
 
-cdef inline bint discard_at(queue *q, subqueue *s, mt_chunk *c, uint32_t i, uintptr_t item, bint attached) noexcept nogil:
+cdef inline bint discard_at(queue *q, subqueue *s, chunk *c, uint32_t i, uintptr_t item, bint attached) noexcept nogil:
     """Remove the item in slot i of a pinned chunk, if it is still there."""
     cdef wait_node *to_post = NULL
     cdef bint there
     lock_take(q, attached)
-    there = head_holds(s, c, i) and mt_chunk_items(c)[i] == item
+    there = head_holds(s, c, i) and chunk_items(c)[i] == item
     if there:
-        mt_chunk_kill(c, i)
+        set_tombstone(c, i)
         s.ntombstones += 1
         s.has_tombstones = 1
         if s.attached:
@@ -1428,25 +1433,25 @@ cdef inline bint discard_at(queue *q, subqueue *s, mt_chunk *c, uint32_t i, uint
     return there
 
 
-cdef inline bint head_holds(subqueue *s, mt_chunk *c, uint32_t i) noexcept nogil:
+cdef inline bint head_holds(subqueue *s, chunk *c, uint32_t i) noexcept nogil:
     """Slot i of c still has an item of this tail."""
-    if mt_chunk_retired(c) or (c == s.head and i < s.head_idx):
+    if chunk_is_retired(c) or (c == s.head and i < s.head_idx):
         return False
-    return not mt_chunk_is_dead(c, i)
+    return not is_tombstone(c, i)
 
 
-cdef inline void head_drop_dead_chunk(queue *q, subqueue *s, mt_chunk *c) noexcept nogil:
+cdef inline void head_drop_dead_chunk(queue *q, subqueue *s, chunk *c) noexcept nogil:
     """All slots of a chunk in the middle are dead: unlink it, so that discarding behind a stuck head frees memory."""
-    cdef mt_chunk *before = s.head
+    cdef chunk *before = s.head
     head_count(s)
-    if c.ndead != c.cap or c == s.head or c.base + c.cap >= s.tail_seq_cached:
+    if c.ntombstones != c.cap or c == s.head or c.base + c.cap >= s.tail_seq_cached:
         return                      # still in use, or it may be the tail, whose `next` a putter is about to write
-    while mt_chunk_next(before) != c:
-        before = mt_chunk_next(before)
-    mt_chunk_link(before, mt_chunk_next(c))
-    s.ntombstones -= c.ndead
+    while chunk_next(before) != c:
+        before = chunk_next(before)
+    chunk_link(before, chunk_next(c))
+    s.ntombstones -= c.ntombstones
     s.has_tombstones = s.ntombstones > 0
-    if mt_chunk_retire(c):
+    if chunk_retire(c):
         drop_chunk(q, c)
 
 
@@ -1548,7 +1553,7 @@ cdef enum:
 
 
 ctypedef struct iterator_position:
-    mt_chunk *chunk             # pinned, or NULL before the first step and after the last
+    chunk *chunk             # pinned, or NULL before the first step and after the last
     int64_t position            # of the next item to see; only grows
     uint32_t n                  # items in the snapshot
     uintptr_t items[SNAPSHOT]
@@ -1561,31 +1566,31 @@ cdef inline void position_open(iterator_position *k) noexcept nogil:
     k.n = 0
 
 
-cdef inline mt_chunk *head_find(subqueue *s, iterator_position *k) noexcept nogil:
+cdef inline chunk *head_find(subqueue *s, iterator_position *k) noexcept nogil:
     """The chunk that holds the iterator's position or the first one after it; NULL: nothing is left to see."""
-    cdef mt_chunk *c = k.chunk
+    cdef chunk *c = k.chunk
     if head_count(s) == 0:
         return NULL
-    if c == NULL or mt_chunk_retired(c):
+    if c == NULL or chunk_is_retired(c):
         c = s.head              # a self-link means: go on from the head
     if c == s.head:
         k.position = max(k.position, c.base + s.head_idx)
     while k.position >= c.base + c.cap and k.position < s.tail_seq_cached:
-        c = mt_chunk_next(c)
+        c = chunk_next(c)
         k.position = max(k.position, c.base)
     return c if k.position < s.tail_seq_cached else NULL
 
 
 cdef inline void head_copy(subqueue *s, iterator_position *k, bint count_refs) noexcept nogil:
     """The live items of the iterator's chunk from its position on, as many as fit."""
-    cdef mt_chunk *c = k.chunk
+    cdef chunk *c = k.chunk
     cdef int64_t end = min(c.base + c.cap, s.tail_seq_cached)
     cdef uint32_t i
     while k.position < end and k.n < SNAPSHOT:
         i = <uint32_t>(k.position - c.base)
         k.position += 1
-        if not mt_chunk_is_dead(c, i):
-            k.items[k.n] = mt_chunk_items(c)[i]
+        if not is_tombstone(c, i):
+            k.items[k.n] = chunk_items(c)[i]
             k.slots[k.n] = i
             if count_refs:
                 keep(k.items[k.n])
@@ -1594,7 +1599,7 @@ cdef inline void head_copy(subqueue *s, iterator_position *k, bint count_refs) n
 
 cdef inline void position_step(queue *q, subqueue *s, iterator_position *k, bint count_refs) noexcept nogil:
     """The next snapshot; n == 0: the end. The take lock is held for one chunk at most."""
-    cdef mt_chunk *before = k.chunk
+    cdef chunk *before = k.chunk
     cdef bint unused
     k.n = 0
     lock_take(q, True)
@@ -1604,21 +1609,21 @@ cdef inline void position_step(queue *q, subqueue *s, iterator_position *k, bint
             break
         head_copy(s, k, count_refs)
     if k.chunk != NULL:
-        mt_chunk_pin(k.chunk)
-    unused = before != NULL and mt_chunk_unpin(before)
+        chunk_pin(k.chunk)
+    unused = before != NULL and chunk_unpin(before)
     unlock_take(q)
     if unused:
         drop_chunk(q, before)
 
 
 cdef inline void position_close(queue *q, iterator_position *k) noexcept nogil:
-    cdef mt_chunk *c = k.chunk
+    cdef chunk *c = k.chunk
     cdef bint unused
     if c == NULL:
         return
     k.chunk = NULL
     lock_take(q, True)
-    unused = mt_chunk_unpin(c)
+    unused = chunk_unpin(c)
     unlock_take(q)
     if unused:
         drop_chunk(q, c)
@@ -1626,20 +1631,20 @@ cdef inline void position_close(queue *q, iterator_position *k) noexcept nogil:
 
 # ------------------------------------------------------------------------------------------------------ without Python
 # What the nogil API asks for: callers hold no thread state; items are pointers or integers; timeouts as in python/manytail/_multiqueue.pxd.
-cdef inline void drop_chain(queue *q, mt_chunk *chain, uint32_t first, uint32_t last, item_drop drop, void *arg,
+cdef inline void drop_chain(queue *q, chunk *chain, uint32_t first, uint32_t last, item_drop drop, void *arg,
                             bint attached) noexcept nogil:
     """Hand over and free what head_cut() cut off. No lock is held while `drop` runs."""
-    cdef mt_chunk *following
+    cdef chunk *following
     cdef uint32_t i, end
     cdef bint unused
     while chain != NULL:
-        following = <mt_chunk *>chain.base
+        following = <chunk *>chain.base
         end = chain.cap if following != NULL else last
         for i in range(first, end):
-            if drop != NULL and not mt_chunk_is_dead(chain, i):
-                drop(mt_chunk_items(chain)[i], arg)
+            if drop != NULL and not is_tombstone(chain, i):
+                drop(chunk_items(chain)[i], arg)
         lock_take(q, attached)
-        unused = mt_chunk_unpin(chain)
+        unused = chunk_unpin(chain)
         unlock_take(q)
         if unused:
             drop_chunk(q, chain)
@@ -1648,7 +1653,7 @@ cdef inline void drop_chain(queue *q, mt_chunk *chain, uint32_t first, uint32_t 
 
 
 cdef inline void drop_items(queue *q, subqueue *s, item_drop drop, void *arg) noexcept nogil:
-    cdef mt_chunk *chain
+    cdef chunk *chain
     cdef uint32_t first = 0, last = 0
     clear_tail(q, s, &chain, &first, &last, False)
     drop_chain(q, chain, first, last, drop, arg, False)
@@ -1769,7 +1774,7 @@ cdef inline bint lists_are_quiet(queue *q) noexcept nogil:
 
 
 cdef inline int visit_items(subqueue *s, int (*visit)(PyObject *, void *) noexcept, void *arg) noexcept:
-    cdef mt_chunk *c = s.head
+    cdef chunk *c = s.head
     cdef uint32_t i = s.head_idx
     cdef int r = 0
     # relaxed because: the world is stopped (free-threaded build) or the GIL is held
@@ -1777,9 +1782,9 @@ cdef inline int visit_items(subqueue *s, int (*visit)(PyObject *, void *) noexce
         return 0
     while c != NULL and r == 0:
         while i < (s.tail_idx if c == s.tail else c.cap) and r == 0:
-            if not mt_chunk_is_dead(c, i):
-                r = visit(<PyObject *>mt_chunk_items(c)[i], arg)
+            if not is_tombstone(c, i):
+                r = visit(<PyObject *>chunk_items(c)[i], arg)
             i += 1
         i = 0
-        c = mt_chunk_next(c) if c != s.tail else NULL
+        c = chunk_next(c) if c != s.tail else NULL
     return r

@@ -12,10 +12,8 @@
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uintptr_t
 from libc.stdlib cimport free, realloc
 
-from manytail._c cimport (
-    MT_CHUNK_SIZED, MT_EMPTY, MT_NOMEM, MT_OK, drop, keep, mt_chunk, mt_chunk_free, mt_chunk_new, mt_chunk_sizes,
-    mt_chunk_stamps, mt_load_relaxed_i64,
-)
+from manytail._c cimport MT_EMPTY, MT_NOMEM, MT_OK, drop, keep, mt_load_relaxed_i64
+from manytail._chunks cimport SIZED_CLASS, chunk, chunk_free, chunk_new, chunk_sizes, chunk_timestamps
 from manytail._mq cimport (
     MT_CLOSED_STOPPED, MT_OLDEST, head_count_removed, head_fill_slot, head_finish, head_link_chunk,
     head_list_if_unlisted, head_next, head_pop, head_propagate, head_removed_and_served, lock_put, lock_take, queue,
@@ -41,7 +39,7 @@ ctypedef struct held_batch:
     int64_t capacity            # of `items`
     int64_t number              # unique in its queue; take lock
     int64_t ntails              # as `number` counts them
-    mt_chunk *chunks            # for giving back, linked by `base`
+    chunk *chunks            # for giving back, linked by `base`
     int64_t nchunks
 
 
@@ -60,7 +58,7 @@ cdef inline bint head_reserve(held_batch *b, subqueue *s) noexcept nogil:
     cdef int64_t ntails = b.ntails + (s.held_by != b.number)
     cdef int64_t capacity = 2 * b.capacity if b.capacity else 16
     cdef held_item *items
-    cdef mt_chunk *c
+    cdef chunk *c
     if b.n == b.capacity:
         items = <held_item *>realloc(b.items, capacity * sizeof(held_item))
         if items == NULL:
@@ -68,7 +66,7 @@ cdef inline bint head_reserve(held_batch *b, subqueue *s) noexcept nogil:
         b.items = items
         b.capacity = capacity
     while b.nchunks < ntails + (b.n + 1) // SLOTS:
-        c = mt_chunk_new(MT_CHUNK_SIZED, b.q.selection == MT_OLDEST, 0)     # of class 0; fits tails without sizes too
+        c = chunk_new(SIZED_CLASS, b.q.selection == MT_OLDEST, 0)     # of class 0; fits tails without sizes too
         if c == NULL:
             return False
         c.base = <int64_t>b.chunks
@@ -86,8 +84,8 @@ cdef inline void head_hold(held_batch *b, subqueue *s) noexcept nogil:
     h.item = head_pop(b.q, s)
     slot = <uint32_t>(s.head_idx - 1)
     h.s = s
-    h.timestamp = mt_chunk_stamps(s.head)[slot] if s.timestamped else 0
-    h.size = mt_chunk_sizes(s.head, s.timestamped)[slot] if s.sized else 0
+    h.timestamp = chunk_timestamps(s.head)[slot] if s.timestamped else 0
+    h.size = chunk_sizes(s.head, s.timestamped)[slot] if s.sized else 0
     h.given_back = False
     if s.owner != NULL:
         keep(<uintptr_t>s.owner)
@@ -161,8 +159,8 @@ cdef inline void head_give_back(held_batch *b, held_item *h, bint attached, wait
 
 cdef inline void head_add_chunk(held_batch *b, subqueue *s) noexcept nogil:
     """One of the batch's becomes the first chunk of a tail, all of its slots free. Both locks are held."""
-    cdef mt_chunk *c = b.chunks
-    b.chunks = <mt_chunk *>c.base
+    cdef chunk *c = b.chunks
+    b.chunks = <chunk *>c.base
     b.nchunks -= 1
     if s.head != NULL:
         head_link_chunk(s, c)
@@ -175,15 +173,15 @@ cdef inline void head_add_chunk(held_batch *b, subqueue *s) noexcept nogil:
 
 cdef inline void end_batch(held_batch *b) noexcept nogil:
     """The items are somebody else's now. Frees the rest; no lock is held."""
-    cdef mt_chunk *c = b.chunks
+    cdef chunk *c = b.chunks
     cdef held_item *items = b.items
     cdef int64_t i, n = b.n
     b.items = NULL
     b.chunks = NULL
     b.n = b.capacity = b.nchunks = b.ntails = 0
     while c != NULL:
-        b.chunks = <mt_chunk *>c.base
-        mt_chunk_free(c)
+        b.chunks = <chunk *>c.base
+        chunk_free(c)
         c = b.chunks
     for i in range(n):
         if items[i].s.owner != NULL:

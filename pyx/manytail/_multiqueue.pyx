@@ -21,10 +21,9 @@ from libc.stdlib cimport free, malloc
 
 from manytail._c cimport (
     MT_BADARG, MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
-    PyThread_get_thread_ident, likely, mt_chunk,
-    mt_chunk_items, mt_load_acquire_i64, mt_load_relaxed_i64, mt_load_relaxed_u32, mt_ready_append, mt_ready_node,
-    mt_ready_remove, unlikely,
+    PyThread_get_thread_ident, likely, mt_load_acquire_i64, mt_load_relaxed_i64, mt_load_relaxed_u32, unlikely,
 )
+from manytail._chunks cimport chunk, chunk_items
 from manytail._cpython cimport (
     PySequence_Fast_ITEMS, PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_let_go_of_gil_first, mt_list_filled,
     mt_list_reserve, mt_list_slots, mt_owned_item, mt_pair_fill, mt_pair_reserve, mt_patch_gc, mt_traverse_of,
@@ -45,6 +44,7 @@ from manytail._mq cimport (
 from manytail._mq_held cimport (
     begin_batch, end_batch, give_back, head_hold, head_reserve, held_batch, hold_what_is_there,
 )
+from manytail._ready cimport ready_append, ready_node, ready_remove
 from manytail._runtime cimport at_fork, int_argument, unpicklable
 from manytail._waiting cimport (
     NEVER, ONCE, Waiting, again, deadline_from, linger_from, new_waiting, post, sooner, trio_checkpoint, visit_tasks, wait_node, wait_point,
@@ -361,7 +361,7 @@ cdef class MultiQueue:
         """The ready sub-queues of the best priority in turn order."""
         cdef Py_ssize_t n = 0, i
         cdef PyObject **owners = NULL
-        cdef mt_ready_node *node
+        cdef ready_node *node
         lock_take(self.q, True)
         if head_next(self.q, False) != NULL:
             node = self.q.ready.top.front
@@ -553,7 +553,7 @@ cdef class MultiQueue:
             found = s != NULL and s.ready.listed and head_count(s) > 0
             if found:
                 head_skip_tombstones(self.q, s)
-                item = mt_chunk_items(s.head)[s.head_idx]
+                item = chunk_items(s.head)[s.head_idx]
                 if not self.raw:
                     Py_INCREF_raw(<PyObject *>item)
             unlock_take(self.q)
@@ -779,8 +779,8 @@ cdef void head_served_out_of_turn(queue *q, subqueue *s) noexcept nogil:
     if head_empty(s):
         head_served(q, s)
         return
-    mt_ready_remove(&q.ready, &s.ready)
-    mt_ready_append(&q.ready, &s.ready, 0)
+    ready_remove(&q.ready, &s.ready)
+    ready_append(&q.ready, &s.ready, 0)
 
 
 cdef void notify_joiners(queue *q) noexcept nogil:
@@ -868,12 +868,12 @@ cdef class SubQueue:
 
     cdef void drop_items(self) noexcept:
         """Empty it and release the items, with no lock held."""
-        cdef mt_chunk *chain
+        cdef chunk *chain
         cdef uint32_t first = 0, last = 0
         clear_tail(self.s.mq, self.s, &chain, &first, &last, True)
         self.release_chain(chain, first, last)
 
-    cdef void release_chain(self, mt_chunk *chain, uint32_t first, uint32_t last) noexcept:
+    cdef void release_chain(self, chunk *chain, uint32_t first, uint32_t last) noexcept:
         cdef item_drop drop = release_item
         if self.raw:
             drop = NULL
@@ -1172,7 +1172,7 @@ cdef class SubQueue:
 
     def clear(self):
         """Remove all items at one instant and return how many that were. They count as done."""
-        cdef mt_chunk *chain
+        cdef chunk *chain
         cdef uint32_t first = 0, last = 0
         cdef int64_t n = clear_tail(self.s.mq, self.s, &chain, &first, &last, True)
         self.release_chain(chain, first, last)

@@ -25,9 +25,10 @@ from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uintptr_t
 
 from manytail._c cimport (
-    MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, PyThread_get_thread_ident,
-    likely, mt_chunk, mt_lock, mt_lock_reset, mt_now_ns, unlikely,
+    MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
+    PyThread_get_thread_ident, likely, mt_lock, mt_lock_reset, mt_now_ns, unlikely,
 )
+from manytail._chunks cimport chunk
 from manytail._cpython cimport (
     PyTypeObject, Py_DECREF_raw, mt_owned_item, mt_patch_gc, mt_traverse_of, traverseproc, visitproc,
 )
@@ -127,7 +128,7 @@ cdef class Fifo:
 
     cdef void drop_items(self) noexcept:
         """Empty the kernel and release the items, with no lock held."""
-        cdef mt_chunk *chain
+        cdef chunk *chain
         cdef uint32_t first = 0, last = 0
         clear_tail(self.q, self.s, &chain, &first, &last, True)
         drop_chain(self.q, chain, first, last, release_item, NULL, True)
@@ -590,7 +591,7 @@ cdef class BaseQueue(Fifo):
         """Stop the kernel, let all who wait in it look again, and hand its items to append(). How many tasks are
         unfinished."""
         cdef wait_node *to_post = NULL
-        cdef mt_chunk *chain
+        cdef chunk *chain
         cdef uint32_t first = 0, last = 0
         cdef int64_t unfinished
         cdef queue *q = self.q

@@ -32,14 +32,15 @@
 from libc.stdint cimport int64_t, uint32_t, uintptr_t
 
 from manytail._c cimport (
-    MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, keep, mt_chunk, mt_chunk_items,
-    mt_chunk_kill, mt_chunk_next, mt_level, mt_load_relaxed_i64,
+    MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, keep, mt_load_relaxed_i64,
 )
+from manytail._chunks cimport chunk, chunk_items, chunk_next, set_tombstone
 from manytail._mq cimport (
     MT_CLOSED_SHUTDOWN, is_unlisted, head_removed, lock_put, lock_take, point_under_take_lock, tail_put, queue, set_unlisted,
     shut_queue, subqueue, head_count, head_drop_dead_chunk, head_empty, head_try_unlist, head_mask, head_holds,
     head_list, head_next, head_pop, head_unlist, unlock_put, unlock_take,
 )
+from manytail._ready cimport ready_level
 from manytail._waiting cimport (
     NEVER, ONCE, WAIT, again, give_up, keep_tasks, look, notify, notify_all, post, wait_list, wait_node, wait_point,
 )
@@ -188,7 +189,7 @@ cdef inline int64_t head_lanes_ready(pool *p) noexcept nogil:
     cdef int64_t n = 0
     cdef uint32_t i
     for i in range(p.q.ready.best.n):
-        n += (<mt_level *>p.q.ready.best.items[i].obj).nready
+        n += (<ready_level *>p.q.ready.best.items[i].member).nready
     return n
 
 
@@ -376,15 +377,15 @@ cdef inline bint withdraw_item(pool *p, lane *ln, int64_t position, uintptr_t it
     """Take an item out from wherever in its lane it stands. 0: it has left it."""
     cdef wait_node *to_post = NULL
     cdef subqueue *s = ln.s
-    cdef mt_chunk *c
+    cdef chunk *c
     cdef bint there
     let_go[0] = False
     lock_take(p.q, True)
     head_count(s)                  # what follows compares with the getters' copy of it
     c = head_chunk_at(s, position)
-    there = c != NULL and head_holds(s, c, <uint32_t>(position - c.base)) and mt_chunk_items(c)[position - c.base] == item
+    there = c != NULL and head_holds(s, c, <uint32_t>(position - c.base)) and chunk_items(c)[position - c.base] == item
     if there:
-        mt_chunk_kill(c, <uint32_t>(position - c.base))
+        set_tombstone(c, <uint32_t>(position - c.base))
         s.ntombstones += 1
         s.has_tombstones = 1
         head_removed(p.q, s, 1, True, &to_post)
@@ -400,10 +401,10 @@ cdef inline bint withdraw_item(pool *p, lane *ln, int64_t position, uintptr_t it
     return there
 
 
-cdef inline mt_chunk *head_chunk_at(subqueue *s, int64_t position) noexcept nogil:
-    cdef mt_chunk *c = s.head
+cdef inline chunk *head_chunk_at(subqueue *s, int64_t position) noexcept nogil:
+    cdef chunk *c = s.head
     while c != NULL and position >= c.base + c.cap:
-        c = mt_chunk_next(c) if c != s.tail else NULL
+        c = chunk_next(c) if c != s.tail else NULL
     return c if c != NULL and position >= c.base else NULL
 
 

@@ -223,7 +223,7 @@ static void walk_and_discard(mq_subqueue *s) {
 }
 
 static int64_t clear(mq_subqueue *s) {
-    mt_chunk *chain;
+    chunk *chain;
     uint32_t first = 0, last = 0;
     int64_t dropped = 0, n = MQ(clear_tail)(s->mq, s, &chain, &first, &last, 0);
     MQ(drop_chain)(s->mq, chain, first, last, drop_cell, &dropped, 0);

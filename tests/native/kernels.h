@@ -11,6 +11,9 @@
 
 #define LOCK(name) __pyx_f_8manytail_5_lock_##name
 #define WAITING(name) __pyx_f_8manytail_8_waiting_##name
+#define READY(name) __pyx_f_8manytail_6_ready_##name
+#define HEAP(name) __pyx_f_8manytail_5_heap_##name
+#define CHUNK(name) __pyx_f_8manytail_7_chunks_##name
 #define MQ(name) __pyx_f_8manytail_3_mq_##name
 #define HELD(name) __pyx_f_8manytail_8_mq_held_##name
 #define WP(name) __pyx_f_8manytail_3_wp_##name
@@ -39,8 +42,12 @@ typedef struct __pyx_t_8manytail_3_ps_freed ps_freed;
 typedef struct __pyx_t_8manytail_6_entry_entry entry;
 typedef struct __pyx_t_8manytail_6_entry_entry_options entry_options;
 typedef struct __pyx_t_8manytail_6_entry_entry_list entry_list;
-typedef struct __pyx_t_8manytail_6_entry_entry_heap entry_heap;
-typedef struct __pyx_t_8manytail_6_entry_entry_heap_item entry_heap_item;
+typedef struct __pyx_t_8manytail_5_heap_heap heap;
+typedef struct __pyx_t_8manytail_5_heap_heap_item heap_item;
+typedef struct __pyx_t_8manytail_6_ready_ready_node ready_node;
+typedef struct __pyx_t_8manytail_6_ready_ready_level ready_level;
+typedef struct __pyx_t_8manytail_6_ready_ready_index ready_index;
+typedef struct __pyx_t_8manytail_7_chunks_chunk chunk;
 typedef struct __pyx_t_8manytail_6_entry_anchor anchor;
 typedef struct __pyx_t_8manytail_6_entry_cursor_position cursor_position;
 typedef struct __pyx_t_8manytail_3_eq_acquired_entry acquired_entry;

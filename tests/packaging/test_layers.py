@@ -17,7 +17,8 @@ CYTHON = sorted([*PRIVATE.glob("*.p[yx][xdi]"), *PACKAGE.rglob("*.pxd")])
 
 # The private .pxd files from the bottom up: each may cimport those before it, and an extension module all of them.
 KERNELS = [
-    *("_c", "_cpython", "_lock", "_waiting", "_runtime", "_mq", "_mq_held", "_wp"),
+    *("_c", "_cpython", "_lock", "_waiting", "_runtime"),
+    *("_chunks", "_heap", "_ready", "_mq", "_mq_held", "_wp"),
     *("_entry", "_eq_keys", "_eq_sorted", "_eq", "_eq_nogil", "_ps"),
     *("_entries", "_subscriptions"),  # declarations of faces that others build on
 ]

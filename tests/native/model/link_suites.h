@@ -9,11 +9,11 @@ template <typename suite, unsigned threads> struct link_suite : rl::test_suite<s
     enum { MOST = 8 };
     struct reader {
         cursor_position pos; /* stand NULL: not open */
-        entry_heap redeliveries;
+        heap redeliveries;
     };
     mt_lock order;
     entry_list list;
-    entry_heap timers;
+    heap timers;
     rl::var<int> guarded;     /* stands for the lists, which are plain memory, when the checker looks for races */
     reader takers, walker;    /* the pointer that subscriptions share, and one of its own */
     cursor_position extra[3]; /* more positions, of nobody in particular */
@@ -26,7 +26,6 @@ template <typename suite, unsigned threads> struct link_suite : rl::test_suite<s
         memset((void *)&order, 0, sizeof order);
         memset(&list, 0, sizeof list);
         memset(&timers, 0, sizeof timers);
-        timers.indexed = 1;
         memset(&takers, 0, sizeof takers);
         memset(&walker, 0, sizeof walker);
         memset(extra, 0, sizeof extra);
@@ -100,7 +99,7 @@ template <typename suite, unsigned threads> struct link_suite : rl::test_suite<s
         if (e != was) ENTRY(position_move)(&list, &r->pos, e);
         while (r->redeliveries.n) {
             if (e != NULL && r->redeliveries.items[0].key > e->order) return e;
-            a = r->redeliveries.items[0].e;
+            a = (entry *)r->redeliveries.items[0].member;
             if (state(a) == ENTRY_IS(AVAILABLE)) return a;
             ENTRY(redeliveries_pop)(&r->redeliveries);
         }
@@ -109,7 +108,7 @@ template <typename suite, unsigned threads> struct link_suite : rl::test_suite<s
 
     void locked_skip(reader *r, entry *e) {
         if (ENTRY(position_at)(&r->pos) == e) ENTRY(position_move)(&list, &r->pos, e->next);
-        while (r->redeliveries.n && r->redeliveries.items[0].e == e) ENTRY(redeliveries_pop)(&r->redeliveries);
+        while (r->redeliveries.n && (entry *)r->redeliveries.items[0].member == e) ENTRY(redeliveries_pop)(&r->redeliveries);
     }
 
     /* The first that is AVAILABLE, with a reference for its handle. */
@@ -251,18 +250,19 @@ template <typename suite, unsigned threads> struct link_suite : rl::test_suite<s
         entry *at = ENTRY(position_at)(&r->pos);
         if (at != NULL && at->order <= e->order) return false;
         for (int64_t i = 0; i < r->redeliveries.n; i++)
-            if (r->redeliveries.items[i].e == e) return false;
+            if ((entry *)r->redeliveries.items[i].member == e) return false;
         return true;
     }
 
     void check_heaps() {
         for (int64_t i = 0; i < takers.redeliveries.n; i++) {
             RL_ASSERT(i == 0 || takers.redeliveries.items[(i - 1) / 2].key <= takers.redeliveries.items[i].key);
-            state(takers.redeliveries.items[i].e); /* is not freed */
+            state((entry *)takers.redeliveries.items[i].member); /* is not freed */
         }
         for (int64_t i = 0; i < timers.n; i++) {
             RL_ASSERT(i == 0 || timers.items[(i - 1) / 2].key <= timers.items[i].key);
-            RL_ASSERT(timers.items[i].e->options->timer == i + 1 && is_linked(timers.items[i].e));
+            entry *e = (entry *)timers.items[i].member;
+            RL_ASSERT(e->options->timer == i + 1 && is_linked(e));
         }
     }
 
@@ -330,7 +330,7 @@ struct link_again : link_suite<link_again, 2> {
     uint64_t deliveries[3];
     void before() {
         begin(5);
-        takers.redeliveries.items = (entry_heap_item *)malloc(2 * sizeof(entry_heap_item));
+        takers.redeliveries.items = (heap_item *)malloc(2 * sizeof(heap_item));
         takers.redeliveries.capacity = 2;
         for (int i = 0; i < 3; i++) held[i] = acquire(&deliveries[i]);
     }
@@ -358,7 +358,7 @@ struct link_stolen : link_suite<link_stolen, 3> {
         begin(2);
         held = acquire(&delivery);
         held->options = (entry_options *)calloc(1, sizeof(entry_options));
-        RL_ASSERT(ENTRY(heap_reserve)(&timers, 1));
+        RL_ASSERT(HEAP(heap_reserve)(&timers, 1));
     }
     void thread(unsigned index) {
         if (index == 0) {
@@ -466,7 +466,7 @@ struct link_timers : link_suite<link_timers, 2> {
     void before() {
         static const int64_t when[] = {10, 40, 20, 50, 60};
         begin(5);
-        RL_ASSERT(ENTRY(heap_reserve)(&timers, 5));
+        RL_ASSERT(HEAP(heap_reserve)(&timers, 5));
         for (int i = 0; i < 5; i++) {
             linked[i]->options = (entry_options *)calloc(1, sizeof(entry_options));
             ENTRY(timers_set)(&timers, linked[i], when[i]);

@@ -344,7 +344,7 @@ struct interrupted_putter : giving_up_room<interrupted_putter> {
     static const int interrupts = 1;
 };
 
-/* ------------------------------------------------------------------------------------------------------------ chunk.h */
+/* ------------------------------------------------------------------------------------------------------------- chunks */
 /* The first chunk (11 slots) is used up and the next one appended, while an iterator stands on the first. */
 struct chunks : queue_suite<chunks, 3> {
     void before() {

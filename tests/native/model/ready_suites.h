@@ -1,4 +1,4 @@
-/* ready.h in the model checker: the rings themselves under a lock, and the turns that a MultiQueue makes of them while puts meet gets. */
+/* _ready.pxd in the model checker: the rings themselves under a lock, and the turns that a MultiQueue makes of them while puts meet gets. */
 #ifndef READY_SUITES_H
 #define READY_SUITES_H
 
@@ -9,8 +9,8 @@ template <typename suite, unsigned oldest> struct ready_suite : rl::test_suite<s
     static const unsigned bound = 2;
     enum { MEMBERS = 3, STEPS = 3 };
     mt_lock lock;
-    mt_ready ready;
-    mt_ready_node members[MEMBERS];
+    ready_index ready;
+    ready_node members[MEMBERS];
     rl::var<int> guarded;       /* stands for the rings, which are plain memory, when the checker looks for races */
     int turns[MEMBERS], nturns; /* who is listed, in the order of their turns; by stamp for "oldest" */
     int64_t stamps[MEMBERS], clock;
@@ -24,7 +24,7 @@ template <typename suite, unsigned oldest> struct ready_suite : rl::test_suite<s
         ready.oldest = oldest;
         nturns = 0;
         clock = 0;
-        for (int i = 0; i < MEMBERS; i++) members[i].level = mt_ready_join_level(&ready, i == 2);
+        for (int i = 0; i < MEMBERS; i++) members[i].level = READY(ready_join_level)(&ready, i == 2);
         list(0);
         list(1);
     }
@@ -52,41 +52,41 @@ template <typename suite, unsigned oldest> struct ready_suite : rl::test_suite<s
     void after() {
         for (int i = 0; i < MEMBERS; i++) {
             if (members[i].listed) unlist(i);
-            mt_ready_leave_level(&ready, members[i].level);
+            READY(ready_leave_level)(&ready, members[i].level);
         }
         RL_ASSERT(ready.nlevels == 0 && ready.best.n == 0 && ready.top == NULL);
-        mt_ready_free(&ready);
+        READY(ready_free)(&ready);
         RL_ASSERT(model_end_memory() == 0);
     }
 
     void list(int i) {
         stamps[i] = clock++;
-        mt_ready_append(&ready, &members[i], stamps[i]);
+        READY(ready_append)(&ready, &members[i], stamps[i]);
         turns[nturns++] = i;
     }
 
     void unlist(int i) {
         int at = 0;
-        mt_ready_remove(&ready, &members[i]);
+        READY(ready_remove)(&ready, &members[i]);
         while (turns[at] != i) at++;
         for (nturns--; at < nturns; at++) turns[at] = turns[at + 1];
     }
 
     /* What a get does to the one whose turn it is: it goes to the end, or another takes the place of the last one that is listed. */
     void serve() {
-        mt_level *level = ready.top;
-        mt_ready_node *n = mt_ready_front(&ready, level);
+        ready_level *level = ready.top;
+        ready_node *n = READY(ready_front)(&ready, level);
         int i = (int)(n - members), other = unlisted(level), at = 0;
         RL_ASSERT(i == first_of(level));
         while (turns[at] != i) at++;
         if (level->nready == 1 && other >= 0) {
-            mt_ready_replace(&ready, n, &members[other], stamps[other] = clock++);
+            READY(ready_replace)(&ready, n, &members[other], stamps[other] = clock++);
             RL_ASSERT(!n->listed);
             turns[at] = other;
             return;
         }
         if (oldest) {
-            mt_heap_rekey(&level->by_time, n->slot, stamps[i] = clock++);
+            READY(ready_rekey)(n, stamps[i] = clock++);
         } else {
             level->front = n->next;
         }
@@ -94,7 +94,7 @@ template <typename suite, unsigned oldest> struct ready_suite : rl::test_suite<s
         turns[at] = i;
     }
 
-    int unlisted(mt_level *level) {
+    int unlisted(ready_level *level) {
         for (int i = 0; i < MEMBERS; i++)
             if (members[i].level == level && !members[i].listed) return i;
         return -1;
@@ -102,15 +102,15 @@ template <typename suite, unsigned oldest> struct ready_suite : rl::test_suite<s
 
     void move(int i) {
         bool listed = members[i].listed;
-        mt_level *to = mt_ready_join_level(&ready, 1 - members[i].level->priority);
+        ready_level *to = READY(ready_join_level)(&ready, 1 - members[i].level->priority);
         RL_ASSERT(to != NULL);
         if (listed) unlist(i);
-        mt_ready_leave_level(&ready, members[i].level);
+        READY(ready_leave_level)(&ready, members[i].level);
         members[i].level = to;
         if (listed) list(i);
     }
 
-    int first_of(mt_level *level) {
+    int first_of(ready_level *level) {
         for (int at = 0; at < nturns; at++)
             if (members[turns[at]].level == level) return turns[at];
         RL_ASSERT(false); /* it has nobody */
@@ -118,32 +118,32 @@ template <typename suite, unsigned oldest> struct ready_suite : rl::test_suite<s
     }
 
     void check() {
-        mt_level *best = NULL;
+        ready_level *best = NULL;
         uint32_t levels = 0;
         for (uint32_t k = 0; k < ready.nlevels; k++) {
-            mt_level *level = ready.levels[k];
+            ready_level *level = ready.levels[k];
             RL_ASSERT(k == 0 || ready.levels[k - 1]->priority < level->priority);
             check_level(level);
             if (level->nready == 0) continue;
             levels++;
             if (best == NULL) best = level;
-            RL_ASSERT(ready.best.items[level->slot].obj == level);
+            RL_ASSERT(ready.best.items[level->place - 1].member == level);
         }
         RL_ASSERT(ready.top == best && ready.best.n == levels);
     }
 
-    void check_level(mt_level *level) {
-        mt_ready_node *n = level->front;
+    void check_level(ready_level *level) {
+        ready_node *n = level->front;
         uint32_t listed = 0;
         for (int at = 0; at < nturns; at++) {
-            mt_ready_node *member = &members[turns[at]];
+            ready_node *member = &members[turns[at]];
             if (member->level != level) continue;
             listed++;
             RL_ASSERT(member->listed);
             if (oldest) {
-                mt_heap_item it = level->by_time.items[member->slot];
-                RL_ASSERT(it.obj == member && it.key == stamps[turns[at]]);
-                RL_ASSERT(member->slot == 0 || level->by_time.items[(member->slot - 1) / 2].key < it.key);
+                heap_item it = level->by_time.items[member->place - 1];
+                RL_ASSERT(it.member == member && it.key == HEAP(heap_key)(stamps[turns[at]]));
+                RL_ASSERT(member->place == 1 || level->by_time.items[member->place / 2 - 1].key < it.key);
             } else {
                 RL_ASSERT(n == member && n->next->prev == n);
                 n = n->next;

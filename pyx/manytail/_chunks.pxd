@@ -1,0 +1,153 @@
+# The linked nodes of a tail: an unrolled list, several items to a chunk. Private; _mq.pxd is the queue made of it.
+#
+#     head                                    tail
+#      |                                       |
+#      v                                       v
+#   [ . . x x x x ]--next-->[ x x 0 x x x ]-->[ x x x _ _ _ ]        0 tombstone (discarded)   _ not yet put
+#         ^head_idx                                  ^tail_idx
+#
+# Source: the linked nodes of the LinkedBlockingMultiQueue (after Doug Lea's LinkedBlockingQueue), unrolled so that an
+# item costs 8 bytes and one cache line travels per 7 items instead of per item.
+#
+# Positions are sequence numbers: slot i of a chunk is position base + i. put_front makes positions smaller than any
+# before, so they are signed.
+#
+# A chunk that is used up, cleared away or has only tombstones is RETIRED: it is linked to itself. Whoever is still at
+# it (an iterator, which pins it) sees the self-link and goes on from the head of the list, at its own position. The
+# last of {retirer, pinners} frees it.
+#
+# Invariants
+#   C1  `next` is written by the putter that appends (put lock) and by whoever retires (take lock; only when the putters
+#       are past this chunk, or with the put lock too). All else is written under the take lock, or before the chunk is
+#       linked.
+#   C2  ntombstones counts the set tombstone bits.
+#   C3  A chunk that is retired and has no pin is freed by whoever brings about the later of the two.
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+from manytail._c cimport mt_atomic_uptr, mt_load_acquire_uptr, mt_store_relaxed_uptr, mt_store_release_uptr
+
+cdef enum:
+    # Size classes, of 128, 256, 512, 2,048 and 8,192 bytes: small for tails that hold little, large for long ones.
+    SPARE_CLASS = 2             # the class that steady short traffic settles on: one of it is kept for reuse
+    LARGEST_CLASS = 4
+    SIZED_CLASS = 8             # added to a class: has sizes, so it is another class, and never the spare one
+
+ctypedef struct chunk:
+    mt_atomic_uptr next         # itself: retired
+    int64_t base                # position of slot 0
+    uint32_t cap                # slots
+    uint32_t pins               # iterators at it, plus who is emptying it
+    uint32_t ntombstones
+    uint32_t size_class
+    # In memory there follow: tombstone bits (a word for 64 slots), items; with selection "oldest" a put time for each
+    # item; with SIZED_CLASS a size for each item.
+
+
+cdef inline uint32_t chunk_cap(uint32_t size_class) noexcept nogil:
+    size_class &= SIZED_CLASS - 1
+    if size_class < SPARE_CLASS:
+        return 27 if size_class else 11
+    if size_class == SPARE_CLASS:
+        return 59
+    return 248 if size_class < LARGEST_CLASS else 1004
+
+
+cdef inline uint32_t tombstone_words(uint32_t cap) noexcept nogil:
+    return (cap + 63) // 64
+
+
+cdef inline uint64_t *chunk_tombstones(chunk *c) noexcept nogil:
+    return <uint64_t *>(c + 1)
+
+
+cdef inline uintptr_t *chunk_items(chunk *c) noexcept nogil:
+    return <uintptr_t *>(chunk_tombstones(c) + tombstone_words(c.cap))
+
+
+cdef inline int64_t *chunk_timestamps(chunk *c) noexcept nogil:
+    return <int64_t *>(chunk_items(c) + c.cap)
+
+
+cdef inline int64_t *chunk_sizes(chunk *c, bint timestamped) noexcept nogil:
+    """Of a chunk of SIZED_CLASS; `timestamped` as in chunk_new."""
+    return <int64_t *>(chunk_items(c) + <size_t>c.cap * (2 if timestamped else 1))
+
+
+cdef inline chunk *chunk_new(uint32_t size_class, bint timestamped, int64_t base) noexcept nogil:
+    """NULL: no memory."""
+    cdef uint32_t cap = chunk_cap(size_class)
+    cdef size_t arrays = <size_t>1 + (timestamped != 0) + (size_class >= SIZED_CLASS)
+    cdef chunk *c = <chunk *>malloc(sizeof(chunk) + (tombstone_words(cap) + cap * arrays) * 8)
+    if c == NULL:
+        return NULL
+    # relaxed because: not linked yet
+    mt_store_relaxed_uptr(&c.next, 0)
+    c.base = base
+    c.cap = cap
+    c.pins = 0
+    c.ntombstones = 0
+    c.size_class = size_class
+    memset(chunk_tombstones(c), 0, tombstone_words(cap) * 8)
+    return c
+
+
+cdef inline void chunk_recycle(chunk *c, int64_t base) noexcept nogil:
+    """Make a used chunk as good as new."""
+    # relaxed because: not linked yet
+    mt_store_relaxed_uptr(&c.next, 0)
+    c.base = base
+    if c.ntombstones:
+        memset(chunk_tombstones(c), 0, tombstone_words(c.cap) * 8)
+        c.ntombstones = 0
+
+
+cdef inline bint is_tombstone(chunk *c, uint32_t i) noexcept nogil:
+    return (chunk_tombstones(c)[i >> 6] >> (i & 63)) & 1
+
+
+cdef inline void set_tombstone(chunk *c, uint32_t i) noexcept nogil:
+    chunk_tombstones(c)[i >> 6] |= <uint64_t>1 << (i & 63)
+    c.ntombstones += 1
+
+
+cdef inline void clear_tombstone(chunk *c, uint32_t i) noexcept nogil:
+    """put_front uses a slot before the head again."""
+    if is_tombstone(c, i):
+        chunk_tombstones(c)[i >> 6] &= ~(<uint64_t>1 << (i & 63))
+        c.ntombstones -= 1
+
+
+cdef inline chunk *chunk_next(chunk *c) noexcept nogil:
+    # pairs with: mt_store_release in chunk_link
+    return <chunk *>mt_load_acquire_uptr(&c.next)
+
+
+cdef inline void chunk_link(chunk *c, chunk *following) noexcept nogil:
+    # pairs with: mt_load_acquire in chunk_next
+    mt_store_release_uptr(&c.next, <uintptr_t>following)
+
+
+cdef inline bint chunk_is_retired(chunk *c) noexcept nogil:
+    return chunk_next(c) == c
+
+
+cdef inline bint chunk_retire(chunk *c) noexcept nogil:
+    """True: nobody is at it, the caller frees it."""
+    chunk_link(c, c)
+    return c.pins == 0
+
+
+cdef inline void chunk_pin(chunk *c) noexcept nogil:
+    c.pins += 1
+
+
+cdef inline bint chunk_unpin(chunk *c) noexcept nogil:
+    """True: it is retired and this was the last pin, the caller frees it."""
+    c.pins -= 1
+    return c.pins == 0 and chunk_is_retired(c)
+
+
+cdef inline void chunk_free(chunk *c) noexcept nogil:
+    free(c)

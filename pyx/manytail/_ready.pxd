@@ -1,0 +1,183 @@
+# Which sub-queue is next: rings of ready sub-queues, and a small index over their priorities. Private; _mq.pxd uses it.
+#
+#   best (heap by priority)         level 0: front -> [A] <-> [D] <-> [B] -> (back to A)      the ring of a priority
+#      [level 0]                    level 7: front -> [C]
+#      /       \
+#  [level 7]  ...                   with selection "oldest" a level holds a heap by put time instead of a ring
+#
+# This replaces the rotation of the LinkedBlockingMultiQueue, which walks over idle sub-queues at each get and lets a
+# removal cost its neighbour a turn. Here a get touches only what is ready: finding the best priority is looking at the
+# top of a heap, finding the next sub-queue is looking at the front of a ring. Joining, leaving and rotating are O(1)
+# ("oldest": O(log ready)), plus O(log levels) when a priority starts or stops having anything ready.
+#
+# All of it is written and read under the take lock. Memory for the heaps is reserved when a sub-queue gets its level,
+# so nothing that happens while items move can fail.
+#
+# Invariants
+#   R1  A level with nready > 0 is in `best`, others are not. `top` is the first of `best`, or NULL.
+#   R2  `levels` has each level once, its priorities ascending. A level exists as long as nsubs > 0.
+#   R3  A listed node is in the ring, or with "oldest" in the heap, of its level. nready counts them.
+from libc.stdint cimport int64_t, uint32_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memmove, memset
+
+from manytail._heap cimport heap, heap_add, heap_item, heap_key, heap_rekey, heap_remove, heap_reserve, heap_set
+
+ctypedef struct ready_node:
+    ready_node *next            # in the ring of its level; undefined when not listed
+    ready_node *prev
+    ready_level *level          # its priority's level while attached, else NULL
+    uint32_t place              # its index in level.by_time, + 1
+    uint32_t listed             # 1: in the ring or heap of its level
+
+ctypedef struct ready_level:
+    int64_t priority
+    ready_node *front           # whose turn it is, NULL when nothing is listed; ring only
+    uint32_t nready             # listed members
+    uint32_t nsubs              # attached sub-queues of this priority
+    uint32_t place              # its index in ready_index.best, + 1
+    heap by_time                # selection "oldest" only
+
+ctypedef struct ready_index:
+    ready_level *top            # the level with the smallest priority among those with nready > 0
+    heap best                   # the levels with nready > 0, by priority
+    ready_level **levels
+    uint32_t nlevels
+    uint32_t capacity
+    bint oldest                 # levels order their members by put time
+
+
+cdef inline uint32_t ready_search(ready_index *r, int64_t priority) noexcept nogil:
+    """Index of the first level whose priority is not less than `priority`."""
+    cdef uint32_t low = 0, high = r.nlevels, middle
+    while low < high:
+        middle = low + (high - low) // 2
+        if r.levels[middle].priority < priority:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+cdef inline ready_level *ready_new_level(ready_index *r, int64_t priority, uint32_t at) noexcept nogil:
+    """Make the level of this priority, at index `at`. NULL: no memory."""
+    cdef ready_level *level
+    cdef ready_level **levels
+    cdef uint32_t capacity
+    if r.nlevels == r.capacity:
+        capacity = r.capacity * 2 if r.capacity else 4
+        levels = <ready_level **>realloc(r.levels, <size_t>capacity * sizeof(ready_level *))
+        if levels == NULL:
+            return NULL
+        r.levels = levels
+        r.capacity = capacity
+    if not heap_reserve(&r.best, r.nlevels + 1):
+        return NULL
+    level = <ready_level *>calloc(1, sizeof(ready_level))
+    if level == NULL:
+        return NULL
+    level.priority = priority
+    memmove(r.levels + at + 1, r.levels + at, (r.nlevels - at) * sizeof(ready_level *))
+    r.levels[at] = level
+    r.nlevels += 1
+    return level
+
+
+cdef inline void ready_drop_level(ready_index *r, ready_level *level) noexcept nogil:
+    cdef uint32_t at = ready_search(r, level.priority)
+    r.nlevels -= 1
+    memmove(r.levels + at, r.levels + at + 1, (r.nlevels - at) * sizeof(ready_level *))
+    free(level.by_time.items)
+    free(level)
+
+
+cdef inline ready_level *ready_join_level(ready_index *r, int64_t priority) noexcept nogil:
+    """The level of that priority, made if missing, with room for one more member. NULL: no memory, nothing changed."""
+    cdef uint32_t at = ready_search(r, priority)
+    cdef ready_level *level = NULL
+    if at < r.nlevels and r.levels[at].priority == priority:
+        level = r.levels[at]
+    else:
+        level = ready_new_level(r, priority, at)
+        if level == NULL:
+            return NULL
+    if r.oldest and not heap_reserve(&level.by_time, level.nsubs + 1):
+        if level.nsubs == 0:
+            ready_drop_level(r, level)
+        return NULL
+    level.nsubs += 1
+    return level
+
+
+cdef inline void ready_leave_level(ready_index *r, ready_level *level) noexcept nogil:
+    level.nsubs -= 1
+    if level.nsubs == 0:
+        ready_drop_level(r, level)
+
+
+cdef inline void ready_append(ready_index *r, ready_node *n, int64_t timestamp) noexcept nogil:
+    """Join after all others ("oldest": at the place that `timestamp` gives)."""
+    cdef ready_level *level = n.level
+    if r.oldest:
+        heap_add(&level.by_time, heap_key(timestamp), n, &n.place)
+    elif level.front == NULL:
+        level.front = n.next = n.prev = n
+    else:
+        n.next = level.front
+        n.prev = level.front.prev
+        n.prev.next = n
+        n.next.prev = n
+    n.listed = 1
+    level.nready += 1
+    if level.nready == 1:
+        heap_add(&r.best, heap_key(level.priority), level, &level.place)
+        r.top = <ready_level *>r.best.items[0].member
+
+
+cdef inline void ready_remove(ready_index *r, ready_node *n) noexcept nogil:
+    cdef ready_level *level = n.level
+    if r.oldest:
+        heap_remove(&level.by_time, n.place - 1)
+    elif level.nready == 1:
+        level.front = NULL
+    else:
+        n.prev.next = n.next
+        n.next.prev = n.prev
+        if level.front == n:
+            level.front = n.next
+    n.listed = 0
+    level.nready -= 1
+    if level.nready == 0:
+        heap_remove(&r.best, level.place - 1)
+        r.top = <ready_level *>r.best.items[0].member if r.best.n else NULL
+
+
+cdef inline void ready_replace(ready_index *r, ready_node *old, ready_node *n, int64_t timestamp) noexcept nogil:
+    """n takes the place of `old`, the only listed member of its level: remove and append in one."""
+    cdef ready_level *level = n.level
+    cdef heap_item x
+    if r.oldest:
+        x.key = heap_key(timestamp)
+        x.member = n
+        x.place = &n.place
+        heap_set(&level.by_time, 0, x)
+        old.place = 0
+    else:
+        level.front = n.next = n.prev = n
+    old.listed = 0
+    n.listed = 1
+
+
+cdef inline void ready_rekey(ready_node *n, int64_t timestamp) noexcept nogil:
+    """Give a listed node another put time. Selection "oldest" only."""
+    heap_rekey(&n.level.by_time, n.place - 1, heap_key(timestamp))
+
+
+cdef inline ready_node *ready_front(ready_index *r, ready_level *level) noexcept nogil:
+    return <ready_node *>level.by_time.items[0].member if r.oldest else level.front
+
+
+cdef inline void ready_free(ready_index *r) noexcept nogil:
+    free(r.best.items)
+    free(r.levels)
+    memset(r, 0, sizeof(ready_index))
