@@ -25,6 +25,9 @@ GROUPS = {
     "tests/shared/": "shared",
 }
 
+# Each of these tests is a process of its own: four of each at once, without the GIL, show nothing more.
+PROCESSES = ("tests/bench/", "tests/contract/lifecycle/", "tests/docs/")
+
 # For JVMs that live for seconds: without the second compiler, Spark's start costs half as much processor time.
 SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -50,6 +53,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return group(nodeid)
 
     return Groups(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.startswith(PROCESSES):
+            item.add_marker(pytest.mark.thread_unsafe(reason="a process of its own"))
 
 
 def pytest_collection_finish() -> None:

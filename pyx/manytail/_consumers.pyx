@@ -16,12 +16,12 @@ from manytail._c cimport (
     mt_store_relaxed_i64, mt_xchg_acq_rel_u32,
 )
 from manytail._cpython cimport PyTypeObject, mt_patch_new
-from manytail._entries cimport EntryQueue, handle_of, int_argument, release_all, unpicklable, unraisable
+from manytail._entries cimport EntryQueue, handle_of, release_all, unraisable
 from manytail._eq cimport (
     CLOSED, acquired_entry, credit_point, effects, entries_point, lock_credit, lock_order, locked_answer,
     locked_relist, locked_wake_many, unlock_credit, unlock_order,
 )
-from manytail._runtime cimport raise_pending, unclosed
+from manytail._runtime cimport int_argument, raise_pending, unclosed, unpicklable
 from manytail._subscriptions cimport Credit, Subscription, consumer_waits, iterate, new_credit, open_subscription
 from manytail._waiting cimport (
     ONCE, WAIT, Waiting, again, deadline_from, give_up, linger_from, new_waiting_at, sooner, trio_checkpoint, wait_at,

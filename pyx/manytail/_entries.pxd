@@ -98,8 +98,6 @@ ctypedef struct subscription_makers:
 
 cdef subscription_makers makers
 
-cdef int64_t int_argument(str name, object value, str expected) except? -7
-cdef object unpicklable(object it)
 cdef void unraisable(object problem, object where, str what) noexcept
 cdef entry_options *need_options(entry *e) except NULL
 cdef Entry handle_of(EntryQueue queue, acquired_entry *t)

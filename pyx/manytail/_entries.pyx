@@ -55,7 +55,7 @@ from manytail._eq_keys cimport (
     unpin_record,
 )
 from manytail._eq_sorted cimport search_range
-from manytail._runtime cimport at_fork
+from manytail._runtime cimport at_fork, int_argument, unpicklable
 from manytail._waiting cimport (
     NEVER, ONCE, Waiting, again, deadline_from, give_up, new_waiting, post, trio_checkpoint, visit_tasks, wait_point,
 )
@@ -64,7 +64,6 @@ import enum
 import math
 import sys
 from collections.abc import Mapping
-from operator import index
 from types import GenericAlias, MappingProxyType
 from typing import NamedTuple
 
@@ -134,16 +133,6 @@ cdef enum:
     DEFAULT_PRIORITY = 4
 
 # ------------------------------------------------------------------------------------------------------------ arguments
-cdef int64_t int_argument(str name, object value, str expected) except? -7:
-    try:
-        value = index(value)
-    except TypeError:
-        raise TypeError(f"{name}={value!r}: expected {expected}, not {type(value).__name__}") from None
-    if not -(1 << 62) <= value < 1 << 62:
-        raise OverflowError(f"{name}={value!r}: expected {expected} of at most 62 bits")
-    return value
-
-
 cdef int64_t span_argument(str name, object value, bint zero) except -1:
     """Nanoseconds from seconds; 0 for "none"."""
     cdef double seconds
@@ -161,11 +150,6 @@ cdef int64_t span_argument(str name, object value, bint zero) except -1:
 cdef int32_t priority_argument(object value) except? -7:
     cdef int64_t p = int_argument("priority", value, "an int (bigger is more urgent)")
     return <int32_t>max(min(p, <int64_t>0x7FFFFFFF), -<int64_t>0x7FFFFFFF)
-
-
-cdef object unpicklable(object it):
-    return TypeError(f"cannot pickle {type(it).__name__!r} object: it lives in one process; make it inside the process "
-                     "or task that uses it, and send the items instead")
 
 
 # ---------------------------------------------------------------------------------------------------------------- Entry

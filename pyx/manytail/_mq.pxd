@@ -1338,7 +1338,7 @@ cdef inline void set_maxsize(queue *q, subqueue *s, int64_t maxsize, bint attach
 
 # ------------------------------------------------------------------------------------------------------ taking items away
 cdef inline chunk *head_cut(queue *q, subqueue *s, uint32_t *first, uint32_t *last, bint forget, wait_node **to_post,
-                               bint attached) noexcept nogil:
+                            bint attached) noexcept nogil:
     """The chain of a tail that becomes empty now; forget: and unlisted to the head. Each chunk is retired, pinned, and linked by
     `base`; live are the slots from `first` (of the first chunk) up to `last` (of the last one)."""
     cdef chunk *c

@@ -117,9 +117,6 @@ cdef int refuse_unless_ok(int status) except -1:
     return refuse(status, NULL) if status != MT_OK else 0
 
 
-cdef str WHY_NO_COPY = "a queue lives in one process; make it inside the process or task that uses it, and send the items instead"
-
-
 # -------------------------------------------------------------------------------------------------------------- MultiQueue
 @cython.no_gc_clear     # a queue in a dead cycle stays usable for finalizers; the cycle breaks at its items or its dict
 cdef class MultiQueue:
@@ -186,7 +183,7 @@ cdef class MultiQueue:
     __class_getitem__ = classmethod(GenericAlias)
 
     def __reduce__(self):
-        raise unpicklable(self, WHY_NO_COPY)
+        raise unpicklable(self)
 
     def __repr__(self):
         now = MultiQueue.stats(self)        # not what a subclass has made of it
@@ -860,7 +857,7 @@ cdef class SubQueue:
     __class_getitem__ = classmethod(GenericAlias)
 
     def __reduce__(self):
-        raise unpicklable(self, WHY_NO_COPY)
+        raise unpicklable(self)
 
     def __repr__(self):
         state = ("" if self.enabled else ", disabled") + ("" if self.attached else ", removed")

@@ -66,9 +66,6 @@ cdef extern from *:
     object mt_method_for(object subclass, object method)
 
 
-cdef str WHY_NO_COPY = "a queue lives in one process; make it inside the process that uses it, and send the items instead"
-
-
 cdef int raise_if_failed(int status) except -1:
     """Statuses that are no answer of a queue."""
     if status == MT_INTERRUPTED:
@@ -124,7 +121,7 @@ cdef class Fifo:
     __class_getitem__ = classmethod(GenericAlias)
 
     def __reduce__(self):
-        raise unpicklable(self, WHY_NO_COPY)
+        raise unpicklable(self)
 
     cdef void drop_items(self) noexcept:
         """Empty the kernel and release the items, with no lock held."""

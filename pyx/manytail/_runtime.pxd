@@ -19,6 +19,6 @@ cdef int at_fork(object in_child, object before=*, object in_parent=*) except -1
 cdef int tell_of_forks(object owner) except -1
 
 cdef int64_t int_argument(str name, object value, str expected) except? -7
-cdef object unpicklable(object it, str why)
+cdef object unpicklable(object it, str why=*)
 cdef int raise_pending() except -1
 cdef void unclosed(str text) noexcept

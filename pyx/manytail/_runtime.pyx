@@ -81,7 +81,8 @@ cdef int64_t int_argument(str name, object value, str expected) except? -7:
     return value
 
 
-cdef object unpicklable(object it, str why):
+cdef object unpicklable(object it, str why=
+                        "it lives in one process; make it inside the process or task that uses it, and send the items instead"):
     """The error for copy and pickle. A copy would share what the original owns, and end it when it is dropped."""
     return TypeError(f"cannot copy or pickle {type(it).__name__!r} object: {why}")
 

@@ -20,7 +20,7 @@ from manytail._cpython cimport (
     PyTypeObject, mt_clear_of, mt_owned, mt_patch_gc, mt_patch_new, mt_traverse_of, traverseproc, visitproc,
 )
 from manytail._entries cimport (
-    Entry, EntryQueue, handle_of, int_argument, judge, makers, registry, release_all, unpicklable,
+    Entry, EntryQueue, handle_of, judge, makers, registry, release_all,
 )
 from manytail._entry cimport (
     ACQUIRED, AVAILABLE, HELD, entry, entry_drop, entry_keep, entry_word, position_move, state_of, word_held_by,
@@ -34,7 +34,7 @@ from manytail._eq cimport (
     locked_wake_many, may_take, note_acquired, open_credit, quick_wants, subscription, unlock_credit, unlock_order,
 )
 from manytail._eq_keys cimport GROUPS_NONE
-from manytail._runtime cimport unclosed
+from manytail._runtime cimport int_argument, unclosed, unpicklable
 from manytail._waiting cimport (
     NEVER, ONCE, Waiting, again, deadline_from, linger_from, new_waiting, post, sooner, trio_checkpoint, visit_tasks,
     wait_point,
