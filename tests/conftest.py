@@ -25,8 +25,9 @@ GROUPS = {
     "tests/shared/": "shared",
 }
 
-# Each of these tests is a process of its own: four of each at once, without the GIL, show nothing more.
+# Tests that start processes: here, and wherever a test's function calls one of these.
 PROCESSES = ("tests/bench/", "tests/contract/lifecycle/", "tests/docs/")
+STARTS = {"run_script", "subprocess"}
 
 # For JVMs that live for seconds: without the second compiler, Spark's start costs half as much processor time.
 SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -56,9 +57,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Four processes of the same test at once, without the GIL, show no more than one."""
     for item in items:
-        if item.nodeid.startswith(PROCESSES):
-            item.add_marker(pytest.mark.thread_unsafe(reason="a process of its own"))
+        code = getattr(getattr(item, "function", None), "__code__", None)
+        if item.nodeid.startswith(PROCESSES) or (code and STARTS.intersection(code.co_names)):
+            item.add_marker(pytest.mark.thread_unsafe(reason="starts a process"))
 
 
 def pytest_collection_finish() -> None:

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.counts import LONG
 
 pytest.importorskip("numpy", reason="the rows of IndexMultiQueue move arrays")
 pytest.importorskip("psutil", reason="the memory row reads the resident set")
@@ -85,6 +86,11 @@ WHERE_POSSIBLE = [
     "broker-rabbitmq",
 ]
 
+# Those that start a server or a JVM, and all but one kind of item without the GIL, run in `make test-long`.
+COSTLY = {"original", "original-bulk", "spark-sleep", "spark-constant", "broker-rabbitmq"}
+COSTLY |= {name for name in WHERE_POSSIBLE if name.endswith(tuple(f"-{kind}" for kind in KINDS if kind != "tuple"))}
+POSSIBLE = [name for name in WHERE_POSSIBLE if LONG or name not in COSTLY]
+
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=DEADLINE, cwd=ROOT)
@@ -94,16 +100,17 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The result file of one run of every row with very few items."""
+    """The result file of one run of the rows with very few items."""
     return tmp_path_factory.mktemp("bench") / "rows.json"
 
 
 @pytest.fixture(scope="module")
 def rows(results: Path) -> dict[str, dict]:
-    """Every row of that run by name. A row that fails does not stop the others."""
+    """The rows of that run by name. A row that fails does not stop the others."""
     path = results
+    chosen = [word for name in ALWAYS + POSSIBLE for word in ("--only", name)]
     done = subprocess.run(
-        [sys.executable, str(BENCH / "run.py"), "--smoke", "--json", str(path)],
+        [sys.executable, str(BENCH / "run.py"), "--smoke", "--json", str(path), *chosen],
         stderr=subprocess.PIPE,
         text=True,
         timeout=DEADLINE,
@@ -135,7 +142,7 @@ def test_row(rows: dict[str, dict], name: str) -> None:
     assert_finite(rows[name])
 
 
-@pytest.mark.parametrize("name", WHERE_POSSIBLE)
+@pytest.mark.parametrize("name", POSSIBLE)
 def test_row_that_needs_more_says_so(rows: dict[str, dict], name: str) -> None:
     """A row whose Maven, RabbitMQ, Spark or free-threaded interpreter is missing is left out with a reason."""
     if rows[name]["error"] is None:
