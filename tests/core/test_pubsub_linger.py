@@ -211,6 +211,19 @@ def test_who_waits_for_one_message_is_not_held_up_by_who_waits_for_several(queue
         assert several.result() == [2, 3, 4]
 
 
+def test_a_message_that_woke_who_waits_for_several_goes_to_who_waits_for_one(queue, subscriber):
+    """Usually both sleep when it comes, the one that waits for several first."""
+    with Threads() as threads:
+        several = threads.start(subscriber.get_many, 3, linger=LONG)
+        asleep(several)
+        one = threads.start(subscriber.get, timeout=LONG)
+        asleep(one)
+        queue.publish(0)
+        assert one.result() == 0
+        queue.publish_many([1, 2, 3])
+        assert several.result() == [1, 2, 3]
+
+
 def test_it_waits_for_the_first_again_when_others_took_all(queue, subscriber):
     """Whether the other get or the lingering one takes message 0, each message goes to one of them."""
     with Threads() as threads:

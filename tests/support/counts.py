@@ -2,7 +2,7 @@
 
 A variable of its own sets one kind alone: MANYTAIL_HISTORIES (small histories of each kind), MANYTAIL_ITEMS (items of
 each thread of a long history), MANYTAIL_ROUNDS (rounds of each pair of calls that could lose a wake-up),
-MANYTAIL_SCRIPTS (random scripts of the broker).
+MANYTAIL_CANCELLATIONS (cancelled coroutines of each such pair), MANYTAIL_SCRIPTS (random scripts of the broker).
 """
 
 import os

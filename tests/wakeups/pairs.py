@@ -6,12 +6,13 @@ that its result is known even if a signal handler raises right after it (race.py
 import functools
 import threading
 from collections.abc import Callable
+from importlib.util import find_spec
 from queue import SimpleQueue
 from typing import Any
 
 from support.threads import DEADLINE
 
-from manytail import MultiQueue
+from manytail import IndexMultiQueue, MultiQueue
 from manytail.executor import KeyedExecutor
 
 Wait = Callable[..., Any]
@@ -193,6 +194,28 @@ class PutMaxsize(Put):
     def end(self) -> None:
         self.tail.maxsize = 1
         self.queue.get()
+
+
+# ------------------------------------------------------------------------------------------------- integers, stored raw
+class IndexGet(Get):
+    def __init__(self) -> None:
+        self.queue = IndexMultiQueue()
+        self.tail = self.queue.add("a", maxsize=1)
+
+
+class IndexGetMany(IndexGet, GetManyPutMany):
+    """Arrays of integers, which need numpy."""
+
+
+class IndexGetManyLinger(IndexGet, GetManyLinger):
+    """Arrays of integers, which are given back if the call does not return."""
+
+
+class IndexPut(Put):
+    def __init__(self) -> None:
+        self.queue = IndexMultiQueue()
+        self.tail = self.queue.add("a", maxsize=1)
+        self.tail.put(1)
 
 
 # ----------------------------------------------------------------------------------------------- what wakes all waiters
@@ -377,6 +400,8 @@ PAIRS = {
     "sized put/get": PutSized,
     "sized put/discard": PutSizedDiscard,
     "put/maxsize": PutMaxsize,
+    "index get/put": IndexGet,
+    "index put/get": IndexPut,
     "put/remove": PutRemove,
     "get/shutdown": GetShutdown,
     "put/shutdown": PutShutdown,
@@ -388,3 +413,8 @@ PAIRS = {
     "submit/place elsewhere": SubmitOfAnotherLane,
     "submit/shutdown": SubmitShutdown,
 }
+if find_spec("numpy"):
+    PAIRS |= {
+        "index get_many/put_many": IndexGetMany,
+        "index lingering get_many/put_many": IndexGetManyLinger,
+    }

@@ -37,7 +37,7 @@ class Rounds:
         self.pair, self.loop, self.waker = pair, loop, waker
         self.random = random.Random(7)
         self.patient = None  # the task that has waited since an earlier round, if there is one
-        self.cancelled = self.rounds = 0
+        self.cancelled = 0
 
     async def attempt(self):
         try:
@@ -83,7 +83,6 @@ class Rounds:
         restless.cancel()
         gave_up = await restless.outcome() is None
         self.cancelled += gave_up
-        self.rounds += 1
         if gave_up or self.pair.wakes == "all":
             await self.let_go()
         awake(DEADLINE)
@@ -102,9 +101,7 @@ class Rounds:
 
 def play(pair, library):
     with ThreadPoolExecutor(1) as waker:
-        rounds = Rounds(pair, LOOPS[library], waker)
-        rounds.loop.run(rounds.main)
-    return rounds
+        LOOPS[library].run(Rounds(pair, LOOPS[library], waker).main)
 
 
 @pytest.mark.parametrize("library", LOOPS)
