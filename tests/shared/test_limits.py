@@ -1,4 +1,4 @@
-"""`rate` and `budget` of maps that have `shared`: they hold over all maps and processes that use the name."""
+"""Rates and `budget` of maps that have `shared`: they hold over all maps and processes that use the name."""
 import itertools
 import logging
 import signal
@@ -12,6 +12,7 @@ from support.process import environment
 from support.threads import DEADLINE, Threads, wait_until
 
 from manytail import BudgetExceeded, DeadlineExceeded, RetryLater, Shared, SharedUnavailable, concurrent_map
+from manytail.mapping._gate import Gate
 from manytail.mapping._rates import LATE
 
 from .test_remember import HOW, Service, own_server, run  # noqa: F401 - a fixture
@@ -170,11 +171,6 @@ def test_what_is_remembered_takes_no_slot_and_costs_nothing(sqlite):
     assert len(service.calls) == 500
 
 
-def test_a_rate_of_each_key_is_refused():
-    with pytest.raises(ValueError, match=r"^per_key_rate: 1.0 \(expected: no `shared`"):
-        concurrent_map(str, [1], shared=Shared("sqlite:///a.db", "a"), per_key_rate=1.0, key=str)
-
-
 def most_cost_in(starts, seconds):
     """The highest cost of the starts in any window of that many seconds, its first start aside."""
     starts = sorted(starts)
@@ -279,3 +275,110 @@ def test_the_measure_of_windows():
     assert most_in([0.0, 0.1, 0.2, 1.0], 0.15) == 2
     with pytest.raises(AssertionError):
         check_rate(list(itertools.accumulate([0.005] * 200)), 100.0)
+
+
+# ---------------------------------------------------------------------------------------------------- per_key_rate
+KEYED_WORKER = """
+import os, sys, time
+from manytail import Shared, concurrent_map
+log = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+def fn(item):
+    os.write(log, b"%d %.6f\\n" % (item % 3, time.time()))
+    return item
+print("ready", flush=True)
+sys.stdin.readline()
+shared, items = Shared(sys.argv[1], "a"), range(int(sys.argv[3]))
+for result in concurrent_map(
+    fn, items, shared=shared, per_key_rate=20.0, key=lambda item: item % 3, workers=4, order="completion"
+):
+    print(result, flush=True)
+"""
+
+
+def test_processes_keep_the_rate_of_each_key_and_a_killed_one_frees_nothing(database, tmp_path):
+    """The service's log has, for each key, no window with more starts than the rate allows."""
+    log = tmp_path / "log"
+    command = [sys.executable, "-c", KEYED_WORKER, database.url, str(log)]
+    processes = [
+        subprocess.Popen(
+            [*command, str(items)], env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for items in (30, 30, 100_000)
+    ]
+    for process in processes:
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for _ in range(6):
+        processes[2].stdout.readline()
+    processes[2].send_signal(signal.SIGKILL)
+    for process in processes:
+        process.communicate(timeout=4 * DEADLINE)
+        assert process.returncode in (0, -signal.SIGKILL)
+    lines = [line.split() for line in log.read_text().splitlines()]
+    assert len(lines) >= 66
+    for key in "012":
+        starts = [float(at) for other, at in lines if other == key]
+        assert len(starts) >= 20
+        check_rate(starts, 20.0)
+    assert database.query("SELECT count(*) FROM manytail_rates") == [(4,)]  # each key, and the rate of all
+
+
+@HOW
+def test_a_key_at_its_shared_rate_holds_up_no_other(sqlite, how):
+    """Another map has leased the next hour of one key. Its item waits without a worker; the other keys are called."""
+    shared, calls = Shared(sqlite.url, "a"), []
+    run("threads", str, ["slow"], shared=shared, per_key_rate=1.0, key=str)
+    sqlite.query("UPDATE manytail_rates SET tat = tat + 3600 WHERE limit_id <> CAST('per_key_rate' AS BLOB)")
+    items = ["slow", *(f"key {number}" for number in range(30))]
+    results = run(
+        how, calls.append, items, shared=shared, per_key_rate=1.0, key=str, workers=1, deadline=2.0, errors="return",
+        order="completion",
+    )  # fmt: skip
+    assert sorted(calls) == sorted(items[1:])
+    assert sum(isinstance(getattr(result, "error", None), DeadlineExceeded) for result in results) == 1
+
+
+@HOW
+def test_the_rates_of_keys_and_of_the_map_hold_together(sqlite, how):
+    shared, starts = Shared(sqlite.url, "a"), []
+
+    def fn(item):
+        starts.append((item % 2, time.monotonic()))
+        return item
+
+    options = {"key": lambda item: item % 2, "per_key_rate": 20.0, "rate": 30.0, "budget": 1_000.0}
+    with Threads() as threads:
+        for task in [threads.start(run, how, fn, range(16), shared=shared, workers=4, **options) for _ in range(2)]:
+            assert task.result() == list(range(16))
+    check_rate([at for _, at in starts], 30.0)
+    for key in (0, 1):
+        check_rate([at for other, at in starts if other == key], 20.0)
+    assert shared.spent() == 32.0
+
+
+def test_keys_without_a_stable_encoding_fail_their_items(sqlite):
+    """The limit of a key has a name that is the same in every process."""
+    keys = ["text", 1, 2.5, None, float("nan"), float("nan"), ("a", b"b"), object, "text"]
+    results = run(
+        "threads", str, range(len(keys)), key=keys.__getitem__, per_key_rate=1e6, errors="return",
+        shared=Shared(sqlite.url, "a"),
+    )  # fmt: skip
+    assert [index for index, result in enumerate(results) if result != str(index)] == [7]
+    assert isinstance(results[7].error, TypeError)
+    assert results[7].attempts == 0
+    assert sqlite.query("SELECT count(*) FROM manytail_rates") == [(7,)]  # six keys, NaN being one, and the rate of all
+
+
+def test_what_was_paid_for_is_not_paid_for_again_when_its_slot_is_missed(sqlite, monkeypatch):
+    """The answer about the budget comes when the slots are over: the call takes a new slot, and keeps its payment."""
+    for batch, fn in ((1, str), (4, lambda items: list(map(str, items)))):
+        shared, late = Shared(sqlite.url, f"batch {batch}"), iter([False, True, False, False] * 2)
+        monkeypatch.setattr(Gate, "late", lambda gate, call, now, late=late: next(late, False))  # before, and after
+        options = {"batch": batch, "linger": 9.0, "workers": 1, "errors": "return"}
+        results = run("threads", fn, range(8), shared=shared, rate=1e6, budget=6.0, **options)
+        assert results[:6] == list(map(str, range(6)))
+        assert [(type(result.error), result.attempts) for result in results[6:]] == [(BudgetExceeded, 0)] * 2
+        assert shared.spent() == 6.0
+        assert next(late, None) is None

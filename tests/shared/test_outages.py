@@ -13,7 +13,7 @@ from support.process import run_script
 from support.threads import DEADLINE, Threads, wait_until
 
 from manytail import Shared, SharedUnavailable
-from manytail.mapping._shared_store import Limit
+from manytail.mapping._rates import Part
 
 pytestmark = pytest.mark.thread_unsafe(reason="a database, an environment or a process of its own for each test")
 
@@ -156,7 +156,7 @@ def test_a_server_that_goes_away_and_comes_back(own_server, mode, caplog):
     with caplog.at_level(logging.WARNING), Threads() as threads:
         recording = threads.start(store.record, {ID[::-1]: b"while away"})
         wait_until(lambda: "database is away" in caplog.text)
-        leasing = threads.start(store.lease, [Limit(b"rate", b"rate", 1.0, 1)])
+        leasing = threads.start(store.lease, [Part(b"rate", b"rate", 1.0, 1)])
         own_server.start()
         recording.result()
         assert leasing.result()[0].rate == 1.0

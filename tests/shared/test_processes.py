@@ -12,7 +12,7 @@ from support.threads import DEADLINE
 
 from manytail import Shared
 from manytail.mapping import _shared_tables
-from manytail.mapping._shared_store import Limit
+from manytail.mapping._rates import Part
 
 pytestmark = pytest.mark.thread_unsafe(reason="a database, an environment or a process of its own for each test")
 
@@ -42,7 +42,7 @@ def ended(process):
 TOGETHER = """
 import sys
 from manytail import Shared
-from manytail.mapping._shared_store import Limit
+from manytail.mapping._rates import Part
 shared = Shared(sys.argv[1], "a")
 me = int(sys.argv[2])
 print("ready", flush=True)
@@ -52,7 +52,7 @@ store.agree("codec", "schema")
 for group in range(20):
     store.record({(me * 1_000 + group * 10 + row).to_bytes(16, "big"): b"mine" for row in range(10)})
     store.record({(90_000 + group * 10 + row).to_bytes(16, "big"): b"%d" % me for row in range(10)})
-    lease = store.lease([Limit(b"rate", b"rate", 100.0, 2)])[0]
+    lease = store.lease([Part(b"rate", b"rate", 100.0, 2)])[0]
     taken = store.spend([3.0, 3.0], 100.0)
     print(lease.start, sum(taken))
 """
@@ -160,11 +160,11 @@ def test_a_killed_process_wastes_its_lease_and_frees_nothing(database):
     script = """
 import os, signal, sys
 from manytail import Shared
-from manytail.mapping._shared_store import Limit
-print(Shared(sys.argv[1], "a")._store().lease([Limit(b"rate", b"rate", 10.0, 50)])[0].start, flush=True)
+from manytail.mapping._rates import Part
+print(Shared(sys.argv[1], "a")._store().lease([Part(b"rate", b"rate", 10.0, 50)])[0].start, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     process = start(script, database.url)
     out, _ = process.communicate(timeout=4 * DEADLINE)
     assert process.returncode == -signal.SIGKILL
-    assert store.lease([Limit(b"rate", b"rate", 10.0, 1)])[0].start >= float(out) + 5.0 - 1e-3
+    assert store.lease([Part(b"rate", b"rate", 10.0, 1)])[0].start >= float(out) + 5.0 - 1e-3

@@ -7,11 +7,12 @@ import threading
 import time
 
 import pytest
+from sqlalchemy import event
 from support.threads import Threads
 
 from manytail import Shared
 from manytail.mapping import _shared_tables
-from manytail.mapping._shared_store import Limit
+from manytail.mapping._rates import Part
 
 pytestmark = pytest.mark.thread_unsafe(reason="a database, an environment or a process of its own for each test")
 
@@ -110,7 +111,7 @@ def test_codec_and_schema_belong_to_the_name(database):
 def test_leases_of_a_limit_follow_one_another_in_database_time(database):
     store = Shared(database.url, "a")._store()
     begin = time.time()
-    leases = [store.lease([Limit(b"rate", b"rate", 10.0, 2)])[0] for _ in range(20)]
+    leases = [store.lease([Part(b"rate", b"rate", 10.0, 2)])[0] for _ in range(20)]
     assert all(lease.rate == 10.0 for lease in leases)
     assert leases[0].start == pytest.approx(leases[0].now, abs=0.01)
     assert abs(leases[0].now - begin) < 60  # the server is this machine
@@ -120,9 +121,9 @@ def test_leases_of_a_limit_follow_one_another_in_database_time(database):
 
 def test_a_limit_that_rested_starts_from_now_without_a_burst(database):
     store = Shared(database.url, "a")._store()
-    store.lease([Limit(b"rate", b"rate", 10.0, 100)])
+    store.lease([Part(b"rate", b"rate", 10.0, 100)])
     database.query("UPDATE manytail_rates SET tat = tat - 3600")
-    first, second = (store.lease([Limit(b"rate", b"rate", 10.0, 5)])[0] for _ in range(2))
+    first, second = (store.lease([Part(b"rate", b"rate", 10.0, 5)])[0] for _ in range(2))
     assert first.start == pytest.approx(first.now, abs=0.01)
     assert second.start >= first.start + 0.5 - 1e-3
 
@@ -130,21 +131,43 @@ def test_a_limit_that_rested_starts_from_now_without_a_burst(database):
 def test_several_limits_are_leased_in_one_transaction(database):
     store = Shared(database.url, "a")._store()
     limits = [
-        Limit(b"rate", b"rate", 10.0, 1),
-        Limit(b"key 1", b"per_key_rate", 2.0, 1),
-        Limit(b"key 2", b"per_key_rate", 2.0, 1),
+        Part(b"rate", b"rate", 10.0, 1),
+        Part(b"key 1", b"per_key_rate", 2.0, 1),
+        Part(b"key 2", b"per_key_rate", 2.0, 1),
     ]
     assert [lease.rate for lease in store.lease(limits)] == [10.0, 2.0, 2.0]
     assert Shared(database.url, "b")._store().lease(limits)[0].start < store.lease(limits)[0].start
 
 
-def test_limits_that_are_leased_together_begin_together(database):
+def test_the_leases_of_many_keys_cost_one_statement(database):
+    """One row per limit; the order of the limits does not matter; each rests, or goes on, by itself."""
     store = Shared(database.url, "a")._store()
-    limits = [Limit(b"cost_rate", b"cost_rate", 2.0, 4), Limit(b"rate", b"rate", 10.0, 1)]
-    (first, _), (second, also) = (store.lease(limits, together=True) for _ in range(2))
-    assert second.start == also.start == pytest.approx(first.start + 2.0, abs=0.01)
-    (alone,) = store.lease([limits[1]])
-    assert alone.start == pytest.approx(second.start + 0.1)
+    store.set_rates({b"per_key_rate": 2.0})
+    limits = [Part(b"key:%d" % number, b"per_key_rate", 5.0, 3_600 * (1 + number % 3)) for number in range(150)]
+    statements: list[str] = []
+    event.listen(store._opened(), "before_cursor_execute", lambda *given: statements.append(given[2]))
+    first, second = store.lease(limits), store.lease(limits[::-1])[::-1]
+    for limit, one, other in zip(limits, first, second, strict=True):
+        assert one.rate == other.rate == 2.0
+        assert one.start == pytest.approx(first[0].start, abs=60)
+        assert other.start == pytest.approx(one.start + limit.amount / 2.0, abs=1e-3)
+    assert sum("INSERT" in statement for statement in statements) == 2
+    assert len([statement for statement in statements if "BEGIN" not in statement]) == 2
+    assert database.query("SELECT count(*) FROM manytail_rates") == [(151,)]
+
+
+def test_limits_of_idle_keys_are_dropped(database):
+    store = Shared(database.url, "a")._store()
+    limits = [Part(name, b"per_key_rate", 10.0, 1) for name in (b"key:1", b"key:2", b"key:3", b"rate")]
+    other = Shared(database.url, "b")._store()
+    for each in (store, other):
+        each.lease(limits)
+    third = "X'6b65793a33'" if database.kind == "sqlite" else "'key:3'"
+    database.query(f"UPDATE manytail_rates SET tat = tat - 3600 WHERE limit_id <> {third}")
+    assert store.drop_limits(b"key:", 60.0) == 2
+    assert store.drop_limits(b"key:", 60.0) == 0
+    assert database.query("SELECT count(*) FROM manytail_rates") == [(6,)]
+    assert store.lease(limits)[0].start == pytest.approx(store.lease([limits[3]])[0].now, abs=1.0)
 
 
 def test_the_rate_given_last_holds_for_all_and_a_change_is_logged(database, caplog):
@@ -155,16 +178,16 @@ def test_the_rate_given_last_holds_for_all_and_a_change_is_logged(database, capl
         assert caplog.messages == []
         other.set_rates({b"rate": 20.0, b"per_key_rate": 5.0})
         assert caplog.messages == ["shared: rate of name 'a' changes from 10.0 to 20.0 for all that use it"]
-    assert one.lease([Limit(b"rate", b"rate", 10.0, 1)])[0].rate == 20.0
+    assert one.lease([Part(b"rate", b"rate", 10.0, 1)])[0].rate == 20.0
     other.set_rates({b"per_key_rate": 7.0})
-    assert one.lease([Limit(b"a key", b"per_key_rate", 5.0, 1)])[0].rate == 7.0
+    assert one.lease([Part(b"a key", b"per_key_rate", 5.0, 1)])[0].rate == 7.0
 
 
 def test_threads_lease_disjoint_intervals(database):
     shared = Shared(database.url, "a")
     with Threads() as threads:
         tasks = [
-            threads.start(lambda: [shared._store().lease([Limit(b"r", b"r", 50.0, 1)])[0].start for _ in range(25)])
+            threads.start(lambda: [shared._store().lease([Part(b"r", b"r", 50.0, 1)])[0].start for _ in range(25)])
             for _ in range(8)
         ]
         starts = sorted(start for task in tasks for start in task.result())
@@ -185,6 +208,48 @@ def test_a_budget_is_never_exceeded(database):
     assert shared.spent() == 0.0
 
 
+def test_a_cost_is_not_given_back_twice_when_the_answer_is_lost(sqlite, caplog):
+    shared = Shared(sqlite.url, "a")
+    store = shared._store()
+    assert store.spend([9.0], 10.0) == [True]
+    lost = []
+
+    def lose(connection):
+        """The transaction is done, and the connection breaks before the answer."""
+        if not lost:
+            lost.append(1)
+            connection.exec_driver_sql("COMMIT")
+            raise ConnectionResetError("lost")
+
+    event.listen(store._opened(), "commit", lose)
+    store.give_back(3.0)
+    assert lost == [1]
+    assert shared.spent() == 6.0
+    assert "a cost of 3.0 may stay spent" in caplog.text
+
+
+def test_calls_are_granted_slots_in_all_their_limits_at_the_same_time(database):
+    """The second call of a key is refused until its key has a slot; a call of another key is not."""
+    store = Shared(database.url, "a")._store()
+    store.set_rates({b"rate": 50.0, b"per_key_rate": 2.0})
+
+    def call(key):
+        return [Part(b"rate", b"rate", 1.0, 1), Part(b"key:" + key, b"per_key_rate", 1.0, 1)]
+
+    for _ in range(2):  # with the rows missing, and present
+        (first, second, other), now = store.grant([call(b"1"), call(b"1"), call(b"2")])
+        assert (first.granted, second.granted, other.granted) == (True, False, True)
+        assert first.start == pytest.approx(now, abs=1e-3)
+        assert second.start == pytest.approx(now + 0.5, abs=1e-3)
+        assert not second.by_map
+        assert other.start == pytest.approx(now + 0.02, abs=1e-3)
+        database.query("UPDATE manytail_rates SET tat = tat - 3600")
+    (*granted, refused), now = store.grant([call(b"%d" % key) for key in range(7)])
+    assert all(each.granted for each in granted)
+    assert (refused.granted, refused.by_map) == (False, True)
+    assert refused.start == pytest.approx(now + 0.02, abs=1e-3)
+
+
 def test_threads_never_spend_more_than_the_budget_together(database):
     shared = Shared(database.url, "a")
     with Threads() as threads:
@@ -202,9 +267,9 @@ def test_reset_forgets_rates_and_keeps_results(database):
     store = shared._store()
     store.record({ID: b"x"})
     store.set_rates({b"rate": 1.0})
-    store.lease([Limit(b"rate", b"rate", 1.0, 1_000)])
+    store.lease([Part(b"rate", b"rate", 1.0, 1_000)])
     shared.reset()
-    lease = store.lease([Limit(b"rate", b"rate", 5.0, 1)])[0]
+    lease = store.lease([Part(b"rate", b"rate", 5.0, 1)])[0]
     assert lease.start == pytest.approx(lease.now, abs=0.01)
     assert lease.rate == 5.0
     assert shared.remembered() == 1
@@ -232,7 +297,7 @@ def test_an_older_layout_is_migrated_and_keeps_its_data(database):
     shared = Shared(database.url, "a")
     assert shared.spent() == 7.0
     assert layout(database) == [(len(_shared_tables.STEPS),)]
-    assert shared._store().lease([Limit(b"rate", b"rate", 1.0, 1)])
+    assert shared._store().lease([Part(b"rate", b"rate", 1.0, 1)])
 
 
 def test_a_newer_layout_is_refused_and_left_alone(database):

@@ -6,14 +6,17 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
+from itertools import chain
 
+from . import shared
 from .code import Code
 from .lanes import Violation
 from .mutants import MUTANTS, first_seed
 from .world import replay, run
 
 
-def search(first: int, seeds: int) -> int:
+def search(first: int, seeds: int, run: Callable[[int, Code], None]) -> int:
     """Run the seeds in order; print progress, and the trace of the first one that fails."""
     code = Code()
     begin = shown = time.monotonic()
@@ -35,7 +38,7 @@ def search_mutants(seeds: int) -> int:
     """Each planted fault, and the first seed that finds it."""
     missed = 0
     for mutant in MUTANTS:
-        found = first_seed(mutant, range(seeds))
+        found = first_seed(mutant, chain(range(seeds), [mutant.seed]))
         missed += found is None
         print(f"{'NOT FOUND' if found is None else found:>9}  {mutant.name}  (known: {mutant.seed})", flush=True)
     print(f"{len(MUTANTS) - missed} of {len(MUTANTS)} found within {seeds} seeds")
@@ -50,12 +53,15 @@ def main() -> int:
     parser.add_argument(
         "--mutants", action="store_true", help="plant each fault, and print the first of 1,000 seeds that finds it"
     )
+    parser.add_argument("--shared", action="store_true", help="worlds with shared limits (simulation/shared.py)")
     given = parser.parse_args()
     if given.seed is not None:
-        trace = replay(given.seed, Code())
+        trace = (shared.replay if given.shared else replay)(given.seed, Code())
         print(trace)
         return 1 if "\nVIOLATION" in trace else 0
-    return search_mutants(1_000) if given.mutants else search(given.first, given.seeds)
+    if given.mutants:
+        return search_mutants(1_000)
+    return search(given.first, given.seeds, shared.run if given.shared else run)
 
 
 if __name__ == "__main__":

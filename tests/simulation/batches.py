@@ -209,6 +209,7 @@ class BatchModel(GatedModel):
             else:
                 record.part = parts.setdefault((outcome.kind, outcome.seconds), next(self.parts))
                 self._rest(record, outcome, stamp)
+        self.fails_last = self.failing is None
         for record, error in failed:
             self.together.add(record)
             self.fail(record, error)

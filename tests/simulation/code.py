@@ -28,7 +28,7 @@ class Code:
         """changes: for a module of FILES, a text that occurs once in its source, and its replacement."""
         changes = changes or {}
         modules: dict[str, Any] = {name: load(name, changes.get(name)) for name in FILES if name != "world"}
-        self.admission, self.scheduler = modules["admission"], modules["scheduler"]
+        self.admission, self.scheduler, self.rates = modules["admission"], modules["scheduler"], modules["rates"]
         for user in modules.values():
             for maker in modules.values():  # a module may import names from another
                 for name in set(vars(user)) & set(vars(maker)):

@@ -42,6 +42,7 @@ class GatedModel(Model):
         self.answered: list[Record] = []  # by this event
         self.results: dict[int, Any] = {}  # by identity, the newest last
         self.fresh_results: dict[int, Any] = {}  # of this event: several at once where calls get batches
+        self.fails_last = False  # this event finished results, and after them the item that fails the map
         self.spent = 0.0
         self.next_slots = {"rate": -math.inf, "cost_rate": -math.inf}
         self.begins: dict[Any, list[tuple[float, float]]] = {}  # of the map and of each key: times and costs of starts
@@ -276,12 +277,16 @@ class GatedModel(Model):
         self.touch(lane)
 
     def fail_refused(self) -> None:
-        """Refused items fail after those that passed the gate before; then those that were answered."""
+        """Refused items fail after those that passed the gate before; then those that were answered.
+
+        Whoever follows a result of a batch has it before another item of the batch fails the map."""
         self.mixed = False
         self.bulk = self.bulk or bool(self.answered)
+        failing, self.failing = self.failing, None if self.fails_last else self.failing
         for record in self.answered:
             self.remembered += 1
             self._complete(record)
+        self.failing, self.fails_last = failing, False
         self.answered.clear()
         self.fresh_results.clear()
         self.bulk = self.bulk or bool(self.refused)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from . import shared
 from .code import Code, load
 from .settings import draw
 from .world import World
@@ -22,6 +23,7 @@ class Mutant(NamedTuple):
     old: str
     new: str
     seed: int
+    shared: bool = False  # the seeds are those of worlds with shared limits
 
     def world(self) -> Callable[[int], Any]:
         """A function that makes the world of a seed with this fault in it."""
@@ -30,6 +32,8 @@ class Mutant(NamedTuple):
             changed, code = load("world", change), Code()
             return lambda seed: changed.World(draw(seed), code)
         code = Code({self.file: change})
+        if self.shared:
+            return lambda seed: shared.SharedWorld(shared.draw(seed), code)
         return lambda seed: World(draw(seed), code)
 
 
@@ -417,11 +421,13 @@ MUTANTS = [
     Mutant(
         "slots are too near to one another",
         "rates",
-        "slot + amount * self._interval",
-        "slot + amount * self._interval / 2",
+        "self._next = slot + amount * self._interval",
+        "self._next = slot + amount * self._interval / 2",
         4,
     ),
-    Mutant("a cost rate counts starts", "gate", 'cost if name == "cost_rate" else 1.0', "1.0", 25),
+    Mutant(
+        "a cost rate counts starts", "gate", 'take(now, cost if name == "cost_rate" else 1.0)', "take(now, 1.0)", 25
+    ),
     Mutant("the timer forgets the next slot", "gate", "                self.wake_at = min(self.wake_at, due)\n", "", 4),
     Mutant(
         "a key at its rate is not disabled",
@@ -486,6 +492,16 @@ MUTANTS = [
         " + ([] if self._dedup is None else self._dedup.drain())",
         "",
         573,
+    ),
+    Mutant(
+        "who follows a result of a batch has it after the batch's failures",
+        "scheduler",
+        "        self._do_as_the_gate_says()\n        self._rest_in_parts(batch, again, now)\n"
+        "        for item, error in failed:\n            self._fail(item, error)\n",
+        "        self._rest_in_parts(batch, again, now)\n"
+        "        for item, error in failed:\n            self._fail(item, error)\n"
+        "        self._do_as_the_gate_says()\n",
+        25_889,
     ),
     # ---------------------------------------------------------------------------------------- batches
     Mutant("a batch is one item too large", "batches", ">= self._size:", "> self._size:", 9),
@@ -559,5 +575,142 @@ MUTANTS = [
         "            if isinstance(call, Batch):\n                self._former.close(call)\n",
         "            bool(call)\n",
         138,
+    ),
+    # ---------------------------------------------------------------------------------------- shared limits
+    Mutant(
+        "a leased slot is taken twice",
+        "rates",
+        "        self._begin = slot + amount * self._interval\n",
+        "        self._begin = slot\n",
+        5,
+        shared=True,
+    ),
+    Mutant(
+        "slots of a lease that have passed are saved up",
+        "rates",
+        "        return max(self._begin, now - LATE / 2)\n",
+        "        return self._begin\n",
+        5,
+        shared=True,
+    ),
+    Mutant(
+        "more is taken of a lease than it has",
+        "rates",
+        "        return slot + amount * self._interval <= self._end + _NEARLY\n",
+        "        return slot + amount * self._interval <= self._end + 1.0\n",
+        5,
+        shared=True,
+    ),
+    Mutant(
+        "a lease is longer than it may be",
+        "rates",
+        "max(1, math.floor(LEASE /",
+        "max(1, math.floor(4 * LEASE /",
+        6,
+        shared=True,
+    ),
+    Mutant(
+        "the next lease is asked for at once",
+        "rates",
+        "else self._end - LEASE\n",
+        "else self._end - 100 * LEASE\n",
+        5,
+        shared=True,
+    ),
+    Mutant(
+        "the rate of all does not hold for the lease",
+        "rates",
+        "        self._interval = 1 / rate\n        self._begin, self._end",
+        "        self._begin, self._end",
+        29,
+        shared=True,
+    ),
+    Mutant(
+        "a lease for a key has come, and nobody looks",
+        "gate",
+        "                self._asking -= 1\n                self.look(lane, now)\n",
+        "                self._asking -= 1\n",
+        0,
+        shared=True,
+    ),
+    Mutant(
+        "keys whose leases have come count as asking",
+        "gate",
+        "                self._asking -= 1\n",
+        "                self._asking -= 0\n",
+        0,
+        shared=True,
+    ),
+    Mutant(
+        "a call whose key has no slot is lost",
+        "gate",
+        "        lane = call.lane\n        self._admission.retry(call)\n        slots =",
+        "        lane = call.lane\n        slots =",
+        0,
+        shared=True,
+    ),
+    Mutant(
+        "one lease of the map is asked for again and again",
+        "rates",
+        "        if self.asked:\n            return math.inf\n        return self._begin",
+        "        return self._begin",
+        5,
+        shared=True,
+    ),
+    Mutant(
+        "a call that misses its shared slot starts nevertheless",
+        "gate",
+        "        return now > self.starts[item].until\n",
+        "        return False\n",
+        23,
+        shared=True,
+    ),
+    Mutant(
+        "a joint slot is granted in one limit only",
+        "rates",
+        "            tats.update({limit: start + length for limit, length in lengths.items()})\n",
+        "            tats.update({parts[0].limit: start + lengths[parts[0].limit]})\n",
+        1,
+        shared=True,
+    ),
+    Mutant(
+        "a joint slot begins when its first limit has one",
+        "rates",
+        "            start = max(of_key, of_map)\n",
+        "            start = min(of_key, of_map)\n",
+        0,
+        shared=True,
+    ),
+    Mutant(
+        "joint slots are granted far ahead",
+        "rates",
+        "        if of_map > now + LEASE + _CLOCK:\n",
+        "        if of_map > now + 20 * LEASE:\n",
+        0,
+        shared=True,
+    ),
+    Mutant(
+        "a joint slot is used for a call that costs more",
+        "rates",
+        " and cost <= self._cost\n",
+        "\n",
+        1_586,
+        shared=True,
+    ),
+    Mutant(
+        "a joint slot serves for ever",
+        "rates",
+        "        slot, self._next, self.granted = self._next, -math.inf, False\n",
+        "        slot = self._next\n",
+        0,
+        shared=True,
+    ),
+    Mutant(
+        "who was granted a slot waits for the map",
+        "gate",
+        "self._next_slot(now) if self._grants else max(",
+        "max(",
+        0,
+        shared=True,
     ),
 ]

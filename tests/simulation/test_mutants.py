@@ -16,7 +16,7 @@ WITHIN = 1_000
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_planted_fault_is_found(mutant: Mutant) -> None:
-    known = () if LONG else (mutant.seed,)  # a long run searches from seed 0
+    known = () if LONG and mutant.seed < WITHIN else (mutant.seed,)  # a long run searches from seed 0
     assert first_seed(mutant, chain(known, range(WITHIN))) is not None
 
 

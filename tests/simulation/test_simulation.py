@@ -12,13 +12,16 @@ from pathlib import Path
 import pytest
 from support.counts import count
 
+from simulation import shared
 from simulation.code import Code
+from simulation.lanes import Violation
 from simulation.settings import draw
 from simulation.world import World, replay, run
 
 pytestmark = pytest.mark.thread_unsafe(reason="a world has no threads: four at once find no more than one")
 
 SEEDS = count(2_000, 40_000, "MANYTAIL_SEEDS")
+SHARED_SEEDS = count(200, 20_000)
 PARTS = 8
 SITUATIONS = {
     "arrive", "take", "started", "succeeded", "raises", "retry", "defer", "fail",  # calls
@@ -46,9 +49,24 @@ def test_items_that_come_with_their_results_are_not_called(part: int) -> None:
         assert world.model.remembered == world.scheduler.remembered
 
 
+@pytest.mark.parametrize("part", range(PARTS))
+def test_shared_limits_hold_over_all_tasks(part: int) -> None:
+    """Kills, speculative copies, a database that is slow or away, leases that are lost."""
+    code = Code()
+    for seed in range(part * SHARED_SEEDS // PARTS, (part + 1) * SHARED_SEEDS // PARTS):
+        shared.run(seed, code)
+
+
+def test_a_cost_that_is_given_back_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault planted in what the worlds do with the database."""
+    monkeypatch.setattr(shared, "GIVES_BACK_AGAIN", True)
+    with pytest.raises(Violation, match="the calls cost 13"):
+        shared.run(690, Code())
+
+
 def traces() -> str:
     code = Code()
-    return "".join(replay(seed, code) for seed in range(40))
+    return "".join(replay(seed, code) for seed in range(40)) + "".join(shared.replay(seed, code) for seed in range(20))
 
 
 def test_a_seed_replays_exactly() -> None:

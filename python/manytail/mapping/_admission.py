@@ -51,8 +51,8 @@ class Lane:
     """The items of one key."""
 
     __slots__ = (
-        "assigned", "emitted", "held", "key", "level", "limits", "line", "paused_until", "pinned", "queues", "ready",
-        "unstarted", "waiting", "weight",
+        "assigned", "emitted", "held", "key", "level", "limit_id", "limits", "line", "paused_until", "pinned", "queues",
+        "ready", "unstarted", "waiting", "weight",
     )  # fmt: skip
 
     def __init__(self, key: Hashable, weight: int, waiting: Any) -> None:
@@ -67,6 +67,7 @@ class Lane:
         self.level: float = 0
         self.paused_until = -math.inf
         self.limits: Any = None  # the gate's limits of this key
+        self.limit_id = b""  # names them in a database
         self.pinned = False  # a limit of this key is in force: the lane is kept although it is idle
         self.assigned = self.emitted = self.held = self.unstarted = 0
 
@@ -82,7 +83,9 @@ class Admission:
         prioritised: bool,
         in_order: bool,
         weight_of: Callable[[Item], int] | None = None,
+        limit_of: Callable[[Hashable], bytes] | None = None,
     ) -> None:
+        """limit_of: what names the limit of a key in a database. May raise, which fails the item."""
         self.queue: MultiQueue[Hashable, Item] = MultiQueue(
             selection="round_robin" if weight_of is None else "weighted"
         )
@@ -94,6 +97,7 @@ class Admission:
         self._plain = not keyed and not prioritised  # one lane with one sub-queue, no limits
         self._per_key = per_key
         self._weight_of = weight_of
+        self._limit_of = limit_of
         self._levels = Levels() if prioritised else None
         self._limited = bool(per_key) or self.reports_starts
         self._by_priority = prioritised and not in_order  # waiting items go by priority, not by input order
@@ -133,7 +137,9 @@ class Admission:
             if len(self._lanes) >= self._lanes_limit:
                 self._forget_idle()
             weight = 1 if self._weight_of is None else self._weight_of(item)
+            limit_id = b"" if self._limit_of is None else self._limit_of(key)
             lane = self._lanes[key] = Lane(key, weight, [] if self._by_priority else deque())
+            lane.limit_id = limit_id
         return lane
 
     def _forget_idle(self) -> None:

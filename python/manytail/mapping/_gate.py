@@ -16,16 +16,23 @@ owns it, the gate has no thread, clock, lock or I/O.
     lost(item)               the item has failed for good
     look(lane, now)          the time has come at which a call of this key may start
     pause(lane, until)       no call of the key starts before `until`; its calls in `ready` go back
+    leased(leases, now)      leases of slots that were asked for have come
 
     effect                   what the scheduler does
     ready                    a queue of calls for workers
     refused, answered        items that failed, or got the result of an equal item, without a call
     looks                    call `look` of that lane at that time
+    to_lease                 where rates are shared: ask the database for these leases
     wake_at                  call `dispatch` at that time, unless it is called before
 
 A key at its limit (per_key_rate, breaker) is disabled in the admission, so that other keys start. While the whole map
 is at a limit (rate, cost_rate) nothing is taken out of the admission until the slot has come. So a more urgent item
 that arrives in that time goes first.
+
+Shared rates have leased slots. No worker waits for a lease: a call that has no slot goes back to the front of its key,
+and the key, or the map, is at its limit until the lease has come and its first slot is due. A lease for a key is asked
+for when its next call is taken out, so that few are leased and not used. Where a call needs slots in several shared
+limits they are granted together, for the next call of each key.
 
 Invariants
     starts     calls in `ready` or with a worker: at most `workers`
@@ -47,7 +54,7 @@ from ._budget import Budget
 from ._dedup import Dedup
 from ._item import Batch, Item
 from ._options import Options
-from ._rates import LATE, Slots
+from ._rates import LATE, JointSlots, LeasedSlots, Part, Slots
 from ._types import BreakerOpen, BudgetExceeded
 
 
@@ -64,13 +71,44 @@ class Start(NamedTuple):
         return min(self.slots.values(), default=math.inf) + LATE
 
 
+class Wanted(NamedTuple):
+    """A lease to be asked for: of one limit, or of a slot in several."""
+
+    parts: tuple[Part, ...]
+    lane: Lane | None  # None: of the map
+
+
+class Leased(NamedTuple):
+    """The answer."""
+
+    wanted: Wanted
+    begin: float  # by our clock; where no slot is granted, when to ask again
+    rate: float = 0.0  # of one limit; may be another one: the value that was given last holds for all
+    granted: bool = True
+    by_map: bool = False  # refused by a limit of the map
+
+
+RATES = ("rate", "per_key_rate", "cost_rate")
+
+
+def is_joint(options: Options) -> bool:
+    """Whether a call needs a slot in several shared limits at the same time."""
+    return options.shared is not None and sum(getattr(options, name) is not None for name in RATES) > 1
+
+
+def _slots(options: Options, rate: float) -> Slots | LeasedSlots:
+    return Slots(rate) if options.shared is None else LeasedSlots(rate)
+
+
 class LaneLimits:
     """The limits of one key."""
 
     __slots__ = ("breaker", "slots")
 
     def __init__(self, options: Options) -> None:
-        self.slots = Slots(options.per_key_rate) if options.per_key_rate is not None else None
+        self.slots: Any = JointSlots() if is_joint(options) else None
+        if self.slots is None and options.per_key_rate is not None:
+            self.slots = _slots(options, options.per_key_rate)
         self.breaker = Breaker(options.breaker, options.breaker_reset) if options.breaker else None
 
     @property
@@ -91,11 +129,18 @@ class Gate:
         self.refused: list[tuple[Item, BaseException]] = []  # these and the next hold no slot
         self.answered: list[Item] = []
         self.looks: list[tuple[float, Lane]] = []  # when to call `look` for a lane
+        self.to_lease: list[Wanted] = []
         self._options = options
         self._admission = admission
         self._ready = self.ready.add(None)
-        rates = {"rate": options.rate, "cost_rate": options.cost_rate}
-        self._rates = {name: Slots(rate) for name, rate in rates.items() if rate is not None}
+        self._given = [name for name in RATES if getattr(options, name) is not None]
+        self._joint = is_joint(options)
+        rates = {name: getattr(options, name) for name in self._given if name != "per_key_rate" and not self._joint}
+        self._rates = {name: _slots(options, rate) for name, rate in rates.items()}
+        self._leases = options.shared is not None
+        self._asking = 0  # keys whose leases are on their way
+        self._map_due = -math.inf  # joint slots: no request before that time
+        self._grants = 0  # keys that have a joint slot
         self._budget = None if options.budget is None else Budget(options.budget)
         self._unaffordable: list[Item] = []  # for now: a running call may be deferred and then cost nothing
         self._dedup = Dedup(options.dedup) if options.dedup else None
@@ -105,7 +150,7 @@ class Gate:
         self._hurry = False  # the input has ended: no batch lingers
         self._breaks = options.breaker > 0
         self._refuses = self._breaks and options.breaker_open == "fail"
-        self._limits_lanes = options.per_key_rate is not None or options.breaker > 0
+        self._limits_lanes = options.per_key_rate is not None or options.breaker > 0 or self._joint
         self._changed: dict[Lane, None] = {}  # lanes whose limits may allow a call again
 
     @property
@@ -164,21 +209,101 @@ class Gate:
     def dispatch(self, full: bool, now: float) -> None:
         self._admit_again(full, now)
         self.wake_at = self._former.due
-        queue, rates = self._admission.queue, self._rates.values()
-        while len(self.starts) < self._options.workers:
+        queue, workers = self._admission.queue, self._options.workers
+        while len(self.starts) < workers and self._asking < workers:
             if queue.empty():
-                for slots in rates:
+                for slots in self._rates.values():
                     slots.idle()
                 return
-            for slots in rates:
-                slots.waits(now)
-            due = max([slots.next for slots in rates], default=-math.inf)
+            due = self._next_slot(now) if self._grants else max(self._next_slot(now), self._map_due)
             if due > now:
                 self.wake_at = min(self.wake_at, due)
                 return
             call = queue.get_nowait()
-            if self._choose(call):
-                self._start(call, now)
+            if self._leases and not self._lane_has_slot(call.lane, now):
+                self._put_back(call, now)
+            elif self._choose(call):
+                if not self._leases or self._has_slots(call, now):
+                    self._start(call, now)
+                else:
+                    self._put_back(call, now)
+
+    def _next_slot(self, now: float) -> float:
+        """When the slots of all rates of the map have come. A call waits for them."""
+        for name, slots in self._rates.items():
+            slots.waits(now)
+            if isinstance(slots, LeasedSlots) and slots.needs_lease(now):
+                self._ask(slots, name, None)
+        return max([slots.next for slots in self._rates.values()], default=-math.inf)
+
+    # ------------------------------------------------------------------------------------------------ leased slots
+    def _ask(self, slots: LeasedSlots, option: str, lane: Lane | None) -> None:
+        part = self._part(option, b"" if lane is None else lane.limit_id, slots.to_lease())
+        self.to_lease.append(Wanted((part,), lane))
+        self._asking += lane is not None
+
+    def _ask_jointly(self, slots: JointSlots, call: Item, now: float) -> None:
+        self._grants -= slots.granted
+        if self._map_due > now:
+            slots.leased(self._map_due, False)
+            return
+        cost = self._cost_of_call(call)
+        slots.to_lease(cost)
+        amounts = {"rate": 1.0, "per_key_rate": 1.0, "cost_rate": cost}
+        parts = [self._part(option, call.lane.limit_id, amounts[option]) for option in self._given]
+        self.to_lease.append(Wanted(tuple(part for part in parts if part.amount), call.lane))
+        self._asking += 1
+
+    def _part(self, option: str, limit_of_key: bytes, amount: float) -> Part:
+        limit = limit_of_key if option == "per_key_rate" else option.encode()
+        return Part(limit, option.encode(), getattr(self._options, option), amount)
+
+    def _cost_of_call(self, call: Item) -> float:
+        return sum(map(self._cost, self._members(call)))
+
+    def _lane_has_slot(self, lane: Lane, now: float) -> bool:
+        return self._joint or self._options.per_key_rate is None or self._limits_of(lane).slots.fits(now)
+
+    def _has_slots(self, call: Item, now: float) -> bool:
+        cost = self._cost_of_call(call)
+        if self._joint:
+            return bool(self._limits_of(call.lane).slots.fits(now, cost))
+        leased: dict[str, Any] = self._rates
+        return all(slots.fits(now, cost if name == "cost_rate" else 1.0) for name, slots in leased.items())
+
+    def _put_back(self, call: Item, now: float) -> None:
+        """It waits for a lease, of its key or of the map."""
+        lane = call.lane
+        self._admission.retry(call)
+        slots = None if lane.limits is None else lane.limits.slots
+        if slots is None:
+            return
+        if self._joint:
+            if slots.next <= now:
+                self._ask_jointly(slots, call, now)
+        elif slots.needs_lease(now):
+            self._ask(slots, "per_key_rate", lane)
+        self.look(lane, now)
+
+    def leased(self, leases: Iterable[Leased], now: float) -> None:
+        for wanted, begin, rate, granted, by_map in leases:
+            lane, part = wanted.lane, wanted.parts[0]
+            if self._joint:
+                lane.limits.slots.leased(begin, granted)  # type: ignore[union-attr]
+                self._grants += granted
+                self._map_due = begin if by_map else self._map_due
+            else:
+                slots: Any = self._rates[part.group.decode()] if lane is None else lane.limits.slots
+                slots.leased(begin, part.amount, rate)
+            if lane is not None:
+                self._asking -= 1
+                self.look(lane, now)
+
+    def _limits_of(self, lane: Lane) -> LaneLimits:
+        if lane.limits is None:
+            lane.limits = LaneLimits(self._options)
+        limits: LaneLimits = lane.limits
+        return limits
 
     def _admit_again(self, full: bool, now: float) -> None:
         """Admit what may continue because a call has ended or time has passed."""
@@ -224,12 +349,14 @@ class Gate:
         cost = sum(map(self._cost, members))
         taken = {name: slots.take(now, cost if name == "cost_rate" else 1.0) for name, slots in self._rates.items()}
         if self._limits_lanes:
-            if lane.limits is None:
-                lane.limits = LaneLimits(self._options)
-            if lane.limits.slots is not None:
-                taken["per_key_rate"] = lane.limits.slots.take(now)
-            if lane.limits.breaker is not None:
-                period = lane.limits.breaker.started()
+            limits = self._limits_of(lane)
+            if self._joint:
+                taken = dict.fromkeys(self._given, limits.slots.take(now))
+                self._grants -= 1
+            elif limits.slots is not None:
+                taken["per_key_rate"] = limits.slots.take(now)
+            if limits.breaker is not None:
+                period = limits.breaker.started()
             self.look(lane, now)
         self._begin(call)
         self._admission.keep(call)

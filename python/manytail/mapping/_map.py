@@ -121,8 +121,8 @@ def concurrent_map(
     group are paid for twice. Failures are not recorded. Items are identified by their idempotency key. codec has
     encode(result) -> bytes and decode(data); the default encodes the types of such a key, exactly. A result that it
     refuses is emitted, not recorded, and logged once. While the database is away no call starts; after its
-    outage_timeout the map fails with SharedUnavailable. rate and budget hold for everything that uses the same name, in
-    database time.
+    outage_timeout the map fails with SharedUnavailable. Rates and budget hold for everything that uses the same name,
+    in database time; with per_key_rate keys have the types of idempotency keys.
     errors: "raise": once an item has failed for good no call starts; the results before it are yielded, then fn's
     exception is raised with a note that names key and attempts. "return": a Failure replaces the result. "drop": the
     item has no result.

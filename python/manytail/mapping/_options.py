@@ -262,9 +262,6 @@ def check_remember(options: Options) -> None:
         raise bad_value("remember", options.remember, "shared is given")
     if options.codec is not None and not options.remember:
         raise bad_value("codec", options.codec, "remember=True")
-    if options.shared is not None and options.per_key_rate is not None:
-        expected = "no `shared`: rate, cost_rate and budget hold over several processes"
-        raise bad_value("per_key_rate", options.per_key_rate, expected)
 
 
 # ---------------------------------------------------------------------------------------------------- functions

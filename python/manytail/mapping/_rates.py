@@ -4,16 +4,33 @@ A start takes a slot, and happens in the `LATE` seconds from there. So in any t 
 calls start. A waiting start gets its slot even if the timer rings late, so that the average is the rate. One that would
 be later than LATE takes a new slot. While no start waits, slots are not saved up.
 
-Invariants
+A limit that holds over several processes (`LeasedSlots`) takes its slots from leases: intervals that a database gives
+to one process each (`_shared_store`, `_permits`). A lease has room for LEASE seconds of starts, or for one. The next
+one is asked for when it is used up, LEASE seconds before its end at the earliest. So a process that dies wastes at most
+what it has leased, and frees nothing. A lease that comes late is used as far as its slots have not passed.
+
+A call that several such limits hold needs one slot in all of them at the same time. Leases of each limit alone would
+seldom meet. So the database grants a slot for each call (`JointSlots`, `grant`), in one transaction, and at most LEASE
+seconds ahead. It refuses a call whose key is at its limit while the map is not: granting that slot would idle the map.
+
+Invariants of Slots
     _next    the next slot is there or later: last slot + amount / rate
     _since   since when a start has waited; None: none waits
+Invariants of LeasedSlots
+    [_begin, _end)   what is leased and not taken, by our clock
+    asked            a lease is on its way: there is no slot
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 LATE = 0.1  # seconds that a start may come after its slot
+LEASE = 0.1  # seconds of starts in a lease
+_NEARLY = 1e-9
+_CLOCK = 1e-6  # seconds that a database's clock may be inexact by
 
 
 class Slots:
@@ -47,3 +64,148 @@ class Slots:
             slot = now
         self._next = slot + amount * self._interval
         return slot
+
+
+class LeasedSlots:
+    """The slots of a limit that holds over several processes."""
+
+    __slots__ = ("_begin", "_end", "_interval", "_wanted", "asked")
+
+    def __init__(self, rate: float) -> None:
+        self._interval = 1 / rate
+        self._begin = self._end = -math.inf
+        self._wanted = 1.0  # what the next start takes, as far as that is known
+        self.asked = False
+
+    @property
+    def next(self) -> float:
+        """No start, and no request for a lease, before that time. Infinite while a lease is on its way."""
+        if self.asked:
+            return math.inf
+        return self._begin if self._has(self._begin, self._wanted) else self._end - LEASE
+
+    def waits(self, now: float) -> None:
+        """A start waits. Slots that pass meanwhile are lost."""
+
+    def idle(self, now: float = 0.0) -> None:
+        """No start waits."""
+
+    def _has(self, slot: float, amount: float) -> bool:
+        return slot + amount * self._interval <= self._end + _NEARLY
+
+    def _slot(self, now: float) -> float:
+        return max(self._begin, now - LATE / 2)
+
+    def needs_lease(self, now: float) -> bool:
+        """Whether a lease is to be asked for: there is no slot at `now`, and the time for it has come."""
+        return self.next <= now and not self.fits(now, self._wanted) and self.next <= now
+
+    def fits(self, now: float, amount: float = 1.0) -> bool:
+        """Whether a start at `now`, which is not before `next`, has a slot. If not, what is left of the lease is given
+        up, and the next one has room for this start."""
+        if self._begin <= now and self._has(self._slot(now), amount):
+            return True
+        if self._begin <= now:
+            self._begin, self._wanted = self._end, amount or 1.0
+        return False
+
+    def take(self, now: float, amount: float = 1.0) -> float:
+        """The slot of a start at `now`, which fits."""
+        slot = self._slot(now)
+        self._begin = slot + amount * self._interval
+        return slot
+
+    def to_lease(self) -> float:
+        """A lease is asked for. Returns of how much."""
+        self.asked = True
+        return self._wanted * max(1, math.floor(LEASE / self._interval / self._wanted))
+
+    def leased(self, begin: float, amount: float, rate: float) -> None:
+        """The lease has come. rate: that which holds for all processes."""
+        self.asked = False
+        self._interval = 1 / rate
+        self._begin, self._end = begin, begin + amount / rate
+
+
+class JointSlots:
+    """The slot of the next call of a key in several limits that hold over several processes."""
+
+    __slots__ = ("_cost", "_next", "asked", "granted")
+
+    def __init__(self) -> None:
+        self._next = -math.inf  # the slot, or the time to ask again
+        self.granted = False
+        self._cost = 0.0  # for which the slot was granted
+        self.asked = False
+
+    @property
+    def next(self) -> float:
+        """No start, and no request, before that time. Infinite while a slot is asked for."""
+        return math.inf if self.asked else self._next
+
+    def waits(self, now: float) -> None:
+        """A start waits. The slot passes nevertheless."""
+
+    def idle(self, now: float = 0.0) -> None:
+        """No start waits."""
+
+    def fits(self, now: float, cost: float = 1.0) -> bool:
+        """Whether a start at `now` has a slot."""
+        return self.granted and self._next <= now <= self._next + LATE / 2 and cost <= self._cost
+
+    def take(self, now: float, cost: float = 1.0) -> float:
+        """The slot of a start at `now`, which fits."""
+        slot, self._next, self.granted = self._next, -math.inf, False
+        return slot
+
+    def to_lease(self, cost: float) -> None:
+        """A slot is asked for."""
+        self.asked, self.granted, self._cost = True, False, cost
+
+    def leased(self, begin: float, granted: bool) -> None:
+        """The answer: the slot or, if none is granted, when to ask again."""
+        self.asked, self.granted, self._next = False, granted, begin
+
+
+# ---------------------------------------------------------------------------------------------------- in the database
+class Part(NamedTuple):
+    """What a call takes of one limit."""
+
+    limit: bytes
+    group: bytes  # the option, under which its rate is stored
+    rate: float  # if none is stored
+    amount: float
+
+
+class Granted(NamedTuple):
+    """The slot of a call in all its limits or, if none is granted, when to ask again."""
+
+    start: float
+    granted: bool = True
+    by_map: bool = False  # a limit of the map refuses it, so it would refuse any other call
+
+
+def grant(
+    now: float, tats: dict[bytes, float], rates: Mapping[bytes, float], wanted: Iterable[Sequence[Part]]
+) -> list[Granted]:
+    """Decide which of these calls get a slot, in this order. tats: of each limit the time from which on nothing is
+    taken; this changes them. rates: those that are stored, by group. Pure."""
+    answers = []
+    for parts in wanted:
+        lengths = {part.limit: part.amount / rates.get(part.group, part.rate) for part in parts}
+        of_key = of_map = now
+        idle = LEASE  # seconds that the map may be idle for the key
+        for part in parts:
+            if part.group == b"per_key_rate":
+                of_key = max(of_key, tats.get(part.limit, now))
+            else:
+                of_map, idle = max(of_map, tats.get(part.limit, now)), min(idle, lengths[part.limit])
+        if of_map > now + LEASE + _CLOCK:
+            answers.append(Granted(of_map - LEASE, False, True))
+        elif of_key > of_map + idle + _CLOCK:
+            answers.append(Granted(of_key, False))
+        else:
+            start = max(of_key, of_map)
+            tats.update({limit: start + length for limit, length in lengths.items()})
+            answers.append(Granted(start))
+    return answers

@@ -17,8 +17,9 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -29,7 +30,8 @@ from ._scheduler import Kind, Scheduler, Verdict
 from ._types import BudgetExceeded
 
 if TYPE_CHECKING:
-    from ._permits import Permit, Permits
+    from ._gate import Leased
+    from ._permits import Permits
     from ._remember import Memory
 
 JOIN_TIMEOUT = 1.0  # seconds that `close` waits for a thread that may not end
@@ -97,6 +99,9 @@ class Runner:
         self.permits = permits
         if permits is not None:
             permits.fail = partial(self.in_turn, self.fail)
+            permits.leased = partial(self.in_turn, self.report, self._leased)
+        # Calls that were paid for and not made, because their slots were over: which items the budget has room for.
+        self._paid: dict[Item, dict[Item, bool]] = {}
 
     # ------------------------------------------------------------------------------------------------ the lock
     @contextmanager
@@ -143,39 +148,45 @@ class Runner:
             memory.recall(item).result()
             if self.recalled(item):
                 return True
-        if self.permits is not None and not self._is_permitted(self.permits, item):
+        if gate is not None and self.has_missed(item):
             return True
-        return gate is not None and self.has_missed(item)
-
-    def _is_permitted(self, permits: Permits, item: Item) -> bool:
-        permit = permits.ask(self.costs(item)).result()
-        while any(permit.affordable):
-            with suppress(TimeoutError):
-                permits.stopping.result(max(0.0, permit.slot - self.now()))
-            if self.scheduler.halted or self.scheduler.expired or not permits.is_late(permit):
-                break
-            permit = permits.ask(self.costs(item, permit), again=True).result()._replace(affordable=permit.affordable)
-        return self.permitted(item, permit)
+        if self.permits is None or not self.permits.takes_costs:
+            return False
+        affordable = self.to_pay(item).result()
+        return not self.permitted(item, affordable) or self.has_missed(item, affordable)
 
     def cost(self, item: Item) -> float:
         return item.cost if self.options.costed else 1.0
 
-    def costs(self, call: Item, permit: Permit | None = None) -> list[float]:
-        """Of the items that are to be called. permit: of the same call, which says which of them are affordable."""
-        if not isinstance(call, Batch):
-            return [self.cost(call)]
-        if permit is None:
+    def to_pay(self, call: Item) -> Future[list[bool]]:
+        """Which of the items that are to be called the budget has room for."""
+        assert self.permits is not None
+        if isinstance(call, Batch):
             call.refused = {}
-            return [self.cost(item) for item in call.to_call()]
-        return [self.cost(item) for item, fits in zip(call.to_call(), permit.affordable, strict=True) if fits]
+        called, paid = self._to_call(call), self._paid.pop(call, None)
+        if paid is None:
+            return self.permits.ask([self.cost(item) for item in called])
+        self._give_back(item for item, fits in paid.items() if fits and item not in called)
+        future: Future[list[bool]] = Future()
+        future.set_result([paid[item] for item in called])
+        return future
 
-    def permitted(self, call: Item, permit: Permit) -> bool:
-        """After a worker has asked: whether it may call."""
+    def _give_back(self, items: Iterable[Item]) -> None:
+        """These were paid for and are not called."""
+        assert self.permits is not None
+        self.permits.give_back(sum(map(self.cost, items)))
+
+    @staticmethod
+    def _to_call(call: Item) -> list[Item]:
+        return call.to_call() if isinstance(call, Batch) else [call]
+
+    def permitted(self, call: Item, affordable: list[bool]) -> bool:
+        """After a worker has asked the budget: whether it may call."""
         scheduler = self.scheduler
         if scheduler.halted:
             return False
-        called = call.to_call() if isinstance(call, Batch) else [call]
-        refused = [item for item, fits in zip(called, permit.affordable, strict=True) if not fits]
+        called = self._to_call(call)
+        refused = [item for item, fits in zip(called, affordable, strict=True) if not fits]
         if scheduler.expired and len(refused) < len(called):
             self._report_failure(call, Verdict(Kind.FAIL, error=scheduler.deadline_exceeded()))
             return False
@@ -194,11 +205,18 @@ class Runner:
         limit = BudgetExceeded("budget: what all that use it have spent leaves less than this item costs")
         return getattr(item, "last_error", None) or limit
 
-    def has_missed(self, item: Item) -> bool:
-        """Whether the slot that the gate gave the item is over, so that it needs a new one."""
+    def has_missed(self, item: Item, affordable: list[bool] | None = None) -> bool:
+        """Whether the slot that the gate gave the call is over, so that it needs a new one. affordable: it was paid
+        for, and is not paid for again."""
         gate, now = self.scheduler.gate, self.now()
         if gate is None or not gate.late(item, now):
             return False
+        if affordable is not None:
+            if isinstance(item, Batch):
+                for refused in item.refused:
+                    refused.attempts += 1
+                item.refused = {}
+            self._paid[item] = dict(zip(self._to_call(item), affordable, strict=True))
         self.report(self.scheduler.missed, item, now)
         return True
 
@@ -287,7 +305,22 @@ class Runner:
 
     # ------------------------------------------------------------------------------------------------ under the lock
     def go_on(self) -> None:
-        """Do what the scheduler decided: fill the window, ask for more input, wake the consumer and the timer."""
+        """Do what the scheduler decided: fill the window, ask for more input and for leases, wake the consumer and the
+        timer."""
+        self._go_on()
+        gate = self.scheduler.gate
+        if gate is not None and gate.to_lease:
+            wanted, gate.to_lease = gate.to_lease, []
+            if self.permits is not None:
+                self.permits.lease(wanted)
+
+    def _leased(self, leases: list[Leased]) -> None:
+        """From the thread of `permits`, by its clock."""
+        ahead = self.now() - time.monotonic()
+        leases = [lease._replace(begin=lease.begin + ahead) for lease in leases]
+        self.scheduler.leased(leases, self.now())
+
+    def _go_on(self) -> None:
         scheduler = self.scheduler
         if scheduler.gate is not None:
             scheduler.dispatch(self.now())
@@ -418,6 +451,8 @@ class Runner:
         if self.memory is not None:
             self.memory.stop()
         if self.permits is not None:
+            for call in list(self._paid):
+                self._give_back(item for item, fits in self._paid.pop(call, {}).items() if fits)
             self.permits.stop()
         self.read_next.set()
         self.look.set()

@@ -32,6 +32,7 @@ runs user code and changes nothing; read and set `halted`.
                                                                                               halted
     returned(batch, verdicts, now)   the call of a batch ended: None for each item with a result, else its verdict
     missed(item, now)       a worker took the item, and gate.late(item, now): no call         output, halted
+    leased(leases, now)     leases that the gate asked for have come                          wake_at
 
     effect                  what the owner does
     ready                   a MultiQueue: take an item, count item.attempts up, report started, call, report the end
@@ -41,6 +42,7 @@ runs user code and changes nothing; read and set `halted`.
     overdue                 a list of (item, error): cancel or abandon this call; if it had not ended, report
                             failed(item, verdict of `give_up`)
     halted                  start no call; let running ones end, report them, emit `output`, then raise `error`
+    gate.to_lease           where rates are shared: ask the database for these leases, report them by `leased`
 
 Invariants
     in_flight = items arrived - items popped from `output` or dropped - buffered <= window
@@ -62,7 +64,8 @@ from itertools import count, islice
 from typing import Any, NamedTuple
 
 from ._admission import Admission, Lane
-from ._gate import Gate
+from ._gate import Gate, Leased
+from ._idempotency import idempotency_key
 from ._item import Batch, Item, Unfit
 from ._options import Options
 from ._types import DeadlineExceeded, RetryLater
@@ -109,6 +112,7 @@ class Scheduler:
             prioritised=options.prioritised,
             in_order=options.order == "key",
             weight_of=weight_of,
+            limit_of=_limit_id if options.shared is not None and options.per_key_rate is not None else None,
         )
         self.gate = Gate(options, self.admission) if options.gated else None
         self.ready = self.admission.queue if self.gate is None else self.gate.ready
@@ -473,6 +477,11 @@ class Scheduler:
                 self._fail(waiting, self.deadline_exceeded())
         self._fail_waiting(item.lane, now)
 
+    def leased(self, leases: list[Leased], now: float) -> None:
+        assert self.gate is not None
+        self.gate.leased(leases, now)
+        self._set_looks()
+
     def _do_as_the_gate_says(self) -> None:
         assert self.gate is not None
         answered, self.gate.answered = self.gate.answered, []
@@ -645,6 +654,11 @@ def _needed_per_key(options: Options) -> int:
     """per_key, or 0 where that cannot bind: without retries a key never has more slots in use than there are workers,
     unless it is paused."""
     return 0 if options.per_key >= options.workers and not options.retries else options.per_key
+
+
+def _limit_id(key: Any) -> bytes:
+    """What names the limit of a key in a database. TypeError: a type that has no stable encoding."""
+    return b"key:" + bytes.fromhex(idempotency_key(key))
 
 
 def _holds_slot(call: Item) -> bool:

@@ -4,7 +4,8 @@ Imports SQLAlchemy: `_shared` imports this on first use. One connection per proc
 engine's pool holds one.
 
 Statements. Look-ups and records are bulk statements, as fast as the driver can: PostgreSQL gets arrays, SQLite lists of
-parameters. A lease of starts is one statement, the generic cell rate algorithm with the database's clock (`lease`). A
+parameters. The leases of many limits are one statement, the generic cell rate algorithm with the database's clock
+(`lease`). A
 transaction that writes takes SQLite's write lock at its beginning, because one that reads first and writes later fails
 at once when another writes in between.
 
@@ -25,7 +26,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, quote_plus
@@ -35,6 +36,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, Operationa
 from sqlalchemy.pool import QueuePool
 
 from . import _shared_tables
+from ._rates import Granted, Part, grant
 from ._types import SharedUnavailable
 
 log = logging.getLogger("manytail")
@@ -50,10 +52,15 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between two tries
 CLOSE_TIMEOUT = 1.0  # seconds that the interpreter's exit waits for a transaction
 WAIT_FOR_THREADS = 86_400.0  # seconds that a thread waits for the connection: in effect as long as others use it
 SLICE = 500  # ids of one look-up, and rows of one insert, in SQLite
+LEASES = 200  # leases of one statement, in SQLite
 
 _NOW = {
     "sqlite": "((julianday('now') - 2440587.5) * 86400.0)",
     "postgresql": "extract(epoch FROM clock_timestamp())::float8",
+}
+_BEGUN = {  # the same for all rows of a statement
+    "sqlite": _NOW["sqlite"],
+    "postgresql": "extract(epoch FROM statement_timestamp())::float8",
 }
 _GREATEST = {"sqlite": "max", "postgresql": "greatest"}
 
@@ -110,21 +117,16 @@ class Away(Exception):
     """The database does not answer. It may answer later."""
 
 
+class Uncertain(Exception):
+    """It is not known whether a transaction that is not to be repeated was done."""
+
+
 class Lease(NamedTuple):
     """Starts that may happen from `start` on, 1/rate apart. In seconds of the database's clock, which said `now`."""
 
     start: float
     now: float
     rate: float
-
-
-class Limit(NamedTuple):
-    """What to lease: `number` starts of a limit of `rate` per second, or of the rate that is stored under `group`."""
-
-    limit_id: bytes
-    group: bytes
-    rate: float
-    number: float
 
 
 class Store:
@@ -163,17 +165,26 @@ class Store:
             return self._engine
 
     def run(
-        self, work: Callable[[Connection, int], T], *, writes: bool = True, give_up: threading.Event | None = None
+        self,
+        work: Callable[[Connection, int], T],
+        *,
+        writes: bool = True,
+        give_up: threading.Event | None = None,
+        repeats: bool = True,
     ) -> T:
         """One transaction: `work(connection, number of the name)`. It is repeated while the database is away, with a
-        longer pause each time. SharedUnavailable after `outage_timeout` seconds, or once `give_up` is set."""
+        longer pause each time. SharedUnavailable after `outage_timeout` seconds, or once `give_up` is set. repeats:
+        also if it may have been done; otherwise Uncertain."""
         since: float | None = None
         pause = FIRST_PAUSE
         give_up = give_up or threading.Event()
         while True:
+            began: list[bool] = []
             try:
-                return self._attempt(work, writes)
+                return self._attempt(_noting(work, began), writes)
             except Away as away:
+                if began and not repeats:
+                    raise Uncertain(str(away)) from None
                 now = time.monotonic()
                 if since is None:
                     since = now
@@ -346,7 +357,7 @@ class Store:
             self.run(work, give_up=give_up)
 
     # ------------------------------------------------------------------------------------------------ rates
-    def set_rates(self, rates: Mapping[bytes, float]) -> None:
+    def set_rates(self, rates: Mapping[bytes, float], give_up: threading.Event | None = None) -> None:
         """Store the rates of limits with the name. The last value holds for all. Log a change."""
         find = text("SELECT rate FROM manytail_rates WHERE name = :name AND limit_id = :limit")
         store = text(
@@ -356,7 +367,7 @@ class Store:
 
         def work(connection: Connection, name: int) -> list[tuple[bytes, float, float]]:
             changes = []
-            for limit, rate in rates.items():
+            for limit, rate in sorted(rates.items()):
                 values = {"name": name, "limit": limit, "rate": rate}
                 before = connection.execute(find, values).scalar()
                 if before != rate:
@@ -365,7 +376,7 @@ class Store:
                         changes.append((limit, before, rate))
             return changes
 
-        for limit, before, rate in self.run(work):
+        for limit, before, rate in self.run(work, give_up=give_up):
             log.warning(
                 "shared: %s of name %r changes from %s to %s for all that use it",
                 limit.decode(),
@@ -374,47 +385,127 @@ class Store:
                 rate,
             )
 
-    def lease(
-        self, limits: Iterable[Limit], give_up: threading.Event | None = None, *, together: bool = False
-    ) -> list[Lease]:
-        """Lease the next starts of each limit, in one statement each. The rate that is stored under `group` goes before
-        the one given. together: all from the same time on; everybody has to give the limits in the same order.
+    def lease(self, limits: Sequence[Part], give_up: threading.Event | None = None) -> list[Lease]:
+        """Lease the next starts of each limit, all in one statement (SQLite: LEASES of them). The rate that is stored
+        under `group` goes before the one given. No limit may occur twice.
 
         `tat` is the time from which on nothing is leased. A lease takes [max(tat, now), + number / rate). One that is
         lost wastes that interval and frees nothing. After a pause there is no burst beyond the lease's own interval.
         """
+        wanted = sorted(limits)  # in one order: processes that lease the same limits never deadlock
 
-        wanted = list(limits)
+        def work(connection: Connection, name: int) -> dict[bytes, Lease]:
+            rows: list[Any] = []
+            if self._backend == "postgresql":
+                columns = [list(column) for column in zip(*wanted, strict=True)]
+                arrays = "unnest(%b::bytea[], %b::bytea[], %s::float8[], %s::float8[])"
+                query = self._lease_statement(f"SELECT * FROM {arrays}", "%s")
+                rows += connection.exec_driver_sql(query, (*columns, name, name)).all()
+            else:
+                for begin in range(0, len(wanted), LEASES):
+                    part = wanted[begin : begin + LEASES]
+                    query = self._lease_statement("VALUES " + ",".join(["(?, ?, ?, ?)"] * len(part)), "?")
+                    given = (*[value for limit in part for value in limit], name, name)
+                    rows += connection.exec_driver_sql(query, given).all()
+            return {bytes(limit): Lease(tat, clock, rate) for limit, tat, rate, clock in rows}
 
-        def work(connection: Connection, name: int) -> list[Lease]:
-            now, greatest = self._now, _GREATEST[self._backend]
-            rate = "coalesce((SELECT rate FROM manytail_rates WHERE name = :name AND limit_id = :group), :rate)"
-            query = text(
-                f"INSERT INTO manytail_rates (name, limit_id, rate, tat) "
-                f"VALUES (:name, :limit, {rate}, {now} + :number * 1.0 / {rate}) "
-                f"ON CONFLICT (name, limit_id) DO UPDATE SET rate = excluded.rate, "
-                f"tat = {greatest}(manytail_rates.tat, {now}) + :number * 1.0 / excluded.rate "
-                f"RETURNING tat, rate, {now}"
+        leases = self.run(work, give_up=give_up)
+        return [
+            lease._replace(start=lease.start - limit.amount / lease.rate)
+            for limit in limits
+            for lease in [leases[limit.limit]]
+        ]
+
+    def _lease_statement(self, wanted: str, parameter: str) -> str:
+        """The clock is read when a row is written, after a wait for its lock. `begun` is one time for the statement: it
+        carries the length of the lease to a row that exists."""
+        begun, now = _BEGUN[self._backend], self._now
+        return (
+            f"WITH wanted (limit_id, rate_of, given, number) AS ({wanted}), "
+            "lengths AS (SELECT wanted.limit_id AS limit_id, coalesce(stored.rate, given) AS rate, number "
+            "FROM wanted LEFT JOIN manytail_rates AS stored "
+            f"ON stored.name = {parameter} AND stored.limit_id = wanted.rate_of) "
+            "INSERT INTO manytail_rates (name, limit_id, rate, tat) "
+            f"SELECT {parameter}, limit_id, rate, {begun} + number * 1.0 / rate FROM lengths WHERE true "
+            "ORDER BY limit_id ON CONFLICT (name, limit_id) DO UPDATE SET rate = excluded.rate, "
+            f"tat = {_GREATEST[self._backend]}(manytail_rates.tat, {now}) + (excluded.tat - {begun}) "
+            f"RETURNING limit_id, tat, rate, {now}"
+        )
+
+    def grant(
+        self, wanted: Sequence[Sequence[Part]], give_up: threading.Event | None = None
+    ) -> tuple[list[Granted], float]:
+        """Grant each call a slot in all its limits, or refuse it: `_rates.grant` decides. Returns the database's time
+        too. One transaction, which holds the rows of the limits."""
+        limits = {part.limit: part for parts in wanted for part in parts}
+        groups = {part.group: part._replace(limit=part.group) for part in limits.values()}
+        every = sorted({**limits, **groups}.values())  # in one order: processes never deadlock
+
+        def work(connection: Connection, name: int) -> tuple[list[Granted], float]:
+            rows = self._locked_rates(connection, name, every)
+            if len(rows) < len(every):
+                insert = text(
+                    "INSERT INTO manytail_rates (name, limit_id, rate, tat) VALUES (:name, :limit, :rate, 0) "
+                    "ON CONFLICT (name, limit_id) DO NOTHING"
+                )
+                connection.execute(
+                    insert, [{"name": name, "limit": each.limit, "rate": each.rate} for each in every]
+                )
+                rows = self._locked_rates(connection, name, every)
+            now = float(connection.execute(text(f"SELECT {self._now}")).scalar_one())
+            before = {limit: tat for limit, _, tat in rows}
+            tats = dict(before)
+            answers = grant(now, tats, {limit: rate for limit, rate, _ in rows}, wanted)
+            self._set_tats(connection, name, {limit: tat for limit, tat in tats.items() if tat != before[limit]})
+            return answers, now
+
+        return self.run(work, give_up=give_up)
+
+    def _locked_rates(self, connection: Connection, name: int, limits: Sequence[Part]) -> list[Any]:
+        """Name, rate and `tat` of these limits, as far as they exist. Nobody else changes them before the end of the
+        transaction."""
+        query = "SELECT limit_id, rate, tat FROM manytail_rates WHERE name = "
+        ids = [each.limit for each in limits]
+        if self._backend == "postgresql":
+            query += "%s AND limit_id = ANY(%b) ORDER BY limit_id FOR UPDATE"
+            rows = connection.exec_driver_sql(query, (name, ids)).all()
+        else:
+            rows = []
+            for begin in range(0, len(ids), SLICE):
+                part = ids[begin : begin + SLICE]
+                found = connection.exec_driver_sql(
+                    f"{query}? AND limit_id IN ({','.join('?' * len(part))})", (name, *part)
+                )
+                rows += found.all()
+        return [(bytes(limit), rate, tat) for limit, rate, tat in rows]
+
+    def _set_tats(self, connection: Connection, name: int, tats: Mapping[bytes, float]) -> None:
+        if not tats:
+            return
+        if self._backend == "postgresql":
+            query = (
+                "UPDATE manytail_rates SET tat = new.tat FROM unnest(%b::bytea[], %s::float8[]) AS new (limit_id, tat) "
+                "WHERE name = %s AND manytail_rates.limit_id = new.limit_id"
             )
-            leases = []
-            for limit in wanted:
-                values = {
-                    "name": name,
-                    "limit": limit.limit_id,
-                    "group": limit.group,
-                    "rate": limit.rate,
-                    "number": limit.number,
-                }
-                tat, found, clock = connection.execute(query, values).one()
-                leases.append(Lease(tat - limit.number / found, clock, found))
-            if not together:
-                return leases
-            start = max(lease.start for lease in leases)
-            shift = text("UPDATE manytail_rates SET tat = tat + :seconds WHERE name = :name AND limit_id = :limit")
-            for limit, lease in zip(wanted, leases, strict=True):
-                if lease.start < start:
-                    connection.execute(shift, {"name": name, "limit": limit.limit_id, "seconds": start - lease.start})
-            return [lease._replace(start=start) for lease in leases]
+            connection.exec_driver_sql(query, (list(tats), list(tats.values()), name))
+        else:
+            query = "UPDATE manytail_rates SET tat = ? WHERE name = ? AND limit_id = ?"
+            connection.exec_driver_sql(query, [(tat, name, limit) for limit, tat in tats.items()])
+
+    def drop_limits(self, prefix: bytes, idle: float, give_up: threading.Event | None = None) -> int:
+        """Drop the limits whose names begin so and of which nothing was leased for that many seconds. A start then
+        begins anew at that time, as it would otherwise. Returns how many."""
+
+        def work(connection: Connection, name: int) -> int:
+            end = prefix[:-1] + bytes([prefix[-1] + 1])
+            these = f"name = :name AND limit_id >= :prefix AND limit_id < :end AND tat < {self._now} - :idle"
+            if self._backend == "postgresql":  # waits for nobody who leases at this time
+                these = (
+                    "name = :name AND limit_id IN "
+                    f"(SELECT limit_id FROM manytail_rates WHERE {these} FOR UPDATE SKIP LOCKED)"
+                )
+            values = {"name": name, "prefix": prefix, "end": end, "idle": idle}
+            return connection.execute(text(f"DELETE FROM manytail_rates WHERE {these}"), values).rowcount
 
         return self.run(work, give_up=give_up)
 
@@ -448,13 +539,17 @@ class Store:
         return self.run(work, give_up=give_up)
 
     def give_back(self, cost: float, give_up: threading.Event | None = None) -> None:
-        """Return a cost that was taken from the budget and not spent."""
+        """Return a cost that was taken from the budget and not spent. If it is not known whether that was done, it is
+        not done again: a cost that is returned twice would be spent twice."""
 
         def work(connection: Connection, name: int) -> None:
             query = f"UPDATE manytail_names SET spent = {_GREATEST[self._backend]}(0, spent - :cost) WHERE id = :name"
             connection.execute(text(query), {"name": name, "cost": cost})
 
-        self.run(work, give_up=give_up)
+        try:
+            self.run(work, give_up=give_up, repeats=False)
+        except Uncertain as error:
+            log.warning("shared: a cost of %s may stay spent: %s", cost, error)
 
     def reset(self) -> None:
         def work(connection: Connection, name: int) -> None:
@@ -462,6 +557,16 @@ class Store:
             connection.execute(text("DELETE FROM manytail_rates WHERE name = :name"), {"name": name})
 
         self.run(work)
+
+
+def _noting(work: Callable[[Connection, int], T], began: list[bool]) -> Callable[[Connection, int], T]:
+    """The same, which notes that it began."""
+
+    def noted(connection: Connection, name: int) -> T:
+        began.append(True)
+        return work(connection, name)
+
+    return noted
 
 
 # ---------------------------------------------------------------------------------------------------- connections

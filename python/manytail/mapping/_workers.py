@@ -20,7 +20,6 @@ from typing import Any
 from manytail.errors import ShutDown
 
 from ._item import Item
-from ._permits import Permits
 from ._runner import JOIN_TIMEOUT, Runner
 
 log = logging.getLogger("manytail")
@@ -356,7 +355,6 @@ class LoopWorkers:
         runner, scheduler = self._runner, self._runner.scheduler
         succeeded = runner.succeeded if runner.options.batch == 1 else runner.returned
         memory, permits = runner.memory, runner.permits
-        stopping = None if permits is None else asyncio.wrap_future(permits.stopping)
         while True:
             item = None
             try:
@@ -369,10 +367,12 @@ class LoopWorkers:
                 await asyncio.wrap_future(memory.recall(item))
                 if runner.recalled(item):
                     continue
-            if permits is not None and not await self._is_permitted(permits, item, stopping):
-                continue
             if runner.has_missed(item):
                 continue
+            if permits is not None and permits.takes_costs:
+                affordable = await asyncio.wrap_future(runner.to_pay(item))
+                if not runner.permitted(item, affordable) or runner.has_missed(item, affordable):
+                    continue
             item.attempts += 1
             try:
                 item.result = await (self._timed_call(call, item) if self._timed else call(item))
@@ -391,19 +391,6 @@ class LoopWorkers:
                 if memory is not None and (room := memory.room()) is not None:
                     await asyncio.wrap_future(room)
             await asyncio.sleep(0)  # a call that never waits must not keep the others from running
-
-    async def _is_permitted(self, permits: Permits, item: Item, stopping: Any) -> bool:
-        runner = self._runner
-        permit = await asyncio.wrap_future(permits.ask(runner.costs(item)))
-        while any(permit.affordable):
-            delay = permit.slot - time.monotonic()
-            if delay > 0:
-                await asyncio.wait([stopping], timeout=delay)
-            if runner.scheduler.halted or runner.scheduler.expired or not permits.is_late(permit):
-                break
-            again = await asyncio.wrap_future(permits.ask(runner.costs(item, permit), again=True))
-            permit = again._replace(affordable=permit.affordable)
-        return runner.permitted(item, permit)
 
     async def _timed_call(self, call: Callable[[Item], Any], item: Item) -> Any:
         runner = self._runner
