@@ -3,15 +3,17 @@ import gc
 import itertools
 import logging
 import os
+import pickle
 import threading
 import time
 
 import pytest
 from sqlalchemy import event
+from sqlalchemy.pool import Pool
 from support.threads import Threads
 
 from manytail import Shared
-from manytail.mapping import _shared_tables
+from manytail.mapping import _shared_store, _shared_tables
 from manytail.mapping._rates import Part
 
 pytestmark = pytest.mark.thread_unsafe(reason="a database, an environment or a process of its own for each test")
@@ -145,7 +147,7 @@ def test_the_leases_of_many_keys_cost_one_statement(database):
     store.set_rates({b"per_key_rate": 2.0})
     limits = [Part(b"key:%d" % number, b"per_key_rate", 5.0, 3_600 * (1 + number % 3)) for number in range(150)]
     statements: list[str] = []
-    event.listen(store._opened(), "before_cursor_execute", lambda *given: statements.append(given[2]))
+    event.listen(store._opened().engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
     first, second = store.lease(limits), store.lease(limits[::-1])[::-1]
     for limit, one, other in zip(limits, first, second, strict=True):
         assert one.rate == other.rate == 2.0
@@ -221,7 +223,7 @@ def test_a_cost_is_not_given_back_twice_when_the_answer_is_lost(sqlite, caplog):
             connection.exec_driver_sql("COMMIT")
             raise ConnectionResetError("lost")
 
-    event.listen(store._opened(), "commit", lose)
+    event.listen(store._opened().engine, "commit", lose)
     store.give_back(3.0)
     assert lost == [1]
     assert shared.spent() == 6.0
@@ -309,6 +311,24 @@ def test_a_newer_layout_is_refused_and_left_alone(database):
 
 
 # ---------------------------------------------------------------------------------------------------- connections
+def test_a_kept_connection_serves_the_next_task(database):
+    """Spark unpickles a Shared for each task, in a process that runs many."""
+    opened = []
+    listener = lambda *_: opened.append(1)  # noqa: E731 - to be removed
+    event.listen(Pool, "connect", listener)
+    try:
+        for _ in range(3):
+            shared = pickle.loads(pickle.dumps(Shared(database.url, "a")))
+            shared._keep()
+            assert shared.remembered() == 0
+            del shared
+            gc.collect()
+        assert len(opened) == 1
+    finally:
+        event.remove(Pool, "connect", listener)
+        _shared_store._kept.clear()
+
+
 @pytest.mark.thread_unsafe(reason="counts the files of the process")
 def test_one_connection_closed_with_its_shared(sqlite):
     def connections() -> int:
@@ -320,7 +340,10 @@ def test_one_connection_closed_with_its_shared(sqlite):
         for task in [threads.start(shared.remembered) for _ in range(8)]:
             assert task.result() == 0
     assert connections() == 1
-    del shared, threads, task  # what the threads called holds it
+    other, copy = Shared(sqlite.url, "b"), pickle.loads(pickle.dumps(shared))
+    assert other.remembered() == copy.spent() == 0
+    assert connections() == 1
+    del shared, other, copy, threads, task  # what the threads called holds it
     gc.collect()
     assert connections() == 0
 

@@ -96,6 +96,11 @@ class Shared:
             found = self._stores.setdefault(os.getpid(), store)  # atomic: two threads get the same
         return found
 
+    def _keep(self) -> None:
+        """Keep the connection of this process for the next Shared with the same database: each task unpickles its
+        own."""
+        self._store().keep()
+
     def _has_literal_password(self) -> bool:
         """Whether a pickle of this contains a password."""
         if callable(self._url) or self._url.startswith("env:"):

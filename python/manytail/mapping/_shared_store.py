@@ -1,7 +1,7 @@
 """The database of a Shared, as one process sees it: a connection, the statements, and the handling of errors.
 
-Imports SQLAlchemy: `_shared` imports this on first use. One connection per process, used by one thread at a time: the
-engine's pool holds one.
+Imports SQLAlchemy: `_shared` imports this on first use. One connection per process and database (`Link`), used by one
+thread at a time: the engine's pool holds one.
 
 Statements. Look-ups and records are bulk statements, as fast as the driver can: PostgreSQL gets arrays, SQLite lists of
 parameters. The leases of many limits are one statement, the generic cell rate algorithm with the database's clock
@@ -137,32 +137,37 @@ class Store:
         self._name = name
         self._max_age = max_age
         self._outage_timeout = outage_timeout
-        self._engine: Engine | None = None
+        self._link: Link | None = None
         self._backend = ""
         self._hidden: list[str] = []
         self._making = threading.Lock()
-        self._using = threading.Lock()  # held by the thread that uses the connection
+        self._kept = False
         self._name_id: int | None = None
         self._connected = False  # whether a connection was made before
 
     # ------------------------------------------------------------------------------------------------ connection
-    def _opened(self) -> Engine:
-        """The engine. ValueError: a URL that cannot be used. ImportError: the driver is not installed."""
+    def keep(self) -> None:
+        """Keep the connection until the process ends, also without this store: its next store uses it."""
+        self._kept = True
+        if self._link is not None:
+            _kept.add(self._link)
+
+    def _opened(self) -> Link:
+        """The connection. ValueError: a URL that cannot be used. ImportError: the driver is not installed."""
         with self._making:
-            if self._engine is None:
+            if self._link is None:
                 parsed = parse_url(self._url())
                 self._hidden = secrets_of(parsed)
                 self._backend = BACKENDS[parsed.drivername]
                 try:
-                    self._engine = (
-                        _sqlite(parsed) if self._backend == "sqlite" else _postgresql(parsed, self._outage_timeout)
-                    )
+                    self._link = link_to(parsed, self._outage_timeout)
                 except ImportError as error:
                     raise ImportError(f"shared: pip install 'manytail[shared]' ({error})", name=error.name) from error
                 except (SQLAlchemyError, TypeError) as error:  # TypeError: an unknown option in the query
                     raise ValueError(f"url: {self._scrub(error)}") from None
-                weakref.finalize(self, _close, self._engine, self._using, os.getpid())
-            return self._engine
+                if self._kept:
+                    _kept.add(self._link)
+            return self._link
 
     def run(
         self,
@@ -198,7 +203,8 @@ class Store:
     def _attempt(self, work: Callable[[Connection, int], T], writes: bool) -> T:
         name_id = self._name_id
         try:
-            with self._using, self._opened().connect() as connection:
+            link = self._opened()
+            with link.using, link.engine.connect() as connection:
                 connection.execution_options(manytail_writes=writes or name_id is None)
                 with connection.begin():
                     if name_id is None:
@@ -573,8 +579,44 @@ def _noting(work: Callable[[Connection, int], T], began: list[bool]) -> Callable
 _inherited: list[Engine] = []  # of a parent process: kept, because closing one would use the parent's socket
 
 
+class Link:
+    """The connection of this process to one database. All stores of that database use it, one thread at a time."""
+
+    def __init__(self, parsed: URL, wait: int) -> None:
+        """wait: seconds that connecting may take."""
+        self.engine = _sqlite(parsed) if BACKENDS[parsed.drivername] == "sqlite" else _postgresql(parsed, wait)
+        self.using = threading.Lock()  # held by the thread that uses it
+        weakref.finalize(self, _close, self.engine, self.using, os.getpid())
+
+
+_links: weakref.WeakValueDictionary[tuple[int, str, int], Link] = weakref.WeakValueDictionary()
+_kept: set[Link] = set()
+_linking = threading.Lock()
+
+
+def _after_fork() -> None:
+    """Another thread of the parent may have held it."""
+    global _linking
+    _linking = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def link_to(parsed: URL, outage_timeout: float) -> Link:
+    """The connection of this process to that database. It is closed when no store has it and none keeps it."""
+    wait = max(2, math.ceil(min(outage_timeout, 10.0)))
+    key = (os.getpid(), parsed.render_as_string(hide_password=False), wait)
+    with _linking:
+        found = _links.get(key)
+        if found is None:
+            found = _links[key] = Link(parsed, wait)
+        return found
+
+
 def _close(engine: Engine, using: threading.Lock, process: int) -> None:
-    """The store is freed, or the interpreter exits. A connection in the middle of a transaction is left as it is."""
+    """The last store is freed, or the interpreter exits. A connection in the middle of a transaction is left as it
+    is."""
     if os.getpid() == process and using.acquire(timeout=CLOSE_TIMEOUT):
         engine.dispose()
         using.release()
@@ -623,9 +665,8 @@ def _sqlite(parsed: URL) -> Engine:
     return engine
 
 
-def _postgresql(parsed: URL, outage_timeout: float) -> Engine:
+def _postgresql(parsed: URL, wait: int) -> Engine:
     """A server that is cut off is noticed within some 20 s. Options in the URL override these."""
-    wait = max(2, math.ceil(min(outage_timeout, 10.0)))
     limits = {
         "connect_timeout": wait, "keepalives_idle": 5, "keepalives_interval": 5, "keepalives_count": 3,
         "tcp_user_timeout": 20_000, "application_name": "manytail",

@@ -217,6 +217,8 @@ class Task:
         runner = ThreadRunner(
             scheduler, self._call_with, keep, input_error_first=True, memory=memory, permits=permits_of(options)
         )
+        if options.shared is not None:
+            options.shared._keep()  # a worker process runs many tasks
         reports = None if self.work.channel is None else Reports(self.work.channel, scheduler)
         try:
             yield from output_batches(runner, map(self._take, batches), self._batch_rows)
