@@ -38,7 +38,8 @@ ALLOWED = {
     "mapping": SHARED | {"manytail._queue"},
     "spark": SHARED | {"manytail.mapping"},
     "demo": SHARED | {"manytail.executor", "manytail.mapping", "manytail.spark"},
-    "doctor": SHARED | {"manytail._build", "manytail._selfcheck", "manytail.executor", "manytail.mapping", "manytail.spark"},
+    "doctor": SHARED
+    | {"manytail._build", "manytail._selfcheck", "manytail.executor", "manytail.mapping", "manytail.spark"},
     "_selfcheck": SHARED | {"manytail.executor"},
     "__main__": SHARED | {"manytail.demo", "manytail.doctor"},
 }
