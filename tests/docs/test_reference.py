@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.thread_unsafe(reason="reads all sources, and no thread reads them while they change")
+
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "docs" / "reference"
 MODULES = ["manytail", "manytail.mapping", "manytail.executor", "manytail.queue", "manytail.broker", "manytail.spark"]
