@@ -1446,6 +1446,8 @@ cdef inline void head_drop_dead_chunk(queue *q, subqueue *s, chunk *c) noexcept 
     head_count(s)
     if c.ntombstones != c.cap or c == s.head or c.base + c.cap >= s.tail_seq_cached:
         return                      # still in use, or it may be the tail, whose `next` a putter is about to write
+    if chunk_is_retired(c):
+        return                      # the head has moved past it: head_rekey
     while chunk_next(before) != c:
         before = chunk_next(before)
     chunk_link(before, chunk_next(c))

@@ -295,6 +295,18 @@ def test_oldest_after_discarding_a_head(new):
     assert drain(queue) == [2, 3, 4]
 
 
+@pytest.mark.parametrize("order", [range(11), range(10, -1, -1), [3, 4, 0, 1, 2, *range(5, 11)]])
+def test_oldest_after_discarding_a_whole_chunk(new, order):
+    """The first chunk has 11 slots. The discard of its last item moves the head past it."""
+    queue = new(selection="oldest")
+    a, b = queue.add("a"), queue.add("b")
+    a.put_many(range(60))
+    b.put(60)
+    for item in order:
+        assert a.discard(item)
+    assert drain(queue) == list(range(11, 61))
+
+
 def test_oldest_with_many_tails(new):
     queue = new(selection="oldest")
     for item in range(2000):
