@@ -1,5 +1,6 @@
 """`remember=True` in the maps: a recorded result is not called again, and the database never delays the consumer."""
 import asyncio
+import itertools
 import logging
 import signal
 import subprocess
@@ -481,3 +482,24 @@ def test_the_interpreters_exit_records_the_last_results(sqlite, how):
     assert ("KeyboardInterrupt" in ran.stderr) == (how == "interrupted"), ran.stderr
     assert "Exception ignored" not in ran.stderr
     assert Shared(sqlite.url, "a").remembered() >= 50
+
+
+@HOW
+def test_the_window_grows_while_workers_wait_for_a_lookup(sqlite, how, monkeypatch):
+    """With calls that are faster than the database, a statement looks up many items."""
+    taken, many = itertools.count(), threading.Event()
+    shared = Shared(sqlite.url, "a")
+    look_up = shared._store().look_up
+
+    def slow_look_up(ids, give_up=None):
+        assert many.wait(DEADLINE)
+        return look_up(ids, give_up)
+
+    def items():
+        for item in range(2_000):
+            if next(taken) == 50:
+                many.set()
+            yield item
+
+    monkeypatch.setattr(shared._store(), "look_up", slow_look_up)
+    assert run(how, abs, items(), shared=shared, remember=True, workers=4) == list(range(2_000))

@@ -83,8 +83,8 @@ def concurrent_map(
     same without waiting.
 
     workers: calls at once. max_in_flight: items taken and not emitted. 0: starts at 4 x workers x batch, and doubles up
-    to 10,000 (or 4 x workers) when a worker has nothing to run only because other items wait for an earlier one or for
-    their key; a slow consumer never makes it grow.
+    to 10,000 (or 4 x workers) when a worker has nothing to run only because other items wait for an earlier one, for
+    their key or (up to 16 x workers x batch) for their look-up; a slow consumer never makes it grow.
     order: "input"; "key": items of one key in input order, keys overtake one another; "completion": as calls finish.
     key, per_key, weights, priority: at most per_key calls of a key at once. Keys are served round robin, by weight. A
     lower priority goes before that (None is last). They change when calls start, never the promised order, and apply to

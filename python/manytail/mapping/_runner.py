@@ -350,6 +350,8 @@ class Runner:
         room = scheduler.room()
         if hungry and self._pending and room > 0:
             room = self._feed(room)
+        if 0 < room <= self._looking and not self._pending and scheduler.grow_for_lookups():
+            room = scheduler.room()
         if room > self._looking and not self._pending and not self._reading:
             self._reading = True
             self.read_next.set()

@@ -48,7 +48,7 @@ Invariants
     in_flight = items arrived - items popped from `output` or dropped - buffered <= window
     held_back + hidden + resting + ready + running = in_flight - (len(output) - buffered), until the map is halted
     window    max_in_flight if given; else it starts at 4 x workers and doubles when a worker has nothing to run only
-              because the window is full of items that wait for an earlier one or for their key
+              because the window is full of items that wait for an earlier one, for their key, or for their look-up
     buffered  the first items in `output`, which are in the output batch being filled; at most `buffer`
 """
 
@@ -71,6 +71,7 @@ from ._options import Options
 from ._types import DeadlineExceeded, RetryLater
 
 WINDOW_LIMIT = 10_000  # items that the automatic window holds at most, unless 4 x workers is more
+LOOKUPS = 16  # times workers x batch: from this size on the window does not grow for look-ups, which are valid for 1 s
 
 
 class Kind(Enum):
@@ -195,6 +196,18 @@ class Scheduler:
             return False
         self.window = min(2 * self.window, self._largest)
         self._growing = self.window < self._largest or self._sizeof is not None
+        return True
+
+    def grow_for_lookups(self) -> bool:
+        """Double the window, because a worker has nothing to run while items that are looked up fill it. So the next
+        statement looks up more of them."""
+        idle = self.in_flight < self.options.workers and len(self.output) <= self.buffered
+        large = self.window >= LOOKUPS * self.options.workers * self.options.batch
+        if self._sizeof is not None:
+            large = large or 2 * self._bytes() > self._window_bytes
+        if not (self._growing and idle) or large or self.halted or self.ended or self.expired:
+            return False
+        self.window *= 2
         return True
 
     def _bytes(self) -> float:
