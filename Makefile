@@ -117,7 +117,7 @@ model: $(MADE)/venv ## the kernels in a model checker: every schedule of a few t
 	@echo "--> the kernels in the model checker"
 	@$(BIN)/python tools/native.py model $(ARGS); $(CHECKED)
 
-mutants: $(MADE)/venv ## weaken and break the kernels in every way of tests/mutants.toml, and see what catches it
+mutants: $(MADE)/dev ## weaken and break the kernels and the faces in every way of tests/mutants.toml, and see what catches it
 	@echo "--> mutants"
 	@$(BIN)/python tools/mutants.py $(ARGS); $(CHECKED)
 

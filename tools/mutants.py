@@ -8,7 +8,9 @@ date.
 """
 
 import argparse
+import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -20,7 +22,7 @@ from native import BuildError, NotHere, Tree, relacy
 
 ROOT = Path(__file__).resolve().parents[1]
 COPY = ROOT / "build" / "mutants"
-COPIED = ["include", "pyx", "tests/native"]
+COPIED = ["include", "pyx", "tests"]
 # A lost wake-up shows as a wait of 5 s.
 DRIVE = {
     "drive": ["-r", "100", "-d", "5"],
@@ -33,13 +35,14 @@ SECONDS = 900  # per check; the programs end their own hangs, so a longer run on
 
 
 def copy_tree():
+    """With the extension modules and their objects, so that a mutant of one .pyx compiles one module."""
     shutil.rmtree(COPY, ignore_errors=True)
-    for folder in COPIED:
-        shutil.copytree(ROOT / folder, COPY / folder)
-    declared = COPY / "python" / "manytail"
-    declared.mkdir(parents=True)
-    for path in [*(ROOT / "python" / "manytail").glob("*.pxd"), ROOT / "python" / "manytail" / "__init__.py"]:
-        shutil.copy2(path, declared)
+    built = [str(path.relative_to(ROOT)) for path in (ROOT / "build").glob("inplace*")]
+    for folder in [*COPIED, "python/manytail", "build/cython", *built]:
+        if (ROOT / folder).exists():
+            shutil.copytree(ROOT / folder, COPY / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy2(ROOT / name, COPY / name)
 
 
 def mutate(mutant):
@@ -72,7 +75,23 @@ def command(check):
     return [tree.model(relacy(), optimise="-O0"), "-b", bound, suite]
 
 
+def fails_tests(arguments):
+    """Whether tests fail on the extension modules of the mutated tree. A lost wake-up shows as a wait of 5 s."""
+    environ = os.environ | {"PYTHONPATH": str(COPY / "python"), "MANYTAIL_TEST_DEADLINE": "5"}
+    build = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
+    built = subprocess.run(build, cwd=COPY, env=environ, capture_output=True, text=True, timeout=SECONDS, check=False)
+    if built.returncode:
+        raise BuildError(built.stderr)
+    test = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *shlex.split(arguments)]
+    ran = subprocess.run(test, cwd=COPY, env=environ, capture_output=True, text=True, timeout=SECONDS, check=False)
+    if ran.returncode > 1:
+        raise SystemExit(f"tests:{arguments}: pytest ended with {ran.returncode}\n{ran.stdout}\n{ran.stderr}")
+    return ran.returncode == 1
+
+
 def catches(check):
+    if check.startswith("tests:"):
+        return fails_tests(check.removeprefix("tests:"))
     program = [str(part) for part in command(check)]
     return subprocess.run(program, capture_output=True, timeout=SECONDS, check=False).returncode != 0
 
