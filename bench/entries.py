@@ -172,6 +172,100 @@ def far_back(put_between: Between, between: int) -> Factory:
     return contestant
 
 
+# ------------------------------------------------------------------------------------------------ past what others own
+Past = Callable[[Any, int], Any]  # fills a queue with so many entries that the returned subscription may not take
+
+
+def held_group(kind: str) -> tuple[dict[str, Any], Past]:
+    """The options of a queue with groups, and entries of a group that another subscription holds one of."""
+
+    def fill(entries: Any, between: int) -> Any:
+        entries.put("held", group="held")
+        for _ in repeat(None, between):
+            entries.put(None, group="held")
+        keep = entries.subscribe()
+        return keep, keep.get()
+
+    return {"groups": kind}, fill
+
+
+def claimed(entries: Any, between: int) -> Any:
+    """Entries that a subscription of higher priority wants and does not take."""
+    entries.put_many([None] * between)
+    return entries.subscribe(priority=1, selector=lambda entry: entry.item is None), None
+
+
+def gets_acked(get: Callable[[], Any], n: int) -> float:
+    began = time.thread_time_ns()
+    for _ in repeat(None, n):
+        get().ack()
+    return (time.thread_time_ns() - began) / n
+
+
+def gets_nothing(get: Callable[..., Any], n: int) -> float:
+    began = time.thread_time_ns()
+    for _ in repeat(None, n):
+        try:  # noqa: SIM105 (contextlib.suppress costs more than the get)
+            get(False)
+        except queue.Empty:
+            pass
+    return (time.thread_time_ns() - began) / n
+
+
+@contextmanager
+def reader(options: dict[str, Any], fill: Past, between: int) -> Iterator[tuple[Any, Any]]:
+    """A queue, and a subscription that has seen that the entries between are not for it."""
+    from manytail import EntryQueue
+
+    entries: Any = EntryQueue(**options)
+    owner, held = fill(entries, between)
+    with entries.subscribe() as subscription:
+        gets_nothing(subscription.get, 1)
+        yield entries, subscription
+    if held is not None:
+        held.ack()
+    owner.close()
+
+
+def past(options: dict[str, Any], fill: Past, between: int, *, nothing: bool) -> Factory:
+    """ns for a get and its ack, or for a get that finds nothing, with so many entries before what it may take."""
+
+    @contextmanager
+    def contestant() -> Iterator[Measure]:
+        loop = loops.fresh(gets_nothing if nothing else gets_acked)
+        made: list[tuple[Any, Any]] = []
+        with ExitStack() as stack:
+
+            def measure(n: int) -> float:
+                if not made:                                  # a smoke run need not wait for a million
+                    some = between if n >= 2_000 else min(between, 500)
+                    made.append(stack.enter_context(reader(options, fill, some)))
+                (entries, subscription), = made
+                for _ in repeat(None, 0 if nothing else n):
+                    entries.put("free")
+                return loop(subscription.get, n)
+
+            yield measure
+
+    return contestant
+
+
+def past_row(name: str, what: str, options: dict[str, Any], fill: Past, *, nothing: bool, prefix: str = "") -> Row:
+    doing = "a get that finds nothing" if nothing else "get + ack"
+    return Row(
+        f"{name}-nothing" if nothing else name, f"{prefix}EntryQueue: {doing} past 1 million entries {what}", "ns",
+        {
+            "ours": past(options, fill, MILLION, nothing=nothing),
+            "past 10": past(options, fill, 10, nothing=nothing),
+        },
+        n=10_000, rounds=9, tiny=50, targets=(Target("<=", 3.0, "past 10"),),
+    )
+
+
+def past_rows(name: str, what: str, options: dict[str, Any], fill: Past, prefix: str = "") -> list[Row]:
+    return [past_row(name, what, options, fill, nothing=nothing, prefix=prefix) for nothing in (False, True)]
+
+
 # ------------------------------------------------------------------------------------------------ subscriptions, orders
 
 def only_puts(put: Callable[..., Any], n: int) -> float:
@@ -320,6 +414,9 @@ ROWS = [
     ),
     release_row("entry-release-acquired", "ACQUIRED", acquired_between),
     release_row("entry-release-available", "AVAILABLE", available_between),
+    *past_rows("entry-group-shared", "of a shared group that another holds", *held_group("shared")),
+    *past_rows("entry-group-assigned", "of a group that is assigned to another", *held_group("assigned")),
+    *past_rows("entry-claimed", "that a selecting one of higher priority wants", {}, claimed),
     Row(
         "entry-idle",
         "EntryQueue: put, 1,000 idle subscriptions",

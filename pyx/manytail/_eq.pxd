@@ -16,7 +16,8 @@
 #
 # Invariants
 #   E1  AVAILABLE, ACQUIRED and HELD entries are linked, others are not; `available`, `acquired` and `held` count them.
-#   E2  for every cursor, an AVAILABLE entry of interest is at or after its position, or among its redeliveries.
+#   E2  for every cursor, an AVAILABLE entry of interest is at or after its position, or among its redeliveries; for
+#       subscription.below, but for those that a subscription of below_ids wants.
 #   E3  an entry is in its holder's list exactly while `owner` is set; `nheld` counts it; a shared credit is the sum.
 #   E4  no waiter sleeps while an entry that it may take is AVAILABLE and no wake-up is on its way.
 #   E5  a fork finds no half step: who ends a delivery takes all locks first, then changes word, list and counts.
@@ -38,8 +39,9 @@ from manytail._entry cimport (
     timers_remove, timers_set, word_delivery,
 )
 from manytail._eq_keys cimport (
-    GROUPS_ASSIGNED, GROUPS_NONE, group_allows, group_removed, group_taken, groups_closed, key_record, key_table,
-    unpin_record, value_added, value_removed, value_replaced, value_replaces,
+    GROUPS_ASSIGNED, GROUPS_NONE, group_allows, group_dead, group_index, group_removed, group_shown, group_taken,
+    groups_closed, groups_dealt, groups_first, key_record, key_table, unpin_record, value_added, value_removed,
+    value_replaced, value_replaces,
 )
 from manytail._eq_sorted cimport index_link, index_oldest, index_remove, search_place, search_range, sorted_index
 from manytail._heap cimport heap, heap_reserve
@@ -128,7 +130,8 @@ ctypedef struct subscription:
     bint exclusive
     bint suspended
     bint closed
-    bint filtered               # it has a cursor of its own: a selector, an origin, a start, groups, or it browses
+    bint filtered               # a selector, an origin, a start, groups, or it browses
+    bint any_entry              # no selector, origin or start, and it does not browse: only groups decide
     void *selector              # borrowed from the Subscription, or NULL
     const void *origin          # identity only
     int64_t start               # arrivals before this number are not for it
@@ -140,7 +143,14 @@ ctypedef struct subscription:
     entry *reserved_first
     entry *reserved_last
     cursor *cursor_in_use       # the queue's shared one, or its own
-    cursor own_cursor
+    cursor own_cursor           # of a filtered one; not open where groups decide: those have heaps, or walk
+    heap own                    # groups: the first AVAILABLE entry of each group that it owns
+    cursor below                # of one below selecting subscriptions: it has passed what those of below_ids want
+    uint32_t *below_ids
+    int64_t nbelow_ids
+    bint below_open
+    subscription *below_next    # all whose `below` is open
+    subscription *below_prev
     shared_credit *credit       # or NULL: its credit is its own
     wait_list waiters
     int64_t notified            # waiters that were notified and have not tried again
@@ -171,10 +181,10 @@ ctypedef struct acquired_entry:     # what a handle is made of, with references 
     void *extra
     uint64_t delivery           # 0: not a delivery
 
-ctypedef struct selector_result:    # what a selector said about an entry that is to be handed over
+ctypedef struct selector_result:    # what a selector said about an entry
     uint32_t id                 # of the subscription
     bint wants
-    PyObject *selector          # counted: not asked yet
+    PyObject *selector          # counted: not asked yet; None is that of a subscription without one
 
 ctypedef struct selector_results:
     selector_result *items
@@ -245,6 +255,7 @@ ctypedef struct entry_queue:
     int64_t next_check          # when the shared timer looks next, 0: never
     int64_t max_deliveries
     key_table group_keys
+    group_index groups_takable
     key_table value_keys
     entry *oldest
     entry *newest
@@ -256,7 +267,8 @@ ctypedef struct entry_queue:
     subscription_list browsers
     subscription_list browsers_waiting
     subscription_list idle      # not interested
-    subscription *filtered      # all with a cursor of their own
+    subscription *filtered      # all that are
+    subscription *below         # all whose `below` is open
     eq_registry *registry
     entry_queue *reg_next
     entry_queue *reg_prev
@@ -428,7 +440,7 @@ cdef inline bint quick_wants(subscription *s, entry *e) noexcept nogil:
 
 
 cdef inline bint may_take(entry_queue *q, subscription *s, entry *e) noexcept nogil:
-    return quick_wants(s, e) and (q.groups == GROUPS_NONE or s.browse or group_allows(e, s))
+    return quick_wants(s, e) and (q.groups == GROUPS_NONE or s.browse or group_allows(e, &s.own))
 
 
 cdef inline void locked_wake(entry_queue *q, entry *e, bint arrived, effects *fx) noexcept nogil:
@@ -569,6 +581,13 @@ cdef inline void close_cursor(entry_queue *q, cursor *c) noexcept nogil:
     redeliveries_free(&c.redeliveries)
 
 
+cdef inline void cursor_rewind(entry_queue *q, cursor *c) noexcept nogil:
+    cdef uint32_t i
+    for i in range(q.nlevels):
+        position_move(&q.lists[i], &c.positions[i], q.lists[i].first)
+    redeliveries_free(&c.redeliveries)
+
+
 cdef inline entry *level_first(entry_list *l, cursor_position *p, int wanted) noexcept nogil:
     """The first entry whose state is `wanted` or before that, and that was not passed; the ones before it are
     passed."""
@@ -639,9 +658,86 @@ cdef inline void locked_show(entry_queue *q, entry *e, bint arrived) noexcept no
     cdef subscription *s = q.filtered
     cursor_return(q, &q.shared, e)
     while s != NULL:
-        if (arrived or not s.browse) and quick_wants(s, e):
+        if s.own_cursor.positions != NULL and (arrived or not s.browse) and quick_wants(s, e):
             cursor_return(q, &s.own_cursor, e)
         s = s.filtered_next
+    s = q.below
+    while s != NULL:
+        if quick_wants(s, e):
+            cursor_return(q, &s.below, e)
+        s = s.below_next
+    if unlikely(q.groups != GROUPS_NONE) and not arrived:
+        group_shown(&q.groups_takable, e)
+
+
+# ---------------------------------------------------------------------------------- below a selecting subscription
+# Who gets below interested subscriptions of higher priority that select passes over what they want, by a cursor that
+# remembers for whom. While all of these are interested, whatever else is interested, that stays passed; when one is not,
+# the search begins at the head again.
+cdef inline bint locked_is_rival(subscription *s, uint32_t id) noexcept nogil:
+    """Whether the subscription of that id has a higher priority than s, and is interested."""
+    cdef subscription_rank *rank = s.q.ranks
+    cdef subscription *h
+    while rank != NULL and rank.priority > s.rank.priority:
+        h = rank.all.first
+        while h != NULL:
+            if h.id == id:
+                return is_interested(h)
+            h = h.all_next
+        rank = rank.next
+    return False
+
+
+cdef inline bint locked_prepare_below(entry_queue *q, subscription *s) noexcept nogil:
+    """Before each look at s.below: open it, or begin again if what it has passed may be free. False: no memory."""
+    cdef int64_t i
+    if not s.below_open:
+        if not open_cursor(q, &s.below, False):
+            return False
+        s.below_open = True
+        s.below_prev = NULL
+        s.below_next = q.below
+        if q.below != NULL:
+            q.below.below_prev = s
+        q.below = s
+    for i in range(s.nbelow_ids):
+        if not locked_is_rival(s, s.below_ids[i]):
+            s.nbelow_ids = 0
+            cursor_rewind(q, &s.below)
+            break
+    return True
+
+
+cdef inline bint note_passed_for(subscription *s, uint32_t id) noexcept nogil:
+    """s.below passes an entry that the subscription of that id wants. False: no memory."""
+    cdef int64_t i
+    cdef uint32_t *longer
+    for i in range(s.nbelow_ids):
+        if s.below_ids[i] == id:
+            return True
+    longer = <uint32_t *>realloc(s.below_ids, <size_t>(s.nbelow_ids + 1) * sizeof(uint32_t))
+    if longer == NULL:
+        return False
+    longer[s.nbelow_ids] = id
+    s.below_ids = longer
+    s.nbelow_ids += 1
+    return True
+
+
+cdef inline void locked_close_below(entry_queue *q, subscription *s) noexcept nogil:
+    if not s.below_open:
+        return
+    s.below_open = False
+    close_cursor(q, &s.below)
+    free(s.below_ids)
+    s.below_ids = NULL
+    s.nbelow_ids = 0
+    if s.below_prev != NULL:
+        s.below_prev.below_next = s.below_next
+    else:
+        q.below = s.below_next
+    if s.below_next != NULL:
+        s.below_next.below_prev = s.below_prev
 
 
 # -------------------------------------------------------------------------------------------------------- effects, kept
@@ -734,7 +830,13 @@ cdef inline int locked_place_sorted(entry_queue *q, entry *e, search_range *foun
         redeliveries_shrink(&q.shared.redeliveries)
         while s != NULL:
             redeliveries_shrink(&s.own_cursor.redeliveries)
+            redeliveries_shrink(&s.own)
             s = s.filtered_next
+        s = q.below
+        while s != NULL:
+            redeliveries_shrink(&s.below.redeliveries)
+            s = s.below_next
+        groups_dealt(&q.groups_takable, &q.group_keys)
     if e.options == NULL or e.options.due == 0:
         locked_show(q, e, True)         # cursors at what follows e are at e already
     return MT_OK
@@ -799,6 +901,8 @@ cdef inline int locked_put(entry_queue *q, entry *e, search_range *found, bint f
     if unlikely(q.arrivals):
         locked_link_arrival(q, e)
     if likely(e.options == NULL or e.options.due == 0):
+        if unlikely(q.groups != GROUPS_NONE):
+            group_shown(&q.groups_takable, e)
         locked_wake(q, e, True, fx)
     if unlikely(q.overflow == OVERFLOW_DROP and q.maxsize > 0 and depth_of(q) > q.maxsize) \
             and not in_dead_letter_call(q):
@@ -919,7 +1023,7 @@ cdef inline uint64_t locked_start_delivery(entry_queue *q, subscription *s, entr
     if unlikely(s.credit != NULL):
         mt_fetch_add_acq_rel_i64(&s.credit.used, 1)     # pairs with: mt_fetch_add_acq_rel in locked_return_credit
     if unlikely(q.groups != GROUPS_NONE):
-        group_taken(e, s, q.groups == GROUPS_ASSIGNED)
+        group_taken(&q.groups_takable, e, &s.own, q.groups == GROUPS_ASSIGNED)
     if unlikely(s.limit > 0 or s.credit != NULL) and not has_credit(s):
         q.event_count += 1      # who was outranked by it may look again: locked_after_get wakes them
         locked_relist(q, s)
@@ -968,29 +1072,66 @@ cdef inline bint locked_nothing_left(entry_queue *q, subscription *s) noexcept n
     return q.held == 0 and (q.available == 0 or (not s.filtered and locked_usable(s) == MT_OK))
 
 
-cdef inline int64_t locked_rivals(entry_queue *q, subscription *s, entry *e, PyObject ***found) noexcept nogil:
-    """The selectors, counted, of more urgent, interested subscriptions that e may suit; None is that of one without. <
-    0: no memory."""
+cdef inline bint note_selector(selector_results *v, subscription *s) noexcept nogil:
+    """To be asked. False: no memory."""
+    cdef selector_result *longer
+    if v.n == v.capacity:
+        longer = <selector_result *>realloc(v.items, (v.capacity * 2 + 4) * sizeof(selector_result))
+        if longer == NULL:
+            return False
+        v.items = longer
+        v.capacity = v.capacity * 2 + 4
+    v.items[v.n].id = s.id
+    v.items[v.n].wants = False
+    v.items[v.n].selector = <PyObject *>s.selector if s.selector != NULL else <PyObject *>None
+    keep(<uintptr_t>v.items[v.n].selector)
+    v.n += 1
+    return True
+
+
+cdef inline bint locked_rivals(entry_queue *q, subscription *s, entry *e, selector_results *found) noexcept nogil:
+    """More urgent, interested subscriptions that e may suit. False: no memory."""
     cdef subscription_rank *rank = q.ranks
     cdef subscription *h
-    cdef int64_t n = 0, capacity = 0
-    cdef PyObject **longer
     while rank != NULL and s.rank != NULL and rank.priority > s.rank.priority:
         h = rank.all.first
         while h != NULL:
-            if is_interested(h) and may_take(q, h, e):
-                if n == capacity:
-                    capacity = capacity * 2 + 4
-                    longer = <PyObject **>realloc(found[0], capacity * sizeof(PyObject *))
-                    if longer == NULL:
-                        return -1
-                    found[0] = longer
-                found[0][n] = <PyObject *>h.selector if h.selector != NULL else <PyObject *>None
-                keep(<uintptr_t>found[0][n])
-                n += 1
+            if is_interested(h) and may_take(q, h, e) and not note_selector(found, h):
+                return False
             h = h.all_next
         rank = rank.next
-    return n
+    return True
+
+
+cdef inline bint locked_heaps_say(entry_queue *q, subscription *s) noexcept nogil:
+    """With groups: the heaps know what s may take, because neither it nor a more urgent, interested one selects."""
+    cdef subscription_rank *rank = q.ranks
+    cdef subscription *h
+    if not s.any_entry or q.groups_takable.lost:
+        return False
+    while rank != NULL and rank.priority > s.rank.priority:
+        h = rank.all.first
+        while h != NULL:
+            if not h.any_entry and is_interested(h):
+                return False
+            h = h.all_next
+        rank = rank.next
+    return True
+
+
+cdef inline entry *locked_first_of_groups(entry_queue *q, subscription *s) noexcept nogil:
+    """The first AVAILABLE entry that s may take, or NULL; locked_heaps_say() was true. A more urgent one has the first
+    claim to what is in no group of s."""
+    cdef subscription_rank *rank = q.ranks
+    cdef subscription *h
+    cdef bint outranked = False
+    while rank != NULL and rank.priority > s.rank.priority and not outranked:
+        h = rank.all.first
+        while h != NULL and not outranked:
+            outranked = is_interested(h)
+            h = h.all_next
+        rank = rank.next
+    return groups_first(&q.groups_takable, &s.own, outranked)
 
 
 # ------------------------------------------------------------------------------------------------ the end of a delivery
@@ -1020,7 +1161,8 @@ cdef inline void locked_end_delivery(entry_queue *q, entry *e, effects *fx) noex
     held_remove(&s.held_first, &s.held_last, e)
     e.owner = NULL
     s.nheld -= 1
-    if unlikely(q.groups != GROUPS_NONE) and group_removed(e, q.groups == GROUPS_ASSIGNED):
+    if unlikely(q.groups != GROUPS_NONE) \
+            and group_removed(&q.groups_takable, e, q.groups == GROUPS_ASSIGNED):
         locked_wake_many(q, 1, fx)
     if unlikely(s.limit > 0 or s.credit != NULL):
         locked_credit_back(q, s, fx)
@@ -1098,6 +1240,7 @@ cdef inline void locked_unlink_options(entry_queue *q, entry *e, effects *fx) no
     if o.value_key != NULL:
         value_removed(&q.value_keys, e, &fx.keys)
     if o.group != NULL:
+        group_dead(&q.groups_takable, e)
         unpin_record(&q.group_keys, <key_record *>o.group, &fx.keys)
         o.group = NULL
 
@@ -1338,22 +1481,12 @@ cdef inline bint locked_unasked_selectors(entry_queue *q, entry *e, selector_res
     """Note the selectors that are to be asked. False: no memory."""
     cdef subscription_rank *rank = q.ranks
     cdef subscription *s
-    cdef selector_result *longer
     while rank != NULL:
         s = rank.all.first
         while s != NULL:
-            if s.selector != NULL and is_interested(s) and may_take(q, s, e) and known_result(v, s.id) < 0:
-                if v.n == v.capacity:
-                    longer = <selector_result *>realloc(v.items, (v.capacity * 2 + 4) * sizeof(selector_result))
-                    if longer == NULL:
-                        return False
-                    v.items = longer
-                    v.capacity = v.capacity * 2 + 4
-                v.items[v.n].id = s.id
-                v.items[v.n].wants = False
-                v.items[v.n].selector = <PyObject *>s.selector
-                keep(<uintptr_t>s.selector)
-                v.n += 1
+            if s.selector != NULL and is_interested(s) and may_take(q, s, e) and known_result(v, s.id) < 0 \
+                    and not note_selector(v, s):
+                return False
             s = s.all_next
         rank = rank.next
     return True
@@ -1593,7 +1726,7 @@ cdef inline int locked_subscribe(entry_queue *q, subscription *s, int64_t priori
     if q.exclusive or (s.exclusive and q.nsubscriptions):
         return DENIED
     s.cursor_in_use = &q.shared
-    if s.filtered:
+    if s.filtered and (s.browse or q.groups == GROUPS_NONE):
         if not open_cursor(q, &s.own_cursor, newest):
             return MT_NOMEM
         s.cursor_in_use = &s.own_cursor
@@ -1601,7 +1734,7 @@ cdef inline int locked_subscribe(entry_queue *q, subscription *s, int64_t priori
     if not s.browse:
         s.rank = locked_rank(q, priority)
         if s.rank == NULL:
-            if s.filtered:
+            if s.cursor_in_use == &s.own_cursor:
                 close_cursor(q, &s.own_cursor)
             return MT_NOMEM
         s.rank.n += 1
@@ -1635,6 +1768,8 @@ cdef inline void locked_unlist(entry_queue *q, subscription *s) noexcept nogil:
             q.filtered = s.filtered_next
         if s.filtered_next != NULL:
             s.filtered_next.filtered_prev = s.filtered_prev
+    while s.filtered and not s.browse and q.below != NULL:
+        locked_close_below(q, q.below)      # they may be below nobody from here on
     if s.rank != NULL:
         if s.all_prev != NULL:
             s.all_prev.all_next = s.all_next
@@ -1664,10 +1799,11 @@ cdef inline void locked_unsubscribe(entry_queue *q, subscription *s, effects *fx
         locked_release(q, e, word_delivery(entry_word(&e.word)), 0, fx)
     locked_unlist(q, s)
     s.closed = True
-    if s.filtered:
+    if s.cursor_in_use == &s.own_cursor:
         close_cursor(q, &s.own_cursor)
+    locked_close_below(q, s)
     if q.groups != GROUPS_NONE:
-        groups_closed(&q.group_keys, s, q.groups == GROUPS_ASSIGNED, &fx.keys)
+        groups_closed(&q.groups_takable, &q.group_keys, &s.own, q.groups == GROUPS_ASSIGNED, &fx.keys)
     notify_all(&s.waiters, &fx.to_post)
     locked_wake_many(q, q.available, fx)
 
@@ -1785,6 +1921,7 @@ cdef inline void free_queue(entry_queue *q) noexcept nogil:
         q.ranks = rank.next
         free(rank)
     close_cursor(q, &q.shared)
+    redeliveries_free(&q.groups_takable.anybody)
     free(q.timers.items)
     free(q.index.leaves)
     free(q.group_keys.buckets)

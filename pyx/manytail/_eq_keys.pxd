@@ -7,13 +7,24 @@
 #
 # Groups. "shared": a group belongs to a subscription while that holds entries of it; "assigned": from the first entry
 # that it gets until it closes. Source: Qpid's message groups.
+#
+# Who may take what is kept in heaps by order, so that a get does not look at entries of groups that others own:
+#   key_record.available    the AVAILABLE entries of the group
+#   group_index.anybody     AVAILABLE entries without a group, and the first one of each group that nobody owns
+#   subscription.own        the first AVAILABLE entry of each group that it owns
+# They may have more: an entry that was taken, or whose group has another owner, is dropped when it comes to the top.
+# Invariant: an AVAILABLE entry is in its group's heap, and the first one of a group is in the heap of whoever may take
+# it, unless `lost` is set.
 # Last values. A record knows the entry put last. A put makes the one before it go, unless somebody holds that.
 #
 # Everything here is called under the order lock.
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from manytail._entry cimport HELD, entry, state_of
+from manytail._entry cimport (
+    AVAILABLE, HELD, entry, redeliveries_free, redeliveries_pop, redeliveries_push, redeliveries_shrink, state_of,
+)
+from manytail._heap cimport heap
 
 cdef enum:
     GROUPS_NONE = 0
@@ -27,7 +38,8 @@ ctypedef struct key_record:
     Py_hash_t hash
     void *key                   # a counted Python reference
     int64_t refs
-    void *owner                 # of a group: the subscription that it belongs to, or NULL
+    heap *owner           # of a group: `own` of the subscription that it belongs to, or NULL
+    heap available        # of a group
     int64_t unacked             # of a group: entries of it that are acquired
     entry *latest               # of a last-value queue: the entry put last, if it is still there
 
@@ -35,6 +47,10 @@ ctypedef struct key_table:
     key_record **buckets
     int64_t nbuckets            # a power of two, or 0
     int64_t n
+
+ctypedef struct group_index:
+    heap anybody
+    bint lost                   # there was no memory for an entry: whoever gets walks over the list
 
 
 # ---------------------------------------------------------------------------------------------------------------- table
@@ -108,6 +124,7 @@ cdef inline void unpin_record(key_table *t, key_record *k, key_record **released
     while b[0] != k:
         b = &b[0].next
     b[0] = k.next
+    redeliveries_free(&k.available)
     t.n -= 1
     k.next = released[0]
     released[0] = k
@@ -120,24 +137,83 @@ cdef inline key_record *group_of(entry *e) noexcept nogil:
     return <key_record *>e.options.group
 
 
-cdef inline bint group_allows(entry *e, void *subscription) noexcept nogil:
+cdef inline heap *owner_of_group(entry *e) noexcept nogil:
     cdef key_record *g = group_of(e)
-    return g == NULL or g.owner == NULL or g.owner == subscription
+    if g == NULL:
+        return NULL
+    return g.owner
 
 
-cdef inline void group_taken(entry *e, void *subscription, bint assigned) noexcept nogil:
-    """The subscription has acquired e."""
+cdef inline bint group_allows(entry *e, heap *own) noexcept nogil:
+    cdef heap *owner = owner_of_group(e)
+    return owner == NULL or owner == own
+
+
+cdef inline entry *top_of(heap *h) noexcept nogil:
+    return <entry *>h.items[0].member
+
+
+cdef inline entry *first_of_owner(heap *h, heap *owner) noexcept nogil:
+    """The first AVAILABLE entry of h whose group has that owner (NULL: nobody, or it has no group), or NULL."""
+    cdef entry *e
+    while h.n:
+        e = top_of(h)
+        if state_of(e) == AVAILABLE and owner_of_group(e) == owner:
+            return e
+        redeliveries_pop(h)
+    return NULL
+
+
+cdef inline entry *groups_first(group_index *x, heap *own, bint outranked) noexcept nogil:
+    """The first AVAILABLE entry that the subscription of `own` may take, or NULL. outranked: only of its own groups."""
+    cdef entry *mine = first_of_owner(own, own)
+    cdef entry *free_one = NULL
+    if not outranked:
+        free_one = first_of_owner(&x.anybody, NULL)
+    if mine == NULL or (free_one != NULL and free_one.order < mine.order):
+        return free_one
+    return mine
+
+
+cdef inline void index_entry(group_index *x, heap *h, entry *e) noexcept nogil:
+    if not x.lost and not redeliveries_push(h, e):
+        x.lost = True
+
+
+cdef inline void group_show_first(group_index *x, key_record *g) noexcept nogil:
+    """The first AVAILABLE entry of g, or its owner, may be another one than before."""
+    cdef heap *h = g.owner if g.owner != NULL else &x.anybody
+    while g.available.n and state_of(top_of(&g.available)) != AVAILABLE:
+        redeliveries_pop(&g.available)
+    if g.available.n:
+        index_entry(x, h, top_of(&g.available))
+
+
+cdef inline void group_shown(group_index *x, entry *e) noexcept nogil:
+    """e is AVAILABLE from here on."""
+    cdef key_record *g = group_of(e)
+    if g == NULL:
+        index_entry(x, &x.anybody, e)
+        return
+    index_entry(x, &g.available, e)
+    if g.available.n and (top_of(&g.available) == e or state_of(top_of(&g.available)) != AVAILABLE):
+        group_show_first(x, g)
+
+
+cdef inline void group_taken(group_index *x, entry *e, heap *own, bint assigned) noexcept nogil:
+    """The subscription of `own` has acquired e."""
     cdef key_record *g = group_of(e)
     if g == NULL:
         return
     g.unacked += 1
     if g.owner == NULL:
-        g.owner = subscription
+        g.owner = own
         if assigned:
             g.refs += 1         # the subscription's own: the group stays its, even when no entry is left
+    group_show_first(x, g)
 
 
-cdef inline bint group_removed(entry *e, bint assigned) noexcept nogil:
+cdef inline bint group_removed(group_index *x, entry *e, bint assigned) noexcept nogil:
     """e is not acquired any longer. True: its group is free, so others may take what is in it."""
     cdef key_record *g = group_of(e)
     if g == NULL:
@@ -146,11 +222,20 @@ cdef inline bint group_removed(entry *e, bint assigned) noexcept nogil:
     if assigned or g.unacked:
         return False
     g.owner = NULL
+    group_show_first(x, g)
     return True
 
 
-cdef inline void groups_closed(key_table *t, void *subscription, bint assigned, key_record **released) noexcept nogil:
-    """A subscription closes: it owns no group from here on."""
+cdef inline void group_dead(group_index *x, entry *e) noexcept nogil:
+    """e is dead: if it was the first of its group, another one is."""
+    cdef key_record *g = group_of(e)
+    if g.available.n and top_of(&g.available) == e:
+        group_show_first(x, g)
+
+
+cdef inline void groups_closed(group_index *x, key_table *t, heap *own, bint assigned,
+                               key_record **released) noexcept nogil:
+    """The subscription of `own` closes: it owns no group from here on."""
     cdef key_record *g
     cdef key_record *following
     cdef int64_t i
@@ -158,11 +243,25 @@ cdef inline void groups_closed(key_table *t, void *subscription, bint assigned, 
         g = t.buckets[i]
         while g != NULL:
             following = g.next
-            if g.owner == subscription:
+            if g.owner == own:
                 g.owner = NULL
+                group_show_first(x, g)
                 if assigned:
                     unpin_record(t, g, released)
             g = following
+    redeliveries_free(own)
+
+
+cdef inline void groups_dealt(group_index *x, key_table *t) noexcept nogil:
+    """The orders of entries were dealt out anew."""
+    cdef key_record *g
+    cdef int64_t i
+    redeliveries_shrink(&x.anybody)
+    for i in range(t.nbuckets):
+        g = t.buckets[i]
+        while g != NULL:
+            redeliveries_shrink(&g.available)
+            g = g.next
 
 
 # ---------------------------------------------------------------------------------------------------------- last values

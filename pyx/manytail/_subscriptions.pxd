@@ -8,6 +8,13 @@ from manytail._eq cimport acquired_entry, cursor, shared_credit, subscription
 from manytail._waiting cimport Waiting, wait_point
 
 
+cdef enum search_way:
+    BY_CURSOR                   # its own, or the queue's
+    BELOW                       # below subscriptions that select: subscription.below
+    BY_HEAPS                    # with groups: what anybody may take, and its own groups
+    WALK                        # a cursor from the head, for this search
+
+
 @cython.final
 cdef class Credit:
     cdef shared_credit p
@@ -34,10 +41,10 @@ cdef class Subscription:
     cdef int take(self, acquired_entry *t, wait_point *p) except -2
     cdef int take_asking(self, acquired_entry *t, wait_point *p, bint woken, int r) except -2
     cdef int take_slow(self, acquired_entry *t, int64_t *event_key) except -2
-    cdef int search(self, cursor *c, bint walking, acquired_entry *t, int64_t *event_key) except -2
+    cdef int search(self, cursor *c, search_way way, acquired_entry *t, int64_t *event_key) except -2
     cdef bint wanted_left(self, bint available) except -1
     cdef bint listens(self) noexcept
-    cdef bint judge_unlocked(self, entry *e, bint walking) except -1
+    cdef int64_t judge_unlocked(self, entry *e, bint asks_rivals) except -2
     cdef void release_unclaimed(self) noexcept
     cdef int linger(self, list out, int64_t n, int64_t deadline) except -1
     cdef int forward(self) except -1

@@ -28,10 +28,12 @@ from manytail._entry cimport (
 from manytail._eq cimport (
     CLOSED, NO_CREDIT, SLOW, acquired_entry, close_credit, credit_notify, cursor, close_cursor, cursor_first,
     open_cursor, cursor_skip, effects, entries_point, entry_queue, has_effects, is_interested, keep_for_handle,
-    level_first, lock_credit, lock_order, locked_after_get, locked_finish_up_to, locked_nothing_left, locked_outranked,
+    level_first, lock_credit, lock_order, locked_after_get, locked_finish_up_to, locked_first_of_groups,
+    locked_heaps_say, locked_is_rival, locked_nothing_left, locked_outranked, locked_prepare_below,
     locked_release_unclaimed, locked_rivals, locked_run_timers, locked_set_limit, locked_set_suspended,
     locked_start_delivery, locked_subscribe, locked_take, locked_take_reserved, locked_unsubscribe, locked_usable,
-    locked_wake_many, may_take, note_acquired, open_credit, quick_wants, subscription, unlock_credit, unlock_order,
+    locked_wake_many, may_take, note_acquired, note_passed_for, open_credit, quick_wants, selector_results,
+    subscription, unlock_credit, unlock_order,
 )
 from manytail._eq_keys cimport GROUPS_NONE
 from manytail._runtime cimport int_argument, unclosed, unpicklable
@@ -43,6 +45,11 @@ from manytail._waiting cimport (
 from types import GenericAlias
 
 from manytail.errors import ClosedError, Empty, ExclusiveError, ShutDown
+
+
+cdef enum:                      # what was found out about an entry; > 0: the id of who has the first claim to it
+    WANTED = 0
+    NOT_WANTED = -1
 
 
 @cython.final
@@ -218,7 +225,7 @@ cdef class Subscription:
         """As take, for a subscription with filters, or with others before it."""
         cdef entry_queue *q = self.s.q
         cdef cursor walk
-        cdef bint outranked, maybe = False
+        cdef bint outranked, maybe = False, heaps
         cdef int r
         lock_order(q)
         if self.s.closed:
@@ -231,22 +238,29 @@ cdef class Subscription:
                 r = MT_SHUTDOWN if q.shut and q.held == 0 else MT_EMPTY
                 unlock_order(q)
                 return r
-        if not maybe and q.groups == GROUPS_NONE or self.s.browse:
+        if self.s.browse or (q.groups == GROUPS_NONE and not maybe):
             unlock_order(q)
-            return self.search(self.s.cursor_in_use, False, t, event_key)
-        # What is passed over now may be free later: walk from the head, leave the cursor where it is.
+            return self.search(self.s.cursor_in_use, BY_CURSOR, t, event_key)
+        if q.groups == GROUPS_NONE:
+            unlock_order(q)
+            return self.search(&self.s.below, BELOW, t, event_key)
+        heaps = locked_heaps_say(q, &self.s)
+        if heaps:
+            unlock_order(q)
+            return self.search(NULL, BY_HEAPS, t, event_key)
+        # What is passed over now may be free later: walk from the head.
         if not open_cursor(q, &walk, False):
             unlock_order(q)
             raise MemoryError
         unlock_order(q)
         try:
-            return self.search(&walk, True, t, event_key)
+            return self.search(&walk, WALK, t, event_key)
         finally:
             lock_order(q)
             close_cursor(q, &walk)
             unlock_order(q)
 
-    cdef int search(self, cursor *c, bint walking, acquired_entry *t, int64_t *event_key) except -2:
+    cdef int search(self, cursor *c, search_way way, acquired_entry *t, int64_t *event_key) except -2:
         """The first entry from the cursor on that it wants and may take. Selectors run without the lock, on a pinned
         entry; afterwards the search begins again at the cursor, so whatever came before that entry in between is asked
         first."""
@@ -255,7 +269,7 @@ cdef class Subscription:
         cdef effects fx
         cdef entry *e
         cdef entry *judged = NULL       # pinned
-        cdef bint wanted = False
+        cdef int64_t refused = WANTED   # of `judged`
         cdef int r
         memset(&fx, 0, sizeof(effects))
         lock_order(q)
@@ -263,23 +277,34 @@ cdef class Subscription:
             r = locked_usable(s)
             if r != MT_OK:
                 break
-            e = cursor_first(q, c)
+            if way == BELOW and not locked_prepare_below(q, s):
+                r = MT_NOMEM
+                break
+            e = locked_first_of_groups(q, s) if way == BY_HEAPS else cursor_first(q, c)
             if e == NULL:
                 r = MT_EMPTY
                 break
             if not may_take(q, s, e):
                 cursor_skip(q, c, e)
                 continue
-            if e != judged and (s.selector != NULL or walking):
+            if e != judged and (s.selector != NULL or way == BELOW or way == WALK):
                 if judged != NULL:
                     entry_drop(judged)
                 judged = e
-                wanted = self.judge_unlocked(e, walking)
+                refused = self.judge_unlocked(e, way != BY_CURSOR)
                 continue
-            if judged == e and not wanted:
+            if judged == e and refused > 0 and not locked_is_rival(s, <uint32_t>refused):
+                entry_drop(judged)      # it has lost its interest since
+                judged = NULL
+                continue
+            if judged == e and refused != WANTED:
+                if way == BELOW and refused > 0 and not note_passed_for(s, <uint32_t>refused):
+                    r = MT_NOMEM
+                    break
                 cursor_skip(q, c, e)
                 continue
-            cursor_skip(q, c, e)
+            if way != BY_HEAPS:
+                cursor_skip(q, c, e)
             if s.browse:
                 note_acquired(t, e, 0)
             else:
@@ -296,6 +321,8 @@ cdef class Subscription:
             r = MT_SHUTDOWN
         unlock_order(q)
         self.queue_.run_effects(&fx)
+        if r == MT_NOMEM:
+            raise MemoryError
         if r == MT_EMPTY and q.shut and not self.wanted_left(False):
             return MT_SHUTDOWN
         return r
@@ -315,42 +342,42 @@ cdef class Subscription:
     cdef bint listens(self) noexcept:
         return self.credit is not None and self.credit.listens
 
-    cdef bint judge_unlocked(self, entry *e, bint walking) except -1:
-        """Ask the selector, and when walking those of more urgent subscriptions, about e; the order lock is given up
-        meanwhile. e is pinned for the caller. On an exception the lock is not held."""
+    cdef int64_t judge_unlocked(self, entry *e, bint asks_rivals) except -2:
+        """Ask the selector, and those of more urgent subscriptions, about e; the order lock is given up meanwhile. The
+        id of the subscription that has the first claim to it, NOT_WANTED, or WANTED. e is pinned for the caller. On an
+        exception the lock is not held."""
         cdef entry_queue *q = self.s.q
         cdef acquired_entry t
         cdef Entry h
-        cdef list others = None
-        cdef PyObject **found = NULL
-        cdef int64_t n = 0, i
-        cdef bint verdict = True
+        cdef list selectors
+        cdef selector_results rivals
+        cdef int64_t refused = WANTED, i
+        cdef bint noted = True
+        memset(&rivals, 0, sizeof(selector_results))
         entry_keep(e)
         keep_for_handle(q, e)
         note_acquired(&t, e, 0)
-        if walking:
-            n = locked_rivals(q, &self.s, e, &found)
+        if asks_rivals:
+            noted = locked_rivals(q, &self.s, e, &rivals)
         unlock_order(q)
         try:
             h = handle_of(self.queue_, &t)
-            if n < 0:
+            selectors = [mt_owned(rivals.items[i].selector) for i in range(rivals.n)]
+            if not noted:
                 raise MemoryError
-            others = [mt_owned(found[i]) for i in range(n)] if n else None
-            n = 0
-            if self.selector is not None:
-                verdict = judge(self.queue_, self.selector, h, self.listens())
-            if verdict and others is not None:
-                for selector in others:
-                    if selector is None or judge(self.queue_, selector, h, self.listens()):
-                        verdict = False
-                        break
+            if self.selector is not None and not judge(self.queue_, self.selector, h, self.listens()):
+                refused = NOT_WANTED
+            for i in range(rivals.n):
+                if refused == WANTED and (selectors[i] is None
+                                          or judge(self.queue_, selectors[i], h, self.listens())):
+                    refused = rivals.items[i].id
         except BaseException:
             entry_drop(e)
             raise
         finally:
-            free(found)
+            free(rivals.items)
         lock_order(q)
-        return verdict
+        return refused
 
     cdef void release_unclaimed(self) noexcept:
         """Release what was handed over to waiters that will not come for it. An exception that is set is kept: dead
@@ -697,8 +724,8 @@ cdef Subscription open_subscription(EntryQueue queue, int64_t prefetch, selector
     s.limit = prefetch
     s.selector = <void *>selector if selector is not None else NULL
     s.origin = <void *>origin if origin is not None else NULL
-    s.filtered = browse or selector is not None or origin is not None or start == "newest" \
-        or queue.q.groups != GROUPS_NONE
+    s.any_entry = not browse and selector is None and origin is None and start == "oldest"
+    s.filtered = not s.any_entry or queue.q.groups != GROUPS_NONE
     lock_order(queue.q)
     r = locked_subscribe(queue.q, s, priority, start == "newest")
     unlock_order(queue.q)

@@ -6,7 +6,7 @@ from queue import Empty
 import pytest
 from support.threads import Threads, wait_asleep
 
-from manytail import EntryQueue, PriorityEntryQueue, ShutDown
+from manytail import EntryQueue, PriorityEntryQueue, ShutDown, SortedEntryQueue
 
 
 def take(subscription):
@@ -259,3 +259,60 @@ def test_a_higher_priority_that_may_not_take_the_group_keeps_its_owner_from_noth
     assert item(higher) is None
     assert item(owner) == 2
     assert held.ack()
+
+
+@BOTH
+def test_the_first_of_a_group_may_become_another_one(kind):
+    """By a release, by being purged, by its time to live: whoever may take the group gets what is first then."""
+    queue = grouped(kind, [(1, "g"), (2, "g"), (3, "h"), (4, "g")])
+    one, two = queue.subscribe(), queue.subscribe()
+    first = take(one)
+    second = take(one)
+    assert item(two) == 3
+    second.release()
+    assert item(one) == 2
+    first.release()
+    assert item(one) == 1
+    assert item(two) is None
+    one.close()
+    assert [item(two) for _ in range(4)] == [1, 2, 4, None]
+
+
+@BOTH
+def test_more_urgent_ones_have_the_first_claim_to_free_groups_only(kind):
+    queue = grouped(kind, [(1, "g"), (2, "g"), (3, None), (4, "h")])
+    below = queue.subscribe()
+    assert item(below) == 1
+    above = queue.subscribe(priority=5)
+    assert [item(below), item(below)] == [2, None]
+    above.suspend()
+    assert item(below) == 3
+    above.resume()
+    assert [item(above), item(above)] == [4, None]
+
+
+@BOTH
+def test_the_order_of_priorities_holds_across_groups(kind):
+    queue = PriorityEntryQueue("q", groups=kind)
+    for value, group, priority in [(1, "g", 0), (2, "h", 4), (3, "g", 9), (4, None, 6), (5, "h", 9)]:
+        queue.put(value, group=group, priority=priority)
+    one, two = queue.subscribe(), queue.subscribe()
+    assert [item(one), item(two), item(two), item(two), item(one)] == [3, 5, 4, 2, 1]
+
+
+@BOTH
+def test_a_sorted_queue_deals_its_orders_anew_under_groups(kind):
+    """Keys that halve the gap each time use up the orders between two entries."""
+    queue = SortedEntryQueue("q", key=float, groups=kind)
+    queue.put(0.0, group="g")
+    low, high = 0.0, 1.0
+    values = []
+    for number in range(300):
+        middle = (low + high) / 2
+        low, high = (middle, high) if number % 2 else (low, middle)
+        if middle in values:
+            break
+        values.append(middle)
+        queue.put(middle, group="gh"[number % 2])
+    one = queue.subscribe()
+    assert [item(one) for _ in values] == sorted([0.0, *values])[:-1]
