@@ -35,6 +35,17 @@ def pairs(put: Call, get: Call, n: int) -> float:
     return (time.thread_time_ns() - began) / (turns * 10)
 
 
+def nothing(get: Call, empty: type[Exception], n: int) -> float:
+    """ns for a get that finds nothing."""
+    began = time.thread_time_ns()
+    for _ in repeat(None, n):
+        try:  # noqa: SIM105 (contextlib.suppress costs more than the get)
+            get()
+        except empty:
+            pass
+    return (time.thread_time_ns() - began) / n
+
+
 def pairs_looked_up(queue: Any, n: int) -> float:
     """As `pairs`, with put and get looked up at each call."""
     turns = max(1, n // 10)

@@ -1,4 +1,4 @@
-"""Rows of manytail.queue beside the standard library's queue: one put and one get on one thread."""
+"""Rows of manytail.queue beside the standard library's queue: one put and one get on one thread; an empty queue."""
 from __future__ import annotations
 
 import queue as standard
@@ -8,7 +8,7 @@ from typing import Any
 
 import loops
 from harness import Factory, Measure, Row, Target
-from single import SIMPLE, pair, simple_queue
+from single import SIMPLE, multiqueue, pair, simple_queue
 
 
 def ours() -> Any:
@@ -79,6 +79,31 @@ def shared_row(name: str, kind: str, build: str, target: float) -> Row:
     )
 
 
+def nothing(make: Callable[[], Any]) -> Factory:
+    """ns for a get_nowait that finds nothing."""
+
+    @contextmanager
+    def contestant() -> Iterator[Measure]:
+        get = make().get_nowait
+        loop = loops.fresh(loops.nothing)
+        yield lambda n: loop(get, standard.Empty, n)
+
+    return contestant
+
+
+def nothing_row(prefix: str, build: str) -> Row:
+    return Row(
+        f"{prefix}empty", f"{build}get_nowait on an empty queue", "ns",
+        {
+            "ours": nothing(lambda: multiqueue(1)[0]),
+            "manytail.queue.Queue": nothing(lambda: ours().Queue()),
+            SIMPLE: nothing(standard.SimpleQueue),
+            "Queue": nothing(standard.Queue),
+        },
+        n=100_000, rounds=25, targets=(Target("<=", 1.05, SIMPLE),),
+    )
+
+
 def slow_row(name: str, what: str, make_ours: Factory, make_theirs: Factory, build: str = "") -> Row:
     return Row(
         name, f"{build}{what}: put+get", "ns/pair", {"ours": make_ours, "the standard library's": make_theirs},
@@ -88,6 +113,7 @@ def slow_row(name: str, what: str, make_ours: Factory, make_theirs: Factory, bui
 
 def rows(prefix: str, build: str, target: float) -> list[Row]:
     return [
+        nothing_row(prefix, build),
         fast_row(f"{prefix}queue", "Queue", build, target),
         fast_row(f"{prefix}queue-simple", "SimpleQueue", build, target),
         shared_row(f"{prefix}queue-shared", "Queue", build, target),

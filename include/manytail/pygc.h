@@ -34,6 +34,16 @@ static inline void mt_disown(PyObject *o) {
 #endif
 }
 
+/* End the function that Cython has made for a method: raise `kind`, with no frame of ours in the traceback. An empty get is
+ * an answer, not an error, and each frame costs as much as the get. The names are those of Cython's own code: the end of
+ * a function, where its locals are released, and its result. */
+#define mt_return_raising(kind) \
+    do {                        \
+        PyErr_SetNone(kind);    \
+        __pyx_r = NULL;         \
+        goto __pyx_L0;          \
+    } while (0)
+
 /* A pair both of whose slots take over a reference. */
 static inline PyObject *mt_pair_reserve(void) { return PyTuple_New(2); }
 static inline void mt_pair_fill(PyObject *pair, uintptr_t first, uintptr_t second) {

@@ -20,6 +20,7 @@ cdef extern from "manytail/pygc.h":
     object mt_owned_item(uintptr_t)
     object mt_new_item(uintptr_t)
     void mt_disown(object)
+    void mt_return_raising(PyObject *) noexcept     # ends a function that returns an object
     tuple mt_pair_reserve()
     void mt_pair_fill(PyObject *pair, uintptr_t first, uintptr_t second)
     list mt_list_reserve(Py_ssize_t)

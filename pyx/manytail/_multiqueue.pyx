@@ -26,8 +26,8 @@ from manytail._c cimport (
 from manytail._chunks cimport chunk, chunk_items
 from manytail._cpython cimport (
     PySequence_Fast_ITEMS, PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_let_go_of_gil_first, mt_list_filled,
-    mt_list_reserve, mt_list_slots, mt_owned_item, mt_pair_fill, mt_pair_reserve, mt_patch_gc, mt_traverse_of,
-    traverseproc, visitproc,
+    mt_list_reserve, mt_list_slots, mt_owned, mt_owned_item, mt_pair_fill, mt_pair_reserve, mt_patch_gc,
+    mt_return_raising, mt_traverse_of, traverseproc, visitproc,
 )
 from manytail._mq cimport (
     MT_CLOSED_DETACHED, MT_OLDEST, MT_ROUND_ROBIN, MT_WEIGHTED, SNAPSHOT, add_tail, attach_tail, clear_tail, iterator_position,
@@ -94,6 +94,10 @@ cdef uint32_t weight_argument(object value) except 0:
     if weight > 0xFFFFFFFF:
         raise OverflowError(f"weight={value!r}: expected at most 2**32 - 1 (items per turn)")
     return <uint32_t>weight
+
+
+cdef PyObject *EMPTY = <PyObject *>Empty       # the names above keep them
+cdef PyObject *FULL = <PyObject *>Full
 
 
 cdef int refuse(int status, subqueue *s) except -1:
@@ -276,6 +280,7 @@ cdef class MultiQueue:
         cdef wait_node *to_post = NULL
         cdef subqueue *s
         cdef uintptr_t item
+        cdef PyObject *found
         cdef int r
         if timeout is None and self.choose is None:
             lock_take(self.q, True)
@@ -285,22 +290,49 @@ cdef class MultiQueue:
                 post(to_post)
             if likely(r == MT_OK):
                 return object_of(self.raw, item)
-            return self.get_slow(NEVER if block else ONCE, False, True)
-        return self.get_slow(deadline_from(block, timeout), False, False)
+            r = self.get_slow(NEVER if block else ONCE, False, True, &found)
+        else:
+            r = self.get_slow(deadline_from(block, timeout), False, False, &found)
+        if r != MT_OK:
+            mt_return_raising(EMPTY)
+        return mt_owned(found)
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def get_nowait(self):
         """get(block=False)"""
-        return self.get_slow(ONCE, False, False)
+        cdef wait_node *to_post = NULL
+        cdef subqueue *s
+        cdef uintptr_t item
+        cdef PyObject *found
+        cdef int r = MT_SHUTDOWN
+        if self.choose is None:
+            lock_take(self.q, True)
+            r = head_get(self.q, &item, &s, True, &to_post)
+            if r != MT_OK and self.q.shut:
+                r = MT_SHUTDOWN
+            unlock_take(self.q)
+            if unlikely(to_post != NULL):
+                post(to_post)
+            if r == MT_OK:
+                return object_of(self.raw, item)
+        if r == MT_SHUTDOWN:
+            r = self.get_slow(ONCE, False, False, &found)
+        if r != MT_OK:
+            mt_return_raising(EMPTY)
+        return mt_owned(found)
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def get_with_key(self, block=True, timeout=None):
         """As get, but returns (key of the sub-queue, item)."""
-        return self.get_slow(deadline_from(block, timeout), True, False)
+        cdef PyObject *found
+        if self.get_slow(deadline_from(block, timeout), True, False, &found) != MT_OK:
+            mt_return_raising(EMPTY)
+        return mt_owned(found)
 
-    cdef object get_slow(self, int64_t deadline, bint with_key, bint tried):
+    cdef int get_slow(self, int64_t deadline, bint with_key, bint tried, PyObject **found) except -1:
+        """MT_OK and what get returns, whose reference is the caller's; or MT_EMPTY: nothing came in time."""
         cdef wait_point p
         cdef object taken
         cdef int r
@@ -309,10 +341,14 @@ cdef class MultiQueue:
             if not tried:
                 taken = self.take(with_key)
                 if taken is not NOTHING:
-                    return taken
+                    Py_INCREF(taken)
+                    found[0] = <PyObject *>taken
+                    return MT_OK
             tried = False
             r = MT_EMPTY
             if not again(&p, 1, &r, deadline):
+                if r == MT_EMPTY or r == MT_TIMEOUT:
+                    return MT_EMPTY
                 refuse(r, NULL)
 
     cdef object take(self, bint with_key):
@@ -945,21 +981,25 @@ cdef class SubQueue:
             if likely(r == MT_OK):
                 return
             Py_DECREF(item)
-        self.put_slow(item, deadline_from(block, timeout), False)
+        if not self.put_slow(item, deadline_from(block, timeout), False):
+            mt_return_raising(FULL)
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def put_nowait(self, item):
         """put(item, block=False)"""
-        self.put_slow(item, ONCE, False)
+        if not self.put_slow(item, ONCE, False):
+            mt_return_raising(FULL)
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def put_front(self, item, block=True, timeout=None):
         """Put an item at the head of this sub-queue: the next that is got from it. Waits and raises as put does."""
-        self.put_slow(item, deadline_from(block, timeout), True)
+        if not self.put_slow(item, deadline_from(block, timeout), True):
+            mt_return_raising(FULL)
 
-    cdef int put_slow(self, object item, int64_t deadline, bint front) except -1:
+    cdef bint put_slow(self, object item, int64_t deadline, bint front) except -1:
+        """False: no room in time."""
         cdef uintptr_t raw
         cdef int r
         if unlikely(self.sizer is not None):
@@ -971,18 +1011,22 @@ cdef class SubQueue:
         if unlikely(r != MT_OK):
             if not self.raw:
                 Py_DECREF(item)
+            if r == MT_FULL or r == MT_TIMEOUT:
+                return False
             refuse(r, self.s)
-        return 0
+        return True
 
-    cdef int put_sized(self, object item, int64_t size, int64_t deadline, bint front) except -1:
-        """size: what size_of() said."""
+    cdef bint put_sized(self, object item, int64_t size, int64_t deadline, bint front) except -1:
+        """size: what size_of() said. False: no room in time."""
         cdef int r
         Py_INCREF(item)
         r = put_sized_until(self.s.mq, self.s, <uintptr_t><PyObject *>item, size, front, deadline, True)
         if r != MT_OK:
             Py_DECREF(item)
+            if r == MT_FULL or r == MT_TIMEOUT:
+                return False
             self.refuse_put(r, size)
-        return 0
+        return True
 
     cdef int64_t size_of(self, object item) except -1:
         """What the sizer says. This runs user code: no lock is held, nothing is put yet."""
@@ -1023,7 +1067,8 @@ cdef class SubQueue:
                     self.put_sized_sequence(items, deadline, &count)
             else:
                 for item in items:
-                    self.put_slow(item, deadline, False)
+                    if not self.put_slow(item, deadline, False):
+                        raise Full
                     count += 1
         except (Full, ShutDown, KeyboardInterrupt, ValueError, TypeError, OverflowError) as error:
             error.count = count
@@ -1076,15 +1121,15 @@ cdef class SubQueue:
         if checkpoint is not None:
             await checkpoint
         cdef int64_t size = self.size_of(item) if self.sizer is not None else 0
+        cdef bint done
         while True:
-            try:
-                if self.sizer is None:
-                    self.put_slow(item, ONCE, False)
-                else:
-                    self.put_sized(item, size, ONCE, False)
+            if self.sizer is None:
+                done = self.put_slow(item, ONCE, False)
+            else:
+                done = self.put_sized(item, size, ONCE, False)
+            if done:
                 return
-            except Full:
-                await self.until_room(size)
+            await self.until_room(size)
 
     cdef object until_room(self, int64_t size):
         """What a coroutine awaits that found no room. Whether the sub-queue has ended is for its next try to see."""

@@ -30,7 +30,7 @@ from manytail._c cimport (
 )
 from manytail._chunks cimport chunk
 from manytail._cpython cimport (
-    PyTypeObject, Py_DECREF_raw, mt_owned_item, mt_patch_gc, mt_traverse_of, traverseproc, visitproc,
+    PyTypeObject, Py_DECREF_raw, mt_owned_item, mt_patch_gc, mt_return_raising, mt_traverse_of, traverseproc, visitproc,
 )
 from manytail._lock cimport enter as take_lock, leave as give_lock
 from manytail._mq cimport (
@@ -55,6 +55,10 @@ from types import GenericAlias
 import manytail._multiqueue  # no-cython-lint
 
 from manytail.errors import Empty, Full, ShutDown
+
+cdef PyObject *EMPTY = <PyObject *>Empty       # the names above keep them
+cdef PyObject *FULL = <PyObject *>Full
+cdef object NOTHING = object()
 
 cdef extern from *:
     """
@@ -140,11 +144,13 @@ cdef class Fifo:
         return r
 
     cdef inline int get_at_once(self, uintptr_t *item) noexcept:
-        """MT_OK and an item, whose reference is the caller's; or MT_EMPTY."""
+        """MT_OK and an item, whose reference is the caller's; or MT_EMPTY, MT_SHUTDOWN."""
         cdef wait_node *to_post = NULL
         cdef int r
         lock_take(self.q, True)
         r = head_get_lone(self.q, self.s, item, &to_post)
+        if unlikely(r != MT_OK) and self.q.shut:
+            r = MT_SHUTDOWN
         unlock_take(self.q)
         if unlikely(to_post != NULL):
             post(to_post)
@@ -163,7 +169,7 @@ cdef class Fifo:
         """MT_OK, or why there is no item: MT_EMPTY, MT_TIMEOUT, MT_SHUTDOWN."""
         cdef wait_point p
         cdef int r = self.get_at_once(item)
-        if r == MT_OK:
+        if r == MT_OK or (r == MT_EMPTY and deadline == ONCE):
             return r
         items_point(&p, self.q, True)
         while again(&p, 1, &r, deadline):
@@ -215,12 +221,8 @@ cdef class SimpleQueue(Fifo):
         cdef uintptr_t item = 0
         if likely(timeout is None) and likely(self.get_at_once(&item) == MT_OK):
             return mt_owned_item(item)
-        return self.get_slow(deadline_from(block, timeout))
-
-    cdef object get_slow(self, int64_t deadline):
-        cdef uintptr_t item = 0
-        if self.get_waiting(deadline, &item) != MT_OK:
-            raise Empty
+        if self.get_waiting(deadline_from(block, timeout), &item) != MT_OK:
+            mt_return_raising(EMPTY)
         return mt_owned_item(item)
 
     @cython.binding(False)
@@ -234,7 +236,10 @@ cdef class SimpleQueue(Fifo):
     @cython.embedsignature.format("clinic")
     def get_nowait(self):
         """get(block=False)"""
-        return self.get_slow(ONCE)
+        cdef uintptr_t item = 0
+        if self.get_at_once(&item) != MT_OK:
+            mt_return_raising(EMPTY)
+        return mt_owned_item(item)
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
@@ -704,9 +709,11 @@ cdef class BaseQueue(Fifo):
         timeout is negative or NaN. Nothing is put when it raises."""
         if likely(timeout is None and self.s != NULL) and likely(self.put_at_once(item) == MT_OK):
             return
-        self.put_slow(item, block, timeout)
+        if not self.put_slow(item, block, timeout):
+            mt_return_raising(FULL)
 
-    cdef int put_slow(self, object item, object block, object timeout) except -1:
+    cdef bint put_slow(self, object item, object block, object timeout) except -1:
+        """False: no room in time."""
         # Without a bound the standard library does not look at timeout.
         cdef int64_t deadline = NEVER if block and self.bound == 0 else deadline_from(block, timeout)
         cdef int r = MT_SHUTDOWN
@@ -716,9 +723,7 @@ cdef class BaseQueue(Fifo):
             r = self.put_locked(item, deadline)
         if r == MT_SHUTDOWN:
             raise ShutDown("the queue was shut down and takes no more items")
-        if r != MT_OK:
-            raise Full
-        return 0
+        return r == MT_OK
 
     cdef int put_locked(self, object item, int64_t deadline) except -1:
         """MT_OK, MT_FULL or MT_SHUTDOWN."""
@@ -752,7 +757,8 @@ cdef class BaseQueue(Fifo):
         """put(item, block=False)"""
         if self.own_put:
             return self.put(item, block=False)
-        self.put_slow(item, False, None)
+        if not self.put_slow(item, False, None):
+            mt_return_raising(FULL)
 
     # ----------------------------------------------------------------------------------------------------- get
     @cython.binding(False)
@@ -765,22 +771,28 @@ cdef class BaseQueue(Fifo):
         cdef uintptr_t item = 0
         if likely(timeout is None and self.s != NULL) and likely(self.get_at_once(&item) == MT_OK):
             return mt_owned_item(item)
-        return self.get_slow(deadline_from(block, timeout))
+        if self.get_slow(deadline_from(block, timeout), &item) != MT_OK:
+            mt_return_raising(EMPTY)
+        return mt_owned_item(item)
 
-    cdef object get_slow(self, int64_t deadline):
-        cdef uintptr_t item = 0
+    cdef int get_slow(self, int64_t deadline, uintptr_t *item) except -1:
+        """MT_OK and an item, whose reference is the caller's; else nothing came in time."""
         cdef int r = MT_SHUTDOWN
         if self.q != NULL:
-            r = self.get_waiting(deadline, &item)
-            if r == MT_OK:
-                return mt_owned_item(item)
+            r = self.get_waiting(deadline, item)
         if r == MT_SHUTDOWN and self.is_locked():
-            return self.get_locked(deadline)
+            found = self.get_locked(deadline)
+            if found is NOTHING:
+                return MT_EMPTY
+            Py_INCREF(found)
+            item[0] = <uintptr_t><PyObject *>found
+            return MT_OK
         if r == MT_SHUTDOWN:
             raise ShutDown("the queue was shut down and nothing is left to get")
-        raise Empty
+        return r
 
     cdef object get_locked(self, int64_t deadline):
+        """An item, or NOTHING: nothing came in time."""
         cdef bint woken = False
         self.enter()
         try:
@@ -788,7 +800,7 @@ cdef class BaseQueue(Fifo):
                 if self.ended:
                     raise ShutDown("the queue was shut down and nothing is left to get")
                 if deadline == ONCE or (deadline != NEVER and mt_now_ns() >= deadline):
-                    raise Empty
+                    return NOTHING
                 woken = self.wait(self.may_get, deadline, self.bound)
             item = self._get() if self.hooks & OWN_GET else self.items().popleft()
             self.may_put.wake_one()
@@ -806,7 +818,10 @@ cdef class BaseQueue(Fifo):
         """get(block=False)"""
         if self.own_get:
             return self.get(block=False)
-        return self.get_slow(ONCE)
+        cdef uintptr_t item = 0
+        if self.get_slow(ONCE, &item) != MT_OK:
+            mt_return_raising(EMPTY)
+        return mt_owned_item(item)
 
     # ----------------------------------------------------------------------------------------------------- state
     @property
