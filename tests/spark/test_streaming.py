@@ -4,9 +4,11 @@ import os
 import random
 import runpy
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +32,23 @@ def write_files(directory: Path, files: int, rows: int) -> None:
         pq.write_table(pa.table({"id": range(number * rows, (number + 1) * rows)}), directory / f"{number:03}.parquet")
 
 
-def calls_in(directory: Path) -> int:
+def calls_in(directory: Path) -> list[str]:
     path = directory / "calls"
-    return path.read_bytes().count(b"\n") if path.exists() else 0
+    return path.read_text().split() if path.exists() else []
+
+
+def recorded_in(directory: Path) -> set[str]:
+    """The calls whose results are recorded."""
+    path = directory / "shared.db"
+    if not path.exists():
+        return set()
+    with closing(sqlite3.connect(path, timeout=LONG)) as connection:
+        return {row[0].hex() for row in connection.execute("SELECT id FROM manytail_results")}
 
 
 def run_until(directory: Path, calls: int) -> None:
     """Run the query in a driver of its own, which kills itself with SIGKILL after `calls` more calls."""
-    last = calls_in(directory) + calls
+    last = len(calls_in(directory)) + calls
     with open(directory / "said", "ab") as said:
         driver = subprocess.Popen(
             [sys.executable, str(SCRIPT), str(directory), str(last)],
@@ -57,15 +68,22 @@ def run_until(directory: Path, calls: int) -> None:
 
 
 def test_every_row_once_after_kills_of_the_driver(spark: Any, tmp_path: Path) -> None:
-    """The last driver is the session of the tests. The calls of a batch that was not committed are made again."""
+    """The last driver is the session of the tests. What was recorded when a driver started is not called again, though
+    the batches that were not committed are run again."""
     kills = count(1, 20)
     files = FILES * kills
     write_files(tmp_path / "in", files, ROWS)
     chance = random.Random(kills)
-    for _ in range(kills):
-        run_until(tmp_path, chance.randrange(1, 500))  # of 600 rows
-    query = runpy.run_path(str(SCRIPT))["start"](spark, tmp_path, lambda number: None)
-    assert query.awaitTermination(LONG)
+    script = runpy.run_path(str(SCRIPT))
+    for number in range(kills + 1):
+        recorded, before = recorded_in(tmp_path), len(calls_in(tmp_path))
+        assert bool(recorded) == bool(number)
+        if number < kills:
+            run_until(tmp_path, chance.randrange(1, 500))  # of 600 rows
+        else:
+            assert script["start"](spark, tmp_path, script["noting"](tmp_path)).awaitTermination(LONG)
+        assert not recorded & set(calls_in(tmp_path)[before:])
+    assert len(set(calls_in(tmp_path))) == len(recorded_in(tmp_path)) == files * ROWS
     rows = spark.read.parquet(str(tmp_path / "out")).orderBy("id").collect()
     assert [tuple(row) for row in rows] == [(number, 2 * number, number + 1) for number in range(files * ROWS)]
 
