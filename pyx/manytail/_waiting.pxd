@@ -390,7 +390,9 @@ cdef inline bint again(wait_point *p, int n, int *r, int64_t deadline) noexcept 
     if deadline == ONCE:
         s = look(p, n)
     elif deadline != NEVER and mt_now_ns() >= deadline:
-        s = MT_TIMEOUT
+        s = look(p, n)                          # the try may have gone by an old copy of the other side's count
+        if s == WAIT:
+            s = MT_TIMEOUT
     else:
         s = sleep_until_posted(p, n, deadline)
     if s != WAIT:

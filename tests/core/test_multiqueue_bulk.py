@@ -219,6 +219,16 @@ def test_a_generator_that_removes_its_tail(new):
     assert queue.qsize() == 0
 
 
+@pytest.mark.parametrize("how", [{"block": False}, {"timeout": 0}, {"timeout": 1e-9}])
+def test_put_many_uses_room_that_gets_have_made(new, how):
+    """A putter keeps a copy of how many items have left. It looks again before it says that there is no room."""
+    queue = new()
+    tail = queue.add("a", maxsize=2)
+    tail.put(1)
+    assert queue.get() == 1
+    assert tail.put_many([2, 3], **how) == 2
+
+
 @pytest.mark.parametrize(
     "end", [lambda queue: queue.shutdown(), lambda queue: queue.remove("a")], ids=["shutdown", "remove"]
 )
