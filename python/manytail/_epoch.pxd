@@ -1,4 +1,5 @@
-# include/manytail/epoch.h for Cython; how it is used is said there. Declarations only, there is no such module. Private.
+# include/manytail/epoch.h for Cython; how it is used is said there. Declarations only, there is no such module.
+# Private.
 from libc.stdint cimport int64_t
 
 

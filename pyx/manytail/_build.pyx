@@ -1,4 +1,5 @@
-"""How the extension modules were compiled: one build makes all of them, with the same compiler and the same switches (setup.py)."""
+"""How the extension modules were compiled: one build makes all of them, with the same compiler and the same switches
+(setup.py)."""
 
 import cython
 

@@ -1,4 +1,5 @@
-# The C side as Cython sees it, each thing declared once: include/manytail/*.h say what it means. Private; nothing here names Python.
+# The C side as Cython sees it, each thing declared once: include/manytail/*.h say what it means. Private; nothing here
+# names Python.
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 
 

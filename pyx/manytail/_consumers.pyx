@@ -478,7 +478,8 @@ class _Listener:
                 interrupted, problem = True, raised
             except BaseException as raised:
                 problem = raised
-        if problem is not None and not self.stopped:        # else it was closed during the submit, and then its executor was
+        # Else it was closed during the submit, and then its executor was.
+        if problem is not None and not self.stopped:
             found, self.found = self.found, None
             if found is not None:
                 found.release()

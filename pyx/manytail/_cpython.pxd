@@ -9,7 +9,8 @@ cdef extern from "manytail/pygc.h":
     ctypedef int (*inquiry)(PyObject *) noexcept
     ctypedef struct PyTypeObject:
         pass
-    ctypedef PyObject *(*newfunc)(PyTypeObject *, PyObject *args, PyObject *kwargs) noexcept     # NULL: an exception is set
+    # NULL: an exception is set
+    ctypedef PyObject *(*newfunc)(PyTypeObject *, PyObject *args, PyObject *kwargs) noexcept
     newfunc mt_new_of(PyTypeObject *)
     void mt_patch_gc(PyTypeObject *, traverseproc, inquiry)
     void mt_patch_new(PyTypeObject *)

@@ -672,8 +672,8 @@ cdef inline void locked_show(entry_queue *q, entry *e, bint arrived) noexcept no
 
 # ---------------------------------------------------------------------------------- below a selecting subscription
 # Who gets below interested subscriptions of higher priority that select passes over what they want, by a cursor that
-# remembers for whom. While all of these are interested, whatever else is interested, that stays passed; when one is not,
-# the search begins at the head again.
+# remembers for whom. While all of these are interested, whatever else is interested, that stays passed; when one is
+# not, the search begins at the head again.
 cdef inline bint locked_is_rival(subscription *s, uint32_t id) noexcept nogil:
     """Whether the subscription of that id has a higher priority than s, and is interested."""
     cdef subscription_rank *rank = s.q.ranks
@@ -1528,8 +1528,8 @@ cdef inline int locked_hand_over(entry_queue *q, entry *e, search_range *found, 
 
 
 # What is handed over is acquired for the subscription and stays in its list `reserved` until a waiter that was notified
-# comes for it. nreserved <= notified, but for moments (a waiter was cancelled: locked_release_unclaimed follows) and for
-# what a Consumer leaves to its next get, because it took another entry: then any get takes what is reserved first.
+# comes for it. nreserved <= notified, but for moments (a waiter was cancelled: locked_release_unclaimed follows) and
+# for what a Consumer leaves to its next get, because it took another entry: then any get takes what is reserved first.
 cdef inline void locked_reserve(entry_queue *q, subscription *s, entry *e, effects *fx) noexcept nogil:
     """Acquire e for who waits longest in s, and notify that one."""
     locked_start_delivery(q, s, e)

@@ -3,8 +3,8 @@
 # call does) and the native drivers.
 #
 # The order lock is always taken, with the GIL too. A blocking call tries, notes the queue's count of events, and waits
-# unless an event came in between: entries_point(), room_point(). What the queue ends by itself (an immediate shutdown) keeps its item until
-# destroy_nogil_queue.
+# unless an event came in between: entries_point(), room_point(). What the queue ends by itself (an immediate shutdown)
+# keeps its item until destroy_nogil_queue.
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset

@@ -1,8 +1,9 @@
-# How a structure takes one of its locks, and how a thread waits for one; include/manytail/lock.h has the lock word. Private.
+# How a structure takes one of its locks, and how a thread waits for one; include/manytail/lock.h has the lock word.
+# Private.
 #
-# gil_locked: the structure holds Python objects on a build with the GIL. Its calls are made attached and run no Python code half way, so
-# the GIL is the lock and its own lock words are left alone.
-# attached: whether the caller holds a thread state, which it gives up while it waits.
+# gil_locked: the structure holds Python objects on a build with the GIL. Its calls are made attached and run no Python
+# code half way, so the GIL is the lock and its own lock words are left alone. attached: whether the caller holds a
+# thread state, which it gives up while it waits.
 from libc.stdint cimport uint32_t
 
 from manytail._c cimport (
@@ -17,7 +18,8 @@ cdef enum:
     HEAVY_SPINS = 10                # 896 in all, no more than parking and being woken cost
 
 
-# lock_slow() out of line, in _lock.pyx: gcc inlines a function that is called in one place, and enter() would be too big to be inlined itself.
+# lock_slow() out of line, in _lock.pyx: gcc inlines a function that is called in one place, and enter() would be too
+# big to be inlined itself.
 cdef void wait_for_lock(mt_lock *l, bint attached) noexcept nogil
 cdef void wait_for_heavy_lock(mt_lock *l, bint attached) noexcept nogil
 
@@ -50,9 +52,9 @@ cdef inline void lock_slow(mt_lock *l, bint attached) noexcept nogil:
 cdef inline void lock_slow_heavy(mt_lock *l, bint attached) noexcept nogil:
     """The same for a lock whose holders write many lines.
 
-    Each time it goes to another core those lines go along, which takes longer than the work itself. So who finds it taken stays away while
-    the other side does several operations at a stretch: two putters and two subscriptions of an EntryQueue get through two fifths more.
-    One quick look first: a chance meeting costs a pause."""
+    Each time it goes to another core those lines go along, which takes longer than the work itself. So who finds it
+    taken stays away while the other side does several operations at a stretch: two putters and two subscriptions of an
+    EntryQueue get through two fifths more. One quick look first: a chance meeting costs a pause."""
     if not lock_spin(l, 0, 1) and not lock_spin(l, HEAVY_FIRST, HEAVY_SPINS):
         lock_park(l, attached)
 

@@ -6,25 +6,25 @@
 #
 # Source: LinkedBlockingMultiQueue (M. Barrios), itself after Doug Lea's two-lock LinkedBlockingQueue: one put lock per
 # tail, one take lock for all. What we changed: nodes hold several items (_chunks.pxd); ready rings instead of a walk
-# (_ready.pxd); no count that both sides write: a putter publishes `tail_seq`, a getter publishes `head_seq`, each caches the
-# other's and looks again only when its copy runs out. A put takes the take lock only if its tail was unlisted to the
-# head, where the original takes it whenever the whole queue was empty.
+# (_ready.pxd); no count that both sides write: a putter publishes `tail_seq`, a getter publishes `head_seq`, each
+# caches the other's and looks again only when its copy runs out. A put takes the take lock only if its tail was
+# unlisted to the head, where the original takes it whenever the whole queue was empty.
 #
 # This file is the whole algorithm, on C structs, nogil throughout: items that move, tails that come, go and change,
-# shutdown, fork. How calls wait: _waiting.pxd. Its faces are _multiqueue.pyx (Python, and the nogil API) and _wp.pxd (lanes); the native
-# drivers compile it without an interpreter.
+# shutdown, fork. How calls wait: _waiting.pxd. Its faces are _multiqueue.pyx (Python, and the nogil API) and _wp.pxd
+# (lanes); the native drivers compile it without an interpreter.
 #
 # Who knows that a tail has something: `unlisted` is set while a tail is empty and not listed in its ring; the put that
 # finds it set appends and lists under both locks, so that the item is there for the head as soon as it is there for
-# the tail. While it is clear the tail is listed, or kept out of the ring on purpose (disabled, detached, stopped), and a
-# put needs the put lock only. One empty tail may stay listed: the only member of the only ready level, so that a
+# the tail. While it is clear the tail is listed, or kept out of the ring on purpose (disabled, detached, stopped), and
+# a put needs the put lock only. One empty tail may stay listed: the only member of the only ready level, so that a
 # queue that goes empty and non-empty all the time pays nothing for it.
 #
-# GIL-locked queues (`gil_locked` = 1): a queue of Python objects on a build with the GIL. The GIL is the lock: every operation
-# happens attached and runs no Python code half way, so both locks are left alone.
+# GIL-locked queues (`gil_locked` = 1): a queue of Python objects on a build with the GIL. The GIL is the lock: every
+# operation happens attached and runs no Python code half way, so both locks are left alone.
 #
-# Linearization points: a put, when tail_seq is published; a get, when `head_seq` is, under the take lock; an empty get, the moment
-# under the take lock when it has found nothing listed.
+# Linearization points: a put, when tail_seq is published; a get, when `head_seq` is, under the take lock; an empty get,
+# the moment under the take lock when it has found nothing listed.
 #
 # `attached` says whether the calling thread holds a thread state; it matters only if a lock has to be waited for.
 # Functions whose name starts with a lock's ("head_", "tail_") must be called with that lock held. `to_post` collects
@@ -53,20 +53,21 @@ from manytail._ready cimport (
 )
 from manytail._runtime cimport multiqueues
 from manytail._waiting cimport (
-    NEVER, ONCE, WAIT, again, give_up, keep_tasks, look, notify, notify_all, notify_fitting, post, wait_list, wait_node, wait_point,
+    NEVER, ONCE, WAIT, again, give_up, keep_tasks, look, notify, notify_all, notify_fitting, post, wait_list, wait_node,
+    wait_point,
 )
 
 # What becomes of an item that a call has taken out of a queue for good.
 ctypedef void (*item_drop)(uintptr_t item, void *arg) noexcept nogil
 
 cdef enum:
-    # A getter without the GIL pauses 64, 128, 256 times before it parks, some 5-20 us in all: about what parking and being
-    # woken would cost. The first pause is long on purpose: a getter that looks after each item makes the putters' cache
-    # line travel per item, one that lets the putter run ahead takes several for one look.
+    # A getter without the GIL pauses 64, 128, 256 times before it parks, some 5-20 us in all: about what parking and
+    # being woken would cost. The first pause is long on purpose: a getter that looks after each item makes the putters'
+    # cache line travel per item, one that lets the putter run ahead takes several for one look.
     GETTER_SPIN_FIRST = 6
     GETTER_SPIN_LIMIT = 9
 
-# ---------------------------------------------------------------------------------------------------------------- structs
+# -------------------------------------------------------------------------------------------------------------- structs
 cdef enum:
     # Why a tail takes no more items: bits of `closed_flags`.
     MT_CLOSED_DETACHED = 1
@@ -100,12 +101,15 @@ ctypedef struct subqueue:
     uint8_t sized                   # constant: items have sizes, and maxsize bounds their sum
     uint8_t pad0[1]
     # -- getters' line: written under the take lock
-    chunk *head                  # NULL until the first item: written by the putter that makes the first chunk, before tail_seq
+    # NULL until the first item: written by the putter that makes the first chunk, before tail_seq
+    chunk *head
     uint16_t head_idx               # oldest slot of head; at head.cap the next chunk follows
     uint8_t has_tombstones          # ntombstones > 0
-    uint8_t bounded                 # maxsize > 0, or sized: a get has more to do (head_removed); written under both locks
+    # maxsize > 0, or sized: a get has more to do (head_removed); written under both locks.
+    uint8_t bounded
     uint32_t quantum_left           # items left of its turn; 0: its next turn has not begun
-    mt_atomic_i64 head_seq          # tail_seq - head_seq = items inside: counts those that left, less those put at the front
+    # tail_seq - head_seq = items inside: counts those that left, less those put at the front.
+    mt_atomic_i64 head_seq
     int64_t tail_seq_cached         # getters' copy of tail_seq
     ready_node ready             # 32 bytes
     # -- cold
@@ -134,7 +138,8 @@ ctypedef struct queue:
     int64_t taken_total             # items handed to getters
     uint32_t gil_locked             # constant: the GIL is the lock
     uint32_t selection              # constant once `begun`
-    uint32_t attached               # whether the holder of the take lock has a thread state: if it must wait for a put lock
+    # Whether the holder of the take lock has a thread state: if it must wait for a put lock.
+    uint32_t attached
     # -- seldom written
     wait_list not_empty             # take lock
     wait_list joiners               # take lock
@@ -217,7 +222,8 @@ cdef inline chunk *new_chunk(queue *q, uint32_t size_class, int64_t base) noexce
 
 
 cdef inline uint32_t next_size_class(subqueue *s, int64_t tail_seq, int64_t n) noexcept nogil:
-    """Chunks grow with what stands in the tail, so that a short tail stays small and a long one costs few allocations."""
+    """Chunks grow with what stands in the tail, so that a short tail stays small and a long one costs few
+    allocations."""
     cdef int64_t inside = tail_seq - s.head_seq_cached + n
     if inside > 4096:
         return 4
@@ -295,7 +301,8 @@ cdef inline int tail_put(queue *q, subqueue *s, uintptr_t item) noexcept nogil:
     return MT_OK
 
 
-cdef inline int tail_put_run(queue *q, subqueue *s, const uintptr_t *items, const int64_t *sizes, int64_t n, bint count_refs,
+cdef inline int tail_put_run(queue *q, subqueue *s, const uintptr_t *items, const int64_t *sizes, int64_t n,
+                             bint count_refs,
                              int64_t *done) noexcept nogil:
     """Append up to n items as one chain that getters see at once. MT_OK: all; else why not, *done went in.
     sizes: NULL unless sized."""
@@ -569,8 +576,8 @@ cdef inline void head_make_room(queue *q, subqueue *s, int64_t out, bint attache
     if q.gil_locked:
         mt_store_release_i64(&s.head_seq, out)       # pairs with: nothing, the GIL orders it
     else:
-        # pairs with: mt_load_seq_cst in tail_free_slots, after mt_xchg_seq_cst of not_full_waiting in tail_publish_waiters: either
-        # the putter sees this, or the next line sees the putter
+        # pairs with: mt_load_seq_cst in tail_free_slots, after mt_xchg_seq_cst of not_full_waiting in
+        # tail_publish_waiters: either the putter sees this, or the next line sees the putter
         mt_xchg_seq_cst_i64(&s.head_seq, out)
     mt_point()
     # pairs with: mt_xchg_seq_cst in tail_publish_waiters
@@ -620,7 +627,8 @@ cdef inline void head_served(queue *q, subqueue *s) noexcept nogil:
 
 
 cdef inline subqueue *head_next(queue *q, bint keep_lone) noexcept nogil:
-    """The tail whose turn it is, or NULL. Empty ones are unlisted on the way; keep_lone spares the one that may stay."""
+    """The tail whose turn it is, or NULL. Empty ones are unlisted on the way; keep_lone spares the one that may
+    stay."""
     cdef subqueue *s
     while q.ready.top != NULL:
         s = mt_subqueue_of(ready_front(&q.ready, q.ready.top))
@@ -686,9 +694,11 @@ cdef inline void head_served_run(queue *q, subqueue *s, int64_t n) noexcept nogi
     head_served(q, s)
 
 
-cdef inline void head_removed_and_served(queue *q, subqueue *s, int64_t n, bint attached, wait_node **to_post) noexcept nogil:
+cdef inline void head_removed_and_served(queue *q, subqueue *s, int64_t n, bint attached,
+                                         wait_node **to_post) noexcept nogil:
     """n items were popped: make room for putters, then go on with the turn."""
-    # A putter may use the room before the turn is looked at; a tail that ran empty loses the rest of its turn all the same.
+    # A putter may use the room before the turn is looked at; a tail that ran empty loses the rest of its turn all the
+    # same.
     cdef bint ran_empty = q.selection == MT_WEIGHTED and s.bounded and head_count(s) == n
     head_removed(q, s, n, attached, to_post)
     if unlikely(ran_empty):
@@ -700,7 +710,8 @@ cdef inline void head_removed_and_served(queue *q, subqueue *s, int64_t n, bint 
         head_served_run(q, s, n)
 
 
-cdef inline int64_t head_get_many(queue *q, uintptr_t *items, int64_t n, bint attached, wait_node **to_post) noexcept nogil:
+cdef inline int64_t head_get_many(queue *q, uintptr_t *items, int64_t n, bint attached,
+                                  wait_node **to_post) noexcept nogil:
     """What n gets would return, as far as there is something."""
     cdef int64_t got = 0, k
     cdef subqueue *s
@@ -848,7 +859,8 @@ cdef inline void tail_forward_free_slots(wait_point *p, wait_node **to_post) noe
 
 
 cdef inline void forward_room(subqueue *s, bint attached) noexcept nogil:
-    """A wake-up that came for a place in this tail, or more room than one was woken for: it goes on to the next putter."""
+    """A wake-up that came for a place in this tail, or more room than one was woken for: it goes on to the next
+    putter."""
     cdef wait_point p
     room_point(&p, s, attached)
     give_up(&p, 1, True)
@@ -898,7 +910,8 @@ cdef inline int put_unlisted(queue *q, subqueue *s, uintptr_t item, bint attache
     return r
 
 
-cdef inline int put_run_once(queue *q, subqueue *s, const uintptr_t *items, const int64_t *sizes, int64_t n, bint count_refs,
+cdef inline int put_run_once(queue *q, subqueue *s, const uintptr_t *items, const int64_t *sizes, int64_t n,
+                             bint count_refs,
                              int64_t *done, bint attached) noexcept nogil:
     """sizes: NULL unless sized."""
     cdef wait_node *to_post = NULL
@@ -926,7 +939,8 @@ cdef inline int put_run_once(queue *q, subqueue *s, const uintptr_t *items, cons
     return r
 
 
-cdef inline int put_front_once(queue *q, subqueue *s, uintptr_t item, const int64_t *size, bint attached) noexcept nogil:
+cdef inline int put_front_once(queue *q, subqueue *s, uintptr_t item, const int64_t *size,
+                               bint attached) noexcept nogil:
     """size: NULL unless sized."""
     cdef wait_node *to_post = NULL
     cdef int r
@@ -945,8 +959,10 @@ cdef inline int put_front_once(queue *q, subqueue *s, uintptr_t item, const int6
 
 
 # --------------------------------------------------------------------------------------------------- puts that wait
-cdef inline int put_until(queue *q, subqueue *s, uintptr_t item, bint front, int64_t deadline, bint attached) noexcept nogil:
-    """Put, waiting for room. The caller counts the item's reference before, and takes it back unless this returns MT_OK."""
+cdef inline int put_until(queue *q, subqueue *s, uintptr_t item, bint front, int64_t deadline,
+                          bint attached) noexcept nogil:
+    """Put, waiting for room. The caller counts the item's reference before, and takes it back unless this returns
+    MT_OK."""
     cdef wait_point p
     cdef int r
     while True:
@@ -976,7 +992,8 @@ cdef inline int put_sized_until(queue *q, subqueue *s, uintptr_t item, int64_t s
             return r
 
 
-cdef inline int put_run_until(queue *q, subqueue *s, const uintptr_t *items, const int64_t *sizes, int64_t n, bint count_refs,
+cdef inline int put_run_until(queue *q, subqueue *s, const uintptr_t *items, const int64_t *sizes, int64_t n,
+                              bint count_refs,
                               int64_t deadline, int64_t *count, bint attached) noexcept nogil:
     """Put the items from number *count on, as one chain for each time that there is room; *count says how many are in.
     sizes: NULL unless sized."""
@@ -996,15 +1013,15 @@ cdef inline int put_run_until(queue *q, subqueue *s, const uintptr_t *items, con
     return MT_OK
 
 
-# ------------------------------------------------------------------------------------------------ the registry, for fork
-# Every queue of the process is linked here. When os.fork() is called no attached thread is half way through an operation:
-# with the GIL because the forking thread has it, without because CPython stops the world first. Detached threads are one of
-# three things. In a bulk operation: those are counted, fork waits until none is inside, and while it is pending new ones
-# stay attached. Parked as waiters: nothing is half done. Or they wait for a put lock with the take lock held: what they left
-# undone there is at most that a tail's place in its ring does not say yet what `unlisted`, enabled and the items say, because
-# whatever else an operation changes it changes before or after that wait as a whole; the child's mend_tail() finishes it.
-# So the child has whole structures, and forgets the locks and waiters of threads that it does not have.
-# Threads that are unlisted to the interpreter (nogil API) cannot be waited for.
+# ----------------------------------------------------------------------------------------------- the registry, for fork
+# Every queue of the process is linked here. When os.fork() is called no attached thread is half way through an
+# operation: with the GIL because the forking thread has it, without because CPython stops the world first. Detached
+# threads are one of three things. In a bulk operation: those are counted, fork waits until none is inside, and while it
+# is pending new ones stay attached. Parked as waiters: nothing is half done. Or they wait for a put lock with the take
+# lock held: what they left undone there is at most that a tail's place in its ring does not say yet what `unlisted`,
+# enabled and the items say, because whatever else an operation changes it changes before or after that wait as a whole;
+# the child's mend_tail() finishes it. So the child has whole structures, and forgets the locks and waiters of threads
+# that it does not have. Threads that are unlisted to the interpreter (nogil API) cannot be waited for.
 cdef inline void register(queue *q, bint attached) noexcept nogil:
     enter(&multiqueues.lock, False, attached)
     q.reg_prev = NULL
@@ -1027,7 +1044,8 @@ cdef inline void unregister(queue *q, bint attached) noexcept nogil:
 
 
 cdef inline bint enter_bulk(queue *q) noexcept nogil:
-    """Called attached. 1: the caller may detach for a bulk operation on q and calls leave_bulk() attached afterwards."""
+    """Called attached. 1: the caller may detach for a bulk operation on q and calls leave_bulk() attached
+    afterwards."""
     cdef bint ok
     enter(&multiqueues.bulk_lock, False, True)
     ok = multiqueues.forks_pending == 0
@@ -1050,8 +1068,8 @@ cdef inline void leave_bulk(queue *q) noexcept nogil:
 
 
 cdef inline int hold_bulks() noexcept nogil:
-    """Before fork, called detached: MT_OK when no bulk operation is inside, and none begins until release_bulks(). Several threads may fork
-    at once: each one holds them."""
+    """Before fork, called detached: MT_OK when no bulk operation is inside, and none begins until release_bulks().
+    Several threads may fork at once: each one holds them."""
     cdef wait_point p
     cdef int r
     enter(&multiqueues.bulk_lock, False, False)
@@ -1086,7 +1104,8 @@ cdef inline void reset_tails(subqueue *s, unsigned long me) noexcept nogil:
     while s != NULL:
         mt_lock_reset(&s.put_lock)
         keep_tasks(&s.not_full, me)
-        mt_xchg_seq_cst_u32(&s.not_full_waiting, <uint32_t>s.not_full.n)  # pairs with: mt_load_seq_cst in head_make_room
+        # pairs with: mt_load_seq_cst in head_make_room
+        mt_xchg_seq_cst_u32(&s.not_full_waiting, <uint32_t>s.not_full.n)
         s = s.all_next
 
 
@@ -1142,7 +1161,8 @@ cdef inline void drop_queue(queue *q, bint attached) noexcept nogil:
     mt_free_aligned(q)
 
 
-cdef inline subqueue *new_tail(queue *q, int64_t priority, int64_t maxsize, uint32_t weight, bint enabled) noexcept nogil:
+cdef inline subqueue *new_tail(queue *q, int64_t priority, int64_t maxsize, uint32_t weight,
+                               bint enabled) noexcept nogil:
     """Not attached yet. NULL: no memory."""
     cdef subqueue *s = <subqueue *>mt_alloc_aligned(sizeof(subqueue))
     if s == NULL:
@@ -1272,7 +1292,7 @@ cdef inline void drop_left_chunks(queue *q, subqueue *s) noexcept nogil:
     s.head = s.tail = NULL
 
 
-# ---------------------------------------------------------------------------------------------------- changes while used
+# --------------------------------------------------------------------------------------------------- changes while used
 cdef inline void enable_tail(queue *q, subqueue *s, bint enabled, bint attached) noexcept nogil:
     cdef wait_node *to_post = NULL
     lock_take(q, attached)
@@ -1336,11 +1356,11 @@ cdef inline void set_maxsize(queue *q, subqueue *s, int64_t maxsize, bint attach
         post(to_post)
 
 
-# ------------------------------------------------------------------------------------------------------ taking items away
+# ---------------------------------------------------------------------------------------------------- taking items away
 cdef inline chunk *head_cut(queue *q, subqueue *s, uint32_t *first, uint32_t *last, bint forget, wait_node **to_post,
                             bint attached) noexcept nogil:
-    """The chain of a tail that becomes empty now; forget: and unlisted to the head. Each chunk is retired, pinned, and linked by
-    `base`; live are the slots from `first` (of the first chunk) up to `last` (of the last one)."""
+    """The chain of a tail that becomes empty now; forget: and unlisted to the head. Each chunk is retired, pinned, and
+    linked by `base`; live are the slots from `first` (of the first chunk) up to `last` (of the last one)."""
     cdef chunk *c
     cdef chunk *chain
     cdef chunk *following
@@ -1372,7 +1392,8 @@ cdef inline chunk *head_cut(queue *q, subqueue *s, uint32_t *first, uint32_t *la
     return chain
 
 
-cdef inline int64_t clear_tail(queue *q, subqueue *s, chunk **chain, uint32_t *first, uint32_t *last, bint attached) noexcept nogil:
+cdef inline int64_t clear_tail(queue *q, subqueue *s, chunk **chain, uint32_t *first, uint32_t *last,
+                               bint attached) noexcept nogil:
     """Empty it at one instant; the caller disposes of the chain without locks. How many items."""
     cdef wait_node *to_post = NULL
     cdef int64_t n
@@ -1387,7 +1408,8 @@ cdef inline int64_t clear_tail(queue *q, subqueue *s, chunk **chain, uint32_t *f
     return n
 
 
-cdef inline int64_t head_clear(queue *q, subqueue *s, chunk **chain, uint32_t *first, uint32_t *last, wait_node **to_post,
+cdef inline int64_t head_clear(queue *q, subqueue *s, chunk **chain, uint32_t *first, uint32_t *last,
+                               wait_node **to_post,
                                bint attached) noexcept nogil:
     cdef bint listed = s.ready.listed
     cdef int64_t n
@@ -1457,7 +1479,7 @@ cdef inline void head_drop_dead_chunk(queue *q, subqueue *s, chunk *c) noexcept 
         drop_chunk(q, c)
 
 
-# -------------------------------------------------------------------------------------------------- tasks, join, shutdown
+# ------------------------------------------------------------------------------------------------ tasks, join, shutdown
 cdef inline int64_t head_ever_put(subqueue *s) noexcept nogil:
     # pairs with: mt_store_release in tail_put, tail_put_run
     return mt_load_acquire_i64(&s.tail_seq) + s.nfront
@@ -1549,7 +1571,7 @@ cdef inline void shut_tail(queue *q, subqueue *s, bint stop, wait_node **to_post
         head_mask(q, s)
 
 
-# ------------------------------------------------------------------------------------------------------------- iteration
+# ------------------------------------------------------------------------------------------------------------ iteration
 cdef enum:
     SNAPSHOT = 64       # items that an iterator copies at a time
 
@@ -1632,7 +1654,8 @@ cdef inline void position_close(queue *q, iterator_position *k) noexcept nogil:
 
 
 # ------------------------------------------------------------------------------------------------------ without Python
-# What the nogil API asks for: callers hold no thread state; items are pointers or integers; timeouts as in python/manytail/_multiqueue.pxd.
+# What the nogil API asks for: callers hold no thread state; items are pointers or integers; timeouts as in
+# python/manytail/_multiqueue.pxd.
 cdef inline void drop_chain(queue *q, chunk *chain, uint32_t first, uint32_t last, item_drop drop, void *arg,
                             bint attached) noexcept nogil:
     """Hand over and free what head_cut() cut off. No lock is held while `drop` runs."""
@@ -1708,7 +1731,8 @@ cdef inline int put_within(subqueue *s, uintptr_t item, int64_t timeout_ns) noex
     return put_until(s.mq, s, item, False, deadline_in(timeout_ns), False)
 
 
-cdef inline int put_run_within(subqueue *s, const uintptr_t *items, int64_t n, int64_t timeout_ns, int64_t *count) noexcept nogil:
+cdef inline int put_run_within(subqueue *s, const uintptr_t *items, int64_t n, int64_t timeout_ns,
+                               int64_t *count) noexcept nogil:
     cdef int64_t put = 0
     cdef int r
     if n < 0 or (n > 0 and items == NULL):
@@ -1719,7 +1743,8 @@ cdef inline int put_run_within(subqueue *s, const uintptr_t *items, int64_t n, i
     return r
 
 
-cdef inline int get_or_wait(queue *q, uintptr_t *items, int64_t n, subqueue **tail, int64_t timeout_ns, int64_t *count) noexcept nogil:
+cdef inline int get_or_wait(queue *q, uintptr_t *items, int64_t n, subqueue **tail, int64_t timeout_ns,
+                            int64_t *count) noexcept nogil:
     """n == 1 tells the tail; more take what is there after the first."""
     cdef wait_point p
     cdef int64_t deadline = NEVER
@@ -1752,7 +1777,8 @@ cdef inline int get_within(queue *q, uintptr_t *item, subqueue **tail, int64_t t
     return r
 
 
-cdef inline int get_many_within(queue *q, uintptr_t *items, int64_t n, int64_t timeout_ns, int64_t *count) noexcept nogil:
+cdef inline int get_many_within(queue *q, uintptr_t *items, int64_t n, int64_t timeout_ns,
+                                int64_t *count) noexcept nogil:
     count[0] = 0
     if n <= 0:
         return MT_OK
@@ -1767,10 +1793,11 @@ cdef inline int64_t qsize_of(queue *q) noexcept nogil:
     return n
 
 
-# ------------------------------------------------------------------------------------------------------ garbage collection
-# The collector looks while every attached thread stands at a safe point, so items of Python queues, which move only while attached, are
-# quiet. Wait lists are not while a detached bulk operation is inside: those are counted attached, so the count does not change during a
-# traverse. Then the waiting tasks are not shown: the collector takes them for reachable, and finds them another time.
+# --------------------------------------------------------------------------------------------------- garbage collection
+# The collector looks while every attached thread stands at a safe point, so items of Python queues, which move only
+# while attached, are quiet. Wait lists are not while a detached bulk operation is inside: those are counted attached,
+# so the count does not change during a traverse. Then the waiting tasks are not shown: the collector takes them for
+# reachable, and finds them another time.
 cdef inline bint lists_are_quiet(queue *q) noexcept nogil:
     return q.bulks == 0
 

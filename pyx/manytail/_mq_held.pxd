@@ -1,12 +1,14 @@
-# What a get_many that lingers holds: items that it has taken, and may have to give back. Private; a part of the MultiQueue (_mq.pxd).
+# What a get_many that lingers holds: items that it has taken, and may have to give back. Private; a part of the
+# MultiQueue (_mq.pxd).
 #
-# An item that is held has left its tail, its bound and the queue's figures, as if it had been got. Beside it stands what giving
-# it back needs: its tail, its put time and its size. Giving back puts the items to the heads of their tails, the last one first, so that
-# each tail has them in the order in which they were taken, whatever its bound.
+# An item that is held has left its tail, its bound and the queue's figures, as if it had been got. Beside it stands
+# what giving it back needs: its tail, its put time and its size. Giving back puts the items to the heads of their
+# tails, the last one first, so that each tail has them in the order in which they were taken, whatever its bound.
 #
-# Giving back must not fail, and its items may need chunks: before an item is taken, the batch has one for it. k items of
-# one tail need ceil(k / SLOTS) chunks of SLOTS; n items of t tails at most t + n // SLOTS. So the batch counts its tails,
-# by writing its number into each; another batch may overwrite it, then a tail counts twice and there is a chunk too many.
+# Giving back must not fail, and its items may need chunks: before an item is taken, the batch has one for it. k items
+# of one tail need ceil(k / SLOTS) chunks of SLOTS; n items of t tails at most t + n // SLOTS. So the batch counts its
+# tails, by writing its number into each; another batch may overwrite it, then a tail counts twice and there is a chunk
+# too many.
 #
 # A batch belongs to one call and is used by one thread at a time. Its tails' owners, the Python SubQueues, are counted.
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uintptr_t

@@ -1,5 +1,5 @@
-# 64-bit integers in and out of an IndexMultiQueue: one by one, from lists, and in bulk from and to buffers, detached from
-# the interpreter while they move.
+# 64-bit integers in and out of an IndexMultiQueue: one by one, from lists, and in bulk from and to buffers, detached
+# from the interpreter while they move.
 
 cdef int64_t int64_of(object item) except? -7:
     try:
@@ -11,7 +11,7 @@ cdef int64_t int64_of(object item) except? -7:
     return item
 
 
-# ------------------------------------------------------------------------------------------------------------- bulk moves
+# ----------------------------------------------------------------------------------------------------------- bulk moves
 cdef int put_raw(SubQueue sub, const uintptr_t *items, int64_t n, int64_t deadline, int64_t *count) except -1:
     """Put n integers, waiting for room; *count says how many went in."""
     cdef subqueue *s = sub.s
@@ -78,12 +78,13 @@ cdef void copy_batch(Batch batch, Py_buffer *view) noexcept:
         int64_at(view, i)[0] = <int64_t>batch.b.items[i].item
 
 
-# ---------------------------------------------------------------------------------------------------------------- buffers
+# -------------------------------------------------------------------------------------------------------------- buffers
 cdef bint is_int64(const char *format, Py_ssize_t itemsize) noexcept:
     """Native signed 64-bit, however the exporter spells it."""
     if format == NULL or itemsize != 8:
         return False
-    if format[0] == b"@" or format[0] == b"=" or (format[0] == b"<" and LITTLE_ENDIAN) or (format[0] == b">" and not LITTLE_ENDIAN):
+    if (format[0] == b"@" or format[0] == b"=" or (format[0] == b"<" and LITTLE_ENDIAN)
+            or (format[0] == b">" and not LITTLE_ENDIAN)):
         format += 1
     return (format[0] == b"q" or format[0] == b"l") and format[1] == 0
 
@@ -160,7 +161,7 @@ cdef int put_ints(SubQueue sub, object items, int64_t deadline, int64_t *count) 
     return 0
 
 
-# ------------------------------------------------------------------------------------------------------------------ Arrow
+# ---------------------------------------------------------------------------------------------------------------- Arrow
 # The Arrow C data interface, the part that a primitive array needs (arrow.apache.org/docs/format/CDataInterface.html).
 cdef extern from *:
     """
@@ -204,22 +205,23 @@ cdef int put_arrow(SubQueue sub, object items, int64_t deadline, int64_t *count)
     return 0
 
 
-# --------------------------------------------------------------------------------------------------------- the queue class
+# ------------------------------------------------------------------------------------------------------ the queue class
 cdef object numpy_array(int64_t n):
     try:
         import numpy
     except ImportError:
-        raise ImportError("get_many and get_many_with_keys of IndexMultiQueue return numpy arrays: pip install 'manytail[numpy]', "
-                          "or use get_many_into with a buffer of your own") from None
+        raise ImportError("get_many and get_many_with_keys of IndexMultiQueue return numpy arrays: "
+                          "pip install 'manytail[numpy]', or use get_many_into with a buffer of your own") from None
     return numpy.empty(n, "int64")
 
 
 cdef class IndexMultiQueue(MultiQueue):
-    """A MultiQueue of 64-bit integers (row numbers, offsets, ids), stored raw: no object per item, and bulk calls run without
-    the GIL, so that several threads move arrays in parallel on every build.
+    """A MultiQueue of 64-bit integers (row numbers, offsets, ids), stored raw: no object per item, and bulk calls run
+    without the GIL, so that several threads move arrays in parallel on every build.
 
     Everything of MultiQueue; its tails are SubQueues whose put_many also takes anything with an int64 buffer (numpy
-    arrays, memoryviews, Arrow Int64 arrays without nulls). OverflowError: an int does not fit. TypeError: anything else.
+    arrays, memoryviews, Arrow Int64 arrays without nulls). OverflowError: an int does not fit. TypeError: anything
+    else.
 
     >>> q = IndexMultiQueue()
     >>> q.add("rows").put_many(range(5))
@@ -231,8 +233,8 @@ cdef class IndexMultiQueue(MultiQueue):
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
-        """A numpy array (int64) of up to max_items integers: waits for the first as get does, then takes what is there. linger: as
-        MultiQueue.get_many."""
+        """A numpy array (int64) of up to max_items integers: waits for the first as get does, then takes what is there.
+        linger: as MultiQueue.get_many."""
         cdef int64_t n = many_argument(max_items), got, deadline, longer = linger_from(linger)
         if n <= 0:
             return numpy_array(0)
@@ -249,8 +251,8 @@ cdef class IndexMultiQueue(MultiQueue):
     @cython.embedsignature.format("clinic")
     def get_many_into(self, out, block=True, timeout=None, *, linger=0.0):
         """Fill a writable int64 buffer from its start and return how many integers were taken: waits for the first
-        as get does, then takes what is there. A buffer of length 0: 0 at once. linger: as MultiQueue.get_many; it holds the
-        buffer all the while."""
+        as get does, then takes what is there. A buffer of length 0: 0 at once. linger: as MultiQueue.get_many; it holds
+        the buffer all the while."""
         cdef int64_t got, deadline = deadline_from(block, timeout), longer = linger_from(linger)
         if longer and deadline != ONCE:
             return self.linger_into(out, deadline, longer)
@@ -263,8 +265,8 @@ cdef class IndexMultiQueue(MultiQueue):
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def get_many_with_keys(self, max_items, block=True, timeout=None, *, linger=0.0):
-        """[(key, numpy array)]: runs of consecutive integers of one sub-queue, in the order get would have; up to max_items in
-        all. Waits for the first as get does. linger: as MultiQueue.get_many."""
+        """[(key, numpy array)]: runs of consecutive integers of one sub-queue, in the order get would have; up to
+        max_items in all. Waits for the first as get does. linger: as MultiQueue.get_many."""
         cdef int64_t n = many_argument(max_items), deadline, longer = linger_from(linger)
         cdef list runs = []
         if n <= 0:
@@ -385,7 +387,8 @@ cdef class IndexMultiQueue(MultiQueue):
                 except BaseException:
                     if got == 0:
                         raise
-                    break           # the selection raised after items were taken: they are returned, it will raise again
+                    # The selection raised after items were taken: they are returned, it will raise again.
+                    break
                 if k == 0:
                     break
                 if key == last:

@@ -1,7 +1,7 @@
 """MultiQueue: many tails, one head.
 
-The algorithm, its source and a picture: _mq.pxd, whose functions are inlined into the methods here. This file is its Python face and, at the
-end, the nogil API.
+The algorithm, its source and a picture: _mq.pxd, whose functions are inlined into the methods here. This file is its
+Python face and, at the end, the nogil API.
 
 Rules of this layer
 - A Python reference is counted before the item is published and given up after it was taken, with no lock held; the
@@ -30,14 +30,14 @@ from manytail._cpython cimport (
     mt_return_raising, mt_traverse_of, traverseproc, visitproc,
 )
 from manytail._mq cimport (
-    MT_CLOSED_DETACHED, MT_OLDEST, MT_ROUND_ROBIN, MT_WEIGHTED, SNAPSHOT, add_tail, attach_tail, clear_tail, iterator_position,
-    position_close, position_open, position_step, destroy_queue, detach_tail, discard_at, drop_chain,
-    drop_left_chunks, drop_queue, enable_tail, free_size_point, enter_bulk, forget_other_threads, forward_items, free_tail,
-    get_many_within, get_within, hold_bulks, item_drop, items_point, join_until, joined_point, leave_bulk, head_removed,
-    lists_are_quiet, lock_put, lock_take, mt_subqueue_of, new_queue, new_tail, put_once, put_run_once, put_run_until,
-    put_run_within, put_sized_until, put_until, put_within, qsize_of, queue, release_bulks, remove_tail, room_point, run_length,
-    set_maxsize, set_priority, set_weight, shut_queue, subqueue, head_propagate, head_count, head_empty,
-    head_finish, head_get, head_get_many, head_removed_and_served, head_next, head_pop, head_pop_run,
+    MT_CLOSED_DETACHED, MT_OLDEST, MT_ROUND_ROBIN, MT_WEIGHTED, SNAPSHOT, add_tail, attach_tail, clear_tail,
+    iterator_position, position_close, position_open, position_step, destroy_queue, detach_tail, discard_at, drop_chain,
+    drop_left_chunks, drop_queue, enable_tail, free_size_point, enter_bulk, forget_other_threads, forward_items,
+    free_tail, get_many_within, get_within, hold_bulks, item_drop, items_point, join_until, joined_point, leave_bulk,
+    head_removed, lists_are_quiet, lock_put, lock_take, mt_subqueue_of, new_queue, new_tail, put_once, put_run_once,
+    put_run_until, put_run_within, put_sized_until, put_until, put_within, qsize_of, queue, release_bulks, remove_tail,
+    room_point, run_length, set_maxsize, set_priority, set_weight, shut_queue, subqueue, head_propagate, head_count,
+    head_empty, head_finish, head_get, head_get_many, head_removed_and_served, head_next, head_pop, head_pop_run,
     head_put_total, head_qsize, head_served, head_skip_tombstones, tail_size, task_done, unlock_put, unlock_take,
     visit_items,
 )
@@ -47,7 +47,8 @@ from manytail._mq_held cimport (
 from manytail._ready cimport ready_append, ready_node, ready_remove
 from manytail._runtime cimport at_fork, int_argument, unpicklable
 from manytail._waiting cimport (
-    NEVER, ONCE, Waiting, again, deadline_from, linger_from, new_waiting, post, sooner, trio_checkpoint, visit_tasks, wait_node, wait_point,
+    NEVER, ONCE, Waiting, again, deadline_from, linger_from, new_waiting, post, sooner, trio_checkpoint, visit_tasks,
+    wait_node, wait_point,
 )
 
 from collections.abc import Mapping
@@ -78,7 +79,7 @@ class MultiQueueStats(NamedTuple):
     got: int
 
 
-# ------------------------------------------------------------------------------------------------------------- arguments
+# ------------------------------------------------------------------------------------------------------------ arguments
 cdef int64_t priority_argument(object value) except? -7:
     return int_argument("priority", value, "an int (smaller goes first)")
 
@@ -121,12 +122,12 @@ cdef int refuse_unless_ok(int status) except -1:
     return refuse(status, NULL) if status != MT_OK else 0
 
 
-# -------------------------------------------------------------------------------------------------------------- MultiQueue
+# ----------------------------------------------------------------------------------------------------------- MultiQueue
 @cython.no_gc_clear     # a queue in a dead cycle stays usable for finalizers; the cycle breaks at its items or its dict
 cdef class MultiQueue:
     """MultiQueue(*, selection="round_robin")\n--\n
-    Many tails, one head: sub-queues with their own capacity, priority, weight and on/off switch, drained by any number of
-    getters that block on all of them at once. Lower `priority` numbers go first, as in `queue.PriorityQueue`.
+    Many tails, one head: sub-queues with their own capacity, priority, weight and on/off switch, drained by any number
+    of getters that block on all of them at once. Lower `priority` numbers go first, as in `queue.PriorityQueue`.
 
     Turn: the non-empty enabled sub-queues of one priority stand in a ring. One that becomes so (first item, enable, new
     priority) joins at the end; one that was served goes to the end if it is not empty.
@@ -138,7 +139,8 @@ cdef class MultiQueue:
         a callable: is given the ready sub-queues of the best priority in turn order and returns one of them, once per
         item. It may be called from several threads. If it raises, get raises that and nothing is lost.
 
-    Cost of get: O(1) for round_robin and weighted, O(log n) for oldest, O(ready) for a callable. Idle sub-queues cost nothing.
+    Cost of get: O(1) for round_robin and weighted, O(log n) for oldest, O(ready) for a callable. Idle sub-queues cost
+    nothing.
     Progress: blocking (a short lock per tail for puts, one for gets); no lock is held while Python code runs.
     Source: LinkedBlockingMultiQueue by Mariano Barrios, after Doug Lea's LinkedBlockingQueue.
 
@@ -191,17 +193,19 @@ cdef class MultiQueue:
 
     def __repr__(self):
         now = MultiQueue.stats(self)        # not what a subclass has made of it
-        return f"<{type(self).__name__} of {now.subqueues} sub-queues, {now.qsize} items{', shut down' if self.is_shutdown else ''}>"
+        end = ", shut down" if self.is_shutdown else ""
+        return f"<{type(self).__name__} of {now.subqueues} sub-queues, {now.qsize} items{end}>"
 
     # ------------------------------------------------------------------------------------------------------- sub-queues
     def add(self, key, *, priority=0, maxsize=0, weight=1, enabled=True, sizer=None):
         """Make the sub-queue of a new key and return it.
 
-        maxsize <= 0: no bound. weight: items per turn, for selection="weighted". enabled=False: takes items, hides them.
-        sizer: maxsize bounds the sum of sizer(item), an int >= 0, instead of the number of items. Each put asks it once per
-        item, before anything is put and with no lock held; the item keeps that size. Puts that wait may be reordered by size.
-        ValueError: the key is there already, or weight < 1. TypeError: priority, maxsize or weight is no int, the key cannot be
-        hashed, or sizer is not callable or for an IndexMultiQueue. ShutDown: the queue was shut down.
+        maxsize <= 0: no bound. weight: items per turn, for selection="weighted". enabled=False: takes items, hides
+        them. sizer: maxsize bounds the sum of sizer(item), an int >= 0, instead of the number of items. Each put asks
+        it once per item, before anything is put and with no lock held; the item keeps that size. Puts that wait may be
+        reordered by size. ValueError: the key is there already, or weight < 1. TypeError: priority, maxsize or weight
+        is no int, the key cannot be hashed, or sizer is not callable or for an IndexMultiQueue. ShutDown: the queue was
+        shut down.
 
         >>> q = MultiQueue()
         >>> pages = q.add("pages", maxsize=1_000_000, sizer=len)      # at most a million bytes
@@ -238,7 +242,8 @@ cdef class MultiQueue:
         sub.sizer = sizer
         sub.direct = not self.raw and sizer is None
         sub.name = key
-        sub.s = new_tail(self.q, priority_argument(priority), maxsize_argument(maxsize), weight_argument(weight), bool(enabled))
+        sub.s = new_tail(self.q, priority_argument(priority), maxsize_argument(maxsize), weight_argument(weight),
+                         bool(enabled))
         if sub.s == NULL:
             raise MemoryError
         if sizer is not None:
@@ -251,9 +256,9 @@ cdef class MultiQueue:
         return sub
 
     def remove(self, key):
-        """Detach the sub-queue of that key and return it. Its items leave qsize() at once, count as done, and stay readable in
-        the handle; blocked and later putters get ShutDown; nobody else loses its turn. The key may be added again.
-        KeyError: no such key."""
+        """Detach the sub-queue of that key and return it. Its items leave qsize() at once, count as done, and stay
+        readable in the handle; blocked and later putters get ShutDown; nobody else loses its turn. The key may be added
+        again. KeyError: no such key."""
         cdef SubQueue sub = self.tails.pop(key)
         detach_tail(self.q, sub.s, True)
         return sub
@@ -269,7 +274,7 @@ cdef class MultiQueue:
         """Read-only live view: key -> SubQueue. Iterating it takes a snapshot."""
         return SubQueueView(self.tails)
 
-    # --------------------------------------------------------------------------------------------------------------- get
+    # -------------------------------------------------------------------------------------------------------------- get
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def get(self, block=True, timeout=None):
@@ -429,7 +434,8 @@ cdef class MultiQueue:
             for sub in ready:
                 if sub is chosen:
                     return sub
-            raise ValueError(f"selection returned {chosen!r}: expected one of the {len(ready)} ready sub-queues that it was given")
+            raise ValueError(f"selection returned {chosen!r}: expected one of the {len(ready)} ready sub-queues "
+                             "that it was given")
         except BaseException:
             forward_items(self.q, True)     # whoever was woken for this item does not take it
             raise
@@ -465,12 +471,13 @@ cdef class MultiQueue:
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
-        """A list of up to max_items items in the order that get would have: waits for the first as get does, then takes what is
-        there. max_items <= 0: [] at once.
+        """A list of up to max_items items in the order that get would have: waits for the first as get does, then takes
+        what is there. max_items <= 0: [] at once.
 
-        linger: seconds, counted from the first item, for which it waits for more before it returns fewer than max_items.
-        The timeout and a shutdown end that wait too, and what was taken is returned. An exception, as a signal handler's, first
-        gives all of it back, to the heads of the sub-queues. block=False ignores linger. ValueError: it is negative or NaN."""
+        linger: seconds, counted from the first item, for which it waits for more before it returns fewer than
+        max_items. The timeout and a shutdown end that wait too, and what was taken is returned. An exception, as a
+        signal handler's, first gives all of it back, to the heads of the sub-queues. block=False ignores linger.
+        ValueError: it is negative or NaN."""
         cdef int64_t n = many_argument(max_items), deadline, longer = linger_from(linger)
         cdef wait_point p
         cdef list out
@@ -561,7 +568,8 @@ cdef class MultiQueue:
                 item = self.take(False)
             except BaseException:
                 if out:
-                    break           # the selection raised after items were taken: they are returned, it will raise again
+                    # The selection raised after items were taken: they are returned, it will raise again.
+                    break
                 raise
             if item is NOTHING:
                 break
@@ -595,7 +603,7 @@ cdef class MultiQueue:
             if sub is None:
                 raise Empty
 
-    # ------------------------------------------------------------------------------------------------------------- async
+    # ------------------------------------------------------------------------------------------------------------ async
     async def aget(self):
         """get for coroutines, on any event loop. Cancelling it loses no item and passes its wake-up on."""
         checkpoint = trio_checkpoint()
@@ -638,7 +646,7 @@ cdef class MultiQueue:
         items_point(&waiting.point, self.q, True)
         return waiting.wait()
 
-    # ------------------------------------------------------------------------------------------------------------- state
+    # ------------------------------------------------------------------------------------------------------------ state
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def qsize(self):
@@ -686,8 +694,9 @@ cdef class MultiQueue:
         refuse_unless_ok(await waiting.wait())
 
     def shutdown(self, immediate=False):
-        """No more puts, for head and all tails: put and add raise ShutDown, get drains the enabled sub-queues and then raises it.
-        immediate=True empties all of them, disabled ones too; what is taken away counts as done. Wakes everybody."""
+        """No more puts, for head and all tails: put and add raise ShutDown, get drains the enabled sub-queues and then
+        raises it. immediate=True empties all of them, disabled ones too; what is taken away counts as done. Wakes
+        everybody."""
         shut_queue(self.q, bool(immediate), True)
         if immediate:
             for sub in list(self.tails.values()):
@@ -719,7 +728,7 @@ cdef class MultiQueue:
         return MultiQueueStats(qsize, subqueues, enabled, getters, putters, put, got)
 
 
-# ------------------------------------------------------------------------------------------------------------------ linger
+# --------------------------------------------------------------------------------------------------------------- linger
 @cython.final
 cdef class Batch:
     """The items that a get_many has taken while it lingers. _mq_held.pxd has the rules."""
@@ -793,7 +802,8 @@ async def linger_in_loop(MultiQueue mq, int64_t n, int64_t linger):
 
 
 cdef object key_taken(object key):
-    return ValueError(f"key={key!r}: this MultiQueue has a sub-queue of that key; setdefault() returns it, remove() detaches it")
+    return ValueError(f"key={key!r}: this MultiQueue has a sub-queue of that key; "
+                      "setdefault() returns it, remove() detaches it")
 
 
 cdef int64_t many_argument(object max_items) except? -7:
@@ -857,7 +867,7 @@ class SubQueueView(Mapping):
         return f"{type(self).__name__}({self._tails!r})"
 
 
-# ---------------------------------------------------------------------------------------------------------------- SubQueue
+# ------------------------------------------------------------------------------------------------------------- SubQueue
 @cython.final
 @cython.trashcan(True)      # queues nested 200,000 deep are freed without recursion
 @cython.no_gc_clear         # tail_clear() below breaks cycles and leaves the queue usable
@@ -866,8 +876,10 @@ cdef class SubQueue:
     One tail of a MultiQueue: where items are put. Made by MultiQueue.add and setdefault only.
 
     put, put_nowait, put_front, put_many and aput are safe from any thread; a put to one tail never waits for a put to
-    another. priority, weight, maxsize and enabled may be assigned at any time; on a detached handle that only sets them.
-    Progress: as the MultiQueue's. Source: the sub-queues of the LinkedBlockingMultiQueue, each with its own put lock.
+    another. priority, weight, maxsize and enabled may be assigned at any time; on a detached handle that only sets
+    them.
+    Progress: as the MultiQueue's. Source: the sub-queues of the LinkedBlockingMultiQueue, each with its own put
+    lock.
     """
     cdef subqueue *s
     cdef bint raw
@@ -912,7 +924,7 @@ cdef class SubQueue:
             drop = NULL
         drop_chain(self.s.mq, chain, first, last, drop, NULL, True)
 
-    # -------------------------------------------------------------------------------------------------------- properties
+    # ------------------------------------------------------------------------------------------------------- properties
     @property
     def key(self):
         """The key it was added under."""
@@ -948,7 +960,8 @@ cdef class SubQueue:
 
     @property
     def maxsize(self):
-        """Of items, or of their sizes if there is a sizer. 0 or less: no bound. Raising it wakes putters, lowering it keeps items."""
+        """Of items, or of their sizes if there is a sizer. 0 or less: no bound. Raising it wakes putters, lowering it
+        keeps items."""
         return mt_load_relaxed_i64(&self.s.maxsize)     # relaxed because: a figure
 
     @maxsize.setter
@@ -964,7 +977,7 @@ cdef class SubQueue:
     def enabled(self, value):
         enable_tail(self.s.mq, self.s, bool(value), True)
 
-    # --------------------------------------------------------------------------------------------------------------- put
+    # -------------------------------------------------------------------------------------------------------------- put
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def put(self, item, block=True, timeout=None):
@@ -972,8 +985,8 @@ cdef class SubQueue:
 
         timeout: seconds for the whole call; None waits for ever. block=False does not wait and ignores timeout.
         Full: no room in time. ShutDown: the queue was shut down or this sub-queue removed; also while waiting.
-        ValueError: timeout is negative or NaN, or the item's size is negative or larger than maxsize. An exception of the
-        sizer passes through. Nothing is put when it raises."""
+        ValueError: timeout is negative or NaN, or the item's size is negative or larger than maxsize. An exception of
+        the sizer passes through. Nothing is put when it raises."""
         cdef int r
         if timeout is None and self.direct:
             Py_INCREF(item)
@@ -1051,11 +1064,11 @@ cdef class SubQueue:
     def put_many(self, items, block=True, timeout=None):
         """Append all items of an iterable in order and return how many that were.
 
-        Lists and tuples (for an IndexMultiQueue: int64 buffers and Arrow arrays) are linked as one chain where capacity allows,
-        so that getters see them at once; of another iterable at most one item is pulled beyond those put. timeout is for
-        the whole call. On Full, ShutDown or KeyboardInterrupt the exception's `count` says how many went in; those stay
-        in. So does that of an item that is refused: ValueError, TypeError, OverflowError. An exception of the iterable or of
-        the sizer passes through; what came before it is in."""
+        Lists and tuples (for an IndexMultiQueue: int64 buffers and Arrow arrays) are linked as one chain where capacity
+        allows, so that getters see them at once; of another iterable at most one item is pulled beyond those put.
+        timeout is for the whole call. On Full, ShutDown or KeyboardInterrupt the exception's `count` says how many went
+        in; those stay in. So does that of an item that is refused: ValueError, TypeError, OverflowError. An exception
+        of the iterable or of the sizer passes through; what came before it is in."""
         cdef int64_t deadline = deadline_from(block, timeout), count = 0
         try:
             if self.raw and put_int64s(self, items, deadline, &count):
@@ -1080,8 +1093,8 @@ cdef class SubQueue:
         cdef object whole = items
         cdef int r
         if isinstance(items, list) and (not self.s.gil_locked or self.s.bounded):
-            # Another thread, or the code of an event loop that is woken, may change the list before all of it is in. Only
-            # with the GIL and without a bound it goes in at one try.
+            # Another thread, or the code of an event loop that is woken, may change the list before all of it is in.
+            # Only with the GIL and without a bound it goes in at one try.
             whole = tuple(items)
         r = put_run_until(self.s.mq, self.s, <const uintptr_t *>PySequence_Fast_ITEMS(whole), NULL, len(whole), True,
                           deadline, count, True)
@@ -1140,7 +1153,7 @@ cdef class SubQueue:
             free_size_point(&waiting.point, self.s, size, True)
         return waiting.wait()
 
-    # ------------------------------------------------------------------------------------------------------------- state
+    # ------------------------------------------------------------------------------------------------------------ state
     cdef int64_t count(self) noexcept:
         # pairs with: mt_store_release in head_removed
         cdef int64_t out = mt_load_acquire_i64(&self.s.head_seq)
@@ -1174,7 +1187,8 @@ cdef class SubQueue:
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def remaining(self):
-        """How many items, or how much size if there is a sizer, fit in now; None when there is no bound; never negative."""
+        """How many items, or how much size if there is a sizer, fit in now; None when there is no bound; never
+        negative."""
         cdef int64_t maxsize = mt_load_relaxed_i64(&self.s.maxsize)     # relaxed because: a figure
         if maxsize <= 0:
             return None
@@ -1192,9 +1206,10 @@ cdef class SubQueue:
         """Whether put would have to wait: for every item, or, if there is a sizer, for one of any size but 0."""
         return self.remaining() == 0
 
-    # --------------------------------------------------------------------------------------------------------- inspecting
+    # ------------------------------------------------------------------------------------------------------- inspecting
     def __iter__(self):
-        """Weakly consistent: in order, never fails, each item at most once; items taken during the iteration may or may not be seen."""
+        """Weakly consistent: in order, never fails, each item at most once; items taken during the iteration may or may
+        not be seen."""
         return TailIterator.__new__(TailIterator, self)
 
     def __contains__(self, item):
@@ -1205,7 +1220,8 @@ cdef class SubQueue:
         return False
 
     def discard(self, item):
-        """Remove the first item that is or equals `item`: True. No lock is held while comparing; safe while iterating."""
+        """Remove the first item that is or equals `item`: True. No lock is held while comparing; safe while
+        iterating."""
         cdef TailIterator items = TailIterator.__new__(TailIterator, self)
         for found in items:
             if (found is item or found == item) and items.discard_last():
@@ -1304,7 +1320,7 @@ cdef class TailIterator:
         return removed
 
 
-# ------------------------------------------------------------------------------------------------------ garbage collection
+# --------------------------------------------------------------------------------------------------- garbage collection
 # What C memory holds is shown to the collector: the items of a tail, and the coroutines that wait (their tasks may lead
 # back to the queue). A dead coroutine is closed by its own finalizer, which takes it off the list.
 cdef traverseproc base_tail_traverse, base_queue_traverse
@@ -1337,7 +1353,8 @@ cdef int queue_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
 
 
 cdef int queue_clear(PyObject *self) noexcept:
-    """The selection may be a method of the queue itself: a cycle that nothing else breaks. Without it turns go round."""
+    """The selection may be a method of the queue itself: a cycle that nothing else breaks. Without it turns go
+    round."""
     (<MultiQueue>self).choose = None
     return 0
 
@@ -1349,7 +1366,7 @@ mt_patch_gc(<PyTypeObject *>MultiQueue, queue_traverse, queue_clear)
 mt_patch_gc(<PyTypeObject *>IndexMultiQueue, queue_traverse, queue_clear)
 
 
-# -------------------------------------------------------------------------------------------------------------------- fork
+# ----------------------------------------------------------------------------------------------------------------- fork
 def _before_fork():
     cdef int r
     with nogil:
@@ -1371,7 +1388,7 @@ at_fork(_after_fork_in_child, _before_fork, _after_fork_in_parent)
 include "_mq_int64.pxi"
 
 
-# --------------------------------------------------------------------------------------------------------------- nogil API
+# ------------------------------------------------------------------------------------------------------------ nogil API
 # What python/manytail/_multiqueue.pxd declares.
 cdef mt_multiqueue *mt_multiqueue_new() noexcept nogil:
     return <mt_multiqueue *>new_queue(False, False)
@@ -1393,7 +1410,8 @@ cdef int mt_subqueue_put(mt_subqueue *tail, uintptr_t item, int64_t timeout_ns) 
     return put_within(<subqueue *>tail, item, timeout_ns)
 
 
-cdef int mt_subqueue_put_many(mt_subqueue *tail, const uintptr_t *items, int64_t n, int64_t timeout_ns, int64_t *count) noexcept nogil:
+cdef int mt_subqueue_put_many(mt_subqueue *tail, const uintptr_t *items, int64_t n, int64_t timeout_ns,
+                              int64_t *count) noexcept nogil:
     return put_run_within(<subqueue *>tail, items, n, timeout_ns, count)
 
 
@@ -1405,7 +1423,8 @@ cdef int mt_multiqueue_get(mt_multiqueue *mq, uintptr_t *item, mt_subqueue **tai
     return get_within(<queue *>mq, item, <subqueue **>tail, timeout_ns)
 
 
-cdef int mt_multiqueue_get_many(mt_multiqueue *mq, uintptr_t *items, int64_t n, int64_t timeout_ns, int64_t *count) noexcept nogil:
+cdef int mt_multiqueue_get_many(mt_multiqueue *mq, uintptr_t *items, int64_t n, int64_t timeout_ns,
+                                int64_t *count) noexcept nogil:
     return get_many_within(<queue *>mq, items, n, timeout_ns, count)
 
 

@@ -890,9 +890,9 @@ cdef inline void trim(pubsub *q, freed *f) noexcept nogil:
 
 
 cdef inline bint locked_take_sole(pubsub *q, subscriber *s, uintptr_t *item, bint *again) noexcept nogil:
-    """A take of the only subscriber trims by itself: if nobody joins, the list's own reference becomes the taker's. That
-    spares two changes of a count that another thread's object has. False: not so, nothing was done. *again: another
-    thread came to trim, and the caller does it."""
+    """A take of the only subscriber trims by itself: if nobody joins, the list's own reference becomes the taker's.
+    That spares two changes of a count that another thread's object has. False: not so, nothing was done. *again:
+    another thread came to trim, and the caller does it."""
     cdef int64_t seq = locked_next_seq(s)
     cdef uint32_t word = TRIM_IDLE
     cdef bint took = False
@@ -1026,7 +1026,7 @@ cdef inline int take(pubsub *q, subscriber *s, uintptr_t *item, bint *trim_next)
     return r
 
 
-# ---------------------------------------------------------------------------------------- waking publishers at the bound
+# --------------------------------------------------------------------------------------- waking publishers at the bound
 cdef inline bint has_free_slot(pubsub *q) noexcept nogil:
     return free_slots(q, end_seq(q)) > 0
 

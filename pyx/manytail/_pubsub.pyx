@@ -357,8 +357,8 @@ cdef class PubSubQueue:
         """Publish all items of an iterable in order and return how many that were.
 
         Lists and tuples are linked as one chain where the bound allows, so that their sequence numbers follow one
-        another and subscribers see them at once. Of another iterable at most one item is pulled beyond those published. timeout
-        is for the whole call. On Full, ShutDown or KeyboardInterrupt the exception's `count` says how many were
+        another and subscribers see them at once. Of another iterable at most one item is pulled beyond those published.
+        timeout is for the whole call. On Full, ShutDown or KeyboardInterrupt the exception's `count` says how many were
         published; those stay so. An exception of the iterable passes through; what came before it is published."""
         cdef int64_t deadline = deadline_from(block, timeout), count = 0
         try:

@@ -41,8 +41,8 @@ from manytail._mq cimport (
 )
 from manytail._runtime cimport raise_pending, tell_of_forks, unpicklable
 from manytail._waiting cimport (
-    NEVER, ONCE, WAIT, again, deadline_from, finish_wait, keep_tasks, new_waiter, notify, notify_all, park, post, prepare_to_wait,
-    wait_list, wait_node, wait_point, waiter,
+    NEVER, ONCE, WAIT, again, deadline_from, finish_wait, keep_tasks, new_waiter, notify, notify_all, park, post,
+    prepare_to_wait, wait_list, wait_node, wait_point, waiter,
 )
 
 import math
@@ -604,7 +604,8 @@ cdef class BaseQueue(Fifo):
         q.shut = 1
         unfinished = head_unfinished(q)
         head_clear(q, self.s, &chain, &first, &last, &to_post, True)
-        q.done = q.taken_total              # no unfinished task is left: the kernel refuses task_done(), join() does not wait
+        # No unfinished task is left: the kernel refuses task_done(), join() does not wait.
+        q.done = q.taken_total
         q.removed_total = head_put_total(q) - q.done
         notify_all(&q.not_empty, &to_post)
         notify_all(&q.joiners, &to_post)

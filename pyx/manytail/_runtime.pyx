@@ -1,4 +1,5 @@
-"""What the life of every structure has in common: forks, arguments, errors, warnings; and the state of the process that all share."""
+"""What the life of every structure has in common: forks, arguments, errors, warnings; and the state of the process that
+all share."""
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t
 
@@ -19,8 +20,9 @@ cdef extern from "manytail/pygc.h":
     bint mt_finalizing()            # interpreter exit has begun
 
 
-# ----------------------------------------------------------------------------------------------------------------- forks
-# The one place that registers with os. What the modules registered runs in their order, so a pool finds its queue mended.
+# ---------------------------------------------------------------------------------------------------------------- forks
+# The one place that registers with os. What the modules registered runs in their order, so a pool finds its queue
+# mended.
 cdef list before_fork = [], after_in_parent = [], after_in_child = []
 cdef object owners = WeakValueDictionary()      # id -> object that is told
 
@@ -81,8 +83,8 @@ cdef int64_t int_argument(str name, object value, str expected) except? -7:
     return value
 
 
-cdef object unpicklable(object it, str why=
-                        "it lives in one process; make it inside the process or task that uses it, and send the items instead"):
+cdef object unpicklable(object it, str why="it lives in one process; "
+                        "make it inside the process or task that uses it, and send the items instead"):
     """The error for copy and pickle. A copy would share what the original owns, and end it when it is dropped."""
     return TypeError(f"cannot copy or pickle {type(it).__name__!r} object: {why}")
 
@@ -93,8 +95,8 @@ cdef int raise_pending() except -1:
 
 
 cdef void unclosed(str text) noexcept:
-    """A ResourceWarning from a finalizer. One that is an error goes to sys.unraisablehook; a pending exception stays pending. Nothing is
-    said once the interpreter has begun to end: the warnings module may be gone."""
+    """A ResourceWarning from a finalizer. One that is an error goes to sys.unraisablehook; a pending exception stays
+    pending. Nothing is said once the interpreter has begun to end: the warnings module may be gone."""
     cdef PyObject *kind
     cdef PyObject *error
     cdef PyObject *trace

@@ -1,6 +1,7 @@
 # Waiting: how a call that blocks, and a coroutine, sleeps until something holds, and how it is woken. Private.
 #
-# A condition ("there is an item", "there is room") and the list of those who wait for it are guarded by one lock of the structure.
+# A condition ("there is an item", "there is room") and the list of those who wait for it are guarded by one lock of the
+# structure.
 #
 #     who waits                                        who makes the condition true
 #     try: it fails
@@ -8,11 +9,13 @@
 #     sleep until posted                               post each node
 #     leave the list, if still on it; try again
 #
-# Source: the condition variable, taken apart, so that a wait can have a deadline, end by a signal, belong to an event loop, survive a fork,
-# and be for several conditions at once.
+# Source: the condition variable, taken apart, so that a wait can have a deadline, end by a signal, belong to an event
+# loop, survive a fork, and be for several conditions at once.
 #
-#     wait_point   what is waited for: a list, its lock, and what the structure says about them. On the stack of the call.
-#     waiter       one wait: a semaphore of a thread, or a task (a Waiting of _waiting.pyx). Has one node for each point.
+#     wait_point   what is waited for: a list, its lock, and what the structure says about them. On the stack of the
+#                  call.
+#     waiter       one wait: a semaphore of a thread, or a task (a Waiting of _waiting.pyx). Has one node for each
+#                  point.
 #     wait_node    its place in one list.
 #
 # A blocking call has two parts, its try and the maker of its point:
@@ -24,16 +27,19 @@
 #         if not again(&p, 1, &r, deadline): return r
 #
 # Invariants
-#   A1  The state of a node changes under the lock of its list. Who makes it NOTIFIED posts it once, after unlocking. Only then may its
-#       memory go: see A4.
-#   A2  Each notification is answered: by a try that succeeds, by a try that finds MT_EMPTY or MT_FULL, or by `forward`, which notifies
-#       the next one. A try that finds nothing must not forward: two waiters that want nothing would wake one another for ever.
+#   A1  The state of a node changes under the lock of its list. Who makes it NOTIFIED posts it once, after unlocking.
+#       Only then may its memory go: see A4.
+#   A2  Each notification is answered: by a try that succeeds, by a try that finds MT_EMPTY or MT_FULL, or by `forward`,
+#       which notifies the next one. A try that finds nothing must not forward: two waiters that want nothing would wake
+#       one another for ever.
 #   A3  First join the list, then tell the lock-free side (`changed`), then poll. In another order a wake-up is lost.
-#   A4  Nobody waits for a poster. A thread's waiter is counted by its owner and by each node that is QUEUED, or NOTIFIED and not posted;
-#       a task is a Python object and is counted in the same way. The owner does not touch `next` of a NOTIFIED node: its poster walks it.
-#   A5  No Python code runs under a lock. Posting a task runs some: it is done after unlocking, and after all threads were posted.
-#   A6  In the child of a fork lists keep the tasks of the thread that forked. That thread itself can be on a list only if a signal handler
-#       forked during its wait: it is posted, and tries again. Waiters of other threads leak.
+#   A4  Nobody waits for a poster. A thread's waiter is counted by its owner and by each node that is QUEUED, or
+#       NOTIFIED and not posted; a task is a Python object and is counted in the same way. The owner does not touch
+#       `next` of a NOTIFIED node: its poster walks it.
+#   A5  No Python code runs under a lock. Posting a task runs some: it is done after unlocking, and after all threads
+#       were posted.
+#   A6  In the child of a fork lists keep the tasks of the thread that forked. That thread itself can be on a list only
+#       if a signal handler forked during its wait: it is posted, and tries again. Waiters of other threads leak.
 #
 # `attached` says whether the caller holds a thread state. Only an attached call runs signal handlers.
 from cpython.ref cimport PyObject
@@ -50,15 +56,17 @@ from manytail._c cimport (
 from manytail._lock cimport enter, leave
 
 
-# -------------------------------------------------------------------------------------------------- what _waiting.pyx has
-cdef unsigned long main_thread              # the thread that receives signals; in the child of a fork the one that forked
+# ------------------------------------------------------------------------------------------------ what _waiting.pyx has
+# the thread that receives signals; in the child of a fork the one that forked
+cdef unsigned long main_thread
 cdef bint semaphores_miss_signals           # Windows
 cdef void this_is_the_main_thread() noexcept
 cdef int run_signal_handlers() noexcept nogil           # -1: one raised; the exception stays set
 cdef int64_t deadline_from(object block, object timeout) except -2  # from the stdlib's pair of arguments
 cdef int64_t linger_from(object linger) except -2       # the nanoseconds of a `linger` argument
 cdef void write_unraisable(object error, object where) noexcept     # reports it to sys.unraisablehook
-cdef void wake_task(void *task) noexcept nogil          # schedules its wake-up in its loop, and gives up the reference of its node
+# Schedules its wake-up in its loop, and gives up the reference of its node.
+cdef void wake_task(void *task) noexcept nogil
 
 
 cdef enum:
@@ -71,8 +79,8 @@ cdef enum:
     OUT = 0
     QUEUED = 1
     NOTIFIED = 2
-    # A list is two lists. A wake-up that went to an event loop may be long in coming to anything, because the loop is busy or stopped for
-    # good. So threads and tasks are notified side by side: neither keeps an item from the other.
+    # A list is two lists. A wake-up that went to an event loop may be long in coming to anything, because the loop is
+    # busy or stopped for good. So threads and tasks are notified side by side: neither keeps an item from the other.
     THREADS = 0
     TASKS = 1
 
@@ -119,13 +127,15 @@ ctypedef struct wait_point:
     void *at
     # All of them are called with the lock held.
     int (*poll)(wait_point *p, bint parking) noexcept nogil     # WAIT; MT_OK: try again; else what the call returns.
-    #                                               parking: the waiter is on the list, whoever makes the condition true has to notify
+    #                                               parking: the waiter is on the list, whoever makes the condition true
+    #                                               has to notify
     void (*changed)(wait_point *p) noexcept nogil   # a node came or went: tell the lock-free side; or NULL
-    void (*forward)(wait_point *p, wait_node **to_post) noexcept nogil  # notify the next one if it has use for that; NULL where
+    # Notify the next one if it has use for that; NULL where.
+    void (*forward)(wait_point *p, wait_node **to_post) noexcept nogil
     #                                               all are notified at once
 
 
-# ----------------------------------------------------------------------------------------------------------------- lists
+# ---------------------------------------------------------------------------------------------------------------- lists
 cdef inline int kind_of(wait_node *node) noexcept nogil:
     return THREADS if node.who.task == NULL else TASKS
 
@@ -186,8 +196,9 @@ cdef inline void notify_all(wait_list *l, wait_node **to_post) noexcept nogil:
 
 
 cdef inline void notify_fitting(wait_list *l, int64_t available, wait_node **to_post) noexcept nogil:
-    """Notify those whose amounts are available together, in order of arrival; one that asks for too much does not keep back those behind it.
-    Whoever then takes an amount calls this again: one that was notified and finds less has been overtaken by a taker that did."""
+    """Notify those whose amounts are available together, in order of arrival; one that asks for too much does not keep
+    back those behind it. Whoever then takes an amount calls this again: one that was notified and finds less has been
+    overtaken by a taker that did."""
     cdef wait_node *node
     cdef wait_node *following
     cdef int64_t left
@@ -248,7 +259,7 @@ cdef inline void keep_tasks(wait_list *l, unsigned long me) noexcept nogil:
             node = following
 
 
-# --------------------------------------------------------------------------------------------------------------- waiters
+# -------------------------------------------------------------------------------------------------------------- waiters
 cdef inline wait_node *node_of(waiter *w, int i) noexcept nogil:
     return <wait_node *>w.nodes + i
 
@@ -280,13 +291,14 @@ cdef inline void unref(waiter *w) noexcept nogil:
     """Give up a reference to a thread's waiter."""
     # pairs with: itself, in other threads: the last sees all that the others did
     if mt_fetch_add_acq_rel_u32(&w.refs, <uint32_t>-1) == 1:
-        PyThread_acquire_lock_timed(w.sem, 0, 0)        # free or taken, it is free from here on: a lock is not destroyed while taken
+        # Free or taken, it is free from here on: a lock is not destroyed while taken.
+        PyThread_acquire_lock_timed(w.sem, 0, 0)
         PyThread_release_lock(w.sem)
         PyThread_free_lock(w.sem)
         free(w)
 
 
-# -------------------------------------------------------------------------------------------------------------- one wait
+# ------------------------------------------------------------------------------------------------------------- one wait
 cdef inline int64_t sooner(int64_t deadline, int64_t linger) noexcept nogil:
     """A deadline, or that many nanoseconds from here, whichever comes first."""
     cdef int64_t now = mt_now_ns()
@@ -308,7 +320,8 @@ cdef inline int look(wait_point *p, int n) noexcept nogil:
 
 
 cdef inline int prepare_to_wait(wait_point *p, int n, waiter *w) noexcept nogil:
-    """Join the lists. WAIT: sleep until posted, then finish_wait(). Else there is nothing to wait for, and the wait is finished already."""
+    """Join the lists. WAIT: sleep until posted, then finish_wait(). Else there is nothing to wait for, and the wait is
+    finished already."""
     cdef int i, s
     for i in range(n):
         enter(p[i].lock, p[i].gil_locked, p[i].attached)
@@ -378,8 +391,9 @@ cdef inline void give_up(wait_point *p, int n, bint all) noexcept nogil:
 cdef inline bint again(wait_point *p, int n, int *r, int64_t deadline) noexcept nogil:
     """After a try that returned *r: True: try again, having waited if need be. False: *r is what the call returns.
 
-    *r is MT_TIMEOUT when the deadline is over, and MT_INTERRUPTED, with the exception set, when a signal handler raised. A call that ends for
-    want of memory forwards whether or not it was notified: the notification of a coroutine came to an earlier wait."""
+    *r is MT_TIMEOUT when the deadline is over, and MT_INTERRUPTED, with the exception set, when a signal handler
+    raised. A call that ends for want of memory forwards whether or not it was notified: the notification of a coroutine
+    came to an earlier wait."""
     cdef int s, i
     if r[0] != MT_EMPTY and r[0] != MT_FULL:
         if n > 1 or r[0] == MT_NOMEM:
@@ -429,8 +443,9 @@ cdef inline int sleep_until_posted(wait_point *p, int n, int64_t deadline) noexc
 
 
 # ------------------------------------------------------------------------------------------------------------- sleeping
-# A thread sleeps on a PyThread lock: every platform has it, it takes a timeout, and it says when a signal came. A signal ends the sleep at
-# once; its Python handler runs; if that raises, the wait ends, else it goes on for what is left.
+# A thread sleeps on a PyThread lock: every platform has it, it takes a timeout, and it says when a signal came. A
+# signal ends the sleep at once; its Python handler runs; if that raises, the wait ends, else it goes on for what is
+# left.
 cdef inline long long microseconds_left(int64_t deadline) noexcept nogil:
     """What to ask the semaphore for; rounded up, so that a wait never ends early. < 0: the deadline is over."""
     cdef int64_t left
@@ -473,7 +488,8 @@ cdef inline int park(void *sem, int64_t deadline, bint attached) noexcept nogil:
         if attached and (got == PY_LOCK_INTR or slices) and run_signal_handlers() < 0:
             return MT_INTERRUPTED
         # A signal that comes between giving up the interpreter and falling asleep does not end the sleep, so the main
-        # thread looks again after 1, 10 and 100 ms, and only then sleeps as long as it may (Windows: in slices for good).
+        # thread looks again after 1, 10 and 100 ms, and only then sleeps as long as it may (Windows: in slices for
+        # good).
         if semaphores_miss_signals:
             slice_us = SLICE_US
         elif slice_us < LAST_SLICE_US:
@@ -482,7 +498,7 @@ cdef inline int park(void *sem, int64_t deadline, bint attached) noexcept nogil:
             slices = False
 
 
-# ----------------------------------------------------------------------------------------------------- garbage collection
+# --------------------------------------------------------------------------------------------------- garbage collection
 cdef inline int visit_tasks(wait_list *l, int (*visit)(PyObject *, void *) noexcept, void *arg) noexcept:
     """Show the collector the tasks that wait in a list: each node counts its task."""
     cdef wait_node *node = l.first[TASKS]
@@ -493,14 +509,15 @@ cdef inline int visit_tasks(wait_list *l, int (*visit)(PyObject *, void *) noexc
     return r
 
 
-# ------------------------------------------------------------------------------------------------------------ coroutines
+# ----------------------------------------------------------------------------------------------------------- coroutines
 cdef class Waiting:
     cdef wait_point point       # of a wait at one point; filled by who makes it
     cdef wait_point *points     # what it waits for: its own point, or some that `of` has
     cdef int n
     cdef waiter *w
     cdef object of              # keeps alive what the points refer to
-    cdef void (*forwarded)(Waiting it) noexcept     # called attached, without locks, after what came was forwarded; or NULL
+    # Called attached, without locks, after what came was forwarded; or NULL.
+    cdef void (*forwarded)(Waiting it) noexcept
     cdef object loop            # asyncio's event loop, or trio's token
     cdef object arrival         # an asyncio future, or a trio event
     cdef bint trio

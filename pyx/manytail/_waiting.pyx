@@ -1,6 +1,7 @@
 """Waiting, what it needs of Python: signals, and coroutines. _waiting.pxd has the protocol.
 
-A coroutine waits through a `Waiting`, whose post schedules a callback in its event loop, asyncio's or trio's. Neither is imported here.
+A coroutine waits through a `Waiting`, whose post schedules a callback in its event loop, asyncio's or trio's. Neither
+is imported here.
 """
 cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
@@ -47,7 +48,8 @@ cdef int64_t deadline_from(object block, object timeout) except -2:
     try:
         seconds = timeout
     except TypeError:
-        raise TypeError(f"timeout={timeout!r}: expected a number of seconds or None, not {type(timeout).__name__}") from None
+        kind = type(timeout).__name__
+        raise TypeError(f"timeout={timeout!r}: expected a number of seconds or None, not {kind}") from None
     if math.isnan(seconds) or seconds < 0:
         raise ValueError(f"timeout={timeout!r}: expected a number of seconds >= 0, or None to wait for ever")
     if seconds > MOST_SECONDS:
@@ -81,7 +83,8 @@ cdef int run_signal_handlers() noexcept nogil:
 
 
 cdef void wake_task(void *task) noexcept nogil:
-    """An exception that is set, a signal handler's, is put aside: the loop's Python code would take it for its own failure."""
+    """An exception that is set, a signal handler's, is put aside: the loop's Python code would take it for its own
+    failure."""
     cdef PyObject *kind
     cdef PyObject *error
     cdef PyObject *trace
@@ -92,7 +95,8 @@ cdef void wake_task(void *task) noexcept nogil:
 
 
 cdef void wake_or_forward(Waiting waiting) noexcept:
-    """A loop and not a recursion: a closed loop may leave any number of coroutines behind, and each forwards to the next."""
+    """A loop and not a recursion: a closed loop may leave any number of coroutines behind, and each forwards to the
+    next."""
     global mt_finishing, mt_deferred
     if mt_finishing:
         waiting.deferred = mt_deferred
@@ -117,11 +121,12 @@ cdef void write_unraisable(object error, object where) noexcept:
     Py_INCREF(error)
     if trace is not None:
         Py_INCREF(trace)
-    PyErr_Restore(<PyObject *>kind, <PyObject *>error, NULL if trace is None else <PyObject *>trace)     # takes the references
+    # Takes the references.
+    PyErr_Restore(<PyObject *>kind, <PyObject *>error, NULL if trace is None else <PyObject *>trace)
     PyErr_WriteUnraisable(where)
 
 
-# ------------------------------------------------------------------------------------------------------------ coroutines
+# ----------------------------------------------------------------------------------------------------------- coroutines
 cdef object running_loop():
     """asyncio's loop or trio's token, whichever runs the calling code, and whether it is trio's.
 
@@ -179,12 +184,13 @@ cdef int wait_at(Waiting it, object of, wait_point *points, int n) except -1:
     return 0
 
 
-@cython.no_gc_clear         # `of` must outlive the places in the lists; a cycle breaks at the coroutine, whose finalizer leaves them
+# `of` must outlive the places in the lists; a cycle breaks at the coroutine, whose finalizer leaves them
+@cython.no_gc_clear
 cdef class Waiting:
     """One wait of a coroutine. While it is on a list, the list counts it.
 
-    Two may want to finish it: the coroutine that is woken, cancelled or collected, and a poster that finds the loop closed. The first one
-    does. A subclass that nobody awaits says in schedule() what a wake-up does."""
+    Two may want to finish it: the coroutine that is woken, cancelled or collected, and a poster that finds the loop
+    closed. The first one does. A subclass that nobody awaits says in schedule() what a wake-up does."""
 
     def __dealloc__(self):
         free(self.w)
@@ -248,8 +254,8 @@ cdef class Waiting:
     cdef bint schedule(self) noexcept:
         """Have the loop wake the coroutine. False: the loop is closed.
 
-        This runs Python code of the loop, and signal handlers, in a thread that only wanted to put: what they raise does not surface in that
-        put, and does not cost the coroutine its wake-up."""
+        This runs Python code of the loop, and signal handlers, in a thread that only wanted to put: what they raise
+        does not surface in that put, and does not cost the coroutine its wake-up."""
         cdef bint interrupted = False, scheduled = False
         cdef object error = None
         cdef int _attempt

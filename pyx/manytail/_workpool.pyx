@@ -1,24 +1,26 @@
 """The work pool: keys whose work is done in turn, each in its own order, by threads that serve all of them.
 
 What it is, its source and its invariants: _wp.pxd. This file has its two faces.
-- WorkPool and Lane serve manytail.executor: threads of its own take one item at a time (the weight of a lane says how many
-  per turn), an item is a call with its Future, lanes have bounds. LaneTable finds the lane of a key.
-- Dispatcher and SerialLane serve whoever has to run callbacks one at a time and in order on somebody else's executor (the
-  broker): a lane that becomes ready costs one executor task, which serves the next ready lane for a block of items.
+- WorkPool and Lane serve manytail.executor: threads of its own take one item at a time (the weight of a lane says how
+  many per turn), an item is a call with its Future, lanes have bounds. LaneTable finds the lane of a key.
+- Dispatcher and SerialLane serve whoever has to run callbacks one at a time and in order on somebody else's executor
+  (the broker): a lane that becomes ready costs one executor task, which serves the next ready lane for a block of
+  items.
 
-Rules of this layer are those of _multiqueue.pyx: references are counted before an item is published and given up after it
-was taken, with no lock held; no Python code runs under a lock.
+Rules of this layer are those of _multiqueue.pyx: references are counted before an item is published and given up after
+it was taken, with no lock held; no Python code runs under a lock.
 """
 cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport int64_t, uint32_t, uintptr_t
 
 from manytail._c cimport (
-    MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, PyThread_get_thread_ident, unlikely,
+    MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, PyThread_get_thread_ident,
+    unlikely,
 )
 from manytail._cpython cimport (
-    PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_disown, mt_list_filled, mt_list_reserve, mt_list_slots, mt_owned_item,
-    mt_patch_gc, mt_traverse_of, traverseproc, visitproc,
+    PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_disown, mt_list_filled, mt_list_reserve, mt_list_slots,
+    mt_owned_item, mt_patch_gc, mt_traverse_of, traverseproc, visitproc,
 )
 from manytail._mq cimport (
     MT_CLOSED_SHUTDOWN, MT_WEIGHTED, attach_tail, detach_tail, drop_left_chunks, drop_queue, free_tail, items_point,
@@ -46,11 +48,12 @@ cdef class SerialLane
 cdef class Call
 
 cdef object LOGGER = logging.getLogger("concurrent.futures")    # where the standard library's executors report
-cdef object here = threading.local()            # .worker: this thread's Worker, if it is one; .lanes: inside whose blocks it is
+# .worker: this thread's Worker, if it is one; .lanes: inside whose blocks it is
+cdef object here = threading.local()
 UNSET = object()                                # an option that was not passed
 
 
-# ------------------------------------------------------------------------------------------------------------- arguments
+# ------------------------------------------------------------------------------------------------------------ arguments
 cdef int64_t priority_argument(object value) except? -7:
     return int_argument("priority", value, "an int (smaller goes first)")
 
@@ -68,15 +71,17 @@ cdef int64_t bound_argument(str name, object value) except? -7:
     return int_argument(name, value, "an int (0 or less: no limit)")
 
 
-# ------------------------------------------------------------------------------------------------------------------ pools
+# ---------------------------------------------------------------------------------------------------------------- pools
 @cython.trashcan(True)
-@cython.no_gc_clear     # pool_clear() below breaks cycles and leaves the pool usable for the finalizers of what is in it
+# pool_clear() below breaks cycles and leaves the pool usable for the finalizers of what is in it.
+@cython.no_gc_clear
 cdef class WorkPool:
     """Lanes, and the threads that serve them.
 
-    start is called, without arguments, when one more thread is to call work(), at most max_workers times more than threads
-    have left it. If it raises, there is no thread; what was raised into it when there was one already, it returns. refusal()
-    makes the exception that a refused submit raises. per_key: max_running of each lane that is given none (0 or less: no limit).
+    start is called, without arguments, when one more thread is to call work(), at most max_workers times more than
+    threads have left it. If it raises, there is no thread; what was raised into it when there was one already, it
+    returns. refusal() makes the exception that a refused submit raises. per_key: max_running of each lane that is given
+    none (0 or less: no limit).
     Progress: blocking (one short lock); no lock is held while Python code runs."""
     cdef pool_t p
     cdef int64_t per_key
@@ -211,7 +216,8 @@ cdef class WorkPool:
             if ln != NULL:
                 call = mt_owned_item(item)
                 call.fork_generation = fork_generation
-                mt_owned_item(<uintptr_t>ln.object)          # call.lane is the same object: the running item's reference
+                # call.lane is the same object: the running item's reference.
+                mt_owned_item(<uintptr_t>ln.object)
                 return call
             r = MT_EMPTY
             if again(&p, 1, &r, NEVER):
@@ -224,7 +230,8 @@ cdef class WorkPool:
                 raise_pending()
 
     def end(self, resume=True):
-        """No more calls are taken, also from those who wait for a place. What is in the lanes still runs, also, with resume, in paused ones."""
+        """No more calls are taken, also from those who wait for a place. What is in the lanes still runs, also, with
+        resume, in paused ones."""
         self.start_workers(end_pool(&self.p, bool(resume)))
 
     cdef list busy_lanes(self):
@@ -278,16 +285,17 @@ cdef class Worker:
 
 
 def disown(made):
-    """Let any thread free `made`, which the caller has just made. Without the GIL an object is freed by the thread that made it, and not
-    while that thread waits."""
+    """Let any thread free `made`, which the caller has just made. Without the GIL an object is freed by the thread that
+    made it, and not while that thread waits."""
     mt_disown(made)
 
 
-# ------------------------------------------------------------------------------------------------------------------ lanes
+# ---------------------------------------------------------------------------------------------------------------- lanes
 @cython.trashcan(True)
 @cython.no_gc_clear     # lane_clear() below breaks cycles and leaves the lane usable
 cdef class BaseLane:
-    """A key of a pool: its own queue, its turn among the others. Another lane of the same key shares nothing with it."""
+    """A key of a pool: its own queue, its turn among the others. Another lane of the same key shares nothing with
+    it."""
     cdef lane_t ln
     cdef WorkPool pool
     cdef object __weakref__
@@ -321,15 +329,19 @@ cdef class BaseLane:
             free_tail(self.ln.s, True)
 
     def __reduce__(self):
-        raise unpicklable(self, "a lane belongs to its executor in this process; ask the executor for the lane of the key")
+        raise unpicklable(self,
+                          "a lane belongs to its executor in this process; ask the executor for the lane of the key")
 
-    # ------------------------------------------------------------------------------------------------------------ options
+    # ---------------------------------------------------------------------------------------------------------- options
     def _configure(self, *, priority=UNSET, weight=UNSET, max_pending=UNSET, max_running=UNSET):
         """Set the options that are passed: all of them, or none if one is refused."""
         cdef int64_t first = self.priority if priority is UNSET else priority_argument(priority)
         cdef uint32_t share = self.weight if weight is UNSET else weight_argument(weight)
-        cdef int64_t pending = self.ln.max_pending if max_pending is UNSET else bound_argument("max_pending", max_pending)
-        cdef int64_t running = self.ln.max_running if max_running is UNSET else bound_argument("max_running", max_running)
+        cdef int64_t pending = self.ln.max_pending, running = self.ln.max_running
+        if max_pending is not UNSET:
+            pending = bound_argument("max_pending", max_pending)
+        if max_running is not UNSET:
+            running = bound_argument("max_running", max_running)
         if set_priority(self.ln.p.q, self.ln.s, first, True) == MT_NOMEM:
             raise MemoryError
         set_weight(self.ln.p.q, self.ln.s, share, True)
@@ -383,7 +395,8 @@ cdef class BaseLane:
         """"dormant", "ready", "in progress" (as many run as may), "paused" or "stopped" (closed, its items dropped)."""
         cdef bint listed, paused, enabled, closed
         lock_take(self.ln.p.q, True)
-        listed, paused, enabled, closed = self.ln.s.ready.listed, self.ln.paused, self.ln.s.enabled, self.ln.s.closed_flags != 0
+        listed, paused = self.ln.s.ready.listed, self.ln.paused
+        enabled, closed = self.ln.s.enabled, self.ln.s.closed_flags != 0
         unlock_take(self.ln.p.q)
         if paused:
             return "stopped" if closed else "paused"
@@ -449,8 +462,8 @@ cdef class Lane(BaseLane):
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def submit(self, fn, /, *args, **kwargs):
-        """Schedule fn(*args, **kwargs) behind the calls of this lane and return its Future. If the lane or the executor is full it
-        waits for a place, except in a worker of the executor, which goes over the bound instead.
+        """Schedule fn(*args, **kwargs) behind the calls of this lane and return its Future. If the lane or the executor
+        is full it waits for a place, except in a worker of the executor, which goes over the bound instead.
         RuntimeError: lane or executor were shut down, also while waiting; nothing was scheduled then."""
         cdef Call call = CALL()
         cdef bint start = False
@@ -496,7 +509,8 @@ cdef class Lane(BaseLane):
         try:
             self.pool.start_workers(1)
         except BaseException as error:
-            # Nobody is there to run it, and nobody will be told of it; or it runs by now, and only an interruption is news.
+            # Nobody is there to run it, and nobody will be told of it; or it runs by now, and only an interruption is
+            # news.
             if call.withdraw() or not isinstance(error, Exception):
                 raise
         return 0
@@ -542,8 +556,8 @@ cdef class Call:
         raise unpicklable(self, "a call runs once, in this process; pass on its result instead")
 
     def cancel(self):
-        """Cancel the call if it has not begun: True. Its place is free before anybody is told; who waits for the result gets
-        CancelledError. False: it runs or has run."""
+        """Cancel the call if it has not begun: True. Its place is free before anybody is told; who waits for the result
+        gets CancelledError. False: it runs or has run."""
         with self._condition:
             state = self._state
             if state in ("CANCELLED", "CANCELLED_AND_NOTIFIED"):
@@ -587,18 +601,20 @@ cdef class Call:
             LOGGER.critical("Exception in worker", exc_info=True)      # of the Future itself; the worker goes on
         finally:
             worker.lane = None
-            lane.finish(self.fork_generation)       # after the result is out: the next call of a lane with max_running=1 finds this one done
+            # After the result is out: the next call of a lane with max_running=1 finds this one done.
+            lane.finish(self.fork_generation)
         return 0
 
 
 class KeyedFuture(Call, Future):
-    """The Future of a call submitted to a KeyedExecutor: a concurrent.futures.Future whose cancel() frees the place at once."""
+    """The Future of a call submitted to a KeyedExecutor: a concurrent.futures.Future whose cancel() frees the place at
+    once."""
 
 
 cdef object CALL = KeyedFuture
 
 
-# ----------------------------------------------------------------------------------------------------------- lanes by key
+# --------------------------------------------------------------------------------------------------------- lanes by key
 class LaneReference(weakref.ref):
     """A weak reference that knows the hash under which its entry is filed."""
     __slots__ = ("number",)
@@ -609,11 +625,12 @@ class LaneReference(weakref.ref):
 cdef class LaneTable:
     """Lanes by key, held weakly. The entry of a lane that is collected goes with it.
 
-    A bucket is the immutable tuple of (key, LaneReference) of one hash. Keys are compared with no lock held: `==` is the user's code and
-    may wait for a thread that asks for a lane. A new bucket replaces the one that was compared only if that is still there; else the keys
-    are compared again. Collecting a lane compares no keys.
+    A bucket is the immutable tuple of (key, LaneReference) of one hash. Keys are compared with no lock held: `==` is
+    the user's code and may wait for a thread that asks for a lane. A new bucket replaces the one that was compared only
+    if that is still there; else the keys are compared again. Collecting a lane compares no keys.
     Progress: lock-free but for a short critical section in a free-threaded build."""
-    cdef dict buckets           # hash -> bucket; used only in a critical section of the table, so its own lock is always free
+    # Hash -> bucket; used only in a critical section of the table, so its own lock is always free.
+    cdef dict buckets
     cdef object forgotten       # callback of the references
     cdef object __weakref__
 
@@ -652,7 +669,8 @@ cdef class LaneTable:
             return <tuple>self.buckets.get(number, ())
 
     cdef bint replace(self, object number, tuple old, tuple new) except -1:
-        """False: another bucket stands there. Allocates nothing that could run the collector between look and change."""
+        """False: another bucket stands there. Allocates nothing that could run the collector between look and
+        change."""
         with cython.critical_section(self):
             if <tuple>self.buckets.get(number, ()) is not old:
                 return False
@@ -687,7 +705,7 @@ cdef tuple entry_of(tuple bucket, object key):
     return None
 
 
-# --------------------------------------------------------------------------------------------------- lanes on any executor
+# ------------------------------------------------------------------------------------------------ lanes on any executor
 class _Collected:
     """The executor of a dispatcher that the collector has cleared."""
 
@@ -707,10 +725,11 @@ def drop_item(item):
 cdef class Dispatcher(WorkPool):
     """Lanes whose items run one at a time and in order, on the threads of an executor that has submit().
 
-    As many tasks are submitted as lanes are ready. A task is not tied to a lane: it serves the next ready one for up to `block`
-    items, then makes way. If the executor refuses a task, add() raises what it raised and takes its item back, unless that has
-    run by then; other items stay where they are, and the next add() tries for them too. A task that has served a block, and
-    cannot be submitted again because the executor was shut down, serves what is left in its own thread.
+    As many tasks are submitted as lanes are ready. A task is not tied to a lane: it serves the next ready one for up to
+    `block` items, then makes way. If the executor refuses a task, add() raises what it raised and takes its item back,
+    unless that has run by then; other items stay where they are, and the next add() tries for them too. A task that has
+    served a block, and cannot be submitted again because the executor was shut down, serves what is left in its own
+    thread.
 
     on_error(item, error) is called when an item raises; by default sys.unraisablehook. No other item is lost by that.
     The collector clears executor and on_error of a dispatcher in a dead cycle; its lanes refuse items then."""
@@ -730,8 +749,8 @@ cdef class Dispatcher(WorkPool):
         self.block = items
 
     def lane(self, handler=None, *, max_pending=0):
-        """A new lane. Its items are passed to handler, or are called if there is none. max_pending > 0: add() waits while it is
-        full, except inside a block of this dispatcher."""
+        """A new lane. Its items are passed to handler, or are called if there is none. max_pending > 0: add() waits
+        while it is full, except inside a block of this dispatcher."""
         return SerialLane(self, handler, max_pending)
 
     @property
@@ -756,8 +775,8 @@ cdef class Dispatcher(WorkPool):
         return 0
 
     def _task_done(self, future):
-        """A task that was cancelled serves nobody. The next add() asks for another one; here that could deadlock, because the standard
-        library's pool cancels futures under a lock that its submit() takes."""
+        """A task that was cancelled serves nobody. The next add() asks for another one; here that could deadlock,
+        because the standard library's pool cancels futures under a lock that its submit() takes."""
         if future.cancelled():
             refused_tasks(&self.p, 1)
 
@@ -804,7 +823,8 @@ cdef class Dispatcher(WorkPool):
 
 @cython.no_gc_clear
 cdef class SerialLane(BaseLane):
-    """A lane of a Dispatcher: its items run one at a time, in the order of add(), on whichever threads the executor has."""
+    """A lane of a Dispatcher: its items run one at a time, in the order of add(), on whichever threads the executor
+    has."""
     cdef object handler
 
     def __init__(self, dispatcher, handler, max_pending):
@@ -815,9 +835,9 @@ cdef class SerialLane(BaseLane):
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def add(self, item):
-        """Append an item: True. False: the lane was closed, the item was not taken. Safe from any thread, finalizers and signal
-        handlers included; never waits unless the lane has a bound. Raises what the executor's submit raised, if that was
-        for this item; the item was not taken then."""
+        """Append an item: True. False: the lane was closed, the item was not taken. Safe from any thread, finalizers
+        and signal handlers included; never waits unless the lane has a bound. Raises what the executor's submit raised,
+        if that was for this item; the item was not taken then."""
         cdef Dispatcher dispatcher = self.pool
         cdef int64_t position = 0
         cdef bint let_go = False, start = False
@@ -872,8 +892,8 @@ cdef class SerialLane(BaseLane):
         (<Dispatcher>self.pool).schedule()
 
     def close(self, drop=True):
-        """Take no more items: add() returns False. drop=True: the items that have not begun are returned and do not run.
-        drop=False: they still run, and [] is returned. Does not wait: see wait()."""
+        """Take no more items: add() returns False. drop=True: the items that have not begun are returned and do not
+        run. drop=False: they still run, and [] is returned. Does not wait: see wait()."""
         if not drop:
             self._end()
             (<Dispatcher>self.pool).schedule()
@@ -882,12 +902,12 @@ cdef class SerialLane(BaseLane):
         return self._drop()
 
     def wait(self, timeout=None):
-        """Wait until no item is left and none runs: True. Inside this lane that would never be: False at once. False also if
-        it was not within `timeout` seconds."""
+        """Wait until no item is left and none runs: True. Inside this lane that would never be: False at once. False
+        also if it was not within `timeout` seconds."""
         return not self.inside and self._wait_idle(timeout)
 
 
-# ------------------------------------------------------------------------------------------------------ garbage collection
+# --------------------------------------------------------------------------------------------------- garbage collection
 # Items are in C memory: lanes show theirs to the collector, pools show the lanes that they keep.
 cdef traverseproc base_lane_traverse, base_serial_traverse, base_pool_traverse, base_dispatcher_traverse
 

@@ -7,26 +7,26 @@
 #        |                 +--------------- items are left: the end of its ring, or the front,  |
 #        +--------------------------------- if its turn is not over; nothing is left: dormant --+
 #
-# Source: the work pool of RabbitMQ's Java client (WorkPool.java: keys dormant, ready, in progress; ready keys served in turn,
-# blocks of work). What we changed: a key is a lane with an identity of its own, so one that is registered again shares nothing
-# with what still runs for the old one; a lane may run several items at once; turns have weights and priorities; who waits for a
-# place is woken by whatever frees one, and stops waiting without losing an item.
+# Source: the work pool of RabbitMQ's Java client (WorkPool.java: keys dormant, ready, in progress; ready keys served in
+# turn, blocks of work). What we changed: a key is a lane with an identity of its own, so one that is registered again
+# shares nothing with what still runs for the old one; a lane may run several items at once; turns have weights and
+# priorities; who waits for a place is woken by whatever frees one, and stops waiting without losing an item.
 #
-# A lane is a tail of a weighted MultiQueue (_mq.pxd). Ready: in the ring. Dormant: empty, unlisted to the head. In progress,
-# or paused: the tail is not `enabled`, so it is out of the ring and a put does not list it.
+# A lane is a tail of a weighted MultiQueue (_mq.pxd). Ready: in the ring. Dormant: empty, unlisted to the head. In
+# progress, or paused: the tail is not `enabled`, so it is out of the ring and a put does not list it.
 #
 # One lock: everything here happens under the queue's take lock; put locks are taken inside it, so nobody ever waits for
-# one. "head_" as in _mq.pxd: the take lock is held. `to_post` collects waiters to be posted after unlocking. With the GIL
-# the queue is gil_locked: the GIL is that lock.
+# one. "head_" as in _mq.pxd: the take lock is held. `to_post` collects waiters to be posted after unlocking. With the
+# GIL the queue is gil_locked: the GIL is that lock.
 #
 # Invariants
 #   W1  a lane is enabled if and only if it is not paused and fewer than max_running of its items run (max_running > 0);
 #   W2  `keep_alive` is set, and the pool owns a reference to the lane's object, while the lane has items or runs any;
-#   W3  no worker is parked while an item can be taken, unless a worker that was woken, or that has just finished, is on its
-#       way to take it: each put that can be taken wakes one or asks for a new one, a finish frees one item at most, and
-#       whatever frees more (resume, a higher limit, the end) wakes as many;
-#   W4  nobody sleeps in `not_full` while the lane and the pool have a place, unless somebody who was woken for it is on his way:
-#       each place that comes free wakes one, and who was woken and gives up passes it on.
+#   W3  no worker is parked while an item can be taken, unless a worker that was woken, or that has just finished, is on
+#       its way to take it: each put that can be taken wakes one or asks for a new one, a finish frees one item at most,
+#       and whatever frees more (resume, a higher limit, the end) wakes as many;
+#   W4  nobody sleeps in `not_full` while the lane and the pool have a place, unless somebody who was woken for it is on
+#       his way: each place that comes free wakes one, and who was woken and gives up passes it on.
 #
 # Private. Its face is _workpool.pyx.
 from libc.stdint cimport int64_t, uint32_t, uintptr_t
@@ -36,9 +36,9 @@ from manytail._c cimport (
 )
 from manytail._chunks cimport chunk, chunk_items, chunk_next, set_tombstone
 from manytail._mq cimport (
-    MT_CLOSED_SHUTDOWN, is_unlisted, head_removed, lock_put, lock_take, point_under_take_lock, tail_put, queue, set_unlisted,
-    shut_queue, subqueue, head_count, head_drop_dead_chunk, head_empty, head_try_unlist, head_mask, head_holds,
-    head_list, head_next, head_pop, head_unlist, unlock_put, unlock_take,
+    MT_CLOSED_SHUTDOWN, is_unlisted, head_removed, lock_put, lock_take, point_under_take_lock, tail_put, queue,
+    set_unlisted, shut_queue, subqueue, head_count, head_drop_dead_chunk, head_empty, head_try_unlist, head_mask,
+    head_holds, head_list, head_next, head_pop, head_unlist, unlock_put, unlock_take,
 )
 from manytail._ready cimport ready_level
 from manytail._waiting cimport (
@@ -73,9 +73,10 @@ ctypedef struct pool:
     lane *not_full_ring     # whose turn it is to be looked at when a place of the pool comes free
 
 
-# ------------------------------------------------------------------------------------------------------ who waits for room
+# --------------------------------------------------------------------------------------------------- who waits for room
 cdef inline bint head_full(pool *p, lane *ln) noexcept nogil:
-    return (ln.max_pending > 0 and head_count(ln.s) >= ln.max_pending) or (p.max_pending > 0 and p.pending >= p.max_pending)
+    return ((ln.max_pending > 0 and head_count(ln.s) >= ln.max_pending)
+            or (p.max_pending > 0 and p.pending >= p.max_pending))
 
 
 cdef inline void head_ring(pool *p, lane *ln) noexcept nogil:
@@ -120,7 +121,7 @@ cdef inline void head_admit_all(pool *p, lane *ln, wait_node **to_post) noexcept
     head_ring(p, ln)
 
 
-# ---------------------------------------------------------------------------------------------------------- states of lanes
+# ------------------------------------------------------------------------------------------------------ states of lanes
 cdef inline bint head_may_run(lane *ln) noexcept nogil:
     return not ln.paused and (ln.max_running <= 0 or ln.active < ln.max_running)
 
@@ -193,9 +194,11 @@ cdef inline int64_t head_lanes_ready(pool *p) noexcept nogil:
     return n
 
 
-# -------------------------------------------------------------------------------------------------------------------- put
-cdef inline int put_in_lane(pool *p, lane *ln, uintptr_t item, bint over, int64_t *position, bint *start) noexcept nogil:
-    """MT_OK, MT_FULL, MT_SHUTDOWN or MT_NOMEM. over: whatever the bounds say. *position: where it stands, for withdraw()."""
+# ------------------------------------------------------------------------------------------------------------------ put
+cdef inline int put_in_lane(pool *p, lane *ln, uintptr_t item, bint over, int64_t *position,
+                            bint *start) noexcept nogil:
+    """MT_OK, MT_FULL, MT_SHUTDOWN or MT_NOMEM. over: whatever the bounds say. *position: where it stands, for
+    withdraw()."""
     cdef queue *q = p.q
     cdef subqueue *s = ln.s
     cdef wait_node *to_post = NULL
@@ -232,7 +235,8 @@ cdef inline void head_keep(lane *ln) noexcept nogil:
 
 
 cdef inline int put_when_room(pool *p, lane *ln, uintptr_t item, int64_t *position, bint *start) noexcept nogil:
-    """As put_in_lane(), but it waits for a place: MT_OK, MT_SHUTDOWN, MT_NOMEM, or MT_INTERRUPTED with the exception set."""
+    """As put_in_lane(), but it waits for a place: MT_OK, MT_SHUTDOWN, MT_NOMEM, or MT_INTERRUPTED with the exception
+    set."""
     cdef wait_point place
     cdef int r
     lane_point(&place, ln, &ln.not_full)
@@ -265,7 +269,7 @@ cdef inline void head_forward_place(wait_point *w, wait_node **to_post) noexcept
     head_admit((<lane *>w.at).p, <lane *>w.at, to_post)
 
 
-# ------------------------------------------------------------------------------------------------------------------- take
+# ----------------------------------------------------------------------------------------------------------------- take
 cdef inline uintptr_t head_remove_head(pool *p, lane *ln, wait_node **to_post) noexcept nogil:
     """Its oldest item, out of the pool's books."""
     cdef uintptr_t item = head_pop(p.q, ln.s)
@@ -312,8 +316,9 @@ cdef inline lane *take_item(pool *p, uintptr_t *item, int64_t *fork_generation) 
 
 
 cdef inline bint leave_pool(pool *p, bint at_once) noexcept nogil:
-    """Discount a worker that was told of the end. 0: there is something to take after all, and it stays. Both under one lock,
-    or a lane that is resumed in between would count on a worker that has gone. at_once: it goes whatever there is."""
+    """Discount a worker that was told of the end. 0: there is something to take after all, and it stays. Both under one
+    lock, or a lane that is resumed in between would count on a worker that has gone. at_once: it goes whatever there
+    is."""
     cdef bint leaves
     lock_take(p.q, True)
     leaves = at_once or head_next(p.q, True) == NULL
@@ -339,8 +344,8 @@ cdef inline bint finish_item(pool *p, lane *ln, int64_t fork_generation) noexcep
 
 
 cdef inline lane *begin_batch(pool *p, int64_t most, bint of_task, int64_t *fork_generation) noexcept nogil:
-    """The lane whose turn it is goes in progress; up to `most` of its items may be taken. NULL: none is ready. of_task: an executor task
-    begins with this, which so far counted as one under way."""
+    """The lane whose turn it is goes in progress; up to `most` of its items may be taken. NULL: none is ready. of_task:
+    an executor task begins with this, which so far counted as one under way."""
     cdef lane *ln
     lock_take(p.q, True)
     if of_task and p.tasks > 0:
@@ -372,7 +377,7 @@ cdef inline bint take_of_batch(pool *p, lane *ln, int64_t fork_generation, uintp
     return some
 
 
-# ------------------------------------------------------------------------------------------------------------- taking back
+# ---------------------------------------------------------------------------------------------------------- taking back
 cdef inline bint withdraw_item(pool *p, lane *ln, int64_t position, uintptr_t item, bint *let_go) noexcept nogil:
     """Take an item out from wherever in its lane it stands. 0: it has left it."""
     cdef wait_node *to_post = NULL
@@ -426,7 +431,7 @@ cdef inline bint take_away(pool *p, lane *ln, uintptr_t *item, bint *let_go) noe
     return some
 
 
-# ----------------------------------------------------------------------------------------------------------------- changes
+# -------------------------------------------------------------------------------------------------------------- changes
 cdef inline int64_t pause_lane(pool *p, lane *ln, bint paused) noexcept nogil:
     """How many workers the caller is to start; -1: it was shut down, so it cannot be paused."""
     cdef wait_node *to_post = NULL
@@ -517,7 +522,8 @@ cdef inline int64_t end_pool(pool *p, bint resume) noexcept nogil:
 
 
 cdef inline int wait_until_idle(lane *ln, int64_t deadline) noexcept nogil:
-    """MT_OK: nothing was left and nothing ran, at some instant. MT_TIMEOUT (ONCE: MT_EMPTY), MT_INTERRUPTED, MT_NOMEM."""
+    """MT_OK: nothing was left and nothing ran, at some instant. MT_TIMEOUT (ONCE: MT_EMPTY), MT_INTERRUPTED,
+    MT_NOMEM."""
     cdef wait_point w
     cdef int r
     lane_point(&w, ln, &ln.drained)
