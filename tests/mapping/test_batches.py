@@ -25,7 +25,7 @@ def test_one_bad_row_of_a_thousand_costs_twelve_more_calls(mapped: Mapped) -> No
             raise OSError("777")
         return [2 * item for item in items]
 
-    results = mapped(fn, range(1_000), batch=50, linger=1, retries=0, workers=8, errors="return")
+    results = mapped(fn, range(1_000), batch=50, linger=3_600, retries=0, workers=8, errors="return")
     assert [result for result in results if not isinstance(result, Failure)] == [
         2 * item for item in range(1_000) if item != 777
     ]
@@ -84,7 +84,7 @@ def test_an_element_that_is_an_exception_fails_its_item_alone(mapped: Mapped) ->
         calls.append(items)
         return [OSError(item) if item % 10 == 0 else item for item in items]
 
-    results = mapped(fn, range(100), batch=20, linger=1, retries=1, backoff=0, workers=4, errors="return")
+    results = mapped(fn, range(100), batch=20, linger=3_600, retries=1, backoff=0, workers=4, errors="return")
     assert [result for result in results if not isinstance(result, Failure)] == [
         item for item in range(100) if item % 10
     ]
@@ -115,11 +115,11 @@ def test_retry_later_defers_the_batch_or_its_item(mapped: Mapped) -> None:
         return fn(items, delivery)
 
     if mapped is in_threads:
-        assert mapped(with_delivery, range(3), batch=3, linger=1, workers=1, defer_timeout=60) == [0, 1, 2]
+        assert mapped(with_delivery, range(3), batch=3, linger=3_600, workers=1, defer_timeout=60) == [0, 1, 2]
         assert attempts == [(0, 1), (1, 1), (2, 1)] * 2 + [(1, 1)]
     else:
         assert mapped(
-            lambda items: fn(items, [Delivery(1, 0, None, "")] * len(items)), range(3), batch=3, linger=1, workers=1
+            lambda items: fn(items, [Delivery(1, 0, None, "")] * len(items)), range(3), batch=3, linger=3_600, workers=1
         ) == [0, 1, 2]
     assert raised == [1, 2]
 
@@ -132,7 +132,7 @@ def test_a_result_that_does_not_fit_fails_all_items_and_is_not_tried_again(resul
         calls.append(items)
         return result
 
-    failures = in_threads(fn, range(3), batch=3, linger=1, retries=3, errors="return")
+    failures = in_threads(fn, range(3), batch=3, linger=3_600, retries=3, errors="return")
     assert {type(failure.error) for failure in failures} <= {TypeError, ValueError}
     assert all(str(failure.error).startswith("batch: fn returned ") for failure in failures)
     assert calls == [[0, 1, 2]]
@@ -147,7 +147,7 @@ def test_a_batch_that_runs_out_of_time_is_neither_called_again_nor_split() -> No
         released.wait(DEADLINE)
         return items
 
-    failures = in_threads(fn, range(4), batch=4, linger=1, timeout=0.05, retries=3, errors="return")
+    failures = in_threads(fn, range(4), batch=4, linger=3_600, timeout=0.05, retries=3, errors="return")
     released.set()
     assert [type(failure.error) for failure in failures] == [TimeoutError] * 4
     assert calls == [[0, 1, 2, 3]]
