@@ -66,7 +66,7 @@ def main(argv: list[str] | None = None) -> int:
         broken |= failed
         save(results, environment, path)                      # a run that is interrupted keeps what it has
     latency = None
-    if not options.only:
+    if options.smoke or not options.only:
         progress("wake-ups")
         latency = wakeup.curves(*((100, 1) if options.smoke else (5_000, 5)))
     save(results, environment, path, latency)
