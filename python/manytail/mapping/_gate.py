@@ -351,7 +351,8 @@ class Gate:
         if self._limits_lanes:
             limits = self._limits_of(lane)
             if self._joint:
-                taken = dict.fromkeys(self._given, limits.slots.take(now))
+                slot: float = limits.slots.take(now)
+                taken = dict.fromkeys(self._given, slot)
                 self._grants -= 1
             elif limits.slots is not None:
                 taken["per_key_rate"] = limits.slots.take(now)

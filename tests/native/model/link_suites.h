@@ -108,7 +108,8 @@ template <typename suite, unsigned threads> struct link_suite : rl::test_suite<s
 
     void locked_skip(reader *r, entry *e) {
         if (ENTRY(position_at)(&r->pos) == e) ENTRY(position_move)(&list, &r->pos, e->next);
-        while (r->redeliveries.n && (entry *)r->redeliveries.items[0].member == e) ENTRY(redeliveries_pop)(&r->redeliveries);
+        while (r->redeliveries.n && (entry *)r->redeliveries.items[0].member == e)
+            ENTRY(redeliveries_pop)(&r->redeliveries);
     }
 
     /* The first that is AVAILABLE, with a reference for its handle. */
