@@ -57,11 +57,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Four processes of the same test at once, without the GIL, show no more than one."""
+    """Without the GIL each test runs in four threads at once, but for some that take long and show no more then."""
     for item in items:
-        code = getattr(getattr(item, "function", None), "__code__", None)
+        function = getattr(item, "function", None)
+        code = getattr(function, "__code__", None)
         if item.nodeid.startswith(PROCESSES) or (code and STARTS.intersection(code.co_names)):
             item.add_marker(pytest.mark.thread_unsafe(reason="starts a process"))
+        if getattr(function, "is_hypothesis_test", False):
+            item.add_marker(pytest.mark.thread_unsafe(reason="hypothesis calls it a hundred times anyway"))
 
 
 def pytest_collection_finish() -> None:
