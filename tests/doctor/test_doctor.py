@@ -171,14 +171,16 @@ def broken(monkeypatch, name, faulty):
 
 
 class Once:
-    """True once: at the nth test of its truth."""
+    """True once: at the nth test of its truth, whichever thread asks."""
 
     def __init__(self, n):
         self.left = n
+        self.lock = threading.Lock()
 
     def __bool__(self):
-        self.left -= 1
-        return self.left == 0
+        with self.lock:
+            self.left -= 1
+            return self.left == 0
 
 
 class Losing(MultiQueue):
