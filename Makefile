@@ -175,9 +175,10 @@ $(MADE)/docs: $(MADE)/dev pyproject.toml
 	@$(PIP) install --group docs
 	@touch $@
 
-# Called by test-freethreaded with FT_PYTHON, the interpreter that was found or built. Left out is what the GIL means nothing to, and whose dependencies
-# have no wheels for that interpreter: Spark, the demo, and the tests of the packaging but the one of free threading.
-FT_TESTS := --ignore=tests/spark --ignore=tests/demo --ignore=tests/typing --ignore-glob='tests/packaging/test_[!f]*' -m 'not spark and not rabbitmq'
+# Called by test-freethreaded with FT_PYTHON, the interpreter that was found or built. Left out is what the GIL means
+# nothing to, or whose dependencies have no wheels for that interpreter: Spark, the demo, the simulator, which has no
+# threads, and the tests of the packaging but the one of free threading.
+FT_TESTS := --ignore=tests/simulation --ignore=tests/spark --ignore=tests/demo --ignore=tests/typing --ignore-glob='tests/packaging/test_[!f]*' -m 'not spark and not rabbitmq'
 
 .PHONY: freethreaded-suite
 freethreaded-suite: $(FT_MADE)/dev
