@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -26,6 +27,7 @@ from manytail import (
     concurrent_map,
 )
 from manytail.mapping import _remember
+from manytail.mapping._rates import LATE
 
 pytestmark = pytest.mark.thread_unsafe(reason="a database, an environment or a process of its own for each test")
 
@@ -256,6 +258,23 @@ def test_an_item_that_waited_is_looked_up_again_before_its_call(sqlite, how, mon
     )
     assert results == [f"result of {item}" for item in range(5)]
     assert sorted(service.calls) == [0, 1, 2, 3, 4]
+
+
+@HOW
+def test_a_call_that_misses_its_slot_for_a_lookup_needs_no_other_lookup(sqlite, how, monkeypatch):
+    """A look-up takes longer than a start may be late. If each slot needed one, no call would ever start."""
+    monkeypatch.setattr(_remember, "FRESH", 0.0)
+    shared, lookups = Shared(sqlite.url, "a"), itertools.count()
+    look_up = shared._store().look_up
+
+    def slow_look_up(ids, give_up=None):
+        next(lookups)
+        time.sleep(1.2 * LATE)
+        return look_up(ids, give_up)
+
+    monkeypatch.setattr(shared._store(), "look_up", slow_look_up)
+    assert run(how, str, range(2), shared=shared, remember=True, rate=50.0, workers=2) == ["0", "1"]
+    assert next(lookups) <= 4  # when the items come, and before their calls: one for each item, or for both
 
 
 def test_at_most_a_group_and_the_running_calls_are_not_recorded(sqlite):

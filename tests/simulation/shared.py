@@ -10,12 +10,14 @@ The service's log decides, whoever made the call:
 
     rates      in any t seconds at most 1 + rate * (t + LATE + the longest answer) calls start, of the map and of each
                key; the same in cost
-    leases     none has room for more than LEASE seconds or one call; no task has leased more than LEASE seconds ahead
+    leases     those of at most as many keys as there are workers are asked for at a time; none has room for more than
+               LEASE seconds and the lead, or one call; no task has leased more ahead
     budget     what the calls cost is never more
-    remember   no call of an item whose result was recorded when it was looked up, at most a second before; what is
-               paid for twice ran, or was not recorded, when its task was killed
+    remember   no call of an item whose result was recorded when it was looked up, at most a second before, or before
+               the slot that it missed; what is paid for twice ran, or was not recorded, when its task was killed
     output     of each task that ends: every item once, in the promised order
-    progress   every task ends; in a calm world the starts are as frequent as the rate allows
+    progress   every task ends; in a calm world the starts are as frequent as the rate allows, or half so if the
+               database is slow
 """
 
 from __future__ import annotations
@@ -70,7 +72,7 @@ class SharedSettings:
 
     @property
     def calm(self) -> bool:
-        quick = not self.latency and not self.lag and self.trip <= 0.01
+        quick = not self.latency and not self.lag
         return quick and not (self.kills or self.outages or self.fails or self.storm or self.lost or self.copied)
 
 
@@ -101,7 +103,7 @@ def draw(seed: int) -> SharedSettings:
         storm=rng.choice([0.0, 0.0, 0.2]) if trouble else 0.0,
         latency=rng.choice([0.0, 0.05, 1.5]) if rough else 0.0,
         lag=rng.choice([0.0, 0.0, 0.02, 0.15]) if rough else 0.0,
-        trip=rng.choice([0.0, 0.002, 0.01, 0.02]),
+        trip=rng.choice([0.0, 0.002, 0.01, 0.02]) if seed % 5 else 0.3,
         lost=rng.choice([0.0, 0.2]) if trouble else 0.0,
         outages=outages if trouble else [],
         patience=rng.choice([1.0, 60.0]),
@@ -137,10 +139,12 @@ class Database:
         """length: in seconds, as far as the task knows."""
         world, settings = self.world, self.world.settings
         single = max(settings.costs) if part.group == b"cost_rate" else 1.0
-        world.demand(length <= max(LEASE, single / part.rate) + NEARLY, f"{part} is for {length} s")
+        world.demand(length <= max(LEASE + task.longest, single / part.rate) + NEARLY, f"{part} is for {length} s")
         ahead = world.ends.get((part.limit, task), world.now) - world.now
         if not settings.lost:
-            world.demand(ahead <= LEASE + NEARLY, f"{part} is asked for {ahead} s before the last one ends")
+            world.demand(
+                ahead <= LEASE + task.longest + NEARLY, f"{part} is asked for {ahead} s before the last one ends"
+            )
         world.ends[part.limit, task] = end
 
     def _grant(self, wanted: list[Any]) -> list[tuple[Any, ...]]:
@@ -185,8 +189,12 @@ class Task:
         self.alive = True
         self.requests: deque[tuple[Callable[[], Any], Callable[[Any], None], bool]] = deque()
         self.asking = self.flushing = False
+        self.lead = world.code.rates.Lead()
+        self.longest = 0.0  # of all leads
+        self.keys_asking = 0  # leases for keys on their way
         self.idle, self.timer_at = world.settings.workers, math.inf
         self.running: set[Any] = set()
+        self.missed: set[Any] = set()  # calls whose slots were over after their look-up
         self.paid: dict[Any, None] = {}  # and not called: their slots were over
         self.unrecorded: list[Any] = []
         self.recording: list[Any] = []  # by statements whose answers have not come
@@ -218,6 +226,11 @@ class Task:
     def _about(self, seconds: float) -> float:
         return seconds * self.rng.random()
 
+    def _trip(self) -> float:
+        """Half of a round trip to the database."""
+        longest = self.world.settings.trip
+        return longest * (0.7 + 0.3 * self.rng.random()) if longest >= LATE else self._about(longest)
+
     def request(self, work: Callable[[], Any], then: Callable[[Any], None], again: bool = True) -> None:
         """One after the other, as the one thread of a map makes them. again: repeat it when its answer is lost."""
         self.requests.append((work, then, again))
@@ -227,7 +240,7 @@ class Task:
     def _ask(self) -> None:
         self.asking = bool(self.requests)
         if self.asking:
-            self.later(self._about(self.world.settings.trip), self._execute, *self.requests.popleft(), None)
+            self.later(self._trip(), self._execute, *self.requests.popleft(), None)
 
     def _execute(self, work: Callable[[], Any], then: Callable[[Any], None], again: bool, since: float | None) -> None:
         world, settings = self.world, self.world.settings
@@ -242,7 +255,7 @@ class Task:
         if self.rng.random() < settings.lost and again:
             self.later(0.05, self._execute, work, then, again, since)
         else:
-            self.later(self._about(settings.trip), self._answered, then, answer)
+            self.later(self._trip(), self._answered, then, answer)
 
     def _answered(self, then: Callable[[Any], None], answer: Any) -> None:
         then(answer)
@@ -256,19 +269,25 @@ class Task:
             if found:
                 item.known, item.result = True, "recorded"
 
-    def _leased(self, executed: list[float], leases: list[tuple[Any, ...]]) -> None:
+    def _leased(self, asked_at: float, executed: list[float], leases: list[tuple[Any, ...]]) -> None:
         ahead = self.world.now - executed[0]
+        self.lead.took(self.world.now - asked_at)
+        self.keys_asking -= sum(each.lane is not None for each, *_ in leases)
+        self.longest = max(self.longest, self.lead.seconds)
         self.world.note(self, "leased", [(str(each.parts[0].limit)[:9], *answer) for each, *answer in leases])
-        self.scheduler.leased([(each, start + ahead, *rest) for each, start, *rest in leases], self.world.now)
+        lead = self.lead.seconds
+        self.scheduler.leased([(each, start + ahead, *rest, lead) for each, start, *rest in leases], self.world.now)
 
     def _lease(self, wanted: list[Any]) -> None:
         executed = [0.0]  # by the database's clock
+        self.keys_asking += sum(each.lane is not None for each in wanted)
+        self.world.demand(self.keys_asking <= self.world.settings.workers, f"{self.keys_asking} keys ask for leases")
 
         def work() -> Any:
             executed[0] = self.world.now
             return self.world.database.lease(self, wanted)
 
-        self.request(work, partial(self._leased, executed))
+        self.request(work, partial(self._leased, self.world.now, executed))
 
     def _flush(self) -> None:
         self.flushing = False
@@ -299,7 +318,8 @@ class Task:
             self._lease(wanted)
         if scheduler.wake_at < self.timer_at:
             self.timer_at = scheduler.wake_at
-            self.later(max(0.0, scheduler.wake_at - now) + self._about(self.world.settings.lag), self._tick)
+            late = self._about(self.world.settings.lag)
+            self.later(max(0.0, scheduler.wake_at - now) + late, self._tick, self.timer_at)
         if scheduler.over:
             self._flush()
             if not self.recording:
@@ -312,7 +332,9 @@ class Task:
             self.emitted.append(self.scheduler.output.popleft())
             self.scheduler.took(1)
 
-    def _tick(self) -> None:
+    def _tick(self, at: float) -> None:
+        if at != self.timer_at:
+            return  # the timer was set to an earlier time
         self.timer_at = math.inf
         if self.scheduler.wake_at <= self.world.now:
             self.scheduler.tick(self.world.now)
@@ -335,7 +357,9 @@ class Task:
 
     def _look_again(self, item: Any) -> None:
         world = self.world
-        if world.settings.remember and world.now - item.looked_up > FRESH:
+        fresh = world.now - item.looked_up <= FRESH or item in self.missed
+        self.missed.discard(item)
+        if world.settings.remember and not fresh:
             asked = partial(self._recalled, item, world.now)
             self.request(partial(world.database.look_up, [item]), asked)
         else:
@@ -356,18 +380,22 @@ class Task:
     def _pay(self, item: Any) -> None:
         database = self.world.database
         if self._is_late(item):
-            self._done(self.scheduler.missed, item, self.world.now)
+            self._miss(item)
         elif self.world.settings.budget is None or self.paid.pop(item, self) is None:
             self._begin(item)
         else:
             self.request(partial(database.spend, [item.cost]), partial(self._paid, item))
+
+    def _miss(self, item: Any) -> None:
+        self.missed.add(item)
+        self._done(self.scheduler.missed, item, self.world.now)
 
     def _paid(self, item: Any, affordable: list[bool]) -> None:
         if not affordable[0]:
             self._done(self.scheduler.refused, item, [getattr(item, "last_error", BudgetExceeded())])
         elif self._is_late(item):
             self.paid[item] = None
-            self._done(self.scheduler.missed, item, self.world.now)
+            self._miss(item)
         else:
             self._begin(item)
 
@@ -514,7 +542,8 @@ class SharedWorld:
         rate = getattr(settings, limits[0])
         for limit, log in self.log.items():
             took, needed = log[-1][0] - log[0][0], len(log) / rate
-            spare = settings.tasks * (LEASE + 2 / rate) + 2 * settings.trip * len(log)
+            trips = 2 * settings.trip
+            spare = settings.tasks * (LEASE + 2 / rate + 5 * trips) + len(log) * min(trips, 1 / rate)
             self.demand(took <= needed + spare, f"{limit}: {len(log)} starts take {took} s (expected: some {needed})")
 
 

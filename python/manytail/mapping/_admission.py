@@ -51,8 +51,8 @@ class Lane:
     """The items of one key."""
 
     __slots__ = (
-        "assigned", "emitted", "held", "key", "level", "limit_id", "limits", "line", "paused_until", "pinned", "queues",
-        "ready", "unstarted", "waiting", "weight",
+        "assigned", "emitted", "held", "key", "level", "limit_id", "limits", "line", "look_at", "paused_until",
+        "pinned", "queues", "ready", "unstarted", "waiting", "weight",
     )  # fmt: skip
 
     def __init__(self, key: Hashable, weight: int, waiting: Any) -> None:
@@ -68,6 +68,7 @@ class Lane:
         self.paused_until = -math.inf
         self.limits: Any = None  # the gate's limits of this key
         self.limit_id = b""  # names them in a database
+        self.look_at = math.inf  # when the gate looks at its limits again; a timer is set
         self.pinned = False  # a limit of this key is in force: the lane is kept although it is idle
         self.assigned = self.emitted = self.held = self.unstarted = 0
 

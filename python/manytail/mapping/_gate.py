@@ -43,6 +43,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
+from itertools import count
 from typing import Any, NamedTuple
 
 from manytail import MultiQueue
@@ -86,6 +88,7 @@ class Leased(NamedTuple):
     rate: float = 0.0  # of one limit; may be another one: the value that was given last holds for all
     granted: bool = True
     by_map: bool = False  # refused by a limit of the map
+    lead: float = 0.0  # seconds ahead that the next one is to be asked for (`_rates`)
 
 
 RATES = ("rate", "per_key_rate", "cost_rate")
@@ -103,13 +106,14 @@ def _slots(options: Options, rate: float) -> Slots | LeasedSlots:
 class LaneLimits:
     """The limits of one key."""
 
-    __slots__ = ("breaker", "slots")
+    __slots__ = ("breaker", "is_to_ask", "slots")
 
     def __init__(self, options: Options) -> None:
         self.slots: Any = JointSlots() if is_joint(options) else None
         if self.slots is None and options.per_key_rate is not None:
             self.slots = _slots(options, options.per_key_rate)
         self.breaker = Breaker(options.breaker, options.breaker_reset) if options.breaker else None
+        self.is_to_ask = False
 
     @property
     def until(self) -> float:
@@ -138,7 +142,9 @@ class Gate:
         rates = {name: getattr(options, name) for name in self._given if name != "per_key_rate" and not self._joint}
         self._rates = {name: _slots(options, rate) for name, rate in rates.items()}
         self._leases = options.shared is not None
-        self._asking = 0  # keys whose leases are on their way
+        self._asking = 0  # keys whose leases are on their way; at most `workers`, so that few are leased and not used
+        self._to_ask: list[tuple[float, int, Lane]] = []  # keys whose leases are asked for after those, a heap
+        self._numbers = count()
         self._map_due = -math.inf  # joint slots: no request before that time
         self._grants = 0  # keys that have a joint slot
         self._budget = None if options.budget is None else Budget(options.budget)
@@ -210,7 +216,7 @@ class Gate:
         self._admit_again(full, now)
         self.wake_at = self._former.due
         queue, workers = self._admission.queue, self._options.workers
-        while len(self.starts) < workers and self._asking < workers:
+        while len(self.starts) < workers:
             if queue.empty():
                 for slots in self._rates.values():
                     slots.idle()
@@ -278,15 +284,27 @@ class Gate:
         slots = None if lane.limits is None else lane.limits.slots
         if slots is None:
             return
-        if self._joint:
-            if slots.next <= now:
+        if slots.next <= now if self._joint else slots.needs_lease(now):
+            if self._asking >= self._options.workers:
+                self._ask_later(call)
+                return
+            if self._joint:
                 self._ask_jointly(slots, call, now)
-        elif slots.needs_lease(now):
-            self._ask(slots, "per_key_rate", lane)
+            else:
+                self._ask(slots, "per_key_rate", lane)
         self.look(lane, now)
 
+    def _ask_later(self, call: Item) -> None:
+        """Its key is disabled until other leases have come."""
+        lane = call.lane
+        lane.pinned = True
+        self._admission.disable(lane)
+        if not lane.limits.is_to_ask:
+            lane.limits.is_to_ask = True
+            heappush(self._to_ask, (call.priority, next(self._numbers), lane))
+
     def leased(self, leases: Iterable[Leased], now: float) -> None:
-        for wanted, begin, rate, granted, by_map in leases:
+        for wanted, begin, rate, granted, by_map, lead in leases:
             lane, part = wanted.lane, wanted.parts[0]
             if self._joint:
                 lane.limits.slots.leased(begin, granted)  # type: ignore[union-attr]
@@ -294,10 +312,14 @@ class Gate:
                 self._map_due = begin if by_map else self._map_due
             else:
                 slots: Any = self._rates[part.group.decode()] if lane is None else lane.limits.slots
-                slots.leased(begin, part.amount, rate)
+                slots.leased(begin, part.amount, rate, lead)
             if lane is not None:
                 self._asking -= 1
                 self.look(lane, now)
+        for _ in range(min(len(self._to_ask), self._options.workers - self._asking)):
+            lane = heappop(self._to_ask)[2]
+            lane.limits.is_to_ask = False
+            self.look(lane, now)
 
     def _limits_of(self, lane: Lane) -> LaneLimits:
         if lane.limits is None:
@@ -474,14 +496,15 @@ class Gate:
             until = max(until, limits.until)
         if until <= now:
             self._admission.resume(lane)
-            lane.pinned = False
+            lane.pinned = limits is not None and limits.is_to_ask
             return
         if limits is not None:
             lane.pinned = True
             if limits.slots is not None:
                 (limits.slots.waits if self._admission.has_ready(lane) else limits.slots.idle)(now)
         self._admission.disable(lane)
-        if until < math.inf:
+        if until < lane.look_at:
+            lane.look_at = until
             self.looks.append((until, lane))
 
     def _recall(self, lane: Lane) -> None:

@@ -7,8 +7,8 @@ any process. One thread per map asks the database.
                     ask at once go into one transaction
 
 A lease's times are the database's. They become our clock's with the time when the answer came: never too early, and
-late by at most a round trip. While the database is away no lease comes, so no call starts; after its outage_timeout the
-map fails.
+late by at most a round trip. How long round trips take is measured: the lead of `_rates`. While the database is away no
+lease comes, so no call starts; after its outage_timeout the map fails.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ._gate import Leased, Wanted
+from ._rates import Lead
 
 if TYPE_CHECKING:
     from ._options import Options
@@ -42,6 +43,7 @@ class Permits:
         self._shared = shared
         self._rates = {name.encode(): rate for name, rate in rates.items()}
         self._known = False  # the rates are stored with the name
+        self._lead = Lead()
         self._drop_at = 0.0
         self._budget = budget
         self._changed = threading.Condition()
@@ -153,11 +155,15 @@ class Permits:
             _answer(request, [next(taken) for _ in request.costs])
 
     def _leases(self, store: Store, wanted: list[Wanted]) -> list[Leased]:
+        begin = time.monotonic()
         if not self._known:
             store.set_rates(self._rates, self._give_up)
             self._known = True
+            self._lead.took(time.monotonic() - begin)
+            begin = time.monotonic()
         leases = self._granted(store, wanted) if len(self._rates) > 1 else self._of_one_limit(store, wanted)
         now = time.monotonic()
+        self._lead.took(now - begin)
         if b"per_key_rate" in self._rates and now >= self._drop_at:
             self._drop_at = now + DROP_AFTER
             store.drop_limits(b"key:", DROP_AFTER, self._give_up)
@@ -166,7 +172,10 @@ class Permits:
     def _of_one_limit(self, store: Store, wanted: list[Wanted]) -> list[Leased]:
         leases = store.lease([each.parts[0] for each in wanted], self._give_up)
         ahead = time.monotonic() - max(lease.now for lease in leases)
-        return [Leased(each, lease.start + ahead, lease.rate) for each, lease in zip(wanted, leases, strict=True)]
+        return [
+            Leased(each, lease.start + ahead, lease.rate, lead=self._lead.seconds)
+            for each, lease in zip(wanted, leases, strict=True)
+        ]
 
     def _granted(self, store: Store, wanted: list[Wanted]) -> list[Leased]:
         answers, now = store.grant([each.parts for each in wanted], self._give_up)

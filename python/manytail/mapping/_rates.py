@@ -5,9 +5,11 @@ calls start. A waiting start gets its slot even if the timer rings late, so that
 be later than LATE takes a new slot. While no start waits, slots are not saved up.
 
 A limit that holds over several processes (`LeasedSlots`) takes its slots from leases: intervals that a database gives
-to one process each (`_shared_store`, `_permits`). A lease has room for LEASE seconds of starts, or for one. The next
-one is asked for when it is used up, LEASE seconds before its end at the earliest. So a process that dies wastes at most
-what it has leased, and frees nothing. A lease that comes late is used as far as its slots have not passed.
+to one process each (`_shared_store`, `_permits`). A lease has room for one start, or for the starts of LEASE seconds
+and of the lead: the longest of the latest round trips to the database (`Lead`). The next one is asked for when it is
+used up, LEASE seconds and the lead before its end at the earliest. So a slow database costs few slots. A process that
+dies wastes at most what it has leased, and frees nothing. A lease that comes late is used as far as its slots have not
+passed.
 
 A call that several such limits hold needs one slot in all of them at the same time. Leases of each limit alone would
 seldom meet. So the database grants a slot for each call (`JointSlots`, `grant`), in one transaction, and at most LEASE
@@ -29,6 +31,8 @@ from typing import NamedTuple
 
 LATE = 0.1  # seconds that a start may come after its slot
 LEASE = 0.1  # seconds of starts in a lease
+MOST_LEAD = 1.0  # seconds; a round trip in which the database was away says nothing about the next one
+_FADING = 0.9  # of the lead that is kept after a shorter round trip
 _NEARLY = 1e-9
 _CLOCK = 1e-6  # seconds that a database's clock may be inexact by
 
@@ -66,15 +70,29 @@ class Slots:
         return slot
 
 
+class Lead:
+    """How many seconds ahead a process asks for leases."""
+
+    __slots__ = ("seconds",)
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def took(self, seconds: float) -> None:
+        """A round trip to the database took that long."""
+        self.seconds = max(min(seconds, MOST_LEAD), self.seconds * _FADING)
+
+
 class LeasedSlots:
     """The slots of a limit that holds over several processes."""
 
-    __slots__ = ("_begin", "_end", "_interval", "_wanted", "asked")
+    __slots__ = ("_begin", "_end", "_interval", "_lead", "_wanted", "asked")
 
     def __init__(self, rate: float) -> None:
         self._interval = 1 / rate
         self._begin = self._end = -math.inf
         self._wanted = 1.0  # what the next start takes, as far as that is known
+        self._lead = 0.0
         self.asked = False
 
     @property
@@ -82,7 +100,7 @@ class LeasedSlots:
         """No start, and no request for a lease, before that time. Infinite while a lease is on its way."""
         if self.asked:
             return math.inf
-        return self._begin if self._has(self._begin, self._wanted) else self._end - LEASE
+        return self._begin if self._has(self._begin, self._wanted) else self._end - LEASE - self._lead
 
     def waits(self, now: float) -> None:
         """A start waits. Slots that pass meanwhile are lost."""
@@ -118,11 +136,11 @@ class LeasedSlots:
     def to_lease(self) -> float:
         """A lease is asked for. Returns of how much."""
         self.asked = True
-        return self._wanted * max(1, math.floor(LEASE / self._interval / self._wanted))
+        return self._wanted * max(1, math.floor((LEASE + self._lead) / self._interval / self._wanted))
 
-    def leased(self, begin: float, amount: float, rate: float) -> None:
+    def leased(self, begin: float, amount: float, rate: float, lead: float = 0.0) -> None:
         """The lease has come. rate: that which holds for all processes."""
-        self.asked = False
+        self.asked, self._lead = False, lead
         self._interval = 1 / rate
         self._begin, self._end = begin, begin + amount / rate
 

@@ -5,6 +5,7 @@ statement:
 
     look_up(items)   items between the reader and flight; those that are found come into flight with their results
     recall(item)     for a worker whose item was looked up more than FRESH seconds ago: asks again, and waits
+    keep(item)       the item missed its slot after that: it is not looked up again for its next slot
     add(item)        a result to be recorded: GROUP results or RECORD_AFTER seconds after the first at the latest
 
 A worker that has finished a call waits for `room()` before it takes the next item. So at most BACKLOG results plus one
@@ -16,7 +17,7 @@ many results at once.
 
 Invariants
     unrecorded  results that were added and are not recorded; a worker continues below BACKLOG
-    looked_up   of an item: the time before the statement that looked it up began
+    looked_up   of an item: the time before the statement that looked it up began; KEPT: that of its next call
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -46,6 +48,7 @@ FRESH = 0.9  # seconds; a look-up may be 1 s old when the call starts
 GROUP = 100  # results that make a statement worthwhile; calls continue during it
 RECORD_AFTER = 0.4  # seconds; the promise is 0.5
 BACKLOG = 200
+KEPT = math.inf
 LARGEST_LOOKUP = 1_000  # items of one statement
 EXIT_TIMEOUT = 5.0  # seconds that the interpreter's exit waits for the last results
 GATHER = 0.002  # seconds that the first item waits for others
@@ -142,10 +145,20 @@ class Memory:
         self._changed.notify()
 
     # ------------------------------------------------------------------------------------------------ from workers
-    def is_fresh(self, item: Item) -> bool:
-        """Whether its last look-up, or that of each item of a batch, is recent enough for a call."""
-        old = time.monotonic() - FRESH
-        return all(each.looked_up > old for each in item.items) if isinstance(item, Batch) else item.looked_up > old
+    def is_fresh(self, call: Item) -> bool:
+        """Whether the last look-up of each of its items is recent enough for a call, or was kept for it."""
+        old, items = time.monotonic() - FRESH, call.items if isinstance(call, Batch) else [call]
+        fresh = all(item.looked_up > old for item in items)
+        for item in items:
+            if item.looked_up == KEPT:
+                item.looked_up = -math.inf  # for one call
+        return fresh
+
+    def keep(self, call: Item) -> None:
+        """The look-ups of the call were fresh, and it missed its slot. They count for the next slot too, whenever that
+        comes: a database whose round trip takes longer than a start may be late would let no call start."""
+        for item in call.items if isinstance(call, Batch) else [call]:
+            item.looked_up = KEPT
 
     def recall(self, item: Item) -> Future[None]:
         """Look it up again. When the future is done, the item is known if a result was found."""

@@ -211,6 +211,8 @@ class Runner:
         gate, now = self.scheduler.gate, self.now()
         if gate is None or not gate.late(item, now):
             return False
+        if self.memory is not None:
+            self.memory.keep(item)
         if affordable is not None:
             if isinstance(item, Batch):
                 for refused in item.refused:

@@ -538,6 +538,7 @@ class Scheduler:
             due.append(heappop(self._timers)[2])
         for each in reversed(due):  # the first that was due is put at the front last
             if isinstance(each, Lane):
+                each.look_at = math.inf
                 if self.gate is not None:
                     self.gate.look(each, now)
                 elif each.paused_until <= now:
