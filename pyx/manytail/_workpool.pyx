@@ -50,7 +50,7 @@ cdef class Call
 cdef object LOGGER = logging.getLogger("concurrent.futures")    # where the standard library's executors report
 # .worker: this thread's Worker, if it is one; .lanes: inside whose blocks it is
 cdef object here = threading.local()
-UNSET = object()                                # an option that was not passed
+UNSET = ...                                     # an option that was not passed; shown as Ellipsis by help()
 
 
 # ------------------------------------------------------------------------------------------------------------ arguments
