@@ -5,8 +5,8 @@
  *   C11         <stdatomic.h>, what the extension modules are compiled with;
  *   C++         std::atomic, for C++ modules that `cimport manytail`;
  *   MT_MODEL    the model checker's atomics (tests/native/model), so that the very same kernels are explored.
- * Only operations that some kernel uses exist. There are no stand-alone fences on purpose: ThreadSanitizer does not
- * follow them, and every protocol here can be stated with ordered operations.
+ * Compare-and-swap is the strong form: it returns 1 if it stored, else 0 and what it found in *e. There are no
+ * stand-alone fences: ThreadSanitizer does not follow them, and ordered operations express every protocol here.
  */
 #ifndef MANYTAIL_ATOMICS_H
 #define MANYTAIL_ATOMICS_H
@@ -67,14 +67,15 @@ MT_DEFINE_ATOMIC(uptr, uintptr_t, mt_atomic_uptr)
 
 #undef MT_DEFINE_ATOMIC
 
-/* Hints, not semantics. */
+/* Hints to the compiler; they do not change what the code means. */
 #if defined(__has_builtin)
 #define MT_HAS_BUILTIN(name) __has_builtin(name)
 #else
 #define MT_HAS_BUILTIN(name) 0
 #endif
 #if defined(__GNUC__) || defined(__clang__)
-/* Certain, not just probable: gcc else inlines cold functions into hot ones and spills registers for them. */
+/* Probability 1, where __builtin_expect means 0.9: with that, gcc inlines cold functions into hot ones and spills
+ * registers for them. */
 #if (defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 9) || MT_HAS_BUILTIN(__builtin_expect_with_probability)
 #define MT_LIKELY(x) __builtin_expect_with_probability(!!(x), 1, 1.0)
 #define MT_UNLIKELY(x) __builtin_expect_with_probability(!!(x), 0, 1.0)
@@ -97,8 +98,8 @@ MT_DEFINE_ATOMIC(uptr, uintptr_t, mt_atomic_uptr)
 #define MT_THREAD_LOCAL __thread
 #endif
 
-/* Claim a cache line that will be written soon, while other work goes on. On x86-64 by hand: __builtin_prefetch(p, 1) is a
- * read prefetch there, after which the store still has to take the line from the core that read it last. */
+/* Prefetch, for writing, a cache line that will be written soon. Inline assembly on x86-64: __builtin_prefetch(p, 1) is
+ * a read prefetch there, after which the store has to fetch the line again, from the core that read it last. */
 static inline void mt_prefetch_write(void *p) {
 #if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__)
     __asm__ volatile("prefetchw %0" : : "m"(*(volatile char *)p));
@@ -109,7 +110,7 @@ static inline void mt_prefetch_write(void *p) {
 #endif
 }
 
-/* Have a line ready that will be read soon. */
+/* Prefetch a cache line that will be read soon. */
 static inline void mt_prefetch_read(const void *p) {
 #if defined(__GNUC__) || defined(__clang__)
     __builtin_prefetch(p);
@@ -118,7 +119,7 @@ static inline void mt_prefetch_read(const void *p) {
 #endif
 }
 
-/* Number of the lowest bit that is set; there is one. */
+/* Index of the lowest set bit. `word` is not 0. */
 static inline int mt_first_bit(uint64_t word) {
 #if defined(__GNUC__) || defined(__clang__)
     return __builtin_ctzll(word);

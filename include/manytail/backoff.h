@@ -1,8 +1,8 @@
-/* Bounded spinning: a pause that doubles, and an end to it.
+/* Bounded exponential back-off for spin loops.
  *
- * Spinning pays only where the other side runs on another core at the same time, that is without the GIL; it must
- * always end, because a thread that spins while attached to the interpreter holds up whoever wants to stop the world.
- * The caller asks mt_backoff_spin() until it says 0, then waits for real.
+ * Spinning pays only where the other thread runs on another core at the same time, that is without the GIL. It is
+ * bounded because a thread that spins while attached to the interpreter delays a stop-the-world pause.
+ * The caller spins until mt_backoff_spin() returns 0, then blocks.
  */
 #ifndef MANYTAIL_BACKOFF_H
 #define MANYTAIL_BACKOFF_H
@@ -33,11 +33,11 @@ static inline void mt_cpu_pause(void) {
 }
 
 typedef struct {
-    uint32_t step;  /* how many doublings were done */
-    uint32_t limit; /* how many are allowed */
+    uint32_t step;  /* doublings so far */
+    uint32_t limit; /* stop when `step` reaches it */
 } mt_backoff;
 
-/* Pause 2**step times; 0 when the limit is reached and the caller should stop spinning. */
+/* Pause 2**step times and return 1; 0 without a pause when the limit is reached. */
 static inline int mt_backoff_spin(mt_backoff *b) {
     uint32_t i;
     if (b->step >= b->limit) return 0;
@@ -46,7 +46,7 @@ static inline int mt_backoff_spin(mt_backoff *b) {
     return 1;
 }
 
-/* Give the processor away. Used only where waiting for real is impossible because memory for a semaphore ran out. */
+/* Let another thread run. Only for the planted delays, and for waits that cannot block because memory ran out. */
 static inline void mt_yield_cpu(void) {
 #if defined(_WIN32)
     SwitchToThread();

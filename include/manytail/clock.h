@@ -1,4 +1,4 @@
-/* The monotonic clock in nanoseconds, for deadlines. It does not jump when somebody sets the time of day. */
+/* The monotonic clock in nanoseconds, for deadlines. Setting the time of day does not change it. */
 #ifndef MANYTAIL_CLOCK_H
 #define MANYTAIL_CLOCK_H
 
@@ -22,7 +22,7 @@ static inline int64_t mt_now_ns(void) {
 }
 #endif
 
-/* Some milliseconds behind at most, for a fraction of the price. */
+/* The same clock as of the last timer tick: up to some milliseconds late, and several times cheaper to read. */
 static inline int64_t mt_now_coarse_ns(void) {
 #if defined(CLOCK_MONOTONIC_COARSE)
     struct timespec t;

@@ -1,7 +1,7 @@
-/* Planted delays: mt_point() stands between the steps of a protocol, where another thread may do its worst.
+/* Planted delays: mt_point() marks a place between two steps of a protocol where other threads may interleave.
  *
- * In a build with -DMT_DELAYS=1 each point now and then spins a random while or gives the processor away, so that stress
- * runs meet interleavings that are one in a billion otherwise. In every other build it is nothing at all.
+ * In a build with -DMT_DELAYS=1 a point yields the processor in one of eight calls and spins for a random time in
+ * another, so that stress tests meet rare interleavings. In every other build it is empty.
  */
 #ifndef MANYTAIL_DELAYS_H
 #define MANYTAIL_DELAYS_H

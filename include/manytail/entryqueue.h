@@ -1,4 +1,4 @@
-/* What `cimport manytail` says of an entry queue without Python objects; the structs are the extension module's own. */
+/* The C types that `cimport manytail` declares for entry queues. The structs are private to the extension module. */
 #ifndef MANYTAIL_ENTRYQUEUE_H
 #define MANYTAIL_ENTRYQUEUE_H
 
@@ -7,14 +7,14 @@
 typedef struct mt_entryqueue mt_entryqueue;
 typedef struct mt_entrysub mt_entrysub;
 
-/* One hand-over of one entry, filled by mt_entryqueue_get. It holds a reference until it is acked, rejected, released or
- * forgotten: one of these, once. */
+/* One delivery of one entry, filled by mt_entryqueue_get. It counts as a reference to the entry, which exactly one call
+ * to ack, reject, release or forget gives up. */
 typedef struct {
     uintptr_t item;
     int64_t seq; /* arrival number */
     mt_entryqueue *queue;
-    void *entry;       /* NULL: given up */
-    uint64_t delivery; /* how often the entry was handed over, this one included; 0: only looked at */
+    void *entry;       /* NULL after that call */
+    uint64_t delivery; /* how often the entry was delivered, this time included; 0: it was only peeked at */
 } mt_delivery;
 
 #endif

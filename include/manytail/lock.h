@@ -5,17 +5,17 @@
  *     | newest parked thread (mt_lock_node*)         | LOCKED |
  *     +----------------------------------------------+--------+
  *
- * Algorithm: the "word lock" known from parking-lot implementations: an uncontended lock or unlock is one
- * compare-and-swap; who finds it taken pushes a node that lives on its own stack onto a list whose head is the word
- * itself, and parks. Unlock takes the OLDEST node off and hands it back to the caller, which wakes it. Newcomers may
- * overtake a woken thread (barging): on few cores that is worth more than strict order among lock waiters.
+ * Algorithm: the "word lock" of WebKit's and Rust's parking lots. An uncontended lock or unlock is one
+ * compare-and-swap. A thread that finds the lock taken pushes a node on its own stack onto a list whose head is the
+ * word itself, and parks. Unlock removes the OLDEST node and returns it to its caller, which wakes that thread. A
+ * running thread may take the lock before the woken one (barging), which avoids a lock convoy.
  *
- * Progress: blocking. Parking and waking are the caller's (mt_lock_node.sem is its semaphore), so that this file
- * knows no thread library and a model checker can run it.
+ * Progress: blocking. The caller parks and wakes (mt_lock_node.sem is its semaphore), so this file needs no thread
+ * library and a model checker can run it.
  *
  * Invariants
- *   I1  nodes are pushed by anybody while LOCKED is set, and taken off only by the thread that holds the lock;
- *   I2  whenever the list is not empty, LOCKED is set or a thread that unlock handed out is on its way to retry.
+ *   I1  Any thread pushes nodes, only while LOCKED is set. Only the holder of the lock removes nodes.
+ *   I2  While the list is not empty, LOCKED is set, or a thread whose node was removed is about to retry.
  */
 #ifndef MANYTAIL_LOCK_H
 #define MANYTAIL_LOCK_H
@@ -27,15 +27,15 @@
 #define MT_LOCKED ((uintptr_t)1)
 
 typedef struct mt_lock_node {
-    struct mt_lock_node *next; /* older waiter; written before the push, later only by the lock's holder */
-    void *sem;                 /* the owner's semaphore, posted by whoever mt_unlock() hands the node to */
+    struct mt_lock_node *next; /* the waiter before it; written before the push, afterwards only by the lock's holder */
+    void *sem;                 /* semaphore of the waiting thread; the caller of mt_unlock() posts it */
 } mt_lock_node;
 
 typedef struct {
     mt_atomic_uptr word;
 } mt_lock;
 
-/* One attempt that retries only when the word changed under it. 1: the lock is held. */
+/* Take the lock unless it is taken. 1: the caller holds it. */
 static inline int mt_lock_try(mt_lock *l) {
     /* relaxed because: only a guess for the compare-and-swap below */
     uintptr_t w = mt_load_relaxed_uptr(&l->word);
@@ -46,7 +46,7 @@ static inline int mt_lock_try(mt_lock *l) {
     return 0;
 }
 
-/* Last step before parking. 1: the lock came free and is held. 0: `n` is on the list, park on n->sem, then start over. */
+/* Take the lock, or join its list. 1: the caller holds it. 0: `n` is on the list; wait for n->sem, then call again. */
 static inline int mt_lock_enqueue(mt_lock *l, mt_lock_node *n) {
     /* relaxed because: only a guess for the compare-and-swaps below */
     uintptr_t w = mt_load_relaxed_uptr(&l->word);
@@ -62,7 +62,7 @@ static inline int mt_lock_enqueue(mt_lock *l, mt_lock_node *n) {
     }
 }
 
-/* Somebody waits. Clears LOCKED and returns the node to wake, or NULL if there is none after all. */
+/* Unlock while there are waiters. Clears LOCKED and returns the oldest node, which is off the list. */
 static MT_NOINLINE mt_lock_node *mt_unlock_slow(mt_lock *l) {
     mt_lock_node *victim = NULL, *before;
     /* pairs with: mt_cas_release in mt_lock_enqueue */
@@ -70,20 +70,20 @@ static MT_NOINLINE mt_lock_node *mt_unlock_slow(mt_lock *l) {
     for (;;) {
         mt_lock_node *top = (mt_lock_node *)(w & ~MT_LOCKED);
         if (victim == NULL && top != NULL && top->next != NULL) {
-            /* Only the holder takes nodes off (I1), so everything below the top is ours to edit. */
+            /* Pushes write only the word, and only the holder removes (I1): the links below the top cannot change. */
             for (before = top; before->next->next != NULL; before = before->next) {
             }
             victim = before->next;
             before->next = NULL;
         }
-        rest = victim != NULL ? w & ~MT_LOCKED : 0; /* the only node: its removal is this very swap */
-        /* pairs with: mt_cas_acquire in mt_lock_try, mt_lock_enqueue. Acquire too, because a node pushed since the load is
-         * read in the next round, and a list that stays is handed on. */
+        rest = victim != NULL ? w & ~MT_LOCKED : 0; /* 0: `top` is the only node, and this swap removes it */
+        /* pairs with: mt_cas_acquire in mt_lock_try, mt_lock_enqueue. Acquire too: if it fails, the next round reads
+         * the nodes that were pushed since the load. */
         if (mt_cas_acq_rel_uptr(&l->word, &w, rest)) return victim != NULL ? victim : top;
     }
 }
 
-/* Release. Returns a node whose semaphore the caller must post, or NULL. */
+/* Unlock. Returns a node whose semaphore the caller must post, or NULL. */
 static inline mt_lock_node *mt_unlock(mt_lock *l) {
     uintptr_t w = MT_LOCKED;
     /* pairs with: mt_cas_acquire in mt_lock_try, mt_lock_enqueue */

@@ -1,4 +1,4 @@
-/* What the kernels share: what a call returns, and memory that lies on cache lines of its own. */
+/* What the kernels share: the status codes, and allocation on cache-line boundaries. */
 #ifndef MANYTAIL_MULTIQUEUE_H
 #define MANYTAIL_MULTIQUEUE_H
 
@@ -20,11 +20,12 @@ enum {
     MT_INTERRUPTED = 7 /* a Python signal handler raised; only from calls made attached to the interpreter */
 };
 
-/* What the nogil API hands out; the structures are in pyx/manytail/_mq.pxd. */
+/* Handles of the nogil API. The structures are in pyx/manytail/_mq.pxd. */
 typedef struct mt_multiqueue mt_multiqueue;
 typedef struct mt_subqueue mt_subqueue;
 
-/* Aligned so that the putters' line and the getters' line do not share a cache line. Zeroed. */
+/* Zeroed memory that starts a cache line, so that padded structures keep putters and getters on separate lines. NULL:
+ * no memory. mt_free_aligned does not accept NULL. */
 static inline void *mt_alloc_aligned(size_t size) {
     char *raw = (char *)malloc(size + MT_CACHE_LINE + sizeof(void *)), *p;
     if (raw == NULL) return NULL;

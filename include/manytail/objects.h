@@ -1,7 +1,7 @@
-/* What the kernels know of Python: whether there is a GIL, and how a reference to an object is added and given up.
+/* What the kernels know of Python: whether there is a GIL, and how to add and drop a reference to an object.
  *
  * A native driver, which has no interpreter, defines MT_KEEP, MT_DROP and MT_GIL_LOCKED before it includes a kernel.
- * A reference is given up with no lock held.
+ * MT_DROP may run Python code (a finalizer): call it with no lock held.
  */
 #ifndef MANYTAIL_OBJECTS_H
 #define MANYTAIL_OBJECTS_H
@@ -19,7 +19,7 @@
 #define MT_FREE_THREADED 0
 #endif
 
-/* Whether the GIL is the lock of a structure that holds objects and nothing else. */
+/* Whether a structure whose items are Python objects uses the GIL instead of its own locks. */
 #ifndef MT_GIL_LOCKED
 #define MT_GIL_LOCKED (!MT_FREE_THREADED)
 #endif

@@ -1,9 +1,9 @@
-/* Garbage-collector hooks for queues whose Python items live in C chunks.
+/* What the faces need of CPython's C API: slots of types, references, lists filled in place, the GIL.
  *
- * Cython has no syntax for tp_traverse and tp_clear, and without them items in C memory make cycles that are never
- * collected. _multiqueue.pyx replaces the two slots of SubQueue, at import, by functions built on these.
- * The traverse runs while every attached thread stands at a safe point and changes no count and takes no lock; items of
- * Python queues move only while attached, so the chain is quiet.
+ * Cython has no syntax for tp_traverse and tp_clear. Without them, cycles through items in C memory are never
+ * collected. The modules replace the two slots of their types at import. A traverse changes no reference count and
+ * takes no lock. It runs while every attached thread is stopped, and Python items move only while attached, so nothing
+ * changes under it.
  */
 #ifndef MANYTAIL_PYGC_H
 #define MANYTAIL_PYGC_H
@@ -14,15 +14,15 @@
 #include "multiqueue.h"
 #include "objects.h"
 
-/* An object whose counted reference the caller hands over. */
+/* Pointers as Cython objects. mt_owned and mt_owned_item take over the caller's reference; mt_new_item adds one. */
 static inline PyObject *mt_owned(PyObject *o) { return o; }
 static inline PyObject *mt_owned_item(uintptr_t v) { return (PyObject *)v; }
 static inline PyObject *mt_new_item(uintptr_t v) { return Py_NewRef((PyObject *)v); }
 
-/* Let any thread free `o`. The caller has just made it, and holds its only references.
+/* Let any thread free `o`. The caller has just made it and holds its only references.
  *
- * Without the GIL an object belongs to the thread that made it. When the last reference is given up by another thread,
- * that object is freed only when its owner next runs Python code, which is never while the owner waits. */
+ * Without the GIL an object is owned by the thread that made it. When another thread drops the last reference, the
+ * object is freed only when its owner next runs Python code, which does not happen while the owner blocks. */
 static inline void mt_disown(PyObject *o) {
 #ifdef Py_GIL_DISABLED
     Py_ssize_t n = Py_REFCNT(o);
@@ -34,9 +34,9 @@ static inline void mt_disown(PyObject *o) {
 #endif
 }
 
-/* End the function that Cython has made for a method: raise `kind`, with no frame of ours in the traceback. An empty get is
- * an answer, not an error, and each frame costs as much as the get. The names are those of Cython's own code: the end of
- * a function, where its locals are released, and its result. */
+/* Return from a method that Cython compiled and raise `kind`, without adding our frame to the traceback: adding one
+ * costs as much as a get of an empty queue. __pyx_r and __pyx_L0 are names in Cython's output: the result of the
+ * function, and its end, where its locals are released. */
 #define mt_return_raising(kind) \
     do {                        \
         PyErr_SetNone(kind);    \
@@ -44,19 +44,21 @@ static inline void mt_disown(PyObject *o) {
         goto __pyx_L0;          \
     } while (0)
 
-/* A pair both of whose slots take over a reference. */
+/* A pair that is allocated before the items are taken, and filled afterwards without a call that can fail. Both slots
+ * take over a reference. */
 static inline PyObject *mt_pair_reserve(void) { return PyTuple_New(2); }
 static inline void mt_pair_fill(PyObject *pair, uintptr_t first, uintptr_t second) {
     PyTuple_SET_ITEM(pair, 0, (PyObject *)first);
     PyTuple_SET_ITEM(pair, 1, (PyObject *)second);
 }
 
-/* Lists that are filled without any Python call between claim and publish: allocated long enough, size 0, then told how
- * many slots were filled. */
+/* A list that is filled from C while items are taken off a queue, where no Python call may be made. mt_list_reserve
+ * allocates n slots but sets the size to 0. The caller writes references to mt_list_slots, then sets the size with
+ * mt_list_filled. */
 static inline PyObject *mt_list_reserve(Py_ssize_t n) {
 #ifdef Py_GIL_DISABLED
-    /* PyList_New(n) of the free-threaded interpreter frees an uninitialised pointer when it has no memory for the slots. A list
-     * that grows does not. The slots hold None, which is immortal: writing over it needs no decref. */
+    /* PyList_New(n) of the free-threaded interpreter frees an uninitialised pointer when it has no memory for the
+     * slots; a list that grows does not. The slots hold None, which is immortal: writing over it needs no decref. */
     PyObject *l = PyList_New(0), *grown;
     if (l != NULL && n > 0) {
         grown = PyList_Append(l, Py_None) < 0 ? NULL : PySequence_InPlaceRepeat(l, n);
@@ -69,7 +71,8 @@ static inline PyObject *mt_list_reserve(Py_ssize_t n) {
     if (l != NULL) Py_SET_SIZE((PyVarObject *)l, 0);
     return l;
 }
-/* The same at half the price, for who keeps a list of one None. Repeating that takes its lock, so it belongs to one structure. */
+/* mt_list_reserve at half the cost, for a caller that keeps a list `one` of one None. Each structure keeps its own,
+ * because repeating a list takes the list's lock. */
 static inline PyObject *mt_list_reserve_by(PyObject *one, Py_ssize_t n) {
 #ifdef Py_GIL_DISABLED
     PyObject *l = PySequence_Repeat(one, n);
@@ -87,7 +90,7 @@ static inline void mt_patch_gc(PyTypeObject *t, traverseproc traverse, inquiry c
     t->tp_traverse = traverse;
     t->tp_clear = clear;
 }
-/* For types that only their own module makes: Cython calls its own constructor directly, users come through this slot. */
+/* Forbid calls from Python to the type. Its own module can make instances: Cython's `T.__new__` bypasses this slot. */
 static inline PyObject *mt_no_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     (void)args;
     (void)kwargs;
@@ -106,11 +109,11 @@ static inline newfunc mt_new_of(PyTypeObject *t) { return t->tp_new; }
 static inline traverseproc mt_traverse_of(PyTypeObject *t) { return t->tp_traverse; }
 static inline inquiry mt_clear_of(PyTypeObject *t) { return t->tp_clear; }
 
-/* Called detached, after a bulk copy: give the thread that has the GIL up to a microsecond or two to let go of it.
- * Two threads that each copy for a microsecond and then re-attach otherwise meet at every release: the woken one finds
- * the GIL taken again, each release pays for a futex wake, and together they are slower than one (measured on 3.11).
- * On 3.11 the current thread state is the process-wide holder of the GIL (the call that Cython's own code makes); from
- * 3.12 on it is kept per thread and says nothing here. */
+/* Called detached, after a bulk copy: spin for at most a microsecond or two until the holder of the GIL releases it.
+ * Otherwise two threads that each copy for a microsecond and then attach again collide at every release: the woken one
+ * finds the GIL taken, each release pays for a futex wake, and both together are slower than one (measured on 3.11).
+ * On 3.11 _PyThreadState_UncheckedGet returns the process-wide holder of the GIL. From 3.12 on it returns the calling
+ * thread's own state, so this does nothing. */
 static inline void mt_let_go_of_gil_first(void) {
 #if PY_VERSION_HEX < 0x030C0000
     int i;
@@ -118,7 +121,7 @@ static inline void mt_let_go_of_gil_first(void) {
 #endif
 }
 
-/* Whether the interpreter has begun to end: modules may be gone, finalizers keep quiet. */
+/* Whether the interpreter is shutting down: modules may be gone, so finalizers report nothing. */
 static inline int mt_finalizing(void) {
 #if PY_VERSION_HEX < 0x030D0000
     return _Py_IsFinalizing();

@@ -1,5 +1,5 @@
-# The C side as Cython sees it, each thing declared once: include/manytail/*.h say what it means. Private; nothing here
-# names Python.
+# Declarations of include/manytail/*.h for Cython, each in this one place; the headers document them. Private. For
+# kernels: of CPython there are only its thread primitives, no objects (those are in _cpython.pxd).
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 
 
@@ -16,8 +16,8 @@ cdef extern from "manytail/atomics.h" nogil:
     void mt_store_relaxed_i64(mt_atomic_i64 *, int64_t)
     void mt_store_release_i64(mt_atomic_i64 *, int64_t)
     int64_t mt_xchg_seq_cst_i64(mt_atomic_i64 *, int64_t)
-    bint mt_cas_acquire_i64(mt_atomic_i64 *, int64_t *seen, int64_t to)     # what tests/mutants.toml puts in its place
-    bint mt_cas_release_i64(mt_atomic_i64 *, int64_t *seen, int64_t to)     # the same
+    bint mt_cas_acquire_i64(mt_atomic_i64 *, int64_t *seen, int64_t to)     # only mutants call it: tests/mutants.toml
+    bint mt_cas_release_i64(mt_atomic_i64 *, int64_t *seen, int64_t to)     # likewise
     bint mt_cas_acq_rel_i64(mt_atomic_i64 *, int64_t *seen, int64_t to)
     int64_t mt_fetch_add_relaxed_i64(mt_atomic_i64 *, int64_t)
     int64_t mt_fetch_add_acq_rel_i64(mt_atomic_i64 *, int64_t)
@@ -93,7 +93,7 @@ cdef extern from "manytail/multiqueue.h" nogil:
 
 cdef extern from "manytail/objects.h" nogil:
     void keep "MT_KEEP" (uintptr_t item)        # adds a reference to an object; the caller is attached
-    void drop "MT_DROP" (uintptr_t item)        # gives one up: that may run Python code, so no lock is held
+    void drop "MT_DROP" (uintptr_t item)        # drops one, which may run Python code: attached, no lock held
     const bint MT_FREE_THREADED
     const bint GIL_LOCKED "MT_GIL_LOCKED"
 

@@ -1,27 +1,26 @@
-# The linked nodes of a tail: an unrolled list, several items to a chunk. Private; _mq.pxd is the queue made of it.
+# The linked nodes of a sub-queue: an unrolled list, several items to a chunk. Private; _mq.pxd builds the queue on it.
 #
 #     head                                    tail
 #      |                                       |
 #      v                                       v
-#   [ . . x x x x ]--next-->[ x x 0 x x x ]-->[ x x x _ _ _ ]        0 tombstone (discarded)   _ not yet put
+#   [ . . x x x x ]--next-->[ x x 0 x x x ]-->[ x x x _ _ _ ]      . taken   0 tombstone (discarded)   _ not yet put
 #         ^head_idx                                  ^tail_idx
 #
 # Source: the linked nodes of the LinkedBlockingMultiQueue (after Doug Lea's LinkedBlockingQueue), unrolled so that an
-# item costs 8 bytes and one cache line travels per 7 items instead of per item.
+# item costs 8 bytes and about one cache-line transfer is paid per 8 items.
 #
-# Positions are sequence numbers: slot i of a chunk is position base + i. put_front makes positions smaller than any
-# before, so they are signed.
+# Positions are sequence numbers: slot i of a chunk is position base + i. They are signed, because put_front inserts
+# before the smallest.
 #
-# A chunk that is used up, cleared away or has only tombstones is RETIRED: it is linked to itself. Whoever is still at
-# it (an iterator, which pins it) sees the self-link and goes on from the head of the list, at its own position. The
-# last of {retirer, pinners} frees it.
+# A chunk that is used up, cleared or has only tombstones is RETIRED: its `next` points to itself. An iterator pins the
+# chunk it is at. When it finds that chunk retired, it continues from the head of the list, at its own position.
 #
 # Invariants
-#   C1  `next` is written by the putter that appends (put lock) and by whoever retires (take lock; only when the putters
-#       are past this chunk, or with the put lock too). All else is written under the take lock, or before the chunk is
-#       linked.
+#   C1  A putter that appends writes `next` under the put lock. Retiring writes it under the take lock, and under the
+#       put lock too unless a later chunk is linked. Slots that are put are written under the put lock. All else is
+#       written under the take lock, or before the chunk is linked.
 #   C2  ntombstones counts the set tombstone bits.
-#   C3  A chunk that is retired and has no pin is freed by whoever brings about the later of the two.
+#   C3  A retired chunk without pins is freed: by chunk_retire's caller, or by the caller that removes the last pin.
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
@@ -29,20 +28,20 @@ from libc.string cimport memset
 from manytail._c cimport mt_atomic_uptr, mt_load_acquire_uptr, mt_store_relaxed_uptr, mt_store_release_uptr
 
 cdef enum:
-    # Size classes, of 128, 256, 512, 2,048 and 8,192 bytes: small for tails that hold little, large for long ones.
-    SPARE_CLASS = 2             # the class that steady short traffic settles on: one of it is kept for reuse
+    # Size classes 0..4, of 128, 256, 512, 2,048 and 8,192 bytes: small ones for sub-queues that hold little.
+    SPARE_CLASS = 2             # the class of steady short traffic: one free chunk of it is kept for reuse
     LARGEST_CLASS = 4
-    SIZED_CLASS = 8             # added to a class: has sizes, so it is another class, and never the spare one
+    SIZED_CLASS = 8             # a flag added to a class: the chunk has `sizes`. It is never kept as the spare
 
 ctypedef struct chunk:
     mt_atomic_uptr next         # itself: retired
     int64_t base                # position of slot 0
     uint32_t cap                # slots
-    uint32_t pins               # iterators at it, plus who is emptying it
+    uint32_t pins               # iterators at it, plus one while a call empties it
     uint32_t ntombstones
     uint32_t size_class
-    # In memory there follow: tombstone bits (a word for 64 slots), items; with selection "oldest" a put time for each
-    # item; with SIZED_CLASS a size for each item.
+    # After it in memory: tombstone bits (one word per 64 slots); items; with selection "oldest" the put time of each
+    # item; with SIZED_CLASS the size of each item.
 
 
 cdef inline uint32_t chunk_cap(uint32_t size_class) noexcept nogil:
@@ -71,7 +70,7 @@ cdef inline int64_t *chunk_timestamps(chunk *c) noexcept nogil:
 
 
 cdef inline int64_t *chunk_sizes(chunk *c, bint timestamped) noexcept nogil:
-    """Of a chunk of SIZED_CLASS; `timestamped` as in chunk_new."""
+    """The sizes of a chunk with SIZED_CLASS. `timestamped`: it has put times."""
     return <int64_t *>(chunk_items(c) + <size_t>c.cap * (2 if timestamped else 1))
 
 
@@ -94,7 +93,7 @@ cdef inline chunk *chunk_new(uint32_t size_class, bint timestamped, int64_t base
 
 
 cdef inline void chunk_recycle(chunk *c, int64_t base) noexcept nogil:
-    """Make a used chunk as good as new."""
+    """Reset an empty chunk without pins, to be linked again."""
     # relaxed because: not linked yet
     mt_store_relaxed_uptr(&c.next, 0)
     c.base = base
@@ -113,7 +112,7 @@ cdef inline void set_tombstone(chunk *c, uint32_t i) noexcept nogil:
 
 
 cdef inline void clear_tombstone(chunk *c, uint32_t i) noexcept nogil:
-    """put_front uses a slot before the head again."""
+    """For put_front, which uses a slot before the head again."""
     if is_tombstone(c, i):
         chunk_tombstones(c)[i >> 6] &= ~(<uint64_t>1 << (i & 63))
         c.ntombstones -= 1
@@ -134,7 +133,7 @@ cdef inline bint chunk_is_retired(chunk *c) noexcept nogil:
 
 
 cdef inline bint chunk_retire(chunk *c) noexcept nogil:
-    """True: nobody is at it, the caller frees it."""
+    """True: it has no pins, so the caller frees it."""
     chunk_link(c, c)
     return c.pins == 0
 
@@ -144,7 +143,7 @@ cdef inline void chunk_pin(chunk *c) noexcept nogil:
 
 
 cdef inline bint chunk_unpin(chunk *c) noexcept nogil:
-    """True: it is retired and this was the last pin, the caller frees it."""
+    """True: it is retired and this was the last pin, so the caller frees it."""
     c.pins -= 1
     return c.pins == 0 and chunk_is_retired(c)
 

@@ -1,4 +1,4 @@
-# The C side that knows CPython: include/manytail/pygc.h says what it means. Private; for faces, never for kernels.
+# Declarations of include/manytail/pygc.h and of CPython's API for Cython. Private; for faces, never for kernels.
 from cpython.ref cimport PyObject
 from libc.stdint cimport uintptr_t
 
@@ -9,7 +9,7 @@ cdef extern from "manytail/pygc.h":
     ctypedef int (*inquiry)(PyObject *) noexcept
     ctypedef struct PyTypeObject:
         pass
-    # NULL: an exception is set
+    # returns NULL with an exception set
     ctypedef PyObject *(*newfunc)(PyTypeObject *, PyObject *args, PyObject *kwargs) noexcept
     newfunc mt_new_of(PyTypeObject *)
     void mt_patch_gc(PyTypeObject *, traverseproc, inquiry)

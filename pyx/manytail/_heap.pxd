@@ -1,13 +1,14 @@
-# A binary heap of pointers, the smallest key first. A member may tell where it keeps its own place in the heap; then
-# it can be removed or given another key in O(log n) without a search. Private.
+# An indexed binary min-heap: pointers ordered by a 64-bit key. The heap writes each member's index to a location that
+# the member may provide (`place`), so that it can be removed or given another key in O(log n) without a search.
+# Private.
 #
 # The ready index of a MultiQueue (_ready.pxd), the timers and the redeliveries of an entry queue (_entry.pxd) are such
-# heaps. There is no lock here: the caller's lock covers all of it. Only heap_reserve needs memory, so a caller that
-# reserves first cannot fail later.
+# heaps. All zeros is an empty heap. There is no lock here: the caller's lock guards it. Only heap_reserve allocates, so
+# a caller that reserves first cannot fail later.
 #
 # Invariants
 #   H1  No key is smaller than that of its parent, items[(i - 1) / 2].
-#   H2  items[i].place, unless NULL, is i + 1; it is 0 once the member is out of the heap.
+#   H2  *items[i].place is i + 1, unless the pointer is NULL. It is 0 when the member is not in the heap.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport realloc
 
@@ -25,12 +26,12 @@ ctypedef struct heap:
 
 
 cdef inline uint64_t heap_key(int64_t number) noexcept nogil:
-    """The key that orders signed numbers."""
+    """Map signed numbers to keys of the same order."""
     return <uint64_t>number ^ (<uint64_t>1 << 63)
 
 
 cdef inline bint heap_reserve(heap *h, uint32_t n) noexcept nogil:
-    """Make room for n members. False: no memory, nothing changed."""
+    """Allocate slots for n members in all. False: no memory, nothing changed."""
     cdef uint64_t capacity = h.capacity if h.capacity else 4
     cdef heap_item *items
     if likely(n <= h.capacity):
@@ -54,7 +55,7 @@ cdef inline void heap_set(heap *h, uint32_t i, heap_item x) noexcept nogil:
 
 
 cdef inline void heap_sift(heap *h, uint32_t i, heap_item x) noexcept nogil:
-    """Put x where it belongs, given that place i is free."""
+    """Slot i is free: move it up or down to where x belongs, and store x there."""
     cdef uint32_t child
     while i > 0 and x.key < h.items[(i - 1) // 2].key:
         heap_set(h, i, h.items[(i - 1) // 2])
@@ -72,7 +73,7 @@ cdef inline void heap_sift(heap *h, uint32_t i, heap_item x) noexcept nogil:
 
 
 cdef inline void heap_add(heap *h, uint64_t key, void *member, uint32_t *place) noexcept nogil:
-    """There is room: heap_reserve."""
+    """The caller has reserved a slot (heap_reserve)."""
     cdef heap_item x
     x.key = key
     x.member = member

@@ -1,22 +1,23 @@
-# Which sub-queue is next: rings of ready sub-queues, and a small index over their priorities. Private; _mq.pxd uses it.
+# The ready index: which non-empty sub-queue the next get takes from. Round robin within a priority. Private; _mq.pxd
+# uses it.
 #
 #   best (heap by priority)         level 0: front -> [A] <-> [D] <-> [B] -> (back to A)      the ring of a priority
 #      [level 0]                    level 7: front -> [C]
 #      /       \
 #  [level 7]  ...                   with selection "oldest" a level holds a heap by put time instead of a ring
 #
-# This replaces the rotation of the LinkedBlockingMultiQueue, which walks over idle sub-queues at each get and lets a
-# removal cost its neighbour a turn. Here a get touches only what is ready: finding the best priority is looking at the
-# top of a heap, finding the next sub-queue is looking at the front of a ring. Joining, leaving and rotating are O(1)
-# ("oldest": O(log ready)), plus O(log levels) when a priority starts or stops having anything ready.
+# This replaces the rotation of the LinkedBlockingMultiQueue, which at each get walks over idle sub-queues, and which
+# skips a sub-queue when the one before it is removed. Here a get touches only ready sub-queues: the best priority is
+# the top of a heap, the next sub-queue is the front of a ring. Joining, leaving and rotating are O(1) ("oldest": O(log
+# ready)), plus O(log levels) when the first sub-queue of a priority becomes ready or the last one stops being so.
 #
-# All of it is written and read under the take lock. Memory for the heaps is reserved when a sub-queue gets its level,
-# so nothing that happens while items move can fail.
+# The take lock guards all of it. Memory for the heaps is reserved when a sub-queue joins its level, so nothing here can
+# fail while items move.
 #
 # Invariants
-#   R1  A level with nready > 0 is in `best`, others are not. `top` is the first of `best`, or NULL.
-#   R2  `levels` has each level once, its priorities ascending. A level exists as long as nsubs > 0.
-#   R3  A listed node is in the ring, or with "oldest" in the heap, of its level. nready counts them.
+#   R1  `best` holds the levels with nready > 0. `top` is its first, or NULL.
+#   R2  `levels` holds every level, by ascending priority. A level exists as long as nsubs > 0.
+#   R3  A listed node is in the ring of its level, or with "oldest" in its heap. nready counts the listed nodes.
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memmove, memset
@@ -24,18 +25,18 @@ from libc.string cimport memmove, memset
 from manytail._heap cimport heap, heap_add, heap_item, heap_key, heap_rekey, heap_remove, heap_reserve, heap_set
 
 ctypedef struct ready_node:
-    ready_node *next            # in the ring of its level; undefined when not listed
+    ready_node *next            # in the ring of its level; next and prev are undefined while not listed
     ready_node *prev
     ready_level *level          # its priority's level while attached, else NULL
-    uint32_t place              # its index in level.by_time, + 1
+    uint32_t place              # its index in level.by_time + 1, or 0
     uint32_t listed             # 1: in the ring or heap of its level
 
 ctypedef struct ready_level:
     int64_t priority
-    ready_node *front           # whose turn it is, NULL when nothing is listed; ring only
-    uint32_t nready             # listed members
+    ready_node *front           # the ring: next to be taken from; NULL when nothing is listed, and with "oldest"
+    uint32_t nready             # listed nodes
     uint32_t nsubs              # attached sub-queues of this priority
-    uint32_t place              # its index in ready_index.best, + 1
+    uint32_t place              # its index in ready_index.best + 1, or 0
     heap by_time                # selection "oldest" only
 
 ctypedef struct ready_index:
@@ -44,7 +45,7 @@ ctypedef struct ready_index:
     ready_level **levels
     uint32_t nlevels
     uint32_t capacity
-    bint oldest                 # levels order their members by put time
+    bint oldest                 # selection "oldest": levels order their nodes by put time
 
 
 cdef inline uint32_t ready_search(ready_index *r, int64_t priority) noexcept nogil:
@@ -92,7 +93,7 @@ cdef inline void ready_drop_level(ready_index *r, ready_level *level) noexcept n
 
 
 cdef inline ready_level *ready_join_level(ready_index *r, int64_t priority) noexcept nogil:
-    """The level of that priority, made if missing, with room for one more member. NULL: no memory, nothing changed."""
+    """Count one more sub-queue of this priority and return its level, made if missing. NULL: no memory, no change."""
     cdef uint32_t at = ready_search(r, priority)
     cdef ready_level *level = NULL
     if at < r.nlevels and r.levels[at].priority == priority:
@@ -116,7 +117,7 @@ cdef inline void ready_leave_level(ready_index *r, ready_level *level) noexcept 
 
 
 cdef inline void ready_append(ready_index *r, ready_node *n, int64_t timestamp) noexcept nogil:
-    """Join after all others ("oldest": at the place that `timestamp` gives)."""
+    """List the node: last in its ring, or with "oldest" at the place that `timestamp` gives."""
     cdef ready_level *level = n.level
     if r.oldest:
         heap_add(&level.by_time, heap_key(timestamp), n, &n.place)
@@ -153,7 +154,7 @@ cdef inline void ready_remove(ready_index *r, ready_node *n) noexcept nogil:
 
 
 cdef inline void ready_replace(ready_index *r, ready_node *old, ready_node *n, int64_t timestamp) noexcept nogil:
-    """n takes the place of `old`, the only listed member of its level: remove and append in one."""
+    """ready_remove(old) and ready_append(n) in one, where `old` is the only listed node of the level of both."""
     cdef ready_level *level = n.level
     cdef heap_item x
     if r.oldest:
