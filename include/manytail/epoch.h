@@ -1,62 +1,62 @@
-/* Epoch-based reclamation: when may the memory of a node be freed that was unlinked while others may still read it?
+/* Epoch-based reclamation: frees an unlinked node when no thread can be reading it any longer.
  *
- * Who reads a structure holds a PIN while it reads. What was unlinked is not freed but RETIRED, and is handed back for freeing
- * once every pin that was held at that moment has ended. A collector (mt_epoch) is one domain of pins and retired nodes;
- * domains do not wait for one another, so nogil users and the Python classes have collectors of their own.
+ * A thread holds a PIN while it reads a structure. An unlinked node is not freed but RETIRED. It is returned for
+ * freeing after every pin that was held at that moment has ended. A domain (mt_epoch) is a set of pins and retired
+ * nodes. Domains do not wait for one another, so the nogil API and the Python classes use different ones.
  *
  *     mt_pin *pin = mt_epoch_pin(&domain);
  *     ... load shared pointers, read nodes, unlink a node ...
  *     mt_epoch_retire(pin, &node->retired, free_node);
  *     mt_retired *freeable = mt_epoch_unpin(&domain, pin);
  *     ... unlock everything ...
- *     mt_retired_free(freeable);            <- calls free_node(&other->retired) for nodes retired EARLIER, mostly
+ *     mt_retired_free(freeable);            <- calls free_node(&other->retired), mostly for nodes retired EARLIER
  *
- * HOW TO USE IT, exactly
- *   U1 Pin before the first load of a shared pointer to a node. What was loaded is good until that pin ends; a pointer
- *      that is kept beyond it is no protection and needs a way of its own (a count, or: it is a path, see U3).
- *   U2 Any thread may pin: nothing to register, nothing to do when a thread ends. Pins nest and overlap in any order;
- *      each is a record of its own, used by one thread at a time. pin and unpin never fail.
- *   U3 AT RETIRE nothing that a new reader can reach leads to the node: every root, every pointer kept beyond a
- *      pin, and every `next` of a node that is itself not unreachable. The writes that cut the last paths happen before
- *      the retire (program order, a lock, or release/acquire), and readers load those pointers with acquire. The
- *      retired node's own pointers may stay: who stands on it was pinned before, so what it sees behind it is kept too.
- *      Beware of unlinking B through a predecessor A that is being unlinked itself: B then stays reachable. Prove that
- *      the path is cut, with a mark, a claim or a lock, before retiring.
- *   U4 Retire once: by whoever won the unlink, with its own pin. `retired` is part of the node, is written by
- *      retire, and must not share memory with a field that readers read.
- *   U5 A pin is short. Under it: no detaching from the interpreter, no waiting, no lock that may be waited for
- *      attached, no Python API, no callback of a user. One pin that stays holds up all freeing in its domain (below).
- *   U6 What unpin, drain and destroy hand back is run with no lock and no pin of ours held; attached, if the destructors touch
- *      Python objects. It may be kept for later; it belongs to whoever got it. It may be any node of the domain, so a
- *      destructor must not need the queue that the node was in.
- *   U7 References to Python objects that the garbage collector must see are better dropped by whoever unlinked the node,
- *      if no reader uses them, than kept in a retired node, which tp_traverse does not reach.
+ * Rules for users
+ *   U1 Pin before the first load of a shared pointer to a node. Until that pin ends, the node is not freed. A pointer
+ *      kept beyond the pin needs other protection: a reference count, or it is one of the paths of U3.
+ *   U2 Any thread may pin; threads need not register. Pins nest and overlap in any order. Each is a record of its own,
+ *      used by one thread at a time. pin and unpin never fail.
+ *   U3 AT RETIRE a new reader cannot reach the node: not from a root, not from a pointer kept beyond a pin, not from
+ *      the `next` of a node that is reachable. The writes that cut the last paths happen before the retire (program
+ *      order, a lock, or release/acquire), and readers load those pointers with acquire. The retired node's own
+ *      pointers may stay: a reader that is on it was pinned before, so the nodes that they lead to are kept for it too.
+ *      If B is unlinked through a predecessor A that is being unlinked itself, B stays reachable. Make sure that the
+ *      path is cut, by a mark, a claim or a lock, before retiring B.
+ *   U4 Retire once: the thread whose unlink succeeded does it, with its own pin. Retire writes `retired`, which is part
+ *      of the node and must not share memory with a field that readers read.
+ *   U5 Keep pins short. Under a pin: do not detach from the interpreter, wait, take a lock that attached threads may
+ *      wait for, use the Python API, or call users' code. One long pin stops all freeing in its domain (see Bounds).
+ *   U6 Free what unpin, drain and destroy return with no lock of ours and no pin held; attached, if the destructors
+ *      touch Python objects. It may be freed later. It may contain any node of the domain, so a destructor must not
+ *      need the queue that the node was in.
+ *   U7 tp_traverse does not reach retired nodes. So the thread that unlinks a node drops its references to Python
+ *      objects, unless readers use them.
  *
- * What pairs with what: retire is ordered by the user's own unlink only. All else is in three words: a pin's `word`
- * (claimed and scanned by read-modify-writes, so that one of claim and scan sees the other), the domain's `epoch`
- * (advanced and, to stamp, looked at by read-modify-writes), and the pointers to further blocks of pins.
- * Why that is enough. A node unlinked by U is stamped t by a read-modify-write W of `epoch` after U, and freed when
- * `epoch` >= t + 2. Let A be the advance from t to t + 1, and B the one from t + 1 to t + 2. W comes before A in the order of
- * changes of `epoch`, so U happens before A. B is made by somebody who saw A and then scanned every pin's word:
- *   - a pin claimed after its scan has the scan, hence U, before it: it cannot reach the node;
- *   - a pin that ended before its scan has its reads before B, hence before the free;
- *   - any other one is held at the scan, and lets B happen only if its epoch is t + 1: then its owner saw A, hence U.
- * The same holds for a block of pins that a scan does not find, since publishing and scanning are read-modify-writes.
+ * Memory order. retire is ordered only by the user's own unlink. Everything else is in three kinds of words: the `word`
+ * of a pin (claimed and scanned by read-modify-writes, so either the claim sees the scan or the scan sees the claim),
+ * the domain's `epoch` (advanced, and read for stamping, by read-modify-writes), and the pointers to blocks of pins.
+ * Proof. A node unlinked by U is stamped t by a read-modify-write W of `epoch` after U, and freed when `epoch` >= t +
+ * 2. Let A be the advance from t to t + 1, and B the one from t + 1 to t + 2. W precedes A in the modification order of
+ * `epoch`, so U happens before A. The thread that does B saw A and then scanned every pin's word:
+ *   - a pin claimed after that scan sees the scan, hence U: it cannot reach the node;
+ *   - the reads of a pin that ended before the scan happen before B, hence before the free;
+ *   - any other pin is held at the scan, and B follows only if its epoch is t + 1: then its owner saw A, hence U.
+ * The same holds for a block of pins that a scan does not find: publishing and scanning are read-modify-writes.
  *
- * Bounds. Every `every` retires through one pin's record its unpin stamps what it holds, scans, and tries to advance. If all
- * pins are short, less than 3 * every nodes per record are kept, plus what is retired while the longest pin lasts.
- * A reader that STALLS under its pin stops all freeing in its domain: garbage grows with the retires, without bound. Who finds
- * it in the way leaves it a note; when it goes on, its own unpin collects and is handed what it held up (unless the note came in
- * the very moment of the unpin: then the next collection of anybody gets it). Records: as many as pins were
- * ever held at once, in blocks that double; kept until destroy.
- * Progress: pin, retire and unpin are lock-free (pin: but for the very first of a new block if memory runs out, where it waits for
- * another pin to end), a collection takes time in proportion to the records.
+ * Bounds. After `every` retires through one record, unpin collects: it stamps what the record holds, scans, and tries
+ * to advance. If all pins are short, less than 3 * every nodes per record are kept, plus what is retired during the
+ * longest pin. A thread that stalls under its pin stops all freeing in its domain, and garbage grows without bound. A
+ * collection that it blocks sets MT_PIN_WANTED in its word, so that its own unpin collects. If that bit is set just as
+ * the pin ends it is lost, and the next collection frees the garbage. There are as many records as pins were ever held
+ * at once, in blocks that double; they are kept until destroy.
+ * Progress: pin, retire and unpin are lock-free. Exception: a pin that needs a new block waits for another pin to end
+ * if memory runs out. A collection is linear in the number of records.
  *
- * Fork: mt_epoch_after_fork() in the child. Destroy: no pins left.
+ * Fork: mt_epoch_after_fork() in the child. Destroy: when no pins are left.
  *
- * Source: K. Fraser, "Practical lock-freedom" (2004), epochs; the rule of two advances as in crossbeam-epoch. Ours: pins are claimed,
- * not registered; read-modify-writes instead of fences, which ThreadSanitizer follows and a model checker explores;
- * freeing is handed back to the caller instead of being done under way.
+ * Source: K. Fraser, "Practical lock-freedom" (2004), epochs; the rule of two advances as in crossbeam-epoch. Different
+ * here: pins are claimed instead of registered; read-modify-writes replace fences, because ThreadSanitizer follows them
+ * and a model checker explores them; garbage is returned to the caller instead of being freed inside.
  */
 #ifndef MANYTAIL_EPOCH_H
 #define MANYTAIL_EPOCH_H
@@ -74,7 +74,7 @@
 #define MT_EPOCH_FIRST 4 /* records that are part of the domain; each further block doubles their number */
 #endif
 #define MT_EPOCH_BLOCKS 24
-#define MT_EPOCH_EVERY 64 /* retires between two collections, unless told otherwise */
+#define MT_EPOCH_EVERY 64 /* default number of retires between two collections */
 
 /* Part of a node. */
 typedef struct mt_retired {
@@ -83,31 +83,31 @@ typedef struct mt_retired {
 } mt_retired;
 
 typedef struct {
-    mt_retired *first, *last; /* last means something if first is not NULL */
+    mt_retired *first, *last; /* last is undefined while first is NULL */
 } mt_limbo;
 
 enum {
-    MT_PIN_HELD = 1,    /* by the thread whose epoch stands above the bits */
-    MT_PIN_GARBAGE = 2, /* while not held: it has retired nodes */
-    MT_PIN_WANTED = 4,  /* while held: somebody could not advance because of it */
-    MT_PIN_SHIFT = 3
+    MT_PIN_HELD = 1,    /* the pin is held; its holder's epoch is in the bits above */
+    MT_PIN_GARBAGE = 2, /* while not held: the record has retired nodes */
+    MT_PIN_WANTED = 4,  /* while held: the pin has kept a collection from advancing */
+    MT_PIN_SHIFT = 3    /* of the epoch */
 };
 
-/* A record. Everything but the word belongs to whoever holds it. */
+/* A record: a pin, and the garbage that was retired through it. Only the holder uses anything but `word`. */
 typedef struct {
     mt_atomic_i64 word;
     int64_t nfresh;
     mt_limbo fresh;     /* retired, not stamped yet */
-    mt_limbo sealed[2]; /* stamped with .stamp; by parity of the stamp */
+    mt_limbo sealed[2]; /* sealed[i] is stamped with stamp[i], whose parity is i */
     int64_t stamp[2];
     char pad[2 * MT_CACHE_LINE - 4 * sizeof(int64_t) - 6 * sizeof(void *)]; /* so that no two words share a line */
 } mt_pin;
 
-/* A domain. All zeros is a good one. */
+/* A domain. All zeros is a valid empty one. */
 typedef struct {
     mt_atomic_i64 epoch;
     int64_t every;                          /* constant; 0: MT_EPOCH_EVERY */
-    mt_atomic_uptr blocks[MT_EPOCH_BLOCKS]; /* number b: 0 or MT_EPOCH_FIRST << b records; filled from 0 on */
+    mt_atomic_uptr blocks[MT_EPOCH_BLOCKS]; /* blocks[b]: 0, or MT_EPOCH_FIRST << b records; set in ascending order */
     char pad[MT_CACHE_LINE];
     mt_pin first[MT_EPOCH_FIRST];
 } mt_epoch;
@@ -117,7 +117,7 @@ static inline void mt_epoch_init(mt_epoch *e, int64_t every) {
     e->every = every;
 }
 
-/* Run the destructors of a list that was handed back. */
+/* Run the destructors of a list that unpin, drain or destroy returned. */
 static inline void mt_retired_free(mt_retired *list) {
     while (list != NULL) {
         mt_retired *next = list->next;
@@ -134,7 +134,7 @@ static inline mt_pin *mt_epoch_block(mt_epoch *e, uint32_t b, uint32_t *n) {
     return (mt_pin *)mt_load_acquire_uptr(&e->blocks[b]);
 }
 
-/* Add block number b unless somebody else does. Out of memory: there are pins to wait for, and they are short. */
+/* Add block b unless another thread does. Out of memory: yield; the caller retries until another pin ends. */
 static MT_NOINLINE void mt_epoch_grow(mt_epoch *e, uint32_t b) {
     uintptr_t none = 0;
     mt_pin *block = b < MT_EPOCH_BLOCKS ? (mt_pin *)calloc((size_t)MT_EPOCH_FIRST << b, sizeof(mt_pin)) : NULL;
@@ -147,20 +147,20 @@ static MT_NOINLINE void mt_epoch_grow(mt_epoch *e, uint32_t b) {
     if (!mt_cas_acq_rel_uptr(&e->blocks[b], &none, (uintptr_t)block)) free(block);
 }
 
-/* Try to hold this record. */
+/* Take this record unless it is held. */
 static inline int mt_pin_claim(mt_epoch *e, mt_pin *p) {
     int64_t epoch, word;
     /* relaxed because: a guess for the compare-and-swap below */
     word = mt_load_relaxed_i64(&p->word);
     if (word & MT_PIN_HELD) return 0;
-    /* pairs with: mt_cas_acq_rel in mt_epoch_advance. May be out of date by the time the record says it: that only holds up. */
+    /* pairs with: mt_cas_acq_rel in mt_epoch_advance. A stale epoch only delays reclamation. */
     epoch = mt_load_acquire_i64(&e->epoch);
     mt_point();
-    /* pairs with: mt_store_release in mt_pin_end (the lists); mt_fetch_add_acq_rel in mt_epoch_look (what is unlinked) */
+    /* pairs with: mt_store_release in mt_pin_end (the lists); mt_fetch_add_acq_rel in mt_epoch_look (the unlinks) */
     return mt_cas_acquire_i64(&p->word, &word, (epoch << MT_PIN_SHIFT) | MT_PIN_HELD);
 }
 
-/* Where this thread found a free record last: each thread keeps to one of its own while there are enough. */
+/* Index of the record that this thread held last; it tries that one first, so threads stay at different records. */
 #if defined(MT_MODEL)
 static const uint32_t mt_epoch_hint = 0;
 #define MT_EPOCH_REMEMBER(i) ((void)(i))
@@ -186,7 +186,7 @@ static MT_NOINLINE mt_pin *mt_epoch_pin_slow(mt_epoch *e) {
     }
 }
 
-/* Until the matching unpin, nothing is freed that this thread can reach from now on. */
+/* Until the matching unpin, no node that this thread can reach is freed. */
 static inline mt_pin *mt_epoch_pin(mt_epoch *e) {
     uint32_t i = mt_epoch_hint, n = MT_EPOCH_FIRST, b = 0;
     mt_pin *block = e->first;
@@ -210,7 +210,7 @@ static inline void mt_limbo_move(mt_limbo *to, mt_limbo *from) {
     from->first = NULL;
 }
 
-/* The node was unlinked (U3); `destroy` will be called with it when it may be freed. */
+/* The node is unlinked (U3). mt_retired_free will call `destroy` with it. */
 static inline void mt_epoch_retire(mt_pin *own, mt_retired *node, void (*destroy)(mt_retired *)) {
     mt_limbo one = {node, node};
     node->next = NULL;
@@ -219,7 +219,8 @@ static inline void mt_epoch_retire(mt_pin *own, mt_retired *node, void (*destroy
     own->nfresh++;
 }
 
-/* Keep a list under its stamp. A stamp tells that `epoch` got that far, so an older one of the same parity is over. */
+/* Seal a list under its stamp. `epoch` has reached every stamp, so two stamps of one parity are at least 2 apart and
+ * the older garbage is ready. */
 static inline void mt_pin_seal(mt_pin *own, mt_limbo *list, int64_t stamp, mt_limbo *ready) {
     int parity = (int)(stamp & 1);
     if (stamp > own->stamp[parity]) {
@@ -229,14 +230,14 @@ static inline void mt_pin_seal(mt_pin *own, mt_limbo *list, int64_t stamp, mt_li
     mt_limbo_move(stamp == own->stamp[parity] ? &own->sealed[parity] : ready, list);
 }
 
-/* What may be freed. */
+/* Move to `ready` what may be freed in this epoch. */
 static inline void mt_pin_expire(mt_pin *own, int64_t epoch, mt_limbo *ready) {
     int parity;
     for (parity = 0; parity < 2; parity++)
         if (own->stamp[parity] + 2 <= epoch) mt_limbo_move(ready, &own->sealed[parity]);
 }
 
-/* Take over all that a record has, which is held for that. */
+/* Take over all garbage of `other`, which the caller holds too. */
 static inline void mt_pin_adopt(mt_pin *own, mt_pin *other, mt_limbo *ready) {
     mt_limbo_move(&own->fresh, &other->fresh);
     mt_pin_seal(own, &other->sealed[0], other->stamp[0], ready);
@@ -251,21 +252,24 @@ static inline int mt_pin_has_garbage(const mt_pin *p) {
 static inline void mt_pin_end(mt_pin *p) {
     int64_t word = mt_pin_has_garbage(p) ? MT_PIN_GARBAGE : 0;
     mt_point();
-    /* pairs with: mt_cas_acquire in mt_pin_claim, mt_fetch_add_acq_rel in mt_epoch_look (all that was read under the pin) */
+    /* pairs with: mt_cas_acquire in mt_pin_claim, mt_fetch_add_acq_rel in mt_epoch_look (the reads under the pin) */
     mt_store_release_i64(&p->word, word);
 }
 
 /* ------------------------------------------------------------------------------------------------------ collecting */
-enum { MT_OTHERS_PINNED = 1, MT_OTHERS_BEHIND = 2 };
+enum {
+    MT_OTHERS_PINNED = 1, /* another pin is held */
+    MT_OTHERS_BEHIND = 2  /* one of them may have an older epoch: do not advance */
+};
 
-/* Is this record in the way of an advance from `epoch`? If nobody holds it, take its garbage over. */
+/* Flags of one record for an advance from `epoch`. If it is not held, take over its garbage. */
 static inline int mt_epoch_look(mt_epoch *e, mt_pin *own, mt_pin *p, int64_t epoch, mt_limbo *ready) {
-    /* pairs with: mt_cas_acquire in mt_pin_claim, mt_store_release in mt_pin_end. A read-modify-write, so that a claim which it
-     * does not see sees it. */
+    /* pairs with: mt_cas_acquire in mt_pin_claim, mt_store_release in mt_pin_end. A read-modify-write, so that a claim
+     * which it does not see comes later and sees it. */
     int64_t word = mt_fetch_add_acq_rel_i64(&p->word, 0), held;
     mt_point();
     if (word == MT_PIN_GARBAGE) {
-        if (!mt_pin_claim(e, p)) return MT_OTHERS_PINNED | MT_OTHERS_BEHIND; /* busy just now: another time */
+        if (!mt_pin_claim(e, p)) return MT_OTHERS_PINNED | MT_OTHERS_BEHIND; /* held again, its epoch is not known */
         mt_pin_adopt(own, p, ready);
         mt_pin_end(p);
         return 0;
@@ -273,12 +277,12 @@ static inline int mt_epoch_look(mt_epoch *e, mt_pin *own, mt_pin *p, int64_t epo
     if (!(word & MT_PIN_HELD)) return 0;
     held = word >> MT_PIN_SHIFT;
     if (held == epoch) return MT_OTHERS_PINNED;
-    /* pairs with: nothing; the note is read with relaxed order, and is lost if the pin ends in this moment */
+    /* pairs with: nothing; the bit is read with relaxed order, and is lost if the pin ends at this moment */
     if (held < epoch) mt_cas_acq_rel_i64(&p->word, &word, word | MT_PIN_WANTED);
     return MT_OTHERS_PINNED | MT_OTHERS_BEHIND;
 }
 
-/* All records but our own. */
+/* The flags of all records but our own. */
 static inline int mt_epoch_scan(mt_epoch *e, mt_pin *own, int64_t epoch, mt_limbo *ready) {
     mt_pin *block = e->first;
     uint32_t n = MT_EPOCH_FIRST, b = 0, i;
@@ -288,13 +292,15 @@ static inline int mt_epoch_scan(mt_epoch *e, mt_pin *own, int64_t epoch, mt_limb
             if (&block[i] != own) others |= mt_epoch_look(e, own, &block[i], epoch, ready);
         if (b == MT_EPOCH_BLOCKS) return others;
         n = MT_EPOCH_FIRST << b;
-        /* pairs with: mt_cas_acq_rel in mt_epoch_grow. A read-modify-write, so that a block which it does not see sees it. */
+        /* pairs with: mt_cas_acq_rel in mt_epoch_grow. A read-modify-write, so that a block which it does not see is
+         * added later and sees it. */
         block = (mt_pin *)mt_fetch_add_acq_rel_uptr(&e->blocks[b++], 0);
         if (block == NULL) return others;
     }
 }
 
-/* Try to leave `*epoch` behind; *epoch is what it is then. 1: by us, and what we had retired before is stamped. */
+/* Advance the domain from `*epoch`, and set *epoch to what it is then. 1: this call advanced it; its fresh garbage is
+ * sealed. 0: another thread did. */
 static inline int mt_epoch_advance(mt_epoch *e, mt_pin *own, int64_t *epoch, mt_limbo *ready) {
     int64_t stamp = *epoch;
     mt_point();
@@ -305,11 +311,13 @@ static inline int mt_epoch_advance(mt_epoch *e, mt_pin *own, int64_t *epoch, mt_
     return 1;
 }
 
-/* End the pin, and hand back what has become freeable. With nobody pinned that is everything there is. */
+/* End the pin and return what can be freed. If no other pin is held, the epoch advances twice, and that is everything.
+ * */
 static MT_NOINLINE mt_retired *mt_epoch_collect(mt_epoch *e, mt_pin *own) {
     mt_limbo ready = {NULL, NULL};
     int tries, others = 0;
-    /* pairs with: mt_cas_acq_rel in mt_epoch_advance. A read-modify-write, so that the advance from here sees what we unlinked. */
+    /* pairs with: mt_cas_acq_rel in mt_epoch_advance. A read-modify-write, so that the advance from this epoch sees
+     * what this thread has unlinked. */
     int64_t epoch = mt_fetch_add_acq_rel_i64(&e->epoch, 0);
     mt_pin_seal(own, &own->fresh, epoch, &ready);
     for (tries = 0; tries < 2 && !others; tries++) {
@@ -323,9 +331,9 @@ static MT_NOINLINE mt_retired *mt_epoch_collect(mt_epoch *e, mt_pin *own) {
     return ready.first;
 }
 
-/* End the pin. What is handed back, mostly NULL, is for mt_retired_free (U6). */
+/* End the pin. Pass the result, mostly NULL, to mt_retired_free (U6). */
 static inline mt_retired *mt_epoch_unpin(mt_epoch *e, mt_pin *own) {
-    /* relaxed because: a note, acted upon soon or late */
+    /* relaxed because: MT_PIN_WANTED is a hint; seeing it late only delays reclamation */
     int64_t word = mt_load_relaxed_i64(&own->word);
     int64_t every = e->every ? e->every : MT_EPOCH_EVERY;
     if (MT_UNLIKELY((word & MT_PIN_WANTED) || own->nfresh >= every)) return mt_epoch_collect(e, own);
@@ -333,7 +341,7 @@ static inline mt_retired *mt_epoch_unpin(mt_epoch *e, mt_pin *own) {
     return NULL;
 }
 
-/* Collect now: everything retired so far, if nobody is pinned. */
+/* Collect at once: returns everything retired so far if no pin is held. */
 static inline mt_retired *mt_epoch_drain(mt_epoch *e) { return mt_epoch_collect(e, mt_epoch_pin(e)); }
 
 /* ------------------------------------------------------------------------------------------------------ the domain */
@@ -345,7 +353,7 @@ static inline int64_t mt_epoch_records(mt_epoch *e) {
     return count;
 }
 
-/* No pins are left and nobody uses it: all that is retired is handed back, the domain is as new. */
+/* No pin is held and no thread uses the domain: return all garbage, free the blocks and reset the domain. */
 static inline mt_retired *mt_epoch_destroy(mt_epoch *e) {
     mt_limbo all = {NULL, NULL};
     mt_pin *block = e->first;
@@ -363,10 +371,10 @@ static inline mt_retired *mt_epoch_destroy(mt_epoch *e) {
     return all.first;
 }
 
-/* In the child after fork, whose only thread holds no pin. Pins of other threads are forgotten, with all that their records have:
- * that is never freed in the child. `keep_rest` says whether the garbage of records which nobody held is kept: 1 if every user
- * of the domain is attached to the interpreter, which os.fork() stops between operations; 0 if threads may have run on while
- * memory was being copied, so that even lists at rest may be torn. Allocates nothing and frees nothing. */
+/* In the child after fork, whose only thread holds no pin. Reset the records that other threads held; their garbage
+ * leaks. keep_rest: whether to keep the garbage of the other records. 1 if all users of the domain are attached to the
+ * interpreter, which os.fork() stops between operations. 0 if threads may have run while memory was copied, so that
+ * these lists may be torn; their garbage leaks too. Allocates and frees nothing. */
 static inline void mt_epoch_after_fork(mt_epoch *e, int keep_rest) {
     mt_pin *block = e->first;
     uint32_t n = MT_EPOCH_FIRST, b = 0, i;

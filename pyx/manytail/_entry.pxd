@@ -1,21 +1,24 @@
-# Entries of a queue: the state word of each, the list that keeps them in strict order, the positions of readers on it,
-# and heaps of entries (_heap.pxd). Private; _eq.pxd is the queue made of them.
+# The entries of an entry queue: their state words, the list that keeps them in strict order, the positions of readers
+# on that list, and heaps of entries (_heap.pxd). Private; _eq.pxd builds the queue on them.
 #
-# The state word. Every transition is one compare-and-swap on it.
+# The state word. Every transition is one compare-and-swap.
 #
 #      63                                           5    4      3    2     0
 #     +----------------------------------------------+------+------+--------+
 #     | delivery                                     | REDL | LOCK | state  |
 #     +----------------------------------------------+------+------+--------+
 #
-# Source: the entry states of Qpid's strictly ordered queue. There a state is an immutable object whose identity is
-# swapped; here all of it is packed into a word, so that an acquire allocates nothing. `delivery` counts how often the
-# entry was delivered to an acquiring subscription. It never decreases, so the pair (entry, delivery) names one delivery
-# for ever: a handle with an older number loses every swap. It has 59 bits, which last for 18 years of a delivery per
-# nanosecond; 32 would last for less than an hour of a loop that gets and releases. The number 0 says "no delivery".
+# LOCK: only the holder may end the delivery; expiry, purge and overflow cannot steal the entry. REDL: it was released
+# before (redelivered). `delivery` counts how often the entry was delivered to an acquiring subscription; 0 means never.
+# It never decreases, so (entry, delivery) names one delivery for ever: a handle with an older number fails every swap.
+# Its 59 bits last for 18 years of a delivery per nanosecond; 32 would last less than an hour of a loop that gets and
+# releases.
+#
+# Source: the entry states of Qpid's strictly ordered queue. There a state is an immutable object and the reference to
+# it is swapped; here it is packed into a word, so that an acquire allocates nothing.
 #
 #     from                  to           by                      who may
-#     AVAILABLE             ACQUIRED     entry_acquire           a subscription; delivery + 1, locked
+#     AVAILABLE             ACQUIRED     entry_acquire           a subscription; delivery + 1, LOCK set
 #     ACQUIRED n            AVAILABLE    entry_release           the holder of delivery n
 #     ACQUIRED n            HELD         entry_release           the holder of delivery n, with a delay
 #     ACQUIRED n            DEQUEUED     entry_dequeue           the holder of delivery n
@@ -25,12 +28,12 @@
 #     HELD                  AVAILABLE    entry_unhold            when it is due
 #     DEQUEUED              DELETED      entry_delete            whoever dequeued it
 #
-# Progress: lock-free. A swap is retried only when another thread's swap has succeeded. The loser returns 0 and has
-# changed nothing.
+# Progress: lock-free. A swap is retried only when another thread's swap has succeeded. A transition that is not
+# possible returns 0 and changes nothing.
 #
 # The order. A queue has one list per priority level, most urgent level first; FIFO, sorted and last-value queues have
-# one level. An entry is linked by its put and unlinked when it is dead, whoever acquires and releases it in between: a
-# released entry is at its old place without being moved. A dead entry is unlinked at once and linked to itself.
+# one level. Put links an entry; it stays linked while it is acquired and released, so a released entry is at its old
+# place. When it is dead (DEQUEUED or DELETED) it is unlinked at once, and its `next` points to itself.
 #
 #     first                                              last
 #       |                                                 |
@@ -41,21 +44,21 @@
 #            position               positions                     positions
 #
 # A cursor position is the next entry that a reader (a subscription, an iterator) has not passed yet; NULL is the end.
-# Positions at the same entry share an anchor, so an append or an unlink moves all of them in O(1): appending costs
-# nothing per idle reader, and no position is at a dead entry. Two anchors that meet are merged, the smaller into the
-# larger.
+# Positions at the same entry share an anchor, so an append or an unlink moves all of them in O(1) and no position is at
+# a dead entry. When two anchors come to the same entry, the smaller is merged into the larger.
 #
-# Source: the ordered entry list of Qpid's queue, after java.util.concurrent's ConcurrentLinkedQueue. That one leaves
-# dead nodes for a scavenger, because its readers keep raw pointers; here the list knows the positions, so nobody walks
-# over dead entries.
+# Source: the ordered entry list of Qpid's queue, after java.util.concurrent's ConcurrentLinkedQueue. Qpid's readers
+# keep raw pointers, so it leaves dead nodes for a scavenger; here the list knows its readers' positions and needs none.
 #
-# Progress: what concerns lists, positions and heaps is called under the queue's order lock and takes O(1) steps, but
-# for the merge of two anchors and the heaps. Only `refs` and `word` of an entry are touched without that lock.
+# Progress: the functions of lists, positions and heaps are called under the queue's order lock and take O(1) steps,
+# except the merge of two anchors, and heaps. Only `refs` and `word` of an entry are used without that lock.
 #
 # Invariants
-#   L1  `order` strictly grows along a list, and from one level to the next less urgent one.
-#   L2  entry.readers, if any, is at that entry; list.end, if any, is at NULL. anchor.n = positions on it > 0.
-#   L3  an anchor with n positions has n - 1 spare ones, one per position beyond the first: a move never allocates.
+#   L1  `order` strictly grows along a list, and from each level to the next less urgent one.
+#   L2  entry.readers is the anchor at that entry, or NULL; list.end is the anchor at NULL, or NULL. An anchor has
+#       n > 0 positions.
+#   L3  An anchor with n positions keeps n - 1 spare anchors. A position that leaves takes one along, so moving it never
+#       allocates.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, qsort
 from libc.string cimport memset
@@ -97,26 +100,26 @@ ctypedef struct anchor:
 ctypedef struct entry_options:  # what only some entries have
     int64_t expires             # monotonic ns, 0: never
     int64_t due                 # HELD until then
-    uint32_t timer              # place in the heap of timers + 1, 0: not there
+    uint32_t timer              # its index in the heap of timers + 1, or 0
     void *group                 # its group's key_record, or NULL
     void *value_key             # in a last-value queue: its key's record, or NULL
-    const void *origin          # identity only; `extra` keeps it alive
-    entry *older                # order of arrival, in a sorted queue that drops the oldest
+    const void *origin          # only compared by identity; `extra` keeps it alive
+    entry *older                # in a sorted queue that drops the oldest: neighbours in the order of arrival
     entry *newer
 
 ctypedef union entry_link:
-    entry *held_next            # ACQUIRED: among those that its subscription holds, or that are reserved in it
-    entry *dead_next            # dead, or not linked yet: in a chain
+    entry *held_next            # ACQUIRED: in its subscription's list of held, or of reserved, entries
+    entry *dead_next            # dead, or not linked yet: in a chain that one call works off
 
 ctypedef struct entry:
     mt_atomic_i64 word
     mt_atomic_u32 refs          # 1 for being linked, 1 per handle, redelivery and pin
     uint16_t priority_level
     uint8_t keyed               # it is a keyed_entry
-    uint8_t reserved            # ACQUIRED for a waiter of its owner, which has not come for it yet
+    uint8_t reserved            # ACQUIRED for a waiter of its owner, which has not fetched it yet
     int64_t seq                 # arrival number
     uint64_t order              # L1; constant, except in a sorted queue
-    entry *next                 # itself: not linked any longer
+    entry *next                 # itself: unlinked
     entry *prev
     entry_link after
     entry *held_prev
@@ -129,7 +132,7 @@ ctypedef struct entry:
     int32_t priority
     uint32_t reason             # why it died
 
-ctypedef struct keyed_entry:    # an entry of a sorted queue; others are spared the memory
+ctypedef struct keyed_entry:    # an entry of a sorted queue
     entry e
     void *key                   # a counted Python reference
 
@@ -166,8 +169,8 @@ cdef inline int64_t entry_word(mt_atomic_i64 *word) noexcept nogil:
 
 
 cdef inline bint entry_swap(mt_atomic_i64 *word, int64_t *seen, int64_t to) noexcept nogil:
-    """One attempt: `seen` -> `to`. False: it had changed, `seen` is what it is."""
-    # pairs with: itself in other threads: whoever acts on a state sees what was done before it was set
+    """One compare-and-swap from `seen` to `to`. False: the word had changed, and `seen` is its value."""
+    # pairs with: itself in other threads: who sees a state sees what was written before it was set
     return mt_cas_acq_rel_i64(word, seen, to)
 
 
@@ -183,7 +186,7 @@ cdef inline uint64_t entry_acquire(mt_atomic_i64 *word) noexcept nogil:
 
 
 cdef inline bint entry_release(mt_atomic_i64 *word, uint64_t delivery, int64_t to) noexcept nogil:
-    """To AVAILABLE or HELD."""
+    """`to`: AVAILABLE or HELD. False: `delivery` has ended."""
     cdef int64_t w = entry_word(word)
     while word_held_by(w, delivery):
         if entry_swap(word, &w, <int64_t>(delivery << DELIVERY_SHIFT) | REDELIVERED_BIT | to):
@@ -200,7 +203,7 @@ cdef inline bint entry_dequeue(mt_atomic_i64 *word, uint64_t delivery) noexcept 
 
 
 cdef inline bint entry_unlock(mt_atomic_i64 *word, uint64_t delivery) noexcept nogil:
-    """From here on it may be stolen. False: not this holder's, or not locked."""
+    """Allow entry_steal. False: `delivery` has ended, or it was not locked."""
     cdef int64_t w = entry_word(word)
     while word_held_by(w, delivery) and word_locked(w):
         if entry_swap(word, &w, w & ~LOCKED_BIT):
@@ -209,7 +212,7 @@ cdef inline bint entry_unlock(mt_atomic_i64 *word, uint64_t delivery) noexcept n
 
 
 cdef inline bint entry_lock(mt_atomic_i64 *word, uint64_t delivery) noexcept nogil:
-    """True: this holder's, and locked."""
+    """Forbid entry_steal. False: `delivery` has ended."""
     cdef int64_t w = entry_word(word)
     while word_held_by(w, delivery):
         if word_locked(w) or entry_swap(word, &w, w | LOCKED_BIT):
@@ -243,8 +246,8 @@ cdef inline bint entry_unhold(mt_atomic_i64 *word) noexcept nogil:
 
 
 cdef inline void entry_delete(mt_atomic_i64 *word) noexcept nogil:
-    # pairs with: mt_load_acquire in entry_word; the load is
-    # relaxed because: whoever dequeued it is the only one to write it from there on
+    # pairs with: mt_load_acquire in entry_word. The load is
+    # relaxed because: only the thread that dequeued it writes the word of a DEQUEUED entry
     mt_store_release_i64(word, (mt_load_relaxed_i64(word) & ~STATE_BITS) | DELETED)
 
 
@@ -254,7 +257,7 @@ cdef inline int state_of(entry *e) noexcept nogil:
 
 # -------------------------------------------------------------------------------------------------------------- entries
 cdef inline entry *entry_new(bint keyed) noexcept nogil:
-    """An entry with one reference; NULL: no memory."""
+    """A new entry with one reference. NULL: no memory."""
     cdef size_t size = sizeof(keyed_entry) if unlikely(keyed) else sizeof(entry)
     cdef entry *e = <entry *>malloc(size)
     if unlikely(e == NULL):
@@ -269,7 +272,7 @@ cdef inline entry *entry_new(bint keyed) noexcept nogil:
 
 
 cdef inline void **key_slot(entry *e) noexcept nogil:
-    """Where a keyed entry has its key."""
+    """The location of the key of a keyed entry."""
     return &(<keyed_entry *>e).key
 
 
@@ -279,7 +282,7 @@ cdef inline void entry_keep(entry *e) noexcept nogil:
 
 
 cdef inline void entry_drop(entry *e) noexcept nogil:
-    # pairs with: itself in other threads: the last one sees all that the others did
+    # pairs with: itself in other threads: the last one frees after all that the others did
     if mt_fetch_add_acq_rel_u32(&e.refs, <uint32_t>-1) == 1:
         free(e.options)
         free(<void *>e)
@@ -305,7 +308,7 @@ cdef inline void anchor_join(anchor *a, cursor_position *p) noexcept nogil:
 
 
 cdef inline void position_enter(entry_list *l, cursor_position *p, anchor *own, entry *at) noexcept nogil:
-    """Put p at an entry. `own` is the anchor that it brings along."""
+    """Put p at an entry. `own`, the anchor that it brings along, is used or becomes a spare (L3)."""
     cdef anchor **there = anchor_at(l, at)
     if there[0] != NULL:
         own.spare = there[0].spare
@@ -320,7 +323,7 @@ cdef inline void position_enter(entry_list *l, cursor_position *p, anchor *own, 
 
 
 cdef inline anchor *position_leave(entry_list *l, cursor_position *p) noexcept nogil:
-    """Take p off. The anchor that it takes along is returned."""
+    """Take p off its entry. Returns the anchor that it takes along (L3)."""
     cdef anchor *a = p.on
     cdef anchor *own
     p.on = NULL
@@ -351,7 +354,7 @@ cdef inline void position_move(entry_list *l, cursor_position *p, entry *to) noe
 
 
 cdef inline bint position_open(entry_list *l, cursor_position *p, entry *at) noexcept nogil:
-    """False: no memory."""
+    """Put a position that is not open at an entry. False: no memory."""
     cdef anchor *own = <anchor *>malloc(sizeof(anchor))
     if own == NULL:
         return False
@@ -365,7 +368,7 @@ cdef inline void position_close(entry_list *l, cursor_position *p) noexcept nogi
 
 
 cdef inline void anchor_move(entry_list *l, entry *source, entry *to) noexcept nogil:
-    """All positions at `source` go to `to`."""
+    """Move all positions at `source` to `to`: in O(1), or in O(positions of the smaller anchor) if both have some."""
     cdef anchor **there = anchor_at(l, to)
     cdef anchor *small = anchor_at(l, source)[0]
     cdef anchor *big = there[0]
@@ -375,7 +378,7 @@ cdef inline void anchor_move(entry_list *l, entry *source, entry *to) noexcept n
     anchor_at(l, source)[0] = NULL
     if small == NULL:
         return
-    if big == NULL or big.n < small.n:      # the smaller one is moved
+    if big == NULL or big.n < small.n:
         small, big = big, small
     big.at = to
     there[0] = big
@@ -402,14 +405,14 @@ cdef inline void list_append(entry_list *l, entry *e) noexcept nogil:
     else:
         l.first = e
     l.last = e
-    if l.end != NULL:           # whoever has passed everything has not passed this
+    if l.end != NULL:           # readers at the end have not passed e
         e.readers = l.end
         e.readers.at = e
         l.end = NULL
 
 
 cdef inline void list_insert(entry_list *l, entry *e, entry *at) noexcept nogil:
-    """Link e directly before `at` (NULL: at the end). Positions at `at` are at e afterwards."""
+    """Link e directly before `at` (NULL: at the end). Positions at `at` move to e."""
     if at == NULL:
         list_append(l, e)
         return
@@ -443,22 +446,23 @@ cdef inline bint is_linked(entry *e) noexcept nogil:
 
 
 # --------------------------------------------------------------------------------------------------------------- timers
-# The entries of a queue by when they expire or are due. The heap borrows them: only linked entries are in it, and an
-# entry that dies before its time leaves nothing behind.
+# A heap of the entries of a queue that expire or are HELD, by time. It holds no references: an entry is removed when it
+# is unlinked.
 cdef inline void timers_remove(heap *h, entry *e) noexcept nogil:
     if e.options.timer != 0:
         heap_remove(h, e.options.timer - 1)
 
 
 cdef inline void timers_set(heap *h, entry *e, int64_t when) noexcept nogil:
-    """There is room: heap_reserve."""
+    """The caller has reserved a slot (heap_reserve)."""
     timers_remove(h, e)
     heap_add(h, <uint64_t>when, e, &e.options.timer)
 
 
 # --------------------------------------------------------------------------------------------------------- redeliveries
-# Entries that a cursor has passed and has to come back for: released, or arrived before it. An entry may be in it
-# twice, and one that was taken stays until it comes to the top or redeliveries_shrink drops it.
+# A cursor's heap, by order, of the entries that it has passed and must look at again: they were released, or arrived
+# before its position. The heap holds references. An entry may be in it twice; one that is AVAILABLE no longer stays
+# until it is at the top or redeliveries_shrink drops it.
 cdef inline void redeliveries_pop(heap *h) noexcept nogil:
     cdef entry *e = <entry *>h.items[0].member
     heap_remove(h, 0)
@@ -471,7 +475,8 @@ cdef inline int compare_keys(const void *a, const void *b) noexcept nogil:
 
 
 cdef inline void redeliveries_shrink(heap *h) noexcept nogil:
-    """Drop what is not AVAILABLE and what is there twice; read the orders anew. A sorted array is a heap."""
+    """Drop duplicates and what is not AVAILABLE; read the orders again, which a sorted queue changes. Sorting gives a
+    heap."""
     cdef uint32_t i, n = 0
     cdef entry *e
     for i in range(h.n):
@@ -498,7 +503,7 @@ cdef inline bint redeliveries_push(heap *h, entry *e) noexcept nogil:
     if unlikely(h.n == h.capacity):
         if h.n:
             redeliveries_shrink(h)
-        # Unless half of it was stale: then the next time is as many pushes away.
+        # Amortized O(log n): without growth, at least half the capacity is pushed before the next shrink.
         if h.n >= h.capacity // 2 and not heap_reserve(h, h.capacity + 1):
             return False
     entry_keep(e)

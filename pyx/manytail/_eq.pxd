@@ -40,7 +40,7 @@ from manytail._entry cimport (
 )
 from manytail._eq_keys cimport (
     GROUPS_ASSIGNED, GROUPS_NONE, group_allows, group_dead, group_index, group_removed, group_shown, group_taken,
-    groups_closed, groups_dealt, groups_first, key_record, key_table, unpin_record, value_added, value_removed,
+    groups_closed, groups_renumbered, groups_first, key_record, key_table, unpin_record, value_added, value_removed,
     value_replaced, value_replaces,
 )
 from manytail._eq_sorted cimport index_link, index_oldest, index_remove, search_place, search_range, sorted_index
@@ -819,14 +819,14 @@ cdef inline void locked_link(entry_queue *q, entry *e) noexcept nogil:
 cdef inline int locked_place_sorted(entry_queue *q, entry *e, search_range *found) noexcept nogil:
     """place_entry of a sorted queue."""
     cdef subscription *s = q.filtered
-    cdef bint dealt
+    cdef bint renumbered
     if not search_place(&q.index, q.lists, found):
         return MT_EMPTY
     e.seq = q.nseq
-    if not index_link(&q.index, q.lists, e, found, &dealt):
+    if not index_link(&q.index, q.lists, e, found, &renumbered):
         return MT_NOMEM
     q.nseq += 1
-    if unlikely(dealt):
+    if unlikely(renumbered):
         redeliveries_shrink(&q.shared.redeliveries)
         while s != NULL:
             redeliveries_shrink(&s.own_cursor.redeliveries)
@@ -836,7 +836,7 @@ cdef inline int locked_place_sorted(entry_queue *q, entry *e, search_range *foun
         while s != NULL:
             redeliveries_shrink(&s.below.redeliveries)
             s = s.below_next
-        groups_dealt(&q.groups_takable, &q.group_keys)
+        groups_renumbered(&q.groups_takable, &q.group_keys)
     if e.options == NULL or e.options.due == 0:
         locked_show(q, e, True)         # cursors at what follows e are at e already
     return MT_OK

@@ -1,23 +1,26 @@
-# Keys that entries of a queue have in common: message groups, and the keys of a last-value queue. Private; used by
-# _eq.pxd.
+# Keys that entries of a queue share: message groups, and the keys of a last-value queue. Private; used by _eq.pxd.
 #
-# A key record is found in a hash table by hash and `==`. `==` is user code: it runs without the order lock, on pinned
-# records, in EntryQueue.find_key (_entries.pyx). Entries that have the key count it; the last one takes it out of the
-# table.
+# A hash table (separate chaining) finds the record of a key by hash and `==`. `==` is user code: it runs without the
+# order lock, on records that are pinned by their reference count, in EntryQueue.find_key (_entries.pyx). Each entry
+# with the key holds a reference to the record; the last one removes it from the table.
 #
-# Groups. "shared": a group belongs to a subscription while that holds entries of it; "assigned": from the first entry
-# that it gets until it closes. Source: Qpid's message groups.
+# Groups. "shared": a subscription owns a group while it holds entries of it. "assigned": it owns the group from the
+# first entry that it gets until it closes. Source: Qpid's message groups.
 #
-# Who may take what is kept in heaps by order, so that a get does not look at entries of groups that others own:
+# A get must not look at entries of groups that other subscriptions own. So there are heaps, by order:
 #   key_record.available    the AVAILABLE entries of the group
-#   group_index.anybody     AVAILABLE entries without a group, and the first one of each group that nobody owns
-#   subscription.own        the first AVAILABLE entry of each group that it owns
-# They may have more: an entry that was taken, or whose group has another owner, is dropped when it comes to the top.
-# Invariant: an AVAILABLE entry is in its group's heap, and the first one of a group is in the heap of whoever may take
-# it, unless `lost` is set.
-# Last values. A record knows the entry put last. A put makes the one before it go, unless somebody holds that.
+#   group_index.anybody     AVAILABLE entries without a group, and the first one of each group without an owner
+#   subscription.own        the first AVAILABLE entry of each group that the subscription owns
+# The heaps may hold more. An entry that was taken, or whose group has another owner, is dropped when it is at the top.
+#
+# Last values. A record has the entry that was put last. A put removes the one before it, unless a subscription holds
+# it.
 #
 # Everything here is called under the order lock.
+#
+# Invariant
+#   K1  Unless `lost` is set, every AVAILABLE entry is in its group's heap, and the first one of each group, and each
+#       one without a group, is in the heap of those who may take it.
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 
@@ -34,14 +37,14 @@ cdef enum:
 ctypedef struct key_record      # declared first: it points to itself
 
 ctypedef struct key_record:
-    key_record *next            # in its bucket; of a removed one: to be released
+    key_record *next            # in its bucket; after its removal: in a list of records to free
     Py_hash_t hash
     void *key                   # a counted Python reference
     int64_t refs
-    heap *owner           # of a group: `own` of the subscription that it belongs to, or NULL
-    heap available        # of a group
-    int64_t unacked             # of a group: entries of it that are acquired
-    entry *latest               # of a last-value queue: the entry put last, if it is still there
+    heap *owner                 # of a group: `own` of the subscription that owns it, or NULL
+    heap available              # of a group
+    int64_t unacked             # of a group: how many of its entries are ACQUIRED
+    entry *latest               # of a last-value queue: the entry put last, or NULL if that is unlinked
 
 ctypedef struct key_table:
     key_record **buckets
@@ -50,7 +53,7 @@ ctypedef struct key_table:
 
 ctypedef struct group_index:
     heap anybody
-    bint lost                   # there was no memory for an entry: whoever gets walks over the list
+    bint lost                   # there was no memory to add an entry: each get walks over the list
 
 
 # ---------------------------------------------------------------------------------------------------------------- table
@@ -90,7 +93,7 @@ cdef inline void push_record(key_table *t, key_record *k) noexcept nogil:
 
 cdef inline key_record *candidate(key_table *t, Py_hash_t hash, void *key, key_record **tried,
                                   int64_t ntried) noexcept nogil:
-    """The record of that very key, or one of that hash that was not compared yet, or NULL."""
+    """The record of this key object, or one with this hash that is not among `tried`, or NULL."""
     cdef key_record *k
     cdef key_record *found = NULL
     if t.nbuckets == 0:
@@ -115,7 +118,7 @@ cdef inline bint was_tried(key_record *k, key_record **tried, int64_t n) noexcep
 
 
 cdef inline void unpin_record(key_table *t, key_record *k, key_record **released) noexcept nogil:
-    """One entry less has this key. The last one takes it out of the table, for the caller to release."""
+    """Drop a reference. The last one moves the record from the table to `released`; the caller frees those."""
     cdef key_record **b
     k.refs -= 1
     if k.refs:
@@ -165,7 +168,8 @@ cdef inline entry *first_of_owner(heap *h, heap *owner) noexcept nogil:
 
 
 cdef inline entry *groups_first(group_index *x, heap *own, bint outranked) noexcept nogil:
-    """The first AVAILABLE entry that the subscription of `own` may take, or NULL. outranked: only of its own groups."""
+    """The first AVAILABLE entry that the subscription of `own` may take, or NULL. outranked: only of its own groups,
+    because a subscription of higher priority takes the rest."""
     cdef entry *mine = first_of_owner(own, own)
     cdef entry *free_one = NULL
     if not outranked:
@@ -181,7 +185,7 @@ cdef inline void index_entry(group_index *x, heap *h, entry *e) noexcept nogil:
 
 
 cdef inline void group_show_first(group_index *x, key_record *g) noexcept nogil:
-    """The first AVAILABLE entry of g, or its owner, may be another one than before."""
+    """Restore K1 after the owner or the first AVAILABLE entry of g may have changed."""
     cdef heap *h = g.owner if g.owner != NULL else &x.anybody
     while g.available.n and state_of(top_of(&g.available)) != AVAILABLE:
         redeliveries_pop(&g.available)
@@ -190,7 +194,7 @@ cdef inline void group_show_first(group_index *x, key_record *g) noexcept nogil:
 
 
 cdef inline void group_shown(group_index *x, entry *e) noexcept nogil:
-    """e is AVAILABLE from here on."""
+    """e has become AVAILABLE."""
     cdef key_record *g = group_of(e)
     if g == NULL:
         index_entry(x, &x.anybody, e)
@@ -209,12 +213,12 @@ cdef inline void group_taken(group_index *x, entry *e, heap *own, bint assigned)
     if g.owner == NULL:
         g.owner = own
         if assigned:
-            g.refs += 1         # the subscription's own: the group stays its, even when no entry is left
+            g.refs += 1         # the subscription's: it owns the group even when no entry is left
     group_show_first(x, g)
 
 
 cdef inline bint group_removed(group_index *x, entry *e, bint assigned) noexcept nogil:
-    """e is not acquired any longer. True: its group is free, so others may take what is in it."""
+    """e is no longer ACQUIRED. True: its group has no owner from here on, so others may take its entries."""
     cdef key_record *g = group_of(e)
     if g == NULL:
         return False
@@ -227,7 +231,7 @@ cdef inline bint group_removed(group_index *x, entry *e, bint assigned) noexcept
 
 
 cdef inline void group_dead(group_index *x, entry *e) noexcept nogil:
-    """e is dead: if it was the first of its group, another one is."""
+    """e is dead. If it was the first of its group, another one becomes that."""
     cdef key_record *g = group_of(e)
     if g.available.n and top_of(&g.available) == e:
         group_show_first(x, g)
@@ -235,7 +239,7 @@ cdef inline void group_dead(group_index *x, entry *e) noexcept nogil:
 
 cdef inline void groups_closed(group_index *x, key_table *t, heap *own, bint assigned,
                                key_record **released) noexcept nogil:
-    """The subscription of `own` closes: it owns no group from here on."""
+    """The subscription of `own` closes and gives up its groups."""
     cdef key_record *g
     cdef key_record *following
     cdef int64_t i
@@ -252,8 +256,8 @@ cdef inline void groups_closed(group_index *x, key_table *t, heap *own, bint ass
     redeliveries_free(own)
 
 
-cdef inline void groups_dealt(group_index *x, key_table *t) noexcept nogil:
-    """The orders of entries were dealt out anew."""
+cdef inline void groups_renumbered(group_index *x, key_table *t) noexcept nogil:
+    """Entries were renumbered: their keys in the heaps change."""
     cdef key_record *g
     cdef int64_t i
     redeliveries_shrink(&x.anybody)
@@ -266,12 +270,12 @@ cdef inline void groups_dealt(group_index *x, key_table *t) noexcept nogil:
 
 # ---------------------------------------------------------------------------------------------------------- last values
 cdef inline bint value_replaced(entry *e) noexcept nogil:
-    """Of an entry with a value key: a later one has that key."""
+    """Whether a later entry has the value key of e, which has one."""
     return (<key_record *>e.options.value_key).latest != e
 
 
 cdef inline bint value_replaces(entry *e) noexcept nogil:
-    """A put of e takes another entry's place, so that it needs no free slot."""
+    """Whether a put of e replaces an entry, so that it needs no free slot."""
     cdef entry *old
     if e.options == NULL or e.options.value_key == NULL:
         return False
@@ -280,7 +284,7 @@ cdef inline bint value_replaces(entry *e) noexcept nogil:
 
 
 cdef inline entry *value_added(entry *e) noexcept nogil:
-    """e is the latest of its key. The one before it is returned if nobody holds it: it has to go."""
+    """Make e the latest of its key. Returns the one before it if the caller has to remove that, else NULL."""
     cdef key_record *k = <key_record *>e.options.value_key
     cdef entry *old = k.latest
     k.latest = e

@@ -1,10 +1,10 @@
-# The entry queue for callers without a thread state and without Python objects: an item is a number that nobody counts,
-# and whoever ends an entry has it. Private. Its faces are _entryqueue.pyx (`cimport manytail`, which says what each
-# call does) and the native drivers.
+# The entry queue (_eq.pxd) for callers that are detached from the interpreter. An item is a number without a reference
+# count; the call that ends an entry hands its item to the caller. Private. Its faces are _entryqueue.pyx (`cimport
+# manytail`, which documents each call) and the native drivers.
 #
-# The order lock is always taken, with the GIL too. A blocking call tries, notes the queue's count of events, and waits
-# unless an event came in between: entries_point(), room_point(). What the queue ends by itself (an immediate shutdown)
-# keeps its item until destroy_nogil_queue.
+# The order lock is always taken, with the GIL too. A blocking call tries, stores the queue's count of events, and waits
+# unless an event came in between: entries_point(), room_point(). An entry that the queue itself ends (an immediate
+# shutdown) keeps its item until destroy_nogil_queue.
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
@@ -21,7 +21,7 @@ from manytail._eq cimport (
 )
 from manytail._waiting cimport NEVER, ONCE, again, post, wait_point
 
-# What becomes of an item that nobody ended.
+# destroy_nogil_queue calls it with each item that no caller has got.
 ctypedef void (*nogil_drop)(uintptr_t item, void *arg) noexcept nogil
 
 ctypedef struct nogil_queue     # declared first: they point to each other
@@ -29,8 +29,8 @@ ctypedef struct nogil_subscription
 
 ctypedef struct nogil_queue:
     entry_queue *q
-    nogil_subscription *subscriptions   # all that were ever made
-    entry *unended              # dead, with nobody to have the item; by dead_next, under the order lock
+    nogil_subscription *subscriptions   # all that were ever made, closed ones too
+    entry *unended              # dead entries whose items no caller has got; by dead_next, under the order lock
 
 ctypedef struct nogil_subscription:
     subscription s
@@ -39,7 +39,7 @@ ctypedef struct nogil_subscription:
 
 
 cdef inline void unlock_and_post(nogil_queue *n, effects *fx) noexcept nogil:
-    """Unlock, then wake who is to be woken."""
+    """Keep dead entries in `unended`, unlock, and post the notified waiters."""
     cdef entry *e
     while fx.dead != NULL:
         e = fx.dead
@@ -111,7 +111,7 @@ cdef inline void drop_first(entry **dead, nogil_drop drop, void *arg) noexcept n
 
 
 cdef inline int64_t count_of(nogil_queue *n, bint depth) noexcept nogil:
-    """AVAILABLE entries, or all."""
+    """How many entries are AVAILABLE; depth: or ACQUIRED or HELD."""
     cdef int64_t found
     lock_order(n.q)
     found = n.q.available + (n.q.acquired + n.q.held if depth else 0)
@@ -213,7 +213,7 @@ cdef inline int unsubscribe(nogil_subscription *s) noexcept nogil:
 
 # ------------------------------------------------------------------------------------------------------------------ get
 cdef inline int locked_look(entry_queue *q, subscription *s, entry **out) noexcept nogil:
-    """The next AVAILABLE entry for one that browses."""
+    """The next AVAILABLE entry for a browsing subscription, which does not acquire it."""
     cdef int r = locked_usable(s)
     if r != MT_OK:
         return r
@@ -226,7 +226,7 @@ cdef inline int locked_look(entry_queue *q, subscription *s, entry **out) noexce
 
 
 cdef inline int get_once(nogil_subscription *n, acquired_entry *out, wait_point *p) noexcept nogil:
-    """One try: MT_OK, MT_EMPTY, MT_SHUTDOWN, NO_CREDIT, CLOSED. A notification of which it can make no use goes on."""
+    """One try: MT_OK, MT_EMPTY, MT_SHUTDOWN, NO_CREDIT or CLOSED. Forwards a notification that it cannot use."""
     cdef entry_queue *q = n.s.q
     cdef subscription *s = &n.s
     cdef entry *e = NULL
@@ -273,7 +273,7 @@ cdef inline int get_within(nogil_subscription *n, acquired_entry *out, int64_t t
 
 # ------------------------------------------------------------------------------------------------ the end of a delivery
 cdef inline int finish(nogil_queue *n, acquired_entry *t, uint32_t reason) noexcept nogil:
-    """Ack or reject: MT_OK, the item is the caller's. MT_BADARG: this delivery is over. `t` is given up."""
+    """Ack or reject. MT_OK: the caller gets the item. MT_BADARG: the delivery has ended before. `t` is reset."""
     cdef entry *e = t.e
     cdef effects fx
     cdef bint done
@@ -287,17 +287,17 @@ cdef inline int finish(nogil_queue *n, acquired_entry *t, uint32_t reason) noexc
     mt_point()
     lock_order(n.q)
     done = locked_end(n.q, e, t.delivery, reason, &fx)
-    fx.dead = NULL              # it can only be e, whose item is the caller's
+    fx.dead = NULL              # it is e at most, whose item the caller gets
     unlock_and_post(n, &fx)
     if done:
-        entry_drop(e)
-    entry_drop(e)
+        entry_drop(e)           # the list's reference
+    entry_drop(e)               # the delivery's
     return MT_OK if done else MT_BADARG
 
 
 cdef inline int release(nogil_queue *n, acquired_entry *t) noexcept nogil:
-    """MT_OK. MT_SHUTDOWN: the queue takes nothing back, the item is the caller's. MT_BADARG: this delivery is over. `t`
-    is given up."""
+    """MT_OK. MT_SHUTDOWN: the queue takes nothing back, the caller gets the item. MT_BADARG: the delivery has ended
+    before. `t` is reset."""
     cdef entry *e = t.e
     cdef effects fx
     cdef int r = MT_BADARG
@@ -319,7 +319,7 @@ cdef inline int release(nogil_queue *n, acquired_entry *t) noexcept nogil:
 
 
 cdef inline void forget(acquired_entry *t) noexcept nogil:
-    """Give up the delivery, and leave the entry as it is."""
+    """Drop the reference of `t`, and leave the entry as it is."""
     if t.e != NULL:
         entry_drop(t.e)
     t.e = NULL

@@ -1,19 +1,23 @@
-# The index of a sorted queue: where in the list an entry belongs, by O(log n) comparisons. Private; used by _eq.pxd and
+# The index of a sorted queue: finds an entry's place in the list by O(log n) comparisons. Private; used by _eq.pxd and
 # _orders.pyx.
 #
-# Leaves are runs of up to 256 entries of the list; an array refers to them, and has of each what a search asks first. A
-# put searches by binary search. Each comparison is user code: it runs without the order lock, on a counted key. What
-# the search has learnt is two orders, lo and hi, between which the entry belongs. That stays true, because entries keep
-# their relative order, unless orders are dealt out anew (`epoch`). `version` says whether the leaf and the slot found
-# are right as well.
+# A two-level B+ tree: leaves of up to 256 consecutive entries of the list, and one array of references to the leaves
+# with the first order and key of each. `order` is a number that grows along the list (L1 in _entry.pxd), as in the
+# order-maintenance problem; a new entry gets one between its neighbours', and where there is none left the orders
+# around it are renumbered.
 #
-# A full leaf gives to a neighbour before it is split; a run of rising or falling keys leaves full leaves behind.
+# A put searches by binary search. Each comparison is user code and runs without the order lock, on a key with a
+# reference of its own. The state of a search is two orders, lo and hi: the entry belongs between the entries that have
+# them. That stays true while other entries come and go; only renumbering (`epoch`) makes the search begin again. The
+# leaf and the slot that it found are right only while `version` is unchanged.
+#
+# A full leaf moves entries to a neighbour with free slots, else it is split.
 #
 # Everything here is called under the order lock.
 #
 # Invariants
-#   X1  the leaves, one after the other, are the list; none is empty.
-#   X2  leaf_ref.order and .key are those of its first entry; none of its entries arrived before `since`.
+#   X1  The leaves, one after the other, are the list. No leaf is empty.
+#   X2  leaf_ref.order and .key are those of the leaf's first entry. None of its entries arrived before `since`.
 from cpython.ref cimport PyObject
 from libc.stdint cimport UINT64_MAX as LAST_ORDER, int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc, realloc
@@ -24,9 +28,9 @@ from manytail._entry cimport entry, entry_list, key_slot, list_insert
 
 cdef enum:
     LEAF = 256
-    LEAF_SPARE = 64             # what a leaf must have free to take some of a full neighbour's
-    GAP_SHIFT = 40              # orders between an entry at either end and the next one
-    SPARE_SHIFT = 16            # orders between neighbours that are dealt out anew, at least
+    LEAF_SPARE = 64             # free slots that a leaf must have to take entries from a full neighbour
+    GAP_SHIFT = 40              # log2 of the gap between an entry that is put at either end and its neighbour
+    SPARE_SHIFT = 16            # log2 of the smallest gap that renumbering leaves between neighbours
 
 ctypedef struct leaf:
     uint32_t n
@@ -42,18 +46,18 @@ ctypedef struct sorted_index:
     leaf_ref *leaves
     int64_t n
     int64_t capacity
-    uint64_t version            # of the leaves
-    uint64_t epoch              # of the orders
+    uint64_t version            # changes with every insertion and removal
+    uint64_t epoch              # changes when entries are renumbered
 
 ctypedef struct search_range:
-    uint64_t lo                 # the place is between these orders
-    uint64_t hi
-    uint64_t epoch
-    uint64_t version            # of the index: the bounds below are right if it is still that
-    int64_t from_leaf           # all entries between lo and hi are in leaves from <= .. < to
+    uint64_t lo                 # the place is after the entry of this order (0: none),
+    uint64_t hi                 # and before the entry of this one (LAST_ORDER: none)
+    uint64_t epoch              # the index's; lo and hi are valid for that
+    uint64_t version            # the index's; the bounds below are valid for that
+    int64_t from_leaf           # the entries between lo and hi are in the leaves [from_leaf, to_leaf)
     int64_t to_leaf
-    int64_t from_slot           # once to - from is 1: in these slots; to_slot < 0: not narrowed yet
-    int64_t to_slot
+    int64_t from_slot           # if that is one leaf: in its slots [from_slot, to_slot)
+    int64_t to_slot             # < 0: the end of the leaf
     uint64_t probed             # order of the entry that was compared last
 
 
@@ -62,7 +66,7 @@ cdef inline PyObject *key_of(entry *e) noexcept nogil:
 
 
 cdef inline int64_t leaf_of(sorted_index *x, uint64_t order) noexcept nogil:
-    """The last leaf whose first entry is not after that order; -1: none."""
+    """The last leaf whose first entry has at most that order; -1: none."""
     cdef int64_t a = 0, b = x.n, m
     while a < b:
         m = (a + b) >> 1
@@ -74,7 +78,7 @@ cdef inline int64_t leaf_of(sorted_index *x, uint64_t order) noexcept nogil:
 
 
 cdef inline int64_t slots_up_to(leaf *it, uint64_t order) noexcept nogil:
-    """How many entries of a leaf are not after that order."""
+    """How many entries of a leaf have at most that order."""
     cdef int64_t a = 0, b = it.n, m
     while a < b:
         m = (a + b) >> 1
@@ -95,7 +99,7 @@ cdef inline void search_begin(sorted_index *x, search_range *r) noexcept nogil:
 
 
 cdef inline void search_again(sorted_index *x, search_range *r) noexcept nogil:
-    """The index has changed: find lo and hi in it."""
+    """The index has changed: find the leaves and slots of lo and hi again."""
     r.version = x.version
     r.from_leaf = max(leaf_of(x, r.lo), 0)
     r.to_leaf = max(leaf_of(x, r.hi - 1) + 1, min(r.from_leaf + 1, x.n))
@@ -113,7 +117,7 @@ cdef inline void prefetch_key(leaf *it, int64_t slot) noexcept nogil:
 
 
 cdef inline bint search_probe(sorted_index *x, search_range *r, PyObject **probe) noexcept nogil:
-    """The key to compare with next, counted. False: the place is known, it is from_slot of from_leaf."""
+    """The key to compare with next; the caller gets a reference. False: the place is found, from_slot of from_leaf."""
     cdef leaf *it
     cdef int64_t m
     if unlikely(r.epoch != x.epoch):
@@ -142,7 +146,8 @@ cdef inline bint search_probe(sorted_index *x, search_range *r, PyObject **probe
 
 
 cdef inline void search_narrow(sorted_index *x, search_range *r, bint less) noexcept nogil:
-    """The new key is less than the probed one (it belongs before it), or not (it belongs after it)."""
+    """The new key is less than the probed one, so it belongs before it; or not, so it belongs after it (equal keys are
+    in order of arrival)."""
     cdef int64_t m
     if unlikely(r.epoch != x.epoch):
         return
@@ -169,8 +174,8 @@ cdef inline void search_narrow(sorted_index *x, search_range *r, bint less) noex
 
 # ----------------------------------------------------------------------------------------------------------------- link
 cdef inline bint search_place(sorted_index *x, entry_list *l, search_range *r) noexcept nogil:
-    """Bring leaf and slot up to date, if the index has changed since they were found. False: the search has to go on,
-    because orders were dealt out anew or an entry was put just there."""
+    """Find leaf and slot again if the index has changed since the search. False: search on, because entries were
+    renumbered or an entry was put between lo and hi."""
     cdef int64_t i, slot = 0
     cdef entry *after = l.first
     if r.epoch != x.epoch:
@@ -187,9 +192,9 @@ cdef inline bint search_place(sorted_index *x, entry_list *l, search_range *r) n
     return True
 
 
-cdef inline bint index_link(sorted_index *x, entry_list *l, entry *e, search_range *r, bint *dealt) noexcept nogil:
+cdef inline bint index_link(sorted_index *x, entry_list *l, entry *e, search_range *r, bint *renumbered) noexcept nogil:
     """Link e, whose `seq` is set, at the place that search_place has confirmed. False: no memory, nothing changed.
-    dealt: entries have got other orders."""
+    renumbered: entries were renumbered."""
     cdef uint64_t order = order_between(r.lo, r.hi)
     cdef entry *after = l.first
     cdef int64_t i = r.from_leaf
@@ -200,14 +205,14 @@ cdef inline bint index_link(sorted_index *x, entry_list *l, entry *e, search_ran
         return False
     e.order = order
     list_insert(l, e, after)
-    dealt[0] = order == 0
+    renumbered[0] = order == 0
     if unlikely(order == 0):
-        deal_orders(x, i)
+        renumber(x, i)
     return True
 
 
 cdef inline uint64_t order_between(uint64_t lo, uint64_t hi) noexcept nogil:
-    """0: there is none left."""
+    """A number strictly between lo and hi. 0: there is none."""
     cdef uint64_t gap = <uint64_t>1 << GAP_SHIFT
     if lo == 0 and hi == LAST_ORDER:
         return <uint64_t>1 << 63
@@ -218,10 +223,9 @@ cdef inline uint64_t order_between(uint64_t lo, uint64_t hi) noexcept nogil:
     return lo + ((hi - lo) >> 1) if hi - lo > 1 else 0
 
 
-cdef inline void deal_orders(sorted_index *x, int64_t i) noexcept nogil:
-    """An entry of leaf i found no order between its neighbours: deal out those of its leaf anew, evenly, or of as many
-    leaves around it as it takes to have some to spare. At the very end half of what there is stays free, for appends.
-    Searches under way begin again."""
+cdef inline void renumber(sorted_index *x, int64_t i) noexcept nogil:
+    """Renumber evenly the entries of leaf i, or of as many leaves around it as gaps of SPARE_SHIFT need. Past the last
+    leaf half of the remaining numbers stays free, for appends. Searches that are going on begin again."""
     cdef int64_t n, first, last, reach = 0
     cdef uint64_t lo, hi
     cdef leaf *before
@@ -236,7 +240,7 @@ cdef inline void deal_orders(sorted_index *x, int64_t i) noexcept nogil:
         if (hi - lo) // <uint64_t>(n + 1) >= <uint64_t>1 << SPARE_SHIFT or (first == 0 and last == x.n - 1):
             break
         reach = reach * 2 + 1
-    deal_evenly(x.leaves[first].it.at[0], n, lo, (hi - lo) // <uint64_t>(n + 1))
+    renumber_run(x.leaves[first].it.at[0], n, lo, (hi - lo) // <uint64_t>(n + 1))
     while first <= last:
         x.leaves[first].order = x.leaves[first].it.at[0].order
         first += 1
@@ -251,7 +255,7 @@ cdef inline int64_t leaves_count(sorted_index *x, int64_t first, int64_t last) n
     return n
 
 
-cdef inline void deal_evenly(entry *e, int64_t n, uint64_t lo, uint64_t gap) noexcept nogil:
+cdef inline void renumber_run(entry *e, int64_t n, uint64_t lo, uint64_t gap) noexcept nogil:
     while n > 0:
         lo += gap
         e.order = lo
@@ -261,7 +265,7 @@ cdef inline void deal_evenly(entry *e, int64_t n, uint64_t lo, uint64_t gap) noe
 
 # --------------------------------------------------------------------------------------------------------------- leaves
 cdef inline int64_t index_insert(sorted_index *x, entry *e, uint64_t order, int64_t i, int64_t slot) noexcept nogil:
-    """Into leaf i at that slot; a full leaf shares with a neighbour or is split. Which leaf it is in; -1: no memory,
+    """Insert e into leaf i at that slot, making room if the leaf is full. Returns the leaf that e is in; -1: no memory,
     nothing changed."""
     cdef leaf *it
     if x.n == 0 and not index_add(x, 0, e.seq):
@@ -280,7 +284,8 @@ cdef inline int64_t index_insert(sorted_index *x, entry *e, uint64_t order, int6
 
 
 cdef inline bint index_make_room(sorted_index *x, int64_t *i, int64_t *slot, int64_t since) noexcept nogil:
-    """Room in the full leaf i, for an entry at that slot; both are updated. False: no memory, nothing changed."""
+    """Leaf i is full: move entries to a neighbour, or split it. i and slot are updated to the same place. False: no
+    memory, nothing changed."""
     cdef int64_t n = 0, left = LEAF, right = LEAF
     if i[0] > 0:
         left = x.leaves[i[0] - 1].it.n
@@ -298,8 +303,8 @@ cdef inline bint index_make_room(sorted_index *x, int64_t *i, int64_t *slot, int
     if right <= LEAF - LEAF_SPARE:
         n = (LEAF - right) >> 1
     else:
-        # A run of keys that rises or falls, at an end or in the middle, goes on where it is: leave full leaves behind
-        # then.
+        # Keys that arrive in rising or falling order fill one leaf after the other: split at the edge, so that the leaf
+        # that is left stays full.
         n = 1 if slot[0] == LEAF else LEAF - 1 if slot[0] == 0 else LEAF >> 1
         if not index_add(x, i[0] + 1, since):
             return False
@@ -311,7 +316,7 @@ cdef inline bint index_make_room(sorted_index *x, int64_t *i, int64_t *slot, int
 
 
 cdef inline void leaf_give_right(sorted_index *x, int64_t i, int64_t n) noexcept nogil:
-    """The last n entries of a leaf go to the front of the next one."""
+    """Move the last n entries of a leaf to the front of the next one."""
     cdef leaf *it = x.leaves[i].it
     cdef leaf *to = x.leaves[i + 1].it
     it.n -= <uint32_t>n
@@ -320,12 +325,12 @@ cdef inline void leaf_give_right(sorted_index *x, int64_t i, int64_t n) noexcept
     to.n += <uint32_t>n
     x.leaves[i + 1].since = min(x.leaves[i + 1].since, x.leaves[i].since if n > 1 else to.at[0].seq)
     if it.n == 1:
-        x.leaves[i].since = it.at[0].seq        # so that no leaf of a run has it from the one before
+        x.leaves[i].since = it.at[0].seq        # exact, else falling keys would pass an old `since` from leaf to leaf
     leaf_ref_update(&x.leaves[i + 1])
 
 
 cdef inline void leaf_give_left(sorted_index *x, int64_t i, int64_t n) noexcept nogil:
-    """The first n entries of a leaf go to the end of the one before."""
+    """Move the first n entries of a leaf to the end of the one before."""
     cdef leaf *it = x.leaves[i].it
     cdef leaf *to = x.leaves[i - 1].it
     memcpy(&to.at[to.n], it.at, n * sizeof(entry *))
@@ -337,14 +342,13 @@ cdef inline void leaf_give_left(sorted_index *x, int64_t i, int64_t n) noexcept 
 
 
 cdef inline void leaf_ref_update(leaf_ref *s) noexcept nogil:
-    """Its leaf has another first entry."""
+    """Restore X2 after the leaf's first entry has changed."""
     s.order = s.it.at[0].order
     s.key = key_of(s.it.at[0])
 
 
 cdef inline bint index_add(sorted_index *x, int64_t i, int64_t since) noexcept nogil:
-    """An empty leaf at place i, for entries that arrive from `since` on or are there. False: no memory, nothing
-    changed."""
+    """Insert an empty leaf, number i, for entries that arrive from `since` on. False: no memory, nothing changed."""
     cdef leaf *it = <leaf *>malloc(sizeof(leaf))
     if it == NULL or not index_reserve(x):
         free(it)
@@ -370,7 +374,7 @@ cdef inline bint index_reserve(sorted_index *x) noexcept nogil:
 
 
 cdef inline void index_remove(sorted_index *x, entry *e) noexcept nogil:
-    """Take a dead entry out of the index; its key is released with its item."""
+    """Take a dead entry out of the index. Its key is dropped later, with its item."""
     cdef int64_t i = leaf_of(x, e.order)
     cdef leaf *it = x.leaves[i].it
     cdef int64_t slot = slots_up_to(it, e.order) - 1
@@ -388,9 +392,10 @@ cdef inline void index_remove(sorted_index *x, entry *e) noexcept nogil:
 
 # ---------------------------------------------------------------------------------------------------- who arrived first
 cdef inline entry *index_oldest(sorted_index *x) noexcept nogil:
-    """The entry that arrived first, of a queue that is not empty. Looks at every leaf's `since`, and into the leaves
-    where that may be too small, because entries have left: once for each leaf that entries have left or were moved
-    to."""
+    """The entry that arrived first, of a queue that is not empty.
+
+    `since` is a lower bound, so the leaf with the smallest one is scanned, and each other leaf whose bound is smaller
+    than the oldest entry found. A scan makes the bound exact."""
     cdef entry *oldest
     cdef entry *e
     cdef int64_t i, first = 0

@@ -1,9 +1,9 @@
-# How a structure takes one of its locks, and how a thread waits for one; include/manytail/lock.h has the lock word.
-# Private.
+# enter() and leave(): take and release a lock of a structure. include/manytail/lock.h has the lock word; here a thread
+# spins, then parks on a PyThread lock used as a binary semaphore. Private.
 #
-# gil_locked: the structure holds Python objects on a build with the GIL. Its calls are made attached and run no Python
-# code half way, so the GIL is the lock and its own lock words are left alone. attached: whether the caller holds a
-# thread state, which it gives up while it waits.
+# gil_locked: the structure holds Python objects on a build with the GIL. Its calls are attached and run no Python code
+# inside a critical section, so the GIL is the lock, and enter() and leave() do nothing.
+# attached: the caller is attached to the interpreter; it detaches while it parks.
 from libc.stdint cimport uint32_t
 
 from manytail._c cimport (
@@ -14,12 +14,12 @@ from manytail._c cimport (
 
 cdef enum:
     LOCK_SPINS = 6                  # 63 pauses, a few hundred ns to 3 us: longer than any critical section of ours
-    HEAVY_FIRST = 7                 # 128 pauses, a microsecond or more: several operations of the other side
-    HEAVY_SPINS = 10                # 896 in all, no more than parking and being woken cost
+    HEAVY_FIRST = 7                 # start with 128 pauses, a microsecond or more: several operations of the holder
+    HEAVY_SPINS = 10                # 896 pauses in all, no longer than parking and waking take
 
 
-# lock_slow() out of line, in _lock.pyx: gcc inlines a function that is called in one place, and enter() would be too
-# big to be inlined itself.
+# lock_slow() and lock_slow_heavy() out of line, in _lock.pyx: gcc inlines a function that is called in one place, and
+# would then not inline enter().
 cdef void wait_for_lock(mt_lock *l, bint attached) noexcept nogil
 cdef void wait_for_heavy_lock(mt_lock *l, bint attached) noexcept nogil
 
@@ -30,7 +30,7 @@ cdef inline void enter(mt_lock *l, bint gil_locked, bint attached) noexcept nogi
 
 
 cdef inline void enter_heavy(mt_lock *l, bint gil_locked, bint attached) noexcept nogil:
-    """Of a lock whose holders write many cache lines: see lock_slow_heavy."""
+    """enter() for a lock whose holders write many cache lines: see lock_slow_heavy."""
     if not gil_locked and unlikely(not mt_lock_try(l)):
         wait_for_heavy_lock(l, attached)
 
@@ -44,17 +44,18 @@ cdef inline void leave(mt_lock *l, bint gil_locked) noexcept nogil:
 
 
 cdef inline void lock_slow(mt_lock *l, bint attached) noexcept nogil:
-    """Get a lock that was just seen taken: spin a little where that can help, then park until it was handed out."""
+    """Take a lock that was just found taken: spin a little, then park until it is free."""
     if not lock_spin(l, 0, LOCK_SPINS):
         lock_park(l, attached)
 
 
 cdef inline void lock_slow_heavy(mt_lock *l, bint attached) noexcept nogil:
-    """The same for a lock whose holders write many lines.
+    """lock_slow() for a lock whose holders write many cache lines.
 
-    Each time it goes to another core those lines go along, which takes longer than the work itself. So who finds it
-    taken stays away while the other side does several operations at a stretch: two putters and two subscriptions of an
-    EntryQueue get through two fifths more. One quick look first: a chance meeting costs a pause."""
+    Those lines move with the lock from core to core, which takes longer than the critical section. So a thread that
+    finds the lock taken backs off long enough for the holder's core to do several operations in a row. With two putters
+    and two subscriptions of an EntryQueue that gives 40 % more throughput. The first retry comes after a single pause,
+    for a collision that is over at once."""
     if not lock_spin(l, 0, 1) and not lock_spin(l, HEAVY_FIRST, HEAVY_SPINS):
         lock_park(l, attached)
 
@@ -76,10 +77,10 @@ cdef inline void lock_park(mt_lock *l, bint attached) noexcept nogil:
         state = PyEval_SaveThread()
     node.sem = PyThread_allocate_lock()
     if node.sem == NULL:
-        while not mt_lock_try(l):   # out of memory: nothing to sleep on is left, but giving up is no option here
+        while not mt_lock_try(l):   # no memory for a semaphore, and enter() cannot fail: yield until the lock is free
             mt_yield_cpu()
     else:
-        PyThread_acquire_lock_timed(node.sem, -1, 0)
+        PyThread_acquire_lock_timed(node.sem, -1, 0)        # taken, so that the next acquire waits for the post
         while not mt_lock_enqueue(l, &node):
             mt_point()
             PyThread_acquire_lock_timed(node.sem, -1, 0)

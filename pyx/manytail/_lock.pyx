@@ -1,4 +1,4 @@
-"""The slow path of locks, once for all modules: _lock.pxd has it."""
+"""The slow path of _lock.pxd, compiled once for all modules."""
 from manytail._c cimport mt_lock
 
 

@@ -1,16 +1,16 @@
-# What a get_many that lingers holds: items that it has taken, and may have to give back. Private; a part of the
-# MultiQueue (_mq.pxd).
+# The batch of a get_many that lingers: items that it has taken, and gives back if it is interrupted. Private; a part of
+# the MultiQueue (_mq.pxd).
 #
-# An item that is held has left its tail, its bound and the queue's figures, as if it had been got. Beside it stands
-# what giving it back needs: its tail, its put time and its size. Giving back puts the items to the heads of their
-# tails, the last one first, so that each tail has them in the order in which they were taken, whatever its bound.
+# An item in a batch has left its sub-queue and all counts, as if a get had returned it. The batch keeps what giving it
+# back needs: its sub-queue, put time and size. Giving back puts the items at the heads of their sub-queues, the last
+# one first, so that each sub-queue has them in their old order. Capacity is not checked.
 #
-# Giving back must not fail, and its items may need chunks: before an item is taken, the batch has one for it. k items
-# of one tail need ceil(k / SLOTS) chunks of SLOTS; n items of t tails at most t + n // SLOTS. So the batch counts its
-# tails, by writing its number into each; another batch may overwrite it, then a tail counts twice and there is a chunk
-# too many.
+# Giving back must not fail, and putting at the head may need chunks. So the batch allocates them before it takes an
+# item: k items of one sub-queue need ceil(k / SLOTS) chunks, n items of t sub-queues at most t + n // SLOTS. To count
+# its sub-queues, a batch writes its number into each (`held_by`). Another batch may overwrite that; the sub-queue is
+# then counted twice and one chunk too many is allocated.
 #
-# A batch belongs to one call and is used by one thread at a time. Its tails' owners, the Python SubQueues, are counted.
+# A batch belongs to one call and is used by one thread at a time. It holds references to the Python SubQueues.
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uintptr_t
 from libc.stdlib cimport free, realloc
 
@@ -37,16 +37,16 @@ ctypedef struct held_batch:
     queue *q
     held_item *items            # in the order in which they were taken
     int64_t n
-    int64_t limit               # take no more
+    int64_t limit               # of `n`
     int64_t capacity            # of `items`
-    int64_t number              # unique in its queue; take lock
-    int64_t ntails              # as `number` counts them
-    chunk *chunks            # for giving back, linked by `base`
+    int64_t number              # unique in its queue
+    int64_t ntails              # number of sub-queues, or more
+    chunk *chunks               # for giving back, linked by `base`
     int64_t nchunks
 
 
 cdef inline void begin_batch(held_batch *b, queue *q, int64_t limit, bint attached) noexcept nogil:
-    """The batch is zeroed memory."""
+    """The caller has zeroed the batch."""
     b.q = q
     b.limit = limit
     lock_take(q, attached)
@@ -56,7 +56,7 @@ cdef inline void begin_batch(held_batch *b, queue *q, int64_t limit, bint attach
 
 
 cdef inline bint head_reserve(held_batch *b, subqueue *s) noexcept nogil:
-    """Memory for one more item, and for giving it back. False: there is none, nothing was taken."""
+    """Allocate what taking one more item, and giving it back, needs. False: no memory."""
     cdef int64_t ntails = b.ntails + (s.held_by != b.number)
     cdef int64_t capacity = 2 * b.capacity if b.capacity else 16
     cdef held_item *items
@@ -68,7 +68,7 @@ cdef inline bint head_reserve(held_batch *b, subqueue *s) noexcept nogil:
         b.items = items
         b.capacity = capacity
     while b.nchunks < ntails + (b.n + 1) // SLOTS:
-        c = chunk_new(SIZED_CLASS, b.q.selection == MT_OLDEST, 0)     # of class 0; fits tails without sizes too
+        c = chunk_new(SIZED_CLASS, b.q.selection == MT_OLDEST, 0)     # class 0, with sizes: fits every sub-queue
         if c == NULL:
             return False
         c.base = <int64_t>b.chunks
@@ -80,7 +80,8 @@ cdef inline bint head_reserve(held_batch *b, subqueue *s) noexcept nogil:
 
 
 cdef inline void head_hold(held_batch *b, subqueue *s) noexcept nogil:
-    """Take the head of a tail that is not empty, after head_reserve(). The caller goes on as after head_pop()."""
+    """Take the head of a sub-queue that is not empty, after head_reserve(). The caller continues as after
+    head_pop()."""
     cdef held_item *h = b.items + b.n
     cdef uint32_t slot
     h.item = head_pop(b.q, s)
@@ -96,7 +97,7 @@ cdef inline void head_hold(held_batch *b, subqueue *s) noexcept nogil:
 
 
 cdef inline int hold_what_is_there(held_batch *b, bint attached) noexcept nogil:
-    """MT_OK: took something. MT_EMPTY: there was nothing. MT_NOMEM."""
+    """Take what is there, up to the limit. MT_OK: at least one item. MT_EMPTY: none. MT_NOMEM."""
     cdef wait_node *to_post = NULL
     cdef int64_t before = b.n
     cdef subqueue *s
@@ -122,8 +123,8 @@ cdef inline int hold_what_is_there(held_batch *b, bint attached) noexcept nogil:
 
 
 cdef inline void give_back(held_batch *b, bint objects, bint attached) noexcept nogil:
-    """All that it holds, at one instant for getters. What belongs to a tail that an immediate shutdown has emptied is
-    dropped as well. objects: items are references."""
+    """Give back all items, atomically for getters, and end the batch. Items of a sub-queue that an immediate shutdown
+    has emptied are dropped, as its others were. objects: items are references."""
     cdef wait_node *to_post = NULL
     cdef int64_t i = b.n
     if b.n:
@@ -155,12 +156,12 @@ cdef inline void head_give_back(held_batch *b, held_item *h, bint attached, wait
         if s.attached:
             head_list_if_unlisted(q, s, to_post)
     if not s.attached or not h.given_back:
-        head_count_removed(q, 1)        # it would have been, had it been there then
+        head_count_removed(q, 1)        # detaching, or the shutdown, would have counted it
     unlock_put(q, s)
 
 
 cdef inline void head_add_chunk(held_batch *b, subqueue *s) noexcept nogil:
-    """One of the batch's becomes the first chunk of a tail, all of its slots free. Both locks are held."""
+    """Make one of the batch's chunks the first of a sub-queue, all of its slots free. Both locks are held."""
     cdef chunk *c = b.chunks
     b.chunks = <chunk *>c.base
     b.nchunks -= 1
@@ -174,7 +175,7 @@ cdef inline void head_add_chunk(held_batch *b, subqueue *s) noexcept nogil:
 
 
 cdef inline void end_batch(held_batch *b) noexcept nogil:
-    """The items are somebody else's now. Frees the rest; no lock is held."""
+    """Free the batch, but not its items: the caller owns them. No lock is held."""
     cdef chunk *c = b.chunks
     cdef held_item *items = b.items
     cdef int64_t i, n = b.n
@@ -187,5 +188,5 @@ cdef inline void end_batch(held_batch *b) noexcept nogil:
         c = b.chunks
     for i in range(n):
         if items[i].s.owner != NULL:
-            drop(<uintptr_t>items[i].s.owner)       # may free the tail
+            drop(<uintptr_t>items[i].s.owner)       # may free the sub-queue
     free(items)

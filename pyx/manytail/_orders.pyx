@@ -1,10 +1,10 @@
-"""The other orders: priorities, last values, sorted.
+"""Entry queues that are not FIFO: by priority, last value per key, sorted.
 
-An order is a subclass of EntryQueue that says where an entry goes, in two steps:
-  prepare(e, found)     without the order lock: run what needs Python (a key, comparisons), note the outcome in `found`
-  q.place(q, e, found)  under it: link e, give it its `seq` and `order`; MT_EMPTY if `found` is out of date
-An entry that is not appended to its level has to be shown to the cursors that are past its place: locked_show().
-docs/design/entryqueue.md has one more as an example.
+An order is a subclass of EntryQueue that places a new entry e in two steps:
+  prepare(e, found)     without the order lock: run Python code (a key, comparisons), store the place in `found`
+  q.place(q, e, found)  under the lock: link e, set its `seq` and `order`; MT_EMPTY if `found` is out of date
+For an entry that is not appended to its level, place() moves back the cursors that are past it: locked_show().
+docs/design/entryqueue.md has another order as an example.
 """
 from cpython.ref cimport Py_INCREF, PyObject
 from libc.stdint cimport int64_t, uint32_t
@@ -87,7 +87,8 @@ cdef class SortedEntryQueue(EntryQueue):
         self.q.place = locked_place_sorted
 
     cdef int prepare(self, entry *e, search_range *found) except -1:
-        """Find between which orders e belongs."""
+        """Binary search for the place of e. `<` is user code and runs without the lock, so the index may change in
+        between: search_probe() then corrects `found`, and place() refuses a place that is out of date."""
         cdef entry_queue *q = self.q
         cdef void **own = key_slot(e)
         cdef PyObject *probe
@@ -115,7 +116,7 @@ cdef class SortedEntryQueue(EntryQueue):
 cdef extern from *:
     """
     /* EntryQueue's dealloc has a trashcan: it frees nested queues without recursion. Cython gives a subclass in another
-     * module a dealloc of its own, without one. These add nothing to be freed, so they take that of their base. */
+     * module a dealloc of its own, without one. These classes own nothing more, so they use their base's. */
     static void mt_inherit_dealloc(PyTypeObject *type) { type->tp_dealloc = type->tp_base->tp_dealloc; }
     """
     void mt_inherit_dealloc(PyTypeObject *)

@@ -1,10 +1,10 @@
-# The state of the process that all structures share. Private.
+# What all structures share: the registry of MultiQueues, fork hooks, checks of arguments, errors. Private.
 from libc.stdint cimport int64_t
 
 from manytail._c cimport mt_lock
 from manytail._waiting cimport wait_list
 
-# Every MultiQueue of the process, and what keeps detached bulk calls and forks apart: _mq.pxd.
+# Every MultiQueue of the process, and the exclusion between detached bulk calls and forks: see _mq.pxd.
 ctypedef struct mt_registry:
     mt_lock lock
     void *first             # under lock

@@ -1,5 +1,4 @@
-"""What the life of every structure has in common: forks, arguments, errors, warnings; and the state of the process that
-all share."""
+"""What all structures share: fork hooks, integer arguments, errors, warnings, and the registry of MultiQueues."""
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t
 
@@ -21,14 +20,14 @@ cdef extern from "manytail/pygc.h":
 
 
 # ---------------------------------------------------------------------------------------------------------------- forks
-# The one place that registers with os. What the modules registered runs in their order, so a pool finds its queue
-# mended.
+# The one place that registers with os. Functions run in the order of registration, which is the order of imports: a
+# pool is repaired after the queue that it is built on.
 cdef list before_fork = [], after_in_parent = [], after_in_child = []
-cdef object owners = WeakValueDictionary()      # id -> object that is told
+cdef object owners = WeakValueDictionary()      # id -> object whose _after_fork() is called
 
 
 cdef int at_fork(object in_child, object before=None, object in_parent=None) except -1:
-    """Call these around each os.fork(), for as long as the process lives."""
+    """Call these functions around each os.fork(), for the rest of the process."""
     after_in_child.append(in_child)
     if before is not None:
         before_fork.append(before)
@@ -38,13 +37,13 @@ cdef int at_fork(object in_child, object before=None, object in_parent=None) exc
 
 
 cdef int tell_of_forks(object owner) except -1:
-    """In the child of a fork owner._after_fork() is called, after all functions of at_fork(), if the owner lives."""
+    """Call owner._after_fork() in the child of each fork while the owner lives, after all functions of at_fork()."""
     owners[id(owner)] = owner
     return 0
 
 
 cdef int call_all(list functions) except -1:
-    """What one raises is reported, and keeps nobody else from being called."""
+    """Call each one. What one raises is reported; the others are called all the same."""
     for function in functions:
         try:
             function()
@@ -73,7 +72,7 @@ if hasattr(os, "register_at_fork"):
 
 # ------------------------------------------------------------------------------------------------- arguments and errors
 cdef int64_t int_argument(str name, object value, str expected) except? -7:
-    """A 64-bit integer; floats and strings are refused by name."""
+    """`value` as a 64-bit integer. TypeError for floats and strings; OverflowError."""
     try:
         value = index(value)
     except TypeError:
@@ -85,18 +84,18 @@ cdef int64_t int_argument(str name, object value, str expected) except? -7:
 
 cdef object unpicklable(object it, str why="it lives in one process; "
                         "make it inside the process or task that uses it, and send the items instead"):
-    """The error for copy and pickle. A copy would share what the original owns, and end it when it is dropped."""
+    """The error for copy and pickle. A copy would share what the original owns, and free it."""
     return TypeError(f"cannot copy or pickle {type(it).__name__!r} object: {why}")
 
 
 cdef int raise_pending() except -1:
-    """Raise the exception that a signal handler left set."""
+    """Raise the pending exception, which a signal handler has set."""
     return -1
 
 
 cdef void unclosed(str text) noexcept:
-    """A ResourceWarning from a finalizer. One that is an error goes to sys.unraisablehook; a pending exception stays
-    pending. Nothing is said once the interpreter has begun to end: the warnings module may be gone."""
+    """Issue a ResourceWarning from a finalizer. If a filter turns it into an error, that goes to sys.unraisablehook. A
+    pending exception is kept. No warning at interpreter exit, when the warnings module may be gone."""
     cdef PyObject *kind
     cdef PyObject *error
     cdef PyObject *trace

@@ -9,10 +9,10 @@ from manytail._waiting cimport Waiting, wait_point
 
 
 cdef enum search_way:
-    BY_CURSOR                   # its own, or the queue's
-    BELOW                       # below subscriptions that select: subscription.below
-    BY_HEAPS                    # with groups: what anybody may take, and its own groups
-    WALK                        # a cursor from the head, for this search
+    BY_CURSOR                   # along its own cursor, or the queue's
+    BELOW                       # skipping what filtered subscriptions of a higher priority want: subscription.below
+    BY_HEAPS                    # with groups: the heap of what anybody may take, and the heap of its own groups
+    WALK                        # from the head, with a temporary cursor
 
 
 @cython.final

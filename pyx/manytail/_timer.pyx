@@ -1,15 +1,14 @@
-"""Two daemon threads for all entry queues of the process, never more than one of each: the timer, and the thread of
-dead letters.
+"""Two daemon threads that serve all entry queues of the process: the timer thread and the dead-letter thread.
 
-Each starts when it is needed, ends when there is nothing to do, and is started again in the child of a fork if there
-is. Whoever puts, in whatever thread, finalizer or signal handler, only puts a request into a SimpleQueue, which may be
-done anywhere.
+There is at most one of each. It starts with the first request and ends when it has nothing to do. In the child of a
+fork it starts again if requests are left. A request is put into a SimpleQueue, whose put is reentrant: a finalizer or a
+signal handler may make one.
 
-The timer expires and un-holds what is due in queues. Every queue depends on it, so it runs no code of the user's. The
-thread of dead letters runs what the timer's thread must not run: the callables that get what expired, in order, and the
-finalizers of expired items. One of them that waits delays the others, but never time.
+The timer thread expires entries, and makes held ones available, when they are due. Every queue depends on it, so it
+runs no user code. The dead-letter thread runs the user code of expiry: the callables that receive expired items, in
+order, and the finalizers of those items. One of them that blocks delays only other dead letters.
 
-_entries.pyx makes one of each, and says what they do with a queue and to whom they report what goes wrong.
+_entries.pyx makes one of each, and says what is done for a queue and where errors are reported.
 """
 cimport cython
 from libc.stdint cimport int64_t
@@ -30,11 +29,12 @@ from queue import SimpleQueue
 
 @cython.final
 cdef class TimerEvent:
-    """What the timer sleeps on: any number of set() end one wait. Not SimpleQueue.get with a timeout: if the time is
-    over at the moment when that turns it into a shorter one, CPython (3.11.7) takes what is left, less than nothing,
-    for "no timeout" and sleeps for ever."""
-    cdef void *sem                  # taken: there was no set() since the last wait
-    cdef mt_atomic_u32 posted       # a post that nobody has consumed yet
+    """What the timer thread sleeps on: any number of set() end one wait.
+
+    SimpleQueue.get(timeout=...) cannot be used. When it retries with the remaining time and that is negative, CPython
+    3.11.7 takes it for "no timeout" and sleeps for ever."""
+    cdef void *sem                  # taken: no set() since the last wait
+    cdef mt_atomic_u32 posted       # 1: there is a post that no wait has consumed
 
     def __cinit__(self):
         self.sem = PyThread_allocate_lock()
@@ -44,19 +44,19 @@ cdef class TimerEvent:
 
     def __dealloc__(self):
         if self.sem != NULL:
-            PyThread_acquire_lock_timed(self.sem, 0, 0)     # free or taken: a lock is not destroyed while it is taken
+            PyThread_acquire_lock_timed(self.sem, 0, 0)     # a PyThread lock must be free when it is destroyed
             PyThread_release_lock(self.sem)
             PyThread_free_lock(self.sem)
 
     def set(self):
-        """After the request was put."""
-        # pairs with: itself in wait(), which looks for requests afterwards: it sees ours, or this sees that it has to
-        # post once more
+        """Wake the timer thread. Call it after putting the request."""
+        # pairs with: itself in wait(), after which the thread reads requests: either it sees ours, or this exchange
+        # sees 0 and posts again
         if not mt_xchg_seq_cst_u32(&self.posted, 1):
             PyThread_release_lock(self.sem)
 
     def wait(self, int64_t when):
-        """Until set(), or until then (ns of the monotonic clock)."""
+        """Sleep until set(), or until `when` (ns of the monotonic clock)."""
         cdef int r = park(self.sem, when, True)
         if r == MT_OK:
             mt_xchg_seq_cst_u32(&self.posted, 0)      # pairs with: itself in set()
@@ -65,25 +65,26 @@ cdef class TimerEvent:
 
 
 class ServiceThread:
-    """A daemon thread that starts with the first request; work() reads them. If it returns, the thread ends until the
-    next request."""
+    """A daemon thread that runs while there are requests. A subclass reads and serves them in work(), and calls start()
+    after putting one."""
 
     def __init__(self, serve, report):
-        self.serve = serve              # what is done for a queue
-        self.report = report            # called with (problem, this, name)
+        self.serve = serve              # called with a queue: do what is due there
+        self.report = report            # called with (exception, self, name of the class)
         self.begin()
 
     def begin(self):
         self.requests = SimpleQueue()
-        self.start_token = ["to run"]   # whoever pops it starts the thread; the thread puts it back when it ends
+        self.start_token = ["to run"]   # the thread that pops it starts ours, which puts it back when it ends
 
     def start(self):
-        """After a request was put."""
+        """Start the thread unless it runs. Call it after putting a request."""
         try:
             self.start_token.pop()
         except IndexError:
             return                      # it runs
-        # Not threading.Thread: its start() waits, and a signal handler that raises there leaves two of them.
+        # Not threading.Thread: its start() waits, and a signal handler that raises during that would lead to two
+        # threads.
         try:
             start_new_thread(self.run, ())
         except BaseException:
@@ -96,7 +97,7 @@ class ServiceThread:
                 self.work()
                 if self.may_end():
                     return
-        except BaseException as problem:    # no memory: the next request starts it again
+        except BaseException as problem:    # for instance no memory: the next request starts the thread again
             self.start_token.append("to run")
             self.report(problem, self, type(self).__name__)
 
@@ -104,14 +105,14 @@ class ServiceThread:
         self.start_token.append("to run")
         if self.requests.empty():
             return True
-        try:                            # a request came in between, and its sender may have found no token
+        try:                            # a request came in between: go on, unless its sender has the token
             self.start_token.pop()
         except IndexError:
             return True
         return False
 
     def left_requests(self):
-        """In the child of a fork, where the thread is gone: its requests, once."""
+        """In the child of a fork, where the thread is gone: take out the requests that it has not read."""
         requests = self.requests
         left = []
         while not requests.empty():
@@ -120,11 +121,11 @@ class ServiceThread:
 
 
 class DeadLetterThread(ServiceThread):
-    """Requests are queues that have left something to this thread."""
+    """Requests are queues that have dead letters or expired items for this thread."""
 
     def begin(self):
         ServiceThread.begin(self)
-        self.current = None             # the queue that the thread is at
+        self.current = None             # the queue that is being served
 
     def request(self, queue):
         self.requests.put(queue)
@@ -146,7 +147,8 @@ class DeadLetterThread(ServiceThread):
 
 
 class Timer(ServiceThread):
-    """Requests are (when, queue): look at that queue at that time (ns of the monotonic clock)."""
+    """Requests are (when, number, weak reference to a queue): serve that queue at that time (ns of the monotonic
+    clock). The number keeps the heap from comparing references. None: a queue is gone."""
 
     def begin(self):
         ServiceThread.begin(self)
@@ -159,7 +161,7 @@ class Timer(ServiceThread):
         self.wake()
 
     def forget(self, _):
-        """A queue is gone: its requests need not be waited for."""
+        """A queue is gone: let the thread drop its requests, and end if there are no others."""
         self.requests.put(None)
         self.wake()
 
@@ -192,7 +194,7 @@ class Timer(ServiceThread):
             del it
 
     def after_fork(self):
-        """What it had to watch is still to be watched."""
+        """In the child of a fork: start again with all requests, read or not."""
         left = self.heap + [request for request in self.left_requests() if request is not None]
         self.begin()
         for request in left:

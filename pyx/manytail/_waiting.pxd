@@ -1,24 +1,22 @@
-# Waiting: how a call that blocks, and a coroutine, sleeps until something holds, and how it is woken. Private.
+# Waiting: how a blocking call or a coroutine sleeps until a condition holds, and how it is woken. Private.
 #
-# A condition ("there is an item", "there is room") and the list of those who wait for it are guarded by one lock of the
-# structure.
+# One lock of the structure guards a condition ("there is an item", "there is a free slot") and the list of its waiters.
 #
-#     who waits                                        who makes the condition true
+#     waiter                                           notifier
 #     try: it fails
 #     lock; join the list; poll again; unlock          lock; make it true; notify: take nodes off the list; unlock
 #     sleep until posted                               post each node
 #     leave the list, if still on it; try again
 #
-# Source: the condition variable, taken apart, so that a wait can have a deadline, end by a signal, belong to an event
-# loop, survive a fork, and be for several conditions at once.
+# Source: a condition variable (monitor, Mesa semantics), opened up so that a wait can have a deadline, end by a signal,
+# belong to an event loop, survive a fork, and be for several conditions at once.
 #
-#     wait_point   what is waited for: a list, its lock, and what the structure says about them. On the stack of the
-#                  call.
-#     waiter       one wait: a semaphore of a thread, or a task (a Waiting of _waiting.pyx). Has one node for each
-#                  point.
-#     wait_node    its place in one list.
+#     wait_point   a condition that a call waits for: its list, its lock, and the structure's functions for it. On the
+#                  stack of the call.
+#     waiter       one wait: of a thread (it has a semaphore) or of a task (a Waiting of _waiting.pyx). One node per
+#     point. wait_node    the place of a waiter in one list.
 #
-# A blocking call has two parts, its try and the maker of its point:
+# A blocking call is a loop of try_it(), which does not block, and again(), which waits at the call's points:
 #
 #     while True:
 #         r = try_it(q)
@@ -27,21 +25,21 @@
 #         if not again(&p, 1, &r, deadline): return r
 #
 # Invariants
-#   A1  The state of a node changes under the lock of its list. Who makes it NOTIFIED posts it once, after unlocking.
-#       Only then may its memory go: see A4.
+#   A1  The state of a node changes under the lock of its list. The notifier that makes it NOTIFIED posts it once, after
+#       unlocking.
 #   A2  Each notification is answered: by a try that succeeds, by a try that finds MT_EMPTY or MT_FULL, or by `forward`,
-#       which notifies the next one. A try that finds nothing must not forward: two waiters that want nothing would wake
-#       one another for ever.
-#   A3  First join the list, then tell the lock-free side (`changed`), then poll. In another order a wake-up is lost.
-#   A4  Nobody waits for a poster. A thread's waiter is counted by its owner and by each node that is QUEUED, or
-#       NOTIFIED and not posted; a task is a Python object and is counted in the same way. The owner does not touch
-#       `next` of a NOTIFIED node: its poster walks it.
-#   A5  No Python code runs under a lock. Posting a task runs some: it is done after unlocking, and after all threads
-#       were posted.
-#   A6  In the child of a fork lists keep the tasks of the thread that forked. That thread itself can be on a list only
-#       if a signal handler forked during its wait: it is posted, and tries again. Waiters of other threads leak.
+#       which notifies the next waiter. A try that finds nothing must not forward: two waiters could notify each other
+#       for ever.
+#   A3  First join the list, then tell the lock-free side (`changed`), then poll. In any other order a wake-up is lost.
+#   A4  A waiter does not wait until its poster is done with the node, so it is reference-counted: by its owner, and by
+#       each node that is QUEUED, or NOTIFIED and not posted. A task is a Python object and is counted likewise. Only
+#       the poster uses `next` of a NOTIFIED node: it links the nodes to post.
+#   A5  No Python code runs under a lock. Posting a task runs some, so it comes after unlocking, and after posting all
+#       threads.
+#   A6  In the child of a fork, lists keep the tasks of the thread that forked. That thread itself is on a list only if
+#       a signal handler forked during its wait: it is posted and tries again. Waiters of other threads leak.
 #
-# `attached` says whether the caller holds a thread state. Only an attached call runs signal handlers.
+# `attached`: the caller is attached to the interpreter. Only attached calls run signal handlers.
 from cpython.ref cimport PyObject
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from libc.stdlib cimport free, malloc
@@ -63,9 +61,9 @@ cdef bint semaphores_miss_signals           # Windows
 cdef void this_is_the_main_thread() noexcept
 cdef int run_signal_handlers() noexcept nogil           # -1: one raised; the exception stays set
 cdef int64_t deadline_from(object block, object timeout) except -2  # from the stdlib's pair of arguments
-cdef int64_t linger_from(object linger) except -2       # the nanoseconds of a `linger` argument
+cdef int64_t linger_from(object linger) except -2       # nanoseconds of a `linger` argument
 cdef void write_unraisable(object error, object where) noexcept     # reports it to sys.unraisablehook
-# Schedules its wake-up in its loop, and gives up the reference of its node.
+# Schedules the task's wake-up in its loop, and drops the reference of its node.
 cdef void wake_task(void *task) noexcept nogil
 
 
@@ -73,19 +71,20 @@ cdef enum:
     # Deadlines are nanoseconds of the monotonic clock, or:
     NEVER = -1          # wait for ever
     ONCE = 0            # do not wait at all
-    # What `poll` returns when there is something to wait for; else a status.
+    # `poll` returns WAIT while the condition does not hold, else a status (MT_OK, ...).
     WAIT = -1
     # States of a node.
-    OUT = 0
+    OUT = 0                     # on no list
     QUEUED = 1
-    NOTIFIED = 2
-    # A list is two lists. A wake-up that went to an event loop may be long in coming to anything, because the loop is
-    # busy or stopped for good. So threads and tasks are notified side by side: neither keeps an item from the other.
+    NOTIFIED = 2                # taken off the list, to be posted
+    # A wait list keeps threads and tasks apart, and notify() notifies one of each. An event loop may be busy, or
+    # stopped for good: a wake-up that only a task got could leave an item to no thread.
     THREADS = 0
     TASKS = 1
 
 cdef enum:
-    LONGEST_S = 1000000         # 11 days; longer sleeps are made of several
+    LONGEST_S = 1000000         # 11 days; a longer sleep is split
+    # See park().
     SLICE_US = 50000
     FIRST_SLICE_US = 1000
     LAST_SLICE_US = 100000
@@ -94,45 +93,45 @@ ctypedef struct waiter
 ctypedef struct wait_point
 
 ctypedef struct wait_node:
-    wait_node *next             # in its list; once NOTIFIED: in the chain of nodes to post
+    wait_node *next             # in its list; when NOTIFIED: in the chain of nodes to post
     wait_node *prev
     waiter *who                 # constant
     wait_point *point           # what it waits for; valid while it is QUEUED
     uint32_t state              # under the list's lock
 
 ctypedef struct waiter:
-    mt_atomic_u32 refs          # of a thread's waiter, see A4
-    mt_atomic_u32 posted        # the first post has come
-    void *sem                   # a thread's semaphore, taken until it is posted; NULL: a task's waiter
-    void *task                  # a Waiting, or NULL; counted by the nodes as in A4
-    unsigned long thread        # who waits
-    wait_node nodes[1]          # as many as there are points
+    mt_atomic_u32 refs          # only for threads, see A4
+    mt_atomic_u32 posted        # 1 from the first post on
+    void *sem                   # a thread's semaphore, taken until it is posted; NULL: a task waits
+    void *task                  # a Waiting, or NULL; counted as in A4
+    unsigned long thread        # the thread that waits, or whose task waits
+    wait_node nodes[1]          # one per point
 
 ctypedef struct wait_list:
-    wait_node *first[2]         # by THREADS, TASKS: in order of arrival
+    wait_node *first[2]         # [THREADS] and [TASKS], each in order of arrival
     wait_node *last[2]
-    int64_t n                   # both
+    int64_t n                   # of both together
 
 ctypedef struct wait_point:
     wait_list *list
     mt_lock *lock               # guards the list and the condition
     bint gil_locked             # the GIL is that lock
-    bint attached               # whether the call that waits holds a thread state
+    bint attached               # whether the waiting call is attached
     bint woken                  # the last wait at this point ended by a notification, which is not answered yet
-    int64_t key                 # for `poll`: what the last try saw of a count of events
+    int64_t key                 # for `poll`: the number of events that the last try saw
     uint32_t spin_first         # without the GIL: pause 2**spin_first up to 2**spin_limit times before sleeping
     uint32_t spin_limit         # 0: do not spin
     int64_t amount              # how much it waits for, in a list that notify_fitting() serves
-    void *of                    # for the functions below: the structure, and what of it
-    void *at
-    # All of them are called with the lock held.
-    int (*poll)(wait_point *p, bint parking) noexcept nogil     # WAIT; MT_OK: try again; else what the call returns.
-    #                                               parking: the waiter is on the list, whoever makes the condition true
-    #                                               has to notify
-    void (*changed)(wait_point *p) noexcept nogil   # a node came or went: tell the lock-free side; or NULL
-    # Notify the next one if it has use for that; NULL where.
+    void *of                    # for the functions below: the structure,
+    void *at                    # and the part of it
+    # The functions are called with the lock held.
+    # WAIT; MT_OK: try again; else what the call returns. parking: the waiter is on the list, so from here on whoever
+    # makes the condition true has to notify.
+    int (*poll)(wait_point *p, bint parking) noexcept nogil
+    # A node joined or left the list: tell the lock-free side. NULL: there is none.
+    void (*changed)(wait_point *p) noexcept nogil
+    # Notify the next waiter if the condition holds for it. NULL: a notification always goes to all waiters.
     void (*forward)(wait_point *p, wait_node **to_post) noexcept nogil
-    #                                               all are notified at once
 
 
 # ---------------------------------------------------------------------------------------------------------------- lists
@@ -141,7 +140,7 @@ cdef inline int kind_of(wait_node *node) noexcept nogil:
 
 
 cdef inline void push(wait_list *l, wait_node *node) noexcept nogil:
-    """Join the list. The node counts its waiter from here on."""
+    """Join the list. The node holds a reference to its waiter from here on (A4)."""
     cdef int kind = kind_of(node)
     if kind == TASKS:
         keep(<size_t>node.who.task)
@@ -185,7 +184,7 @@ cdef inline void notify_first(wait_list *l, int kind, wait_node **to_post) noexc
 
 
 cdef inline void notify(wait_list *l, wait_node **to_post) noexcept nogil:
-    """Take the thread and the task that wait longest off the list; the caller posts them after unlocking."""
+    """Notify the thread and the task that wait longest. The caller posts them after unlocking."""
     notify_first(l, TASKS, to_post)
     notify_first(l, THREADS, to_post)
 
@@ -196,9 +195,9 @@ cdef inline void notify_all(wait_list *l, wait_node **to_post) noexcept nogil:
 
 
 cdef inline void notify_fitting(wait_list *l, int64_t available, wait_node **to_post) noexcept nogil:
-    """Notify those whose amounts are available together, in order of arrival; one that asks for too much does not keep
-    back those behind it. Whoever then takes an amount calls this again: one that was notified and finds less has been
-    overtaken by a taker that did."""
+    """Notify, in order of arrival, the waiters whose amounts fit into `available` together; one that does not fit is
+    passed over. Every taker of an amount calls this again. So a notified waiter that another taker overtakes needs not
+    forward: that taker has notified."""
     cdef wait_node *node
     cdef wait_node *following
     cdef int64_t left
@@ -215,13 +214,13 @@ cdef inline void notify_fitting(wait_list *l, int64_t available, wait_node **to_
 
 
 cdef inline void post(wait_node *to_post) noexcept nogil:
-    """Wake all whose nodes were notified. No lock of ours is held."""
+    """Wake the waiters of a chain of NOTIFIED nodes, threads first (A5). No lock of ours is held."""
     cdef wait_node *tasks = NULL
     cdef wait_node *node
     while to_post != NULL:
         mt_point()
         node = to_post
-        to_post = node.next             # once it is posted it may be gone
+        to_post = node.next             # read first: a posted node may be freed
         if node.who.task == NULL:
             post_thread(node.who)
         else:
@@ -265,7 +264,7 @@ cdef inline wait_node *node_of(waiter *w, int i) noexcept nogil:
 
 
 cdef inline waiter *new_waiter(int n, void *task) noexcept nogil:
-    """For n points; task: NULL for the calling thread. NULL: no memory."""
+    """Make the waiter of a task, or of the calling thread (task: NULL), at n points. NULL: no memory."""
     cdef waiter *w = <waiter *>malloc(sizeof(waiter) + (n - 1) * sizeof(wait_node))
     cdef int i
     if w == NULL:
@@ -288,10 +287,10 @@ cdef inline waiter *new_waiter(int n, void *task) noexcept nogil:
 
 
 cdef inline void unref(waiter *w) noexcept nogil:
-    """Give up a reference to a thread's waiter."""
+    """Drop a reference to a thread's waiter."""
     # pairs with: itself, in other threads: the last sees all that the others did
     if mt_fetch_add_acq_rel_u32(&w.refs, <uint32_t>-1) == 1:
-        # Free or taken, it is free from here on: a lock is not destroyed while taken.
+        # A PyThread lock must be free when it is destroyed, and only a taken one may be released.
         PyThread_acquire_lock_timed(w.sem, 0, 0)
         PyThread_release_lock(w.sem)
         PyThread_free_lock(w.sem)
@@ -300,7 +299,7 @@ cdef inline void unref(waiter *w) noexcept nogil:
 
 # ------------------------------------------------------------------------------------------------------------- one wait
 cdef inline int64_t sooner(int64_t deadline, int64_t linger) noexcept nogil:
-    """A deadline, or that many nanoseconds from here, whichever comes first."""
+    """The earlier of `deadline` and `linger` nanoseconds from now."""
     cdef int64_t now = mt_now_ns()
     if linger > INT64_MAX - now or (deadline != NEVER and deadline <= now + linger):
         return deadline
@@ -308,7 +307,7 @@ cdef inline int64_t sooner(int64_t deadline, int64_t linger) noexcept nogil:
 
 
 cdef inline int look(wait_point *p, int n) noexcept nogil:
-    """Poll without having joined the lists."""
+    """Poll all points without joining their lists."""
     cdef int i, s
     for i in range(n):
         enter(p[i].lock, p[i].gil_locked, p[i].attached)
@@ -320,8 +319,8 @@ cdef inline int look(wait_point *p, int n) noexcept nogil:
 
 
 cdef inline int prepare_to_wait(wait_point *p, int n, waiter *w) noexcept nogil:
-    """Join the lists. WAIT: sleep until posted, then finish_wait(). Else there is nothing to wait for, and the wait is
-    finished already."""
+    """Join the lists. WAIT: sleep until posted, then call finish_wait(). Else a point's poll returned this status, and
+    the wait is finished."""
     cdef int i, s
     for i in range(n):
         enter(p[i].lock, p[i].gil_locked, p[i].attached)
@@ -340,10 +339,11 @@ cdef inline int prepare_to_wait(wait_point *p, int n, waiter *w) noexcept nogil:
 
 
 cdef inline void finish_wait(wait_point *p, int n, waiter *w, bint forward) noexcept nogil:
-    """Leave the lists; p.woken says which points had been notified. forward: the caller has no use for that."""
+    """Leave the lists, and set `woken` of each point. forward: pass notifications on to other waiters."""
     cdef wait_node *to_post = NULL
     cdef int i
-    # pairs with: mt_xchg_acq_rel in post, post_thread: what the poster wrote before is seen, the state of the node too
+    # With one point, a post means that the node is off the list, so the lock is not needed.
+    # pairs with: mt_xchg_acq_rel in post, post_thread: the state that was written before the post is read below
     if n == 1 and not forward and likely(mt_load_acquire_u32(&w.posted) != 0):
         p.woken = w.nodes[0].state == NOTIFIED
     else:
@@ -376,7 +376,7 @@ cdef inline void leave_list(wait_point *p, wait_node *node, bint forward, wait_n
 
 
 cdef inline void give_up(wait_point *p, int n, bint all) noexcept nogil:
-    """What the points were notified of will not be used: let others know. all: whether or not they were."""
+    """Forward the notifications that the call will not use: of points that were notified, or of all points."""
     cdef wait_node *to_post = NULL
     cdef int i
     for i in range(n):
@@ -389,22 +389,22 @@ cdef inline void give_up(wait_point *p, int n, bint all) noexcept nogil:
 
 
 cdef inline bint again(wait_point *p, int n, int *r, int64_t deadline) noexcept nogil:
-    """After a try that returned *r: True: try again, having waited if need be. False: *r is what the call returns.
+    """After a try that returned *r, wait if it found nothing. True: try again. False: the call returns *r.
 
     *r is MT_TIMEOUT when the deadline is over, and MT_INTERRUPTED, with the exception set, when a signal handler
-    raised. A call that ends for want of memory forwards whether or not it was notified: the notification of a coroutine
-    came to an earlier wait."""
+    raised. A call that ends with MT_NOMEM forwards even where `woken` is not set: a coroutine's notification came to a
+    wait that has ended, at a point of its own."""
     cdef int s, i
     if r[0] != MT_EMPTY and r[0] != MT_FULL:
         if n > 1 or r[0] == MT_NOMEM:
-            give_up(p, n, r[0] == MT_NOMEM)     # of several points a try uses one
+            give_up(p, n, r[0] == MT_NOMEM)     # a try that succeeds uses one point of several
         return False
     for i in range(n):
         p[i].woken = False
     if deadline == ONCE:
         s = look(p, n)
     elif deadline != NEVER and mt_now_ns() >= deadline:
-        s = look(p, n)                          # the try may have gone by an old copy of the other side's count
+        s = look(p, n)                          # the try may have read a stale copy of the other side's count
         if s == WAIT:
             s = MT_TIMEOUT
     else:
@@ -415,7 +415,7 @@ cdef inline bint again(wait_point *p, int n, int *r, int64_t deadline) noexcept 
 
 
 cdef inline int sleep_until_posted(wait_point *p, int n, int64_t deadline) noexcept nogil:
-    """MT_OK: try again. Else what the call returns."""
+    """Wait as a thread. MT_OK: try again. Else what the call returns."""
     cdef waiter *w
     cdef mt_backoff spin
     cdef int r, i
@@ -438,16 +438,15 @@ cdef inline int sleep_until_posted(wait_point *p, int n, int64_t deadline) noexc
     finish_wait(p, n, w, r == MT_INTERRUPTED)
     for i in range(n):
         if r == MT_TIMEOUT and p[i].woken:
-            return MT_OK                # the notification came after all, and a try has to answer it
+            return MT_OK                # notified just before leaving the list: a try has to answer (A2)
     return r
 
 
 # ------------------------------------------------------------------------------------------------------------- sleeping
-# A thread sleeps on a PyThread lock: every platform has it, it takes a timeout, and it says when a signal came. A
-# signal ends the sleep at once; its Python handler runs; if that raises, the wait ends, else it goes on for what is
-# left.
+# A thread sleeps on a PyThread lock: every platform has it, it takes a timeout, and a signal ends the sleep. The thread
+# then runs Python's signal handlers. If one raises, the wait ends, else it goes on until the same deadline.
 cdef inline long long microseconds_left(int64_t deadline) noexcept nogil:
-    """What to ask the semaphore for; rounded up, so that a wait never ends early. < 0: the deadline is over."""
+    """How long to sleep; rounded up, so that a wait never ends early. -1: the deadline is over."""
     cdef int64_t left
     cdef int64_t longest = <int64_t>LONGEST_S * 1000000
     if deadline == NEVER:
@@ -470,11 +469,11 @@ cdef inline int sleep_once(void *sem, long long us, bint attached) noexcept nogi
 
 
 cdef inline int park(void *sem, int64_t deadline, bint attached) noexcept nogil:
-    """Sleep until the semaphore is posted: MT_OK. MT_TIMEOUT; MT_INTERRUPTED with a Python exception set."""
+    """Sleep until the semaphore is posted: MT_OK. Else MT_TIMEOUT, or MT_INTERRUPTED with a Python exception set."""
     cdef bint slices = attached and PyThread_get_thread_ident() == main_thread
     cdef long long us, slice_us = FIRST_SLICE_US
     cdef int got
-    if attached and run_signal_handlers() < 0:      # of a signal that came before the sleep, and would not end it
+    if attached and run_signal_handlers() < 0:      # a signal that came before the sleep does not end it
         return MT_INTERRUPTED
     while True:
         us = microseconds_left(deadline)
@@ -487,9 +486,9 @@ cdef inline int park(void *sem, int64_t deadline, bint attached) noexcept nogil:
             return MT_OK
         if attached and (got == PY_LOCK_INTR or slices) and run_signal_handlers() < 0:
             return MT_INTERRUPTED
-        # A signal that comes between giving up the interpreter and falling asleep does not end the sleep, so the main
-        # thread looks again after 1, 10 and 100 ms, and only then sleeps as long as it may (Windows: in slices for
-        # good).
+        # A signal that comes between detaching and falling asleep does not end the sleep. So the main thread checks for
+        # signals after 1, 10 and 100 ms, and only then sleeps until the deadline. On Windows no signal ends a sleep, so
+        # there the main thread always sleeps in slices.
         if semaphores_miss_signals:
             slice_us = SLICE_US
         elif slice_us < LAST_SLICE_US:
@@ -500,7 +499,7 @@ cdef inline int park(void *sem, int64_t deadline, bint attached) noexcept nogil:
 
 # --------------------------------------------------------------------------------------------------- garbage collection
 cdef inline int visit_tasks(wait_list *l, int (*visit)(PyObject *, void *) noexcept, void *arg) noexcept:
-    """Show the collector the tasks that wait in a list: each node counts its task."""
+    """For tp_traverse: visit the tasks that wait in a list, one reference each (A4)."""
     cdef wait_node *node = l.first[TASKS]
     cdef int r = 0
     while node != NULL and r == 0:
@@ -511,18 +510,18 @@ cdef inline int visit_tasks(wait_list *l, int (*visit)(PyObject *, void *) noexc
 
 # ----------------------------------------------------------------------------------------------------------- coroutines
 cdef class Waiting:
-    cdef wait_point point       # of a wait at one point; filled by who makes it
-    cdef wait_point *points     # what it waits for: its own point, or some that `of` has
-    cdef int n
+    cdef wait_point point       # for a wait at one point; the caller of new_waiting() fills it
+    cdef wait_point *points     # what it waits for: &point, or points that `of` owns
+    cdef int n                  # of `points`
     cdef waiter *w
     cdef object of              # keeps alive what the points refer to
-    # Called attached, without locks, after what came was forwarded; or NULL.
+    # Called attached, without locks, after finish(True) has forwarded; or NULL.
     cdef void (*forwarded)(Waiting it) noexcept
     cdef object loop            # asyncio's event loop, or trio's token
-    cdef object arrival         # an asyncio future, or a trio event
+    cdef object arrival         # what the coroutine awaits: an asyncio future, or a trio event
     cdef bint trio
-    cdef void *deferred         # while it is posted: the next task that is
-    cdef mt_atomic_u32 finished
+    cdef void *deferred         # next in the stack mt_deferred (_waiting.pyx)
+    cdef mt_atomic_u32 finished     # 1: the lists are left, or somebody is doing that
     cdef int prepare(self) noexcept
     cdef bint woken(self) noexcept
     cdef void finish(self, bint forward) noexcept

@@ -1,6 +1,6 @@
-"""Waiting, what it needs of Python: signals, and coroutines. _waiting.pxd has the protocol.
+"""The part of waiting that needs Python: timeouts, signals, coroutines. _waiting.pxd has the protocol.
 
-A coroutine waits through a `Waiting`, whose post schedules a callback in its event loop, asyncio's or trio's. Neither
+A coroutine waits through a `Waiting`. Posting it schedules a callback in its event loop, asyncio's or trio's. Neither
 is imported here.
 """
 cimport cython
@@ -23,16 +23,16 @@ cdef extern from "Python.h":
 
 cdef extern from *:
     """
-    static MT_THREAD_LOCAL int mt_finishing;        /* this thread finishes the wait of a task whose loop is closed */
-    static MT_THREAD_LOCAL void *mt_deferred;       /* tasks that are posted during that, the last one first */
+    static MT_THREAD_LOCAL int mt_finishing;        /* this thread finishes a wait whose loop is closed */
+    static MT_THREAD_LOCAL void *mt_deferred;       /* stack of the tasks that are posted during that */
     """
     bint mt_finishing
     void *mt_deferred
 
 cdef enum:
-    ATTEMPTS = 100          # to schedule a wake-up in a loop that is open: one that refuses this often counts as closed
+    ATTEMPTS = 100          # a loop that fails this often to schedule a wake-up counts as closed
 
-cdef double MOST_SECONDS = 9e9     # 285 years: 64-bit nanoseconds hold no more
+cdef double MOST_SECONDS = 9e9     # 285 years; 64-bit nanoseconds hold 292
 
 main_thread = <unsigned long>threading.main_thread().ident
 semaphores_miss_signals = sys.platform == "win32"
@@ -58,7 +58,7 @@ cdef int64_t deadline_from(object block, object timeout) except -2:
 
 
 cdef int64_t linger_from(object linger) except -2:
-    """INT64_MAX stands for all that is longer."""
+    """Nanoseconds; INT64_MAX if it is more than that holds."""
     cdef double seconds
     try:
         seconds = linger
@@ -70,7 +70,7 @@ cdef int64_t linger_from(object linger) except -2:
 
 
 cdef void this_is_the_main_thread() noexcept:
-    """In the child of a fork the thread that forked, whichever it was in the parent, receives the signals."""
+    """Called in the child of a fork, where the thread that forked runs the signal handlers."""
     global main_thread
     main_thread = PyThread_get_thread_ident()
 
@@ -83,8 +83,8 @@ cdef int run_signal_handlers() noexcept nogil:
 
 
 cdef void wake_task(void *task) noexcept nogil:
-    """An exception that is set, a signal handler's, is put aside: the loop's Python code would take it for its own
-    failure."""
+    """A pending exception (raised by a signal handler) is saved and restored: the loop's Python code must not see
+    it."""
     cdef PyObject *kind
     cdef PyObject *error
     cdef PyObject *trace
@@ -95,8 +95,10 @@ cdef void wake_task(void *task) noexcept nogil:
 
 
 cdef void wake_or_forward(Waiting waiting) noexcept:
-    """A loop and not a recursion: a closed loop may leave any number of coroutines behind, and each forwards to the
-    next."""
+    """Schedule the wake-up, or finish the wait and forward if the event loop is closed.
+
+    Forwarding posts the next task, which calls this function again. A closed loop may leave any number of tasks, so a
+    nested call only pushes its task onto mt_deferred, and the outermost call works that off without recursion."""
     global mt_finishing, mt_deferred
     if mt_finishing:
         waiting.deferred = mt_deferred
@@ -121,16 +123,16 @@ cdef void write_unraisable(object error, object where) noexcept:
     Py_INCREF(error)
     if trace is not None:
         Py_INCREF(trace)
-    # Takes the references.
+    # PyErr_Restore takes over the references.
     PyErr_Restore(<PyObject *>kind, <PyObject *>error, NULL if trace is None else <PyObject *>trace)
     PyErr_WriteUnraisable(where)
 
 
 # ----------------------------------------------------------------------------------------------------------- coroutines
 cdef object running_loop():
-    """asyncio's loop or trio's token, whichever runs the calling code, and whether it is trio's.
+    """(asyncio's event loop, False) or (trio's token, True), whichever runs the calling code.
 
-    The one place that tells them apart. Who does not use them does not pay for importing them."""
+    Neither library is imported here: one that runs the caller has been imported."""
     asyncio = sys.modules.get("asyncio")
     if asyncio is not None:
         loop = asyncio._get_running_loop()
@@ -146,7 +148,7 @@ cdef object running_loop():
 
 
 cdef object trio_checkpoint():
-    """What a coroutine of trio awaits before its first try; None in asyncio."""
+    """A checkpoint that a coroutine awaits before its first try, as trio requires of every call; None in asyncio."""
     trio = sys.modules.get("trio")
     if trio is None or not running_loop()[1]:
         return None
@@ -154,13 +156,13 @@ cdef object trio_checkpoint():
 
 
 cdef Waiting new_waiting(object of):
-    """For the running coroutine. The caller fills `point`, then awaits wait()."""
+    """A wait of the running coroutine at one point. The caller fills `point`, then awaits wait()."""
     cdef Waiting waiting = Waiting.__new__(Waiting)
     return in_running_loop(waiting, of, &waiting.point, 1)
 
 
 cdef Waiting new_waiting_at(object of, wait_point *points, int n):
-    """The same, at several points, which `of` has."""
+    """A wait of the running coroutine at `n` points, which `of` owns."""
     return in_running_loop(Waiting.__new__(Waiting), of, points, n)
 
 
@@ -184,23 +186,24 @@ cdef int wait_at(Waiting it, object of, wait_point *points, int n) except -1:
     return 0
 
 
-# `of` must outlive the places in the lists; a cycle breaks at the coroutine, whose finalizer leaves them
+# no_gc_clear: `of` must live as long as a node is on a list. The collector breaks a cycle at the coroutine, whose
+# finalizer leaves the lists.
 @cython.no_gc_clear
 cdef class Waiting:
-    """One wait of a coroutine. While it is on a list, the list counts it.
+    """One wait of a coroutine. Each list that it is on holds a reference to it.
 
-    Two may want to finish it: the coroutine that is woken, cancelled or collected, and a poster that finds the loop
-    closed. The first one does. A subclass that nobody awaits says in schedule() what a wake-up does."""
+    Both the coroutine (woken, cancelled or collected) and a poster that finds the loop closed may finish it; only the
+    first does. A subclass without a coroutine overrides schedule() with what a wake-up does."""
 
     def __dealloc__(self):
         free(self.w)
 
     def wait(self):
-        """To be awaited. MT_OK: try again. Else the status that the call is to report."""
+        """Wait. MT_OK: try again. Else the status that the call reports."""
         return self.wait_until(NEVER)
 
     async def wait_until(self, int64_t deadline):
-        """As wait(). MT_TIMEOUT: the deadline is over."""
+        """Wait at most until `deadline`, then return MT_TIMEOUT."""
         cdef int r = self.prepare()
         if r != WAIT:
             return r
@@ -215,7 +218,7 @@ cdef class Waiting:
             self.finish(True)
             raise
         self.finish(False)
-        # The notification may have come after all, and a try has to answer it.
+        # If a notification came just before finish(), a try has to answer it (A2).
         return MT_TIMEOUT if deadline != NEVER and not self.woken() else MT_OK
 
     cdef bint woken(self) noexcept:
@@ -237,10 +240,10 @@ cdef class Waiting:
             timer.cancel()
 
     cdef int prepare(self) noexcept:
-        """WAIT: a post will come. Else there is nothing to wait for, and the wait is finished already."""
+        """Join the lists. WAIT: a post will come. Else a status, and the wait is finished."""
         cdef int r = prepare_to_wait(self.points, self.n, self.w)
         if r != WAIT:
-            # pairs with: mt_xchg_acq_rel in finish: a post that came in between has nothing to finish
+            # pairs with: mt_xchg_acq_rel in finish: a post that comes in between must not finish it again
             mt_xchg_acq_rel_u32(&self.finished, 1)
         return r
 
@@ -254,8 +257,9 @@ cdef class Waiting:
     cdef bint schedule(self) noexcept:
         """Have the loop wake the coroutine. False: the loop is closed.
 
-        This runs Python code of the loop, and signal handlers, in a thread that only wanted to put: what they raise
-        does not surface in that put, and does not cost the coroutine its wake-up."""
+        This runs Python code of the loop, and signal handlers, in the thread of the notifier, for instance in a put.
+        What they raise must neither surface in that put nor lose the wake-up: errors are reported and the call is
+        repeated."""
         cdef bint interrupted = False, scheduled = False
         cdef object error = None
         cdef int _attempt
@@ -272,7 +276,7 @@ cdef class Waiting:
                     self.loop.call_soon_threadsafe(set_done, self.arrival)
                 scheduled = True
                 break
-            except KeyboardInterrupt:       # raised again at the caller's next instruction
+            except KeyboardInterrupt:       # PyErr_SetInterrupt() below lets the caller raise it again
                 interrupted = True
             except BaseException as problem:
                 error = problem

@@ -1,34 +1,37 @@
-# The algorithm of the work pool on C structs, nogil throughout: the states of its keys on top of a MultiQueue.
+# The work pool: lanes of items, scheduled by weighted round robin, on top of a MultiQueue. Private; its face is
+# _workpool.pyx.
 #
-#                 put                      take: its limit is reached, or a block begins
-#     dormant ----------> ready  ------------------------------------------------------> in progress
-#        ^                 ^  |  (more may run: its turn goes on, or round)                    |
-#        |                 |  +--> ready                                                      | finish
-#        |                 +--------------- items are left: the end of its ring, or the front,  |
-#        +--------------------------------- if its turn is not over; nothing is left: dormant --+
+#                 put                    take: max_running is reached, or a batch begins
+#     dormant -----------> ready ------------------------------------------------------> in progress
+#        ^                  ^                                                                 |
+#        |                  +------------------------- finish, items are left ----------------+
+#        +-------------------------------------------- finish, none is left ------------------+
 #
-# Source: the work pool of RabbitMQ's Java client (WorkPool.java: keys dormant, ready, in progress; ready keys served in
-# turn, blocks of work). What we changed: a key is a lane with an identity of its own, so one that is registered again
-# shares nothing with what still runs for the old one; a lane may run several items at once; turns have weights and
-# priorities; who waits for a place is woken by whatever frees one, and stops waiting without losing an item.
+# A take leaves the lane ready while more of its items may run. After a finish the lane joins its ring at the end, or at
+# the front if its quantum (as many takes as its weight) is not used up.
 #
-# A lane is a tail of a weighted MultiQueue (_mq.pxd). Ready: in the ring. Dormant: empty, unlisted to the head. In
-# progress, or paused: the tail is not `enabled`, so it is out of the ring and a put does not list it.
+# Source: the work pool of RabbitMQ's Java client (WorkPool.java: keys dormant, ready, in progress; round robin over
+# ready keys, blocks of work). Different here: a key is a lane with an identity of its own, so a key that is registered
+# again shares nothing with the old lane's items; a lane may run several items at once; lanes have weights and
+# priorities; a thread that waits for a free slot is woken by whatever frees one, and can stop waiting.
 #
-# One lock: everything here happens under the queue's take lock; put locks are taken inside it, so nobody ever waits for
-# one. "head_" as in _mq.pxd: the take lock is held. `to_post` collects waiters to be posted after unlocking. With the
-# GIL the queue is gil_locked: the GIL is that lock.
+# A lane is a sub-queue of a weighted MultiQueue (_mq.pxd). Ready: it is in its ring. Dormant: empty and marked
+# unlisted, so that the next put lists it. In progress, or paused: not `enabled`, so it is in no ring and a put does not
+# list it.
+#
+# Locks: everything here happens under the queue's take lock. Put locks are only taken inside it, so they are never
+# contended. "head_" as in _mq.pxd: the take lock is held. `to_post` collects waiters to post after unlocking. With the
+# GIL the queue is gil_locked: the GIL is that lock. Progress: blocking.
 #
 # Invariants
-#   W1  a lane is enabled if and only if it is not paused and fewer than max_running of its items run (max_running > 0);
-#   W2  `keep_alive` is set, and the pool owns a reference to the lane's object, while the lane has items or runs any;
-#   W3  no worker is parked while an item can be taken, unless a worker that was woken, or that has just finished, is on
-#       its way to take it: each put that can be taken wakes one or asks for a new one, a finish frees one item at most,
-#       and whatever frees more (resume, a higher limit, the end) wakes as many;
-#   W4  nobody sleeps in `not_full` while the lane and the pool have a place, unless somebody who was woken for it is on
-#       his way: each place that comes free wakes one, and who was woken and gives up passes it on.
-#
-# Private. Its face is _workpool.pyx.
+#   W1  A lane is enabled if and only if it is not paused and fewer than max_running of its items run (max_running > 0).
+#   W2  `keep_alive` is set, and the pool holds a reference to the lane's object, while the lane has items or runs any.
+#   W3  No worker is parked while an item can be taken, unless a worker that was woken, or has just finished, is about
+#       to take it. Each put that can be taken wakes a worker or asks for a new one. A finish makes at most one item
+#       takable, for the worker that finished. Whatever makes more takable (resume, a higher limit, the end) wakes as
+#       many.
+#   W4  No thread sleeps in `not_full` while the lane and the pool have a free slot, unless a thread that was woken is
+#       about to use it. Each slot that becomes free wakes one; a woken thread that gives up forwards.
 from libc.stdint cimport int64_t, uint32_t, uintptr_t
 
 from manytail._c cimport (
@@ -53,34 +56,34 @@ ctypedef struct lane:
     void *object            # constant, borrowed: the Lane
     int64_t active          # items taken and not finished
     int64_t max_running     # <= 0: no limit
-    int64_t max_pending     # <= 0: no bound; else items that wait
-    int64_t batch_left      # items that the block under way may still take
+    int64_t max_pending     # capacity: of items not taken; <= 0: no limit
+    int64_t batch_left      # items that the current batch may still take
     bint paused
-    bint keep_alive
-    wait_list not_full      # who waits for a place
-    wait_list drained       # who waits until nothing is left and nothing runs
-    lane *ring_next         # lanes with somebody in `not_full`; NULL: not among them
+    bint keep_alive         # W2
+    wait_list not_full      # threads that wait for a free slot
+    wait_list drained       # threads that wait until the lane is idle: has no items and runs none
+    lane *ring_next         # in not_full_ring; NULL: not in it
     lane *ring_prev
 
 ctypedef struct pool:
     queue *q                # constant
-    int64_t pending         # items in all lanes
-    int64_t max_pending     # constant; <= 0: no bound
+    int64_t pending         # items in all lanes, not taken
+    int64_t max_pending     # constant; <= 0: no limit
     int64_t workers         # threads that serve it, and those about to be started
     int64_t max_workers     # constant
-    int64_t tasks           # a dispatcher's: executor tasks under way that have not begun their block
-    int64_t fork_generation  # forks lived through: what was taken before one is not finished after it
-    lane *not_full_ring     # whose turn it is to be looked at when a place of the pool comes free
+    int64_t tasks           # of a dispatcher: executor tasks submitted that have not begun their batch
+    int64_t fork_generation  # number of forks since; an item that was taken before a fork is not finished in the child
+    lane *not_full_ring     # the lanes with waiters in `not_full`, as a ring: next to get a free slot of the pool
 
 
-# --------------------------------------------------------------------------------------------------- who waits for room
+# -------------------------------------------------------------------------------------------------- waiting for a slot
 cdef inline bint head_full(pool *p, lane *ln) noexcept nogil:
     return ((ln.max_pending > 0 and head_count(ln.s) >= ln.max_pending)
             or (p.max_pending > 0 and p.pending >= p.max_pending))
 
 
 cdef inline void head_ring(pool *p, lane *ln) noexcept nogil:
-    """Bring its place in the ring of lanes with waiters in line with their number."""
+    """Make the lane a member of not_full_ring if and only if it has waiters."""
     if (ln.not_full.n != 0) == (ln.ring_next != NULL):
         return
     if ln.not_full.n:
@@ -98,7 +101,7 @@ cdef inline void head_ring(pool *p, lane *ln) noexcept nogil:
 
 
 cdef inline void head_admit(pool *p, lane *ln, wait_node **to_post) noexcept nogil:
-    """A place of this lane came free: wake one who waits for it, or for the pool's."""
+    """A slot of this lane became free: notify a thread that waits for it, or else one that waits for the pool's."""
     cdef lane *first = p.not_full_ring
     if first == NULL:
         return
@@ -110,13 +113,13 @@ cdef inline void head_admit(pool *p, lane *ln, wait_node **to_post) noexcept nog
             ln = ln.ring_next
             if ln == first:
                 return
-        p.not_full_ring = ln.ring_next       # the lanes take turns
+        p.not_full_ring = ln.ring_next       # round robin
     notify(&ln.not_full, to_post)
     head_ring(p, ln)
 
 
 cdef inline void head_admit_all(pool *p, lane *ln, wait_node **to_post) noexcept nogil:
-    """Everybody of this lane looks again: its bound has changed, or it was closed."""
+    """Notify all waiters of the lane: its capacity has changed, or it was shut down."""
     notify_all(&ln.not_full, to_post)
     head_ring(p, ln)
 
@@ -127,10 +130,10 @@ cdef inline bint head_may_run(lane *ln) noexcept nogil:
 
 
 cdef inline void head_settle(pool *p, lane *ln) noexcept nogil:
-    """Bring the tail in line with W1. One that is shown goes on with its turn if that is not over."""
+    """Restore W1. A lane that becomes enabled keeps the rest of its quantum, at the front of its ring."""
     cdef queue *q = p.q
     cdef subqueue *s = ln.s
-    cdef uint32_t turn = s.quantum_left
+    cdef uint32_t quantum = s.quantum_left
     cdef bint show = head_may_run(ln)
     if not s.attached or show == (s.enabled != 0):
         return
@@ -140,18 +143,18 @@ cdef inline void head_settle(pool *p, lane *ln) noexcept nogil:
         lock_put(q, s, q.attached)
         head_mask(q, s)
         unlock_put(q, s)
-        s.quantum_left = turn
+        s.quantum_left = quantum
     elif not head_try_unlist(q, s):
         head_list(q, s)
-        s.quantum_left = turn
-        if turn:
+        s.quantum_left = quantum
+        if quantum:
             s.ready.level.front = &s.ready
     else:
         s.quantum_left = 0
 
 
 cdef inline bint head_rest(lane *ln, wait_node **to_post) noexcept nogil:
-    """If it has become idle: wake who waits for that. 1: the caller gives up the pool's reference, after unlocking."""
+    """If the lane is idle, notify `drained`. 1: the caller drops the pool's reference to it after unlocking (W2)."""
     if ln.active or head_count(ln.s):
         return False
     notify_all(&ln.drained, to_post)
@@ -162,7 +165,7 @@ cdef inline bint head_rest(lane *ln, wait_node **to_post) noexcept nogil:
 
 
 cdef inline bint head_call_worker(pool *p, wait_node **to_post) noexcept nogil:
-    """Something can be taken: wake a parked worker. 1: there is none, and the caller is to start one."""
+    """An item can be taken: wake a parked worker. 1: there is none, and the caller starts a new one."""
     if p.q.not_empty.n:
         notify(&p.q.not_empty, to_post)
         return False
@@ -173,7 +176,7 @@ cdef inline bint head_call_worker(pool *p, wait_node **to_post) noexcept nogil:
 
 
 cdef inline int64_t head_call_workers(pool *p, lane *ln, wait_node **to_post) noexcept nogil:
-    """The items of a lane that was shown can be taken: wake as many workers; how many the caller is to start."""
+    """Wake as many workers as items of the lane can be taken. Returns how many the caller has to start."""
     cdef int64_t n = head_count(ln.s), start = 0
     if not ln.s.enabled:
         return 0
@@ -197,8 +200,8 @@ cdef inline int64_t head_lanes_ready(pool *p) noexcept nogil:
 # ------------------------------------------------------------------------------------------------------------------ put
 cdef inline int put_in_lane(pool *p, lane *ln, uintptr_t item, bint over, int64_t *position,
                             bint *start) noexcept nogil:
-    """MT_OK, MT_FULL, MT_SHUTDOWN or MT_NOMEM. over: whatever the bounds say. *position: where it stands, for
-    withdraw()."""
+    """MT_OK, MT_FULL, MT_SHUTDOWN or MT_NOMEM. over: ignore max_pending. *position: for withdraw_item(). *start: the
+    caller starts a worker."""
     cdef queue *q = p.q
     cdef subqueue *s = ln.s
     cdef wait_node *to_post = NULL
@@ -235,7 +238,7 @@ cdef inline void head_keep(lane *ln) noexcept nogil:
 
 
 cdef inline int put_when_room(pool *p, lane *ln, uintptr_t item, int64_t *position, bint *start) noexcept nogil:
-    """As put_in_lane(), but it waits for a place: MT_OK, MT_SHUTDOWN, MT_NOMEM, or MT_INTERRUPTED with the exception
+    """As put_in_lane(), but wait for a free slot: MT_OK, MT_SHUTDOWN, MT_NOMEM, or MT_INTERRUPTED with the exception
     set."""
     cdef wait_point place
     cdef int r
@@ -246,7 +249,7 @@ cdef inline int put_when_room(pool *p, lane *ln, uintptr_t item, int64_t *positi
     while True:
         r = put_in_lane(p, ln, item, False, position, start)
         if r == MT_SHUTDOWN:
-            give_up(&place, 1, True)        # of the lane: the place that it was woken for may be the pool's
+            give_up(&place, 1, True)        # only the lane is shut: another lane may use the pool's slot
         if not again(&place, 1, &r, NEVER):
             return r
 
@@ -271,7 +274,7 @@ cdef inline void head_forward_place(wait_point *w, wait_node **to_post) noexcept
 
 # ----------------------------------------------------------------------------------------------------------------- take
 cdef inline uintptr_t head_remove_head(pool *p, lane *ln, wait_node **to_post) noexcept nogil:
-    """Its oldest item, out of the pool's books."""
+    """Take the oldest item of the lane, and count it out."""
     cdef uintptr_t item = head_pop(p.q, ln.s)
     p.q.taken_total += 1
     head_removed(p.q, ln.s, 1, True, to_post)
@@ -281,7 +284,7 @@ cdef inline uintptr_t head_remove_head(pool *p, lane *ln, wait_node **to_post) n
 
 
 cdef inline lane *head_next_lane(pool *p) noexcept nogil:
-    """The ready lane whose turn it is, one step of its turn taken; or NULL."""
+    """The next ready lane by weighted round robin, one of its quantum used; or NULL."""
     cdef subqueue *s = head_next(p.q, False)
     if s == NULL:
         return NULL
@@ -292,7 +295,7 @@ cdef inline lane *head_next_lane(pool *p) noexcept nogil:
 
 
 cdef inline lane *take_item(pool *p, uintptr_t *item, int64_t *fork_generation) noexcept nogil:
-    """An item of the lane whose turn it is, which runs from now on; NULL: nothing can be taken."""
+    """Take an item of the next lane; it counts as running until finish_item(). NULL: nothing can be taken."""
     cdef wait_node *to_post = NULL
     cdef lane *ln
     cdef subqueue *s
@@ -316,9 +319,9 @@ cdef inline lane *take_item(pool *p, uintptr_t *item, int64_t *fork_generation) 
 
 
 cdef inline bint leave_pool(pool *p, bint at_once) noexcept nogil:
-    """Discount a worker that was told of the end. 0: there is something to take after all, and it stays. Both under one
-    lock, or a lane that is resumed in between would count on a worker that has gone. at_once: it goes whatever there
-    is."""
+    """Count out a worker after the pool has ended. 0: something can be taken, so it must stay. Check and count are
+    under one lock, else a lane that is resumed in between counts on a worker that is gone. at_once: count it out in any
+    case."""
     cdef bint leaves
     lock_take(p.q, True)
     leaves = at_once or head_next(p.q, True) == NULL
@@ -329,7 +332,7 @@ cdef inline bint leave_pool(pool *p, bint at_once) noexcept nogil:
 
 
 cdef inline bint finish_item(pool *p, lane *ln, int64_t fork_generation) noexcept nogil:
-    """What was taken has run. 1: the caller gives up the pool's reference to the lane."""
+    """An item that take_item() or a batch took has run. 1: the caller drops the pool's reference to the lane."""
     cdef wait_node *to_post = NULL
     cdef bint let_go = False
     lock_take(p.q, True)
@@ -344,8 +347,8 @@ cdef inline bint finish_item(pool *p, lane *ln, int64_t fork_generation) noexcep
 
 
 cdef inline lane *begin_batch(pool *p, int64_t most, bint of_task, int64_t *fork_generation) noexcept nogil:
-    """The lane whose turn it is goes in progress; up to `most` of its items may be taken. NULL: none is ready. of_task:
-    an executor task begins with this, which so far counted as one under way."""
+    """Begin a batch of at most `most` items of the next lane, which goes in progress. NULL: none is ready. of_task: an
+    executor task calls it, which is no longer counted in `tasks`."""
     cdef lane *ln
     lock_take(p.q, True)
     if of_task and p.tasks > 0:
@@ -353,7 +356,7 @@ cdef inline lane *begin_batch(pool *p, int64_t most, bint of_task, int64_t *fork
     ln = head_next_lane(p)
     if ln != NULL:
         fork_generation[0] = p.fork_generation
-        ln.s.quantum_left = 0                    # the block is its turn
+        ln.s.quantum_left = 0                    # a batch uses up the quantum
         ln.batch_left = most
         ln.active += 1
         keep(<uintptr_t>ln.object)
@@ -363,7 +366,7 @@ cdef inline lane *begin_batch(pool *p, int64_t most, bint of_task, int64_t *fork
 
 
 cdef inline bint take_of_batch(pool *p, lane *ln, int64_t fork_generation, uintptr_t *item) noexcept nogil:
-    """The next item of a block under way; 0: the block is over."""
+    """Take the next item of the current batch. 0: the batch is over."""
     cdef wait_node *to_post = NULL
     cdef bint some = False
     lock_take(p.q, True)
@@ -379,14 +382,15 @@ cdef inline bint take_of_batch(pool *p, lane *ln, int64_t fork_generation, uintp
 
 # ---------------------------------------------------------------------------------------------------------- taking back
 cdef inline bint withdraw_item(pool *p, lane *ln, int64_t position, uintptr_t item, bint *let_go) noexcept nogil:
-    """Take an item out from wherever in its lane it stands. 0: it has left it."""
+    """Remove an item at any position of its lane, by a tombstone. 0: it is not there, because it was taken. *let_go: as
+    finish_item() returns."""
     cdef wait_node *to_post = NULL
     cdef subqueue *s = ln.s
     cdef chunk *c
     cdef bint there
     let_go[0] = False
     lock_take(p.q, True)
-    head_count(s)                  # what follows compares with the getters' copy of it
+    head_count(s)                  # updates the getters' copy of the count, which head_holds() uses
     c = head_chunk_at(s, position)
     there = c != NULL and head_holds(s, c, <uint32_t>(position - c.base)) and chunk_items(c)[position - c.base] == item
     if there:
@@ -414,7 +418,7 @@ cdef inline chunk *head_chunk_at(subqueue *s, int64_t position) noexcept nogil:
 
 
 cdef inline bint take_away(pool *p, lane *ln, uintptr_t *item, bint *let_go) noexcept nogil:
-    """The oldest item of that lane, not to be run; 0: it has none."""
+    """Take the oldest item of the lane, not to be run. 0: it has none. *let_go: as finish_item() returns."""
     cdef wait_node *to_post = NULL
     cdef bint some = False
     let_go[0] = False
@@ -433,7 +437,8 @@ cdef inline bint take_away(pool *p, lane *ln, uintptr_t *item, bint *let_go) noe
 
 # -------------------------------------------------------------------------------------------------------------- changes
 cdef inline int64_t pause_lane(pool *p, lane *ln, bint paused) noexcept nogil:
-    """How many workers the caller is to start; -1: it was shut down, so it cannot be paused."""
+    """Pause or resume. Returns how many workers the caller has to start; -1: a lane that is shut down cannot be
+    paused."""
     cdef wait_node *to_post = NULL
     cdef int64_t start = 0
     lock_take(p.q, True)
@@ -453,7 +458,7 @@ cdef inline int64_t pause_lane(pool *p, lane *ln, bint paused) noexcept nogil:
 
 
 cdef inline int64_t limit_lane(pool *p, lane *ln, int64_t max_pending, int64_t max_running) noexcept nogil:
-    """New bounds; how many workers the caller is to start."""
+    """Set the limits. Returns how many workers the caller has to start."""
     cdef wait_node *to_post = NULL
     cdef int64_t start
     lock_take(p.q, True)
@@ -479,7 +484,8 @@ cdef inline int64_t head_shut_lane(pool *p, lane *ln, bint resume, wait_node **t
 
 
 cdef inline int64_t shut_lane(pool *p, lane *ln, bint resume) noexcept nogil:
-    """It takes nothing more; resume: what is in it still runs. How many workers the caller is to start."""
+    """Accept no more items. resume: end a pause, so that the items run. Returns how many workers the caller has to
+    start."""
     cdef wait_node *to_post = NULL
     cdef int64_t start
     lock_take(p.q, True)
@@ -491,7 +497,7 @@ cdef inline int64_t shut_lane(pool *p, lane *ln, bint resume) noexcept nogil:
 
 
 cdef inline void stop_lane(pool *p, lane *ln) noexcept nogil:
-    """It takes nothing more and gives nothing more."""
+    """Accept no more items, and give out no more."""
     cdef wait_node *to_post = NULL
     lock_take(p.q, True)
     ln.s.closed_flags |= MT_CLOSED_SHUTDOWN
@@ -505,7 +511,7 @@ cdef inline void stop_lane(pool *p, lane *ln) noexcept nogil:
 
 
 cdef inline int64_t end_pool(pool *p, bint resume) noexcept nogil:
-    """As shut_lane() for all lanes, and workers end when nothing is left to take."""
+    """shut_lane() for all lanes; workers end when nothing can be taken."""
     cdef wait_node *to_post = NULL
     cdef int64_t start = 0
     cdef subqueue *s
@@ -522,12 +528,11 @@ cdef inline int64_t end_pool(pool *p, bint resume) noexcept nogil:
 
 
 cdef inline int wait_until_idle(lane *ln, int64_t deadline) noexcept nogil:
-    """MT_OK: nothing was left and nothing ran, at some instant. MT_TIMEOUT (ONCE: MT_EMPTY), MT_INTERRUPTED,
-    MT_NOMEM."""
+    """MT_OK: the lane was idle at some instant. Else MT_TIMEOUT (with ONCE: MT_EMPTY), MT_INTERRUPTED or MT_NOMEM."""
     cdef wait_point w
     cdef int r
     lane_point(&w, ln, &ln.drained)
-    w.poll = head_poll_idle            # all are notified at once: there is nothing to forward
+    w.poll = head_poll_idle            # no `forward`: all are notified together
     while True:
         r = MT_OK if w.woken or look(&w, 1) == MT_OK else MT_EMPTY
         if not again(&w, 1, &r, deadline):
@@ -540,7 +545,7 @@ cdef inline int head_poll_idle(wait_point *w, bint parking) noexcept nogil:
 
 
 cdef inline bint rest_lane(pool *p, lane *ln) noexcept nogil:
-    """1: it is idle, and the caller gives up the pool's reference to it."""
+    """1: the lane is idle, and the caller drops the pool's reference to it."""
     cdef wait_node *to_post = NULL
     cdef bint let_go
     lock_take(p.q, True)
@@ -552,7 +557,7 @@ cdef inline bint rest_lane(pool *p, lane *ln) noexcept nogil:
 
 
 cdef inline int64_t missing_tasks(pool *p) noexcept nogil:
-    """How many more lanes are ready than tasks are under way; they count as under way from now on."""
+    """How many executor tasks the caller has to submit so that each ready lane has one; they are counted in `tasks`."""
     cdef int64_t n
     lock_take(p.q, True)
     n = head_lanes_ready(p) - p.tasks
@@ -569,7 +574,7 @@ cdef inline void refused_tasks(pool *p, int64_t n) noexcept nogil:
 
 
 cdef inline void forget_in_child(pool *p, unsigned long me) noexcept nogil:
-    """After fork, in the child: the threads are gone, and what ran or waited is the parent's."""
+    """In the child of a fork: the other threads are gone, and with them workers, running items and waiters."""
     cdef subqueue *s = p.q.all_first
     cdef lane *ln
     p.fork_generation += 1
