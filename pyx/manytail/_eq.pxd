@@ -1,26 +1,32 @@
-# The entry queue: one strict order of entries, subscriptions that take them, and the manager that says whom an entry
-# wakes. Private.
+# The entry queue: entries in one strict order, subscriptions that acquire them, and the manager, which decides whom an
+# entry wakes. Private.
 #
-# This file is the whole algorithm, on C structs, nogil throughout. Its faces are _entries.pyx and what builds on it
-# (Python), and _eq_nogil.pxd (callers without a thread state); the native drivers compile it without an interpreter.
-# _entry.pxd has the entry, the list and the positions on it, _eq_keys.pxd groups and last values, _eq_sorted.pxd the
-# index of a sorted queue.
+# This file is the whole algorithm, on C structs, nogil throughout. Its faces are _entries.pyx and the modules on top of
+# it (Python), and _eq_nogil.pxd (detached callers); the native drivers compile it without an interpreter. _entry.pxd
+# has the entry, the list and the positions on it, _eq_keys.pxd groups and last values, _eq_sorted.pxd the index of a
+# sorted queue.
 #
 # Source: the strictly ordered queue of Qpid and its consumer manager. docs/design/entryqueue.md explains both.
 #
-# Locks. Functions whose name starts with "locked_" must be called with the order lock held. They run no Python code and
-# wait for nothing but the lock of a shared credit, which is taken after an order lock, never before. What has to be
-# done after unlocking, because it runs Python code, is collected in `effects`.
-#   gil_locked: a queue of Python objects on a build with the GIL: that is its order lock, its lock words are unused.
-#   objects: items are Python objects, counted here for each handle; callers are attached. Else callers are detached.
+# Terms. Credit: how many entries a subscription may hold without acknowledging them. Filters: selector, origin, start,
+# groups. Idle: closed, suspended or without credit; else a subscription is interested. It is outranked by an interested
+# subscription of higher priority, which has the first claim to each entry that it wants.
+#
+# Locks. "locked_" functions are called with the order lock held. They run no Python code and wait for nothing but the
+# lock of a shared credit, which is always taken after an order lock. What runs Python code is collected in `effects`
+# and done after unlocking. Progress: blocking.
+#   gil_locked: a queue of Python objects on a build with the GIL. The GIL is its order lock; its lock words are not
+#   used. objects: items are Python objects, and each handle gets references; callers are attached. Else callers are
+#   detached.
 #
 # Invariants
 #   E1  AVAILABLE, ACQUIRED and HELD entries are linked, others are not; `available`, `acquired` and `held` count them.
-#   E2  for every cursor, an AVAILABLE entry of interest is at or after its position, or among its redeliveries; for
-#       subscription.below, but for those that a subscription of below_ids wants.
-#   E3  an entry is in its holder's list exactly while `owner` is set; `nheld` counts it; a shared credit is the sum.
-#   E4  no waiter sleeps while an entry that it may take is AVAILABLE and no wake-up is on its way.
-#   E5  a fork finds no half step: who ends a delivery takes all locks first, then changes word, list and counts.
+#   E2  For every cursor, an AVAILABLE entry that may be wanted is at or after its position, or among its redeliveries.
+#       Exception: subscription.below passes entries that a subscription of below_ids wants.
+#   E3  An entry is in its holder's list, and counted in `nheld`, exactly while `owner` is set. The `used` of a shared
+#       credit is the sum of nheld.
+#   E4  No waiter sleeps while an entry that it may take is AVAILABLE, unless a notified waiter has not tried yet.
+#   E5  A fork finds no half-done step: whatever ends a delivery takes all locks before it changes anything.
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, realloc
@@ -71,15 +77,15 @@ cdef enum:
     DEAD_LETTER_QUEUE = 1
     DEAD_LETTER_CALL = 2        # a callable
 
-cdef enum:                      # results beside the MT_* codes
-    NO_CREDIT = 100
+cdef enum:                      # status codes beside MT_*
+    NO_CREDIT = 100             # no credit, or suspended
     CLOSED = 101
-    DENIED = 102                # a subscription of higher priority has the first claim
-    SLOW = 103
+    DENIED = 102                # not possible: see the function
+    SLOW = 103                  # Python code has to decide (a selector): the face takes the slow path
 
 cdef enum:
-    LEVEL_SHIFT = 48            # entry.order: the priority level is above
-    TIMER_GRACE = 1000000000    # ns that the shared timer may wait for nothing
+    LEVEL_SHIFT = 48            # entry.order = priority level << LEVEL_SHIFT | arrival number, unless sorted
+    TIMER_GRACE = 1000000000    # ns; if the shared timer would sleep longer than this for nothing, it is told
 
 ctypedef struct entry_queue     # declared first: they point to each other
 ctypedef struct subscription
@@ -88,9 +94,9 @@ ctypedef struct shared_credit
 ctypedef struct dead_letter_call
 ctypedef struct eq_registry
 
-# A subscription's place in the order: everything before the positions has been passed, but for the redeliveries.
+# How far a subscription has come: it has passed the entries before the positions, except the redeliveries.
 ctypedef struct cursor:
-    cursor_position one         # of the only level
+    cursor_position one         # used if there is one level
     cursor_position *positions  # one per level
     heap redeliveries
 
@@ -101,7 +107,7 @@ ctypedef struct shared_credit:
     mt_atomic_i64 used
     mt_atomic_i64 limit
     mt_atomic_i64 suspended
-    int64_t event_count         # whatever may make a waiter's next try worth it
+    int64_t event_count         # changes when a waiter has to try again
     wait_list waiters
     eq_registry *registry
     shared_credit *reg_next
@@ -111,17 +117,16 @@ ctypedef struct subscription_list:
     subscription *first
     subscription *last
 
-# The manager's lists of subscriptions of one priority that acquire. Each subscription is in `all` and in one of the
-# others, or in entry_queue.idle.
+# The acquiring subscriptions of one priority. Each is in `all`, and in one of the other lists or in entry_queue.idle.
 ctypedef struct subscription_rank:
     int64_t priority
-    subscription_rank *next     # less urgent
+    subscription_rank *next     # the next lower priority
     int64_t n                   # in `all`
     subscription_list all
-    subscription_list interested    # could take, and nobody waits in a get of it
-    subscription_list waiting       # somebody waits, and any entry will do: one of them is notified per arrival
-    subscription_list filtered      # somebody waits, with filters: all that may want the entry are notified
-    subscription_list notified      # all its waiters were notified and have not tried again
+    subscription_list interested    # interested, but no get waits
+    subscription_list waiting       # unfiltered, and a get waits: one of them is notified per entry
+    subscription_list filtered      # filtered, and a get waits: all that may want the entry are notified
+    subscription_list notified      # all waiting gets were notified and have not tried again
 
 ctypedef struct subscription:
     entry_queue *q
@@ -130,32 +135,32 @@ ctypedef struct subscription:
     bint exclusive
     bint suspended
     bint closed
-    bint filtered               # a selector, an origin, a start, groups, or it browses
-    bint any_entry              # no selector, origin or start, and it does not browse: only groups decide
+    bint filtered               # has a selector, an origin, a start or groups, or browses
+    bint any_entry              # no selector, origin or start, and does not browse: at most groups filter
     void *selector              # borrowed from the Subscription, or NULL
-    const void *origin          # identity only
-    int64_t start               # arrivals before this number are not for it
-    int64_t limit               # credit: entries that it may hold, <= 0: any number
+    const void *origin          # only compared by identity
+    int64_t start               # it gets no entries with smaller arrival numbers
+    int64_t limit               # its own credit: entries that it may hold; <= 0: any number
     int64_t nheld
     entry *held_first           # in the order in which it got them
     entry *held_last
-    int64_t nreserved           # of nheld: acquired by put(immediate=True) for a waiter that was notified of it
+    int64_t nreserved           # of nheld: acquired by put(immediate=True) for a notified waiter
     entry *reserved_first
     entry *reserved_last
-    cursor *cursor_in_use       # the queue's shared one, or its own
-    cursor own_cursor           # of a filtered one; not open where groups decide: those have heaps, or walk
-    heap own                    # groups: the first AVAILABLE entry of each group that it owns
-    cursor below                # of one below selecting subscriptions: it has passed what those of below_ids want
+    cursor *cursor_in_use       # the queue's shared one, or own_cursor
+    cursor own_cursor           # of a filtered one; not open with groups, which have heaps, or walk
+    heap own                    # with groups: the first AVAILABLE entry of each group that it owns
+    cursor below                # skips what the subscriptions of below_ids want: see "outranked by filters"
     uint32_t *below_ids
     int64_t nbelow_ids
     bint below_open
-    subscription *below_next    # all whose `below` is open
+    subscription *below_next    # in entry_queue.below
     subscription *below_prev
-    shared_credit *credit       # or NULL: its credit is its own
+    shared_credit *credit       # NULL: it has credit of its own
     wait_list waiters
     int64_t notified            # waiters that were notified and have not tried again
     subscription_rank *rank     # NULL: it browses
-    subscription_list *listed   # the list that it is in
+    subscription_list *listed   # the list of the manager that it is in
     subscription *next
     subscription *prev
     subscription *all_next
@@ -163,19 +168,19 @@ ctypedef struct subscription:
     subscription *filtered_next
     subscription *filtered_prev
 
-ctypedef struct dead_letter_call:   # on the stack of a thread that runs the dead letter callable
+ctypedef struct dead_letter_call:   # on the stack of a thread that runs the dead-letter callable
     unsigned long thread
     dead_letter_call *next
     dead_letter_call *prev
 
-ctypedef struct effects:
+ctypedef struct effects:        # what the caller does after unlocking
     wait_node *to_post
-    entry *dead                 # by dead_next
-    key_record *keys            # of which no entry is left
-    bint notify_thread          # the thread of dead letters has something to do for this queue
-    bint timers_ended           # nothing is due: the shared timer may want to know
+    entry *dead                 # drop their items and the list's references; by dead_next
+    key_record *keys            # free these records
+    bint notify_thread          # tell the dead-letter thread that this queue has work for it
+    bint timers_ended           # tell the timer thread that this queue has no timers left
 
-ctypedef struct acquired_entry:     # what a handle is made of, with references for it
+ctypedef struct acquired_entry:     # what a handle is made of, with a reference to each
     entry *e
     void *item
     void *extra
@@ -184,14 +189,14 @@ ctypedef struct acquired_entry:     # what a handle is made of, with references 
 ctypedef struct selector_result:    # what a selector said about an entry
     uint32_t id                 # of the subscription
     bint wants
-    PyObject *selector          # counted: not asked yet; None is that of a subscription without one
+    PyObject *selector          # with a reference: not asked yet; None if the subscription has no selector
 
 ctypedef struct selector_results:
     selector_result *items
     int64_t n
     int64_t capacity
 
-ctypedef struct queue_counters:     # what happened since the queue was made
+ctypedef struct queue_counters:     # totals since the queue was made
     int64_t enqueued
     int64_t delivered
     int64_t acked
@@ -204,71 +209,71 @@ ctypedef struct queue_counters:     # what happened since the queue was made
     int64_t selector_errors
     int64_t high_water
 
-# All entry queues of one kind: of the process's Python objects, or of callers without a thread state. For fork.
+# All entry queues of one kind, of Python objects or for detached callers, for fork.
 ctypedef struct eq_registry:
     mt_lock lock
     bint objects
     entry_queue *first
     shared_credit *first_credit
 
-# For an order of its own: link e, under the order lock. `found` is what its prepare() has found out. MT_OK; MT_EMPTY:
-# that is out of date, prepare again; MT_NOMEM.
+# Links an entry at its place in the order, under the order lock. `found` is the result of prepare() (_orders.pyx).
+# MT_OK; MT_EMPTY: it is out of date, prepare again; MT_NOMEM.
 ctypedef int (*place_entry)(entry_queue *, entry *, search_range *found) noexcept nogil
 
 ctypedef struct entry_queue:
-    mt_lock lock                # the order lock: of everything below, and of all but `word` and `refs` of the entries
+    mt_lock lock                # the order lock: guards all below, and of the entries all but `word` and `refs`
     bint gil_locked
     bint objects
-    bint shut
-    bint shut_now
-    entry_list *lists           # one per priority level
+    bint shut                   # no more puts
+    bint shut_now               # and released entries are discarded
+    entry_list *lists           # one per priority level, most urgent first
     uint32_t nlevels
-    uint32_t next_id
+    uint32_t next_id            # of subscriptions
     place_entry place           # NULL: append to the level
-    int64_t nseq
+    int64_t nseq                # the next arrival number
     int64_t available
     int64_t acquired
     int64_t held
-    int64_t event_count         # whatever may make an entry takable for some subscription
+    int64_t event_count         # changes when some waiter has to try again
     int64_t nwaiting            # subscriptions in waiting, filtered and browsers_waiting lists
-    int64_t maxsize
+    int64_t maxsize             # <= 0: no limit
     int64_t low_watermark
     int overflow
     int groups
     int dead_letter             # DEAD_LETTER_*
-    bint throttled              # "block": puts wait until depth <= low_watermark
+    bint throttled              # OVERFLOW_BLOCK: it was full, and puts wait until depth <= low_watermark
     int64_t nranks
     wait_list putters
     heap timers
-    cursor shared               # of all subscriptions that are not filtered
+    cursor shared               # of all unfiltered subscriptions
     queue_counters counters
-    entry_list one_list
+    entry_list one_list         # used if there is one level
     uint64_t *ready             # bit set of the levels that are not empty, most urgent first
-    uint64_t one_ready
+    uint64_t one_ready          # used if there is one level
     int64_t priority_offset     # level = clamp(priority - offset, 0, nlevels - 1), counted from the least urgent one
-    dead_letter_call *dead_letter_calls     # threads inside the dead letter callable
-    entry *for_thread           # dead, for the thread of dead letters: by dead_next, the oldest first
+    dead_letter_call *dead_letter_calls     # threads inside the dead-letter callable
+    entry *for_thread           # dead, for the dead-letter thread: by dead_next, the oldest first
     entry *for_thread_last
-    key_record *keys_for_thread     # for that thread: to be released
+    key_record *keys_for_thread     # for that thread to free
     bint thread_notified        # that thread knows of them
-    bint arrivals               # sorted and drop_oldest: keeps the order of arrival beside the order
-    int64_t next_check          # when the shared timer looks next, 0: never
-    int64_t max_deliveries
+    bint arrivals               # sorted, with OVERFLOW_DROP: `oldest`, `newest` keep the order of arrival
+    int64_t next_check          # when the timer thread will look at this queue, 0: never
+    int64_t max_deliveries      # <= 0: no limit
     key_table group_keys
     group_index groups_takable
     key_table value_keys
     entry *oldest
     entry *newest
     bint keyed                  # sorted: its entries have keys and are in the index
-    bint exclusive
+    bint exclusive              # its only subscription is exclusive
     sorted_index index
-    subscription_rank *ranks    # most urgent first
+    subscription_rank *ranks    # by descending priority
     int64_t nsubscriptions
     subscription_list browsers
     subscription_list browsers_waiting
-    subscription_list idle      # not interested
-    subscription *filtered      # all that are
-    subscription *below         # all whose `below` is open
+    subscription_list idle
+    subscription *filtered      # all filtered subscriptions, by filtered_next
+    subscription *below         # all whose `below` is open, by below_next
     eq_registry *registry
     entry_queue *reg_next
     entry_queue *reg_prev
@@ -288,7 +293,7 @@ cdef inline void lock_credit(shared_credit *c) noexcept nogil:
 
 
 cdef inline void unlock_credit(shared_credit *c) noexcept nogil:
-    """NULL: there was none to be locked."""
+    """c may be NULL."""
     if unlikely(c != NULL):
         leave(&c.lock, c.gil_locked)
 
@@ -308,7 +313,7 @@ cdef inline bint is_dead_letter(uint32_t reason) noexcept nogil:
 
 
 cdef inline uint16_t level_of(entry_queue *q, int64_t priority) noexcept nogil:
-    """Index of the list, most urgent first."""
+    """The index in `lists` for a priority."""
     return <uint16_t>(q.nlevels - 1 - max(0, min(priority - q.priority_offset, <int64_t>q.nlevels - 1)))
 
 
@@ -320,7 +325,7 @@ cdef inline void note_acquired(acquired_entry *t, entry *e, uint64_t delivery) n
 
 
 cdef inline void keep_for_handle(entry_queue *q, entry *e) noexcept nogil:
-    """References to the entry, its item and its extra, for a handle to be made."""
+    """Add the references of a handle: to the entry, its item and its extra."""
     entry_keep(e)
     if q.objects:
         keep(<uintptr_t>e.item)
@@ -357,8 +362,7 @@ cdef inline bint has_credit(subscription *s) noexcept nogil:
     cdef int64_t limit
     if likely(s.credit == NULL):
         return s.limit <= 0 or s.nheld < s.limit
-    # relaxed because: whoever gives credit back or changes the limit counts an event afterwards, under the order lock
-    # or the credit's
+    # relaxed because: a change of either is followed by an event, under the order lock or the credit's
     limit = mt_load_relaxed_i64(&s.credit.limit)
     return limit <= 0 or mt_load_relaxed_i64(&s.credit.used) < limit       # relaxed because: as above
 
@@ -385,7 +389,7 @@ cdef inline bint counts_as_waiting(entry_queue *q, subscription_list *l, subscri
 
 
 cdef inline subscription_list *locked_list_for(entry_queue *q, subscription *s) noexcept nogil:
-    """The list that a subscription belongs into: the states of the manager."""
+    """The list that a subscription belongs to."""
     if not is_interested(s):
         return &q.idle
     if s.browse:
@@ -396,7 +400,7 @@ cdef inline subscription_list *locked_list_for(entry_queue *q, subscription *s) 
 
 
 cdef inline void locked_relist(entry_queue *q, subscription *s) noexcept nogil:
-    """Move it to the end of the list that it belongs into, if it is elsewhere. O(1)."""
+    """Move a subscription to the end of the list that it belongs to, unless it is in it. O(1)."""
     cdef subscription_list *to
     if s.closed:
         return
@@ -409,7 +413,7 @@ cdef inline void locked_relist(entry_queue *q, subscription *s) noexcept nogil:
 
 
 cdef inline bint locked_notify(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
-    """Wake who has waited longest in it; it goes to the end of its list. False: nobody was woken."""
+    """Notify the thread and the task that wait longest in s, and move s to the end of its list. False: none waits."""
     cdef int64_t n = s.waiters.n
     cdef subscription_list *listed
     if n == 0 or not is_interested(s):
@@ -426,14 +430,14 @@ cdef inline bint locked_notify(entry_queue *q, subscription *s, effects *fx) noe
 
 
 cdef inline void locked_answer(subscription *s) noexcept nogil:
-    """A waiter that was notified tries again, or will never do so."""
-    if s.notified > 0:          # not in the child of a fork, which has forgotten them
+    """A notified waiter tries again, or has given up."""
+    if s.notified > 0:          # in the child of a fork it was reset to 0
         s.notified -= 1
     locked_relist(s.q, s)
 
 
 cdef inline bint quick_wants(subscription *s, entry *e) noexcept nogil:
-    """What can be said without the selector: False is for good."""
+    """Whether e passes the filters except the selector and groups. A False is final."""
     if e.seq < s.start:
         return False
     return s.origin == NULL or e.options == NULL or e.options.origin != s.origin
@@ -444,10 +448,10 @@ cdef inline bint may_take(entry_queue *q, subscription *s, entry *e) noexcept no
 
 
 cdef inline void locked_wake(entry_queue *q, entry *e, bint arrived, effects *fx) noexcept nogil:
-    """e has become takable (NULL: anything may have).
+    """e has become takable (NULL: any entry may have).
 
-    A woken waiter takes one entry, so one wake-up per entry is enough for subscriptions that are not filtered. Filtered
-    ones are woken if the entry may suit them, because their selectors cannot run here."""
+    A woken waiter takes one entry, so one unfiltered subscription is woken. All filtered ones that e may suit are woken
+    too, because their selectors cannot run here."""
     q.event_count += 1
     if unlikely(q.nwaiting != 0):
         locked_wake_ranks(q, e, arrived, fx)
@@ -469,8 +473,8 @@ cdef inline int64_t locked_wake_filtered(entry_queue *q, subscription_list *some
 
 
 cdef inline int64_t locked_wake_ranks(entry_queue *q, entry *e, bint arrived, effects *fx) noexcept nogil:
-    """Wake the most urgent subscription that takes anything, and all filtered ones that e may suit. How many were
-    notified."""
+    """Wake the unfiltered subscription of the highest priority, and all filtered ones that e may suit. Returns how many
+    were notified."""
     cdef subscription_rank *rank = q.ranks
     cdef int64_t n = 0
     cdef bint done = False
@@ -485,21 +489,21 @@ cdef inline int64_t locked_wake_ranks(entry_queue *q, entry *e, bint arrived, ef
 
 
 cdef inline void locked_wake_many(entry_queue *q, int64_t n, effects *fx) noexcept nogil:
-    """Up to n entries may be takable for others than before."""
+    """Up to n entries may have become takable for other subscriptions."""
     q.event_count += 1
     while n > 0 and q.nwaiting and locked_wake_ranks(q, NULL, True, fx):
         n -= 1
 
 
 cdef inline void locked_wake_subscription(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
-    """All waiters of it look again."""
+    """Notify all waiters of s."""
     s.notified += s.waiters.n
     notify_all(&s.waiters, &fx.to_post)
     locked_relist(q, s)
 
 
 cdef inline void locked_wake_everybody(entry_queue *q, effects *fx) noexcept nogil:
-    """All waiters of all subscriptions look again."""
+    """Notify all waiters of all subscriptions."""
     cdef subscription_rank *rank = q.ranks
     cdef subscription *s
     while rank != NULL:
@@ -516,8 +520,8 @@ cdef inline void locked_wake_everybody(entry_queue *q, effects *fx) noexcept nog
 
 
 cdef inline void locked_wake_at_end(entry_queue *q, effects *fx) noexcept nogil:
-    """After shutdown an entry went: wake subscriptions that may have nothing left to wait for. Filtered ones look for
-    themselves, even when they have no credit or are suspended, because nothing of what is left may suit them."""
+    """An entry left a queue that is shut down: wake subscriptions that may have nothing left to wait for. Filtered ones
+    are woken in any case, even idle ones: only their own search can tell whether an entry that is left suits them."""
     cdef subscription *s = q.filtered
     q.event_count += 1
     if q.available + q.held == 0:
@@ -530,7 +534,7 @@ cdef inline void locked_wake_at_end(entry_queue *q, effects *fx) noexcept nogil:
 
 
 cdef inline bint locked_outranked(entry_queue *q, subscription *s, bint *maybe) noexcept nogil:
-    """Some subscription of higher priority is interested and takes anything. maybe: a filtered one is."""
+    """Whether an interested, unfiltered subscription has a higher priority. *maybe: or a filtered one has."""
     cdef subscription_rank *rank = q.ranks
     cdef subscription *h
     maybe[0] = False
@@ -548,7 +552,7 @@ cdef inline bint locked_outranked(entry_queue *q, subscription *s, bint *maybe) 
 
 # -------------------------------------------------------------------------------------------------------------- cursors
 cdef inline bint open_cursor(entry_queue *q, cursor *c, bint newest) noexcept nogil:
-    """False: no memory. The lists must be final."""
+    """Open a cursor at the first entry, or newest: at the end. False: no memory."""
     cdef uint32_t i
     cdef entry *at
     c.redeliveries.items = NULL
@@ -589,8 +593,7 @@ cdef inline void cursor_rewind(entry_queue *q, cursor *c) noexcept nogil:
 
 
 cdef inline entry *level_first(entry_list *l, cursor_position *p, int wanted) noexcept nogil:
-    """The first entry whose state is `wanted` or before that, and that was not passed; the ones before it are
-    passed."""
+    """The first entry from the position on with state <= wanted, or NULL. The position moves there."""
     cdef entry *e = position_at(p)
     cdef entry *was = e
     while e != NULL and state_of(e) > wanted:
@@ -634,7 +637,7 @@ cdef inline entry *cursor_first(entry_queue *q, cursor *c) noexcept nogil:
 
 
 cdef inline void cursor_skip(entry_queue *q, cursor *c, entry *e) noexcept nogil:
-    """Pass what cursor_first returned."""
+    """Pass the entry that cursor_first returned."""
     cdef cursor_position *p = &c.positions[e.priority_level]
     if likely(position_at(p) == e):
         position_move(&q.lists[e.priority_level], p, e.next)
@@ -643,18 +646,18 @@ cdef inline void cursor_skip(entry_queue *q, cursor *c, entry *e) noexcept nogil
 
 
 cdef inline void cursor_return(entry_queue *q, cursor *c, entry *e) noexcept nogil:
-    """e is AVAILABLE: a cursor that is past it has to come back."""
+    """e has become AVAILABLE: if the cursor has passed it, add it to the redeliveries."""
     cdef entry *at = position_at(&c.positions[e.priority_level])
     if at != NULL and e.order >= at.order:
         return
     if unlikely(not redeliveries_push(&c.redeliveries, e)):
-        # No memory: walk from there again.
+        # No memory: move the position back instead.
         position_move(&q.lists[e.priority_level], &c.positions[e.priority_level], e)
 
 
 cdef inline void locked_show(entry_queue *q, entry *e, bint arrived) noexcept nogil:
-    """e is AVAILABLE, or arrives, behind some cursors: those that want it come back. A browser sees each entry once: it
-    comes back only for arrivals."""
+    """e has become AVAILABLE, or arrives, in the middle of the order: return it to the cursors that have passed it
+    (E2). Browsers see each entry once, so to them only arrivals are returned."""
     cdef subscription *s = q.filtered
     cursor_return(q, &q.shared, e)
     while s != NULL:
@@ -670,12 +673,12 @@ cdef inline void locked_show(entry_queue *q, entry *e, bint arrived) noexcept no
         group_shown(&q.groups_takable, e)
 
 
-# ---------------------------------------------------------------------------------- below a selecting subscription
-# Who gets below interested subscriptions of higher priority that select passes over what they want, by a cursor that
-# remembers for whom. While all of these are interested, whatever else is interested, that stays passed; when one is
-# not, the search begins at the head again.
+# ---------------------------------------------------------------------------------------------- outranked by filters
+# A subscription with filtered subscriptions of higher priority (rivals) must skip the entries that these want. Its
+# cursor `below` does that, and below_ids says for which rivals it has skipped any. If one of those is no longer
+# interested, the skipped entries may be takable, so the cursor begins again at the head.
 cdef inline bint locked_is_rival(subscription *s, uint32_t id) noexcept nogil:
-    """Whether the subscription of that id has a higher priority than s, and is interested."""
+    """Whether the subscription with that id has a higher priority than s, and is interested."""
     cdef subscription_rank *rank = s.q.ranks
     cdef subscription *h
     while rank != NULL and rank.priority > s.rank.priority:
@@ -689,7 +692,8 @@ cdef inline bint locked_is_rival(subscription *s, uint32_t id) noexcept nogil:
 
 
 cdef inline bint locked_prepare_below(entry_queue *q, subscription *s) noexcept nogil:
-    """Before each look at s.below: open it, or begin again if what it has passed may be free. False: no memory."""
+    """Call it before each use of s.below: open it, or rewind it if an entry that it has skipped may be takable. False:
+    no memory."""
     cdef int64_t i
     if not s.below_open:
         if not open_cursor(q, &s.below, False):
@@ -709,7 +713,7 @@ cdef inline bint locked_prepare_below(entry_queue *q, subscription *s) noexcept 
 
 
 cdef inline bint note_passed_for(subscription *s, uint32_t id) noexcept nogil:
-    """s.below passes an entry that the subscription of that id wants. False: no memory."""
+    """s.below skips an entry for the rival with that id. False: no memory."""
     cdef int64_t i
     cdef uint32_t *longer
     for i in range(s.nbelow_ids):
@@ -740,10 +744,11 @@ cdef inline void locked_close_below(entry_queue *q, subscription *s) noexcept no
         s.below_next.below_prev = s.below_prev
 
 
-# -------------------------------------------------------------------------------------------------------- effects, kept
+# --------------------------------------------------------------------------------------- work for the dead-letter
+# thread
 cdef inline void locked_leave_to_thread(entry_queue *q, entry *e, effects *fx) noexcept nogil:
-    """A dead entry is for the thread of dead letters, which runs the user's code: its callable, the finalizer of its
-    item."""
+    """Leave a dead entry to the dead-letter thread (_timer.pyx), which runs the user's code for it: the callable, and
+    the finalizer of its item."""
     e.after.dead_next = NULL
     if q.for_thread_last != NULL:
         q.for_thread_last.after.dead_next = e
@@ -770,7 +775,7 @@ cdef inline void locked_notify_thread(entry_queue *q, effects *fx) noexcept nogi
 
 # --------------------------------------------------------------------------------------------------------------- timers
 cdef inline void locked_set_timer(entry_queue *q, entry *e) noexcept nogil:
-    """When something is due to it; room was reserved."""
+    """Set its timer to when it expires or its hold ends, whichever is first. A slot in the heap is reserved."""
     cdef int64_t when = e.options.expires
     if state_of(e) == HELD and (when == 0 or e.options.due < when):
         when = e.options.due
@@ -781,20 +786,20 @@ cdef inline void locked_set_timer(entry_queue *q, entry *e) noexcept nogil:
 
 
 cdef inline bint locked_reserve_timer(entry_queue *q, entry *e) noexcept nogil:
-    """Make sure that locked_set_timer cannot fail. False: no memory."""
+    """Reserve what locked_set_timer needs. False: no memory."""
     if e.options == NULL:
         e.options = <entry_options *>calloc(1, sizeof(entry_options))
     return e.options != NULL and heap_reserve(&q.timers, q.timers.n + 1)
 
 
 cdef inline void locked_run_timers(entry_queue *q, int64_t now, effects *fx) noexcept nogil:
-    """Do what is due: un-hold, expire."""
+    """Expire, or make AVAILABLE, the entries that are due."""
     cdef entry *e
     while q.timers.n and <int64_t>q.timers.items[0].key <= now:
         e = <entry *>q.timers.items[0].member
         if e.options.expires and e.options.expires <= now:
             if not locked_discard(q, e, EXPIRED, fx):
-                timers_remove(&q.timers, e)         # locked: looked at again when it is unlocked or released
+                timers_remove(&q.timers, e)         # its holder has locked it; unlock and release check the time
         elif entry_unhold(&e.word):
             q.held -= 1
             q.available += 1
@@ -838,12 +843,12 @@ cdef inline int locked_place_sorted(entry_queue *q, entry *e, search_range *foun
             s = s.below_next
         groups_renumbered(&q.groups_takable, &q.group_keys)
     if e.options == NULL or e.options.due == 0:
-        locked_show(q, e, True)         # cursors at what follows e are at e already
+        locked_show(q, e, True)         # cursors at the entry after e are at e already (list_insert)
     return MT_OK
 
 
 cdef inline void locked_link_arrival(entry_queue *q, entry *e) noexcept nogil:
-    """Keep the order of arrival too."""
+    """Append e to the order of arrival."""
     e.options.newer = NULL
     e.options.older = q.newest
     if q.newest != NULL:
@@ -854,17 +859,17 @@ cdef inline void locked_link_arrival(entry_queue *q, entry *e) noexcept nogil:
 
 
 cdef inline void locked_replace(entry_queue *q, entry *e, effects *fx) noexcept nogil:
-    """Last value: the entry that e replaces goes."""
+    """Last value: discard the entry that e replaces."""
     cdef entry *old = value_added(e)
-    q.event_count += 1          # a putter of the same key that is about to wait needs no free slot
+    q.event_count += 1          # a putter of the same key that is about to wait does not need a free slot any more
     if old != NULL:
         locked_discard(q, old, REPLACED, fx)
 
 
 cdef inline void locked_count_options(entry_queue *q, entry *e, effects *fx) noexcept nogil:
-    """Instead of `available += 1` for an entry with options."""
+    """Count an entry with options that was linked, and set its timer."""
     if e.options.due:
-        mt_store_relaxed_i64(&e.word, HELD)         # relaxed because: whoever looks has the order lock
+        mt_store_relaxed_i64(&e.word, HELD)         # relaxed because: other threads reach it only under the order lock
         q.held += 1
     else:
         q.available += 1
@@ -875,8 +880,7 @@ cdef inline void locked_count_options(entry_queue *q, entry *e, effects *fx) noe
 
 
 cdef inline int locked_put(entry_queue *q, entry *e, search_range *found, bint forced, effects *fx) noexcept nogil:
-    """One attempt: MT_OK, MT_FULL, MT_SHUTDOWN, MT_NOMEM, or what q.place says. forced: a full queue takes it as
-    well."""
+    """One try: MT_OK, MT_FULL, MT_SHUTDOWN, MT_NOMEM, or the status of q.place. forced: even if the queue is full."""
     cdef int r
     if unlikely(q.shut):
         return MT_SHUTDOWN
@@ -911,7 +915,8 @@ cdef inline int locked_put(entry_queue *q, entry *e, search_range *found, bint f
 
 
 cdef inline int64_t locked_put_run(entry_queue *q, entry **rest, effects *fx) noexcept nogil:
-    """Put a chain by dead_next until an entry is refused; how many. The chain of the others is left in `rest`."""
+    """Put the chain *rest, by dead_next, until an entry is refused. Returns how many; *rest is the chain of the
+    others."""
     cdef int64_t n = 0
     cdef entry *e = rest[0]
     cdef entry *following
@@ -928,7 +933,8 @@ cdef inline int64_t locked_put_run(entry_queue *q, entry **rest, effects *fx) no
 
 
 cdef inline bint locked_full(entry_queue *q) noexcept nogil:
-    """Whether a put has to wait or is refused: once it was full, until the depth is down to the low watermark."""
+    """Whether a put has to wait or is refused. With OVERFLOW_BLOCK a queue that was full stays so until the depth is
+    down to the low watermark."""
     if likely(q.maxsize <= 0):
         return False
     if q.overflow == OVERFLOW_BLOCK:
@@ -938,13 +944,13 @@ cdef inline bint locked_full(entry_queue *q) noexcept nogil:
 
 
 cdef inline bint locked_refuses(entry_queue *q, entry *e) noexcept nogil:
-    """Of a bounded queue: there is no room for e. What replaces another entry needs none, and what the dead letter
-    callable puts does not overflow again."""
+    """Whether a queue with maxsize has no free slot for e. A replacement needs none. Puts of the dead-letter callable
+    are always accepted, else an overflow could cause another one."""
     return not value_replaces(e) and locked_full(q) and not in_dead_letter_call(q)
 
 
 cdef inline void locked_notify_putters(entry_queue *q, wait_node **to_post) noexcept nogil:
-    """The depth went down: let as many putters go on as there are free slots."""
+    """The depth went down: notify as many putters as there are free slots."""
     cdef int64_t depth = depth_of(q), n
     if q.throttled and (q.maxsize <= 0 or depth <= q.low_watermark):
         q.throttled = False
@@ -967,7 +973,8 @@ cdef inline void locked_set_maxsize(entry_queue *q, int64_t maxsize, int64_t low
 
 
 cdef inline void locked_drop_oldest(entry_queue *q, entry *spared, effects *fx) noexcept nogil:
-    """drop_oldest: drop until the depth is maxsize, least urgent level first, oldest arrival inside it."""
+    """Discard entries, but not `spared`, until the depth is maxsize: the least urgent level first, in a level the
+    oldest first."""
     cdef entry *e
     cdef entry *following
     cdef int64_t i = q.nlevels
@@ -1012,7 +1019,7 @@ cdef inline void held_remove(entry **first, entry **last, entry *e) noexcept nog
 
 
 cdef inline uint64_t locked_start_delivery(entry_queue *q, subscription *s, entry *e) noexcept nogil:
-    """AVAILABLE -> ACQUIRED; the delivery number. The caller calls keep_for_handle()."""
+    """AVAILABLE -> ACQUIRED. Returns the delivery number. The caller calls keep_for_handle()."""
     cdef uint64_t delivery = entry_acquire(&e.word)
     q.available -= 1
     q.acquired += 1
@@ -1025,14 +1032,14 @@ cdef inline uint64_t locked_start_delivery(entry_queue *q, subscription *s, entr
     if unlikely(q.groups != GROUPS_NONE):
         group_taken(&q.groups_takable, e, &s.own, q.groups == GROUPS_ASSIGNED)
     if unlikely(s.limit > 0 or s.credit != NULL) and not has_credit(s):
-        q.event_count += 1      # who was outranked by it may look again: locked_after_get wakes them
+        q.event_count += 1      # subscriptions that it outranked may try again; locked_after_get wakes them
         locked_relist(q, s)
     return delivery
 
 
 cdef inline int locked_take(entry_queue *q, subscription *s, entry **out, uint64_t *delivery,
                             effects *fx) noexcept nogil:
-    """The first AVAILABLE entry, for a subscription that takes any. SLOW: ask the long way."""
+    """The fast path of a get: take the first AVAILABLE entry for an unfiltered subscription. SLOW: filters decide."""
     cdef bint maybe
     cdef int r = locked_usable(s)
     cdef entry *e
@@ -1058,22 +1065,22 @@ cdef inline int locked_take(entry_queue *q, subscription *s, entry **out, uint64
 
 
 cdef inline void locked_after_get(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
-    """A subscription of high priority that has used up its credit leaves the rest to the others."""
+    """After s has acquired an entry, wake the waiters whose condition that changes."""
     if q.nranks > 1 and (s.limit > 0 or s.credit != NULL) and not has_credit(s):
-        locked_wake_many(q, q.available, fx)
+        locked_wake_many(q, q.available, fx)        # s has no credit left, so it outranks nobody
     if q.groups != GROUPS_NONE and s.waiters.n:
-        locked_notify(q, s, fx)         # the group is its own: what else is in it may be for who waits beside
+        locked_notify(q, s, fx)         # s owns the group, so another waiter of s may take the rest of it
     if q.shut:
         locked_wake_at_end(q, fx)
 
 
 cdef inline bint locked_nothing_left(entry_queue *q, subscription *s) noexcept nogil:
-    """After shutdown: nothing that it may take, at once or later, as far as can be said without selectors."""
+    """After shutdown: whether s can take nothing any more, as far as can be decided without selectors."""
     return q.held == 0 and (q.available == 0 or (not s.filtered and locked_usable(s) == MT_OK))
 
 
 cdef inline bint note_selector(selector_results *v, subscription *s) noexcept nogil:
-    """To be asked. False: no memory."""
+    """Add the selector of s to those to be asked. False: no memory."""
     cdef selector_result *longer
     if v.n == v.capacity:
         longer = <selector_result *>realloc(v.items, (v.capacity * 2 + 4) * sizeof(selector_result))
@@ -1090,7 +1097,7 @@ cdef inline bint note_selector(selector_results *v, subscription *s) noexcept no
 
 
 cdef inline bint locked_rivals(entry_queue *q, subscription *s, entry *e, selector_results *found) noexcept nogil:
-    """More urgent, interested subscriptions that e may suit. False: no memory."""
+    """Collect the interested subscriptions of higher priority that e may suit. False: no memory."""
     cdef subscription_rank *rank = q.ranks
     cdef subscription *h
     while rank != NULL and s.rank != NULL and rank.priority > s.rank.priority:
@@ -1104,7 +1111,8 @@ cdef inline bint locked_rivals(entry_queue *q, subscription *s, entry *e, select
 
 
 cdef inline bint locked_heaps_say(entry_queue *q, subscription *s) noexcept nogil:
-    """With groups: the heaps know what s may take, because neither it nor a more urgent, interested one selects."""
+    """With groups: whether the heaps of _eq_keys.pxd decide what s may take. They do if nothing but groups filters s
+    and all interested subscriptions of higher priority."""
     cdef subscription_rank *rank = q.ranks
     cdef subscription *h
     if not s.any_entry or q.groups_takable.lost:
@@ -1120,8 +1128,8 @@ cdef inline bint locked_heaps_say(entry_queue *q, subscription *s) noexcept nogi
 
 
 cdef inline entry *locked_first_of_groups(entry_queue *q, subscription *s) noexcept nogil:
-    """The first AVAILABLE entry that s may take, or NULL; locked_heaps_say() was true. A more urgent one has the first
-    claim to what is in no group of s."""
+    """The first AVAILABLE entry that s may take, or NULL, if locked_heaps_say(). An interested subscription of higher
+    priority has the first claim to all entries but those of groups that s owns."""
     cdef subscription_rank *rank = q.ranks
     cdef subscription *h
     cdef bint outranked = False
@@ -1136,15 +1144,15 @@ cdef inline entry *locked_first_of_groups(entry_queue *q, subscription *s) noexc
 
 # ------------------------------------------------------------------------------------------------ the end of a delivery
 cdef inline bint shares_credit(entry *e) noexcept nogil:
-    """Its holder has its credit together with others."""
+    """Whether the holder of e shares its credit with other subscriptions."""
     return unlikely(e.owner != NULL and (<subscription *>e.owner).credit != NULL)
 
 
 cdef inline shared_credit *lock_credit_of_holder(entry *e) noexcept nogil:
-    """First step of whatever ends a delivery of e: lock the credit that its holder shares with others. NULL: none.
+    """The first step of all that ends a delivery of e: lock the credit that its holder shares. NULL: none.
 
-    This comes before anything is changed. Whoever waits for a lock detaches, and then another thread may fork: its
-    child must not find an entry that is half given up. After this step nothing detaches until unlock_credit."""
+    Nothing may be changed before it. A thread that waits for a lock detaches, and then another thread may fork; the
+    child must not find a delivery that is half ended (E5). After this step nothing detaches until unlock_credit."""
     if not shares_credit(e):
         return NULL
     lock_credit((<subscription *>e.owner).credit)
@@ -1152,8 +1160,7 @@ cdef inline shared_credit *lock_credit_of_holder(entry *e) noexcept nogil:
 
 
 cdef inline void locked_end_delivery(entry_queue *q, entry *e, effects *fx) noexcept nogil:
-    """Its subscription does not hold the entry any longer: credit comes back. A shared credit of the holder is
-    locked."""
+    """Take e from its holder's list and return its credit. A shared credit is locked."""
     cdef subscription *s = <subscription *>e.owner
     q.acquired -= 1
     if unlikely(s == NULL):
@@ -1178,10 +1185,10 @@ cdef inline void locked_credit_back(entry_queue *q, subscription *s, effects *fx
 
 
 cdef inline void locked_return_credit(shared_credit *c, effects *fx) noexcept nogil:
-    """Credit of a Consumer comes back: whoever waits in it, for whichever queue, looks again."""
+    """Return credit of a Consumer, and notify its waiters, whichever queue they wait for."""
     # pairs with: mt_fetch_add_acq_rel in locked_start_delivery
     mt_fetch_add_acq_rel_i64(&c.used, -1)
-    # relaxed because: whoever changes it calls credit_notify afterwards
+    # relaxed because: a change of the limit is followed by credit_notify()
     if mt_load_relaxed_i64(&c.limit) > 0:
         locked_credit_notify(c, fx)
 
@@ -1198,8 +1205,8 @@ cdef inline void credit_notify(shared_credit *c, effects *fx) noexcept nogil:
 
 
 cdef inline void locked_unlink_dead(entry_queue *q, entry *e, uint32_t reason, effects *fx) noexcept nogil:
-    """DEQUEUED -> DELETED: unlink it. The list's reference goes to the effects, which release the item. The caller has
-    taken it off its state's count."""
+    """DEQUEUED -> DELETED: unlink e. The list's references move to the effects. The caller has updated the counts of
+    states."""
     if unlikely(e.options != NULL):
         locked_unlink_options(q, e, fx)
     if unlikely(e.keyed):
@@ -1214,7 +1221,7 @@ cdef inline void locked_unlink_dead(entry_queue *q, entry *e, uint32_t reason, e
         locked_count_death(q, reason)
     entry_delete(&e.word)
     if unlikely(reason == EXPIRED and q.dead_letter == DEAD_LETTER_CALL):
-        locked_leave_to_thread(q, e, fx)        # here, so that they are called in the order in which they expired
+        locked_leave_to_thread(q, e, fx)        # under the lock, so that the calls are in the order of expiry
     else:
         e.after.dead_next = fx.dead
         fx.dead = e
@@ -1259,7 +1266,7 @@ cdef inline void locked_count_death(entry_queue *q, uint32_t reason) noexcept no
 
 
 cdef inline bint locked_end(entry_queue *q, entry *e, uint64_t delivery, uint32_t reason, effects *fx) noexcept nogil:
-    """ACQUIRED -> dead, by its holder. A shared credit of the holder is locked. False: this delivery is over."""
+    """ACQUIRED -> dead, by its holder, whose shared credit is locked. False: the delivery has ended before."""
     if unlikely(not entry_dequeue(&e.word, delivery)):
         return False
     locked_end_delivery(q, e, fx)
@@ -1269,7 +1276,7 @@ cdef inline bint locked_end(entry_queue *q, entry *e, uint64_t delivery, uint32_
 
 cdef inline bint locked_finish(entry_queue *q, entry *e, uint64_t delivery, uint32_t reason,
                                effects *fx) noexcept nogil:
-    """locked_end for a holder that may share its credit."""
+    """locked_end(), which locks a shared credit itself."""
     cdef shared_credit *c = lock_credit_of_holder(e)
     cdef bint done = locked_end(q, e, delivery, reason, fx)
     unlock_credit(c)
@@ -1277,7 +1284,7 @@ cdef inline bint locked_finish(entry_queue *q, entry *e, uint64_t delivery, uint
 
 
 cdef inline int64_t locked_finish_up_to(entry_queue *q, subscription *s, entry *last, effects *fx) noexcept nogil:
-    """Ack what s got no later than `last`, which it holds; how many."""
+    """Ack what s got no later than `last`, which it holds. Returns how many."""
     cdef shared_credit *c = lock_credit_of_holder(last)
     cdef entry *e
     cdef entry *following = s.held_first
@@ -1293,8 +1300,8 @@ cdef inline int64_t locked_finish_up_to(entry_queue *q, subscription *s, entry *
 
 
 cdef inline bint locked_release(entry_queue *q, entry *e, uint64_t delivery, int64_t due, effects *fx) noexcept nogil:
-    """ACQUIRED -> AVAILABLE or HELD; or dead: delivered too often, out of date, replaced, or the queue takes nothing
-    back. False: this delivery is over."""
+    """ACQUIRED -> AVAILABLE, or HELD until `due`; or dead (locked_reason_to_end). False: the delivery has ended
+    before."""
     cdef shared_credit *c = lock_credit_of_holder(e)
     cdef uint32_t reason = locked_reason_to_end(q, e, delivery)
     cdef bint done
@@ -1313,7 +1320,7 @@ cdef inline bint locked_release(entry_queue *q, entry *e, uint64_t delivery, int
 
 
 cdef inline uint32_t locked_reason_to_end(entry_queue *q, entry *e, uint64_t delivery) noexcept nogil:
-    """Why an entry that is released does not go back, or 0."""
+    """The reason why a released entry is discarded, or 0."""
     if q.max_deliveries > 0 and delivery >= <uint64_t>q.max_deliveries:
         return EXHAUSTED
     if q.shut_now:
@@ -1326,10 +1333,10 @@ cdef inline uint32_t locked_reason_to_end(entry_queue *q, entry *e, uint64_t del
 
 
 cdef inline void locked_released(entry_queue *q, entry *e, int64_t due, effects *fx) noexcept nogil:
-    """The delivery is over and the state is AVAILABLE or HELD already."""
+    """Complete a release: the delivery has ended, and the state is AVAILABLE or HELD."""
     if unlikely(q.value_keys.n):
-        q.event_count += 1      # a putter that is about to wait for a free slot tries again
-        notify_all(&q.putters, &fx.to_post)     # a put that replaces this entry needs no free slot
+        q.event_count += 1      # also for a putter that is about to wait
+        notify_all(&q.putters, &fx.to_post)     # a put that replaces this entry does not need a free slot any more
     if due:
         q.held += 1
         e.options.due = due
@@ -1341,8 +1348,8 @@ cdef inline void locked_released(entry_queue *q, entry *e, int64_t due, effects 
 
 
 cdef inline bint locked_unlock_entry(entry_queue *q, entry *e, uint64_t delivery, effects *fx) noexcept nogil:
-    """From here on it may be stolen, and what waited for that is due. False: this delivery is over, or it is not
-    locked."""
+    """Unlock an ACQUIRED entry, and expire or drop it if that is due. False: the delivery has ended, or the entry is
+    not locked."""
     if not entry_unlock(&e.word, delivery):
         return False
     if e.options != NULL and e.options.expires and is_linked(e):
@@ -1356,7 +1363,7 @@ cdef inline bint locked_unlock_entry(entry_queue *q, entry *e, uint64_t delivery
 
 
 cdef inline bint locked_discard(entry_queue *q, entry *e, uint32_t reason, effects *fx) noexcept nogil:
-    """AVAILABLE, HELD or unlocked -> dead."""
+    """AVAILABLE, HELD, or ACQUIRED and not locked -> dead. False: it is in another state."""
     if not locked_discard_one(q, e, reason, fx):
         return False
     if unlikely(q.shut):
@@ -1365,8 +1372,8 @@ cdef inline bint locked_discard(entry_queue *q, entry *e, uint32_t reason, effec
 
 
 cdef inline bint locked_discard_one(entry_queue *q, entry *e, uint32_t reason, effects *fx) noexcept nogil:
-    """One of many: the caller wakes those that wait for the end once for all, because that looks at every filtered
-    subscription."""
+    """locked_discard() without locked_wake_at_end(), which is linear in the filtered subscriptions: after discarding
+    many the caller calls it once."""
     cdef int was = state_of(e)
     cdef shared_credit *c = NULL
     cdef bint done = False
@@ -1388,7 +1395,7 @@ cdef inline bint locked_discard_one(entry_queue *q, entry *e, uint32_t reason, e
 
 
 cdef inline int64_t locked_discard_all(entry_queue *q, uint32_t reason, bint unlocked, effects *fx) noexcept nogil:
-    """AVAILABLE and HELD entries, and acquired ones that are unlocked; how many."""
+    """Discard all AVAILABLE and HELD entries; unlocked: also ACQUIRED ones that are not locked. Returns how many."""
     cdef int64_t n = 0
     cdef uint32_t i
     cdef entry *e
@@ -1406,7 +1413,7 @@ cdef inline int64_t locked_discard_all(entry_queue *q, uint32_t reason, bint unl
 
 
 cdef inline void locked_clear(entry_queue *q, entry *e, effects *fx) noexcept nogil:
-    """Whatever its state: dead, with no count but the depth's."""
+    """Discard e in whatever state, without counting it in the totals."""
     cdef int was = state_of(e)
     cdef shared_credit *c = lock_credit_of_holder(e)
     if e.reserved:
@@ -1432,7 +1439,7 @@ cdef inline void locked_shutdown(entry_queue *q, bint immediate, effects *fx) no
 
 
 cdef inline int64_t locked_oldest(entry_queue *q) noexcept nogil:
-    """When the oldest entry was put, 0: there is none."""
+    """The put time of the oldest entry, 0: there is none."""
     cdef int64_t born = 0
     cdef uint32_t i
     if q.arrivals:
@@ -1447,7 +1454,7 @@ cdef inline int64_t locked_oldest(entry_queue *q) noexcept nogil:
 
 # -------------------------------------------------------------------------------------------------- put(immediate=True)
 cdef inline int known_result(selector_results *v, uint32_t id) noexcept nogil:
-    """1, 0, or -1: not asked."""
+    """What the selector said: 1 or 0; -1: it was not asked."""
     cdef int64_t i
     for i in range(v.n):
         if v.items[i].id == id:
@@ -1456,8 +1463,8 @@ cdef inline int known_result(selector_results *v, uint32_t id) noexcept nogil:
 
 
 cdef inline int locked_find_waiting(entry_queue *q, entry *e, selector_results *v, subscription **found) noexcept nogil:
-    """Who waits for such an entry, and has the first claim to it: MT_OK. DENIED: nobody. SLOW: not all selectors were
-    asked."""
+    """MT_OK: *found has a waiter and the first claim to e. DENIED: there is no such subscription. SLOW: not all
+    selectors were asked."""
     cdef subscription_rank *rank = q.ranks
     cdef subscription *s
     cdef bint claimed = False
@@ -1478,7 +1485,7 @@ cdef inline int locked_find_waiting(entry_queue *q, entry *e, selector_results *
 
 
 cdef inline bint locked_unasked_selectors(entry_queue *q, entry *e, selector_results *v) noexcept nogil:
-    """Note the selectors that are to be asked. False: no memory."""
+    """Collect the selectors that have to be asked. False: no memory."""
     cdef subscription_rank *rank = q.ranks
     cdef subscription *s
     while rank != NULL:
@@ -1494,14 +1501,15 @@ cdef inline bint locked_unasked_selectors(entry_queue *q, entry *e, selector_res
 
 cdef inline int locked_hand_over(entry_queue *q, entry *e, search_range *found, selector_results *v,
                                  effects *fx) noexcept nogil:
-    """MT_OK; DENIED: nobody waits for it; SLOW: a selector has to be asked first; or as locked_put."""
+    """Put e and acquire it at once for a waiter. MT_OK; DENIED: no subscription waits for it; SLOW: a selector has to
+    be asked first; or as locked_put."""
     cdef subscription *s = NULL
     cdef int r
     if q.shut:
         return MT_SHUTDOWN
     if locked_refuses(q, e):
         return MT_FULL
-    e.seq = q.nseq                  # what it would be, for subscriptions to what is put later
+    e.seq = q.nseq                  # may_take() compares it with `start`
     r = locked_find_waiting(q, e, v, &s)
     if r != MT_OK:
         return r
@@ -1513,7 +1521,7 @@ cdef inline int locked_hand_over(entry_queue *q, entry *e, search_range *found, 
         r = q.place(q, e, found)
         if r != MT_OK:
             return r
-    q.available += 1                # for no moment that anybody could see: the lock is held
+    q.available += 1                # locked_reserve() subtracts it again, under the same lock
     if e.options != NULL and e.options.value_key != NULL:
         locked_replace(q, e, fx)
     q.counters.enqueued += 1
@@ -1527,11 +1535,12 @@ cdef inline int locked_hand_over(entry_queue *q, entry *e, search_range *found, 
     return MT_OK
 
 
-# What is handed over is acquired for the subscription and stays in its list `reserved` until a waiter that was notified
-# comes for it. nreserved <= notified, but for moments (a waiter was cancelled: locked_release_unclaimed follows) and
-# for what a Consumer leaves to its next get, because it took another entry: then any get takes what is reserved first.
+# An entry that put(immediate=True) hands over is acquired for the subscription and stays in its list `reserved` until a
+# notified waiter fetches it. nreserved <= notified, with two exceptions. A waiter was cancelled:
+# locked_release_unclaimed follows. A notified Consumer took an entry of another queue: then any get of s fetches
+# reserved entries first.
 cdef inline void locked_reserve(entry_queue *q, subscription *s, entry *e, effects *fx) noexcept nogil:
-    """Acquire e for who waits longest in s, and notify that one."""
+    """Acquire e for the waiter that waits longest in s, a thread if there is one, and notify it."""
     locked_start_delivery(q, s, e)
     held_remove(&s.held_first, &s.held_last, e)
     held_append(&s.reserved_first, &s.reserved_last, e)
@@ -1543,7 +1552,7 @@ cdef inline void locked_reserve(entry_queue *q, subscription *s, entry *e, effec
 
 
 cdef inline void locked_unreserve(subscription *s, entry *e) noexcept nogil:
-    """It is held like any other from here on."""
+    """Move e from the reserved entries to the held ones."""
     held_remove(&s.reserved_first, &s.reserved_last, e)
     held_append(&s.held_first, &s.held_last, e)
     e.reserved = False
@@ -1552,7 +1561,8 @@ cdef inline void locked_unreserve(subscription *s, entry *e) noexcept nogil:
 
 cdef inline bint locked_take_reserved(entry_queue *q, subscription *s, bint woken, entry **out,
                                       uint64_t *delivery) noexcept nogil:
-    """woken: the caller was notified, which this answers. False: nothing is reserved for it."""
+    """Fetch a reserved entry. woken: the caller was notified, and this answers it. False: nothing is reserved for
+    it."""
     if woken:
         locked_answer(s)
     if s.nreserved == 0 or not (woken or s.nreserved > s.notified):
@@ -1565,7 +1575,7 @@ cdef inline bint locked_take_reserved(entry_queue *q, subscription *s, bint woke
 
 
 cdef inline void locked_release_unclaimed(subscription *s, effects *fx) noexcept nogil:
-    """What is reserved for waiters that will not come goes back to its place in the order."""
+    """Release the entries that are reserved for waiters that have given up."""
     cdef entry *e
     while s.nreserved > s.notified:
         e = s.reserved_first
@@ -1574,9 +1584,10 @@ cdef inline void locked_release_unclaimed(subscription *s, effects *fx) noexcept
 
 
 # -------------------------------------------------------------------------------------------------------------- waiting
-# A wait is off when the queue's count of events has moved on since the try that failed, under the lock, set p.key.
+# A try that fails stores the queue's event_count in p.key, under the lock. If it has changed, the call tries again
+# instead of waiting.
 cdef inline void entries_point(wait_point *p, subscription *s, bint attached) noexcept nogil:
-    """A getter waits until another try of its subscription is worth it. `key` and `woken` are of its last try."""
+    """A getter waits until it has to try again. The caller has set `key` and `woken`."""
     p.list = &s.waiters
     p.lock = &s.q.lock
     p.gil_locked = s.q.gil_locked
@@ -1598,7 +1609,7 @@ cdef inline void locked_waiters_changed(wait_point *p) noexcept nogil:
 
 
 cdef inline void locked_forward_entry(wait_point *p, wait_node **to_post) noexcept nogil:
-    """Somebody will not try again: another waiter may."""
+    """A waiter does not try again: notify another one."""
     cdef effects fx
     memset(&fx, 0, sizeof(effects))
     fx.to_post = to_post[0]
@@ -1609,7 +1620,7 @@ cdef inline void locked_forward_entry(wait_point *p, wait_node **to_post) noexce
 
 
 cdef inline void credit_point(wait_point *p, shared_credit *c) noexcept nogil:
-    """A Consumer waits until something about it has changed. All are notified at once: there is nothing to forward."""
+    """A Consumer waits until its credit has an event. No `forward`: all waiters are notified together."""
     p.list = &c.waiters
     p.lock = &c.lock
     p.gil_locked = c.gil_locked
@@ -1627,7 +1638,7 @@ cdef inline int locked_poll_credit(wait_point *p, bint parking) noexcept nogil:
 
 
 cdef inline void room_point(wait_point *p, entry_queue *q, bint attached) noexcept nogil:
-    """A putter waits until there is a free slot, or in a last-value queue until what it replaces may be there."""
+    """A putter waits until there is a free slot; in a last-value queue also until its entry may replace another one."""
     p.list = &q.putters
     p.lock = &q.lock
     p.gil_locked = q.gil_locked
@@ -1651,7 +1662,7 @@ cdef inline void locked_forward_room(wait_point *p, wait_node **to_post) noexcep
     locked_notify_putters(<entry_queue *>p.of, to_post)
 
 
-# ------------------------------------------------------------------------------------------------ dead letter callables
+# ------------------------------------------------------------------------------------------------ dead-letter callables
 cdef inline void list_dead_letter_call(entry_queue *q, dead_letter_call *here) noexcept nogil:
     here.prev = NULL
     here.next = q.dead_letter_calls
@@ -1661,7 +1672,7 @@ cdef inline void list_dead_letter_call(entry_queue *q, dead_letter_call *here) n
 
 
 cdef inline void enter_dead_letter_call(entry_queue *q, dead_letter_call *here) noexcept nogil:
-    """This thread is inside the dead letter callable of this queue."""
+    """The calling thread is about to run the dead-letter callable of this queue."""
     here.thread = PyThread_get_thread_ident()
     lock_order(q)
     list_dead_letter_call(q, here)
@@ -1680,7 +1691,7 @@ cdef inline void leave_dead_letter_call(entry_queue *q, dead_letter_call *here) 
 
 
 cdef inline bint in_dead_letter_call(entry_queue *q) noexcept nogil:
-    """Whether this thread is inside the dead letter callable: what it puts does not overflow again."""
+    """Whether the calling thread is inside the dead-letter callable of this queue."""
     cdef dead_letter_call *r = q.dead_letter_calls
     cdef unsigned long me
     if likely(r == NULL):
@@ -1693,7 +1704,7 @@ cdef inline bint in_dead_letter_call(entry_queue *q) noexcept nogil:
 
 # -------------------------------------------------------------------------------------------------------- subscriptions
 cdef inline subscription_rank *locked_rank(entry_queue *q, int64_t priority) noexcept nogil:
-    """The manager's lists for that priority, made if missing. NULL: no memory."""
+    """The rank of that priority, made if missing. NULL: no memory."""
     cdef subscription_rank **at = &q.ranks
     cdef subscription_rank *rank
     while at[0] != NULL and at[0].priority > priority:
@@ -1722,7 +1733,7 @@ cdef inline void locked_leave_rank(entry_queue *q, subscription_rank *rank) noex
 
 
 cdef inline int locked_subscribe(entry_queue *q, subscription *s, int64_t priority, bint newest) noexcept nogil:
-    """MT_OK, MT_NOMEM, or DENIED: an exclusive one does not go with others."""
+    """MT_OK, MT_NOMEM, or DENIED: an exclusive subscription must be the only one."""
     if q.exclusive or (s.exclusive and q.nsubscriptions):
         return DENIED
     s.cursor_in_use = &q.shared
@@ -1769,7 +1780,7 @@ cdef inline void locked_unlist(entry_queue *q, subscription *s) noexcept nogil:
         if s.filtered_next != NULL:
             s.filtered_next.filtered_prev = s.filtered_prev
     while s.filtered and not s.browse and q.below != NULL:
-        locked_close_below(q, q.below)      # they may be below nobody from here on
+        locked_close_below(q, q.below)      # s may have been their only rival; they are opened again if needed
     if s.rank != NULL:
         if s.all_prev != NULL:
             s.all_prev.all_next = s.all_next
@@ -1787,13 +1798,13 @@ cdef inline void locked_unlist(entry_queue *q, subscription *s) noexcept nogil:
 
 
 cdef inline void locked_unsubscribe(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
-    """Close: release what it holds, each entry at its old place; forward the wake-ups that it was given."""
+    """Close s: release what it holds, each entry at its old place, and wake its waiters and those of others."""
     cdef entry *e
     if s.closed:
         return
     while s.reserved_first != NULL:
         locked_unreserve(s, s.reserved_first)
-    # Before it is closed: a release may detach, and a child of a fork must not find a closed holder.
+    # Before s.closed is set: a release may detach, and the child of a fork must not find a closed holder.
     while s.held_first != NULL:
         e = s.held_first
         locked_release(q, e, word_delivery(entry_word(&e.word)), 0, fx)
@@ -1815,7 +1826,7 @@ cdef inline void locked_set_suspended(entry_queue *q, subscription *s, bint susp
     q.event_count += 1
     locked_relist(q, s)
     if suspended:
-        locked_wake_many(q, q.available, fx)        # those that it outranked, or whose wake-up it was given
+        locked_wake_many(q, q.available, fx)        # waiters that s outranked, and for wake-ups that went to s
     else:
         while s.waiters.n and locked_notify(q, s, fx):
             pass
@@ -1837,9 +1848,9 @@ cdef inline void locked_set_limit(entry_queue *q, subscription *s, int64_t limit
 
 
 # ------------------------------------------------------------------------------------------------------ making, freeing
-# os.fork() is called attached, and no attached thread is half way through an operation then (with the GIL because the
-# forking thread has it, without because CPython stops the world first, and nothing here detaches with a structure half
-# changed). So the child has whole structures; it forgets locks and waiters of threads that it does not have.
+# When os.fork() is called, no attached thread is inside an operation: with the GIL because the forking thread has it,
+# without because CPython stops the world first, and nothing here detaches in the middle of a change (E5). So the
+# child's structures are consistent. It resets the locks and forgets the waiters of the other threads.
 cdef inline void lock_registry(eq_registry *r) noexcept nogil:
     enter(&r.lock, not MT_FREE_THREADED and r.objects, r.objects)
 
@@ -1872,7 +1883,7 @@ cdef inline entry_queue *new_queue(eq_registry *r) noexcept nogil:
 
 
 cdef inline int make_levels(entry_queue *q, uint32_t n, int64_t offset) noexcept nogil:
-    """Before first use: MT_OK. MT_NOMEM, or DENIED: it is in use; nothing has changed then."""
+    """Give an unused queue n priority levels. MT_OK; MT_NOMEM, or DENIED: it is in use; then nothing has changed."""
     cdef entry_list *lists
     cdef uint64_t *ready
     cdef int r
@@ -1901,12 +1912,12 @@ cdef inline int locked_make_levels(entry_queue *q, entry_list *lists, uint64_t *
         q.lists, q.ready, q.nlevels = &q.one_list, &q.one_ready, 1
         return MT_NOMEM
     position_close(&q.one_list, &q.shared.one)
-    q.shared = fresh                # its positions are in memory of their own
+    q.shared = fresh                # can be copied: with several levels nothing points to `one`
     return MT_OK
 
 
 cdef inline void free_queue(entry_queue *q) noexcept nogil:
-    """No entry is left, no subscription."""
+    """Free a queue without entries and subscriptions."""
     cdef subscription_rank *rank
     lock_registry(q.registry)
     if q.reg_prev != NULL:
@@ -1962,7 +1973,7 @@ cdef inline void forget_waiters(subscription *s, unsigned long me) noexcept nogi
 
 
 cdef inline void forget_dead_letter_calls(entry_queue *q, unsigned long me) noexcept nogil:
-    """The calls of dead letter callables that other threads of the parent are in."""
+    """Keep only the dead-letter calls of the forking thread."""
     cdef dead_letter_call *r = q.dead_letter_calls
     cdef dead_letter_call *following
     q.dead_letter_calls = NULL
@@ -1992,7 +2003,7 @@ cdef inline void forget_threads_of_queue(entry_queue *q, unsigned long me) noexc
 
 
 cdef inline void forget_other_threads(eq_registry *r, unsigned long me) noexcept nogil:
-    """In the child: locks are free, nobody waits but event loops of the one thread that is left."""
+    """In the child of a fork: reset the locks, and keep only the waiting tasks of the forking thread (A6)."""
     cdef entry_queue *q = r.first
     cdef shared_credit *c = r.first_credit
     while c != NULL:

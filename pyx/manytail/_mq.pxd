@@ -1,34 +1,33 @@
-# The MultiQueue: many tails, one head. Private.
+# The MultiQueue: many sub-queues that are put to independently, and are got from as one. Private.
 #
-#   putters --put lock of A--> tail A  [chunk]->[chunk] \
-#   putters --put lock of B--> tail B  [chunk]           >-- ready rings --take lock--> getters
-#   putters --put lock of C--> tail C  (idle)           /
+#   putters --put lock of A--> sub-queue A  [chunk]->[chunk] \
+#   putters --put lock of B--> sub-queue B  [chunk]           >-- ready rings --take lock--> getters
+#   putters --put lock of C--> sub-queue C  (empty)          /
 #
-# Source: LinkedBlockingMultiQueue (M. Barrios), itself after Doug Lea's two-lock LinkedBlockingQueue: one put lock per
-# tail, one take lock for all. What we changed: nodes hold several items (_chunks.pxd); ready rings instead of a walk
-# (_ready.pxd); no count that both sides write: a putter publishes `tail_seq`, a getter publishes `head_seq`, each
-# caches the other's and looks again only when its copy runs out. A put takes the take lock only if its tail was
-# unlisted to the head, where the original takes it whenever the whole queue was empty.
+# Source: LinkedBlockingMultiQueue (M. Barrios), after Doug Lea's two-lock LinkedBlockingQueue: one put lock per
+# sub-queue, one take lock for all. Different here: nodes hold several items (_chunks.pxd). Ready rings replace the walk
+# over all sub-queues (_ready.pxd). No count is written by both sides: a putter publishes `tail_seq`, a getter publishes
+# `head_seq`, and each caches the other's number and reads it again only when its copy runs out. A put takes the take
+# lock only if its sub-queue is `unlisted`, where the original takes it whenever the whole queue is empty.
 #
-# This file is the whole algorithm, on C structs, nogil throughout: items that move, tails that come, go and change,
-# shutdown, fork. How calls wait: _waiting.pxd. Its faces are _multiqueue.pyx (Python, and the nogil API) and _wp.pxd
-# (lanes); the native drivers compile it without an interpreter.
+# This file is the whole algorithm, on C structs and nogil: items, changes of sub-queues, shutdown, fork. How calls
+# wait: _waiting.pxd. Its faces are _multiqueue.pyx (Python, and the nogil API) and _wp.pxd (lanes); the native drivers
+# compile it without an interpreter. Progress: blocking.
 #
-# Who knows that a tail has something: `unlisted` is set while a tail is empty and not listed in its ring; the put that
-# finds it set appends and lists under both locks, so that the item is there for the head as soon as it is there for
-# the tail. While it is clear the tail is listed, or kept out of the ring on purpose (disabled, detached, stopped), and
-# a put needs the put lock only. One empty tail may stay listed: the only member of the only ready level, so that a
-# queue that goes empty and non-empty all the time pays nothing for it.
+# `unlisted` is set while a sub-queue is empty and not in its ring. A put that finds it set appends and lists under both
+# locks, so no getter misses the item. While it is clear, the sub-queue is in its ring, or is kept out of it (disabled,
+# detached, stopped), and a put needs the put lock only. One empty sub-queue may stay in its ring: the only member of
+# the only ready level. So a queue that is emptied by every get does not pay for listing and unlisting.
 #
 # GIL-locked queues (`gil_locked` = 1): a queue of Python objects on a build with the GIL. The GIL is the lock: every
-# operation happens attached and runs no Python code half way, so both locks are left alone.
+# operation is attached and runs no Python code inside, so both locks are not used.
 #
-# Linearization points: a put, when tail_seq is published; a get, when `head_seq` is, under the take lock; an empty get,
-# the moment under the take lock when it has found nothing listed.
+# Linearization points: a put, when `tail_seq` is published; a get, when `head_seq` is published, under the take lock;
+# an empty get, when it has found, under the take lock, that no sub-queue is listed.
 #
-# `attached` says whether the calling thread holds a thread state; it matters only if a lock has to be waited for.
-# Functions whose name starts with a lock's ("head_", "tail_") must be called with that lock held. `to_post` collects
-# waiters to be posted after unlocking. Lock order: take, then put. Nothing of Python's runs under either.
+# `attached`: the caller is attached to the interpreter, and detaches if it has to wait for a lock. Lock order: take,
+# then put. No Python code runs under either. Names: "head_" functions are called with the take lock held, "tail_" ones
+# with the put lock. `to_post` collects waiters to post after unlocking.
 from cpython.ref cimport PyObject
 from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint16_t, uint32_t, uint64_t, uint8_t, uintptr_t
 from libc.string cimport memcpy
@@ -57,25 +56,25 @@ from manytail._waiting cimport (
     wait_point,
 )
 
-# What becomes of an item that a call has taken out of a queue for good.
+# The caller's function for items that clear, remove and destroy take out.
 ctypedef void (*item_drop)(uintptr_t item, void *arg) noexcept nogil
 
 cdef enum:
-    # A getter without the GIL pauses 64, 128, 256 times before it parks, some 5-20 us in all: about what parking and
-    # being woken would cost. The first pause is long on purpose: a getter that looks after each item makes the putters'
-    # cache line travel per item, one that lets the putter run ahead takes several for one look.
+    # A getter without the GIL pauses 64, 128 and 256 times before it parks, some 5-20 us in all: as long as parking and
+    # waking take. The first pause is long so that the putter gets ahead: a getter that polls after each item moves the
+    # putters' cache line once per item.
     GETTER_SPIN_FIRST = 6
     GETTER_SPIN_LIMIT = 9
 
 # -------------------------------------------------------------------------------------------------------------- structs
 cdef enum:
-    # Why a tail takes no more items: bits of `closed_flags`.
+    # Why a sub-queue accepts no more items: bits of `closed_flags`.
     MT_CLOSED_DETACHED = 1
     MT_CLOSED_SHUTDOWN = 2
-    MT_CLOSED_STOPPED = 4             # and gives none either
+    MT_CLOSED_STOPPED = 4           # and gives out none
 
 cdef enum:
-    # How the head picks among ready tails of one priority: `selection`.
+    # How a get chooses among the ready sub-queues of one priority: `selection`.
     MT_ROUND_ROBIN = 0
     MT_WEIGHTED = 1
     MT_OLDEST = 2
@@ -88,14 +87,14 @@ ctypedef struct queue
 ctypedef struct subqueue:
     # -- putters' line: written under the put lock
     mt_lock put_lock
-    chunk *tail                  # NULL until the first item, and after clear
+    chunk *tail                     # NULL until the first item, and after clear
     uint32_t tail_idx               # next free slot of tail
     uint32_t closed_flags           # MT_CLOSED_*: written under both locks, read under the put lock
     mt_atomic_i64 tail_seq          # position after the newest item; published (release) after its slot is written
     int64_t head_seq_cached         # putters' copy of `head_seq`
-    mt_atomic_i64 maxsize           # <= 0: no bound; written under both locks
-    queue *mq                       # constant; counted
-    mt_atomic_u32 unlisted          # written under both locks, so steady under either; peeked at without
+    mt_atomic_i64 maxsize           # capacity; <= 0: none; written under both locks
+    queue *mq                       # constant; holds a reference
+    mt_atomic_u32 unlisted          # written under both locks, so constant under either; also read without, as a hint
     uint8_t gil_locked              # constant: mq.gil_locked, whose line getters write
     uint8_t timestamped             # constant: selection "oldest", items get a put time
     uint8_t sized                   # constant: items have sizes, and maxsize bounds their sum
@@ -103,30 +102,29 @@ ctypedef struct subqueue:
     # -- getters' line: written under the take lock
     # NULL until the first item: written by the putter that makes the first chunk, before tail_seq
     chunk *head
-    uint16_t head_idx               # oldest slot of head; at head.cap the next chunk follows
+    uint16_t head_idx               # oldest slot of head; if it is head.cap, the next chunk's first slot
     uint8_t has_tombstones          # ntombstones > 0
-    # maxsize > 0, or sized: a get has more to do (head_removed); written under both locks.
-    uint8_t bounded
-    uint32_t quantum_left           # items left of its turn; 0: its next turn has not begun
-    # tail_seq - head_seq = items inside: counts those that left, less those put at the front.
+    uint8_t bounded                 # maxsize > 0, or sized: gets wake putters; written under both locks
+    uint32_t quantum_left           # items left of its current quantum; 0: the next one has not begun
+    # Counts the items that left, less those put at the front: tail_seq - head_seq items are inside.
     mt_atomic_i64 head_seq
     int64_t tail_seq_cached         # getters' copy of tail_seq
-    ready_node ready             # 32 bytes
-    # -- cold
-    int64_t ntombstones             # discarded slots still between head and tail; take lock
+    ready_node ready                # 32 bytes
+    # -- seldom used
+    int64_t ntombstones             # discarded slots between head and tail; take lock
     int64_t nfront                  # items ever put at the front; take lock
     uint32_t weight                 # >= 1; take lock
     uint32_t enabled                # take lock
     uint32_t attached               # take lock
     uint32_t size_class             # of the newest chunk, without SIZED_CLASS; put lock
-    # Only if sized: the sizes of all that went in, and of all that came out, modulo 2**64. The difference is inside.
+    # Only if sized: the sizes of all items that were put and that left, modulo 2**64. The difference is inside.
     uint64_t size_put               # put lock
     mt_atomic_i64 size_removed      # written under the take lock
     int64_t priority                # take lock; kept for a detached handle
     int64_t held_by                 # number of the last batch that took an item from it (_mq_held.pxd); take lock
     wait_list not_full              # put lock
-    mt_atomic_u32 not_full_waiting  # not_full.n, for getters to look at without the put lock
-    subqueue *all_next              # among mq's attached tails in the order they were added, or its removed ones
+    mt_atomic_u32 not_full_waiting  # not_full.n, for getters, which read it without the put lock
+    subqueue *all_next              # in mq's list of attached sub-queues, by time of their addition, or of removed ones
     subqueue *all_prev
     void *owner                     # the Python SubQueue (borrowed: it outlives this), or NULL
     void *key                       # its key (borrowed from the owner), or NULL
@@ -138,8 +136,7 @@ ctypedef struct queue:
     int64_t taken_total             # items handed to getters
     uint32_t gil_locked             # constant: the GIL is the lock
     uint32_t selection              # constant once `begun`
-    # Whether the holder of the take lock has a thread state: if it must wait for a put lock.
-    uint32_t attached
+    uint32_t attached               # whether the holder of the take lock is attached, for waiting for a put lock
     # -- seldom written
     wait_list not_empty             # take lock
     wait_list joiners               # take lock
@@ -147,25 +144,25 @@ ctypedef struct queue:
     subqueue *all_last
     int64_t nsubs                   # attached
     int64_t nenabled                # attached and enabled
-    int64_t removed_put             # items ever put into tails that are detached by now
-    int64_t removed_total           # items that clear, discard, remove and shutdown took: they count as done
+    int64_t removed_put             # items ever put into sub-queues that are detached
+    int64_t removed_total           # items that clear, discard, remove and shutdown took out: they count as done
     int64_t done                    # task_done calls
     int64_t batches                 # batches ever begun (_mq_held.pxd); take lock
     int64_t bulks                   # bulk operations of detached threads; written attached, under bulk_lock
-    uint32_t begun                  # options were set, or a tail was added: they cannot be set again; take lock
-    uint32_t shut                   # no more puts; take lock
-    mt_atomic_u32 refs              # handles that keep this memory
-    subqueue *removed               # detached tails that are not freed yet, linked by all_next; take lock
+    uint32_t begun                  # 1: options are set or a sub-queue was added, so they cannot be set; take lock
+    uint32_t shut                   # 1: no more puts; take lock
+    mt_atomic_u32 refs              # one per handle
+    subqueue *removed               # detached sub-queues that are not freed, linked by all_next; take lock
     queue *reg_next                 # every queue of the process, for fork; under the registry's lock
     queue *reg_prev
-    # -- written by putters of any tail
+    # -- written by putters of any sub-queue
     char pad1[CACHE_LINE]
     mt_atomic_i64 clock             # put times, selection "oldest" only
-    mt_atomic_uptr spare            # one used chunk of SPARE_CLASS, or 0
+    mt_atomic_uptr spare            # an unused chunk of SPARE_CLASS, or 0
 
 
 cdef inline subqueue *mt_subqueue_of(ready_node *node) noexcept nogil:
-    """The tail that this node is part of."""
+    """The sub-queue whose field `ready` is this node."""
     return <subqueue *>(<char *>node - (<char *>&(<subqueue *>node).ready - <char *>node))
 
 
@@ -189,7 +186,7 @@ cdef inline void unlock_put(queue *q, subqueue *s) noexcept nogil:
 
 
 cdef inline bint is_unlisted(subqueue *s) noexcept nogil:
-    # relaxed because: read under one of the locks that its writer holds both of; or a guess that is checked under one
+    # relaxed because: its writer holds both locks and the reader one; or it is a guess that is checked under one
     return mt_load_relaxed_u32(&s.unlisted) != 0
 
 
@@ -200,7 +197,7 @@ cdef inline void set_unlisted(subqueue *s, bint unlisted) noexcept nogil:
 
 # --------------------------------------------------------------------------------------------------------------- chunks
 cdef inline void drop_chunk(queue *q, chunk *c) noexcept nogil:
-    """Free a chunk that nobody is at, or keep it for the next append."""
+    """Free a chunk without pins, or keep it as the spare."""
     cdef uintptr_t old = 0
     if c.size_class == SPARE_CLASS:
         # pairs with: mt_xchg_acq_rel in new_chunk
@@ -212,7 +209,7 @@ cdef inline void drop_chunk(queue *q, chunk *c) noexcept nogil:
 
 cdef inline chunk *new_chunk(queue *q, uint32_t size_class, int64_t base) noexcept nogil:
     cdef chunk *c = NULL
-    if size_class == SPARE_CLASS:      # one with sizes is of another class
+    if size_class == SPARE_CLASS:      # not with SIZED_CLASS added
         # pairs with: mt_xchg_acq_rel in drop_chunk
         c = <chunk *>mt_xchg_acq_rel_uptr(&q.spare, 0)
     if c == NULL:
@@ -222,8 +219,7 @@ cdef inline chunk *new_chunk(queue *q, uint32_t size_class, int64_t base) noexce
 
 
 cdef inline uint32_t next_size_class(subqueue *s, int64_t tail_seq, int64_t n) noexcept nogil:
-    """Chunks grow with what stands in the tail, so that a short tail stays small and a long one costs few
-    allocations."""
+    """Chunks grow with the number of items inside: a short sub-queue stays small, a long one needs few allocations."""
     cdef int64_t inside = tail_seq - s.head_seq_cached + n
     if inside > 4096:
         return 4
@@ -235,13 +231,13 @@ cdef inline uint32_t next_size_class(subqueue *s, int64_t tail_seq, int64_t n) n
 
 
 cdef inline bint tail_grow(queue *q, subqueue *s, int64_t tail_seq, int64_t n) noexcept nogil:
-    """Link a fresh chunk behind the tail, for n more items at least. 0: no memory, nothing changed."""
+    """Append an empty chunk; n: items that are about to be put. 0: no memory, nothing changed."""
     cdef uint32_t size_class = next_size_class(s, tail_seq, n)
     cdef chunk *c = new_chunk(q, size_class + s.sized * SIZED_CLASS, tail_seq)
     if c == NULL:
         return False
     if s.tail == NULL:
-        s.head = c                  # no getter looks at head before tail_seq says that there is something
+        s.head = c                  # getters read head only after tail_seq, which is published later
         s.head_idx = 0
     else:
         chunk_link(s.tail, c)
@@ -255,7 +251,7 @@ cdef inline bint tail_grow(queue *q, subqueue *s, int64_t tail_seq, int64_t n) n
 
 # ------------------------------------------------------------------------------------------------------------------ put
 cdef inline int64_t tail_free_slots(subqueue *s, int64_t tail_seq) noexcept nogil:
-    """How many more items the bound allows; looks at the getters' line only when its copy says that it is full."""
+    """How many more items fit. Reads the getters' cache line only if the copy of head_seq says that none does."""
     # relaxed because: maxsize is written under the put lock
     cdef int64_t maxsize = mt_load_relaxed_i64(&s.maxsize)
     if maxsize <= 0:
@@ -271,7 +267,8 @@ cdef enum:
 
 
 cdef inline void tail_claim_lines(subqueue *s, uint32_t slot) noexcept nogil:
-    """A getter on another core read that memory last, and claiming a line back takes longer than eight puts."""
+    """Prefetch for writing: a getter on another core may have read that cache line last, and fetching it takes longer
+    than eight puts."""
     if not s.gil_locked:
         mt_prefetch_write(chunk_items(s.tail) + slot)
 
@@ -304,8 +301,8 @@ cdef inline int tail_put(queue *q, subqueue *s, uintptr_t item) noexcept nogil:
 cdef inline int tail_put_run(queue *q, subqueue *s, const uintptr_t *items, const int64_t *sizes, int64_t n,
                              bint count_refs,
                              int64_t *done) noexcept nogil:
-    """Append up to n items as one chain that getters see at once. MT_OK: all; else why not, *done went in.
-    sizes: NULL unless sized."""
+    """Append up to n items, which getters see at once. MT_OK: all of them. Else why not; *done were appended. sizes:
+    NULL unless sized. count_refs: add a reference to each."""
     cdef int64_t tail_seq = mt_load_relaxed_i64(&s.tail_seq)   # relaxed because: tail_seq is written under the put lock
     cdef int64_t room, put = 0, k, i
     cdef int r = MT_OK
@@ -347,7 +344,7 @@ cdef inline int tail_put_run(queue *q, subqueue *s, const uintptr_t *items, cons
 
 
 cdef inline int head_put_front(queue *q, subqueue *s, uintptr_t item, const int64_t *size) noexcept nogil:
-    """The new head. Both locks are held. size: NULL unless sized."""
+    """Put an item before the head. Both locks are held. size: NULL unless sized."""
     cdef int64_t done
     cdef chunk *c
     cdef int r = MT_OK
@@ -374,7 +371,7 @@ cdef inline int head_put_front(queue *q, subqueue *s, uintptr_t item, const int6
 
 
 cdef inline void head_link_chunk(subqueue *s, chunk *c) noexcept nogil:
-    """An empty chunk becomes the first one."""
+    """Make an empty chunk the first one."""
     c.base = s.head.base - c.cap
     chunk_link(c, s.head)
     s.head = c
@@ -382,7 +379,7 @@ cdef inline void head_link_chunk(subqueue *s, chunk *c) noexcept nogil:
 
 
 cdef inline void head_fill_slot(queue *q, subqueue *s, uintptr_t item, int64_t timestamp, int64_t size) noexcept nogil:
-    """Into the slot before the head, which is there. Both locks are held."""
+    """Put into the slot before the head; head_idx > 0. Both locks are held."""
     cdef int64_t out = mt_load_relaxed_i64(&s.head_seq)     # relaxed because: written under the take lock
     cdef chunk *c = s.head
     s.head_idx -= 1
@@ -401,24 +398,24 @@ cdef inline void head_fill_slot(queue *q, subqueue *s, uintptr_t item, int64_t t
 
 
 # ---------------------------------------------------------------------------------------------------------------- sizes
-# A sized tail keeps a size beside each item, and its bound is about their sum. Its puts go through put_run_once() and
-# put_front_once() with sizes; whoever takes items out subtracts their sizes before head_seq says that they left.
+# A sized sub-queue keeps a size for each item, and maxsize limits their sum. Puts go through put_run_once() and
+# put_front_once() with sizes. Sizes of items that leave are subtracted before head_seq is advanced.
 cdef inline int64_t tail_size(subqueue *s) noexcept nogil:
-    """The sum of the sizes of what is inside. Only what is put back (_mq_held.pxd) can make it more than 2**63 - 1."""
+    """The sum of the sizes inside, at most 2**63 - 1. (Giving back, _mq_held.pxd, is not limited by maxsize.)"""
     # pairs with: mt_xchg_seq_cst in head_subtract_sizes
     cdef uint64_t sum = s.size_put - <uint64_t>mt_load_seq_cst_i64(&s.size_removed)
     return <int64_t>sum if sum <= <uint64_t>INT64_MAX else INT64_MAX
 
 
 cdef inline int64_t tail_free_size(subqueue *s) noexcept nogil:
-    """How much more fits in; negative if the bound was lowered."""
+    """How much more fits; negative if maxsize was lowered."""
     # relaxed because: maxsize is written under the put lock
     cdef int64_t maxsize = mt_load_relaxed_i64(&s.maxsize)
     return (maxsize if maxsize > 0 else INT64_MAX) - tail_size(s)
 
 
 cdef inline int64_t tail_fitting(subqueue *s, const int64_t *sizes, int64_t n, int *why) noexcept nogil:
-    """How many items, in order, fit in now. If not all: *why is MT_FULL, or MT_BADARG if the next one never will."""
+    """How many of the items, in order, fit. If not all: *why is MT_FULL, or MT_BADARG if the next one never fits."""
     cdef int64_t maxsize = mt_load_relaxed_i64(&s.maxsize)      # relaxed because: as in tail_free_size
     cdef int64_t left = tail_free_size(s), i
     for i in range(n):
@@ -430,7 +427,7 @@ cdef inline int64_t tail_fitting(subqueue *s, const int64_t *sizes, int64_t n, i
 
 
 cdef inline void tail_note_sizes(subqueue *s, const int64_t *sizes, int64_t n) noexcept nogil:
-    """Of the next n slots."""
+    """Store the sizes of the n items that are about to be appended."""
     cdef int64_t *slots = chunk_sizes(s.tail, s.timestamped) + s.tail_idx
     cdef int64_t i
     for i in range(n):
@@ -439,7 +436,7 @@ cdef inline void tail_note_sizes(subqueue *s, const int64_t *sizes, int64_t n) n
 
 
 cdef inline void head_subtract_sizes(subqueue *s, chunk *c, uint32_t first, int64_t n) noexcept nogil:
-    """n items in a row leave: from slot `first` of c on."""
+    """The n items from slot `first` of c on leave."""
     cdef int64_t *sizes = chunk_sizes(c, s.timestamped) + first
     cdef uint64_t sum = 0
     cdef int64_t i
@@ -451,22 +448,22 @@ cdef inline void head_subtract_sizes(subqueue *s, chunk *c, uint32_t first, int6
     mt_xchg_seq_cst_i64(&s.size_removed, <int64_t>sum)
 
 
-# -------------------------------------------------------------------------------------------------------- who is ready
+# ---------------------------------------------------------------------------------------------------- ready sub-queues
 cdef inline int64_t head_count(subqueue *s) noexcept nogil:
-    """Items inside, as of now."""
+    """The number of items inside. Refreshes the copy of tail_seq."""
     # pairs with: mt_store_release in tail_put, tail_put_run
     s.tail_seq_cached = mt_load_acquire_i64(&s.tail_seq)
     return s.tail_seq_cached - mt_load_relaxed_i64(&s.head_seq)    # relaxed because: written under the take lock
 
 
 cdef inline bint head_empty(subqueue *s) noexcept nogil:
-    """Looks at the putters' line only when the copy has run out."""
+    """Reads the putters' cache line only if the copy of tail_seq says that it is empty."""
     # relaxed because: written under the take lock
     return s.tail_seq_cached == mt_load_relaxed_i64(&s.head_seq) and head_count(s) == 0
 
 
 cdef inline void head_skip_tombstones(queue *q, subqueue *s) noexcept nogil:
-    """Make head, head_idx the place of a live item. The tail is not empty."""
+    """Move head and head_idx to an item. The sub-queue is not empty."""
     cdef chunk *c = s.head
     while True:
         if s.head_idx == c.cap:
@@ -489,13 +486,13 @@ cdef inline int64_t head_timestamp(queue *q, subqueue *s) noexcept nogil:
 
 
 cdef inline void head_rekey(queue *q, subqueue *s) noexcept nogil:
-    """Its head is another item now: find its place again among the oldest."""
+    """The head has changed: with selection "oldest", move the sub-queue to its new place in the heap."""
     if q.selection == MT_OLDEST and head_count(s) > 0:
         ready_rekey(&s.ready, head_timestamp(q, s))
 
 
 cdef inline void head_list(queue *q, subqueue *s) noexcept nogil:
-    """Join at the end of the turn. A lone empty tail that was left listed gives up its place."""
+    """Join the ring at its end. Replaces an empty sub-queue that was left listed alone (see the top of the file)."""
     cdef ready_level *level = s.ready.level
     cdef int64_t timestamp = head_timestamp(q, s) if q.selection == MT_OLDEST else 0
     cdef subqueue *lone
@@ -510,13 +507,13 @@ cdef inline void head_list(queue *q, subqueue *s) noexcept nogil:
 
 
 cdef inline void head_unlist(queue *q, subqueue *s) noexcept nogil:
-    """It is empty: leave the ring."""
+    """An empty sub-queue leaves its ring."""
     ready_remove(&q.ready, &s.ready)
     head_left_ring(q, s)
 
 
 cdef inline void head_left_ring(queue *q, subqueue *s) noexcept nogil:
-    """It has left the ring because it was empty. If a put slipped in, it joins again."""
+    """After leaving the ring: set `unlisted`, or join again if an item was put since."""
     s.quantum_left = 0
     mt_point()
     if not head_try_unlist(q, s):
@@ -524,7 +521,7 @@ cdef inline void head_left_ring(queue *q, subqueue *s) noexcept nogil:
 
 
 cdef inline bint head_try_unlist(queue *q, subqueue *s) noexcept nogil:
-    """Take the tail out of what the head looks at; the next put has to list it again. 0: it is not empty."""
+    """Set `unlisted` if the sub-queue is empty, so that the next put lists it. 0: it is not empty."""
     cdef bint empty
     lock_put(q, s, q.attached)
     empty = head_count(s) == 0
@@ -534,7 +531,7 @@ cdef inline bint head_try_unlist(queue *q, subqueue *s) noexcept nogil:
 
 
 cdef inline void head_list_if_unlisted(queue *q, subqueue *s, wait_node **to_post) noexcept nogil:
-    """Something was put, under both locks: if the tail was unlisted, the head learns of it and a getter is woken."""
+    """After a put under both locks: if the sub-queue was unlisted, list it and notify a getter."""
     if is_unlisted(s):
         set_unlisted(s, False)
         head_list(q, s)
@@ -543,14 +540,14 @@ cdef inline void head_list_if_unlisted(queue *q, subqueue *s, wait_node **to_pos
 
 
 cdef inline void head_unmask(queue *q, subqueue *s, wait_node **to_post) noexcept nogil:
-    """A tail that was hidden: it is listed, or unlisted."""
+    """Undo head_mask(): list the sub-queue, or set `unlisted`."""
     if not head_try_unlist(q, s):
         head_list(q, s)
         notify(&q.not_empty, to_post)
 
 
 cdef inline void head_mask(queue *q, subqueue *s) noexcept nogil:
-    """Both locks are held. Out of the ring whatever it holds, and puts need not tell the head."""
+    """Keep a sub-queue out of its ring whether it has items or not. Both locks are held."""
     if s.ready.listed:
         ready_remove(&q.ready, &s.ready)
     s.quantum_left = 0
@@ -559,7 +556,7 @@ cdef inline void head_mask(queue *q, subqueue *s) noexcept nogil:
 
 # ------------------------------------------------------------------------------------------------------------------ get
 cdef inline void head_removed(queue *q, subqueue *s, int64_t n, bint attached, wait_node **to_post) noexcept nogil:
-    """n items were popped: publish it, and wake a putter that waits for room."""
+    """After popping n items: publish head_seq, and notify a putter that waits for a free slot."""
     # relaxed because: written under the take lock, which is held
     cdef int64_t out = mt_load_relaxed_i64(&s.head_seq) + n
     if likely(not s.bounded):
@@ -567,7 +564,7 @@ cdef inline void head_removed(queue *q, subqueue *s, int64_t n, bint attached, w
         mt_store_release_i64(&s.head_seq, out)
         return
     if unlikely(s.sized):
-        # They were in one chunk, which is the first one yet.
+        # A pop takes items of one chunk, which is s.head.
         head_subtract_sizes(s, s.head, <uint32_t>(s.head_idx - n), n)
     head_make_room(q, s, out, attached, to_post)
 
@@ -577,7 +574,7 @@ cdef inline void head_make_room(queue *q, subqueue *s, int64_t out, bint attache
         mt_store_release_i64(&s.head_seq, out)       # pairs with: nothing, the GIL orders it
     else:
         # pairs with: mt_load_seq_cst in tail_free_slots, after mt_xchg_seq_cst of not_full_waiting in
-        # tail_publish_waiters: either the putter sees this, or the next line sees the putter
+        # tail_publish_waiters: either the putter sees the free slot, or the load below sees the putter
         mt_xchg_seq_cst_i64(&s.head_seq, out)
     mt_point()
     # pairs with: mt_xchg_seq_cst in tail_publish_waiters
@@ -597,7 +594,7 @@ cdef inline void tail_notify(subqueue *s, wait_node **to_post) noexcept nogil:
 
 
 cdef inline uintptr_t head_pop(queue *q, subqueue *s) noexcept nogil:
-    """The head item of a tail that is not empty; the caller accounts for it with head_removed()."""
+    """Take the head item of a sub-queue that is not empty. The caller calls head_removed()."""
     cdef uintptr_t item
     if unlikely(s.has_tombstones or s.head_idx == s.head.cap):
         head_skip_tombstones(q, s)
@@ -607,13 +604,13 @@ cdef inline uintptr_t head_pop(queue *q, subqueue *s) noexcept nogil:
 
 
 cdef inline void head_served(queue *q, subqueue *s) noexcept nogil:
-    """After a get from s: its turn goes on, goes round, or ends because it is empty."""
+    """After a get from s: continue its quantum, rotate its ring, or unlist it if it is empty."""
     cdef ready_level *level = s.ready.level
     if q.selection == MT_ROUND_ROBIN and level.nready == 1 and q.ready.best.n == 1 and q.not_empty.n == 0:
-        return                      # nobody to give way to; whether it is empty now is for the next get to see
+        return                      # nothing to rotate; if it is empty it stays listed, alone
     if unlikely(head_empty(s)):
         s.quantum_left = 0
-        # The only one that is ready stays listed, so that a queue which runs empty all the time pays nothing for it.
+        # The only listed sub-queue stays listed: see the top of the file.
         if level.nready > 1 or q.ready.best.n > 1 or q.not_empty.n:
             head_unlist(q, s)
     elif unlikely(q.selection == MT_OLDEST):
@@ -627,8 +624,8 @@ cdef inline void head_served(queue *q, subqueue *s) noexcept nogil:
 
 
 cdef inline subqueue *head_next(queue *q, bint keep_lone) noexcept nogil:
-    """The tail whose turn it is, or NULL. Empty ones are unlisted on the way; keep_lone spares the one that may
-    stay."""
+    """The sub-queue that the next get takes from, or NULL. Unlists empty ones; keep_lone: but not the only one
+    listed."""
     cdef subqueue *s
     while q.ready.top != NULL:
         s = mt_subqueue_of(ready_front(&q.ready, q.ready.top))
@@ -641,7 +638,7 @@ cdef inline subqueue *head_next(queue *q, bint keep_lone) noexcept nogil:
 
 
 cdef inline void head_propagate(queue *q, wait_node **to_post) noexcept nogil:
-    """More is there and somebody waits: the wake-up goes on, because only the first put of several sent one."""
+    """If an item can be got, notify the next getter: of several puts to a sub-queue only the first notified one."""
     if unlikely(q.not_empty.n != 0) and head_next(q, False) != NULL:
         notify(&q.not_empty, to_post)
 
@@ -659,7 +656,7 @@ cdef inline int head_get(queue *q, uintptr_t *item, subqueue **tail, bint attach
 
 
 cdef inline int64_t head_pop_run(queue *q, subqueue *s, uintptr_t *items, int64_t n) noexcept nogil:
-    """Up to n items from the head of one tail that is not empty; at most one chunk's worth."""
+    """Take up to n items of the first chunk of a sub-queue that is not empty. The caller calls head_removed()."""
     cdef int64_t k, have
     head_skip_tombstones(q, s)
     if s.has_tombstones:
@@ -673,7 +670,7 @@ cdef inline int64_t head_pop_run(queue *q, subqueue *s, uintptr_t *items, int64_
 
 
 cdef inline int64_t run_length(queue *q, subqueue *s, int64_t n) noexcept nogil:
-    """How many items in a row the order of get would take from s, at most n."""
+    """How many items, at most n, consecutive gets would take from s."""
     if q.selection == MT_OLDEST:
         return n if s.ready.level.nready == 1 else 1
     if s.ready.level.nready == 1:
@@ -684,21 +681,21 @@ cdef inline int64_t run_length(queue *q, subqueue *s, int64_t n) noexcept nogil:
 
 
 cdef inline void head_served_run(queue *q, subqueue *s, int64_t n) noexcept nogil:
-    """As head_served() n times; n is within run_length()."""
-    cdef int64_t left_of_turn, w = s.weight
+    """Like n calls of head_served(); n <= run_length()."""
+    cdef int64_t left, w = s.weight
     if n > 1 and q.selection == MT_WEIGHTED:
-        left_of_turn = (s.quantum_left if s.quantum_left else w) - (n - 1)
-        if left_of_turn <= 0:       # alone: whole turns went by
-            left_of_turn = (left_of_turn % w + w) % w
-        s.quantum_left = <uint32_t>left_of_turn
+        left = (s.quantum_left if s.quantum_left else w) - (n - 1)
+        if left <= 0:               # alone in its ring: several quanta were used
+            left = (left % w + w) % w
+        s.quantum_left = <uint32_t>left
     head_served(q, s)
 
 
 cdef inline void head_removed_and_served(queue *q, subqueue *s, int64_t n, bint attached,
                                          wait_node **to_post) noexcept nogil:
-    """n items were popped: make room for putters, then go on with the turn."""
-    # A putter may use the room before the turn is looked at; a tail that ran empty loses the rest of its turn all the
-    # same.
+    """After popping n items: head_removed(), then head_served()."""
+    # A sub-queue that ran empty loses the rest of its quantum. Check before head_removed(): after it, a waiting putter
+    # may already have put again.
     cdef bint ran_empty = q.selection == MT_WEIGHTED and s.bounded and head_count(s) == n
     head_removed(q, s, n, attached, to_post)
     if unlikely(ran_empty):
@@ -712,7 +709,7 @@ cdef inline void head_removed_and_served(queue *q, subqueue *s, int64_t n, bint 
 
 cdef inline int64_t head_get_many(queue *q, uintptr_t *items, int64_t n, bint attached,
                                   wait_node **to_post) noexcept nogil:
-    """What n gets would return, as far as there is something."""
+    """Take what n gets would return, without waiting."""
     cdef int64_t got = 0, k
     cdef subqueue *s
     while got < n:
@@ -743,7 +740,7 @@ cdef inline int64_t ring_count(ready_index *r, ready_level *level, int64_t enoug
 
 
 cdef inline int64_t head_qsize(queue *q, int64_t enough) noexcept nogil:
-    """Items that get can reach; stops counting at `enough`. Looks at ready tails only."""
+    """The number of items that gets can take, but at most `enough`. Counts listed sub-queues only."""
     cdef int64_t n = 0
     cdef uint32_t i
     for i in range(q.ready.best.n):
@@ -754,7 +751,7 @@ cdef inline int64_t head_qsize(queue *q, int64_t enough) noexcept nogil:
 
 
 # -------------------------------------------------------------------------------------------------------------- waiting
-# Points of _waiting.pxd: what a get, a put and a join wait for.
+# The wait points (_waiting.pxd) of a get, a put and a join.
 cdef inline void point_under_take_lock(wait_point *p, queue *q, wait_list *waiters, bint attached) noexcept nogil:
     p.list = waiters
     p.lock = &q.take_lock
@@ -768,7 +765,7 @@ cdef inline void point_under_take_lock(wait_point *p, queue *q, wait_list *waite
 
 
 cdef inline void items_point(wait_point *p, queue *q, bint attached) noexcept nogil:
-    """A getter waits until something can be got."""
+    """A getter waits until an item can be got, or the queue is shut down."""
     point_under_take_lock(p, q, &q.not_empty, attached)
     p.spin_first = GETTER_SPIN_FIRST
     p.spin_limit = GETTER_SPIN_LIMIT
@@ -777,7 +774,7 @@ cdef inline void items_point(wait_point *p, queue *q, bint attached) noexcept no
 
 
 cdef inline int head_poll_items(wait_point *p, bint parking) noexcept nogil:
-    """Who parks leaves no empty tail listed, so that the next put to it notifies."""
+    """A getter that parks unlists all empty sub-queues, so that the next put to one of them notifies."""
     cdef queue *q = <queue *>p.of
     q.attached = p.attached
     if head_next(q, not parking) != NULL:
@@ -791,14 +788,14 @@ cdef inline void head_forward_items(wait_point *p, wait_node **to_post) noexcept
 
 
 cdef inline void forward_items(queue *q, bint attached) noexcept nogil:
-    """Somebody who may have been notified of an item will not take it."""
+    """A call that may have been notified of an item does not take it: notify the next getter."""
     cdef wait_point p
     items_point(&p, q, attached)
     give_up(&p, 1, True)
 
 
 cdef inline void joined_point(wait_point *p, queue *q, bint attached) noexcept nogil:
-    """Until every item ever put is done. All are notified at once: there is nothing to forward."""
+    """A join waits until every item ever put is done. No `forward`: all are notified together."""
     point_under_take_lock(p, q, &q.joiners, attached)
     p.poll = head_poll_joined
 
@@ -808,7 +805,7 @@ cdef inline int head_poll_joined(wait_point *p, bint parking) noexcept nogil:
 
 
 cdef inline void room_point(wait_point *p, subqueue *s, bint attached) noexcept nogil:
-    """A putter waits until its tail has room, or takes no more."""
+    """A putter waits until its sub-queue has a free slot, or accepts no more items."""
     p.list = &s.not_full
     p.lock = &s.put_lock
     p.gil_locked = s.gil_locked
@@ -822,7 +819,7 @@ cdef inline void room_point(wait_point *p, subqueue *s, bint attached) noexcept 
 
 
 cdef inline void free_size_point(wait_point *p, subqueue *s, int64_t size, bint attached) noexcept nogil:
-    """A putter waits until an item of that size fits into its sized tail."""
+    """A putter waits until an item of that size fits into its sized sub-queue."""
     room_point(p, s, attached)
     p.amount = size
     p.poll = tail_poll_free_size
@@ -834,7 +831,7 @@ cdef inline int tail_poll_free_size(wait_point *p, bint parking) noexcept nogil:
     if s.closed_flags != 0:
         return MT_SHUTDOWN
     tail_fitting(s, &p.amount, 1, &r)
-    return WAIT if r == MT_FULL else MT_OK      # that it never fits is for the try to say
+    return WAIT if r == MT_FULL else MT_OK      # MT_BADARG: the next try returns it
 
 
 cdef inline int tail_poll_free_slots(wait_point *p, bint parking) noexcept nogil:
@@ -851,7 +848,7 @@ cdef inline void tail_publish_waiters(wait_point *p) noexcept nogil:
 
 
 cdef inline void tail_forward_free_slots(wait_point *p, wait_node **to_post) noexcept nogil:
-    """There may be room for one more: notify the next who waits for it."""
+    """If there is a free slot, notify the next putter."""
     cdef subqueue *s = <subqueue *>p.at
     # relaxed because: written under the put lock
     if s.not_full.n and (s.sized or tail_free_slots(s, mt_load_relaxed_i64(&s.tail_seq)) > 0):
@@ -859,8 +856,7 @@ cdef inline void tail_forward_free_slots(wait_point *p, wait_node **to_post) noe
 
 
 cdef inline void forward_room(subqueue *s, bint attached) noexcept nogil:
-    """A wake-up that came for a place in this tail, or more room than one was woken for: it goes on to the next
-    putter."""
+    """There may be a free slot that no putter was woken for, or that a woken one does not use: wake the next."""
     cdef wait_point p
     room_point(&p, s, attached)
     give_up(&p, 1, True)
@@ -885,12 +881,12 @@ cdef inline int put_once(queue *q, subqueue *s, uintptr_t item, bint attached) n
 
 
 cdef inline bint tail_crowded(subqueue *s) noexcept nogil:
-    # relaxed because: maxsize is written under the put lock; asked first, because it shares the line that is in use
+    # relaxed because: maxsize is written under the put lock. Read first, because its cache line is in use
     return mt_load_relaxed_i64(&s.maxsize) > 0 and s.not_full.n != 0
 
 
 cdef inline int put_unlisted(queue *q, subqueue *s, uintptr_t item, bint attached) noexcept nogil:
-    """A put that the head has to learn of."""
+    """Put into a sub-queue that may be unlisted: under both locks."""
     cdef wait_node *to_post = NULL
     cdef bint more_waiting
     cdef int r
@@ -913,7 +909,7 @@ cdef inline int put_unlisted(queue *q, subqueue *s, uintptr_t item, bint attache
 cdef inline int put_run_once(queue *q, subqueue *s, const uintptr_t *items, const int64_t *sizes, int64_t n,
                              bint count_refs,
                              int64_t *done, bint attached) noexcept nogil:
-    """sizes: NULL unless sized."""
+    """tail_put_run() with its locks and wake-ups."""
     cdef wait_node *to_post = NULL
     cdef bint more_waiting, unlisted = is_unlisted(s)
     cdef int r
@@ -941,7 +937,7 @@ cdef inline int put_run_once(queue *q, subqueue *s, const uintptr_t *items, cons
 
 cdef inline int put_front_once(queue *q, subqueue *s, uintptr_t item, const int64_t *size,
                                bint attached) noexcept nogil:
-    """size: NULL unless sized."""
+    """head_put_front() with its locks and wake-ups."""
     cdef wait_node *to_post = NULL
     cdef int r
     lock_take(q, attached)
@@ -961,7 +957,7 @@ cdef inline int put_front_once(queue *q, subqueue *s, uintptr_t item, const int6
 # --------------------------------------------------------------------------------------------------- puts that wait
 cdef inline int put_until(queue *q, subqueue *s, uintptr_t item, bint front, int64_t deadline,
                           bint attached) noexcept nogil:
-    """Put, waiting for room. The caller counts the item's reference before, and takes it back unless this returns
+    """Put, waiting for a free slot. The caller adds a reference to the item before, and drops it unless the result is
     MT_OK."""
     cdef wait_point p
     cdef int r
@@ -976,7 +972,7 @@ cdef inline int put_until(queue *q, subqueue *s, uintptr_t item, bint front, int
 
 cdef inline int put_sized_until(queue *q, subqueue *s, uintptr_t item, int64_t size, bint front, int64_t deadline,
                                 bint attached) noexcept nogil:
-    """As put_until(), into a sized tail. MT_BADARG: the item never fits."""
+    """As put_until(), into a sized sub-queue. MT_BADARG: the item never fits."""
     cdef wait_point p
     cdef int64_t done
     cdef int r
@@ -995,8 +991,8 @@ cdef inline int put_sized_until(queue *q, subqueue *s, uintptr_t item, int64_t s
 cdef inline int put_run_until(queue *q, subqueue *s, const uintptr_t *items, const int64_t *sizes, int64_t n,
                               bint count_refs,
                               int64_t deadline, int64_t *count, bint attached) noexcept nogil:
-    """Put the items from number *count on, as one chain for each time that there is room; *count says how many are in.
-    sizes: NULL unless sized."""
+    """Put the items from number *count on, each time as many as fit; *count is how many are in. sizes: NULL unless
+    sized. count_refs: add a reference to each item that is put."""
     cdef wait_point p
     cdef int64_t done = 0
     cdef int r
@@ -1014,14 +1010,16 @@ cdef inline int put_run_until(queue *q, subqueue *s, const uintptr_t *items, con
 
 
 # ----------------------------------------------------------------------------------------------- the registry, for fork
-# Every queue of the process is linked here. When os.fork() is called no attached thread is half way through an
-# operation: with the GIL because the forking thread has it, without because CPython stops the world first. Detached
-# threads are one of three things. In a bulk operation: those are counted, fork waits until none is inside, and while it
-# is pending new ones stay attached. Parked as waiters: nothing is half done. Or they wait for a put lock with the take
-# lock held: what they left undone there is at most that a tail's place in its ring does not say yet what `unlisted`,
-# enabled and the items say, because whatever else an operation changes it changes before or after that wait as a whole;
-# the child's mend_tail() finishes it. So the child has whole structures, and forgets the locks and waiters of threads
-# that it does not have. Threads that are unlisted to the interpreter (nogil API) cannot be waited for.
+# Every queue of the process is linked here. When os.fork() is called, no attached thread is inside an operation: with
+# the GIL because the forking thread has it, without because CPython stops the world first. A detached thread is in one
+# of three states:
+#   - In a bulk operation. These are counted; fork waits until none is inside, and while it waits new ones stay
+#     attached.
+#   - Parked as a waiter. Its structure is consistent.
+#   - Waiting for a put lock with the take lock held. At most the sub-queue's membership in its ring does not match
+#     `unlisted`, `enabled` and the items yet. The child's mend_tail() corrects it.
+# So the child's structures are consistent, and it resets the locks and forgets the waiters of the other threads.
+# Threads without a thread state (nogil API) cannot be waited for.
 cdef inline void register(queue *q, bint attached) noexcept nogil:
     enter(&multiqueues.lock, False, attached)
     q.reg_prev = NULL
@@ -1044,8 +1042,8 @@ cdef inline void unregister(queue *q, bint attached) noexcept nogil:
 
 
 cdef inline bint enter_bulk(queue *q) noexcept nogil:
-    """Called attached. 1: the caller may detach for a bulk operation on q and calls leave_bulk() attached
-    afterwards."""
+    """Called attached. 1: the caller may detach for a bulk operation on q, then attach and call leave_bulk(). 0: a fork
+    is pending."""
     cdef bint ok
     enter(&multiqueues.bulk_lock, False, True)
     ok = multiqueues.forks_pending == 0
@@ -1068,8 +1066,8 @@ cdef inline void leave_bulk(queue *q) noexcept nogil:
 
 
 cdef inline int hold_bulks() noexcept nogil:
-    """Before fork, called detached: MT_OK when no bulk operation is inside, and none begins until release_bulks().
-    Several threads may fork at once: each one holds them."""
+    """Before fork, called detached: wait until no bulk operation is inside (MT_OK); none begins until release_bulks().
+    Several threads may do so at once."""
     cdef wait_point p
     cdef int r
     enter(&multiqueues.bulk_lock, False, False)
@@ -1110,7 +1108,7 @@ cdef inline void reset_tails(subqueue *s, unsigned long me) noexcept nogil:
 
 
 cdef inline void mend_tail(queue *q, subqueue *s) noexcept nogil:
-    """Bring its place in the ring in line with what else is known of it."""
+    """In the child of a fork: make the membership in the ring match `enabled`, closed_flags and the items."""
     if not s.enabled or s.closed_flags & MT_CLOSED_STOPPED:
         head_mask(q, s)
     elif not s.ready.listed:
@@ -1118,7 +1116,7 @@ cdef inline void mend_tail(queue *q, subqueue *s) noexcept nogil:
 
 
 cdef inline void forget_other_threads(unsigned long me) noexcept nogil:
-    """In the child: locks are free, nobody waits but event loops of the one thread that is left."""
+    """In the child of a fork: reset the locks, and keep only the waiting tasks of the forking thread (A6)."""
     cdef queue *q = <queue *>multiqueues.first
     cdef subqueue *s
     while q != NULL:
@@ -1140,7 +1138,7 @@ cdef inline void forget_other_threads(unsigned long me) noexcept nogil:
     multiqueues.bulks_inside = 0
 
 
-# -------------------------------------------------------------------------------------------------------- queues, tails
+# -------------------------------------------------------------------------------------------------- queues, sub-queues
 cdef inline queue *new_queue(bint gil_locked, bint attached) noexcept nogil:
     cdef queue *q = <queue *>mt_alloc_aligned(sizeof(queue))
     if q != NULL:
@@ -1151,7 +1149,7 @@ cdef inline queue *new_queue(bint gil_locked, bint attached) noexcept nogil:
 
 
 cdef inline void drop_queue(queue *q, bint attached) noexcept nogil:
-    """Give up one handle; the last one frees it. No tail is attached then, nobody waits."""
+    """Drop one reference; the last one frees the queue. Then no sub-queue is attached and no call waits."""
     # pairs with: itself, in other threads: the last sees all that the others did
     if mt_fetch_add_acq_rel_u32(&q.refs, <uint32_t>-1) != 1:
         return
@@ -1163,7 +1161,7 @@ cdef inline void drop_queue(queue *q, bint attached) noexcept nogil:
 
 cdef inline subqueue *new_tail(queue *q, int64_t priority, int64_t maxsize, uint32_t weight,
                                bint enabled) noexcept nogil:
-    """Not attached yet. NULL: no memory."""
+    """A sub-queue that is not attached. NULL: no memory."""
     cdef subqueue *s = <subqueue *>mt_alloc_aligned(sizeof(subqueue))
     if s == NULL:
         return NULL
@@ -1179,7 +1177,7 @@ cdef inline subqueue *new_tail(queue *q, int64_t priority, int64_t maxsize, uint
 
 
 cdef inline int attach_tail(queue *q, subqueue *s, bint attached) noexcept nogil:
-    """Join the queue. MT_OK, MT_SHUTDOWN or MT_NOMEM."""
+    """Add the sub-queue to the queue. MT_OK, MT_SHUTDOWN or MT_NOMEM."""
     cdef int r = MT_OK
     lock_take(q, attached)
     if q.shut:
@@ -1192,7 +1190,7 @@ cdef inline int attach_tail(queue *q, subqueue *s, bint attached) noexcept nogil
             q.begun = 1                     # its selection is constant from here on
             s.timestamped = q.selection == MT_OLDEST
             head_link(q, s)
-            set_unlisted(s, s.enabled)       # no putter has it yet
+            set_unlisted(s, s.enabled)       # without the put lock: no putter has it yet
     unlock_take(q)
     return r
 
@@ -1211,7 +1209,7 @@ cdef inline void head_link(queue *q, subqueue *s) noexcept nogil:
 
 
 cdef inline void head_unlink(queue *q, subqueue *s) noexcept nogil:
-    """From the attached tails to the gone ones."""
+    """Move it from the list of attached sub-queues to that of removed ones."""
     s.attached = 0
     if s.all_prev != NULL:
         s.all_prev.all_next = s.all_next
@@ -1240,7 +1238,8 @@ cdef inline void head_unlink_removed(queue *q, subqueue *s) noexcept nogil:
 
 
 cdef inline bint detach_tail(queue *q, subqueue *s, bint attached) noexcept nogil:
-    """Leave the queue with all items: blocked and later puts get MT_SHUTDOWN. 0: it had left before."""
+    """Remove the sub-queue, with its items, from the queue. Blocked and later puts get MT_SHUTDOWN. 0: it was removed
+    before."""
     cdef wait_node *to_post = NULL
     cdef int64_t count
     lock_take(q, attached)
@@ -1271,9 +1270,9 @@ cdef inline void tail_notify_all(subqueue *s, wait_node **to_post) noexcept nogi
 
 
 cdef inline void free_tail(subqueue *s, bint attached) noexcept nogil:
-    """The last handle of a detached, emptied tail."""
+    """Free a detached, emptied sub-queue with its last handle."""
     cdef queue *q = s.mq
-    if s.closed_flags & MT_CLOSED_DETACHED:       # else it never was attached
+    if s.closed_flags & MT_CLOSED_DETACHED:       # else it was never attached
         lock_take(q, attached)
         head_unlink_removed(q, s)
         unlock_take(q)
@@ -1282,7 +1281,7 @@ cdef inline void free_tail(subqueue *s, bint attached) noexcept nogil:
 
 
 cdef inline void drop_left_chunks(queue *q, subqueue *s) noexcept nogil:
-    """Chunks of a tail that is empty, and kept its last one for the next put."""
+    """Free the chunks of an empty sub-queue, which keeps its last one for the next put."""
     cdef chunk *c = s.head
     cdef chunk *following
     while c != NULL:
@@ -1312,7 +1311,7 @@ cdef inline void enable_tail(queue *q, subqueue *s, bint enabled, bint attached)
 
 
 cdef inline int set_priority(queue *q, subqueue *s, int64_t priority, bint attached) noexcept nogil:
-    """Move to the end of that priority's turn. MT_OK or MT_NOMEM."""
+    """Move to the end of that priority's ring. MT_OK or MT_NOMEM."""
     cdef ready_level *level
     cdef bint listed
     cdef int r = MT_OK
@@ -1349,7 +1348,7 @@ cdef inline void set_maxsize(queue *q, subqueue *s, int64_t maxsize, bint attach
     lock_put(q, s, attached)
     mt_store_relaxed_i64(&s.maxsize, maxsize)       # relaxed because: both locks are held
     s.bounded = maxsize > 0 or s.sized
-    tail_notify_all(s, &to_post)                    # all of them: they wait again if that was too many
+    tail_notify_all(s, &to_post)                    # those that still do not fit wait again
     unlock_put(q, s)
     unlock_take(q)
     if to_post != NULL:
@@ -1359,8 +1358,8 @@ cdef inline void set_maxsize(queue *q, subqueue *s, int64_t maxsize, bint attach
 # ---------------------------------------------------------------------------------------------------- taking items away
 cdef inline chunk *head_cut(queue *q, subqueue *s, uint32_t *first, uint32_t *last, bint forget, wait_node **to_post,
                             bint attached) noexcept nogil:
-    """The chain of a tail that becomes empty now; forget: and unlisted to the head. Each chunk is retired, pinned, and
-    linked by `base`; live are the slots from `first` (of the first chunk) up to `last` (of the last one)."""
+    """Empty the sub-queue and return its chunks, each retired, pinned, and linked by `base`. The items are in the slots
+    from *first (of the first chunk) up to *last (of the last one). forget: set `unlisted`."""
     cdef chunk *c
     cdef chunk *chain
     cdef chunk *following
@@ -1394,7 +1393,8 @@ cdef inline chunk *head_cut(queue *q, subqueue *s, uint32_t *first, uint32_t *la
 
 cdef inline int64_t clear_tail(queue *q, subqueue *s, chunk **chain, uint32_t *first, uint32_t *last,
                                bint attached) noexcept nogil:
-    """Empty it at one instant; the caller disposes of the chain without locks. How many items."""
+    """Empty the sub-queue atomically; *chain, *first and *last as in head_cut(). The caller frees the chain without
+    locks. Returns the number of items."""
     cdef wait_node *to_post = NULL
     cdef int64_t n
     lock_take(q, attached)
@@ -1419,7 +1419,7 @@ cdef inline int64_t head_clear(queue *q, subqueue *s, chunk **chain, uint32_t *f
     if listed:
         ready_remove(&q.ready, &s.ready)
         s.quantum_left = 0
-    # A put between the count and the cut is cut as well: count by what `head_seq` moves.
+    # A put may come between head_count() and the cut, and is cut too: count by the change of head_seq.
     n = mt_load_relaxed_i64(&s.head_seq)                 # relaxed because: written under the take lock
     chain[0] = head_cut(q, s, first, last, listed, to_post, attached)
     return mt_load_relaxed_i64(&s.head_seq) - n          # relaxed because: written under the take lock
@@ -1456,14 +1456,15 @@ cdef inline bint discard_at(queue *q, subqueue *s, chunk *c, uint32_t i, uintptr
 
 
 cdef inline bint head_holds(subqueue *s, chunk *c, uint32_t i) noexcept nogil:
-    """Slot i of c still has an item of this tail."""
+    """Whether slot i of c has an item that was not taken or discarded. After head_count()."""
     if chunk_is_retired(c) or (c == s.head and i < s.head_idx):
         return False
     return not is_tombstone(c, i)
 
 
 cdef inline void head_drop_dead_chunk(queue *q, subqueue *s, chunk *c) noexcept nogil:
-    """All slots of a chunk in the middle are dead: unlink it, so that discarding behind a stuck head frees memory."""
+    """Unlink a chunk in the middle of the list whose slots are all tombstones, so that discarding frees memory even if
+    nothing is got."""
     cdef chunk *before = s.head
     head_count(s)
     if c.ntombstones != c.cap or c == s.head or c.base + c.cap >= s.tail_seq_cached:
@@ -1499,28 +1500,28 @@ cdef inline int64_t head_unfinished(queue *q) noexcept nogil:
 
 
 cdef inline void head_count_removed(queue *q, int64_t n) noexcept nogil:
-    """n items were taken away: they count as done, unless task_done() was called for them before they were got."""
+    """n items were taken out without a get: they count as done, unless task_done() was called for them before."""
     if q.done > q.taken_total:
         n = min(n, max(<int64_t>0, head_unfinished(q)))
     q.removed_total += n
 
 
 cdef inline void head_finish(queue *q, wait_node **to_post) noexcept nogil:
-    """Something counts as done now: wake who joins, if it was the last. Cheap unless somebody joins."""
+    """After an item has become done: notify the joiners if all are. Cheap unless a join waits."""
     if q.joiners.n == 0 or q.done < q.taken_total:
         return
     if q.done == q.taken_total and head_next(q, True) != NULL:
-        return                      # spares the walk over all tails while a consumer keeps up
+        return                      # an item is left; avoids the walk over all sub-queues
     if head_unfinished(q) == 0:
         notify_all(&q.joiners, to_post)
 
 
 cdef inline bint task_done(queue *q, bint attached) noexcept nogil:
-    """0: one too many."""
+    """Count one item as done. 0: there is none that is not done."""
     cdef wait_node *to_post = NULL
     cdef bint ok
     lock_take(q, attached)
-    # What was got and is not done suffices nearly always; the total over all tails is asked for only in doubt.
+    # The first test is nearly always true and avoids the walk over all sub-queues.
     ok = q.done < q.taken_total or head_unfinished(q) > 0
     if ok:
         q.done += 1
@@ -1532,7 +1533,7 @@ cdef inline bint task_done(queue *q, bint attached) noexcept nogil:
 
 
 cdef inline int join_until(queue *q, int64_t deadline, bint attached) noexcept nogil:
-    """MT_OK: all tasks were done at some instant. MT_TIMEOUT (ONCE: MT_EMPTY), MT_INTERRUPTED, MT_NOMEM."""
+    """MT_OK: all items were done at some instant. Else MT_TIMEOUT (with ONCE: MT_EMPTY), MT_INTERRUPTED or MT_NOMEM."""
     cdef wait_point p
     cdef int r
     joined_point(&p, q, attached)
@@ -1543,13 +1544,13 @@ cdef inline int join_until(queue *q, int64_t deadline, bint attached) noexcept n
 
 
 cdef inline void shut_queue(queue *q, bint stop, bint attached) noexcept nogil:
-    """No more puts, at one instant for all tails. stop: nothing can be got either; items stay where they are."""
+    """Accept no more puts, atomically for all sub-queues. stop: no more gets either; the items stay inside."""
     cdef wait_node *to_post = NULL
     cdef subqueue *s
     lock_take(q, attached)
     s = q.all_first
     while s != NULL:
-        lock_put(q, s, attached)        # all of them, before the first is shut
+        lock_put(q, s, attached)        # all of them before the first is shut: no put succeeds after another is refused
         s = s.all_next
     q.shut = 1
     s = q.all_first
@@ -1581,7 +1582,7 @@ ctypedef struct iterator_position:
     int64_t position            # of the next item to see; only grows
     uint32_t n                  # items in the snapshot
     uintptr_t items[SNAPSHOT]
-    uint32_t slots[SNAPSHOT]    # where they stand in `chunk`
+    uint32_t slots[SNAPSHOT]    # their slots in `chunk`
 
 
 cdef inline void position_open(iterator_position *k) noexcept nogil:
@@ -1591,12 +1592,12 @@ cdef inline void position_open(iterator_position *k) noexcept nogil:
 
 
 cdef inline chunk *head_find(subqueue *s, iterator_position *k) noexcept nogil:
-    """The chunk that holds the iterator's position or the first one after it; NULL: nothing is left to see."""
+    """The chunk of the iterator's position, which is moved to an item's or past the end. NULL: the end."""
     cdef chunk *c = k.chunk
     if head_count(s) == 0:
         return NULL
     if c == NULL or chunk_is_retired(c):
-        c = s.head              # a self-link means: go on from the head
+        c = s.head              # its chunk was retired: search again from the head
     if c == s.head:
         k.position = max(k.position, c.base + s.head_idx)
     while k.position >= c.base + c.cap and k.position < s.tail_seq_cached:
@@ -1606,7 +1607,7 @@ cdef inline chunk *head_find(subqueue *s, iterator_position *k) noexcept nogil:
 
 
 cdef inline void head_copy(subqueue *s, iterator_position *k, bint count_refs) noexcept nogil:
-    """The live items of the iterator's chunk from its position on, as many as fit."""
+    """Copy items of the iterator's chunk, from its position on, as many as fit into the snapshot."""
     cdef chunk *c = k.chunk
     cdef int64_t end = min(c.base + c.cap, s.tail_seq_cached)
     cdef uint32_t i
@@ -1622,7 +1623,7 @@ cdef inline void head_copy(subqueue *s, iterator_position *k, bint count_refs) n
 
 
 cdef inline void position_step(queue *q, subqueue *s, iterator_position *k, bint count_refs) noexcept nogil:
-    """The next snapshot; n == 0: the end. The take lock is held for one chunk at most."""
+    """Take the next snapshot; n == 0: the end."""
     cdef chunk *before = k.chunk
     cdef bint unused
     k.n = 0
@@ -1654,11 +1655,11 @@ cdef inline void position_close(queue *q, iterator_position *k) noexcept nogil:
 
 
 # ------------------------------------------------------------------------------------------------------ without Python
-# What the nogil API asks for: callers hold no thread state; items are pointers or integers; timeouts as in
-# python/manytail/_multiqueue.pxd.
+# For the nogil API: callers are detached; items are pointers or integers; timeouts as in
+# python/manytail/_multiqueue.pxd, which documents the calls.
 cdef inline void drop_chain(queue *q, chunk *chain, uint32_t first, uint32_t last, item_drop drop, void *arg,
                             bint attached) noexcept nogil:
-    """Hand over and free what head_cut() cut off. No lock is held while `drop` runs."""
+    """Call `drop` for each item of a chain of head_cut(), and free the chunks. No lock is held while `drop` runs."""
     cdef chunk *following
     cdef uint32_t i, end
     cdef bint unused
@@ -1714,7 +1715,7 @@ cdef inline int remove_tail(queue *q, subqueue *s, item_drop drop, void *arg) no
     if s == NULL or s.mq != q or not detach_tail(q, s, False):
         return MT_BADARG
     drop_items(q, s, drop, arg)
-    return MT_OK        # putters may still be on their way out of the structure, so it stays until the queue goes
+    return MT_OK        # not freed until the queue is destroyed: woken putters may be about to read it
 
 
 cdef inline int64_t deadline_in(int64_t timeout_ns) noexcept nogil:
@@ -1745,7 +1746,7 @@ cdef inline int put_run_within(subqueue *s, const uintptr_t *items, int64_t n, i
 
 cdef inline int get_or_wait(queue *q, uintptr_t *items, int64_t n, subqueue **tail, int64_t timeout_ns,
                             int64_t *count) noexcept nogil:
-    """n == 1 tells the tail; more take what is there after the first."""
+    """Wait for an item. tail != NULL: take one, *tail is its sub-queue. Else take up to n, without waiting for more."""
     cdef wait_point p
     cdef int64_t deadline = NEVER
     cdef wait_node *to_post = NULL
@@ -1794,10 +1795,10 @@ cdef inline int64_t qsize_of(queue *q) noexcept nogil:
 
 
 # --------------------------------------------------------------------------------------------------- garbage collection
-# The collector looks while every attached thread stands at a safe point, so items of Python queues, which move only
-# while attached, are quiet. Wait lists are not while a detached bulk operation is inside: those are counted attached,
-# so the count does not change during a traverse. Then the waiting tasks are not shown: the collector takes them for
-# reachable, and finds them another time.
+# A traverse runs while every attached thread is stopped. Items of Python queues move only while attached, so they do
+# not change under it. Wait lists may change while a detached bulk operation is inside. Those are counted while
+# attached, so the count does not change during a traverse. While it is not 0, the waiting tasks are not visited: the
+# collector then takes them for reachable, which only delays collecting them.
 cdef inline bint lists_are_quiet(queue *q) noexcept nogil:
     return q.bulks == 0
 

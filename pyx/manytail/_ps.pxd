@@ -1,48 +1,49 @@
-# The publish/subscribe list: one chain of messages, a cursor for each subscriber, freed from the old end only. Private.
+# The publish/subscribe list: a linked list of message chunks, with a cursor for each subscriber. Messages are freed
+# from the old end. Private; its face is _pubsub.pyx.
 #
 #      oldest                                                        newest
-#     [ . . m m m m S ]--next-->[ m m m m m m m ]--next-->[ m m m _ _ _ _ ]        . freed   _ empty   S sealed
+#     [ . . m m m m S ]--next-->[ m m m m m m m ]--next-->[ m m m _ _ _ _ ]        . freed   _ empty   S seal
 #           ^freed_seq, low_seq     ^next_seq of B             ^next_seq of A
 #
-# Source: the publish/subscribe queue of disclosure IPCOM000185635D (each message is expected by exactly those who were
-# subscribed when it was published), completed by the third construction of docs/design/pubsub.md: a message holds no
-# count. Its place in the chain is its sequence number. A subscriber holds the sequence number that it takes next, so
-# message n is expected by exactly { s : first_s <= n, next_seq_s <= n }. What somebody still expects is the run that
-# begins at the smallest next_seq. docs/design/pubsub.md proves it.
+# Source: the publish/subscribe queue of disclosure IPCOM000185635D (a message is expected by exactly those who are
+# subscribed when it is published), as the third construction of docs/design/pubsub.md, which proves it. Messages have
+# no reference counts for subscribers. A message's position in the list is its sequence number, and a subscriber has the
+# sequence number that it takes next. So message n is expected by exactly { s : first_s <= n, next_seq_s <= n }, and the
+# smallest next_seq is where the messages begin that must be kept.
 #
-# PUBLISH writes the first empty slot of the newest chunk by compare-and-swap, or links a chunk that begins with the new
-# messages. A run of messages is one such chunk, so it appears at one instant and without gaps; the chunk before it is
-# SEALED where it ends. So `next` is linked only when all slots before the seal are full, and slots fill in order.
-# TAKE reads the slot at next_seq and moves next_seq. Only threads that share a subscriber exclude one another.
-# TRIM: whoever moves the smallest next_seq, or leaves, frees what nobody expects any longer. One thread trims at a time
-# (`trimming`). A second one tells the first to look again, and does not wait.
+# PUBLISH writes the first empty slot of the newest chunk by compare-and-swap, or links a new chunk that begins with the
+# message. A run of messages is one new chunk, so it appears atomically and without gaps; the chunk before it gets a
+# SEAL in its first empty slot. So slots fill in order, and `next` is linked only when all slots before the seal are
+# full. TAKE reads the slot at next_seq and advances next_seq. Only threads that share a subscriber exclude each other.
+# TRIM frees what no subscriber expects. A thread trims after it has moved the smallest next_seq, or has left. One
+# thread trims at a time (`trimming`); a second one does not wait, but makes the first one trim again.
 # JOIN, one thread at a time:
 #     joiner:   next_seq = JOINING; joins += 1; choose where to begin; next_seq = that, by compare-and-swap
 #     observer: read joins; read every next_seq; read joins
 # All of these are sequentially consistent. An observer that reads the same `joins` twice has seen JOINING or the new
-# next_seq, or the joiner chooses after it and begins no earlier than what it found. A trimmer that sees JOINING gives
-# up; the joiner trims when it has joined. A publisher at the bound cannot wait for a joiner, so it makes the joiner
-# choose again: it changes JOINING, and the joiner's compare-and-swap fails.
+# next_seq, or the joiner chooses later and begins no earlier than the smallest next_seq that the observer found. A
+# trimmer that sees JOINING gives up; the joiner trims after it has joined. A publisher that finds no free slot cannot
+# wait for a joiner, so it makes the joiner choose again: it changes JOINING, and the joiner's compare-and-swap fails.
 #
 # Invariants
-#   I1  freed_seq <= low_seq <= every next_seq <= end, at every moment; JOINING does not count.
+#   I1  freed_seq <= low_seq <= every next_seq <= end, at every moment; joiners do not count.
 #   I2  A subscriber's chunk holds its next message, or ends right before it. A chunk is unlinked only when every
-#       next_seq is beyond the first slot of the chunk after it. So a subscriber keeps its chunk alive.
+#       next_seq is beyond the first slot of the chunk after it. So a subscriber's chunk is never unlinked.
 #   I3  The list owns one reference to each message in [freed_seq, end). A take adds one before it moves next_seq.
-#   I4  Who moves a next_seq away from low_seq, or leaves, trims after that, unless it has seen another next_seq that
-#       is still there, or one that is JOINING.
+#   I4  A thread that moves a next_seq away from low_seq, or leaves, trims after that, unless it has seen another
+#       next_seq that is not beyond low_seq, or a joiner.
 #
 # Progress: publishing, leaving and trimming are lock-free. A take is wait-free among different subscribers (its retries
-# are steps along the chain). Joiners exclude one another (join_lock) and wait for nobody else. Publishers and joiners
-# reach chunks that may be unlinked under them, so they hold a pin of `epoch` (epoch.h); so does who unlinks.
+# are steps along the list). Joiners exclude each other (join_lock). Publishers and joiners read chunks that may be
+# unlinked at the same time, so they hold a pin of `epoch` (epoch.h), and so does the thread that unlinks.
 #
-# With a GIL (GIL_LOCKED) the GIL is the lock: every call is made attached and runs no Python code half way. The
-# algorithm is the same; its read-modify-writes are plain (the ps_ functions), its locks and pins are left alone.
+# With a GIL (GIL_LOCKED) the GIL is the lock: every call is attached and runs no Python code inside. The algorithm is
+# the same, but its read-modify-writes are plain (the ps_ functions), and its locks and pins are not used.
 #
-# Functions whose name begins with locked_ need the subscriber's lock; bound_locked_ ones need bound_lock. Lock order:
-# join_lock, bound_lock, then one subscriber's lock. No thread waits for a lock while it holds a pin, trims, or has
-# changed something by half, so a fork meets every list whole. How calls wait: _waiting.pxd. `to_post` collects the
-# places of waiters to be posted after unlocking.
+# Names: locked_ functions need the subscriber's lock, bound_locked_ ones need bound_lock. Lock order: join_lock,
+# bound_lock, then one subscriber's lock. No thread waits for a lock while it holds a pin, trims, or is inside a
+# multi-step change, so a fork finds every list consistent. `to_post` collects waiters to post after unlocking
+# (_waiting.pxd).
 from libc.stdint cimport INT64_MAX, INT64_MIN as JOINING, INT64_MAX as NO_SUBSCRIBER, int64_t, uint32_t, uintptr_t
 from libc.stdlib cimport calloc, free
 
@@ -62,37 +63,40 @@ from manytail._waiting cimport (
 )
 
 cdef enum:
-    # Results besides MT_OK and its like.
-    LAGGED = 16             # messages were dropped for this subscriber since it was last told
-    CLOSED = 17
-    UNRETAINED = 18         # published, expected by nobody, not kept
+    # Status codes besides MT_OK, ...
+    LAGGED = 16             # messages were dropped for this subscriber, and it has not been told
+    CLOSED = 17             # the subscriber has left
+    UNRETAINED = 18         # published without subscribers, so not kept
 
-    # What a slot holds that holds no message.
+    # What a slot without a message holds. Messages are pointers, which are greater.
     SLOT_EMPTY = 0
-    SLOT_SHUT = 1
-    SLOT_SEAL = 2
+    SLOT_SHUT = 1           # the end: no message follows
+    SLOT_SEAL = 2           # the chunk ends here; messages go on in the next one
 
-    START_NEXT = -1
-    START_OLDEST = -2
+    # Where a subscriber begins, if not at a sequence number.
+    START_NEXT = -1         # the next message to be published
+    START_OLDEST = -2       # the oldest message that is retained
 
+    # What a publish does without a free slot.
     SLOW_BLOCK = 0
     SLOW_RAISE = 1
-    SLOW_DROP = 2
+    SLOW_DROP = 2           # drop the oldest messages
 
+    # States of `trimming`.
     TRIM_IDLE = 0
     TRIM_BUSY = 1
-    TRIM_AGAIN = 2
+    TRIM_AGAIN = 2          # busy, and another thread has come: trim again
 
     CACHE_LINE = 64
     FIRST_CAP = 10          # slots of a small chunk: 120 bytes
     LONGEST_RUN = 1 << 20   # messages of one chunk
     FREED_AT_ONCE = 64
 
-    # A getter without the GIL pauses 64, 128, 256 times before it parks: 5-20 us, what parking costs.
+    # A getter without the GIL pauses 64, 128 and 256 times before it parks: 5-20 us, as long as parking takes.
     SPIN_FIRST = 6
     SPIN_LIMIT = 9
 
-ctypedef struct message_chunk:      # then: cap slots
+ctypedef struct message_chunk:      # followed in memory by cap slots
     mt_retired retired
     mt_atomic_uptr next
     int64_t base                    # sequence number of slot 0; constant once linked (with a GIL: see pass_by)
@@ -100,19 +104,19 @@ ctypedef struct message_chunk:      # then: cap slots
     mt_atomic_u32 used              # a hint: the slots before it are not empty
 
 ctypedef struct subscriber:
-    mt_lock lock                    # threads that share this subscriber; who moves or wakes it from outside
-    # What it takes next; or JOINING and above: how often it had to choose again, so every negative one is joining; or
-    # NO_SUBSCRIBER: closed or unused. Changed under the lock, or by a publisher that makes it choose again.
+    mt_lock lock                    # for its own threads, and for publishers that wake it or drop its messages
+    # The sequence number that it takes next. Negative: it is joining; JOINING + how often it had to choose again.
+    # NO_SUBSCRIBER: closed or unused. Written under the lock, or by a publisher that makes it choose again.
     mt_atomic_i64 next_seq
-    message_chunk *chunk            # lock: see I2
-    uint32_t slot                   # lock: of next_seq in chunk; at cap or at the seal the next chunk follows
-    uint32_t closed                 # lock
-    int64_t missed                  # lock: dropped since it was last told
-    int64_t closed_at               # lock: its next_seq when it was closed
-    wait_list not_empty             # lock: who waits for a message
-    mt_atomic_u32 waiting           # not_empty.n, for publishers to look at without the lock
+    message_chunk *chunk            # under lock, as the fields down to not_empty; I2
+    uint32_t slot                   # of next_seq in chunk; if it is cap or the seal, the next chunk's first slot
+    uint32_t closed
+    int64_t missed                  # messages dropped since it was last told
+    int64_t closed_at               # its next_seq when it was closed
+    wait_list not_empty             # getters that wait for a message
+    mt_atomic_u32 waiting           # not_empty.n, for publishers, which read it without the lock
     mt_atomic_u32 in_use            # 1: a Subscriber object has this record
-    subscriber *next                # constant: the records of the list
+    subscriber *next                # constant: the next one of subscriber_records
     char pad[CACHE_LINE]
 
 ctypedef struct pubsub:
@@ -121,33 +125,33 @@ ctypedef struct pubsub:
     mt_atomic_i64 maxsize           # <= 0: no bound
     uint32_t slow                   # constant: SLOW_*
     mt_atomic_u32 shut
-    mt_atomic_u32 nwaiting          # who waits for a message, over all subscribers
-    mt_atomic_u32 not_full_waiting  # not_full.n, for who trims
+    mt_atomic_u32 nwaiting          # the sum of `waiting` over all subscribers
+    mt_atomic_u32 not_full_waiting  # not_full.n, for trimmers, which read it without the lock
     char pad0[CACHE_LINE]
-    # Who takes, who trims.
+    # Takers and trimmers.
     mt_atomic_u32 trimming          # TRIM_*
     mt_atomic_u32 nsubscribers
-    mt_atomic_i64 low_seq           # what lies before it is expected by nobody
-    mt_atomic_i64 joins             # how many began to join
-    mt_atomic_uptr slowest_hint     # a subscriber that was at low_seq when that was last looked at
-    mt_atomic_uptr oldest           # the first chunk of the chain
-    int64_t freed_seq               # trimmer: what lies before it is freed
+    mt_atomic_i64 low_seq           # no subscriber expects a message before it
+    mt_atomic_i64 joins             # how many joins have begun
+    mt_atomic_uptr slowest_hint     # the subscriber that had the smallest next_seq in the last search
+    mt_atomic_uptr oldest           # the first chunk of the list
+    int64_t freed_seq               # the messages before it are freed; only the trimming thread uses it
     char pad1[CACHE_LINE]
     # Seldom written.
-    mt_atomic_uptr subscriber_records   # every record there ever was; pushed at the front, never taken off
+    mt_atomic_uptr subscriber_records   # stack of all records; never popped, unused records are used again
     mt_atomic_i64 dropped           # statistics
-    mt_atomic_u32 begun             # options were set: they cannot be set again
+    mt_atomic_u32 begun             # 1: options are set, and cannot be set again
     mt_atomic_u32 refs              # its PubSubQueue, and each Subscriber
-    mt_lock join_lock               # who joins
-    mt_lock bound_lock              # at the bound: who waits, who drops messages until its own is in, who shuts down
-    wait_list not_full              # bound_lock: publishers that wait
+    mt_lock join_lock
+    mt_lock bound_lock              # without a free slot: publishers that wait or drop messages; shutdown
+    wait_list not_full              # under bound_lock: publishers that wait
     mt_epoch epoch
 
-# What one trim frees. The caller gives the references up, with nothing held.
+# What one trim frees. The caller drops the references, with no lock or pin held.
 ctypedef struct freed:
     uint32_t n
-    bint incomplete                 # call again
-    bint low_moved                  # there are more free slots than before
+    bint incomplete                 # there is more: call again
+    bint low_moved                  # low_seq has advanced, so slots became free
     uintptr_t items[FREED_AT_ONCE]
 
 
@@ -231,7 +235,7 @@ cdef inline mt_pin *pin(pubsub *q) noexcept nogil:
 
 
 cdef inline void unpin(pubsub *q, mt_pin *own) noexcept nogil:
-    """Chunks are plain memory, so those that have become reclaimable are freed here, whatever the caller holds."""
+    """Freeing a chunk runs no Python code, so it is done here, whatever locks the caller holds."""
     cdef mt_retired *reclaimable
     if not GIL_LOCKED:
         reclaimable = mt_epoch_unpin(&q.epoch, own)
@@ -279,8 +283,8 @@ cdef inline message_chunk *next_chunk(message_chunk *c) noexcept nogil:
 
 
 cdef inline uintptr_t slot_value(message_chunk *c, uint32_t i) noexcept nogil:
-    # pairs with: ps_cas_uptr in claim, mt_store_release in fill. Sequentially consistent for who has just said that it
-    # waits, or that it leaves: either it sees the message, or the publisher sees it.
+    # pairs with: ps_cas_uptr in claim, mt_store_release in fill. Sequentially consistent for a thread that has just
+    # announced that it waits or leaves: either it sees the message, or the publisher sees the announcement.
     return mt_load_seq_cst_uptr(slots(c) + i)
 
 
@@ -290,12 +294,12 @@ cdef inline void fill(message_chunk *c, uint32_t i, uintptr_t value) noexcept no
 
 
 cdef inline uintptr_t slot_state(message_chunk *c, uint32_t i) noexcept nogil:
-    """The value of a slot, or of the place behind the last one: a full chunk counts as sealed."""
+    """The value of slot i. i == cap: SLOT_SEAL, as a full chunk counts as sealed."""
     return <uintptr_t>SLOT_SEAL if i == c.cap else slot_value(c, i)
 
 
 cdef inline uint32_t first_free(message_chunk *c) noexcept nogil:
-    """The first slot from the hint on that holds no message, or cap. What is found becomes the hint."""
+    """The first slot, from the hint on, that holds no message, or cap. It becomes the hint."""
     # relaxed because: a hint; each slot is read with an order of its own
     cdef uint32_t hint = mt_load_relaxed_u32(&c.used), i = hint
     while i < c.cap and slot_value(c, i) > <uintptr_t>SLOT_SEAL:
@@ -306,7 +310,7 @@ cdef inline uint32_t first_free(message_chunk *c) noexcept nogil:
 
 
 cdef inline uint32_t cap_of_next(pubsub *q, message_chunk *before, int64_t seq) noexcept nogil:
-    """Chunks grow with what the list retains, so that a short list stays small and a long one costs few allocations."""
+    """Chunks grow with the number of retained messages: a short list stays small, a long one needs few allocations."""
     # relaxed because: only a size is chosen by it
     cdef int64_t retained = seq - mt_load_relaxed_i64(&q.low_seq)
     if retained > 4096:
@@ -318,7 +322,7 @@ cdef inline uint32_t cap_of_next(pubsub *q, message_chunk *before, int64_t seq) 
 
 # ---------------------------------------------------------------------------------------------------- making and ending
 cdef inline pubsub *new_pubsub() noexcept nogil:
-    """With one reference, for its PubSubQueue. NULL: no memory."""
+    """A list with one reference, for its PubSubQueue. NULL: no memory."""
     cdef pubsub *q = <pubsub *>mt_alloc_aligned(sizeof(pubsub))
     cdef message_chunk *c
     if q == NULL:
@@ -379,7 +383,8 @@ cdef inline void locked_move(subscriber *s, int64_t seq) noexcept nogil:
 
 
 cdef inline message_chunk *newest_chunk(pubsub *q, uint32_t *i) noexcept nogil:
-    """The newest chunk, under a pin, and its first slot without a message (cap: none). Helps `newest` on."""
+    """The newest chunk, and *i, its first slot without a message (cap: none). The caller holds a pin. Advances `newest`
+    if it lags."""
     # pairs with: ps_cas_uptr below and in link, unlink
     cdef uintptr_t seen = mt_load_acquire_uptr(&q.newest)
     cdef message_chunk *c = <message_chunk *>seen
@@ -396,7 +401,7 @@ cdef inline message_chunk *newest_chunk(pubsub *q, uint32_t *i) noexcept nogil:
 
 
 cdef inline int64_t end_seq(pubsub *q) noexcept nogil:
-    """The sequence number of the message that is published next. Exact when nothing runs beside it."""
+    """The sequence number of the next message. Publishers may have advanced it when this returns."""
     cdef mt_pin *own = pin(q)
     cdef uint32_t i
     cdef message_chunk *c = newest_chunk(q, &i)
@@ -411,13 +416,13 @@ cdef inline subscriber *first_record(pubsub *q) noexcept nogil:
 
 
 cdef inline int64_t joins(pubsub *q) noexcept nogil:
-    """The same before and after a look at the subscribers: the look has seen every joiner."""
+    """If it is equal before and after reading every next_seq, no join began in between (see JOIN above)."""
     # pairs with: ps_fetch_add_i64 in locked_join
     return mt_load_seq_cst_i64(&q.joins)
 
 
 cdef inline int64_t slowest(pubsub *q, subscriber **who) noexcept nogil:
-    """The smallest next_seq and whose it is; NO_SUBSCRIBER, NULL: there is none. Joiners do not count."""
+    """The smallest next_seq, and its subscriber; or NO_SUBSCRIBER, and NULL. Joiners do not count."""
     cdef int64_t least = NO_SUBSCRIBER, seq
     cdef subscriber *s = first_record(q)
     who[0] = NULL
@@ -431,14 +436,15 @@ cdef inline int64_t slowest(pubsub *q, subscriber **who) noexcept nogil:
 
 
 cdef inline int64_t retained(pubsub *q, int64_t end) noexcept nogil:
-    """Messages before `end` that somebody expects. More up to date than low_seq, which lags while a trimmer sleeps."""
+    """How many messages before `end` are expected. Recomputed, because low_seq lags while a trimmer is suspended."""
     cdef subscriber *who
     return end - min(slowest(q, &who), end)
 
 
-# ------------------------------------------------------------------------------------------------------------ the bound
+# ------------------------------------------------------------------------------------------------------------- capacity
 cdef inline int64_t make_joiners_choose_again(pubsub *q, int64_t least) noexcept nogil:
-    """Each joiner chooses later than this where to begin. The smallest of `least` and of every next_seq seen."""
+    """Make each joiner choose after this call where it begins. Returns the smallest of `least` and every next_seq that
+    it has read."""
     cdef subscriber *s = first_record(q)
     cdef int64_t seq, seen
     while s != NULL:
@@ -453,8 +459,8 @@ cdef inline int64_t make_joiners_choose_again(pubsub *q, int64_t least) noexcept
 
 
 cdef inline int64_t free_slots_exactly(pubsub *q, int64_t end, int64_t maxsize) noexcept nogil:
-    """Recheck against the subscribers: low_seq may lag. No free slot: there was none when the smallest next_seq was
-    read. A free slot: no subscriber is at the bound or begins there, because joiners choose again, one at a time."""
+    """How many slots are free, from every next_seq, because low_seq may lag. If none, there was none when the smallest
+    next_seq was read. If some, no subscriber is so far behind, and none can begin there: joiners choose again."""
     cdef subscriber *who
     cdef int64_t before, least
     while True:
@@ -470,7 +476,7 @@ cdef inline int64_t free_slots_exactly(pubsub *q, int64_t end, int64_t maxsize) 
 
 cdef inline int64_t free_slots(pubsub *q, int64_t end) noexcept nogil:
     """How many messages may be published from `end` on."""
-    # relaxed because: a new bound holds for calls that begin after it was set
+    # relaxed because: a new maxsize holds for calls that begin after it was set
     cdef int64_t maxsize = mt_load_relaxed_i64(&q.maxsize), n
     if maxsize <= 0:
         return INT64_MAX
@@ -482,8 +488,8 @@ cdef inline int64_t free_slots(pubsub *q, int64_t end) noexcept nogil:
 cdef inline bint claim(message_chunk *c, uint32_t i, uintptr_t value) noexcept nogil:
     """Write a slot that was seen empty. False: another publisher was faster."""
     cdef uintptr_t empty = SLOT_EMPTY
-    # pairs with: mt_load_seq_cst in slot_value. Sequentially consistent, before the look at `nwaiting`: either the
-    # publisher sees who waits, or who waits sees the message.
+    # pairs with: mt_load_seq_cst in slot_value. Sequentially consistent, before `nwaiting` is read: either the
+    # publisher sees the waiter, or the waiter sees the message.
     return ps_cas_uptr(slots(c) + i, &empty, value)
 
 
@@ -500,14 +506,15 @@ cdef inline bint link(pubsub *q, message_chunk *c, message_chunk *fresh) noexcep
 
 
 cdef inline bint no_subscriber(pubsub *q) noexcept nogil:
-    """After a publish: who leaves sees the message, or this sees that it left, and the publisher trims."""
+    """Called after a publish. If True the publisher trims. If False, the last subscriber to leave sees the message in
+    its own trim."""
     # pairs with: ps_fetch_add_u32 in locked_leave
     return mt_load_seq_cst_u32(&q.nsubscribers) == 0
 
 
 cdef inline bint pass_by(pubsub *q, message_chunk *c, int64_t end, int64_t n) noexcept nogil:
-    """With a GIL and without subscribers, messages only move the one, empty chunk on. False: they are to be kept. All
-    that was retained must be freed: a finalizer may publish while a trim is half done."""
+    """With a GIL and without subscribers: only advance the sequence numbers of the newest, empty chunk past n messages.
+    False: keep them. freed_seq != end: a finalizer publishes while a trim is not complete."""
     if not GIL_LOCKED or likely(not no_subscriber(q)) or q.freed_seq != end:
         return False
     c.base += n
@@ -564,7 +571,7 @@ cdef inline int publish(pubsub *q, uintptr_t item, int64_t *seq) noexcept nogil:
 
 
 cdef inline message_chunk *new_run(const uintptr_t *items, uint32_t n, int64_t *kept) noexcept nogil:
-    """A chunk of exactly these items. Those from *kept on get a reference."""
+    """A chunk of exactly these items. Adds a reference to those from *kept on, which have none yet."""
     cdef message_chunk *c = new_chunk(n, 0)
     cdef uint32_t i
     if c == NULL:
@@ -579,8 +586,8 @@ cdef inline message_chunk *new_run(const uintptr_t *items, uint32_t n, int64_t *
 
 
 cdef inline int publish_run(pubsub *q, const uintptr_t *items, int64_t n, int64_t *done, int64_t *kept) noexcept nogil:
-    """One try with n items as one run; *done of them if there are no more free slots (MT_FULL). The first *kept got a
-    reference, of which the caller takes back those beyond *done."""
+    """One try to publish n items as one run. MT_FULL: only *done of them, because there are no more free slots. The
+    first *kept items got a reference; the caller drops those of the items beyond *done."""
     cdef message_chunk *fresh = NULL
     cdef mt_pin *own = pin(q)
     cdef message_chunk *c
@@ -628,7 +635,7 @@ cdef inline int publish_run(pubsub *q, const uintptr_t *items, int64_t n, int64_
 
 
 cdef inline void mark_end(pubsub *q) noexcept nogil:
-    """No more messages, from one instant on: the mark goes into the first empty slot."""
+    """Write SLOT_SHUT into the first empty slot: from that instant on no message is accepted."""
     cdef mt_pin *own
     cdef message_chunk *c
     cdef message_chunk *fresh
@@ -646,7 +653,7 @@ cdef inline void mark_end(pubsub *q) noexcept nogil:
             continue
         fresh = new_chunk(1, c.base + i)
         if fresh == NULL:
-            mt_yield_cpu()      # out of memory: an end cannot be refused
+            mt_yield_cpu()      # no memory, and a shutdown cannot fail: try again
             continue
         fill(fresh, 0, SLOT_SHUT)
         if link(q, c, fresh):
@@ -656,7 +663,7 @@ cdef inline void mark_end(pubsub *q) noexcept nogil:
 
 
 cdef inline bint is_shut(pubsub *q) noexcept nogil:
-    """Whether the end is marked. The flag alone does not say so: it is set earlier, and messages may still go in."""
+    """Whether SLOT_SHUT is written. The flag is set earlier, when messages may still be accepted."""
     cdef mt_pin *own
     cdef message_chunk *c
     cdef uint32_t i
@@ -673,7 +680,7 @@ cdef inline bint is_shut(pubsub *q) noexcept nogil:
 
 # ----------------------------------------------------------------------------------------------------------------- take
 cdef inline uintptr_t locked_peek(subscriber *s) noexcept nogil:
-    """The message at next_seq; SLOT_EMPTY: there is none yet; SLOT_SHUT: there will be none."""
+    """The message at next_seq. SLOT_EMPTY: there is none yet. SLOT_SHUT: there will be none."""
     cdef message_chunk *following
     cdef uintptr_t value
     while True:
@@ -701,7 +708,7 @@ cdef inline int locked_status(subscriber *s) noexcept nogil:
 
 
 cdef inline int locked_take(subscriber *s, uintptr_t *item) noexcept nogil:
-    """MT_OK with a reference for the caller, MT_EMPTY, MT_SHUTDOWN, CLOSED or LAGGED."""
+    """Take the next message. MT_OK: the caller gets a reference. Else MT_EMPTY, MT_SHUTDOWN, CLOSED or LAGGED."""
     cdef uintptr_t value
     if unlikely(s.closed):
         return CLOSED
@@ -719,7 +726,7 @@ cdef inline int locked_take(subscriber *s, uintptr_t *item) noexcept nogil:
 
 
 cdef inline int64_t locked_available(subscriber *s, int64_t n) noexcept nogil:
-    """How many messages it can take, at most n."""
+    """How many messages the subscriber can take, at most n."""
     cdef message_chunk *c = s.chunk
     cdef message_chunk *following = next_chunk(c)
     cdef int64_t seq = locked_next_seq(s)
@@ -730,7 +737,7 @@ cdef inline int64_t locked_available(subscriber *s, int64_t n) noexcept nogil:
 
 
 cdef inline int64_t locked_take_many(subscriber *s, uintptr_t *items, int64_t n) noexcept nogil:
-    """Up to n messages that are there, with references for the caller."""
+    """Take up to n messages without waiting. The caller gets references."""
     cdef int64_t got = 0
     cdef uintptr_t value
     while got < n:
@@ -747,7 +754,7 @@ cdef inline int64_t locked_take_many(subscriber *s, uintptr_t *items, int64_t n)
 
 
 cdef inline void locked_place(subscriber *s, message_chunk *c, int64_t seq) noexcept nogil:
-    """Find the slot of `seq` from chunk c on."""
+    """Set chunk and slot for `seq`, which is in chunk c or later."""
     cdef message_chunk *following = next_chunk(c)
     while following != NULL and following.base <= seq:
         c = following
@@ -757,25 +764,25 @@ cdef inline void locked_place(subscriber *s, message_chunk *c, int64_t seq) noex
 
 
 cdef inline void locked_skip(subscriber *s, int64_t seq) noexcept nogil:
-    """Go on to `seq` without taking."""
+    """Advance to `seq` without taking."""
     locked_place(s, s.chunk, seq)
     locked_move(s, seq)
 
 
 # ----------------------------------------------------------------------------------------------------------------- trim
 cdef inline bint may_trim(pubsub *q, subscriber *s, int64_t seq) noexcept nogil:
-    """After s has moved on from `seq`: may something be freed (I4)? A cheap look."""
+    """After s has moved on from `seq`: whether it has to trim (I4). A cheap check that avoids most trims."""
     cdef subscriber *slow
     if low_seq(q) < seq:
         return False
-    # relaxed because: a hint, and records are never freed; that it is still there is seen below
+    # relaxed because: a hint; records are never freed, and its next_seq is read below
     slow = <subscriber *>mt_load_relaxed_uptr(&q.slowest_hint)
     return slow == NULL or slow == s or next_seq(slow) > seq
 
 
 cdef inline int64_t smallest_seq(pubsub *q, int64_t enough) noexcept nogil:
-    """The smallest next_seq of all, joiners too, or NO_SUBSCRIBER. The look begins at the one that was the slowest last
-    time, and stops at one that is no greater than `enough`."""
+    """The smallest next_seq, joiners' too, or NO_SUBSCRIBER. The search begins at the slowest subscriber of the last
+    one, and stops at a next_seq <= `enough`."""
     cdef subscriber *first = first_record(q)
     cdef subscriber *begin = <subscriber *>mt_load_relaxed_uptr(&q.slowest_hint)    # relaxed because: a hint
     cdef subscriber *s
@@ -799,8 +806,8 @@ cdef inline int64_t smallest_seq(pubsub *q, int64_t enough) noexcept nogil:
 
 
 cdef inline int64_t seq_to_free(pubsub *q, int64_t before) noexcept nogil:
-    """How far messages may be freed; `before`: no further. A joiner may want what lies there, and trims when it has
-    joined."""
+    """Up to where messages may be freed; `before` if no further. A joiner counts: it may begin at any retained message,
+    and trims after it has joined."""
     cdef int64_t joins_before = joins(q), seq = smallest_seq(q, before)
     if seq == NO_SUBSCRIBER:
         seq = end_seq(q)
@@ -809,8 +816,8 @@ cdef inline int64_t seq_to_free(pubsub *q, int64_t before) noexcept nogil:
 
 
 cdef inline void advance(pubsub *q) noexcept nogil:
-    """Publish how far messages may be freed, then look again: who has moved on without seeing that leaves the rest to
-    this thread. Who is still there sees it when it moves."""
+    """Advance low_seq, then check again: a subscriber that moved on before it saw the new low_seq did not trim (I4).
+    One that moves later sees it and trims."""
     cdef int64_t before, seq
     while True:
         before = low_seq(q)
@@ -824,7 +831,7 @@ cdef inline void advance(pubsub *q) noexcept nogil:
 
 
 cdef inline void unlink(pubsub *q, message_chunk *c, message_chunk *following) noexcept nogil:
-    """Take the oldest chunk off."""
+    """Unlink the oldest chunk, c. The trimming thread calls it."""
     cdef uintptr_t seen = <uintptr_t>c
     cdef mt_pin *own = pin(q)
     # pairs with: mt_load_acquire in newest_chunk: the search for the newest never begins at an unlinked chunk
@@ -839,8 +846,8 @@ cdef inline void unlink(pubsub *q, message_chunk *c, message_chunk *following) n
 
 
 cdef inline void free_passed(pubsub *q, freed *f) noexcept nogil:
-    """Collect the messages before low_seq, as many as fit. A chunk goes when every next_seq is beyond the first slot of
-    the chunk after it: a subscriber may still be at its end (I2)."""
+    """Collect the messages before low_seq, as many as fit into f, and unlink chunks (I2: not while a subscriber may be
+    at the end of one)."""
     # relaxed because: only trimmers write both
     cdef message_chunk *c = <message_chunk *>mt_load_relaxed_uptr(&q.oldest)
     cdef int64_t to = mt_load_relaxed_i64(&q.low_seq)   # relaxed because: as above
@@ -869,14 +876,15 @@ cdef inline void trim_once(pubsub *q, freed *f) noexcept nogil:
 
 
 cdef inline void trim(pubsub *q, freed *f) noexcept nogil:
-    """Free what nobody expects any longer. The caller gives the references in `f` up."""
+    """Free the messages that no subscriber expects. The caller drops the references in f, and calls again while f is
+    incomplete."""
     cdef uint32_t busy
     f.n = 0
     f.incomplete = f.low_moved = False
     if GIL_LOCKED:
         trim_once(q, f)
         return
-    # pairs with: itself, and ps_cas_u32 below: the thread that trims sees that another one came
+    # pairs with: itself, and ps_cas_u32 below: the thread that trims sees that another one has come
     if ps_xchg_u32(&q.trimming, TRIM_AGAIN) != <uint32_t>TRIM_IDLE:
         return
     while True:
@@ -890,9 +898,9 @@ cdef inline void trim(pubsub *q, freed *f) noexcept nogil:
 
 
 cdef inline bint locked_take_sole(pubsub *q, subscriber *s, uintptr_t *item, bint *again) noexcept nogil:
-    """A take of the only subscriber trims by itself: if nobody joins, the list's own reference becomes the taker's.
-    That spares two changes of a count that another thread's object has. False: not so, nothing was done. *again:
-    another thread came to trim, and the caller does it."""
+    """Take by the only subscriber, and trim in the same step: the taker gets the list's reference, unless somebody
+    joins. That saves two changes of the reference count of another thread's object. False: not possible, nothing was
+    done. *again: another thread has come to trim, and the caller does it."""
     cdef int64_t seq = locked_next_seq(s)
     cdef uint32_t word = TRIM_IDLE
     cdef bint took = False
@@ -900,7 +908,7 @@ cdef inline bint locked_take_sole(pubsub *q, subscriber *s, uintptr_t *item, bin
     again[0] = False
     if unlikely(s.closed or s.missed):
         return False
-    # relaxed because: a guess; seq_to_free() says it. A subscriber keeps its own chunk.
+    # relaxed because: a guess; seq_to_free() checks the subscribers, and s.chunk cannot be unlinked (I2)
     if mt_load_relaxed_u32(&q.nsubscribers) != 1 or mt_load_relaxed_uptr(&q.oldest) != <uintptr_t>s.chunk:
         return False
     value = slot_state(s.chunk, s.slot)
@@ -931,7 +939,7 @@ cdef inline bint locked_take_sole(pubsub *q, subscriber *s, uintptr_t *item, bin
 
 # ------------------------------------------------------------------------------------------------------- waking getters
 cdef inline void locked_count_waiting(pubsub *q, subscriber *s) noexcept nogil:
-    """not_empty has changed: let publishers know."""
+    """not_empty has changed: update the counts that publishers read."""
     cdef uint32_t now = <uint32_t>s.not_empty.n
     # pairs with: mt_load_seq_cst in wake_waiting_getters; before the slot is read (slot_value)
     cdef uint32_t before = ps_xchg_u32(&s.waiting, now)
@@ -940,14 +948,14 @@ cdef inline void locked_count_waiting(pubsub *q, subscriber *s) noexcept nogil:
 
 
 cdef inline bint locked_first_thread_lingers(subscriber *s) noexcept nogil:
-    """The thread that waits longest waits for several messages."""
+    """Whether the thread that waits longest waits for several messages (a get_many with `linger`)."""
     cdef wait_node *node = s.not_empty.first[THREADS]
     return node != NULL and node.point.amount > 1 and s.missed == 0
 
 
 cdef inline void locked_propagate(pubsub *q, subscriber *s, wait_node **to_post) noexcept nogil:
-    """Something is there and somebody waits: the wake-up goes on. Who waits for more messages than are there is passed
-    over: it would take none of them, and those behind it would sleep on."""
+    """If there is a message, notify the next waiter. Waiters for more messages than there are are passed over: they
+    would take none, and those behind them would sleep on."""
     if unlikely(s.not_empty.n != 0) and locked_status(s) == MT_OK:
         if unlikely(locked_first_thread_lingers(s)):
             notify_fitting(&s.not_empty, end_seq(q) - locked_next_seq(s), to_post)
@@ -963,7 +971,8 @@ cdef inline void locked_wake_all(pubsub *q, subscriber *s, wait_node **to_post) 
 
 
 cdef inline void forward_not_empty(pubsub *q, subscriber *s) noexcept nogil:
-    """One that was woken for a message does not take it, or there is a message and somebody may wait."""
+    """Notify a getter of this subscriber if there is a message: one was published, or a notified getter does not
+    take."""
     cdef wait_node *to_post = NULL
     lock_subscriber(s)
     locked_propagate(q, s, &to_post)
@@ -973,7 +982,8 @@ cdef inline void forward_not_empty(pubsub *q, subscriber *s) noexcept nogil:
 
 
 cdef inline int64_t take_missed(pubsub *q, subscriber *s) noexcept nogil:
-    """How many messages it missed since it was last told. Who is told takes no message: a notification goes on."""
+    """How many messages were dropped since the last call. The caller takes no message, so it forwards its
+    notification."""
     cdef wait_node *to_post = NULL
     cdef int64_t missed
     lock_subscriber(s)
@@ -996,7 +1006,7 @@ cdef inline void wake_waiting_getters(pubsub *q) noexcept nogil:
 
 
 cdef inline void wake_getters(pubsub *q) noexcept nogil:
-    """A message was published: every subscriber that waits has one."""
+    """A message was published: wake a getter of each subscriber that has waiters."""
     mt_point()
     # pairs with: ps_fetch_add_u32 in locked_count_waiting, after the slot was written (claim, link)
     if unlikely(mt_load_seq_cst_u32(&q.nwaiting) != 0):
@@ -1004,7 +1014,7 @@ cdef inline void wake_getters(pubsub *q) noexcept nogil:
 
 
 cdef inline int take(pubsub *q, subscriber *s, uintptr_t *item, bint *trim_next) noexcept nogil:
-    """One try: what locked_take says. *trim_next: the caller trims."""
+    """One try, with the status of locked_take(). *trim_next: the caller trims."""
     cdef wait_node *to_post = NULL
     cdef bint again, sole
     cdef int64_t seq
@@ -1026,14 +1036,15 @@ cdef inline int take(pubsub *q, subscriber *s, uintptr_t *item, bint *trim_next)
     return r
 
 
-# --------------------------------------------------------------------------------------- waking publishers at the bound
+# ---------------------------------------------------------------------------------- waking publishers without a free
+# slot
 cdef inline bint has_free_slot(pubsub *q) noexcept nogil:
     return free_slots(q, end_seq(q)) > 0
 
 
 cdef inline void bound_locked_count_waiting(pubsub *q) noexcept nogil:
-    """not_full has changed: let who trims know."""
-    # pairs with: mt_load_seq_cst in forward_not_full, wake_publisher; before has_free_slot() is asked again
+    """not_full has changed: update the count that trimmers read."""
+    # pairs with: mt_load_seq_cst in forward_not_full, wake_publisher; before the waiter polls has_free_slot()
     ps_xchg_u32(&q.not_full_waiting, <uint32_t>q.not_full.n)
 
 
@@ -1051,7 +1062,7 @@ cdef inline void notify_publishers(pubsub *q, bint every_one) noexcept nogil:
 
 
 cdef inline void wake_publisher(pubsub *q) noexcept nogil:
-    """low_seq has moved: one publisher may go on, and wakes the next."""
+    """low_seq has advanced: wake one publisher, which wakes the next."""
     mt_point()
     # pairs with: ps_xchg_u32 in bound_locked_count_waiting, after low_seq was written (set_low_seq)
     if unlikely(mt_load_seq_cst_u32(&q.not_full_waiting) != 0):
@@ -1059,14 +1070,14 @@ cdef inline void wake_publisher(pubsub *q) noexcept nogil:
 
 
 cdef inline void forward_not_full(pubsub *q) noexcept nogil:
-    """One that was woken for a free slot does not use it, or there may be more than one."""
+    """A woken publisher does not use its free slot, or there may be another one: wake the next publisher."""
     # pairs with: ps_xchg_u32 in bound_locked_count_waiting
     if unlikely(mt_load_seq_cst_u32(&q.not_full_waiting) != 0) and has_free_slot(q):
         notify_publishers(q, False)
 
 
 # -------------------------------------------------------------------------------------------------------------- waiting
-# Points of _waiting.pxd: what a get, and a publish at the bound, wait for.
+# The wait points (_waiting.pxd) of a get, and of a publish without a free slot.
 cdef inline void message_point(wait_point *p, pubsub *q, subscriber *s) noexcept nogil:
     """A getter waits until there is a message, or none will come."""
     p.list = &s.not_empty
@@ -1090,7 +1101,7 @@ cdef inline int locked_poll_message(wait_point *p, bint parking) noexcept nogil:
 
 
 cdef inline void messages_point(wait_point *p, pubsub *q, subscriber *s, int64_t n) noexcept nogil:
-    """A getter that lingers waits until there are n messages, or as many as the bound allows, or no more will come."""
+    """A getter that lingers waits until there are n messages, or as many as maxsize allows, or no more will come."""
     message_point(p, q, s)
     p.amount = n
     p.poll = locked_poll_messages
@@ -1099,7 +1110,7 @@ cdef inline void messages_point(wait_point *p, pubsub *q, subscriber *s, int64_t
 cdef inline int locked_poll_messages(wait_point *p, bint parking) noexcept nogil:
     cdef pubsub *q = <pubsub *>p.of
     cdef subscriber *s = <subscriber *>p.at
-    # relaxed because: who changes it notifies all that wait, under the lock that the caller holds
+    # relaxed because: set_maxsize() notifies all waiters after the change, under the lock that the caller holds
     cdef int64_t maxsize = mt_load_relaxed_i64(&q.maxsize)
     cdef int r = locked_status(s)
     if 0 < maxsize < p.amount:
@@ -1118,7 +1129,7 @@ cdef inline void locked_forward_message(wait_point *p, wait_node **to_post) noex
 
 
 cdef inline void free_slot_point(wait_point *p, pubsub *q) noexcept nogil:
-    """A publisher at the bound waits until a slot is free, or no more messages are taken."""
+    """A publisher waits until a slot is free, or no more messages are accepted."""
     p.list = &q.not_full
     p.lock = &q.bound_lock
     p.gil_locked = GIL_LOCKED
@@ -1151,15 +1162,15 @@ cdef inline void bound_locked_forward_free_slot(wait_point *p, wait_node **to_po
 
 # ----------------------------------------------------------------------------------------------------- subscribe, leave
 cdef inline subscriber *new_record(pubsub *q) noexcept nogil:
-    """A record that nobody uses. NULL: no memory."""
+    """A record that is not in use, or a new one. NULL: no memory."""
     # pairs with: ps_cas_uptr below
     cdef uintptr_t first = mt_load_acquire_uptr(&q.subscriber_records)
     cdef subscriber *s = <subscriber *>first
     cdef uint32_t unused
     while s != NULL:
         unused = 0
-        # relaxed because: a guess that spares the line of a record in use. The swap pairs with: mt_store_release in
-        # free_record
+        # relaxed because: a guess that avoids a read-modify-write on a record in use. The swap pairs with:
+        # mt_store_release in free_record
         if not mt_load_relaxed_u32(&s.in_use) and ps_cas_u32(&s.in_use, &unused, 1):
             return s
         s = s.next
@@ -1178,14 +1189,14 @@ cdef inline subscriber *new_record(pubsub *q) noexcept nogil:
 
 
 cdef inline void free_record(subscriber *s) noexcept nogil:
-    """Nobody uses this closed record any longer."""
+    """A closed record may be used again."""
     # pairs with: ps_cas_u32 in new_record
     mt_store_release_u32(&s.in_use, 0)
 
 
 cdef inline int64_t slowest_now(pubsub *q) noexcept nogil:
-    """The smallest next_seq at this very instant, or NO_SUBSCRIBER, while nobody else joins. Each only grows, so the
-    smallest of a look at all is the smallest of all if it has not moved since."""
+    """The smallest next_seq at one instant, or NO_SUBSCRIBER. The caller holds join_lock. Each next_seq only grows, so
+    the smallest one read is the smallest of all if it is unchanged after reading them all."""
     cdef subscriber *who
     cdef int64_t seq
     while True:
@@ -1196,7 +1207,7 @@ cdef inline int64_t slowest_now(pubsub *q) noexcept nogil:
 
 
 cdef inline int locked_choose(pubsub *q, subscriber *s, int64_t start, int64_t *seq) noexcept nogil:
-    """The joiner is seen as such: choose where it begins. MT_OK or MT_BADARG."""
+    """Choose where the joiner begins, after JOINING is visible. MT_OK, or MT_BADARG: not retained."""
     cdef int64_t oldest = NO_SUBSCRIBER if start == START_NEXT else slowest_now(q), end
     cdef uint32_t i
     cdef message_chunk *c = newest_chunk(q, &i)
@@ -1213,7 +1224,7 @@ cdef inline int locked_choose(pubsub *q, subscriber *s, int64_t start, int64_t *
 
 
 cdef inline bint locked_appear(subscriber *s, int64_t *seen, int64_t seq) noexcept nogil:
-    """Publish where it begins, unless a publisher at the bound changed JOINING. False: choose again."""
+    """Publish where the joiner begins. False: a publisher has changed JOINING, so choose again."""
     mt_point()
     # pairs with: mt_load_seq_cst in next_seq, ps_cas_i64 in make_joiners_choose_again
     if ps_cas_i64(&s.next_seq, seen, seq):
@@ -1223,9 +1234,11 @@ cdef inline bint locked_appear(subscriber *s, int64_t *seen, int64_t seq) noexce
 
 
 cdef inline int locked_join(pubsub *q, subscriber *s, int64_t start) noexcept nogil:
-    """Under join_lock, too: subscribe from `start`, a sequence number or START_*. MT_OK or MT_BADARG. The caller trims
-    afterwards in every case, because trimmers may have given up. It has joined when it chose: nobody relied on its
-    absence between that and its being seen."""
+    """Subscribe from `start`, a sequence number or START_*. MT_OK or MT_BADARG. The caller holds join_lock too. It
+    trims afterwards in both cases, because trimmers may have given up.
+
+    Linearization point: the choice that locked_appear() publishes. No observer has relied on the subscriber's absence
+    between the two."""
     cdef mt_pin *own = pin(q)
     cdef int64_t seq = 0, seen = JOINING
     cdef int r
@@ -1248,7 +1261,7 @@ cdef inline int locked_join(pubsub *q, subscriber *s, int64_t start) noexcept no
 
 
 cdef inline int join(pubsub *q, subscriber *s, int64_t start) noexcept nogil:
-    """MT_OK or MT_BADARG; the caller trims in both cases."""
+    """locked_join() under its locks. The caller trims in both cases."""
     cdef int r
     enter(&q.join_lock, GIL_LOCKED, True)
     lock_subscriber(s)
@@ -1259,19 +1272,19 @@ cdef inline int join(pubsub *q, subscriber *s, int64_t start) noexcept nogil:
 
 
 cdef inline bint locked_leave(pubsub *q, subscriber *s) noexcept nogil:
-    """False: it had left before. The caller trims afterwards."""
+    """Leave. False: it had left before. True: the caller trims."""
     if s.closed:
         return False
     s.closed = True
     s.closed_at = locked_next_seq(s)
-    # pairs with: mt_load_seq_cst in no_subscriber: before the last trim of who leaves looks for the newest message
+    # pairs with: mt_load_seq_cst in no_subscriber; before the caller's trim looks for the newest message
     ps_fetch_add_u32(&q.nsubscribers, <uint32_t>-1)
     locked_move(s, NO_SUBSCRIBER)
     return True
 
 
 cdef inline bint close_subscriber(pubsub *q, subscriber *s) noexcept nogil:
-    """Leave and wake whoever waits here. True: it had not left before, and the caller trims."""
+    """Leave, and wake the subscriber's waiters. True: it had not left before, and the caller trims."""
     cdef wait_node *to_post = NULL
     cdef bint left
     lock_subscriber(s)
@@ -1285,10 +1298,9 @@ cdef inline bint close_subscriber(pubsub *q, subscriber *s) noexcept nogil:
 
 # ---------------------------------------------------------------------------------------------- dropping, the end, fork
 cdef inline void bound_locked_make_free_slots(pubsub *q, int64_t n) noexcept nogil:
-    """Make free slots for n messages, or for as many as the bound allows: move the slowest past the oldest, and let
-    them know what they missed. The bound is read once: a change of it during the call drops nothing.
-    The caller trims."""
-    # relaxed because: a new bound holds for calls that begin later
+    """Make free slots for n messages, or for as many as maxsize allows: advance the subscribers that are too far
+    behind, and add to their `missed`. maxsize is read once, so that changing it drops nothing. The caller trims."""
+    # relaxed because: a new maxsize holds for calls that begin later
     cdef int64_t maxsize = mt_load_relaxed_i64(&q.maxsize), seq, to
     cdef subscriber *s = first_record(q)
     if maxsize <= 0:
@@ -1307,7 +1319,7 @@ cdef inline void bound_locked_make_free_slots(pubsub *q, int64_t n) noexcept nog
 
 
 cdef inline void skip_all(pubsub *q) noexcept nogil:
-    """Every subscriber's rest is given up; the caller trims."""
+    """Advance every subscriber to the end. The caller trims."""
     cdef subscriber *s = first_record(q)
     cdef int64_t end = end_seq(q)
     while s != NULL:
@@ -1332,29 +1344,30 @@ cdef inline void wake_all_getters(pubsub *q) noexcept nogil:
 
 
 cdef inline void set_maxsize(pubsub *q, int64_t maxsize) noexcept nogil:
-    """Publishers, and getters that wait for as many messages as the bound allows, look at it again."""
-    # relaxed because: the locks that are taken next order it
+    """Set maxsize, and wake all publishers and getters: both wait for conditions that depend on it."""
+    # relaxed because: waiters read it under the locks that are taken next
     mt_store_relaxed_i64(&q.maxsize, maxsize)
     notify_publishers(q, True)
     wake_all_getters(q)
 
 
 cdef inline void shut_down(pubsub *q, bint immediate) noexcept nogil:
-    """If immediate, the caller trims."""
-    lock_bound(q)                       # not between a drop and the message that it is for
+    """Accept no more messages. immediate: drop all that are retained; the caller trims."""
+    lock_bound(q)                       # a publisher that drops messages holds it until its own message is linked
     mark_end(q)
     unlock_bound(q)
     if immediate:
         skip_all(q)
     mt_point()
-    # pairs with: ps_fetch_add_u32 in locked_count_waiting, after the end was marked: who waits unaware of it is found
+    # pairs with: ps_fetch_add_u32 in locked_count_waiting. SLOT_SHUT is written before: a getter that has not seen it
+    # is counted here
     if mt_load_seq_cst_u32(&q.nwaiting) != 0:
         wake_all_getters(q)
     notify_publishers(q, True)
 
 
 cdef inline void after_fork(pubsub *q, unsigned long me) noexcept nogil:
-    """In the child: locks are free, nobody waits but event loops of the one thread that is left."""
+    """In the child of a fork: reset the locks, and keep only the waiting tasks of the forking thread (A6)."""
     cdef subscriber *s = first_record(q)
     mt_lock_reset(&q.join_lock)
     mt_lock_reset(&q.bound_lock)
