@@ -1,5 +1,5 @@
-# 64-bit integers in and out of an IndexMultiQueue: one by one, from lists, and in bulk from and to buffers, detached
-# from the interpreter while they move.
+# IndexMultiQueue: 64-bit integers are put and got one by one, from lists, and in bulk from and to buffers. Large bulk
+# copies run detached from the interpreter. Included by _multiqueue.pyx.
 
 cdef int64_t int64_of(object item) except? -7:
     try:
@@ -13,7 +13,7 @@ cdef int64_t int64_of(object item) except? -7:
 
 # ----------------------------------------------------------------------------------------------------------- bulk moves
 cdef int put_raw(SubQueue sub, const uintptr_t *items, int64_t n, int64_t deadline, int64_t *count) except -1:
-    """Put n integers, waiting for room; *count says how many went in."""
+    """Put n integers, waiting for free slots. *count is how many are put, also when it raises."""
     cdef subqueue *s = sub.s
     cdef wait_point p
     cdef int64_t done = 0
@@ -34,7 +34,7 @@ cdef int put_raw(SubQueue sub, const uintptr_t *items, int64_t n, int64_t deadli
 
 
 cdef int64_t take_raw(queue *q, uintptr_t *items, int64_t n) noexcept:
-    """Up to n integers that are there."""
+    """Take up to n integers without waiting."""
     cdef int64_t got
     if n >= DETACH_FROM and enter_bulk(q):
         with nogil:
@@ -63,7 +63,7 @@ cdef int64_t take_strided(queue *q, Py_buffer *view) except -1:
     cdef int64_t n = view.shape[0], i
     cdef uintptr_t *items = <uintptr_t *>malloc(n * 8 + 1)
     if items == NULL:
-        forward_items(q, True)      # whoever was woken for these items does not take them
+        forward_items(q, True)      # this call may have been woken for them and does not take them
         raise MemoryError
     n = take_raw(q, items, n)
     for i in range(n):
@@ -80,7 +80,7 @@ cdef void copy_batch(Batch batch, Py_buffer *view) noexcept:
 
 # -------------------------------------------------------------------------------------------------------------- buffers
 cdef bint is_int64(const char *format, Py_ssize_t itemsize) noexcept:
-    """Native signed 64-bit, however the exporter spells it."""
+    """Whether the format means native signed 64-bit integers."""
     if format == NULL or itemsize != 8:
         return False
     if (format[0] == b"@" or format[0] == b"=" or (format[0] == b"<" and LITTLE_ENDIAN)
@@ -98,7 +98,7 @@ cdef str WRITABLE_INT64 = "expected a one-dimensional writable buffer of int64"
 
 
 cdef int open_int64(object source, Py_buffer *view, bint writable) except -1:
-    """Export a one-dimensional int64 buffer, or TypeError."""
+    """Get the one-dimensional int64 buffer of `source`, or raise TypeError."""
     cdef str expected = WRITABLE_INT64 if writable else INT64
     try:
         PyObject_GetBuffer(source, view, PyBUF_FORMAT | PyBUF_STRIDES | (PyBUF_WRITABLE if writable else 0))
@@ -146,7 +146,7 @@ cdef int put_buffer(SubQueue sub, object items, int64_t deadline, int64_t *count
 
 
 cdef int put_ints(SubQueue sub, object items, int64_t deadline, int64_t *count) except -1:
-    """All of them are converted before the first is put, so that one that does not fit leaves nothing half done."""
+    """Convert all items before the first is put: if one does not fit, nothing is put."""
     cdef tuple whole = tuple(items)
     cdef Py_ssize_t n = len(whole), i
     cdef uintptr_t *raw = <uintptr_t *>malloc(n * 8 + 1)
@@ -219,9 +219,9 @@ cdef class IndexMultiQueue(MultiQueue):
     """A MultiQueue of 64-bit integers (row numbers, offsets, ids), stored raw: no object per item, and bulk calls run
     without the GIL, so that several threads move arrays in parallel on every build.
 
-    Everything of MultiQueue; its tails are SubQueues whose put_many also takes anything with an int64 buffer (numpy
-    arrays, memoryviews, Arrow Int64 arrays without nulls). OverflowError: an int does not fit. TypeError: anything
-    else.
+    It has everything of MultiQueue. put_many of its SubQueues also accepts whatever has an int64 buffer (numpy arrays,
+    memoryviews) and Arrow Int64 arrays without nulls. OverflowError: an int of more than 64 bits. TypeError: any other
+    item. Algorithm, source and progress: as MultiQueue.
 
     >>> q = IndexMultiQueue()
     >>> q.add("rows").put_many(range(5))
@@ -251,8 +251,8 @@ cdef class IndexMultiQueue(MultiQueue):
     @cython.embedsignature.format("clinic")
     def get_many_into(self, out, block=True, timeout=None, *, linger=0.0):
         """Fill a writable int64 buffer from its start and return how many integers were taken: waits for the first
-        as get does, then takes what is there. A buffer of length 0: 0 at once. linger: as MultiQueue.get_many; it holds
-        the buffer all the while."""
+        as get does, then takes what is there. A buffer of length 0: 0 at once. linger: as MultiQueue.get_many; the
+        buffer is exported while it waits."""
         cdef int64_t got, deadline = deadline_from(block, timeout), longer = linger_from(linger)
         if longer and deadline != ONCE:
             return self.linger_into(out, deadline, longer)
@@ -265,8 +265,8 @@ cdef class IndexMultiQueue(MultiQueue):
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def get_many_with_keys(self, max_items, block=True, timeout=None, *, linger=0.0):
-        """[(key, numpy array)]: runs of consecutive integers of one sub-queue, in the order get would have; up to
-        max_items in all. Waits for the first as get does. linger: as MultiQueue.get_many."""
+        """[(key, numpy array)]: runs of integers that come from one sub-queue in a row, in the order of get; up to
+        max_items integers in all. Waits for the first as get does. linger: as MultiQueue.get_many."""
         cdef int64_t n = many_argument(max_items), deadline, longer = linger_from(linger)
         cdef list runs = []
         if n <= 0:
@@ -279,7 +279,7 @@ cdef class IndexMultiQueue(MultiQueue):
         return runs
 
     cdef object array_of(self, Batch batch):
-        """The integers of a batch, which it holds on to."""
+        """Copy the integers of a batch, which keeps them."""
         cdef object out = numpy_array(batch.b.n)
         cdef Py_buffer view
         open_int64(out, &view, True)
@@ -330,7 +330,7 @@ cdef class IndexMultiQueue(MultiQueue):
         return got
 
     cdef int64_t wait_available(self, int64_t n, int64_t deadline) except -1:
-        """Wait for the first; then how many are there, at most n."""
+        """Wait for the first item. Returns how many are there, at most n."""
         cdef wait_point p
         cdef int64_t there
         cdef int r
@@ -349,11 +349,11 @@ cdef class IndexMultiQueue(MultiQueue):
         try:
             return numpy_array(n)
         except BaseException:
-            forward_items(self.q, True)     # whoever was woken for these items does not take them
+            forward_items(self.q, True)     # as in pair()
             raise
 
     cdef int64_t fill(self, object out) except -1:
-        """Take what is there into a buffer."""
+        """Take what is there into a buffer. Returns how many."""
         cdef Py_buffer view
         cdef int64_t got = 0
         open_int64(out, &view, True)
@@ -371,7 +371,7 @@ cdef class IndexMultiQueue(MultiQueue):
         return got
 
     cdef list take_runs(self, int64_t n):
-        """What is there, up to n integers, as (key, array) runs."""
+        """Take up to n integers without waiting, as (key, array) runs."""
         cdef list runs = []
         cdef object out = self.array(n)
         cdef Py_buffer view
@@ -387,7 +387,7 @@ cdef class IndexMultiQueue(MultiQueue):
                 except BaseException:
                     if got == 0:
                         raise
-                    # The selection raised after items were taken: they are returned, it will raise again.
+                    # As in take_one_by_one(): return what was taken.
                     break
                 if k == 0:
                     break
@@ -405,7 +405,7 @@ cdef class IndexMultiQueue(MultiQueue):
         return runs
 
     cdef int64_t take_run(self, uintptr_t *items, int64_t n, PyObject **key) except -1:
-        """One turn's worth from one sub-queue; its key with a reference."""
+        """Take at most n integers that come from one sub-queue in a row. Returns how many; *key with a reference."""
         cdef wait_node *to_post = NULL
         cdef subqueue *s
         cdef int64_t k = 0

@@ -1,15 +1,14 @@
-"""MultiQueue: many tails, one head.
+"""The Python face of the MultiQueue, and at the end its nogil API.
 
-The algorithm, its source and a picture: _mq.pxd, whose functions are inlined into the methods here. This file is its
-Python face and, at the end, the nogil API.
+_mq.pxd has the algorithm and its source; its functions are inlined into the methods here.
 
 Rules of this layer
-- A Python reference is counted before the item is published and given up after it was taken, with no lock held; the
-  winner of a get owns the reference that the slot held.
-- No Python call (allocation, decref, ==, a selection) happens under a lock; what is needed is made before or after.
+- A put adds the item's reference before it publishes the item. A get takes over the reference that the slot held.
+  References are dropped with no lock held.
+- No Python call (allocation, decref, ==, a selection) runs under a lock. What is needed is made before or after.
 - On a build with the GIL, queues of objects are gil_locked: the GIL is the lock (_mq.pxd).
-- Methods on hot paths are built-in methods (binding=False): a bound one costs no reference count per call, which
-  several threads would contend for on the free-threaded build. The "clinic" format gives them a signature to inspect.
+- Methods on hot paths are built-in (binding=False). Binding one changes no reference count that threads of the
+  free-threaded build would contend for. The "clinic" format gives them a signature to inspect.
 """
 cimport cython
 from cpython.buffer cimport (
@@ -64,11 +63,11 @@ cdef class SubQueue
 cdef object NOTHING = object()
 cdef dict SELECTIONS = {"round_robin": MT_ROUND_ROBIN, "weighted": MT_WEIGHTED, "oldest": MT_OLDEST}
 cdef enum:
-    DETACH_FROM = 5000      # raw items; two threads that detach for fewer get in each other's way (measured, 3.11)
+    DETACH_FROM = 5000      # integers; detaching for fewer makes two threads slower than one (measured, 3.11)
 
 
 class MultiQueueStats(NamedTuple):
-    """What MultiQueue.stats() returns: one consistent look, taken under the take lock."""
+    """What MultiQueue.stats() returns: a consistent snapshot, taken under the take lock."""
 
     qsize: int
     subqueues: int
@@ -97,14 +96,14 @@ cdef uint32_t weight_argument(object value) except 0:
     return <uint32_t>weight
 
 
-cdef PyObject *EMPTY = <PyObject *>Empty       # the names above keep them
+cdef PyObject *EMPTY = <PyObject *>Empty       # borrowed from the imports above
 cdef PyObject *FULL = <PyObject *>Full
 
 
 cdef int refuse(int status, subqueue *s) except -1:
-    """Raise what a call that could not do its work says."""
+    """Raise the exception of a status other than MT_OK. s: the sub-queue of a put; NULL: of another call."""
     if status == MT_INTERRUPTED:
-        return -1                   # the handler's exception is set
+        return -1                   # the signal handler's exception is set
     if status == MT_EMPTY or (status == MT_TIMEOUT and s == NULL):
         raise Empty
     if status == MT_FULL or status == MT_TIMEOUT:
@@ -126,22 +125,23 @@ cdef int refuse_unless_ok(int status) except -1:
 @cython.no_gc_clear     # a queue in a dead cycle stays usable for finalizers; the cycle breaks at its items or its dict
 cdef class MultiQueue:
     """MultiQueue(*, selection="round_robin")\n--\n
-    Many tails, one head: sub-queues with their own capacity, priority, weight and on/off switch, drained by any number
-    of getters that block on all of them at once. Lower `priority` numbers go first, as in `queue.PriorityQueue`.
+    Many sub-queues, got from as one: each has its own capacity, priority, weight and on/off switch, and any number of
+    getters block on all of them at once. Lower `priority` numbers go first, as in `queue.PriorityQueue`.
 
-    Turn: the non-empty enabled sub-queues of one priority stand in a ring. One that becomes so (first item, enable, new
-    priority) joins at the end; one that was served goes to the end if it is not empty.
+    The ready sub-queues (enabled and not empty) of one priority form a ring. One that becomes ready (first item,
+    enable, new priority) joins at the end. After its turn it goes to the end if it is not empty.
 
     selection: how the next sub-queue of the best priority is chosen.
         "round_robin": one item per turn.
         "weighted": `weight` items per turn; one that runs empty loses the rest of its turn.
-        "oldest": the sub-queue whose head was put first.
-        a callable: is given the ready sub-queues of the best priority in turn order and returns one of them, once per
-        item. It may be called from several threads. If it raises, get raises that and nothing is lost.
+        "oldest": the sub-queue whose first item was put first.
+        a callable: is called for each item with the ready sub-queues of the best priority, in the order of the ring,
+        and returns one of them. It may be called from several threads. If it raises, get raises that and nothing is
+        lost.
 
-    Cost of get: O(1) for round_robin and weighted, O(log n) for oldest, O(ready) for a callable. Idle sub-queues cost
-    nothing.
-    Progress: blocking (a short lock per tail for puts, one for gets); no lock is held while Python code runs.
+    Cost of get: O(1) for round_robin and weighted, O(log n) for oldest, O(ready) for a callable. Sub-queues that are
+    not ready cost nothing.
+    Progress: blocking (a short lock per sub-queue for puts, one for gets); no lock is held while Python code runs.
     Source: LinkedBlockingMultiQueue by Mariano Barrios, after Doug Lea's LinkedBlockingQueue.
 
     >>> q = MultiQueue()
@@ -192,20 +192,20 @@ cdef class MultiQueue:
         raise unpicklable(self)
 
     def __repr__(self):
-        now = MultiQueue.stats(self)        # not what a subclass has made of it
+        stats = MultiQueue.stats(self)      # a subclass may override it
         end = ", shut down" if self.is_shutdown else ""
-        return f"<{type(self).__name__} of {now.subqueues} sub-queues, {now.qsize} items{end}>"
+        return f"<{type(self).__name__} of {stats.subqueues} sub-queues, {stats.qsize} items{end}>"
 
     # ------------------------------------------------------------------------------------------------------- sub-queues
     def add(self, key, *, priority=0, maxsize=0, weight=1, enabled=True, sizer=None):
         """Make the sub-queue of a new key and return it.
 
-        maxsize <= 0: no bound. weight: items per turn, for selection="weighted". enabled=False: takes items, hides
-        them. sizer: maxsize bounds the sum of sizer(item), an int >= 0, instead of the number of items. Each put asks
-        it once per item, before anything is put and with no lock held; the item keeps that size. Puts that wait may be
-        reordered by size. ValueError: the key is there already, or weight < 1. TypeError: priority, maxsize or weight
-        is no int, the key cannot be hashed, or sizer is not callable or for an IndexMultiQueue. ShutDown: the queue was
-        shut down.
+        maxsize <= 0: no limit. weight: items per turn, for selection="weighted". enabled=False: it accepts items and
+        hides them from getters. sizer: maxsize limits the sum of sizer(item), an int >= 0, instead of the number of
+        items. Each put calls it once per item, before anything is put and with no lock held; the item keeps that size.
+        A waiting put of a small item may overtake one of a large item. ValueError: the key is taken, or weight < 1.
+        TypeError: priority, maxsize or weight is no int, the key cannot be hashed, or sizer is not callable or for an
+        IndexMultiQueue. ShutDown: the queue was shut down.
 
         >>> q = MultiQueue()
         >>> pages = q.add("pages", maxsize=1_000_000, sizer=len)      # at most a million bytes
@@ -222,7 +222,8 @@ cdef class MultiQueue:
         return sub
 
     def setdefault(self, key, *, priority=0, maxsize=0, weight=1, enabled=True, sizer=None):
-        """The sub-queue of that key, made atomically if missing; one that is there is returned unchanged."""
+        """The sub-queue of that key, made atomically if missing. An existing one is returned unchanged. Options and
+        errors as add()."""
         found = self.tails.get(key)
         if found is not None:
             return found
@@ -256,9 +257,9 @@ cdef class MultiQueue:
         return sub
 
     def remove(self, key):
-        """Detach the sub-queue of that key and return it. Its items leave qsize() at once, count as done, and stay
-        readable in the handle; blocked and later putters get ShutDown; nobody else loses its turn. The key may be added
-        again. KeyError: no such key."""
+        """Detach the sub-queue of that key and return it. Its items leave qsize() at once, count as done, and can still
+        be iterated in the handle. Blocked and later puts raise ShutDown. The turns of others do not change. The key may
+        be added again. KeyError: no such key."""
         cdef SubQueue sub = self.tails.pop(key)
         detach_tail(self.q, sub.s, True)
         return sub
@@ -337,7 +338,8 @@ cdef class MultiQueue:
         return mt_owned(found)
 
     cdef int get_slow(self, int64_t deadline, bint with_key, bint tried, PyObject **found) except -1:
-        """MT_OK and what get returns, whose reference is the caller's; or MT_EMPTY: nothing came in time."""
+        """MT_OK and what get returns, whose reference is the caller's. MT_EMPTY: nothing came in time. tried: the
+        caller has just tried."""
         cdef wait_point p
         cdef object taken
         cdef int r
@@ -365,7 +367,7 @@ cdef class MultiQueue:
         cdef tuple pair = None
         cdef int r
         if with_key:
-            pair = self.pair()      # before the item is claimed: after that nothing can fail
+            pair = self.pair()      # allocated before the item is taken: after that nothing can fail
         if self.choose is not None:
             r = self.take_chosen(&item, &key, NULL)
         else:
@@ -392,11 +394,11 @@ cdef class MultiQueue:
         try:
             return mt_pair_reserve()
         except BaseException:
-            forward_items(self.q, True)     # whoever was woken for an item does not take it
+            forward_items(self.q, True)     # this call may have been woken for an item and does not take it
             raise
 
     cdef tuple ready_subqueues(self):
-        """The ready sub-queues of the best priority in turn order."""
+        """The ready sub-queues of the best priority, in the order of the ring."""
         cdef Py_ssize_t n = 0, i
         cdef PyObject **owners = NULL
         cdef ready_node *node
@@ -421,7 +423,7 @@ cdef class MultiQueue:
             free(owners)
 
     cdef SubQueue ask(self):
-        """What the selection callable chooses, or None if nothing is ready."""
+        """Call the selection callable. Returns its choice, or None: nothing is ready."""
         cdef tuple ready
         try:
             ready = self.ready_subqueues()
@@ -437,11 +439,12 @@ cdef class MultiQueue:
             raise ValueError(f"selection returned {chosen!r}: expected one of the {len(ready)} ready sub-queues "
                              "that it was given")
         except BaseException:
-            forward_items(self.q, True)     # whoever was woken for this item does not take it
+            forward_items(self.q, True)     # as in pair()
             raise
 
     cdef int take_chosen(self, uintptr_t *item, PyObject **key, held_batch *batch) except -1:
-        """Into *item and *key, or into the batch."""
+        """Take an item of the sub-queue that the callable chooses, into *item and *key, or into the batch. MT_OK,
+        MT_EMPTY or MT_NOMEM."""
         cdef wait_node *to_post = NULL
         cdef SubQueue sub
         cdef bint there, memory
@@ -471,13 +474,13 @@ cdef class MultiQueue:
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
-        """A list of up to max_items items in the order that get would have: waits for the first as get does, then takes
-        what is there. max_items <= 0: [] at once.
+        """A list of up to max_items items, in the order of get: waits for the first as get does, then takes what is
+        there. max_items <= 0: [] at once. Errors as get.
 
         linger: seconds, counted from the first item, for which it waits for more before it returns fewer than
-        max_items. The timeout and a shutdown end that wait too, and what was taken is returned. An exception, as a
-        signal handler's, first gives all of it back, to the heads of the sub-queues. block=False ignores linger.
-        ValueError: it is negative or NaN."""
+        max_items. The timeout and a shutdown end that wait too, and what was taken is returned. An exception, for
+        instance of a signal handler, puts it all back at the heads of the sub-queues. block=False ignores linger.
+        ValueError: linger is negative or NaN."""
         cdef int64_t n = many_argument(max_items), deadline, longer = linger_from(linger)
         cdef wait_point p
         cdef list out
@@ -497,7 +500,7 @@ cdef class MultiQueue:
                 refuse(r, NULL)
 
     cdef list take_many(self, int64_t n):
-        """Up to n items that are there."""
+        """Take up to n items without waiting."""
         cdef wait_node *to_post = NULL
         cdef int64_t got
         cdef list out
@@ -508,11 +511,11 @@ cdef class MultiQueue:
         unlock_take(self.q)
         if n == 0:
             return []
-        # The list is made before the items are claimed: between claim and return nothing can fail.
+        # The list is allocated before the items are taken: after that nothing can fail.
         try:
             out = mt_list_reserve(n)
         except BaseException:
-            forward_items(self.q, True)     # whoever was woken for these items does not take them
+            forward_items(self.q, True)     # as in pair()
             raise
         lock_take(self.q, True)
         got = head_get_many(self.q, mt_list_slots(<PyObject *>out), n, True, &to_post)
@@ -522,7 +525,7 @@ cdef class MultiQueue:
         return out
 
     cdef Batch lingering(self, int64_t n, int64_t deadline, int64_t linger):
-        """What get_many takes while it lingers."""
+        """The items of a get_many with linger."""
         cdef Batch batch = new_batch(self, n)
         cdef wait_point p
         cdef int r
@@ -568,7 +571,7 @@ cdef class MultiQueue:
                 item = self.take(False)
             except BaseException:
                 if out:
-                    # The selection raised after items were taken: they are returned, it will raise again.
+                    # The selection raised after items were taken. Return those; it will raise again at the next call.
                     break
                 raise
             if item is NOTHING:
@@ -579,7 +582,7 @@ cdef class MultiQueue:
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def peek(self):
-        """What get would return now, without taking it or moving anybody's turn. Empty: there is none."""
+        """The item that get would return, without taking it or changing turns. Empty: there is none."""
         cdef subqueue *s = NULL
         cdef SubQueue sub = None
         cdef uintptr_t item = 0
@@ -605,7 +608,7 @@ cdef class MultiQueue:
 
     # ------------------------------------------------------------------------------------------------------------ async
     async def aget(self):
-        """get for coroutines, on any event loop. Cancelling it loses no item and passes its wake-up on."""
+        """get for coroutines of asyncio and trio. Cancelling it loses no item; its wake-up goes to another getter."""
         checkpoint = trio_checkpoint()
         if checkpoint is not None:
             await checkpoint
@@ -627,7 +630,7 @@ cdef class MultiQueue:
             refuse_unless_ok(await self.until_items())
 
     async def aget_many(self, max_items, *, linger=0.0):
-        """get_many for coroutines. Cancelling it gives back what it has taken."""
+        """get_many for coroutines. Cancelling it puts back what it has taken."""
         cdef int64_t n = many_argument(max_items), longer = linger_from(linger)
         checkpoint = trio_checkpoint()
         if checkpoint is not None:
@@ -641,7 +644,7 @@ cdef class MultiQueue:
                 refuse_unless_ok(await self.until_items())
 
     cdef object until_items(self):
-        """What a coroutine awaits that found nothing."""
+        """For a coroutine that found nothing: await it, then try again."""
         cdef Waiting waiting = new_waiting(self)
         items_point(&waiting.point, self.q, True)
         return waiting.wait()
@@ -650,7 +653,7 @@ cdef class MultiQueue:
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def qsize(self):
-        """Items in enabled, attached sub-queues. Exact when nothing runs beside it."""
+        """The number of items in enabled, attached sub-queues. Other threads may have changed it when this returns."""
         cdef int64_t n
         lock_take(self.q, True)
         n = head_qsize(self.q, INT64_MAX)
@@ -670,12 +673,12 @@ cdef class MultiQueue:
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def task_done(self):
-        """One item that was put has been dealt with. ValueError: more often than items were put."""
+        """Count one item as done. ValueError: called more often than items were put."""
         if not task_done(self.q, True):
             raise ValueError("task_done() was called more often than items were put")
 
     def join(self, timeout=None):
-        """Wait until every item ever put is done: True. False: not within `timeout` seconds."""
+        """Wait until every item ever put is done: True. False: they are not within `timeout` seconds."""
         cdef int64_t deadline = deadline_from(True, timeout)
         cdef int r = join_until(self.q, deadline, True)
         if r == MT_TIMEOUT:
@@ -694,9 +697,9 @@ cdef class MultiQueue:
         refuse_unless_ok(await waiting.wait())
 
     def shutdown(self, immediate=False):
-        """No more puts, for head and all tails: put and add raise ShutDown, get drains the enabled sub-queues and then
-        raises it. immediate=True empties all of them, disabled ones too; what is taken away counts as done. Wakes
-        everybody."""
+        """Accept no more puts: put and add raise ShutDown, get drains the enabled sub-queues and then raises it.
+        immediate=True removes the items of all sub-queues, disabled ones too; they count as done. Wakes all waiting
+        calls."""
         shut_queue(self.q, bool(immediate), True)
         if immediate:
             for sub in list(self.tails.values()):
@@ -713,13 +716,13 @@ cdef class MultiQueue:
         return shut
 
     def stats(self):
-        """MultiQueueStats: items, sub-queues, who waits, and how many items ever went in and out by get."""
+        """MultiQueueStats: items, sub-queues, waiting getters and putters, and how many items were ever put and got."""
         cdef int64_t putters = 0, put, qsize, subqueues, enabled, getters, got
         cdef subqueue *s
         lock_take(self.q, True)
         s = self.q.all_first
         while s != NULL:
-            putters += mt_load_relaxed_u32(&s.not_full_waiting)     # relaxed because: a figure
+            putters += mt_load_relaxed_u32(&s.not_full_waiting)     # relaxed because: statistics; may be stale
             s = s.all_next
         put = head_put_total(self.q)
         qsize = head_qsize(self.q, INT64_MAX)
@@ -731,27 +734,27 @@ cdef class MultiQueue:
 # --------------------------------------------------------------------------------------------------------------- linger
 @cython.final
 cdef class Batch:
-    """The items that a get_many has taken while it lingers. _mq_held.pxd has the rules."""
+    """The items that a get_many with linger has taken: see _mq_held.pxd."""
     cdef held_batch b
     cdef bint raw
-    cdef bint first             # its first item has not come yet
-    cdef bint failed            # the selection raised after items were taken: they are returned, it will raise again
+    cdef bint first             # it has no item yet
+    cdef bint failed            # the selection raised after items were taken: return those
 
     def __dealloc__(self):
-        self.give_all_back()    # of a call that did not come to its end
+        self.give_all_back()    # if the call has not returned them
 
     cdef void give_all_back(self) noexcept:
         give_back(&self.b, not self.raw, True)
 
     cdef bint wants_more(self, MultiQueue mq) except -1:
-        """Take what is there. True: that is not enough."""
+        """Take what is there. True: that is less than the limit."""
         cdef int r
         if mq.choose is None:
             r = hold_what_is_there(&self.b, True)
         else:
             r = self.take_chosen(mq)
         if r == MT_NOMEM:
-            forward_items(mq.q, True)    # whoever was woken for an item does not take it
+            forward_items(mq.q, True)    # as in pair()
             raise MemoryError
         return self.b.n < self.b.limit and not self.failed
 
@@ -777,7 +780,7 @@ cdef Batch new_batch(MultiQueue mq, int64_t n):
 
 
 async def linger_in_loop(MultiQueue mq, int64_t n, int64_t linger):
-    """MultiQueue.lingering() for coroutines, and what comes of it."""
+    """MultiQueue.get_many with linger for coroutines."""
     cdef Batch batch = new_batch(mq, n)
     cdef int64_t deadline = NEVER
     cdef Waiting waiting
@@ -811,14 +814,14 @@ cdef int64_t many_argument(object max_items) except? -7:
 
 
 cdef inline object object_of(bint raw, uintptr_t item):
-    """What the caller of a get receives: the reference that the slot held, or the integer."""
+    """An item as get returns it; it takes over the reference that the slot held."""
     if raw:
         return <int64_t>item
     return mt_owned_item(item)
 
 
 cdef void head_served_out_of_turn(queue *q, subqueue *s) noexcept nogil:
-    """A callable chose it: it goes to the end of the turn wherever it stood."""
+    """head_served() for a sub-queue that a callable chose: it goes to the end of its ring."""
     if head_empty(s):
         head_served(q, s)
         return
@@ -873,17 +876,16 @@ class SubQueueView(Mapping):
 @cython.no_gc_clear         # tail_clear() below breaks cycles and leaves the queue usable
 cdef class SubQueue:
     """SubQueue(*args, **options)\n--\n
-    One tail of a MultiQueue: where items are put. Made by MultiQueue.add and setdefault only.
+    A sub-queue of a MultiQueue: where items are put. Made by MultiQueue.add and setdefault only.
 
-    put, put_nowait, put_front, put_many and aput are safe from any thread; a put to one tail never waits for a put to
-    another. priority, weight, maxsize and enabled may be assigned at any time; on a detached handle that only sets
-    them.
-    Progress: as the MultiQueue's. Source: the sub-queues of the LinkedBlockingMultiQueue, each with its own put
-    lock.
+    put, put_nowait, put_front, put_many and aput are safe from any thread; a put to one sub-queue never waits for a put
+    to another. priority, weight, maxsize and enabled may be assigned at any time; on a detached handle that has no
+    other effect.
+    Progress: as the MultiQueue's. Source: the sub-queues of the LinkedBlockingMultiQueue, each with its own put lock.
     """
     cdef subqueue *s
     cdef bint raw
-    cdef bint direct            # an item is put as it is: neither raw nor with a size
+    cdef bint direct            # neither raw nor with a sizer
     cdef object sizer           # or None
     cdef object name
     cdef object __weakref__
@@ -912,7 +914,7 @@ cdef class SubQueue:
         return f"<SubQueue {self.name!r}, {self.qsize()} items{state}>"
 
     cdef void drop_items(self) noexcept:
-        """Empty it and release the items, with no lock held."""
+        """Empty the sub-queue, and drop the items with no lock held."""
         cdef chunk *chain
         cdef uint32_t first = 0, last = 0
         clear_tail(self.s.mq, self.s, &chain, &first, &last, True)
@@ -932,12 +934,12 @@ cdef class SubQueue:
 
     @property
     def attached(self):
-        """False once it was removed."""
+        """False after it was removed from its MultiQueue."""
         return bool(locked_value(self.s, &self.s.attached))
 
     @property
     def priority(self):
-        """Smaller goes first. Assigning another one moves it with its items to the end of that turn."""
+        """Smaller goes first. Assigning another one moves the sub-queue to the end of that priority's ring."""
         cdef int64_t priority
         lock_take(self.s.mq, True)
         priority = self.s.priority
@@ -951,7 +953,7 @@ cdef class SubQueue:
 
     @property
     def weight(self):
-        """Items per turn, for selection="weighted". A new one counts from its next turn."""
+        """Items per turn, for selection="weighted". A new weight applies from its next turn on."""
         return locked_value(self.s, &self.s.weight)
 
     @weight.setter
@@ -960,9 +962,9 @@ cdef class SubQueue:
 
     @property
     def maxsize(self):
-        """Of items, or of their sizes if there is a sizer. 0 or less: no bound. Raising it wakes putters, lowering it
-        keeps items."""
-        return mt_load_relaxed_i64(&self.s.maxsize)     # relaxed because: a figure
+        """The capacity: how many items fit, or with a sizer the sum of their sizes. 0 or less: no limit. Raising it
+        wakes putters; lowering it removes no items."""
+        return mt_load_relaxed_i64(&self.s.maxsize)     # relaxed because: only a number; may be stale
 
     @maxsize.setter
     def maxsize(self, value):
@@ -970,7 +972,7 @@ cdef class SubQueue:
 
     @property
     def enabled(self):
-        """False: takes items up to maxsize and hides them from getters."""
+        """False: the sub-queue accepts items up to maxsize and hides them from getters."""
         return bool(locked_value(self.s, &self.s.enabled))
 
     @enabled.setter
@@ -981,10 +983,10 @@ cdef class SubQueue:
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def put(self, item, block=True, timeout=None):
-        """Append an item, waiting for room if the sub-queue is full.
+        """Append an item, waiting for a free slot if the sub-queue is full.
 
         timeout: seconds for the whole call; None waits for ever. block=False does not wait and ignores timeout.
-        Full: no room in time. ShutDown: the queue was shut down or this sub-queue removed; also while waiting.
+        Full: no free slot in time. ShutDown: the queue was shut down or this sub-queue removed; also while waiting.
         ValueError: timeout is negative or NaN, or the item's size is negative or larger than maxsize. An exception of
         the sizer passes through. Nothing is put when it raises."""
         cdef int r
@@ -1007,12 +1009,12 @@ cdef class SubQueue:
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def put_front(self, item, block=True, timeout=None):
-        """Put an item at the head of this sub-queue: the next that is got from it. Waits and raises as put does."""
+        """Put an item at the head of this sub-queue: it is the next one got from it. Waits and raises as put does."""
         if not self.put_slow(item, deadline_from(block, timeout), True):
             mt_return_raising(FULL)
 
     cdef bint put_slow(self, object item, int64_t deadline, bint front) except -1:
-        """False: no room in time."""
+        """False: no free slot in time."""
         cdef uintptr_t raw
         cdef int r
         if unlikely(self.sizer is not None):
@@ -1030,7 +1032,7 @@ cdef class SubQueue:
         return True
 
     cdef bint put_sized(self, object item, int64_t size, int64_t deadline, bint front) except -1:
-        """size: what size_of() said. False: no room in time."""
+        """size: of size_of(). False: it did not fit in time."""
         cdef int r
         Py_INCREF(item)
         r = put_sized_until(self.s.mq, self.s, <uintptr_t><PyObject *>item, size, front, deadline, True)
@@ -1042,7 +1044,7 @@ cdef class SubQueue:
         return True
 
     cdef int64_t size_of(self, object item) except -1:
-        """What the sizer says. This runs user code: no lock is held, nothing is put yet."""
+        """Call the sizer. That runs user code, so no lock may be held."""
         cdef object answer = self.sizer(item)
         if isinstance(answer, bool):
             raise TypeError(f"sizer(item)={answer!r}: expected an int >= 0, not bool")
@@ -1052,7 +1054,7 @@ cdef class SubQueue:
         return size
 
     cdef int refuse_put(self, int status, int64_t size) except -1:
-        """As refuse(); MT_BADARG: a size that never fits."""
+        """refuse() for a put with a size; MT_BADARG: it never fits."""
         if status != MT_BADARG:
             return refuse(status, self.s)
         if self.maxsize > 0:
@@ -1062,13 +1064,13 @@ cdef class SubQueue:
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def put_many(self, items, block=True, timeout=None):
-        """Append all items of an iterable in order and return how many that were.
+        """Append all items of an iterable in order and return how many there were.
 
-        Lists and tuples (for an IndexMultiQueue: int64 buffers and Arrow arrays) are linked as one chain where capacity
-        allows, so that getters see them at once; of another iterable at most one item is pulled beyond those put.
-        timeout is for the whole call. On Full, ShutDown or KeyboardInterrupt the exception's `count` says how many went
-        in; those stay in. So does that of an item that is refused: ValueError, TypeError, OverflowError. An exception
-        of the iterable or of the sizer passes through; what came before it is in."""
+        Lists and tuples (for an IndexMultiQueue: int64 buffers and Arrow arrays) become visible to getters at once, as
+        far as capacity allows. Of another iterable at most one item is consumed beyond those put. timeout is for the
+        whole call. If it raises Full, ShutDown or KeyboardInterrupt, or ValueError, TypeError or OverflowError for an
+        item, the exception's `count` is the number of items that were put; they stay. An exception of the iterable or
+        of the sizer passes through; the items before it are put."""
         cdef int64_t deadline = deadline_from(block, timeout), count = 0
         try:
             if self.raw and put_int64s(self, items, deadline, &count):
@@ -1089,12 +1091,12 @@ cdef class SubQueue:
         return count
 
     cdef int put_sequence(self, object items, int64_t deadline, int64_t *count) except -1:
-        """A list or tuple of objects, as one chain for each time that there is room."""
+        """Put a list or tuple of objects, each time as many as fit."""
         cdef object whole = items
         cdef int r
         if isinstance(items, list) and (not self.s.gil_locked or self.s.bounded):
-            # Another thread, or the code of an event loop that is woken, may change the list before all of it is in.
-            # Only with the GIL and without a bound it goes in at one try.
+            # Copied, because another thread, or the code of an event loop that is woken, may change the list before all
+            # of it is put. With the GIL and without maxsize it is put in one step.
             whole = tuple(items)
         r = put_run_until(self.s.mq, self.s, <const uintptr_t *>PySequence_Fast_ITEMS(whole), NULL, len(whole), True,
                           deadline, count, True)
@@ -1103,7 +1105,7 @@ cdef class SubQueue:
         return 0
 
     cdef int put_sized_sequence(self, object items, int64_t deadline, int64_t *count) except -1:
-        """All sizes are asked for before the first item is put. If one cannot be had, the items before it are put."""
+        """Compute all sizes before the first item is put. If the sizer fails, put the items before that one."""
         cdef tuple whole = tuple(items)
         cdef Py_ssize_t n = len(whole), measured = 0
         cdef object failure = None
@@ -1129,7 +1131,7 @@ cdef class SubQueue:
         return 0
 
     async def aput(self, item):
-        """put for coroutines, on any event loop. Cancelling it before it returned puts nothing."""
+        """put for coroutines of asyncio and trio. Cancelling it before it returns puts nothing."""
         checkpoint = trio_checkpoint()
         if checkpoint is not None:
             await checkpoint
@@ -1145,7 +1147,7 @@ cdef class SubQueue:
             await self.until_room(size)
 
     cdef object until_room(self, int64_t size):
-        """What a coroutine awaits that found no room. Whether the sub-queue has ended is for its next try to see."""
+        """For a coroutine whose item did not fit: await it, then try again."""
         cdef Waiting waiting = new_waiting(self)
         if self.sizer is None:
             room_point(&waiting.point, self.s, True)
@@ -1164,9 +1166,9 @@ cdef class SubQueue:
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def qsize(self):
-        """Items inside, enabled or not, at one instant."""
+        """The number of items at one instant, whether the sub-queue is enabled or not."""
         cdef int64_t n
-        lock_take(self.s.mq, True)      # or it might see a get_many half done
+        lock_take(self.s.mq, True)      # a get_many must not be half done
         n = self.count()
         unlock_take(self.s.mq)
         return n
@@ -1187,9 +1189,8 @@ cdef class SubQueue:
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def remaining(self):
-        """How many items, or how much size if there is a sizer, fit in now; None when there is no bound; never
-        negative."""
-        cdef int64_t maxsize = mt_load_relaxed_i64(&self.s.maxsize)     # relaxed because: a figure
+        """How many items, or with a sizer what sum of sizes, fit at this moment; >= 0. None: there is no limit."""
+        cdef int64_t maxsize = mt_load_relaxed_i64(&self.s.maxsize)     # relaxed because: only a number; may be stale
         if maxsize <= 0:
             return None
         return max(0, maxsize - (self.count() if self.sizer is None else self.size))
@@ -1203,17 +1204,17 @@ cdef class SubQueue:
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def full(self):
-        """Whether put would have to wait: for every item, or, if there is a sizer, for one of any size but 0."""
+        """Whether put would have to wait; with a sizer, for an item of a size > 0."""
         return self.remaining() == 0
 
     # ------------------------------------------------------------------------------------------------------- inspecting
     def __iter__(self):
-        """Weakly consistent: in order, never fails, each item at most once; items taken during the iteration may or may
-        not be seen."""
+        """Iterate over the items in order, each at most once. Weakly consistent: items that are put or taken meanwhile
+        may or may not be seen."""
         return TailIterator.__new__(TailIterator, self)
 
     def __contains__(self, item):
-        """By identity, then ==. No lock is held while comparing."""
+        """Whether an item is `item` or equals it. No lock is held while comparing."""
         for found in TailIterator.__new__(TailIterator, self):
             if found is item or found == item:
                 return True
@@ -1229,7 +1230,7 @@ cdef class SubQueue:
         return False
 
     def clear(self):
-        """Remove all items at one instant and return how many that were. They count as done."""
+        """Remove all items at one instant and return how many there were. They count as done."""
         cdef chunk *chain
         cdef uint32_t first = 0, last = 0
         cdef int64_t n = clear_tail(self.s.mq, self.s, &chain, &first, &last, True)
@@ -1238,7 +1239,7 @@ cdef class SubQueue:
 
 
 cdef uint32_t locked_value(subqueue *s, uint32_t *field) noexcept nogil:
-    """A field that is written under the take lock."""
+    """Read a field that is written under the take lock."""
     cdef uint32_t value
     lock_take(s.mq, True)
     value = field[0]
@@ -1251,15 +1252,15 @@ cdef void release_item(uintptr_t item, void *unused) noexcept nogil:
 
 
 @cython.final
-@cython.no_gc_clear         # __dealloc__ needs its tail; a cycle breaks at the tail's items or at the list
+@cython.no_gc_clear         # __dealloc__ needs `sub`; a cycle breaks at the sub-queue's items or at `batch`
 cdef class TailIterator:
-    """Walks over a tail in snapshots of up to 64 items; between them no lock is held."""
+    """Iterates over a sub-queue in snapshots of up to SNAPSHOT items; between them no lock is held."""
     cdef SubQueue sub
     cdef iterator_position k
     cdef uint32_t next_item
-    cdef list batch             # the objects of the snapshot; integers are made one by one
-    cdef bint busy              # a thread is inside __next__; under the critical section
-    cdef bint exhausted         # it has ended, whatever is put from here on
+    cdef list batch             # the snapshot; unused for integers
+    cdef bint busy              # a thread is inside __next__; written in a critical section
+    cdef bint exhausted         # it has ended, and stays so whatever is put
 
     def __cinit__(self, SubQueue sub not None):
         self.sub = sub
@@ -1299,7 +1300,7 @@ cdef class TailIterator:
         if self.exhausted:
             raise StopIteration
         if not self.sub.raw:
-            self.batch = mt_list_reserve(SNAPSHOT)      # before references are taken: after that nothing can fail
+            self.batch = mt_list_reserve(SNAPSHOT)      # before references are added: after that nothing can fail
         self.next_item = 0
         position_step(self.sub.s.mq, self.sub.s, &self.k, not self.sub.raw)
         if not self.sub.raw:
@@ -1312,17 +1313,17 @@ cdef class TailIterator:
         return 0
 
     cdef bint discard_last(self):
-        """Remove the item that __next__ returned last, if it is still in its place."""
+        """Remove the item that __next__ returned last. False: it has been taken."""
         cdef uint32_t i = self.next_item - 1
         cdef bint removed = discard_at(self.sub.s.mq, self.sub.s, self.k.chunk, self.k.slots[i], self.k.items[i], True)
         if removed and not self.sub.raw:
-            Py_DECREF_raw(<PyObject *>self.k.items[i])      # what the slot held; the caller has another reference
+            Py_DECREF_raw(<PyObject *>self.k.items[i])      # the slot's reference; the caller has another one
         return removed
 
 
 # --------------------------------------------------------------------------------------------------- garbage collection
-# What C memory holds is shown to the collector: the items of a tail, and the coroutines that wait (their tasks may lead
-# back to the queue). A dead coroutine is closed by its own finalizer, which takes it off the list.
+# The collector visits what C memory refers to: the items of a sub-queue, and the coroutines that wait, which may lead
+# back to the queue. The finalizer of an unreachable coroutine takes it off the wait list.
 cdef traverseproc base_tail_traverse, base_queue_traverse
 
 
@@ -1353,8 +1354,8 @@ cdef int queue_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
 
 
 cdef int queue_clear(PyObject *self) noexcept:
-    """The selection may be a method of the queue itself: a cycle that nothing else breaks. Without it turns go
-    round."""
+    """The selection may be a method of the queue itself: a cycle that nothing else breaks. Without it get uses round
+    robin."""
     (<MultiQueue>self).choose = None
     return 0
 

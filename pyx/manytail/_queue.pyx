@@ -1,24 +1,24 @@
 """The queues of manytail.queue: the standard library's Queue and SimpleQueue on the kernel of MultiQueue.
 
-Algorithm: a MultiQueue with one sub-queue (_mq.pxd). A put takes the put lock, a get the take
-lock, so that putters and getters do not wait for one another. What is specific here is what the standard library lets
-its users do to a Queue.
+Algorithm: a MultiQueue with one sub-queue (_mq.pxd). A put takes the put lock, a get the take lock, so putters and
+getters do not wait for each other. This file adds what the standard library lets users do with a Queue: hold its mutex,
+wait for its conditions, use its container, override its hooks.
 
 A Queue has two modes:
-- Kernel mode: items are in the kernel, put and get are built-in methods on it. There is no mutex.
-- Locked mode: put and get run under `mutex`, items are wherever `_put` put them (a deque, unless a subclass says
-  otherwise), and threads wait for the conditions `not_empty`, `not_full` and `all_tasks_done`. A queue whose class
-  overrides `_init`, `_qsize`, `_put` or `_get` is in locked mode from the start. Any other one enters it for good when
-  `mutex`, a condition or `queue` is used first (`enter_locked_mode`).
+- Kernel mode: the items are in the kernel, and put and get are built-in methods on it. There is no mutex.
+- Locked mode: put and get run under `mutex`, `_put` stores the items (in a deque, unless a subclass overrides it), and
+  threads wait for the conditions `not_empty`, `not_full` and `all_tasks_done`. A queue whose class overrides `_init`,
+  `_qsize`, `_put` or `_get` is in locked mode from the start. Any other one enters it for good at the first use of
+  `mutex`, a condition or `queue` (`enter_locked_mode`).
 
 Invariants
-- In locked mode the kernel of a queue is stopped and empty: its put and get report MT_SHUTDOWN, so that the fast paths
-  need not ask which mode it is. Who sees MT_SHUTDOWN asks.
-- The thread that makes the mutex holds it until all items have moved. Whoever comes before that waits for the mutex.
-- No Python code runs under a lock of the kernel. The hooks of a subclass run under the mutex, as the standard library
-  has it.
+- In locked mode the kernel of a queue is stopped and empty, so its put and get return MT_SHUTDOWN. The fast paths need
+  not check the mode; only after MT_SHUTDOWN it is checked.
+- The thread that makes the mutex holds it until all items have moved. Other threads wait for the mutex.
+- No Python code runs under a lock of the kernel. The hooks of a subclass run under the mutex, as in the standard
+  library.
 
-Rules of this layer are those of _multiqueue.pyx.
+The rules of _multiqueue.pyx hold here too.
 """
 cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
@@ -51,18 +51,18 @@ from collections import deque
 from operator import index
 from types import GenericAlias
 
-# It mends all kernels in the child of a fork.
+# It resets all kernels in the child of a fork.
 import manytail._multiqueue  # no-cython-lint
 
 from manytail.errors import Empty, Full, ShutDown
 
-cdef PyObject *EMPTY = <PyObject *>Empty       # the names above keep them
+cdef PyObject *EMPTY = <PyObject *>Empty       # borrowed from the imports above
 cdef PyObject *FULL = <PyObject *>Full
 cdef object NOTHING = object()
 
 cdef extern from *:
     """
-    /* The built-in method of a class as a method that a subclass defines itself. */
+    /* A copy of a built-in method of a class, as a method that `subclass` defines itself. */
     static PyObject *mt_method_for(PyObject *subclass, PyObject *method) {
         return PyDescr_NewMethod((PyTypeObject *)subclass, ((PyMethodDescrObject *)method)->d_method);
     }
@@ -71,7 +71,7 @@ cdef extern from *:
 
 
 cdef int raise_if_failed(int status) except -1:
-    """Statuses that are no answer of a queue."""
+    """Raise for MT_INTERRUPTED and MT_NOMEM; return any other status."""
     if status == MT_INTERRUPTED:
         raise_pending()
     if status == MT_NOMEM:
@@ -80,8 +80,8 @@ cdef int raise_if_failed(int status) except -1:
 
 
 cdef inline int head_get_lone(queue *q, subqueue *s, uintptr_t *item, wait_node **to_post) noexcept nogil:
-    """head_get() for a queue of one sub-queue: while that is listed and no getter waits there is nothing to choose or
-    to hand on."""
+    """head_get() for a queue with one sub-queue: while that is listed and no getter waits, there is nothing to choose
+    and nobody to notify."""
     cdef subqueue *same
     if likely(s.ready.listed and q.not_empty.n == 0 and not head_empty(s)):
         item[0] = head_pop(q, s)
@@ -95,13 +95,13 @@ cdef inline int head_get_lone(queue *q, subqueue *s, uintptr_t *item, wait_node 
 @cython.trashcan(True)      # queues nested 200,000 deep are freed without recursion
 @cython.no_gc_clear         # fifo_clear() below breaks cycles and leaves the queue usable
 cdef class Fifo:
-    """What the queues share: one sub-queue of a kernel. `q` and `s` are NULL where a class overrides hooks.
+    """The base of the queues: a kernel with one sub-queue. `q` and `s` are NULL if the class overrides hooks.
 
-    Each class defines put and get itself: the interpreter calls a built-in method fastest on exactly the type that
-    defines it."""
+    Each class defines put and get itself: the interpreter calls a built-in method fastest on the type that defines
+    it."""
     cdef queue *q
     cdef subqueue *s
-    cdef object nothing         # without an object attribute the collector would not see instances
+    cdef object nothing         # an object attribute makes Cython's type one with garbage collection
     cdef object __weakref__
 
     cdef int open_kernel(self) except -1:
@@ -128,14 +128,14 @@ cdef class Fifo:
         raise unpicklable(self)
 
     cdef void drop_items(self) noexcept:
-        """Empty the kernel and release the items, with no lock held."""
+        """Empty the kernel, and drop the items with no lock held."""
         cdef chunk *chain
         cdef uint32_t first = 0, last = 0
         clear_tail(self.q, self.s, &chain, &first, &last, True)
         drop_chain(self.q, chain, first, last, release_item, NULL, True)
 
     cdef inline int put_at_once(self, object item) noexcept:
-        """MT_OK; or why nothing was put."""
+        """MT_OK, or why nothing was put."""
         cdef int r
         Py_INCREF(item)
         r = put_once(self.q, self.s, <uintptr_t><PyObject *>item, True)
@@ -244,7 +244,7 @@ cdef class SimpleQueue(Fifo):
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def qsize(self):
-        """Items inside. Exact when nothing runs beside it."""
+        """The number of items. Other threads may have changed it when this returns."""
         return self.count()
 
     @cython.binding(False)
@@ -260,13 +260,13 @@ cdef class BaseQueue
 
 @cython.final
 cdef class Condition:
-    """A condition of a queue's mutex, used as threading.Condition is: by the queue, and by whoever takes
-    `queue.not_empty` and the like.
+    """A condition of a queue's mutex, with the interface of threading.Condition: for the queue, and for users of
+    `queue.not_empty`, `not_full` and `all_tasks_done`.
 
-    Unlike threading.Condition, `wait` holds the mutex again when it ends whatever a signal handler raises, and passes
-    on the wake-up of a wait that such an exception ends."""
+    Unlike with threading.Condition, `wait` holds the mutex when it ends even if a signal handler raises, and a wake-up
+    of a wait that ends so goes to another waiter."""
     cdef object mutex
-    cdef mt_lock lock           # of `waiters`; the mutex would not do: `notify` cannot tell whether its caller holds it
+    cdef mt_lock lock           # guards `waiters`; the mutex cannot: notify does not know whether its caller holds it
     cdef wait_list waiters
 
     def __cinit__(self, mutex):
@@ -300,7 +300,7 @@ cdef class Condition:
         return self.wait_until(deadline, None, 0)
 
     def wait_for(self, predicate, timeout=None):
-        """Wait until predicate() is true, at most `timeout` seconds. What it returned last."""
+        """Wait until predicate() is true, at most `timeout` seconds. Returns what it returned last."""
         cdef int64_t deadline = NEVER if timeout is None else deadline_from(True, max(timeout, 0))
         self.check_held("wait")
         while True:
@@ -309,14 +309,14 @@ cdef class Condition:
                 return result or predicate()
 
     def notify(self, n=1):
-        """Wake n of those who wait. RuntimeError: the mutex is not held."""
+        """Wake n waiters. RuntimeError: the mutex is not held."""
         cdef int64_t to_wake = n
         self.check_held("notify")
         while to_wake > 0 and self.wake_one():
             to_wake -= 1
 
     def notify_all(self):
-        """Wake all who wait. RuntimeError: the mutex is not held."""
+        """Wake all waiters. RuntimeError: the mutex is not held."""
         self.check_held("notify")
         self.wake_all()
 
@@ -326,7 +326,7 @@ cdef class Condition:
         return 0
 
     cdef bint wake_one(self) noexcept:
-        """Whether there was somebody."""
+        """Wake the thread and the task that wait longest. False: none waits."""
         cdef wait_node *to_post = NULL
         if self.waiters.n == 0:
             return False
@@ -344,9 +344,9 @@ cdef class Condition:
         post(to_post)
 
     cdef bint wait_until(self, int64_t deadline, BaseQueue owner, int64_t bound) except -1:
-        """Whether it was notified. Without `owner` its bound is not looked at.
+        """Wait. Returns whether it was notified. owner: do not sleep if its bound is no longer `bound`.
 
-        Not through again(): the mutex is released between joining the list and sleeping, and may raise."""
+        again() cannot be used: the mutex is released between joining the list and sleeping, and that may raise."""
         cdef wait_point p
         cdef int r
         cdef object failure = None
@@ -366,8 +366,8 @@ cdef class Condition:
         except BaseException:
             finish_wait(&p, 1, w, False)
             raise
-        # The setter of maxsize writes it before it wakes all. Either it found this waiter, or its lock makes the new
-        # one visible here.
+        # The setter of maxsize writes the bound before it wakes all. Either it has found this waiter, or its use of the
+        # list's lock makes the new bound visible here.
         r = MT_TIMEOUT if owner is not None and owner.bound != bound else park(w.sem, deadline, True)
         if r == MT_INTERRUPTED:
             failure = pending_exception()
@@ -385,7 +385,7 @@ cdef class Condition:
 
 
 cdef int poll_nothing(wait_point *p, bint parking) noexcept nogil:
-    """What a condition waits for is its user's business."""
+    """The users of a condition check what they wait for."""
     return WAIT
 
 
@@ -393,9 +393,9 @@ cdef int poll_nothing(wait_point *p, bint parking) noexcept nogil:
 cdef class Event:
     """As threading.Event, for our Python layers.
 
-    A wait of the standard library sleeps on if a signal comes just before it sleeps, which without the GIL it often
-    does. This one ends."""
-    cdef mt_lock lock           # of the others
+    A wait of the standard library sleeps on if a signal comes just before it sleeps, which happens often without the
+    GIL. This one ends."""
+    cdef mt_lock lock           # guards the other fields
     cdef wait_list waiters
     cdef bint happened
     cdef object __weakref__
@@ -407,11 +407,11 @@ cdef class Event:
         raise TypeError("cannot copy or pickle an event: threads of this process wait for it")
 
     def is_set(self):
-        """Whether set() was called, and clear() was not since."""
+        """Whether set() was called, and clear() not since."""
         return self.happened
 
     def set(self):
-        """Wake all who wait; nobody waits until clear()."""
+        """Wake all waiters. Until clear(), wait() returns at once."""
         cdef wait_node *to_post = NULL
         take_lock(&self.lock, False, True)
         self.happened = True
@@ -420,13 +420,13 @@ cdef class Event:
         post(to_post)
 
     def clear(self):
-        """From here on wait() waits."""
+        """Let wait() wait until the next set()."""
         take_lock(&self.lock, False, True)
         self.happened = False
         give_lock(&self.lock, False)
 
     def wait(self, timeout=None):
-        """Wait for set(), at most `timeout` seconds. Whether it was called."""
+        """Wait for set(), at most `timeout` seconds. Returns whether it was called."""
         cdef int64_t deadline = NEVER if timeout is None else deadline_from(True, max(timeout, 0))
         cdef wait_point p
         cdef int r
@@ -467,7 +467,7 @@ cdef object pending_exception():
 
 
 cdef object acquired(object mutex, object failure):
-    """Acquire it whatever signal handlers raise; returned is what is to be raised then."""
+    """Acquire the mutex even if signal handlers raise. Returns `failure`, or the first of their exceptions, or None."""
     while True:
         try:
             mutex.acquire()
@@ -492,8 +492,8 @@ cdef list built_in_puts = [], built_in_gets = []
 
 
 def define_put_and_get(cls):
-    """For the public subclass: put and get as methods that it defines itself, because the interpreter calls those
-    faster than inherited ones."""
+    """A decorator for the public subclass. Gives it put and get of its own, because the interpreter calls those faster
+    than inherited ones."""
     cls.put = mt_method_for(cls, BaseQueue.put)
     cls.get = mt_method_for(cls, BaseQueue.get)
     built_in_puts.append(cls.put)
@@ -502,7 +502,7 @@ def define_put_and_get(cls):
 
 
 cdef int64_t bound_of(object maxsize) except? -7:
-    """As what the standard library makes of it: any number; 0 and less is no bound."""
+    """maxsize as an int, 0: no limit. As in the standard library any number is allowed."""
     if isinstance(maxsize, float) and not math.isnan(maxsize):
         maxsize = math.ceil(maxsize) if math.isfinite(maxsize) else 0
     try:
@@ -525,12 +525,12 @@ cdef class BaseQueue(Fifo):
     `_put` or `_get`, which run under it. Progress: blocking (one short lock for puts, one for gets; in locked mode the
     mutex)."""
     cdef object size_given      # maxsize as it was given
-    cdef int64_t bound          # the same as an int; 0: none
-    cdef int hooks              # those that the class overrides
+    cdef int64_t bound          # maxsize as an int; 0: no limit
+    cdef int hooks              # OWN_*: those that the class overrides
     cdef bint own_put, own_get  # whether the class overrides put, get: then put_nowait and get_nowait call those
     cdef bint made              # __init__ was called
     cdef bint ended             # shutdown() was called; written in a critical section
-    # Locked mode. All but the first are used only by whoever holds the mutex.
+    # Locked mode. All but `lock` are used with the mutex held.
     cdef object lock            # the mutex, or None in kernel mode; set once, in a critical section
     cdef object container       # `queue`
     cdef Condition may_get, may_put, all_done
@@ -558,7 +558,7 @@ cdef class BaseQueue(Fifo):
 
     # ----------------------------------------------------------------------------------------------------- modes
     cdef bint adopt_mutex(self, object lock) except -1:
-        """Set the mutex and its conditions. False: another thread did."""
+        """Set the mutex and its conditions. False: another thread has set them."""
         cdef Condition may_get = Condition(lock), may_put = Condition(lock), all_done = Condition(lock)
         tell_of_forks(self)
         with cython.critical_section(self):
@@ -573,8 +573,8 @@ cdef class BaseQueue(Fifo):
             return self.lock is not None
 
     cdef int enter_locked_mode(self) except -1:
-        """From now on the mutex is what excludes. Allocates nothing that could run the collector once the kernel is
-        stopped: a finalizer that puts to this queue would wait for this thread."""
+        """Make the mutex and move the items out of the kernel. Once the kernel is stopped, nothing that it allocates
+        may run the collector: a finalizer that puts to this queue would wait for this thread."""
         cdef object lock, items
         if self.is_locked():
             return 0
@@ -590,8 +590,7 @@ cdef class BaseQueue(Fifo):
         return 0
 
     cdef int64_t move_items(self, object append) except -1:
-        """Stop the kernel, let all who wait in it look again, and hand its items to append(). How many tasks are
-        unfinished."""
+        """Stop the kernel, wake its waiters, and pass its items to append(). Returns the number of unfinished tasks."""
         cdef wait_node *to_post = NULL
         cdef chunk *chain
         cdef uint32_t first = 0, last = 0
@@ -604,7 +603,7 @@ cdef class BaseQueue(Fifo):
         q.shut = 1
         unfinished = head_unfinished(q)
         head_clear(q, self.s, &chain, &first, &last, &to_post, True)
-        # No unfinished task is left: the kernel refuses task_done(), join() does not wait.
+        # No unfinished task is left in the kernel: its task_done() fails, its join() does not wait.
         q.done = q.taken_total
         q.removed_total = head_put_total(q) - q.done
         notify_all(&q.not_empty, &to_post)
@@ -625,8 +624,8 @@ cdef class BaseQueue(Fifo):
         return 0
 
     cdef bint wait(self, Condition condition, int64_t deadline, int64_t bound) except -1:
-        """As Condition.wait. `bound`: as the caller saw it; if it was assigned since, without the mutex, there is
-        nothing to wait for."""
+        """Condition.wait for a put, get or join. `bound`: as the caller has read it. If maxsize was assigned since,
+        which needs no mutex, it does not sleep."""
         self.holder = 0
         try:
             return condition.wait_until(deadline, self, bound)
@@ -635,7 +634,7 @@ cdef class BaseQueue(Fifo):
 
     @property
     def mutex(self):
-        """The lock under which put and get run from its first use on. Holding it excludes them."""
+        """The lock under which put and get run, from the first use of this property on. Holding it excludes them."""
         self.enter_locked_mode()
         return self.lock
 
@@ -659,7 +658,7 @@ cdef class BaseQueue(Fifo):
 
     @property
     def queue(self):
-        """What holds the items. Hold `mutex` to use it."""
+        """The container of the items. Hold `mutex` to use it."""
         self.enter_locked_mode()
         if self.container is None and self.q != NULL:       # another thread moves the items
             self.enter()
@@ -677,7 +676,7 @@ cdef class BaseQueue(Fifo):
         self.queue = deque()
 
     def _qsize(self):
-        """Items inside. Called with the mutex held."""
+        """The number of items. Called with the mutex held."""
         return len(self.queue)
 
     def _put(self, item):
@@ -685,7 +684,7 @@ cdef class BaseQueue(Fifo):
         self.queue.append(item)
 
     def _get(self):
-        """Take an item out. Called with the mutex held, and only if there is one."""
+        """Remove and return an item. Called with the mutex held, and only if there is one."""
         return self.queue.popleft()
 
     cdef object items(self):
@@ -703,19 +702,19 @@ cdef class BaseQueue(Fifo):
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def put(self, item, block=True, timeout=None):
-        """Append an item, waiting for room if the queue has a bound and is full.
+        """Append an item, waiting for a free slot if the queue is full.
 
-        timeout: seconds for the whole call; None waits for ever. block=False does not wait. Both are ignored where
-        there is no bound. Full: no room in time. ShutDown: the queue was shut down, also while waiting. ValueError:
-        timeout is negative or NaN. Nothing is put when it raises."""
+        timeout: seconds for the whole call; None waits for ever. block=False does not wait. Without maxsize both are
+        ignored. Full: no free slot in time. ShutDown: the queue was shut down, also while waiting. ValueError: timeout
+        is negative or NaN. Nothing is put when it raises."""
         if likely(timeout is None and self.s != NULL) and likely(self.put_at_once(item) == MT_OK):
             return
         if not self.put_slow(item, block, timeout):
             mt_return_raising(FULL)
 
     cdef bint put_slow(self, object item, object block, object timeout) except -1:
-        """False: no room in time."""
-        # Without a bound the standard library does not look at timeout.
+        """False: no free slot in time."""
+        # Without maxsize the standard library does not check timeout.
         cdef int64_t deadline = NEVER if block and self.bound == 0 else deadline_from(block, timeout)
         cdef int r = MT_SHUTDOWN
         if self.q != NULL:
@@ -747,7 +746,7 @@ cdef class BaseQueue(Fifo):
             return MT_SHUTDOWN
         except BaseException:
             if woken:
-                self.may_put.wake_one()     # the place that it was woken for is still there
+                self.may_put.wake_one()     # it does not use the free slot that it was woken for
             raise
         finally:
             self.leave()
@@ -777,7 +776,7 @@ cdef class BaseQueue(Fifo):
         return mt_owned_item(item)
 
     cdef int get_slow(self, int64_t deadline, uintptr_t *item) except -1:
-        """MT_OK and an item, whose reference is the caller's; else nothing came in time."""
+        """MT_OK and an item, whose reference is the caller's. Else nothing came in time."""
         cdef int r = MT_SHUTDOWN
         if self.q != NULL:
             r = self.get_waiting(deadline, item)
@@ -808,7 +807,7 @@ cdef class BaseQueue(Fifo):
             return item
         except BaseException:
             if woken:
-                self.may_get.wake_one()     # the item that it was woken for is still there
+                self.may_get.wake_one()     # it does not take the item that it was woken for
             raise
         finally:
             self.leave()
@@ -827,7 +826,7 @@ cdef class BaseQueue(Fifo):
     # ----------------------------------------------------------------------------------------------------- state
     @property
     def maxsize(self):
-        """Items that it holds; 0 or less: no bound."""
+        """How many items fit; 0 or less: no limit."""
         return self.size_given
 
     @maxsize.setter
@@ -843,7 +842,7 @@ cdef class BaseQueue(Fifo):
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def qsize(self):
-        """Items inside. Exact when nothing runs beside it."""
+        """The number of items. Other threads may have changed it when this returns."""
         if self.q != NULL and not self.is_locked():
             return self.count()
         self.enter()
@@ -867,7 +866,7 @@ cdef class BaseQueue(Fifo):
     # ----------------------------------------------------------------------------------------------------- tasks
     @property
     def unfinished_tasks(self):
-        """Items put for which task_done was not called."""
+        """Items that were put, less calls of task_done."""
         cdef int64_t n
         if self.q != NULL and not self.is_locked():
             lock_take(self.q, True)
@@ -885,7 +884,7 @@ cdef class BaseQueue(Fifo):
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def task_done(self):
-        """One item that was put has been dealt with. ValueError: more often than items were put."""
+        """Count one item as done. ValueError: called more often than items were put."""
         if self.q != NULL and task_done(self.q, True):
             return
         if self.is_locked():
@@ -901,7 +900,7 @@ cdef class BaseQueue(Fifo):
         raise ValueError("task_done() called too many times")
 
     def join(self, timeout=None):
-        """Wait until every item ever put is done: True. False: not within `timeout` seconds."""
+        """Wait until every item ever put is done: True. False: they are not within `timeout` seconds."""
         cdef int64_t deadline = deadline_from(True, timeout)
         cdef int r = MT_OK
         if self.q != NULL:
@@ -923,8 +922,8 @@ cdef class BaseQueue(Fifo):
 
     # ----------------------------------------------------------------------------------------------------- shutdown
     def shutdown(self, immediate=False):
-        """No more puts: put raises ShutDown, get drains the queue and then raises it. immediate=True empties it; what
-        is taken away counts as done. Wakes everybody."""
+        """Accept no more puts: put raises ShutDown, get drains the queue and then raises it. immediate=True removes all
+        items, which count as done. Wakes all waiting calls."""
         cdef bint locked
         with cython.critical_section(self):
             self.ended = True
@@ -938,7 +937,7 @@ cdef class BaseQueue(Fifo):
             self.shutdown_locked(bool(immediate))
 
     cdef int shutdown_locked(self, bint immediate) except -1:
-        cdef list gone = []         # released with the mutex free
+        cdef list gone = []         # keeps the items until the mutex is released
         self.enter()
         try:
             while immediate and self.locked_count() > 0:
@@ -960,7 +959,7 @@ cdef class BaseQueue(Fifo):
             return self.ended
 
     def _after_fork(self):
-        """In the child of a fork. If another thread was inside one of the methods above, the mutex is free here."""
+        """In the child of a fork. The mutex is released if another thread held it inside a method above."""
         self.may_get.forget_other_threads()
         self.may_put.forget_other_threads()
         self.all_done.forget_other_threads()
