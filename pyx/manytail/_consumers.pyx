@@ -1,8 +1,8 @@
-"""Consumer: one consumer over several entry queues.
+"""Consumer: one consumer of several entry queues, with one credit for all.
 
-It waits at the points of all its subscriptions at once, and at that of its credit: _waiting.pxd says how. What it was
-notified of in one queue while it took an entry of another goes on to somebody else; an entry that was handed over to it
-there stays reserved for its next get.
+A get waits at the points of all its subscriptions at once, and at that of its credit (_waiting.pxd). It takes one
+entry. Notifications of other queues that it does not use are forwarded. An entry of another queue that was handed over
+to it (put with immediate=True) stays reserved for its next get.
 """
 cimport cython
 from cpython.exc cimport PyErr_Fetch, PyErr_Restore, PyErr_SetInterrupt
@@ -39,12 +39,13 @@ cdef class Consumer
 
 
 cdef object try_all(list subs, int64_t *turn, wait_point *points, bint alone):
-    """One entry, or None. points: where they were waited for, the first of them in front; NULL: nowhere yet. ShutDown
-    when all of them would raise it. alone: it is no Consumer's get but that of one of its subscriptions."""
+    """Try the subscriptions in round robin, beginning with number *turn. Returns an entry or None. ShutDown: all of
+    them would raise it. points: the wait points of `subs`; NULL: no wait came before. alone: for a get of one of the
+    Consumer's subscriptions."""
     cdef Subscription s
     cdef acquired_entry t
     cdef wait_point nowhere
-    cdef int64_t first = turn[0]    # other threads of the consumer move it on
+    cdef int64_t first = turn[0]    # other threads of the consumer may change *turn
     cdef Py_ssize_t n = len(subs), k, i
     cdef int r = MT_EMPTY, live = 0
     nowhere.woken = False
@@ -64,16 +65,16 @@ cdef object try_all(list subs, int64_t *turn, wait_point *points, bint alone):
 
 
 @cython.final
-@cython.no_gc_clear         # a wait at the points needs what they refer to
+@cython.no_gc_clear         # the points refer to the other attributes
 cdef class Points:
-    """What a get of a Consumer, or of one of its subscriptions, waits for."""
+    """The wait points of a get of a Consumer, or of one of its subscriptions."""
     cdef Credit credit
-    cdef Consumer owner         # None: one of its subscriptions gets alone; or a listener waits, which does not keep it
-    cdef bint alone
-    cdef bint listens
-    cdef list subs              # never changed
-    cdef wait_point *all        # the credit's, then one per subscription; NULL: there was no try yet
-    cdef int64_t turn           # of one that gets alone
+    cdef Consumer owner         # None: `alone`, or a listener that waits, which does not keep the Consumer alive
+    cdef bint alone             # a get of one of its subscriptions
+    cdef bint listens           # a listener's
+    cdef list subs              # the list is never changed, but replaced
+    cdef wait_point *all        # the credit's, then one per subscription; NULL: before the first try
+    cdef int64_t turn           # for try_all(), if alone
 
     def __dealloc__(self):
         free(self.all)
@@ -82,8 +83,8 @@ cdef class Points:
         return <int>len(self.subs) + 1
 
     cdef int renew(self) except -1:
-        """Before each try: the subscriptions may have changed."""
-        cdef int64_t version = self.credit.version()    # before the look at them: a later change ends the wait
+        """Call it before each try: the subscriptions may have changed."""
+        cdef int64_t version = self.credit.version()    # read before the subscriptions: a later change ends the wait
         cdef list subs = self.subs
         if not self.alone:
             subs = self.owner.open_subs() if self.listens else self.owner.usable()
@@ -109,7 +110,7 @@ cdef class Points:
         return 0
 
     cdef object attempt(self):
-        """One try: an entry, or None."""
+        """One try: an Entry or None. Forwards the notifications that it does not use."""
         try:
             self.renew()
             found = try_all(self.subs, &self.turn if self.alone else &self.owner.turn, self.all + 1, self.alone)
@@ -124,7 +125,7 @@ cdef class Points:
         return found
 
     cdef void keep_reserved(self) noexcept:
-        """One entry was taken. Others that were handed over at the same time are for the next gets."""
+        """After taking an entry: leave entries that other queues have reserved for this get to the next gets."""
         cdef Subscription s
         cdef Py_ssize_t i
         cdef bint kept = False
@@ -142,7 +143,7 @@ cdef class Points:
             self.credit.notify()
 
     cdef void release_unclaimed(self) noexcept:
-        """Release what was handed over to a get that will not come for it. An exception that is set is kept."""
+        """Release the entries that are reserved for waiters that have given up. A pending exception is kept."""
         cdef Subscription s
         cdef PyObject *kind
         cdef PyObject *error
@@ -153,7 +154,7 @@ cdef class Points:
         PyErr_Restore(kind, error, trace)
 
     cdef object entry_or_wait(self):
-        """One try of a coroutine: the entry, or what to wait for."""
+        """One try of a coroutine. Returns an Entry, or the Waiting to await."""
         cdef Waiting waiting
         found = self.attempt()
         if found is not None:
@@ -230,14 +231,15 @@ async def _aget_from(credit, subs, owner):
 
 
 @cython.final
-# Its finalizer closes it; a cycle through it is broken at its lists or at what else is in it.
+# no_gc_clear: its finalizer closes it; a cycle through it breaks at its lists or at another object.
 @cython.no_gc_clear
 cdef class Consumer:
     """Consumer(*, prefetch=0, priority=0)\n--\n
-    One consumer over several queues: blocks on all of them, takes one entry per queue and turn, has one credit for all.
+    One consumer of several queues: blocks on all of them, takes entries from them in round robin, has one credit for
+    all.
 
-    prefetch: entries it may hold unacked over all its queues, 0 = no limit. priority: of all its subscriptions, bigger
-    first. A context manager and an iterator. Collected unclosed, it closes itself with a ResourceWarning.
+    prefetch: how many entries it may hold unacked, of all its queues; 0: no limit. priority: of all its subscriptions,
+    bigger first. A context manager and an iterable. Collected unclosed, it closes itself with a ResourceWarning.
     ValueError: prefetch < 0. Source: the ConsumerTarget of Qpid's consumer-queue design.
     Progress: as the queues'.
 
@@ -297,14 +299,14 @@ cdef class Consumer:
         return 0
 
     cdef list usable(self):
-        """Its open subscriptions."""
+        """Its open subscriptions, for a get. ClosedError: it is closed, or listens."""
         self.check_open()
         if self.listener is not None:
             raise ClosedError("the consumer listens: its entries go to the callback")
         return self.open_subs()
 
     cdef list open_subs(self):
-        """Whoever comes here forgets the closed ones, while others close, subscribe and come here too."""
+        """Its open subscriptions. Removes the closed ones from the list."""
         cdef Subscription s
         with cython.critical_section(self):
             found = [s for s in self.subs if not s.s.closed]
@@ -313,8 +315,8 @@ cdef class Consumer:
         return found
 
     def subscribe(self, queue, **options):
-        """A subscription of this consumer to one more queue; options as EntryQueue.subscribe, but prefetch and
-        priority, which are the consumer's own."""
+        """A subscription of this consumer to one more queue. Options and errors as EntryQueue.subscribe, without
+        prefetch and priority, which are the consumer's. ClosedError: the consumer is closed."""
         if not isinstance(queue, EntryQueue):
             raise TypeError(f"queue={queue!r}: expected an EntryQueue, not {type(queue).__name__}")
         self.check_open()
@@ -332,15 +334,16 @@ cdef class Consumer:
         return it
 
     def get(self, block=True, timeout=None):
-        """The next entry of its queues, in turn; waits for one if need be, also while it has no queue.
+        """Acquire the next entry of its queues in round robin, waiting for one if need be, also while it has no queue.
 
-        Empty: nothing came in time. ShutDown: all its queues are shut down and drained. ClosedError: closed, or it
-        listens."""
+        timeout: seconds for the whole call; None waits for ever. block=False does not wait. Empty: nothing came in
+        time. ShutDown: all its queues are shut down and drained. ClosedError: it is closed, or listens. ValueError:
+        timeout is negative or NaN."""
         return get_from(self.credit, None, self, deadline_from(block, timeout))
 
     def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
-        """Up to max_items entries: waits for the first as get does, then takes what is there. max_items <= 0: [] at
-        once. linger: as Subscription.get_many."""
+        """A list of up to max_items entries: waits for the first as get does, then takes what is there. max_items <= 0:
+        [] at once. Errors as get. linger: as Subscription.get_many."""
         cdef int64_t n = int_argument("max_items", max_items, "an int"), longer = linger_from(linger)
         cdef int64_t deadline, end = ONCE
         cdef list out
@@ -361,7 +364,7 @@ cdef class Consumer:
         return out
 
     async def aget(self):
-        """get for coroutines, on any event loop. Cancelling it loses no entry and no wake-up."""
+        """get for coroutines of asyncio and trio. Cancelling it loses no entry and no wake-up."""
         return await _aget_from(self.credit, None, self)
 
     def __iter__(self):
@@ -377,27 +380,27 @@ cdef class Consumer:
         self.close()
 
     def listen(self, callback, *, executor):
-        """Call callback(entry) for every entry, one call at a time, on the executor (it needs submit()). The callback
-        acks; if it raises, the entry is released if it is still held and sys.unraisablehook is called. get raises
-        ClosedError from now on. Once all its queues are shut down and drained, or close() was called, it ends.
-        TypeError: callback is not callable. ClosedError: closed, or it listens already."""
+        """Call callback(entry) for every entry, one call at a time, on the executor, which has submit(). The callback
+        acks the entry. If it raises, sys.unraisablehook is called, and the entry is released unless its delivery has
+        ended. get raises ClosedError from then on. It ends when all its queues are shut down and drained, or at
+        close(). TypeError: callback is not callable. ClosedError: it is closed, or listens already."""
         if not callable(callback):
             raise TypeError(f"callback={callback!r}: expected a callable of an entry")
         self.usable()
         self.listener = _Listener(self, callback, executor)
         self.credit.listens = True
-        self.credit.notify()            # whoever waits in a get finds out
+        self.credit.notify()            # waiting gets raise ClosedError
         self.listener.submit()
 
     @property
     def unacked(self):
-        """Entries that it holds, over all its queues."""
+        """How many entries it holds, of all its queues."""
         return mt_load_relaxed_i64(&self.credit.p.used)     # relaxed because: statistics; may be stale
 
     cdef int set_suspended(self, bint suspended) except -1:
         cdef Subscription s
         cdef effects fx
-        # relaxed because: every queue's count of events goes up afterwards, under its order lock
+        # relaxed because: every queue's event_count is changed afterwards, under its order lock
         mt_store_relaxed_i64(&self.credit.p.suspended, suspended)
         for s in self.open_subs():
             memset(&fx, 0, sizeof(effects))
@@ -413,11 +416,11 @@ cdef class Consumer:
         return self.credit.notify()
 
     def suspend(self):
-        """get waits from now on, whatever is there."""
+        """Let get wait, whatever is there, until resume()."""
         self.set_suspended(True)
 
     def resume(self):
-        """The opposite of suspend()."""
+        """Undo suspend()."""
         self.set_suspended(False)
 
     def close(self):
@@ -429,7 +432,7 @@ cdef class Consumer:
         for s in list(self.subs):
             s.close()
         with cython.critical_section(self):
-            gone = self.subs[:]                 # released below, because that may run finalizers
+            gone = self.subs[:]                 # dropped after the critical section, because that may run finalizers
             self.subs[:] = []
         del gone
         self.credit.notify()
@@ -446,8 +449,9 @@ cdef tuple subscribe_options(dict options):
 
 
 class _Listener:
-    """The push side of a Consumer: a job on the executor per entry, never two at once. A job that finds nothing leaves
-    a wait behind whose wake-up submits the next one."""
+    """Consumer.listen(): a task on the executor per entry (turn()), never two at once. A task delivers the entry that
+    the one before found, and looks for the next. If it finds none it leaves a wait, whose wake-up submits the next
+    task. It holds its Consumer weakly."""
 
     def __init__(self, consumer, callback, executor):
         self.consumer = weakref.ref(consumer)
@@ -458,14 +462,14 @@ class _Listener:
         self.idle.set()
         self.stopped = False
         self.thread = None
-        self.again = False              # a turn began while another ran
-        self.waiting = None
+        self.again = False              # a task began while another ran
+        self.waiting = None             # the wait that the last task left
         self.points = None              # where it waits
-        self.found = None               # the entry of the next turn
+        self.found = None               # the entry for the next task
 
     def submit(self):
-        """Run a turn, on the executor. This may be a thread that only wanted to put: what a signal handler raises here
-        does not end the listening, so it is tried once more; a turn too many finds nothing to do."""
+        """Submit a task to the executor. This may run in a put of another thread, where an exception of a signal
+        handler must not end the listening. So it tries twice; a task too many finds nothing to do."""
         interrupted, problem = False, None
         for _ in range(2):
             if self.stopped:
@@ -478,7 +482,7 @@ class _Listener:
                 interrupted, problem = True, raised
             except BaseException as raised:
                 problem = raised
-        # Else it was closed during the submit, and then its executor was.
+        # If it was stopped during the submit, the failure is that of an executor that was shut down.
         if problem is not None and not self.stopped:
             found, self.found = self.found, None
             if found is not None:
@@ -492,7 +496,7 @@ class _Listener:
             if self.stopped:
                 return
             if self.thread is not None:
-                self.again = True       # the wait that the running turn has just left behind is over already
+                self.again = True       # the wait that the running task has just left has ended: run once more
                 return
             self.thread = threading.get_ident()
             self.idle.clear()
@@ -512,7 +516,7 @@ class _Listener:
             self.submit()
 
     def fail(self, problem):
-        """It cannot go on (no memory): say so, and close the consumer, so that others get what it keeps from them."""
+        """It cannot continue (no memory): report that, and close the consumer, so that others get the entries."""
         self.stopped = True
         unraisable(problem, self.callback, "Consumer.listen")
         consumer = self.consumer()
@@ -530,7 +534,7 @@ class _Listener:
             unraisable(problem, self.callback, "the callback of Consumer.listen")
 
     def look(self):
-        """Have an entry for the next turn, or a wait that will submit it."""
+        """Find an entry for the next task, or leave a wait that submits it."""
         consumer = self.consumer()
         while consumer is not None and not self.stopped and not _listen_turn(consumer, self):
             pass
@@ -549,12 +553,12 @@ class _Listener:
 @cython.final
 @cython.no_gc_clear
 cdef class ListenerWaiting(Waiting):
-    """A wait of a listener, once: its wake-up submits a turn."""
+    """One wait of a listener: its wake-up submits a task."""
     cdef object listener
     cdef mt_atomic_u32 submitted
 
     cdef bint schedule(self) noexcept:
-        # pairs with: itself, in other threads: several points may be notified, and one turn is enough
+        # pairs with: itself, in other threads: several points may be notified, but only one task is submitted
         if mt_xchg_acq_rel_u32(&self.submitted, 1) == 0:
             self.listener.submit()
         return True
@@ -565,7 +569,7 @@ def _end_wait(Waiting waiting not None):
 
 
 def _listen_turn(Consumer owner not None, listener):
-    """Find the next entry, or leave a wait behind that submits a turn. False: look again."""
+    """Find the next entry, or leave a wait that submits a task: True. False: try again."""
     cdef Points points
     cdef ListenerWaiting waiting
     with listener.lock:

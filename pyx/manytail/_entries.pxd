@@ -1,4 +1,4 @@
-# What the modules beside _entries use of it: the queue, the handle, and what they share with it. Private.
+# Declarations of _entries.pyx for the modules on top of it. Private.
 cimport cython
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -35,8 +35,8 @@ cdef class EntryQueue:
     cdef object dead_letter     # or None
     cdef int64_t ttl            # nanoseconds, 0: none
     cdef double resume_at
-    cdef bint plain             # prepare() has nothing to do
-    cdef bint begun             # __init__ has set the options; under the order lock
+    cdef bint plain             # puts need no prepare()
+    cdef bint begun             # __init__ has set the options; written under the order lock
     cdef object key             # of a sorted or last-value queue
     cdef object __weakref__
     cdef int begin(self) except -1
@@ -89,8 +89,8 @@ cdef class EntryQueue:
 
 cdef eq_registry registry           # of the process's queues of objects
 
-# How subscriptions and browsers are made. _subscriptions.pyx sets this when it is imported: _entries does not depend on
-# it.
+# How subscriptions and browsers are made. _subscriptions.pyx sets this when it is imported, because _entries must not
+# depend on it.
 ctypedef struct subscription_makers:
     object (*subscribe)(EntryQueue, int64_t prefetch, object selector, bint browse, bint exclusive, int64_t priority,
                         object start, object origin)

@@ -1,25 +1,24 @@
-"""EntryQueue and its family: strictly ordered queues whose entries are acquired, acknowledged, released and redelivered
-in place.
+"""EntryQueue: a strictly ordered queue whose entries are acquired, acknowledged, released and redelivered in place.
 
-Algorithm: the strictly ordered queue of Qpid (entry states, one list per order, a cursor per subscription) and its
-consumer manager. _eq.pxd is all of it; this file is its Python face: the queue and the handle of an entry. _orders.pyx
-has the other orders, _subscriptions.pyx what takes entries, _consumers.pyx a consumer over several queues, _timer.pyx
-the shared threads. docs/design/entryqueue.md explains how it works.
+Algorithm: the strictly ordered queue of Qpid and its consumer manager. _eq.pxd has it; this file is its Python face:
+the queue, and Entry, the handle of an entry. _orders.pyx has the queues with another order, _subscriptions.pyx
+subscriptions, _consumers.pyx a consumer of several queues, _timer.pyx the shared threads. docs/design/entryqueue.md
+explains how it works.
 
-What is lock-free, what is not
-- Who wins an entry is decided by one compare-and-swap on its state word: ack, release, reject, lock and unlock against
-  expiry, purge, overflow and a closing subscription. A handle whose time is over loses without taking any lock.
-- The order itself, the cursors and the counters are under one short lock per queue (the order lock; with the GIL, the
-  GIL is that lock): "the first AVAILABLE entry that it may take", "never both delivered and returned" and counters that
-  add up are statements about the whole queue, and exactness is worth more here than progress under a stopped thread.
-  Every step under it is O(1), or O(log n) where said.
+Progress
+- Lock-free: which call ends a delivery. Ack, release, reject, lock and unlock compete with expiry, purge, overflow and
+  a closing subscription by one compare-and-swap on the entry's state word. A handle of an ended delivery fails without
+  taking a lock.
+- Blocking: all else. One short lock per queue, the order lock, guards the order, the cursors and the counters, because
+  "the first AVAILABLE entry that it may take" and counters that add up are properties of the whole queue. With the GIL,
+  the GIL is that lock. Steps under it are O(1), or O(log n) where that is said.
 
 Rules of this layer
-- No Python code runs and nothing is allocated or released by Python under the order lock. What is left to do is
-  collected in `effects` and settled after unlocking: wake-ups, dead letters, released items.
-- Selectors, keys, `==` and `<` of user objects run on pinned entries without the lock; what they were asked about is
-  looked at again before it is acted on.
-- An entry is linked in its final place by its put and stays there until it is dead.
+- No Python code runs under the order lock, and Python allocates and frees nothing there. Wake-ups, dead letters and
+  items to drop are collected in `effects` and handled after unlocking (run_effects).
+- Selectors, keys, `==` and `<` of user objects run without the lock, on pinned entries. Their result is checked against
+  the state of the queue before it is used.
+- put links an entry at its final place, where it stays until it is dead.
 """
 cimport cython
 from cpython.exc cimport PyErr_Fetch, PyErr_Restore, PyErr_SetInterrupt
@@ -74,7 +73,7 @@ registry.objects = True
 
 
 class EntryState(enum.IntEnum):
-    """Where an entry is in its life. HELD: not before its time."""
+    """The state of an entry. HELD: not available before a time. DEQUEUED and DELETED: dead."""
 
     AVAILABLE = 0
     HELD = 1
@@ -94,11 +93,11 @@ class DeadReason(enum.StrEnum):
 
 
 class QueueStats(NamedTuple):
-    """What EntryQueue.stats() returns: one consistent look, taken under the order lock.
+    """What EntryQueue.stats() returns: a consistent snapshot, taken under the order lock.
 
-    enqueued = acked + rejected + expired + dropped + purged + depth. dropped: overflow, replaced, max_deliveries,
-    shutdown. dead_lettered counts across these. high_water is of depth. oldest_age: seconds since the put of the oldest
-    entry, None if there is none."""
+    enqueued = acked + rejected + expired + dropped + purged + depth. dropped: by overflow, replacement, max_deliveries
+    or shutdown. dead_lettered: those of rejected, expired and dropped that went to the dead letter. high_water: the
+    largest depth. oldest_age: seconds since the put of the oldest entry, None if there is none."""
 
     available: int
     acquired: int
@@ -129,7 +128,7 @@ cdef dict GROUPS = {None: GROUPS_NONE, "shared": GROUPS_SHARED, "assigned": GROU
 cdef object NO_HEADERS = MappingProxyType({})
 cdef double RESUME_AT = 0.8         # default of `resume_at`
 cdef enum:
-    RUN = 1000                      # entries that put_many links under one hold of the lock
+    RUN = 1000                      # entries that put_many links at most without releasing the lock
     DEFAULT_PRIORITY = 4
 
 # ------------------------------------------------------------------------------------------------------------ arguments
@@ -156,7 +155,7 @@ cdef int32_t priority_argument(object value) except? -7:
 @cython.final
 @cython.freelist(256)
 cdef class Extra:
-    """What only some entries have: shared by the entry and its handles, never changed."""
+    """What only some entries have: headers, group, origin. Shared by the entry and its handles, and never changed."""
 
 
 cdef void forget_acquired(acquired_entry *t) noexcept:
@@ -168,17 +167,17 @@ cdef void forget_acquired(acquired_entry *t) noexcept:
 
 @cython.final
 @cython.freelist(256)
-@cython.trashcan(True)      # its item, origin or group may be another handle, and so on
-@cython.no_gc_clear         # nothing in it changes; a cycle through it is broken at what else is in it
+@cython.trashcan(True)      # handles may be nested: an item, origin or group may be another handle
+@cython.no_gc_clear         # its attributes never change; a cycle through it breaks at another object
 cdef class Entry:
     """Entry(*args, **kwargs)\n--\n
-    A handle of one place in the strict order.
+    A handle of one entry: of its place in the strict order of its queue.
 
-    get returns a handle for that one delivery: ack, release, reject, lock and unlock act only for it, by one atomic
-    compare-and-swap, and return False and change nothing once it is over (acked, released, stolen, subscription
-    closed), even if another holds the entry by then. Handles from put() and browse() always get False from them.
-    Handles of one place are equal and hash alike. A handle may be read for ever and keeps no other entry alive.
-    Progress: who wins an entry is lock-free; the rest as the queue's."""
+    get returns a handle of one delivery. ack, release, reject, lock and unlock act only for that delivery, by one
+    atomic compare-and-swap. When it has ended (acked, released, rejected, stolen, subscription closed) they return
+    False and change nothing, even if another subscription holds the entry. On handles from put() and browse() they
+    always return False. Handles of one entry are equal and hash alike. A handle can always be read, and keeps no other
+    entry alive. Progress: lock-free which call ends a delivery; the rest as the queue's. Source: as the queue's."""
 
     def __init__(self):
         raise RuntimeError("an Entry is made by its queue, once")
@@ -215,7 +214,7 @@ cdef class Entry:
 
     @property
     def headers(self):
-        """Read-only mapping; empty if it was put without."""
+        """A read-only mapping; empty if the entry was put without headers."""
         return NO_HEADERS if self.extra is None or self.extra.headers is None else self.extra.headers
 
     @property
@@ -225,7 +224,7 @@ cdef class Entry:
 
     @property
     def state(self):
-        """EntryState of the place, now."""
+        """The EntryState at this moment."""
         return STATES[state_of(self.e)]
 
     @property
@@ -240,17 +239,17 @@ cdef class Entry:
 
     @property
     def deliveries(self):
-        """How often it was handed to an acquiring subscription."""
+        """How often the entry was delivered to an acquiring subscription."""
         return word_delivery(entry_word(&self.e.word))
 
     @property
     def redelivered(self):
-        """True from the first release on."""
+        """Whether the entry was ever released."""
         return bool(word_redelivered(entry_word(&self.e.word)))
 
     @property
     def expires_at(self):
-        """time.monotonic() of its end, or None."""
+        """The value of time.monotonic() at which it expires, or None."""
         if self.e.options == NULL or self.e.options.expires == 0:
             return None
         return self.e.options.expires / 1e9
@@ -258,13 +257,14 @@ cdef class Entry:
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def ack(self):
-        """ACQUIRED -> DEQUEUED -> DELETED. False: this delivery is over, nothing changed."""
+        """ACQUIRED -> DEQUEUED -> DELETED. False: this delivery has ended, nothing changed."""
         return self.finish(ACKED)
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def reject(self):
-        """ACQUIRED -> to the dead letter if there is one, else gone. False: this delivery is over, nothing changed."""
+        """ACQUIRED -> DEQUEUED -> DELETED; the entry goes to the dead letter if there is one. False: this delivery has
+        ended, nothing changed."""
         return self.finish(REJECTED)
 
     cdef object finish(self, uint32_t reason):
@@ -275,7 +275,7 @@ cdef class Entry:
             return False
         memset(&fx, 0, sizeof(effects))
         mt_point()
-        lock_order(q)       # first: a fork while this thread waits for the lock finds the entry as it was
+        lock_order(q)       # before any change: a fork while this thread waits for the lock finds the entry unchanged
         if likely(not shares_credit(self.e)):
             done = locked_end(q, self.e, self.delivery, reason, &fx)
         else:
@@ -287,9 +287,9 @@ cdef class Entry:
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def release(self, *, delay=0.0):
-        """ACQUIRED -> AVAILABLE (or HELD for `delay` seconds), at its old place in the order. False: this delivery is
-        over, nothing changed. A release with deliveries >= max_deliveries goes to the dead letter. ValueError: delay is
-        negative or NaN."""
+        """ACQUIRED -> AVAILABLE (or HELD for `delay` seconds), at its old place in the order. If deliveries >=
+        max_deliveries, it goes to the dead letter instead. False: this delivery has ended, nothing changed. ValueError:
+        delay is negative or NaN."""
         cdef int64_t span = span_argument("delay", delay, True)
         cdef effects fx
         cdef entry_queue *q = self.q.q
@@ -311,7 +311,7 @@ cdef class Entry:
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def unlock(self):
-        """From now on expiry, purge and drop_oldest may steal it. False: this delivery is over, or it is not locked."""
+        """Let expiry, purge and drop_oldest steal the entry. False: this delivery has ended, or it is not locked."""
         cdef effects fx
         cdef entry_queue *q = self.q.q
         cdef bint done
@@ -329,17 +329,17 @@ cdef class Entry:
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def lock(self):
-        """Nobody may steal it. True while still held, also if it was locked already."""
+        """Undo unlock(): nothing may steal the entry. True also if it was locked. False: this delivery has ended."""
         return self.delivery != 0 and bool(entry_lock(&self.e.word, self.delivery))
 
 
-cdef newfunc new_entry_object           # Entry's own tp_new, which users do not reach
+cdef newfunc new_entry_object           # the tp_new that Cython made for Entry; mt_patch_new hides it from users
 cdef tuple NO_ARGUMENTS = ()
 
 
 cdef Entry handle_of(EntryQueue queue, acquired_entry *t):
-    """The handle of what was taken; it takes over the references. No `try` here: it would save the exception state each
-    time."""
+    """The handle of an acquired entry; it takes over the references of t. No `try` here: it would save the exception
+    state at each call."""
     cdef Entry h
     cdef PyObject *made = new_entry_object(<PyTypeObject *>Entry, <PyObject *>NO_ARGUMENTS, NULL)
     if unlikely(made == NULL):
@@ -355,7 +355,7 @@ cdef Entry handle_of(EntryQueue queue, acquired_entry *t):
 
 
 cdef int undo_handle(EntryQueue queue, acquired_entry *t) except -1:
-    """There is no memory for a handle, and that exception is set: release the delivery."""
+    """No memory for a handle: release the delivery and raise the pending exception."""
     cdef PyObject *kind
     cdef PyObject *error
     cdef PyObject *trace
@@ -376,21 +376,20 @@ cdef class EntryQueue:
     Strict FIFO of entries, kept through acquire and release. Competing, browsing, selecting, exclusive, prioritised
     subscriptions; credit; time to live; delivery limit; dead letters; message groups; overflow policies.
 
-    maxsize <= 0 is no bound, else it bounds depth().
-    overflow: what a put into a full queue does. "block": once a put finds depth() >= maxsize every put waits (or raises
-    Full) until depth() <= floor(resume_at * maxsize). "reject": Full at once. "drop_oldest": drops AVAILABLE, HELD or
-    unlocked entries, least urgent level first, oldest arrival inside it; if none can go the queue grows.
-    ttl: seconds from put; the shorter of the queue's and the entry's wins.
-    max_deliveries=N: a release with deliveries >= N goes to the dead letter.
-    dead_letter: another EntryQueue, or a callable of (entry, reason) that runs in the acting thread; for what expires,
-    in a daemon thread that runs these calls in order. A queue that is its own dead letter, or a ring of them, drops
-    what comes round again.
-    groups: "shared": a group belongs to a subscription while it holds unacked entries of it; "assigned": from its first
-    entry until that subscription closes.
+    maxsize: limit of depth(), in entries; <= 0: no limit.
+    overflow: what a put into a full queue does. "block": once a put finds depth() >= maxsize, every put waits (or
+    raises Full) until depth() <= floor(resume_at * maxsize). "reject": Full at once. "drop_oldest": drops AVAILABLE,
+    HELD or unlocked entries, the least urgent level first, in a level the oldest first; if there is none the queue
+    grows. ttl: seconds from put until an entry expires; the shorter of the queue's and the entry's holds.
+    max_deliveries=N: a release with deliveries >= N goes to the dead letter; 0: no limit.
+    dead_letter: another EntryQueue, or a callable of (entry, reason). The callable runs in the thread whose call caused
+    it; for expired entries, in a daemon thread that runs these calls in order. If dead letters lead back to a queue
+    that has overflowed for them, they are dropped.
+    groups: "shared": a subscription owns a group while it holds unacked entries of it. "assigned": from the first entry
+    that it gets until it closes. Other subscriptions do not get entries of the group.
     ValueError, TypeError: an argument is not one of these.
 
-    Progress: blocking (one short lock per queue without the GIL), see the head of this module; who wins an entry is
-    lock-free.
+    Progress: blocking (one short lock per queue without the GIL); lock-free which call ends a delivery.
     Source: the strictly ordered queue of Qpid.
 
     >>> q = EntryQueue("jobs")
@@ -450,7 +449,7 @@ cdef class EntryQueue:
         self.set_maxsize(bound)
 
     cdef int begin(self) except -1:
-        """Options may be set once, and before anything is put or subscribed."""
+        """Fail unless this is the first __init__, and nothing was put or subscribed."""
         cdef bint begun
         lock_order(self.q)
         begun = self.begun or self.q.nsubscriptions != 0 or self.q.nseq != 0
@@ -472,7 +471,7 @@ cdef class EntryQueue:
 
     def __repr__(self):
         cdef int64_t available, depth
-        lock_order(self.q)              # not by methods that a subclass may have overridden
+        lock_order(self.q)              # not by calls of methods: a subclass may override them
         available = self.q.available
         depth = depth_of(self.q)
         unlock_order(self.q)
@@ -491,7 +490,7 @@ cdef class EntryQueue:
 
     @property
     def maxsize(self):
-        """Bound of depth(), <= 0: none. May be assigned; raising it wakes putters."""
+        """The limit of depth(); <= 0: none. May be assigned; raising it wakes putters."""
         return self.q.maxsize
 
     @maxsize.setter
@@ -514,15 +513,15 @@ cdef class EntryQueue:
     @cython.embedsignature.format("clinic")
     def put(self, item, block=True, timeout=None, *, headers=None, priority=4, ttl=None, delay=0.0, group=None,
             origin=None, immediate=False):
-        """Append an item and return a handle of its place.
+        """Append an item and return a handle of its entry.
 
         headers: a mapping for selectors, copied. priority: bigger is more urgent, for a PriorityEntryQueue.
-        ttl, delay: seconds from now. group: the message group, any hashable.
+        ttl, delay: seconds from now until it expires, or is available. group: the message group, any hashable.
         origin: subscriptions with the same origin (`is`) do not get it.
-        immediate: hand it to a subscription that waits for it in this moment, or withdraw it and return None.
-        block, timeout: for a full queue with overflow="block".
-        Full: no room (in time). ShutDown: the queue was shut down. ValueError: ttl <= 0, delay or timeout negative or
-        NaN, delay with immediate."""
+        immediate: hand it to a subscription that waits for it at this moment, else put nothing and return None.
+        block, timeout: for a full queue with overflow="block"; timeout in seconds, None waits for ever.
+        Full: no free slot (in time). ShutDown: the queue was shut down. ValueError: ttl <= 0, delay or timeout negative
+        or NaN, delay with immediate. TypeError: an option of another type. Nothing is put when it raises."""
         cdef entry *e
         cdef search_range found
         cdef int64_t deadline
@@ -533,7 +532,7 @@ cdef class EntryQueue:
         return self.admit(e, &found, deadline, True)
 
     cdef entry *make(self, item, headers, priority, ttl, delay, group, origin, search_range *found) except NULL:
-        """An entry that nobody has seen yet, with a reference of its own to all it names. found: see prepare()."""
+        """A new entry that is not linked, with references to its item and extra. found: see prepare()."""
         cdef entry *e = entry_new(self.q.keyed)
         if unlikely(e == NULL):
             raise MemoryError
@@ -599,8 +598,8 @@ cdef class EntryQueue:
         return 0
 
     cdef int prepare(self, entry *e, search_range *found) except -1:
-        """For an order of its own: whatever needs Python code, before anything is linked. `found` is for what q.place
-        has to know."""
+        """For subclasses with another order (_orders.pyx): the part of a put that runs Python code, before anything is
+        linked. `found` is passed to q.place."""
         return 0
 
     cdef object key_of_item(self, item):
@@ -610,7 +609,7 @@ cdef class EntryQueue:
         return key(item)
 
     cdef int release_unadmitted(self, entry *e) except -1:
-        """Release an entry that was not admitted."""
+        """Free an entry that was not put, and drop its references."""
         cdef effects fx
         memset(&fx, 0, sizeof(effects))
         if e.options != NULL and (e.options.group != NULL or e.options.value_key != NULL):
@@ -627,7 +626,7 @@ cdef class EntryQueue:
         return 0
 
     cdef object admit(self, entry *e, search_range *found, int64_t deadline, bint want_handle):
-        """Link it, waiting for room. The handle, or None."""
+        """Put e, waiting for a free slot. Returns its handle, or None if want_handle is False."""
         cdef acquired_entry t
         cdef wait_point p
         cdef int r
@@ -644,7 +643,7 @@ cdef class EntryQueue:
         return handle_of(self, &t)
 
     cdef int admit_once(self, entry *e, search_range *found, wait_point *p) noexcept:
-        """One try, as locked_put says."""
+        """One try, with the status of locked_put."""
         cdef effects fx
         cdef entry_queue *q = self.q
         cdef int r
@@ -661,7 +660,7 @@ cdef class EntryQueue:
 
     cdef int admit_slow(self, entry *e, search_range *found, wait_point *p, int64_t deadline, int r,
                         acquired_entry *t) except -1:
-        """The first try was answered by r. t: for the handle, given up when nothing comes of it."""
+        """Continue admit() after the first try returned r. t: the references of the handle, dropped if it raises."""
         room_point(p, self.q, True)
         try:
             while r != MT_OK:
@@ -675,7 +674,7 @@ cdef class EntryQueue:
         return 0
 
     cdef int put_again(self, entry *e, search_range *found, wait_point *p, int64_t deadline, int r) except -1:
-        """A put was answered by r: make ready for another one, or raise what r means."""
+        """After a try returned r, prepare or wait for the next one, or raise the exception of r."""
         if r == MT_EMPTY:
             self.prepare(e, found)
             return 0
@@ -686,13 +685,13 @@ cdef class EntryQueue:
         return self.refuse_put(r)
 
     cdef int abandon_put(self, entry *e, wait_point *p) except -1:
-        """Nothing comes of it. Whoever was notified of a place does not take it: the next one may."""
+        """Give up a put: forward its notification, and free the entry."""
         give_up(p, 1, False)
         return self.release_unadmitted(e)
 
     cdef int refuse_put(self, int r) except -1:
         if r == MT_INTERRUPTED:
-            return -1               # the handler's exception is set
+            return -1               # the signal handler's exception is set
         if r == MT_SHUTDOWN:
             raise ShutDown(f"queue {self.name_!r} was shut down and takes no more items")
         if r == MT_NOMEM:
@@ -714,8 +713,8 @@ cdef class EntryQueue:
             free(v.items)
 
     cdef object hand_to_waiter(self, entry *e, search_range *found, int64_t deadline, selector_results *v):
-        """e goes to a waiter, or nowhere. It is not linked before it is certain who gets it, so nobody else can see
-        it."""
+        """Hand e to a waiter. Returns its handle, or None: no subscription waits for it. e is linked only together with
+        its acquisition, so no other subscription can see it."""
         cdef acquired_entry t
         cdef wait_point p
         cdef int r
@@ -777,8 +776,9 @@ cdef class EntryQueue:
         return 0
 
     def put_many(self, items, block=True, timeout=None, **options):
-        """Put each item of an iterable, with the same options; how many. On Full, ShutDown or KeyboardInterrupt
-        `.count` of the exception says how many went in; those stay in."""
+        """Put each item of an iterable, with the same options (of put: headers, priority, ttl, delay, group, origin),
+        and return how many there were. If it raises Full, ShutDown or KeyboardInterrupt, the exception's `count` is the
+        number of items that were put; they stay. timeout is for the whole call. Other exceptions as put."""
         cdef int64_t deadline = deadline_from(block, timeout), n = 0
         headers, priority, ttl, delay, group, origin = many_options(options)
         if type(items) in (list, tuple) and type(priority) is int and delay is ZERO and self.plain and self.ttl == 0 \
@@ -790,7 +790,7 @@ cdef class EntryQueue:
 
     cdef int put_one(self, item, int64_t deadline, int64_t before, headers, priority, ttl, delay, group,
                      origin) except -1:
-        """1. An exception that ends a put_many is told how many were put before it."""
+        """Put one item of put_many. Returns 1. Sets `count` of an exception to `before`."""
         cdef search_range found
         try:
             self.admit(self.make(item, headers, priority, ttl, delay, group, origin, &found), &found, deadline, False)
@@ -800,7 +800,8 @@ cdef class EntryQueue:
         return 1
 
     cdef int64_t put_runs(self, tuple items, int64_t deadline, priority, origin) except -1:
-        """put_many of what runs no Python code before it is linked: as many at once as there is room for."""
+        """put_many for items that need no Python code before they are linked: each time as many as there are free
+        slots."""
         cdef int64_t n = 0, more
         while n < len(items):
             more = self.put_run(items, n, priority, origin)
@@ -808,8 +809,8 @@ cdef class EntryQueue:
         return n
 
     cdef int64_t put_run(self, tuple items, int64_t at, priority, origin) except -1:
-        """Put items from that place on, under one hold of the lock; how many. 0: none is left, or the next has to be
-        put by itself."""
+        """Put items from number `at` on, without releasing the lock in between. Returns how many; 0: none is left, or
+        the next one has to be put by put_one()."""
         cdef entry *first = NULL
         cdef entry **last = &first
         cdef int64_t room = self.room_for_run(), n = 0
@@ -820,7 +821,7 @@ cdef class EntryQueue:
                 last[0] = self.make(items[at + n], None, priority, None, ZERO, None, origin, NULL)
                 last = &last[0].after.dead_next
                 n += 1
-        finally:                        # an exception is about one item: those before it go in
+        finally:                        # also after an exception: put the items before the one that failed
             n = 0
             if first != NULL:
                 lock_order(self.q)
@@ -833,8 +834,7 @@ cdef class EntryQueue:
         return n
 
     cdef int64_t room_for_run(self) noexcept nogil:
-        """How many may be put in one go. 0: they have to be looked at one by one, because others are dropped for them
-        or they have to wait."""
+        """How many items a run may have. 0: each has to be put by itself, because it has to wait or overflows."""
         cdef entry_queue *q = self.q
         cdef int64_t room = RUN
         if q.maxsize <= 0:
@@ -856,8 +856,8 @@ cdef class EntryQueue:
         return 0
 
     async def aput(self, item, **options):
-        """put for coroutines, on any event loop: waits for room without blocking the loop. Cancelling it before it
-        returned puts nothing."""
+        """put for coroutines of asyncio and trio; options as put, but no block and timeout. Cancelling it before it
+        returns puts nothing."""
         checkpoint = trio_checkpoint()
         if checkpoint is not None:
             await checkpoint
@@ -871,7 +871,7 @@ cdef class EntryQueue:
                     if self.q.overflow != OVERFLOW_BLOCK:
                         raise
                 else:
-                    if waited and made is None:     # the place that it was notified of is for the next one
+                    if waited and made is None:     # it does not use the free slot that it was notified of
                         self.forward_room()
                     return made
                 await self.until_room(event_key)
@@ -889,8 +889,7 @@ cdef class EntryQueue:
         return now
 
     cdef object until_room(self, int64_t event_key):
-        """What a coroutine awaits that found no room when the count of events was no less than that. Whether the queue
-        has ended is for its next try to see."""
+        """For a coroutine that found no free slot: await it, then try again. event_key: events() before that try."""
         cdef Waiting waiting = new_waiting(self)
         room_point(&waiting.point, self.q, True)
         waiting.point.key = event_key
@@ -903,7 +902,7 @@ cdef class EntryQueue:
 
     # ------------------------------------------------------------------------------------------------------ run_effects
     cdef void run_effects(self, effects *fx) noexcept:
-        """What had to wait until the order lock was free: wake, deliver dead letters, release items."""
+        """After unlocking: wake waiters, deliver dead letters, drop items."""
         cdef entry *e = fx.dead
         if fx.to_post != NULL:
             post(fx.to_post)
@@ -920,26 +919,26 @@ cdef class EntryQueue:
             self.watch()
 
     cdef void notify_thread(self) noexcept:
-        """Have the thread of dead letters look at what is left to it."""
+        """Tell the dead-letter thread that this queue has work for it."""
         try:
             dead_letters.request(self)
-        except BaseException as problem:        # no memory, no thread: whoever comes next tells it
+        except BaseException as problem:        # no memory, or no thread: the next call of this tries again
             lock_order(self.q)
             self.q.thread_notified = False
             unlock_order(self.q)
             unraisable(problem, self, "the thread of dead letters")
 
     cdef void deliver_dead_chain(self, entry *newest) noexcept:
-        """Deliver the dead letters of a chain and release it, in the order in which they died.
+        """Deliver the dead letters of a chain, and free its entries, in the order of their deaths.
 
-        A dead letter queue that drops its oldest for what it is given has dead letters of its own, and so on: they are
-        worked off here, one queue on top of the other, not by recursion, because users may chain as many queues as they
-        like. Whatever comes back to a queue that dropped something on the way here is dropped for good, or a ring of
-        them would go on for ever."""
+        A dead-letter queue may itself drop its oldest entries when it is given a letter, and these go to its own dead
+        letter, and so on. Users may chain any number of queues, so this is not a recursion but an explicit stack of
+        Postponed chains. A letter for a queue that has dropped an entry on the way here is discarded, else a ring of
+        queues would go on for ever."""
         cdef EntryQueue at = self
         cdef EntryQueue to
         cdef Postponed below = None
-        cdef set dropping = None            # queues below `at` that dropped their oldest; None: nothing is below
+        cdef set dropping = None            # queues on the stack that dropped their oldest; None: none was used
         cdef entry *e = oldest_first(newest)
         cdef entry *following
         cdef entry *dead
@@ -977,7 +976,8 @@ cdef class EntryQueue:
         unlock_order(self.q)
 
     cdef entry *deliver_dead(self, entry *e) noexcept:
-        """To the dead letter. What its queue dropped for it is returned, the newest first."""
+        """Deliver e to the dead letter. Returns the entries that the dead-letter queue dropped for it, the newest
+        first."""
         cdef acquired_entry t
         cdef dead_letter_call here
         cdef object handle
@@ -1000,8 +1000,8 @@ cdef class EntryQueue:
         return dropped
 
     cdef int put_dead(self, entry *letter, entry **dropped) except -1:
-        """A put that never waits and has no ttl, delay or origin. dropped: what overflowed, the newest first; the
-        caller settles it."""
+        """Put a dead letter of another queue: without waiting, ttl, delay or origin. *dropped: the entries that
+        overflowed, the newest first, for the caller to deliver or free."""
         cdef effects fx
         cdef Extra x
         cdef search_range found
@@ -1037,7 +1037,7 @@ cdef class EntryQueue:
         return 0
 
     cdef int add_dead_letter_extra(self, entry *e, Extra of) except -1:
-        """Headers, which nobody changes, and the group of another queue's entry."""
+        """Give a dead letter the headers, which are read-only, and the group of the other queue's entry."""
         cdef Extra x = Extra.__new__(Extra)
         x.headers = of.headers
         x.group = of.group
@@ -1047,11 +1047,11 @@ cdef class EntryQueue:
             need_options(e).group = self.find_key(&self.q.group_keys, x.group)
         return 0
 
-    # -------------------------------------------------------------------------- what the timer's thread has no time for
+    # ------------------------------------------------------------------------------------------------- shared threads
     cdef int check_timers(self) except -1:
-        """Expire and un-hold what is due, in the timer's thread: no code of the user's runs here, because that might
-        wait. What died is for the thread of dead letters, but for those that go to a dead letter queue where nothing of
-        the user's can run."""
+        """In the timer thread: expire, or make available, what is due. User code must not run here, because it could
+        block. So expired entries are left to the dead-letter thread, except those that go to a dead-letter queue where
+        no user code can run."""
         cdef effects fx
         cdef entry *e
         memset(&fx, 0, sizeof(effects))
@@ -1071,8 +1071,8 @@ cdef class EntryQueue:
         return 0
 
     cdef void put_dead_quietly(self, effects *fx) noexcept:
-        """Of a chain, the newest first, what may go to the dead letter queue at once does. The chain is turned: the
-        oldest first."""
+        """Reverse the chain, so that the oldest is first, and put its entries into the dead-letter queue as long as no
+        user code can run there."""
         cdef entry *e
         cdef entry *dropped = NULL
         fx.dead = e = oldest_first(fx.dead)
@@ -1082,17 +1082,17 @@ cdef class EntryQueue:
         while e != NULL:
             if is_dead_letter(e.reason):
                 if not (<EntryQueue>letter).takes_quietly(e):
-                    return                      # nor those after it: they keep their order
+                    return                      # and leave those after it, to keep their order
                 try:
                     (<EntryQueue>letter).put_dead(e, &dropped)
                 except BaseException:
-                    return                      # the other thread tries again, and reports it
+                    return                      # the dead-letter thread tries again, and reports a failure
                 e.reason = CLEARED              # delivered
             e = e.after.dead_next
 
     cdef bint takes_quietly(self, entry *e) noexcept:
-        """Whether a letter can be put here without running code of the user's: keys, comparisons, a callable for what
-        overflows."""
+        """Whether a letter can be put here without running user code: keys, comparisons, dead letters of an
+        overflow."""
         cdef Extra x
         if not self.plain or self.q.shut or (self.q.overflow == OVERFLOW_DROP and self.q.maxsize > 0):
             return False
@@ -1102,8 +1102,8 @@ cdef class EntryQueue:
         return x.group is None
 
     cdef void run_dead_letters(self) noexcept:
-        """In the thread of dead letters: whatever was left to it. One by one, so that a fork finds the others where
-        they are."""
+        """In the dead-letter thread: handle what was left to it, one by one, so that a fork finds the others in the
+        queue."""
         cdef entry *e
         cdef key_record *keys
         while True:
@@ -1126,7 +1126,7 @@ cdef class EntryQueue:
             self.deliver_dead_chain(e)
 
     cdef int give_back(self, acquired_entry *t) except -1:
-        """Release a delivery that nobody will get."""
+        """Release a delivery whose get fails."""
         cdef effects fx
         memset(&fx, 0, sizeof(effects))
         lock_order(self.q)
@@ -1136,11 +1136,13 @@ cdef class EntryQueue:
         return 0
 
     cdef key_record *find_key(self, key_table *t, object key) except NULL:
-        """The record of a key that is equal to this one, pinned for one entry. `==` runs without the lock."""
+        """The record of a key that is equal to this one, made if missing, with a reference for one entry. `==` runs
+        without the lock, so the search begins again after each comparison; `tried` are the records that are not
+        equal."""
         cdef Py_hash_t h = hash(key)
         cdef key_record *fresh = <key_record *>calloc(1, sizeof(key_record))
         cdef key_record *k = NULL
-        cdef key_record **tried = NULL      # pinned records that are not equal
+        cdef key_record **tried = NULL      # each with a reference
         cdef key_record **longer
         cdef int64_t ntried = 0, i
         cdef effects fx
@@ -1174,7 +1176,7 @@ cdef class EntryQueue:
                     unlock_order(self.q)
                     raise MemoryError
                 tried = longer
-                tried[ntried] = k               # pinned before user code runs, unpinned whatever that does
+                tried[ntried] = k               # the `finally` drops the reference, also if `==` raises
                 ntried += 1
                 k.refs += 1
                 unlock_order(self.q)
@@ -1191,7 +1193,7 @@ cdef class EntryQueue:
             self.run_effects(&fx)
 
     cdef void drop_all(self) noexcept:
-        """For the garbage collector: no entry is left, no dead letter gets them."""
+        """For the garbage collector: drop all entries, without dead letters."""
         cdef effects fx
         cdef entry *left_to_thread
         cdef uint32_t i
@@ -1214,19 +1216,19 @@ cdef class EntryQueue:
                   origin=None):
         """A new subscription: a cursor into this queue's order.
 
-        prefetch: entries it may hold unacked, 0 = no limit. selector: a callable of an entry, or an SQL-92 subset over
-        headers as in JMS. exclusive: no other subscription may be open. priority: bigger first: while a higher one is
-        interested and wants an entry, lower ones do not get it. start="newest": only what is put later. origin: entries
-        put with the same origin are not delivered to it. browse: sees each AVAILABLE entry at most once and takes none.
-        ExclusiveError: another one is, or wants to be, exclusive. ValueError: a bad selector, with the position;
-        prefetch < 0."""
+        prefetch: how many entries it may hold unacked; 0: no limit. selector: a callable of an entry, or a str in the
+        SQL-92 subset of JMS over headers. exclusive: no other subscription may be open. priority: while a subscription
+        with a bigger one is interested and wants an entry, others do not get it. start="newest": only entries that are
+        put later. origin: entries put with the same origin are not delivered to it. browse: it gets each AVAILABLE
+        entry at most once and acquires none. ExclusiveError: another one is, or this one would be, exclusive.
+        ValueError: a bad selector, with the position; prefetch < 0. TypeError: an option of another type."""
         cdef int64_t credit = int_argument("prefetch", prefetch, "an int >= 0 (0: no limit)")
         cdef int64_t rank = int_argument("priority", priority, "an int (bigger goes first)")
         return makers.subscribe(self, credit, selector, bool(browse), bool(exclusive), rank, start, origin)
 
     def browse(self):
-        """Iterate over the AVAILABLE, HELD and ACQUIRED entries in order. Weakly consistent: it never fails, sees each
-        entry at most once, and entries that come and go during the iteration may be seen or not."""
+        """Iterate over the AVAILABLE, HELD and ACQUIRED entries in order, each at most once. Weakly consistent: entries
+        that come or go during the iteration may or may not be seen."""
         self.run_timers()
         return makers.browse(self)
 
@@ -1234,7 +1236,7 @@ cdef class EntryQueue:
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def qsize(self):
-        """AVAILABLE entries, at one instant."""
+        """The number of AVAILABLE entries."""
         cdef int64_t n
         lock_order(self.q)
         n = self.q.available
@@ -1244,7 +1246,7 @@ cdef class EntryQueue:
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def depth(self):
-        """AVAILABLE, HELD and ACQUIRED entries."""
+        """The number of AVAILABLE, HELD and ACQUIRED entries."""
         cdef int64_t n
         lock_order(self.q)
         n = depth_of(self.q)
@@ -1252,7 +1254,7 @@ cdef class EntryQueue:
         return n
 
     def purge(self):
-        """Remove AVAILABLE, HELD and unlocked entries, which go to no dead letter; how many."""
+        """Remove AVAILABLE, HELD and unlocked entries, without dead letters, and return how many there were."""
         cdef effects fx
         cdef int64_t n
         memset(&fx, 0, sizeof(effects))
@@ -1274,13 +1276,13 @@ cdef class EntryQueue:
         return 0
 
     def maintain(self):
-        """Expire and un-hold what is due. A shared timer calls it while entries with a ttl or delay exist: what its
-        thread has expired just now is gone, but the dead letter of it may be a moment behind."""
+        """Expire, or make available, what is due. The timer thread does it anyway while entries with a ttl or delay
+        exist. The dead letter of an expired entry may come a moment later."""
         self.run_timers()
         self.watch()
 
     cdef int look_due(self) except -1:
-        """The shared timer: a time that it was asked to watch has come."""
+        """The timer thread calls it at the time that watch() asked for."""
         lock_order(self.q)
         self.q.next_check = 0
         unlock_order(self.q)
@@ -1289,10 +1291,10 @@ cdef class EntryQueue:
         return 0
 
     cdef void watch(self) noexcept:
-        """Have the shared timer look at the next due time, if it does not look before that anyhow. When nothing is due,
-        but the timer would wait long for it, have it look within a second, so that it may end. Whoever comes here has
-        put or released something, and that stays: what fails (no memory, no thread) is reported, and the next one tries
-        again."""
+        """Ask the timer thread to call look_due() at the next due time, unless it comes earlier anyway. If no timer is
+        left but the thread would sleep for long, ask for a call within TIMER_GRACE, so that the thread can end. The
+        caller's put or release is done, so a failure (no memory, no thread) is reported, and the next call of this
+        tries again."""
         cdef entry_queue *q = self.q
         cdef int64_t when, now
         lock_order(q)
@@ -1317,9 +1319,9 @@ cdef class EntryQueue:
             unraisable(problem, self, "the shared timer")
 
     def shutdown(self, immediate=False):
-        """put raises ShutDown from now on; get goes on while something is left that it may take, then raises ShutDown.
-        ack, release and reject still work and a released entry can be got. immediate: AVAILABLE and HELD entries, and
-        whatever is released later, go to the dead letter (DELETED) or are dropped. Wakes everybody."""
+        """Accept no more puts: put raises ShutDown. get works while something is left that it may take, then raises
+        ShutDown. ack, release and reject work, and a released entry can be got. immediate: AVAILABLE and HELD entries,
+        and all that are released later, go to the dead letter (DELETED) or are dropped. Wakes all waiting calls."""
         cdef effects fx
         memset(&fx, 0, sizeof(effects))
         lock_order(self.q)
@@ -1333,7 +1335,7 @@ cdef class EntryQueue:
         return bool(self.q.shut)
 
     def stats(self):
-        """QueueStats: one consistent look at the counters."""
+        """QueueStats: a consistent snapshot of the counters."""
         cdef entry_queue *q = self.q
         cdef queue_counters now
         cdef int64_t available, acquired, held, subscriptions, born
@@ -1349,12 +1351,12 @@ cdef class EntryQueue:
 
 
 cdef object timer, dead_letters
-cdef object ZERO = 0.0         # the very objects that are put()'s defaults: equal constants of a module are one
+cdef object ZERO = 0.0         # put()'s defaults, for `is`: Cython makes equal constants of a module one object
 cdef object FOUR = 4
 
 
 cdef int watch_shielded(EntryQueue it, int64_t when) except -1:
-    """An interrupt in here is for the caller's next instruction: what it has put is in."""
+    """timer.watch(). A KeyboardInterrupt in it is raised later, after the put that calls this has returned."""
     try:
         timer.watch(when, it)
     except KeyboardInterrupt:
@@ -1374,7 +1376,7 @@ cdef tuple many_options(dict options):
 
 
 cdef void unraisable(object problem, object where, str what) noexcept:
-    """Show an exception that has no caller to go to. An interrupt is for the thread's next instruction."""
+    """Report an exception that cannot be raised in any caller. A KeyboardInterrupt is raised later in this thread."""
     try:
         if isinstance(problem, KeyboardInterrupt):
             PyErr_SetInterrupt()
@@ -1391,7 +1393,7 @@ cdef int report(object problem, object where, str what) except -1:
 
 
 class _Unraisable(NamedTuple):
-    """What sys.unraisablehook is given."""
+    """The argument of sys.unraisablehook."""
 
     exc_type: type
     exc_value: BaseException
@@ -1401,7 +1403,7 @@ class _Unraisable(NamedTuple):
 
 
 cdef entry_options *need_options(entry *e) except NULL:
-    """Room for what only some entries have; e is not linked yet."""
+    """The options of e, which is not linked, made if missing."""
     if e.options == NULL:
         e.options = <entry_options *>calloc(1, sizeof(entry_options))
         if e.options == NULL:
@@ -1410,7 +1412,7 @@ cdef entry_options *need_options(entry *e) except NULL:
 
 
 cdef entry *oldest_first(entry *newest) noexcept nogil:
-    """A chain by dead_next the other way round."""
+    """Reverse a chain by dead_next."""
     cdef entry *e = NULL
     cdef entry *following
     while newest != NULL:
@@ -1432,11 +1434,11 @@ cdef void release_chain(entry *e) noexcept:
 
 @cython.final
 cdef class Postponed:
-    """A queue whose dead letters wait until those that one of them caused in its dead letter queue are done:
-    deliver_dead_chain."""
+    """An element of the stack of deliver_dead_chain(): a queue and the rest of its dead letters, to be delivered after
+    those that its last one caused in another queue."""
     cdef EntryQueue queue
-    cdef entry *left            # its other dead ones, the oldest first
-    cdef bint dropping          # it is in the set: it dropped the one that is under way
+    cdef entry *left            # the rest, the oldest first
+    cdef bint dropping          # the queue is in the set: its last dead letter came from an overflow
     cdef Postponed below
 
 
@@ -1458,7 +1460,7 @@ cdef Postponed leave_postponed(Postponed c, set all_dropping):
 
 
 cdef inline void release_entry(entry *e) noexcept:
-    """Give up what a dead entry had, and the list's reference to it."""
+    """Drop the references of a dead entry, and the list's reference to it."""
     cdef PyObject *item = <PyObject *>e.item
     cdef PyObject *extra = <PyObject *>e.extra
     cdef PyObject *key = NULL
@@ -1474,7 +1476,7 @@ cdef inline void release_entry(entry *e) noexcept:
 
 
 cdef void free_entries(entry_queue *q) noexcept:
-    """The queue is being freed: nobody else has it."""
+    """Free the entries of a queue that is being freed."""
     cdef effects fx
     cdef entry *e
     cdef uint32_t i
@@ -1502,8 +1504,8 @@ cdef void release_keys(key_record *k) noexcept:
 
 
 cdef bint judge(EntryQueue queue, selector, Entry h, bint listening) except -1:
-    """Whether a selector wants an entry; one that raises does not, and is counted. A BaseException that is no Exception
-    goes to the caller of get; a listener has no caller, so there it is reported and the entry is skipped as well."""
+    """Whether a selector wants an entry. If it raises an Exception, it does not, and the error is counted. Any other
+    BaseException is raised in get; listening: there is no caller to raise it in, so it is reported and counted."""
     try:
         return bool(selector(h))
     except BaseException as problem:
@@ -1518,7 +1520,7 @@ cdef bint judge(EntryQueue queue, selector, Entry h, bint listening) except -1:
 
 
 cdef int release_all(list entries) except -1:
-    """Whoever took them gets an exception instead."""
+    """Release entries whose get raises, the last one first."""
     cdef Entry h
     for h in reversed(entries):
         h.release()
@@ -1526,9 +1528,8 @@ cdef int release_all(list entries) except -1:
 
 
 # ---------------------------------------------------------------------------------------------------- garbage collector
-# What C memory holds is shown to the collector: the entries of a queue, the keys they have in common, and the
-# coroutines that wait. All threads are stopped (free-threaded build) or the GIL is held; nothing is counted or locked
-# here.
+# The collector visits what C memory refers to: the entries of a queue, their keys, and the coroutines that wait. A
+# traverse runs with all threads stopped, or with the GIL; it takes no lock and changes no reference count.
 cdef traverseproc base_queue_traverse
 
 
@@ -1584,7 +1585,7 @@ cdef int queue_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
 
 
 cdef int queue_clear(PyObject *self) noexcept:
-    """Break cycles at the entries and the dead letter; finalizers may still use the queue."""
+    """Break cycles at the entries and the dead letter. The queue stays usable, for finalizers."""
     (<EntryQueue>self).drop_all()
     return 0
 

@@ -1,7 +1,6 @@
-"""mt_entryqueue_*: the entry queue for Cython and C, without Python objects. Nothing in here is for Python.
+"""The nogil API of the entry queue, mt_entryqueue_*, for Cython and C. Nothing in here is for Python.
 
-_eq_nogil.pxd has what they do, python/manytail/_entryqueue.pxd the manual. The order lock is taken with the GIL too,
-and an item is a number that nobody counts.
+_eq_nogil.pxd has the code, python/manytail/_entryqueue.pxd documents the calls.
 """
 from libc.stdint cimport int64_t, uintptr_t
 
@@ -56,7 +55,7 @@ cdef int mt_entryqueue_get(mt_entrysub *subscription, mt_delivery *out, int64_t 
 
 
 cdef inline acquired_entry given_up(mt_delivery *it) noexcept nogil:
-    """It is over for the caller, whatever comes of it."""
+    """Move a delivery out of the caller's struct, so that it can be ended only once."""
     cdef acquired_entry t
     t.e = <entry *>it.entry
     t.item = t.extra = NULL

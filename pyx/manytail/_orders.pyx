@@ -21,11 +21,12 @@ from manytail._runtime cimport int_argument
 # ----------------------------------------------------------------------------------------------------------- priorities
 cdef class PriorityEntryQueue(EntryQueue):
     """PriorityEntryQueue(name="", *, levels=10, mapping="jms", **options)\n--\n
-    As many strict FIFOs as `levels`, highest first.
+    As many strict FIFOs as `levels`, the most urgent first.
 
-    Priorities map to levels as AMQP 0-10 and JMS say: bigger is more urgent, fewer levels fold the outer ones first. An
-    arrival ahead of a subscription's cursor moves that cursor back. mapping="direct": level = min(max(p, 0), levels -
-    1). ValueError: levels < 1 or > 65535, an unknown mapping."""
+    mapping="jms": priorities map to levels as in AMQP 0-10 and JMS, bigger is more urgent; with fewer than 10 levels
+    the outer priorities share one. mapping="direct": level = min(max(priority, 0), levels - 1). Subscriptions get an
+    entry that arrives before their cursor next. ValueError: levels < 1 or > 65535, an unknown mapping. TypeError:
+    levels is no int. Options, progress and source as EntryQueue."""
     def __init__(self, name="", *, levels=10, mapping="jms", **options):
         cdef int64_t n = int_argument("levels", levels, "an int from 1 to 65535")
         cdef int r
@@ -42,18 +43,18 @@ cdef class PriorityEntryQueue(EntryQueue):
 
     @property
     def levels(self):
-        """How many strict FIFOs."""
+        """The number of levels."""
         return self.q.nlevels
 
 
 # ---------------------------------------------------------------------------------------------------------- last values
 cdef class LastValueQueue(EntryQueue):
     """LastValueQueue(name="", *, key, **options)\n--\n
-    A put joins at the tail and removes the older entry of its key if that is AVAILABLE or HELD; an ACQUIRED older one
-    is dropped when released. Counted in dropped. Key None: never replaced. Replacing needs no room in a full queue.
+    A put appends an entry and removes the older entry of its key if that is AVAILABLE or HELD; an ACQUIRED older one is
+    dropped when it is released. QueueStats.dropped counts both. A replacement needs no free slot in a full queue.
 
-    key: a callable of the item, run once per put, without any lock; its result must be hashable.
-    TypeError: key is not callable."""
+    key: a callable of the item, run once per put, without any lock; its result must be hashable. None: the entry is
+    never replaced. TypeError: key is not callable. Options, progress and source as EntryQueue."""
     def __init__(self, name="", *, key, **options):
         if not callable(key):
             raise TypeError(f"key={key!r}: expected a callable of an item")
@@ -71,11 +72,11 @@ cdef class LastValueQueue(EntryQueue):
 # --------------------------------------------------------------------------------------------------------------- sorted
 cdef class SortedEntryQueue(EntryQueue):
     """SortedEntryQueue(name="", *, key, **options)\n--\n
-    Ascending by key, equal keys in arrival order, O(log n).
+    Ascending by key, equal keys in order of arrival. A put makes O(log n) comparisons.
 
-    key: a callable of the item; it runs once, before anything is linked; if key or `<` raises, put raises and nothing
-    changed. No lock is held while they run.
-    TypeError: key is not callable."""
+    key: a callable of the item, run once per put, before anything is linked. If key or `<` raises, put raises that and
+    puts nothing. No lock is held while they run. TypeError: key is not callable. Options and progress as EntryQueue.
+    Source: binary search in a two-level B+ tree (_eq_sorted.pxd)."""
     def __init__(self, name="", *, key, **options):
         if not callable(key):
             raise TypeError(f"key={key!r}: expected a callable of an item")

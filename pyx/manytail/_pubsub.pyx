@@ -1,13 +1,13 @@
-"""PubSubQueue: every message goes once to every subscriber that was subscribed when it was published.
+"""The Python face of PubSubQueue: every message goes once to every subscriber that is subscribed when it is published.
 
-The algorithm is _ps.pxd; docs/design/pubsub.md has its source and its proof. This file is the Python face, and what
-runs user code: giving references up.
+_ps.pxd has the algorithm, docs/design/pubsub.md its source and its proof.
 
 Rules of this layer
-- The list has one reference to each retained message, counted before it is published. A taker gets one of its own
-  before its next_seq moves. Whoever trims gives the list's references up, with no lock held.
-- No Python call happens under a lock, between a claim and its publish, or under a pin; Py_INCREF runs no code.
-- Methods on hot paths are built-in methods (binding=False); the "clinic" format gives them a signature to inspect.
+- The list holds one reference to each retained message, added before the message is published. A taker adds its own
+  before its next_seq moves. The thread that trims drops the list's references, with no lock held.
+- No Python call runs under a lock, under a pin, or between a claim and its publish. Py_INCREF is allowed: it runs no
+  code.
+- Methods on hot paths are built-in (binding=False); the "clinic" format gives them a signature to inspect.
 """
 cimport cython
 cimport manytail._ps as ps
@@ -44,11 +44,11 @@ cdef dict STARTS = {"next": ps.START_NEXT, "oldest": ps.START_OLDEST}
 
 
 class PubSubStats(NamedTuple):
-    """What PubSubQueue.stats() returns; exact when nothing runs beside it.
+    """What PubSubQueue.stats() returns. Not a snapshot: other threads may change the queue between the numbers.
 
-    retained: messages that somebody still expects. published: messages ever published. slowest_lag: what the slowest
-    subscriber has before it, 0 without subscribers. dropped: messages that slow="drop_oldest" took from subscribers,
-    summed over them."""
+    retained: messages that a subscriber expects. published: messages ever published. slowest_lag: the lag of the
+    slowest subscriber, 0 without subscribers. dropped: messages that slow="drop_oldest" took from subscribers, summed
+    over them."""
 
     retained: int
     published: int
@@ -77,12 +77,12 @@ cdef int64_t start_argument(object value) except? -7:
             raise ValueError(f"start={value!r}: expected 'next', 'oldest' or the sequence number of a retained message")
         return STARTS[value]
     position = int_argument("start", value, "'next', 'oldest' or an int")
-    return position if position >= 0 else ps.START_OLDEST - 1      # is refused as a sequence number
+    return position if position >= 0 else ps.START_OLDEST - 1      # neither START_* nor valid: join() refuses it
 
 
 cdef int refuse_publish(int status) except -1:
     if status == MT_INTERRUPTED:
-        return -1                   # the handler's exception is set
+        return -1                   # the signal handler's exception is set
     if status == MT_NOMEM:
         raise MemoryError
     if status == MT_SHUTDOWN:
@@ -91,9 +91,8 @@ cdef int refuse_publish(int status) except -1:
 
 
 # ------------------------------------------------------------------------------------------------------------- trimming
-# A message may be the last to hold a subscriber with messages of its own, and so on: trims nest. Beyond a depth the
-# references are kept for the outermost trim of the thread, so that deep nests do not overflow the stack (the
-# interpreter's own trashcan allows 10,000 levels).
+# Dropping a message may free a subscriber, whose own messages are then dropped, and so on: trims nest. Beyond
+# NESTED_TRIMS levels the references are left to the outermost trim of the thread, so that the stack does not overflow.
 ctypedef struct batch:
     batch *next
     ps.freed f
@@ -103,15 +102,15 @@ cdef extern from *:
     static MT_THREAD_LOCAL void *mt_postponed;
     static MT_THREAD_LOCAL int mt_nested_trims;
     """
-    void *mt_postponed          # batches, for the outermost trim of the thread
-    int mt_nested_trims
+    void *mt_postponed          # batches of references, for the outermost trim of this thread
+    int mt_nested_trims         # depth of trims of this thread
 
 cdef enum:
     NESTED_TRIMS = 30
 
 
 cdef void trim(ps.pubsub *q) noexcept:
-    """Free what nobody expects any longer, and give its references up with nothing held."""
+    """Free the messages that no subscriber expects: drop the list's references, with no lock held."""
     global mt_nested_trims
     cdef ps.freed f
     f.incomplete = True
@@ -135,7 +134,7 @@ cdef void give_up(ps.freed *f) noexcept:
 
 
 cdef bint postpone(ps.freed *f) noexcept:
-    """False: no memory, so they are given up at once."""
+    """Leave references to the outermost trim. False: no memory; the caller drops them at once."""
     global mt_postponed
     cdef batch *b = <batch *>malloc(sizeof(batch))
     if b == NULL:
@@ -160,12 +159,12 @@ cdef void give_up_postponed() noexcept:
 
 # ----------------------------------------------------------------------------------------------------------- publishing
 cdef inline int put_in(ps.pubsub *q, PyObject *item, int64_t *seq) noexcept:
-    """One try. MT_OK: the caller goes on with after_publish."""
+    """One try, with the status of ps.publish(). MT_OK: the caller calls after_publish()."""
     cdef int r
     Py_INCREF_raw(item)
     r = ps.publish(q, <uintptr_t>item, seq)
     if unlikely(r != MT_OK):
-        Py_DECREF_raw(item)             # the caller has one, too: nothing is freed here
+        Py_DECREF_raw(item)             # never the last reference: the caller has one
     return r
 
 
@@ -174,11 +173,11 @@ cdef inline void after_publish(ps.pubsub *q) noexcept:
     if unlikely(ps.no_subscriber(q)):
         trim(q)
     if mt_load_relaxed_i64(&q.maxsize) > 0:     # relaxed because: only whether a publisher can be waiting
-        ps.forward_not_full(q)                  # one free slot may have become several
+        ps.forward_not_full(q)                  # there may be more free slots than wake-ups
 
 
 cdef inline int publish_once(ps.pubsub *q, PyObject *item, int64_t *seq) noexcept:
-    """One try."""
+    """One try: MT_OK, MT_FULL, MT_SHUTDOWN or MT_NOMEM."""
     cdef int r = put_in(q, item, seq)
     if likely(r == MT_OK):
         after_publish(q)
@@ -188,40 +187,41 @@ cdef inline int publish_once(ps.pubsub *q, PyObject *item, int64_t *seq) noexcep
 
 
 cdef inline int after_unretained(ps.pubsub *q) noexcept:
-    """The slot that its publisher may have been notified of is still free: for the next one."""
+    """The publisher may have been woken for a free slot, and has not used it: wake the next one."""
     if unlikely(mt_load_relaxed_i64(&q.maxsize) > 0):   # relaxed because: only whether a publisher can be waiting
         ps.forward_not_full(q)
     return MT_OK
 
 
 cdef int put_run_in(ps.pubsub *q, PyObject **items, int64_t n, int64_t *done) noexcept:
-    """One try with n items in one run; MT_FULL: *done of them went in. If any did, the caller goes on with
-    after_publish."""
+    """One try with n items as one run. MT_FULL: only *done of them are published. If *done > 0 the caller calls
+    after_publish()."""
     cdef int64_t kept = 0, i
     cdef int r = ps.publish_run(q, <uintptr_t *>items, n, done, &kept)
     for i in range(done[0], kept):
-        Py_DECREF_raw(items[i])         # the caller has one, too
+        Py_DECREF_raw(items[i])         # never the last reference: the caller has one
     return r
 
 
 cdef int publish_run_once(ps.pubsub *q, PyObject **items, int64_t n, int64_t *done) noexcept:
-    """One try."""
+    """put_run_in() and after_publish()."""
     cdef int r = put_run_in(q, items, n, done)
     if done[0]:
         after_publish(q)
     return r
 
 
-# slow="drop_oldest", at the bound. The lock keeps the end of the list away from the drop to the message that it is for:
-# nothing is dropped for a message that does not come. Takers, and publishers that find a free slot, do not notice it.
+# slow="drop_oldest" without a free slot. bound_lock is held from the drop to the publish, so that a shutdown cannot
+# come in between: nothing is dropped for a message that is then refused. Takers, and publishers that find a free slot,
+# do not use this lock.
 cdef int publish_over_oldest(ps.pubsub *q, PyObject *item, int64_t *seq) noexcept:
-    """The message goes in, whoever is in the way. Not MT_FULL."""
+    """Publish one message, dropping old ones as needed. Never MT_FULL."""
     cdef int r
     ps.lock_bound(q)
     r = put_in(q, item, seq)
     while r == MT_FULL:
         ps.bound_locked_make_free_slots(q, 1)
-        r = put_in(q, item, seq)        # MT_FULL again: others used the free slot
+        r = put_in(q, item, seq)        # MT_FULL: another publisher was faster
     ps.unlock_bound(q)
     trim(q)
     if r == MT_OK:
@@ -232,7 +232,8 @@ cdef int publish_over_oldest(ps.pubsub *q, PyObject *item, int64_t *seq) noexcep
 
 
 cdef int publish_run_over_oldest(ps.pubsub *q, PyObject **items, int64_t n, int64_t *done) noexcept:
-    """As many as the bound allows, one at least; MT_FULL: there are more."""
+    """Publish as many items as maxsize allows, at least one, dropping old messages as needed. MT_FULL: items are
+    left."""
     cdef int r
     ps.lock_bound(q)
     r = put_run_in(q, items, n, done)
@@ -247,7 +248,7 @@ cdef int publish_run_over_oldest(ps.pubsub *q, PyObject **items, int64_t n, int6
 
 
 cdef void drop_list(ps.pubsub *q) noexcept:
-    """Its PubSubQueue, or a Subscriber, is gone; with the last of them nobody expects anything."""
+    """Drop the reference of a PubSubQueue or Subscriber. The last one frees the list."""
     # pairs with: itself: who frees the list sees what the others did
     if mt_fetch_add_acq_rel_u32(&q.refs, <uint32_t>-1) == 1:
         trim(q)
@@ -259,25 +260,26 @@ cdef void drop_list(ps.pubsub *q) noexcept:
 @cython.no_gc_clear         # queue_clear() below breaks cycles and leaves the queue usable
 cdef class PubSubQueue:
     """PubSubQueue(*, maxsize=0, slow="block")\n--\n
-    Every message is processed once by every subscriber that was subscribed when it was published.
+    Every message is processed once by every subscriber that is subscribed when it is published.
 
-    Publishing, consuming, subscribing and unsubscribing do not block one another. A message is freed when its last
-    expected subscriber is past it. Sequence numbers start at 0 and have no gaps; every subscriber sees this one order.
+    Publishing, consuming, subscribing and unsubscribing do not block each other. A message is freed when every
+    subscriber that expects it has passed it. Sequence numbers start at 0 and have no gaps; every subscriber sees this
+    one order.
 
-    maxsize bounds how many messages the slowest subscriber may have before it (<= 0: no bound). slow says what happens
-    at the bound:
-        "block": the publisher waits.
-        "raise": the publisher gets Full at once, whatever `block` says.
-        "drop_oldest": the slowest subscriber is moved past the oldest message; its next get raises Lagged once, before
-        anything else is taken, with all that it missed since the last. Others lose nothing.
+    maxsize: the largest lag, in messages, of the slowest subscriber; <= 0: no limit. slow: what a publish does that
+    would exceed it:
+        "block": it waits.
+        "raise": it raises Full at once, whatever `block` is.
+        "drop_oldest": it moves the slowest subscriber past the oldest message. The next get of that subscriber takes
+        nothing and raises Lagged, with the number of messages that it missed. Others lose nothing.
 
-    Cost: publish O(1), plus a look at each subscriber that waits; get O(1), plus a look at the others by who may be the
-    slowest. Without subscribers a message costs next to nothing and is not kept. subscribe is O(1), and looks at all
-    subscribers once if it begins at an old message. close is O(1), plus what it frees.
-    Progress: lock-free without the GIL, but for waiting at the bound, and for "drop_oldest", where a publisher at the
-    bound waits for others there, for shutdown, and for the takers of the subscriber that it moves. Threads that share a
-    subscriber exclude one another, and so do threads that subscribe.
-    Source: disclosure IPCOM000185635D, completed as docs/design/pubsub.md says.
+    Cost: publish O(1), plus O(1) per waiting subscriber; get O(1), plus a look at all subscribers if it was the
+    slowest. Without subscribers a message is not kept. subscribe is O(1), or O(subscribers) if it begins at an old
+    message. close is O(1), plus what it frees.
+    Progress: lock-free without the GIL, with these exceptions. A publish waits for a free slot. With "drop_oldest" and
+    no free slot it waits for other such publishers, a shutdown, and takers of the subscriber that it moves. Threads
+    that share a subscriber exclude each other, and so do threads that subscribe.
+    Source: disclosure IPCOM000185635D, completed in docs/design/pubsub.md.
 
     >>> q = PubSubQueue()
     >>> with q.subscribe() as audit, q.subscribe() as mail:
@@ -287,7 +289,7 @@ cdef class PubSubQueue:
     ('order 7', ['order 7', 'order 8'], 1)
     """
     cdef ps.pubsub *q
-    cdef object traversed       # makes this a type that the collector looks at
+    cdef object traversed       # an object attribute makes Cython's type one with garbage collection
     cdef object __weakref__
 
     def __cinit__(self, *args, **options):
@@ -299,7 +301,7 @@ cdef class PubSubQueue:
     def __init__(self, *, maxsize=0, slow="block"):
         cdef int64_t bound = maxsize_argument(maxsize)
         cdef uint32_t policy = slow_argument(slow)
-        # relaxed because: only who finds 0 goes on
+        # relaxed because: only its own result counts
         if mt_fetch_add_relaxed_u32(&self.q.begun, 1) or ps.end_seq(self.q) or ps.first_record(self.q) != NULL:
             raise RuntimeError(f"{type(self).__name__}.__init__ was called again, or on a queue that is in use")
         mt_store_relaxed_i64(&self.q.maxsize, bound)    # relaxed because: nobody else has it yet
@@ -315,9 +317,9 @@ cdef class PubSubQueue:
         raise unpicklable(self, WHY_NO_COPY)
 
     def __repr__(self):
-        now = PubSubQueue.stats(self)       # not what a subclass has made of it
+        stats = PubSubQueue.stats(self)     # a subclass may override it
         shut = ", shut down" if self.is_shutdown else ""
-        return f"<{type(self).__name__} of {now.subscribers} subscribers, {now.retained} messages retained{shut}>"
+        return f"<{type(self).__name__} of {stats.subscribers} subscribers, {stats.retained} messages retained{shut}>"
 
     # ------------------------------------------------------------------------------------------------------- publishing
     @cython.binding(False)
@@ -326,7 +328,7 @@ cdef class PubSubQueue:
         """Publish one message and return its sequence number.
 
         timeout: seconds for the whole call; None waits for ever. block=False does not wait and ignores timeout.
-        Full: the slowest subscriber is at the bound and no slot came free in time. ShutDown: the queue was shut down;
+        Full: no free slot in time, because the slowest subscriber lags by maxsize. ShutDown: the queue was shut down;
         also while waiting. ValueError: timeout is negative or NaN. Nothing is published when it raises."""
         cdef int64_t seq = 0
         if timeout is None and likely(publish_once(self.q, <PyObject *>item, &seq) == MT_OK):
@@ -348,22 +350,22 @@ cdef class PubSubQueue:
                 refuse_publish(r)
 
     cdef int64_t patience(self, int64_t deadline) noexcept:
-        """Until when a publisher waits at the bound."""
+        """The deadline of a publish for a free slot."""
         return ONCE if self.q.slow == ps.SLOW_RAISE else deadline
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def publish_many(self, items, block=True, timeout=None):
-        """Publish all items of an iterable in order and return how many that were.
+        """Publish all items of an iterable in order and return how many there were.
 
-        Lists and tuples are linked as one chain where the bound allows, so that their sequence numbers follow one
-        another and subscribers see them at once. Of another iterable at most one item is pulled beyond those published.
-        timeout is for the whole call. On Full, ShutDown or KeyboardInterrupt the exception's `count` says how many were
-        published; those stay so. An exception of the iterable passes through; what came before it is published."""
+        Lists and tuples are published as one run, as far as maxsize allows: their sequence numbers are consecutive, and
+        subscribers see them at once. Of another iterable at most one item is consumed beyond those published. timeout
+        is for the whole call. If it raises Full, ShutDown or KeyboardInterrupt, the exception's `count` is the number
+        of items that were published. An exception of the iterable passes through; the items before it are published."""
         cdef int64_t deadline = deadline_from(block, timeout), count = 0
         try:
             if isinstance(items, (list, tuple)):
-                self.publish_sequence(tuple(items), deadline, &count)   # a tuple: nobody changes it half way
+                self.publish_sequence(tuple(items), deadline, &count)   # a tuple: other threads cannot change it
             else:
                 for item in items:
                     self.publish_slow(item, deadline)
@@ -392,7 +394,7 @@ cdef class PubSubQueue:
         return 0
 
     async def apublish(self, item):
-        """publish for coroutines, on asyncio and on trio. Cancelling it before it returned publishes nothing."""
+        """publish for coroutines of asyncio and trio. Cancelling it before it returns publishes nothing."""
         checkpoint = trio_checkpoint()
         if checkpoint is not None:
             await checkpoint
@@ -405,7 +407,7 @@ cdef class PubSubQueue:
             await self.until_free_slot()
 
     cdef object until_free_slot(self):
-        """What a coroutine awaits at the bound. Whether the queue takes no more messages is for its next try to see."""
+        """For a coroutine that found no free slot: await it, then try again."""
         cdef Waiting waiting = new_waiting(self)
         ps.free_slot_point(&waiting.point, self.q)
         return waiting.wait()
@@ -416,11 +418,11 @@ cdef class PubSubQueue:
 
     # ------------------------------------------------------------------------------------------------------ subscribing
     def subscribe(self, *, start="next"):
-        """A new subscriber. Close it, or use it in a `with` block.
+        """A new subscriber. Close it, or use it in a `with` block. After a shutdown it can get what is retained.
 
-        start: "next" begins with what is published after this call began, "oldest" with the oldest message that
-        somebody still expects, n with that sequence number. ValueError: n is neither retained nor the next one. After
-        shutdown it finds what is retained."""
+        start: "next" begins with the next message to be published, "oldest" with the oldest retained one, an int with
+        the message of that sequence number. ValueError: that message is neither retained nor the next one, or start is
+        another str. TypeError: start is of another type."""
         return Subscriber.__new__(Subscriber, MAKER, self, start_argument(start), start)
 
     @property
@@ -431,8 +433,8 @@ cdef class PubSubQueue:
     # ------------------------------------------------------------------------------------------------------------ state
     @property
     def maxsize(self):
-        """How many messages the slowest subscriber may have before it; 0 or less: no bound. Raising it wakes
-        publishers, lowering it keeps messages."""
+        """The largest lag, in messages, of the slowest subscriber; 0 or less: no limit. Raising it wakes publishers;
+        lowering it drops no messages."""
         return mt_load_relaxed_i64(&self.q.maxsize)     # relaxed because: may be stale
 
     @maxsize.setter
@@ -442,12 +444,12 @@ cdef class PubSubQueue:
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def qsize(self):
-        """Messages that somebody still expects. Exact when nothing runs beside it."""
+        """The number of messages that a subscriber expects. Other threads may have changed it when this returns."""
         return ps.retained(self.q, ps.end_seq(self.q))
 
     def shutdown(self, immediate=False):
-        """No more messages: publish raises ShutDown; subscribers drain, then get ShutDown. immediate=True gives up what
-        they have not taken yet. Wakes everybody."""
+        """Accept no more messages: publish raises ShutDown, get drains the messages and then raises it. immediate=True
+        drops all messages that were not taken. Wakes all waiting calls."""
         ps.shut_down(self.q, bool(immediate))
         if immediate:
             trim(self.q)
@@ -458,8 +460,7 @@ cdef class PubSubQueue:
         return ps.is_shut(self.q)
 
     def stats(self):
-        """PubSubStats: what is retained, was published, who is subscribed, how far the slowest is behind, what was
-        dropped."""
+        """PubSubStats: messages retained, published and dropped, subscribers, and the lag of the slowest."""
         cdef int64_t end = ps.end_seq(self.q), kept = ps.retained(self.q, end)
         dropped = mt_load_relaxed_i64(&self.q.dropped)  # relaxed because: statistics; may be stale
         return PubSubStats(kept, end, self.subscribers, kept, dropped)
@@ -467,19 +468,19 @@ cdef class PubSubQueue:
 
 # ----------------------------------------------------------------------------------------------------------- Subscriber
 @cython.final
-@cython.trashcan(True)      # it may be a message itself
-@cython.no_gc_clear         # its queue is cleared instead; it stays usable for finalizers
+@cython.trashcan(True)      # subscribers may be nested: a message may be a subscriber
+@cython.no_gc_clear         # cycles break at the queue's messages; it stays usable for finalizers
 cdef class Subscriber:
     """Subscriber(*args, **options)\n--\n
     One reader of a PubSubQueue. Made by PubSubQueue.subscribe only.
 
-    Threads sharing a Subscriber share its messages, each to one of them. close() gives up the rest at once. One that is
-    collected unclosed closes itself, with a ResourceWarning.
-    Progress: as the queue's."""
-    cdef PubSubQueue queue          # for the collector, which finds the messages there
-    cdef ps.pubsub *q               # counted
+    Threads that share a Subscriber share its messages: each goes to one of them. A context manager and an iterable.
+    Collected unclosed, it closes itself with a ResourceWarning.
+    Progress and source: as the queue's."""
+    cdef PubSubQueue queue          # for the collector, which visits the messages there
+    cdef ps.pubsub *q               # with a reference
     cdef ps.subscriber *s
-    cdef list one                   # [None]: see mt_list_reserve_by
+    cdef list one                   # [None]: see mt_list_reserve_by (pygc.h)
     cdef object __weakref__
 
     def __cinit__(self, maker=None, queue=None, int64_t start=0, asked=None):
@@ -503,7 +504,7 @@ cdef class Subscriber:
         raise RuntimeError("Subscriber.__init__ was called on a subscriber that is in use")
 
     def __dealloc__(self):
-        """Nothing but C fields. Not __del__, which would recurse where subscribers are nested in messages."""
+        """Uses only C fields. A __del__ would recurse where subscribers are nested in messages."""
         cdef int64_t behind
         if self.q == NULL:
             return
@@ -527,10 +528,10 @@ cdef class Subscriber:
 
     # -------------------------------------------------------------------------------------------------------------- get
     cdef int refuse(self, int status) except -1:
-        """Raise what a get that has nothing to return says."""
+        """Raise the exception of a get that has nothing to return."""
         cdef int64_t missed
         if status == MT_INTERRUPTED:
-            return -1               # the handler's exception is set
+            return -1               # the signal handler's exception is set
         if status == MT_NOMEM:
             raise MemoryError
         if status == ps.CLOSED:
@@ -541,11 +542,11 @@ cdef class Subscriber:
             missed = ps.take_missed(self.q, self.s)
             if missed:
                 raise Lagged(missed)
-            return 0                # another thread has told it: go on
+            return 0                # another thread has raised Lagged: try again
         raise Empty
 
     cdef inline int take(self, uintptr_t *item) noexcept:
-        """One try."""
+        """One try, with the status of ps.take()."""
         cdef bint may_trim
         cdef int r = ps.take(self.q, self.s, item, &may_trim)
         if may_trim:
@@ -559,7 +560,7 @@ cdef class Subscriber:
 
         timeout: seconds for the whole call; None waits for ever. block=False does not wait and ignores timeout.
         Empty: nothing came in time. ShutDown: shut down and drained. ClosedError: the subscriber was closed. Lagged:
-        messages were dropped, once; the next call goes on. ValueError: timeout is negative or NaN."""
+        messages were dropped; raised once, the next call takes a message. ValueError: timeout is negative or NaN."""
         cdef uintptr_t item = 0
         if timeout is None and likely(self.take(&item) == MT_OK):
             return mt_owned_item(item)
@@ -581,12 +582,13 @@ cdef class Subscriber:
     @cython.embedsignature.format("clinic")
     def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
         """A list of up to max_items messages in order: waits for the first as get does, then takes what is there.
-        max_items <= 0: [] at once. Raises what get raises, before anything is taken.
+        max_items <= 0: [] at once. Errors as get; nothing is taken then.
 
         linger: seconds, counted from the first message, for which it waits for more before it returns fewer than
-        max_items. It takes nothing before that wait has ended, so an exception, as a signal handler's, has nothing to
-        give back. The timeout, a shutdown and as many messages as maxsize allows end the wait too, and what is there is
-        returned; closing ends it with ClosedError. block=False ignores linger. ValueError: it is negative or NaN."""
+        max_items. It takes no message before that wait has ended, so an exception, for instance of a signal handler,
+        loses none. The timeout, a shutdown, and as many messages as maxsize allows end the wait too, and what is there
+        is returned; closing ends it with ClosedError. block=False ignores linger. ValueError: linger is negative or
+        NaN."""
         cdef int64_t n = int_argument("max_items", max_items, "an int"), longer = linger_from(linger), deadline
         cdef list out
         cdef int r = MT_OK
@@ -599,7 +601,7 @@ cdef class Subscriber:
         return out if likely(r == MT_OK) else self.get_many_slow(n, deadline, r)
 
     cdef list get_many_slow(self, int64_t n, int64_t deadline, int r):
-        """After a try that returned r."""
+        """get_many after a first try that returned r."""
         cdef wait_point p
         cdef list out = None
         while r != MT_OK:
@@ -610,7 +612,8 @@ cdef class Subscriber:
         return out
 
     cdef list lingering(self, int64_t n, int64_t deadline, int64_t linger):
-        """get_many, waiting for more. While it waits, threads that share the subscriber take messages as ever."""
+        """get_many with linger. It takes nothing while it waits, so threads that share the subscriber may take the
+        messages."""
         cdef list out
         cdef int r
         while True:
@@ -628,7 +631,8 @@ cdef class Subscriber:
                 self.refuse(r)
 
     cdef int wait_for(self, int64_t n, int64_t deadline) noexcept:
-        """MT_OK: n messages are there, or a take has something else to say, or the queue was shut down."""
+        """Wait for n messages. MT_OK: they are there, or a take would raise Lagged, or the queue was shut down with
+        messages left. Else why a take fails, or MT_TIMEOUT, ..."""
         cdef wait_point p
         cdef int r
         while True:
@@ -641,7 +645,7 @@ cdef class Subscriber:
                 return r
 
     cdef list take_many(self, int64_t n, int *status):
-        """Up to n messages that are there; *status says why there are none."""
+        """Take up to n messages without waiting. *status: why there are none."""
         cdef wait_node *to_post = NULL
         cdef int64_t seq, got = 0
         cdef list out
@@ -651,11 +655,11 @@ cdef class Subscriber:
         ps.unlock_subscriber(self.s)
         if status[0] != MT_OK:
             return None
-        # The list is made before the messages are taken: between that and the return nothing can fail.
+        # The list is allocated before the messages are taken: after that nothing can fail.
         try:
             out = mt_list_reserve_by(self.one, n)
         except BaseException:
-            ps.forward_not_empty(self.q, self.s)    # whoever was woken for these messages does not take them
+            ps.forward_not_empty(self.q, self.s)    # this call may have been woken for them and does not take them
             raise
         ps.lock_subscriber(self.s)
         status[0] = self.locked_status()
@@ -675,7 +679,8 @@ cdef class Subscriber:
         return ps.LAGGED if self.s.missed and not self.s.closed else ps.locked_status(self.s)
 
     async def aget(self):
-        """get for coroutines, on asyncio and on trio. Cancelling it loses no message and forwards its notification."""
+        """get for coroutines of asyncio and trio. Cancelling it loses no message; its wake-up goes to another
+        getter."""
         checkpoint = trio_checkpoint()
         if checkpoint is not None:
             await checkpoint
@@ -687,18 +692,18 @@ cdef class Subscriber:
             await self.until_message()
 
     cdef object until_message(self):
-        """What a coroutine awaits that found no message. What else its next try may find is for that to see."""
+        """For a coroutine that found no message: await it, then try again."""
         cdef Waiting waiting = new_waiting(self)
         ps.message_point(&waiting.point, self.q, self.s)
         return waiting.wait()
 
     def __iter__(self):
-        """Messages as get returns them; ends where get would raise ShutDown or ClosedError. Lagged passes through, and
-        iterating may go on after it."""
+        """Iterate over messages as get returns them. Ends where get would raise ShutDown or ClosedError. Lagged is
+        raised, and the iterator can be used after it."""
         return MessageIterator.__new__(MessageIterator, self)
 
     def __aiter__(self):
-        """The same for coroutines."""
+        """__iter__ for coroutines."""
         return AsyncMessages(self)
 
     def __enter__(self):
@@ -710,7 +715,7 @@ cdef class Subscriber:
     # ------------------------------------------------------------------------------------------------------------ state
     @property
     def position(self):
-        """Sequence number of the message that its next get returns. After close: that it would have returned."""
+        """The sequence number of the message that its next get returns, or after close would have returned."""
         cdef int64_t seq
         ps.lock_subscriber(self.s)
         seq = self.s.closed_at if self.s.closed else ps.locked_next_seq(self.s)
@@ -719,7 +724,7 @@ cdef class Subscriber:
 
     @property
     def lag(self):
-        """Messages published for it and not yet taken, missed ones excluded. 0 once it was closed."""
+        """How many messages it can get: published for it, not taken and not dropped. 0 after close."""
         cdef int64_t lag = 0
         ps.lock_subscriber(self.s)
         if not self.s.closed:
@@ -729,7 +734,7 @@ cdef class Subscriber:
 
     @property
     def closed(self):
-        """True once close() was called."""
+        """Whether close() was called."""
         cdef bint closed
         ps.lock_subscriber(self.s)
         closed = self.s.closed
@@ -737,7 +742,8 @@ cdef class Subscriber:
         return closed
 
     def close(self):
-        """Unsubscribe and give up the rest at once; waiting and later gets raise ClosedError. Idempotent."""
+        """Unsubscribe. Messages that it has not taken are freed; waiting and later gets raise ClosedError.
+        Idempotent."""
         if ps.close_subscriber(self.q, self.s):
             trim(self.q)
 
@@ -749,7 +755,7 @@ cdef void warn_unclosed(int64_t at, int64_t behind) noexcept:
 @cython.final
 @cython.no_gc_clear         # its subscriber stays usable for finalizers; a cycle breaks at the messages
 cdef class MessageIterator:
-    """What iterating over a Subscriber returns; several threads may share one."""
+    """The iterator of a Subscriber. Several threads may share one."""
     cdef Subscriber subscriber
 
     def __cinit__(self, Subscriber subscriber not None):
@@ -766,7 +772,7 @@ cdef class MessageIterator:
 
 
 class AsyncMessages:
-    """What asynchronous iteration over a Subscriber returns."""
+    """The asynchronous iterator of a Subscriber."""
 
     __slots__ = ("_subscriber",)
 
@@ -784,14 +790,14 @@ class AsyncMessages:
 
 
 # --------------------------------------------------------------------------------------------------- garbage collection
-# What C memory holds is shown to the collector: the messages, and the coroutines that wait (their tasks may lead back
-# to the queue).
+# The collector visits what C memory refers to: the messages, and the coroutines that wait, which may lead back to the
+# queue.
 cdef traverseproc base_queue_traverse, base_subscriber_traverse
 
 
 cdef int visit_messages(ps.pubsub *q, visitproc visit, void *arg) noexcept:
-    """The world stands still, or the GIL is held: nobody changes the list."""
-    cdef ps.message_chunk *c = <ps.message_chunk *>mt_load_relaxed_uptr(&q.oldest)    # relaxed because: as above
+    # relaxed because: all threads are stopped, or the GIL is held
+    cdef ps.message_chunk *c = <ps.message_chunk *>mt_load_relaxed_uptr(&q.oldest)
     cdef int64_t seq = q.freed_seq
     cdef uintptr_t item
     cdef int r

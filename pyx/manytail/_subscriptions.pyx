@@ -1,9 +1,10 @@
-"""Subscriptions to entry queues: credit, waiting, selectors; and browse() iterators.
+"""Subscriptions to entry queues: credit, waiting, selectors; and the iterators of browse().
 
-A subscription takes entries by its cursor (_eq.pxd). One with filters, or with others before it, searches: its selector
-runs without the order lock, on a pinned entry, and the search begins again at the cursor afterwards. Who finds nothing
-waits at the subscription's point (entries_point in _eq.pxd), unless the queue's count of events has moved on since it
-looked. A notification that is of no use goes on to another waiter.
+_eq.pxd has the algorithm. An unfiltered subscription takes entries by the queue's cursor. One with filters, or with
+rivals (filtered subscriptions of higher priority), searches: selectors run without the order lock, on a pinned entry,
+and after each the search begins again at the cursor. A get that finds nothing waits at the subscription's point
+(entries_point in _eq.pxd), unless the queue's count of events has changed since its search. A notification that it
+cannot use is forwarded to another waiter.
 """
 cimport cython
 from cpython.exc cimport PyErr_Fetch, PyErr_Restore
@@ -47,14 +48,14 @@ from types import GenericAlias
 from manytail.errors import ClosedError, Empty, ExclusiveError, ShutDown
 
 
-cdef enum:                      # what was found out about an entry; > 0: the id of who has the first claim to it
+cdef enum:                      # the result of judge_unlocked(); > 0: the id of the rival that wants the entry
     WANTED = 0
     NOT_WANTED = -1
 
 
 @cython.final
 cdef class Credit:
-    """What the subscriptions of one Consumer share: how many entries they may hold together, and who waits."""
+    """Credit that the subscriptions of one Consumer share: how many entries they may hold together, and its waiters."""
 
     def __cinit__(self):
         open_credit(&registry, &self.p)
@@ -66,9 +67,9 @@ cdef class Credit:
         return mt_load_relaxed_i64(&self.p.limit)       # relaxed because: statistics; may be stale
 
     cdef bint lasts(self) noexcept:
-        """An entry may be taken now: it is not used up, and not suspended."""
+        """Whether an entry may be taken: there is credit, and the Consumer is not suspended."""
         cdef int64_t limit = self.get_limit()
-        # relaxed because: a get that finds it otherwise waits, or is told by its own try
+        # relaxed because: a hint; each try checks it under the order lock
         return (mt_load_relaxed_i64(&self.p.suspended) == 0
                 and (limit <= 0 or mt_load_relaxed_i64(&self.p.used) < limit))   # relaxed because: as above
 
@@ -89,16 +90,16 @@ cdef class Credit:
 
 
 @cython.final
-@cython.trashcan(True)      # an origin may be another subscription, and so on
-@cython.no_gc_clear         # its finalizer closes it; a cycle through it is broken at what else is in it
+@cython.trashcan(True)      # subscriptions may be nested: an origin may be another one
+@cython.no_gc_clear         # its finalizer closes it; a cycle through it breaks at another object
 cdef class Subscription:
     """Subscription(*args, **kwargs)\n--\n
     A cursor into one queue's order. Usable from several threads. Closing it releases what it holds, each entry at its
     old place.
 
-    Made by EntryQueue.subscribe. A context manager and an iterator: iteration ends where get would raise ShutDown or
+    Made by EntryQueue.subscribe. A context manager and an iterable: iteration ends where get would raise ShutDown or
     ClosedError. Collected unclosed, it closes itself with a ResourceWarning.
-    Progress: as the queue's."""
+    Progress and source: as the queue's."""
 
     def __init__(self):
         raise RuntimeError("a Subscription is made by EntryQueue.subscribe, once")
@@ -113,7 +114,7 @@ cdef class Subscription:
                          f"it releases the {held} entries that it holds")
 
     def _may_be_forgotten(self):
-        """For one whose queue nobody else has: collected unclosed, it closes itself without a warning."""
+        """For a layer that owns the queue: no ResourceWarning if this is collected unclosed."""
         self.quiet = True
 
     __class_getitem__ = classmethod(GenericAlias)
@@ -128,11 +129,11 @@ cdef class Subscription:
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def get(self, block=True, timeout=None):
-        """The first AVAILABLE entry in the order that it wants and may take; waits for one if need be.
+        """Acquire the first AVAILABLE entry in the order that it wants and may take, waiting for one if need be.
 
-        Out of credit or suspended: waits, or Empty with block=False. timeout: seconds for the whole call, None waits
-        for ever. Empty: nothing came in time. ShutDown: the queue was shut down and nothing is left. ClosedError:
-        closed. ValueError: timeout is negative or NaN."""
+        Without credit, or suspended, it waits too. timeout: seconds for the whole call; None waits for ever.
+        block=False does not wait. Empty: nothing came in time. ShutDown: the queue was shut down and nothing is left.
+        ClosedError: the subscription is closed. ValueError: timeout is negative or NaN."""
         cdef acquired_entry t
         cdef wait_point p
         cdef int r = -1
@@ -145,7 +146,7 @@ cdef class Subscription:
         return self.get_slow(deadline_from(block, timeout), r, &p)
 
     cdef object get_slow(self, int64_t deadline, int r, wait_point *p):
-        """r: what the first try at p said, -1: there was none."""
+        """r: what the first try at p returned; -1: there was none."""
         cdef acquired_entry t
         if self.credit is not None:
             return consumer_waits.get(self.credit, [self], deadline)
@@ -166,7 +167,7 @@ cdef class Subscription:
 
     cdef int refuse(self, int r) except -1:
         if r == MT_INTERRUPTED:
-            return -1                   # the handler's exception is set
+            return -1                   # the signal handler's exception is set
         if r == MT_TIMEOUT or r == MT_EMPTY or r == NO_CREDIT:
             raise Empty
         if r == CLOSED:
@@ -176,8 +177,8 @@ cdef class Subscription:
         raise MemoryError
 
     cdef int take(self, acquired_entry *t, wait_point *p) except -2:
-        """One try. MT_OK, MT_EMPTY, MT_SHUTDOWN, NO_CREDIT, CLOSED. p: `woken` is answered: what it was notified of and
-        cannot take goes on to somebody else; `key` is set."""
+        """One try: MT_OK, MT_EMPTY, MT_SHUTDOWN, NO_CREDIT or CLOSED. Answers the notification p.woken, forwarding it
+        if it cannot be used, and sets p.key."""
         cdef effects fx
         cdef entry *e = NULL
         cdef uint64_t delivery = 0
@@ -206,7 +207,7 @@ cdef class Subscription:
         return self.take_asking(t, p, woken, r) if r != MT_EMPTY else r
 
     cdef int take_asking(self, acquired_entry *t, wait_point *p, bint woken, int r) except -2:
-        """The rest of a try that said r: ask selectors; and forward."""
+        """The slow part of a try whose fast part returned r: ask selectors, and forward the notification."""
         try:
             if r == SLOW:
                 r = self.take_slow(t, &p.key)
@@ -222,7 +223,7 @@ cdef class Subscription:
         return r
 
     cdef int take_slow(self, acquired_entry *t, int64_t *event_key) except -2:
-        """As take, for a subscription with filters, or with others before it."""
+        """Choose the way to search, for a subscription with filters or rivals, and search."""
         cdef entry_queue *q = self.s.q
         cdef cursor walk
         cdef bint outranked, maybe = False, heaps
@@ -248,7 +249,7 @@ cdef class Subscription:
         if heaps:
             unlock_order(q)
             return self.search(NULL, BY_HEAPS, t, event_key)
-        # What is passed over now may be free later: walk from the head.
+        # An entry that is skipped in this search may be takable in the next one, so no cursor can be kept.
         if not open_cursor(q, &walk, False):
             unlock_order(q)
             raise MemoryError
@@ -261,15 +262,15 @@ cdef class Subscription:
             unlock_order(q)
 
     cdef int search(self, cursor *c, search_way way, acquired_entry *t, int64_t *event_key) except -2:
-        """The first entry from the cursor on that it wants and may take. Selectors run without the lock, on a pinned
-        entry; afterwards the search begins again at the cursor, so whatever came before that entry in between is asked
-        first."""
+        """Acquire (or browse) the first entry from the cursor on that it wants and may take. Selectors run without the
+        lock, on a pinned entry. After that the search begins again at the cursor, so an entry that came before it in
+        between is judged first."""
         cdef entry_queue *q = self.s.q
         cdef subscription *s = &self.s
         cdef effects fx
         cdef entry *e
-        cdef entry *judged = NULL       # pinned
-        cdef int64_t refused = WANTED   # of `judged`
+        cdef entry *judged = NULL       # the entry that was judged last; pinned
+        cdef int64_t refused = WANTED   # the judgement of `judged`
         cdef int r
         memset(&fx, 0, sizeof(effects))
         lock_order(q)
@@ -294,7 +295,7 @@ cdef class Subscription:
                 refused = self.judge_unlocked(e, way != BY_CURSOR)
                 continue
             if judged == e and refused > 0 and not locked_is_rival(s, <uint32_t>refused):
-                entry_drop(judged)      # it has lost its interest since
+                entry_drop(judged)      # the rival is no longer interested: judge the entry again
                 judged = NULL
                 continue
             if judged == e and refused != WANTED:
@@ -328,7 +329,7 @@ cdef class Subscription:
         return r
 
     cdef bint wanted_left(self, bint available) except -1:
-        """Whether some HELD entry, or an AVAILABLE one too, is for this subscription."""
+        """Whether this subscription wants some HELD entry; available: or an AVAILABLE one."""
         cdef Browser it = self.queue_.browse()
         cdef Entry h
         cdef int state
@@ -343,9 +344,9 @@ cdef class Subscription:
         return self.credit is not None and self.credit.listens
 
     cdef int64_t judge_unlocked(self, entry *e, bint asks_rivals) except -2:
-        """Ask the selector, and those of more urgent subscriptions, about e; the order lock is given up meanwhile. The
-        id of the subscription that has the first claim to it, NOT_WANTED, or WANTED. e is pinned for the caller. On an
-        exception the lock is not held."""
+        """Release the order lock, ask the selector and those of rivals about e, and take the lock again. Returns the id
+        of a rival that wants e, NOT_WANTED or WANTED. e is pinned for the caller. If it raises, the lock is not
+        held."""
         cdef entry_queue *q = self.s.q
         cdef acquired_entry t
         cdef Entry h
@@ -380,8 +381,8 @@ cdef class Subscription:
         return refused
 
     cdef void release_unclaimed(self) noexcept:
-        """Release what was handed over to waiters that will not come for it. An exception that is set is kept: dead
-        letters run Python code."""
+        """Release the entries that are reserved for waiters that have given up. A pending exception is kept, because
+        dead letters run Python code."""
         cdef PyObject *kind
         cdef PyObject *error
         cdef PyObject *trace
@@ -395,7 +396,7 @@ cdef class Subscription:
         PyErr_Restore(kind, error, trace)
 
     cdef int forward(self) except -1:
-        """A notification that is of no use here goes to somebody else."""
+        """Forward a notification that this subscription cannot use."""
         cdef effects fx
         memset(&fx, 0, sizeof(effects))
         lock_order(self.s.q)
@@ -405,12 +406,13 @@ cdef class Subscription:
         return 0
 
     def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
-        """Up to max_items entries, credit allowing: waits for the first as get does, then takes what is there.
-        max_items <= 0: [] at once.
+        """A list of up to max_items entries, or as many as its credit allows: waits for the first as get does, then
+        takes what is there. max_items <= 0: [] at once. Errors as get.
 
         linger: seconds, counted from the first entry, for which it waits for more before it returns fewer than
-        max_items. The timeout, a shutdown, closing and the end of its credit end that wait too. An exception, as a
-        signal handler's, first releases what it has. block=False ignores linger. ValueError: it is negative or NaN."""
+        max_items. The timeout, a shutdown, closing and the end of its credit end that wait too. An exception, for
+        instance of a signal handler, first releases what it has. block=False ignores linger. ValueError: linger is
+        negative or NaN."""
         cdef int64_t n = int_argument("max_items", max_items, "an int"), longer = linger_from(linger), deadline
         cdef list out
         cdef acquired_entry t
@@ -432,7 +434,7 @@ cdef class Subscription:
         return out
 
     cdef int linger(self, list out, int64_t n, int64_t deadline) except -1:
-        """Append entries as they come, until there are n, the deadline is over, or it may take no more."""
+        """Append entries to `out` until there are n, the deadline is over, or it can take no more."""
         cdef acquired_entry t
         cdef wait_point p
         cdef int r
@@ -455,7 +457,7 @@ cdef class Subscription:
 
     # ------------------------------------------------------------------------------------------------------------ async
     async def aget(self):
-        """get for coroutines, on any event loop. Cancelling it loses no entry and no wake-up."""
+        """get for coroutines of asyncio and trio. Cancelling it loses no entry and no wake-up."""
         if self.credit is not None:
             return await consumer_waits.aget(self.credit, [self])
         checkpoint = trio_checkpoint()
@@ -469,7 +471,8 @@ cdef class Subscription:
             await (<Waiting>found).wait()
 
     cdef object entry_or_wait(self, Waiting last):
-        """One try of a coroutine that comes from that wait, or None: the entry, or what to wait for."""
+        """One try of a coroutine after the wait `last` (None: the first try). Returns an Entry, or the Waiting to
+        await."""
         cdef acquired_entry t
         cdef wait_point p
         cdef Waiting waiting
@@ -502,7 +505,7 @@ cdef class Subscription:
 
     # ------------------------------------------------------------------------------------------------------------ state
     def ack_up_to(self, Entry entry not None):  # no-cython-lint
-        """Ack all that it got no later than that entry and still holds; how many. 0 if it does not hold it."""
+        """Ack all entries that it got no later than that entry and holds. Returns how many; 0: it does not hold it."""
         return self.ack_run(entry)
 
     cdef object ack_run(self, Entry h):
@@ -520,7 +523,8 @@ cdef class Subscription:
 
     @property
     def prefetch(self):
-        """Entries it may hold unacked, 0 = no limit. May be assigned."""
+        """How many entries it may hold unacked; 0: no limit. May be assigned. ValueError: negative, or the subscription
+        is a Consumer's."""
         return self.s.limit if self.credit is None else self.credit.get_limit()
 
     @prefetch.setter
@@ -539,7 +543,7 @@ cdef class Subscription:
 
     @property
     def unacked(self):
-        """Entries that it holds, at one instant."""
+        """How many entries it holds."""
         cdef int64_t n
         lock_order(self.s.q)
         n = self.s.nheld
@@ -556,17 +560,17 @@ cdef class Subscription:
         return 0
 
     def suspend(self):
-        """get waits from now on, whatever is there."""
+        """Let get wait, whatever is there, until resume()."""
         self.set_suspended(True)
 
     def resume(self):
-        """The opposite of suspend()."""
+        """Undo suspend()."""
         self.set_suspended(False)
 
     @property
     def interest(self):
-        """interested: open, not suspended, credit left. not_interested: suspended or out of credit. notified: a waiter
-        of it was notified and has not tried again. non_acquiring: it browses. closed."""
+        """One of: "interested": open, not suspended, with credit. "not_interested": suspended or without credit.
+        "notified": interested, and a notified waiter has not tried again. "non_acquiring": it browses. "closed"."""
         cdef entry_queue *q = self.s.q
         cdef bint closed, interested, notified
         lock_order(q)
@@ -599,10 +603,10 @@ cdef class Subscription:
 
 @cython.final
 cdef class EntryIterator:
-    """What iterating over a Subscription or a Consumer returns, for `for` and for `async for`: get() until that raises
-    ShutDown or ClosedError. Then it is at its end for good, also if an entry is released later; another `for` begins
-    anew."""
-    cdef object getter          # whose get and aget are called; None: at the end
+    """The iterator of a Subscription or a Consumer, for `for` and `async for`: calls get() or aget() until that raises
+    ShutDown or ClosedError. Then it stays at its end, even if an entry is released later; another `for` makes a new
+    one."""
+    cdef object getter          # the Subscription or Consumer; None: at the end
 
     def __cinit__(self, getter):
         self.getter = getter
@@ -638,10 +642,10 @@ cdef class EntryIterator:
 
 
 @cython.final
-# __dealloc__ needs the queue; a cycle through this is broken at the queue or at what else is in it.
+# no_gc_clear: __dealloc__ needs the queue. A cycle through this breaks at the queue or at another object.
 @cython.no_gc_clear
 cdef class Browser:
-    """What EntryQueue.browse() returns. Several threads may iterate over one: each entry goes to one of them."""
+    """The iterator of EntryQueue.browse(). Several threads may share one: each entry goes to one of them."""
     cdef EntryQueue queue_
     cdef cursor c
     cdef bint open              # c is on the queue's lists; under the order lock
@@ -681,7 +685,7 @@ cdef class Browser:
         return handle_of(self.queue_, &t)
 
     cdef entry *locked_next(self) noexcept nogil:
-        """The first entry at or after the position, which passes it; NULL at the end."""
+        """The next entry, which the cursor passes; NULL at the end."""
         cdef entry_queue *q = self.queue_.q
         cdef entry *e
         cdef uint32_t i

@@ -1,14 +1,14 @@
-"""The work pool: keys whose work is done in turn, each in its own order, by threads that serve all of them.
+"""The Python faces of the work pool: lanes of work, each in its own order, served by threads in weighted round robin.
 
-What it is, its source and its invariants: _wp.pxd. This file has its two faces.
-- WorkPool and Lane serve manytail.executor: threads of its own take one item at a time (the weight of a lane says how
-  many per turn), an item is a call with its Future, lanes have bounds. LaneTable finds the lane of a key.
-- Dispatcher and SerialLane serve whoever has to run callbacks one at a time and in order on somebody else's executor
-  (the broker): a lane that becomes ready costs one executor task, which serves the next ready lane for a block of
+_wp.pxd has the algorithm, its source and its invariants. There are two faces:
+- WorkPool and Lane, for manytail.executor. The pool has threads of its own, which take one item at a time. An item is a
+  call with its Future. LaneTable finds the lane of a key.
+- Dispatcher and SerialLane, for callbacks that run one at a time and in order on any executor (the broker uses them).
+  For each lane that becomes ready one executor task is submitted, which serves the next ready lane for a block of
   items.
 
-Rules of this layer are those of _multiqueue.pyx: references are counted before an item is published and given up after
-it was taken, with no lock held; no Python code runs under a lock.
+The rules of _multiqueue.pyx hold here too: references are added before an item is published and dropped with no lock
+held; no Python code runs under a lock.
 """
 cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
@@ -40,7 +40,7 @@ import threading
 import weakref
 from concurrent.futures import Future
 
-# It mends all queues in the child of a fork, a pool's too.
+# It resets all kernels in the child of a fork.
 import manytail._multiqueue  # no-cython-lint
 
 cdef class BaseLane
@@ -48,7 +48,7 @@ cdef class SerialLane
 cdef class Call
 
 cdef object LOGGER = logging.getLogger("concurrent.futures")    # where the standard library's executors report
-# .worker: this thread's Worker, if it is one; .lanes: inside whose blocks it is
+# .worker: the Worker of this thread, in work(); .lanes: the lanes whose blocks this thread is serving
 cdef object here = threading.local()
 UNSET = ...                                     # an option that was not passed; shown as Ellipsis by help()
 
@@ -73,19 +73,19 @@ cdef int64_t bound_argument(str name, object value) except? -7:
 
 # ---------------------------------------------------------------------------------------------------------------- pools
 @cython.trashcan(True)
-# pool_clear() below breaks cycles and leaves the pool usable for the finalizers of what is in it.
+# pool_clear() below breaks cycles. The pool stays usable, for the finalizers of its items.
 @cython.no_gc_clear
 cdef class WorkPool:
     """Lanes, and the threads that serve them.
 
-    start is called, without arguments, when one more thread is to call work(), at most max_workers times more than
-    threads have left it. If it raises, there is no thread; what was raised into it when there was one already, it
-    returns. refusal() makes the exception that a refused submit raises. per_key: max_running of each lane that is given
-    none (0 or less: no limit).
-    Progress: blocking (one short lock); no lock is held while Python code runs."""
+    start() is called when one more thread has to call work(); at most max_workers threads are in work() or about to be.
+    If start() raises, there is no new thread. If it was interrupted after the thread had started, it returns that
+    exception instead. max_pending: how many calls may wait in all lanes (0 or less: no limit). refusal() makes the
+    exception that submit raises after end(). per_key: the default of max_running of a lane (0 or less: no limit).
+    Progress: blocking (one short lock); no lock is held while Python code runs. Source: _wp.pxd."""
     cdef pool_t p
     cdef int64_t per_key
-    cdef bint begun             # options were set; under the critical section
+    cdef bint begun             # options are set; written in a critical section
     cdef object start, refusal
     cdef object __weakref__
 
@@ -125,22 +125,22 @@ cdef class WorkPool:
 
     @property
     def pending(self):
-        """Items in all lanes that wait."""
+        """How many items wait in all lanes."""
         return self.p.pending
 
     @property
     def workers(self):
-        """Threads that serve it, those about to start included."""
+        """How many threads serve it, with those about to start."""
         return self.p.workers
 
     @property
     def idle_workers(self):
-        """Of these, those that wait for work."""
+        """How many of its workers wait for work."""
         return self.p.q.not_empty.n
 
     @property
     def submitters_waiting(self):
-        """Threads that wait for a place."""
+        """How many threads wait for a free slot."""
         cdef int64_t n = 0
         cdef lane_t *ln
         lock_take(self.p.q, True)
@@ -159,7 +159,7 @@ cdef class WorkPool:
         return bool(self.p.q.shut)
 
     cdef int start_workers(self, int64_t n) except -1:
-        """Start so many threads. If one cannot be, the others do its work; without any others, that is raised."""
+        """Start n threads. If start() fails, other workers do the work; if there are none, its exception is raised."""
         cdef object interruption = None
         while n > 0:
             n -= 1
@@ -178,7 +178,7 @@ cdef class WorkPool:
         return 0
 
     def work(self):
-        """Run calls until the pool has ended and nothing is left that could be taken."""
+        """Run calls until the pool has ended and nothing can be taken."""
         cdef Call call
         cdef bint counts = True
         cdef Worker worker = Worker.__new__(Worker)
@@ -203,7 +203,7 @@ cdef class WorkPool:
         return worker is not None and (<Worker>worker).pool is self
 
     cdef Call take(self):
-        """The next call, waiting for one if need be; None: the pool has ended, and this worker has been discounted."""
+        """Take the next call, waiting for one if need be. None: the pool has ended, and this worker is counted out."""
         cdef uintptr_t item = 0
         cdef int64_t fork_generation = 0
         cdef lane_t *ln
@@ -216,7 +216,7 @@ cdef class WorkPool:
             if ln != NULL:
                 call = mt_owned_item(item)
                 call.fork_generation = fork_generation
-                # call.lane is the same object: the running item's reference.
+                # Drops the lane's reference that take_item() added: call.lane holds one.
                 mt_owned_item(<uintptr_t>ln.object)
                 return call
             r = MT_EMPTY
@@ -230,8 +230,8 @@ cdef class WorkPool:
                 raise_pending()
 
     def end(self, resume=True):
-        """No more calls are taken, also from those who wait for a place. What is in the lanes still runs, also, with
-        resume, in paused ones."""
+        """Accept no more calls; submitters that wait are refused too. Calls in the lanes run; with resume also those in
+        paused lanes."""
         self.start_workers(end_pool(&self.p, bool(resume)))
 
     cdef list busy_lanes(self):
@@ -249,7 +249,7 @@ cdef class WorkPool:
                 s = self.p.q.all_first
                 while s != NULL:
                     refs = <PyObject *>(<lane_t *>s.owner).object
-                    if (<lane_t *>s.owner).keep_alive:              # the others may be on their way out
+                    if (<lane_t *>s.owner).keep_alive:              # another lane may be in its __dealloc__
                         Py_INCREF_raw(refs)
                         mt_list_slots(<PyObject *>out)[i] = <uintptr_t>refs
                         i += 1
@@ -260,7 +260,7 @@ cdef class WorkPool:
             unlock_take(self.p.q)
 
     def drop(self):
-        """Take all items out of all lanes and return them; they are not run."""
+        """Remove all items of all lanes and return them. They are not run."""
         cdef list dropped = []
         cdef BaseLane busy
         for busy in self.busy_lanes():
@@ -268,7 +268,7 @@ cdef class WorkPool:
         return dropped
 
     def _after_fork(self):
-        """In the child of a fork."""
+        """In the child of a fork: the items belong to the parent, so drop them."""
         forget_in_child(&self.p, PyThread_get_thread_ident())
         cdef BaseLane busy
         for busy in self.busy_lanes():
@@ -281,12 +281,12 @@ cdef class WorkPool:
 cdef class Worker:
     """A thread in work()."""
     cdef WorkPool pool
-    cdef BaseLane lane              # whose call it runs
+    cdef BaseLane lane              # the lane of the call that it runs
 
 
 def disown(made):
-    """Let any thread free `made`, which the caller has just made. Without the GIL an object is freed by the thread that
-    made it, and not while that thread waits."""
+    """Let any thread free `made`, which the caller has just made. Without the GIL, only the thread that made an object
+    frees it, and not while it blocks (mt_disown in pygc.h)."""
     mt_disown(made)
 
 
@@ -294,8 +294,7 @@ def disown(made):
 @cython.trashcan(True)
 @cython.no_gc_clear     # lane_clear() below breaks cycles and leaves the lane usable
 cdef class BaseLane:
-    """A key of a pool: its own queue, its turn among the others. Another lane of the same key shares nothing with
-    it."""
+    """The items of one key of a pool, in order. Another lane of the same key shares nothing with it."""
     cdef lane_t ln
     cdef WorkPool pool
     cdef object __weakref__
@@ -305,7 +304,7 @@ cdef class BaseLane:
         if not args or not isinstance(args[0], WorkPool):
             raise TypeError(f"{type(self).__name__} cannot be made by itself: its executor or dispatcher makes it")
         owner = args[0]
-        mt_disown(self)         # the worker that runs its last call often gives up the last reference
+        mt_disown(self)         # often the worker that runs its last call drops the last reference
         self.pool = owner
         self.ln.p = &owner.p
         self.ln.object = <void *>self
@@ -316,7 +315,7 @@ cdef class BaseLane:
         self.ln.s.key = <void *>self
         self.ln.max_running = owner.per_key
         if attach_tail(owner.p.q, self.ln.s, True) != MT_OK:
-            self.ln.s.closed_flags |= MT_CLOSED_SHUTDOWN       # of a pool that has ended: every put is refused
+            self.ln.s.closed_flags |= MT_CLOSED_SHUTDOWN       # the pool has ended: refuse every put
 
     def __dealloc__(self):
         cdef uintptr_t item
@@ -334,7 +333,7 @@ cdef class BaseLane:
 
     # ---------------------------------------------------------------------------------------------------------- options
     def _configure(self, *, priority=UNSET, weight=UNSET, max_pending=UNSET, max_running=UNSET):
-        """Set the options that are passed: all of them, or none if one is refused."""
+        """Set the options that are passed: all of them, or none if one is invalid."""
         cdef int64_t first = self.priority if priority is UNSET else priority_argument(priority)
         cdef uint32_t share = self.weight if weight is UNSET else weight_argument(weight)
         cdef int64_t pending = self.ln.max_pending, running = self.ln.max_running
@@ -350,7 +349,7 @@ cdef class BaseLane:
 
     @property
     def priority(self):
-        """Smaller goes first. A new one moves the lane to the end of that turn."""
+        """Smaller goes first. A new one moves the lane to the end of that priority's ring."""
         cdef int64_t priority
         lock_take(self.ln.p.q, True)
         priority = self.ln.s.priority
@@ -359,7 +358,7 @@ cdef class BaseLane:
 
     @property
     def weight(self):
-        """Calls per turn. A new one counts from the lane's next turn."""
+        """Calls per turn. A new weight applies from the lane's next turn on."""
         cdef uint32_t weight
         lock_take(self.ln.p.q, True)
         weight = self.ln.s.weight
@@ -368,17 +367,17 @@ cdef class BaseLane:
 
     @property
     def max_pending(self):
-        """Calls that may wait in this lane; 0 or less: no bound."""
+        """How many calls may wait in this lane; 0 or less: no limit."""
         return self.ln.max_pending
 
     @property
     def max_running(self):
-        """Calls of this lane that may run at a time; 0 or less: no limit."""
+        """How many calls of this lane may run at a time; 0 or less: no limit."""
         return self.ln.max_running
 
     @property
     def pending(self):
-        """How many wait."""
+        """How many calls wait."""
         cdef int64_t n
         lock_take(self.ln.p.q, True)
         n = head_count(self.ln.s)
@@ -387,12 +386,13 @@ cdef class BaseLane:
 
     @property
     def running(self):
-        """How many run."""
+        """How many calls run."""
         return self.ln.active
 
     @property
     def state(self):
-        """"dormant", "ready", "in progress" (as many run as may), "paused" or "stopped" (closed, its items dropped)."""
+        """"dormant", "ready", "in progress" (max_running calls run), "paused" or "stopped" (closed, its items
+        dropped)."""
         cdef bint listed, paused, enabled, closed
         lock_take(self.ln.p.q, True)
         listed, paused = self.ln.s.ready.listed, self.ln.paused
@@ -406,24 +406,24 @@ cdef class BaseLane:
 
     @property
     def closed(self):
-        """Whether it takes nothing more."""
+        """Whether it accepts no more calls."""
         return self.ln.s.closed_flags != 0
 
     def pause(self):
-        """Calls wait until resume(); those that run go on. RuntimeError: it was shut down."""
+        """Start no calls until resume(). RuntimeError: it was shut down."""
         if pause_lane(self.ln.p, &self.ln, True) < 0:
             raise RuntimeError("cannot pause after shutdown")
 
     def resume(self):
-        """Calls run again."""
+        """Undo pause()."""
         self.pool.start_workers(pause_lane(self.ln.p, &self.ln, False))
 
     def _end(self, resume=True):
-        """Nothing more may be submitted to this lane. What is in it still runs; with resume also if it is paused."""
+        """Accept no more calls. Those in the lane run; with resume also if it is paused."""
         self.pool.start_workers(shut_lane(self.ln.p, &self.ln, bool(resume)))
 
     def _drop(self):
-        """Take all items out and return them; they are not run."""
+        """Remove all items and return them. They are not run."""
         cdef list dropped = []
         self.take_all_away(dropped)
         return dropped
@@ -433,7 +433,7 @@ cdef class BaseLane:
         cdef bint let_go = False
         while take_away(self.ln.p, &self.ln, &item, &let_go):
             if let_go:
-                Py_DECREF(self)     # the caller has a reference of its own
+                Py_DECREF(self)     # the pool's reference; the caller has another one
             taken = mt_owned_item(item)
             if isinstance(taken, Call):
                 (<Call>taken).let_go()
@@ -441,7 +441,7 @@ cdef class BaseLane:
         return 0
 
     def _wait_idle(self, timeout=None):
-        """Wait until nothing is left in it and nothing runs: True. False: not within `timeout` seconds."""
+        """Wait until no item is left and none runs: True. False: not within `timeout` seconds."""
         cdef int r = wait_until_idle(&self.ln, deadline_from(True, timeout))
         if r == MT_INTERRUPTED:
             raise_pending()
@@ -462,9 +462,9 @@ cdef class Lane(BaseLane):
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def submit(self, fn, /, *args, **kwargs):
-        """Schedule fn(*args, **kwargs) behind the calls of this lane and return its Future. If the lane or the executor
-        is full it waits for a place, except in a worker of the executor, which goes over the bound instead.
-        RuntimeError: lane or executor were shut down, also while waiting; nothing was scheduled then."""
+        """Schedule fn(*args, **kwargs) after the calls of this lane and return its Future. If the lane or the executor
+        is full it waits for a free slot. A worker of the executor does not wait but exceeds max_pending, to avoid a
+        deadlock. RuntimeError: lane or executor were shut down, also while waiting; nothing is scheduled then."""
         cdef Call call = CALL()
         cdef bint start = False
         cdef int r
@@ -481,7 +481,7 @@ cdef class Lane(BaseLane):
         return call
 
     cdef bint submit_slow(self, Call call) except -1:
-        """The lane is full, or refused the call, whose reference is counted for it already."""
+        """The first put has failed. The caller has added the lane's reference to the call."""
         cdef bint start = False
         cdef int r
         if self.pool.serves():
@@ -509,8 +509,8 @@ cdef class Lane(BaseLane):
         try:
             self.pool.start_workers(1)
         except BaseException as error:
-            # Nobody is there to run it, and nobody will be told of it; or it runs by now, and only an interruption is
-            # news.
+            # Raise only if the call is taken back, or for an interruption: a call that was taken meanwhile runs, and
+            # the caller needs its Future.
             if call.withdraw() or not isinstance(error, Exception):
                 raise
         return 0
@@ -523,15 +523,15 @@ cdef class Lane(BaseLane):
 
 
 cdef class Call:
-    """The part of a submitted call's Future that the pool knows; KeyedFuture is the whole."""
-    cdef BaseLane lane              # while it waits
+    """The part of a KeyedFuture that the pool uses: a call, and its place in its lane."""
+    cdef BaseLane lane              # None when it has left its lane
     cdef object fn
     cdef tuple args
     cdef dict kwargs
     cdef int64_t position, fork_generation
 
     cdef bint withdraw(self) except -1:
-        """Out of its lane, if it is still there."""
+        """Take it out of its lane. False: it is not in it."""
         cdef BaseLane lane
         cdef bint let_go = False
         with cython.critical_section(self):
@@ -545,7 +545,7 @@ cdef class Call:
         return True
 
     cdef int let_go(self) except -1:
-        """It has left its lane and will not run: it holds on to nothing."""
+        """Drop its references: it has left its lane and will not run."""
         with cython.critical_section(self):
             held = (self.lane, self.fn, self.args, self.kwargs)
             self.lane = self.fn = self.args = self.kwargs = None
@@ -556,8 +556,8 @@ cdef class Call:
         raise unpicklable(self, "a call runs once, in this process; pass on its result instead")
 
     def cancel(self):
-        """Cancel the call if it has not begun: True. Its place is free before anybody is told; who waits for the result
-        gets CancelledError. False: it runs or has run."""
+        """Cancel the call if it has not begun: True. Its slot in the lane is free before the callbacks run; waiters for
+        the result get CancelledError. False: it runs or has run."""
         with self._condition:
             state = self._state
             if state in ("CANCELLED", "CANCELLED_AND_NOTIFIED"):
@@ -567,7 +567,7 @@ cdef class Call:
             self._state = "CANCELLED"
             self._condition.notify_all()
         if self.withdraw():
-            self.set_running_or_notify_cancel()     # no worker will come to tell wait() and as_completed()
+            self.set_running_or_notify_cancel()     # notifies wait() and as_completed(), which a worker would have done
         self._invoke_callbacks()
         return True
 
@@ -577,12 +577,12 @@ cdef class Call:
         self.set_running_or_notify_cancel()
 
     cdef int run(self, Worker worker) except -1:
-        """In a worker: the call, its result, and the end of its turn in the lane."""
+        """In a worker: run the call, set its result, and finish it in the lane."""
         cdef BaseLane lane
         cdef object fn
         cdef tuple args
         cdef dict kwargs
-        with cython.critical_section(self):         # cancel() may be looking
+        with cython.critical_section(self):         # cancel() may read them at the same time
             lane, fn, args, kwargs = self.lane, self.fn, self.args, self.kwargs
             self.lane = self.fn = self.args = self.kwargs = None
         try:
@@ -601,14 +601,14 @@ cdef class Call:
             LOGGER.critical("Exception in worker", exc_info=True)      # of the Future itself; the worker goes on
         finally:
             worker.lane = None
-            # After the result is out: the next call of a lane with max_running=1 finds this one done.
+            # After the result is set, so that the next call of a lane with max_running=1 finds this one done.
             lane.finish(self.fork_generation)
         return 0
 
 
 class KeyedFuture(Call, Future):
-    """The Future of a call submitted to a KeyedExecutor: a concurrent.futures.Future whose cancel() frees the place at
-    once."""
+    """The Future of a call submitted to a KeyedExecutor: a concurrent.futures.Future whose cancel() frees its slot in
+    the lane at once."""
 
 
 cdef object CALL = KeyedFuture
@@ -616,22 +616,22 @@ cdef object CALL = KeyedFuture
 
 # --------------------------------------------------------------------------------------------------------- lanes by key
 class LaneReference(weakref.ref):
-    """A weak reference that knows the hash under which its entry is filed."""
+    """A weak reference to a lane, with the hash of the lane's key."""
     __slots__ = ("number",)
 
 
 @cython.final
-@cython.no_gc_clear     # finalizers of a dead cycle may still ask for lanes
+@cython.no_gc_clear     # finalizers in a dead cycle may ask for lanes
 cdef class LaneTable:
-    """Lanes by key, held weakly. The entry of a lane that is collected goes with it.
+    """A hash table of weak references to lanes, by key. The entry of a lane that is collected is removed.
 
-    A bucket is the immutable tuple of (key, LaneReference) of one hash. Keys are compared with no lock held: `==` is
-    the user's code and may wait for a thread that asks for a lane. A new bucket replaces the one that was compared only
-    if that is still there; else the keys are compared again. Collecting a lane compares no keys.
-    Progress: lock-free but for a short critical section in a free-threaded build."""
-    # Hash -> bucket; used only in a critical section of the table, so its own lock is always free.
+    A bucket is an immutable tuple of the (key, LaneReference) with one hash. Keys are compared with no lock held: `==`
+    is user code, and may wait for a thread that asks for a lane. A bucket is replaced by compare-and-swap; if it has
+    changed, the keys are compared again. Removing an entry compares no keys.
+    Progress: lock-free, except a short critical section on the free-threaded build."""
+    # Hash -> bucket; used only in a critical section of the table, so the dict's own lock is never contended.
     cdef dict buckets
-    cdef object forgotten       # callback of the references
+    cdef object forgotten       # callback of the references, which removes their entries
     cdef object __weakref__
 
     def __cinit__(self):
@@ -639,14 +639,14 @@ cdef class LaneTable:
         self.forgotten = forget_lane(weakref.ref(self))
 
     def __len__(self):
-        """Lanes that are not forgotten."""
+        """The number of entries."""
         cdef list buckets
         with cython.critical_section(self):
             buckets = list(self.buckets.values())
         return sum([len(bucket) for bucket in buckets])
 
     def get(self, key, make):
-        """The lane of that key. If there is none, or it takes nothing more, make(key) makes another one."""
+        """The lane of that key. If there is none, or it is closed, make(key) makes one."""
         cdef object number = hash(key)
         cdef object made = None
         cdef BaseLane known
@@ -669,8 +669,8 @@ cdef class LaneTable:
             return <tuple>self.buckets.get(number, ())
 
     cdef bint replace(self, object number, tuple old, tuple new) except -1:
-        """False: another bucket stands there. Allocates nothing that could run the collector between look and
-        change."""
+        """Compare-and-swap of a bucket. False: it is not `old`. Between the comparison and the change nothing is
+        allocated that could run the collector, and with it forget()."""
         with cython.critical_section(self):
             if <tuple>self.buckets.get(number, ()) is not old:
                 return False
@@ -690,7 +690,7 @@ cdef class LaneTable:
 
 
 cdef object forget_lane(object table_reference):
-    """The references must not keep the table alive."""
+    """The callback of the references. It must not keep the table alive."""
     def forgotten(reference):
         table = table_reference()
         if table is not None:
@@ -707,7 +707,7 @@ cdef tuple entry_of(tuple bucket, object key):
 
 # ------------------------------------------------------------------------------------------------ lanes on any executor
 class _Collected:
-    """The executor of a dispatcher that the collector has cleared."""
+    """Stands in for the executor of a dispatcher that the collector has cleared."""
 
     @staticmethod
     def submit(task):
@@ -718,21 +718,21 @@ cdef object COLLECTED = _Collected
 
 
 def drop_item(item):
-    """The handler of a lane that the collector has cleared."""
+    """Stands in for the handler of a lane that the collector has cleared."""
 
 
 @cython.no_gc_clear
 cdef class Dispatcher(WorkPool):
     """Lanes whose items run one at a time and in order, on the threads of an executor that has submit().
 
-    As many tasks are submitted as lanes are ready. A task is not tied to a lane: it serves the next ready one for up to
-    `block` items, then makes way. If the executor refuses a task, add() raises what it raised and takes its item back,
-    unless that has run by then; other items stay where they are, and the next add() tries for them too. A task that has
-    served a block, and cannot be submitted again because the executor was shut down, serves what is left in its own
-    thread.
+    As many tasks are submitted as lanes are ready. A task serves the next ready lane, whichever that is, for up to
+    `block` items, then submits the next task. If the executor refuses a task, add() raises its exception and takes back
+    the item, unless that has run; other items stay, and the next add() tries again for them. A task that cannot be
+    submitted again, because the executor was shut down, serves all ready lanes in its own thread.
 
-    on_error(item, error) is called when an item raises; by default sys.unraisablehook. No other item is lost by that.
-    The collector clears executor and on_error of a dispatcher in a dead cycle; its lanes refuse items then."""
+    on_error(item, error) is called when an item raises; default: sys.unraisablehook. Other items run all the same.
+    The collector clears executor and on_error of a dispatcher in a dead cycle; then its lanes refuse items.
+    Progress: as WorkPool."""
     cdef object executor
     cdef object on_error
     cdef int64_t block
@@ -749,8 +749,8 @@ cdef class Dispatcher(WorkPool):
         self.block = items
 
     def lane(self, handler=None, *, max_pending=0):
-        """A new lane. Its items are passed to handler, or are called if there is none. max_pending > 0: add() waits
-        while it is full, except inside a block of this dispatcher."""
+        """A new lane. Its items are passed to handler, or are called if that is None. max_pending > 0: add() waits
+        while that many items wait, except inside an item of this dispatcher."""
         return SerialLane(self, handler, max_pending)
 
     @property
@@ -759,7 +759,7 @@ cdef class Dispatcher(WorkPool):
         return any([(<SerialLane>running).pool is self for running in getattr(here, "lanes", ())])
 
     cdef int schedule(self) except -1:
-        """Submit the tasks that are missing; what the executor raises is raised."""
+        """Submit tasks until each ready lane has one. Raises what the executor raises."""
         cdef int64_t n = missing_tasks(&self.p)
         while n > 0:
             try:
@@ -775,13 +775,13 @@ cdef class Dispatcher(WorkPool):
         return 0
 
     def _task_done(self, future):
-        """A task that was cancelled serves nobody. The next add() asks for another one; here that could deadlock,
-        because the standard library's pool cancels futures under a lock that its submit() takes."""
+        """Count out a cancelled task. The next add() submits another one. Submitting here could deadlock, because the
+        standard library's pool cancels futures under a lock that its submit() takes."""
         if future.cancelled():
             refused_tasks(&self.p, 1)
 
     def _serve(self):
-        """An executor task: a block of the next ready lane."""
+        """The executor task: serve a block of the next ready lane."""
         cdef bint of_task = True
         while self.serve_block(of_task):
             of_task = False
@@ -792,7 +792,7 @@ cdef class Dispatcher(WorkPool):
                 pass        # refused: this thread serves what is left
 
     cdef bint serve_block(self, bint of_task) except -1:
-        """False: no lane is ready."""
+        """Serve up to `block` items of the next ready lane. False: no lane is ready."""
         cdef int64_t fork_generation = 0
         cdef lane_t *ln = begin_batch(&self.p, self.block, of_task, &fork_generation)
         cdef SerialLane serving
@@ -835,9 +835,9 @@ cdef class SerialLane(BaseLane):
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def add(self, item):
-        """Append an item: True. False: the lane was closed, the item was not taken. Safe from any thread, finalizers
-        and signal handlers included; never waits unless the lane has a bound. Raises what the executor's submit raised,
-        if that was for this item; the item was not taken then."""
+        """Append an item: True. False: the lane is closed, and the item was not added. Safe from any thread, finalizers
+        and signal handlers included. Waits only for a free slot of a lane with max_pending. Raises what the executor's
+        submit raised, if the item was taken back for that."""
         cdef Dispatcher dispatcher = self.pool
         cdef int64_t position = 0
         cdef bint let_go = False, start = False
@@ -867,7 +867,7 @@ cdef class SerialLane(BaseLane):
         return True
 
     cdef bint run_one(self, int64_t fork_generation) except -1:
-        """In a block: the next item. False: the block is over."""
+        """Run the next item of a block. False: the block is over."""
         cdef uintptr_t raw = 0
         if not take_of_batch(self.ln.p, &self.ln, fork_generation, &raw):
             return False
@@ -887,13 +887,13 @@ cdef class SerialLane(BaseLane):
         return any([running is self for running in getattr(here, "lanes", ())])
 
     def resume(self):
-        """Items are served again. Raises what the executor's submit raised; the next add() tries again then."""
+        """Undo pause(). Raises what the executor's submit raised; then the next add() tries again."""
         BaseLane.resume(self)
         (<Dispatcher>self.pool).schedule()
 
     def close(self, drop=True):
-        """Take no more items: add() returns False. drop=True: the items that have not begun are returned and do not
-        run. drop=False: they still run, and [] is returned. Does not wait: see wait()."""
+        """Accept no more items: add() returns False. drop=True: items that have not begun do not run and are returned.
+        drop=False: they run, and [] is returned. Does not wait: see wait()."""
         if not drop:
             self._end()
             (<Dispatcher>self.pool).schedule()
@@ -902,18 +902,18 @@ cdef class SerialLane(BaseLane):
         return self._drop()
 
     def wait(self, timeout=None):
-        """Wait until no item is left and none runs: True. Inside this lane that would never be: False at once. False
-        also if it was not within `timeout` seconds."""
+        """Wait until no item is left and none runs: True. False: not within `timeout` seconds; inside an item of this
+        lane, where it would wait for ever, at once."""
         return not self.inside and self._wait_idle(timeout)
 
 
 # --------------------------------------------------------------------------------------------------- garbage collection
-# Items are in C memory: lanes show theirs to the collector, pools show the lanes that they keep.
+# Items are in C memory: a lane visits its items, a pool visits the lanes that it holds references to.
 cdef traverseproc base_lane_traverse, base_serial_traverse, base_pool_traverse, base_dispatcher_traverse
 
 
 cdef int visit_kept(queue *q, visitproc visit, void *arg) noexcept:
-    """The lanes that a pool owns a reference to."""
+    """Visit the lanes that the pool holds references to (W2)."""
     cdef subqueue *s = q.all_first if q != NULL else NULL
     cdef lane_t *ln
     cdef int r = 0
@@ -939,18 +939,18 @@ cdef int lane_clear(PyObject *self) noexcept:
     if (<BaseLane>self).ln.s != NULL:
         while take_away((<BaseLane>self).ln.p, &(<BaseLane>self).ln, &item, &let_go):
             if let_go:
-                Py_DECREF_raw(self)     # the collector has a reference of its own
+                Py_DECREF_raw(self)     # the pool's reference; the collector has another one
             Py_DECREF_raw(<PyObject *>item)
     return 0
 
 
 def collected(*unused):
-    """What stands for a callable that the collector has let go."""
+    """Stands in for a callable that the collector has cleared."""
     raise RuntimeError("its pool was collected")
 
 
 cdef int pool_clear(PyObject *self) noexcept:
-    """The callables may be methods of an object that leads back here by nothing else that can be cleared."""
+    """The callables may be methods of an object that refers to this pool: a cycle that nothing else breaks."""
     cdef WorkPool it = <WorkPool>self
     it.start = collected
     it.refusal = None
@@ -971,14 +971,14 @@ cdef int serial_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
 
 
 cdef int serial_clear(PyObject *self) noexcept:
-    """A handler may be a method of the lane's own: nothing else in such a cycle could be cleared."""
+    """The handler may be a method of an object that refers to this lane: a cycle that nothing else breaks."""
     lane_clear(self)
     (<SerialLane>self).handler = drop_item
     return 0
 
 
 cdef int dispatcher_clear(PyObject *self) noexcept:
-    """So may what a dispatcher calls."""
+    """As pool_clear(), for the executor and on_error."""
     (<Dispatcher>self).executor = COLLECTED
     (<Dispatcher>self).on_error = None
     return pool_clear(self)
