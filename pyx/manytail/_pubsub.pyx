@@ -476,7 +476,7 @@ cdef class Subscriber:
 
     Threads that share a Subscriber share its messages: each goes to one of them. A context manager and an iterable.
     Collected unclosed, it closes itself with a ResourceWarning.
-    Progress and source: as the queue's."""
+    Progress: as the queue's. Source: as the queue's."""
     cdef PubSubQueue queue          # for the collector, which visits the messages there
     cdef ps.pubsub *q               # with a reference
     cdef ps.subscriber *s

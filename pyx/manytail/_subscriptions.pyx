@@ -99,7 +99,7 @@ cdef class Subscription:
 
     Made by EntryQueue.subscribe. A context manager and an iterable: iteration ends where get would raise ShutDown or
     ClosedError. Collected unclosed, it closes itself with a ResourceWarning.
-    Progress and source: as the queue's."""
+    Progress: as the queue's. Source: as the queue's."""
 
     def __init__(self):
         raise RuntimeError("a Subscription is made by EntryQueue.subscribe, once")
