@@ -1,5 +1,5 @@
-"""Private copies of the scheduler, the admission and the world as modules, so that a world may set their constants, or
-a fault be planted in their source."""
+"""Private copies of the modules under test and of `world`. A world may set their constants. A fault may be planted in
+their source."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FILES = {
 
 
 class Code:
-    """What a world runs: its own copies of the scheduler's modules."""
+    """The copies that a world runs. Names that one module imports from another are replaced by those of the copies."""
 
     def __init__(self, changes: dict[str, tuple[str, str]] | None = None) -> None:
         """changes: for a module of FILES, a text that occurs once in its source, and its replacement."""

@@ -1,7 +1,7 @@
 """The model of what may start: slots, pauses, priorities, round robin, and the order within a key.
 
-An item that may start is one that a worker must find. The admission is wrong if a worker takes another item, or if it
-finds none.
+The model says which items may start. It is a violation if a worker takes another item, or finds none while one of these
+is there.
 """
 
 from __future__ import annotations
@@ -108,16 +108,16 @@ class Lanes:
         self.taken = 0  # items with a worker
         self.halted = self.expired = False
         self.in_order = settings.prioritised and settings.order == "key"
-        # Without retries a limit of at least `workers` binds nothing: so many calls of a key never run, and while one
-        # call is deferred none starts.
+        # Without retries a per_key of at least `workers` has no effect: no more calls of a key run at once, and while
+        # one is deferred none starts.
         binds = settings.per_key and (settings.per_key < settings.workers or settings.retries)
         self.per_key: float = settings.per_key if binds else math.inf
         # Round robin, by priority: how often other keys were called while a key could have been; whose turn it is,
         # and its calls in that turn.
         self.waits: dict[float, dict[Any, dict[Any, int]]] = {}
         self.turns: dict[float, tuple[Lane, float]] = {}
-        self.mixed = False  # by this event other items left the gate without a call, in an unknown order
-        self.disturbed = False  # an item went back before its call: the round robin has counted it
+        self.mixed = False  # by this event some items left the gate without a call, in an order that is not known
+        self.disturbed = False  # an item went back before its call, which the round robin had counted: unchecked since
 
     def lane_of(self, record: Record) -> Lane:
         lane = self.lanes.get(record.key)

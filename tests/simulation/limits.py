@@ -277,9 +277,9 @@ class GatedModel(Model):
         self.touch(lane)
 
     def fail_refused(self) -> None:
-        """Refused items fail after those that passed the gate before; then those that were answered.
+        """Complete the items that were answered, then fail those that were refused.
 
-        Whoever follows a result of a batch has it before another item of the batch fails the map."""
+        Followers of a result of a batch are completed even if another item of the batch has failed the map."""
         self.mixed = False
         self.bulk = self.bulk or bool(self.answered)
         failing, self.failing = self.failing, None if self.fails_last else self.failing
@@ -434,7 +434,7 @@ class GatedModel(Model):
     def check_end(self, scheduler: Any) -> None:
         gate = scheduler.gate
         if not self.halted:
-            left = [*gate.starts, *gate._unaffordable, *gate.looks, *gate.refused, *gate.answered, *gate._leaders]
+            left = [*gate.starts, *gate._unaffordable, *gate.rechecks, *gate.refused, *gate.answered, *gate._leaders]
             left += [] if gate._dedup is None or self.expired else [*gate._dedup._leaders, *gate._dedup._followers]
             self.demand(not left and gate.ready.empty(), f"left in the gate: {left}")
         super().check_end(scheduler)

@@ -51,7 +51,7 @@ class Model(Lanes):
         self.line: deque[Record] = deque()  # order="input": arrived and not emitted
         self.emitted: list[Record] = []
         self.checked = 0  # of emitted: found in the output
-        self.together: set[Record] = set()  # items that the gate or the deadline failed
+        self.together: set[Record] = set()  # items that failed by the gate or the deadline, in an order that is free
         self.bulk = False  # items failed together: their order among each other is free
         self.arrivals = self.held_back = self.resting = self.popped = self.took = self.buffered = 0
         self.finished = self.failures = self.retried = self.deferred = self.dropped = self.remembered = 0
@@ -82,7 +82,7 @@ class Model(Lanes):
 
     @property
     def apart(self) -> int:
-        """Items that wait neither for an earlier item nor for their key, and are not to run."""
+        """How many items wait for something else than an earlier item or their key: the budget. None without a gate."""
         return 0
 
     @property
@@ -417,7 +417,7 @@ class Model(Lanes):
         left: dict[str, Any] = {
             "in flight": scheduler.in_flight + scheduler.buffered,
             "held back": scheduler.held_back,
-            "hidden": admission.hidden,
+            "without a slot": admission.without_slot,
             "ready": admission.queue.qsize(),
             "timers": scheduler._timers,
             "timed calls": scheduler._running,
@@ -427,7 +427,7 @@ class Model(Lanes):
         }
         if not self.expired:
             left["paused"] = admission.paused
-            left["priorities"] = admission._levels._values if admission._levels else 0
+            left["priorities"] = admission._priority_labels._values if admission._priority_labels else 0
         for name, value in left.items():
             self.demand(not value, f"left at the end: {name}: {value!r}")
         for lane in [*admission._lanes.values(), *admission._retired]:

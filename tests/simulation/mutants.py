@@ -1,5 +1,5 @@
-"""Faults that are planted, one at a time, in the scheduler, the admission or the virtual runner, to show that the
-simulation finds them.
+"""Faults that the simulation must find. They are planted one at a time in a file of `code.FILES`: the scheduler,
+a part of it, or the virtual runner.
 
 Each replaces one text of a source file. The text must occur exactly once, otherwise the list is out of date. `seed` is
 the first that finds the fault, as `make simulate ARGS=--mutants` prints it. Faults marked "was real" are defects that
@@ -18,8 +18,10 @@ from .world import World
 
 
 class Mutant(NamedTuple):
+    """A fault: its name, and the text `old` of a source file with its replacement `new`."""
+
     name: str
-    file: str  # "scheduler", "admission" or "world"
+    file: str  # a name in code.FILES
     old: str
     new: str
     seed: int
@@ -319,7 +321,7 @@ MUTANTS = [
     Mutant(
         "the window does not grow for keys",
         "scheduler",
-        "        blocked = self.held_back + self.admission.hidden\n",
+        "        blocked = self.held_back + self.admission.without_slot\n",
         "        blocked = self.held_back\n",
         45,
     ),
@@ -377,8 +379,8 @@ MUTANTS = [
     Mutant(
         "a breaker that opens leaves in `ready` what no worker has taken",
         "gate",
-        "            self.look(lane, now)\n            self._recall(lane)\n",
-        "            self.look(lane, now)\n",
+        "            self.recheck(lane, now)\n            self._withdraw(lane)\n",
+        "            self.recheck(lane, now)\n",
         229,
     ),
     Mutant(
@@ -496,11 +498,11 @@ MUTANTS = [
     Mutant(
         "who follows a result of a batch has it after the batch's failures",
         "scheduler",
-        "        self._do_as_the_gate_says()\n        self._rest_in_parts(batch, again, now)\n"
+        "        self._apply_gate_effects()\n        self._rest_in_parts(batch, again, now)\n"
         "        for item, error in failed:\n            self._fail(item, error)\n",
         "        self._rest_in_parts(batch, again, now)\n"
         "        for item, error in failed:\n            self._fail(item, error)\n"
-        "        self._do_as_the_gate_says()\n",
+        "        self._apply_gate_effects()\n",
         25_889,
     ),
     # ---------------------------------------------------------------------------------------- batches
@@ -628,7 +630,7 @@ MUTANTS = [
     Mutant(
         "a lease for a key has come, and nobody looks",
         "gate",
-        "                self._asking -= 1\n                self.look(lane, now)\n",
+        "                self._asking -= 1\n                self.recheck(lane, now)\n",
         "                self._asking -= 1\n",
         0,
         shared=True,

@@ -1,4 +1,4 @@
-"""The simulation bites: each planted fault is found."""
+"""The simulation finds each planted fault."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from manytail import RetryLater, Shared
 from manytail.mapping._item import Item
 from manytail.mapping._options import Options
 from manytail.spark import map_concurrent
-from manytail.spark._metrics import Measure, Meter
+from manytail.spark._metrics import CallMeter, Measure
 
 
 def test_what_calls_came_to_and_their_sums_by_observe(spark: Any) -> None:
@@ -107,7 +107,7 @@ def row_with(measure: Measure, attempts: int) -> Any:
 
 def test_an_abandoned_call_counts_up_to_its_timeout_and_not_again_when_it_ends() -> None:
     row = row_with(Measure(time.monotonic()), 2)
-    meter = Meter(Options(timeout=0.001))
+    meter = CallMeter(Options(timeout=0.001))
     ends: list[Any] = []
 
     def first(item: Item) -> None:
@@ -129,7 +129,7 @@ def test_an_abandoned_call_counts_up_to_its_timeout_and_not_again_when_it_ends()
 def test_a_call_that_runs_when_its_row_is_emitted_is_settled() -> None:
     row = row_with(Measure(time.monotonic() - 9), 1)
     row.error = TimeoutError()
-    meter = Meter(Options(timeout=2.0))
+    meter = CallMeter(Options(timeout=2.0))
     row.measure.calls = 1
     row.measure.running = [time.monotonic() - 5]
     (found,) = meter.column([row]).to_pylist()

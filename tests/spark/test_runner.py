@@ -345,7 +345,8 @@ def test_a_row_that_finishes_while_others_are_handled_is_not_forgotten(monkeypat
 
         script.wait_started(3)
         script.let_go(0)
-        wait_until(lambda: runner.scheduler.ended and len(runner.scheduler.output) == 1 and not runner.look.is_set())
+        changed, scheduler = runner.output_changed, runner.scheduler
+        wait_until(lambda: scheduler.ended and len(scheduler.output) == 1 and not changed.is_set())
         monkeypatch.setattr(runner, "_handle", handle_and_wait)
         script.let_go(1)
         assert run.result() == [0, 1, 2]

@@ -1,6 +1,6 @@
 """Admission: which items may start. It keeps items in flight in a MultiQueue with a sub-queue per key and priority.
 
-A worker takes an item out of the queue before it could check a limit. So limits are enforced on enqueue:
+A worker could check a limit only after it has taken an item out of the queue. So limits are enforced on enqueue:
 
 - An item enters its sub-queue only when its key has a free slot (`per_key`). The item keeps the slot until it is
   finished, also while it waits for a retry. Items without a slot wait in their lane, the most urgent first. A more
@@ -23,7 +23,7 @@ Invariants
     lane.held       items that are ready, running or resting; at most per_key where that is set
     lane.unstarted  items that were made ready and never started; all have priority lane.level (in_order only)
     queues[p][1]    items of the lane with priority p that are ready, running or resting
-    hidden          items that wait in their lanes
+    without_slot    items that wait in their lanes, for a free slot or for the start of items of another priority
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ if TYPE_CHECKING:
 
 IDLE_LIMIT = 4_096  # lanes that are kept without items in flight, for keys that come again
 LAST = math.inf  # the priority of null; compares greater than every int
-_STEP = 1 << 16
-_EDGE = (1 << 31) - 1
+_STEP = 1 << 16  # between the labels of two neighbouring priorities, at first
+_EDGE = (1 << 31) - 1  # the largest label: a C int
 
 
 class Lane:
     """The items of one key."""
 
     __slots__ = (
-        "assigned", "emitted", "held", "key", "level", "limit_id", "limits", "line", "look_at", "paused_until",
-        "pinned", "queues", "ready", "unstarted", "waiting", "weight",
+        "assigned", "emitted", "held", "key", "level", "limit_id", "limits", "line", "paused_until", "pinned", "queues",
+        "ready", "recheck_at", "unstarted", "waiting", "weight",
     )  # fmt: skip
 
     def __init__(self, key: Hashable, weight: int, waiting: Any) -> None:
@@ -61,14 +61,14 @@ class Lane:
         # Items that are not ready: a deque or, with priorities, a heap of (priority, number, item).
         self.waiting = waiting
         self.line: deque[Item] = deque()  # for order="key": items in input order, until they are emitted
-        self.queues: dict[float, list[Any]] = {}  # priority -> [sub-queue, items]
-        # With priorities and per_key: items whose slot may be taken back, with their numbers.
+        self.queues: dict[float, list[Any]] = {}  # priority -> [sub-queue, items that are ready, running or resting]
+        # Where waiting items go by priority: items with a slot that may be taken back, and their numbers.
         self.ready: list[tuple[int, Item]] = []
-        self.level: float = 0
+        self.level: float = 0  # the priority of the unstarted items
         self.paused_until = -math.inf
         self.limits: Any = None  # the gate's limits of this key
-        self.limit_id = b""  # names them in a database
-        self.look_at = math.inf  # when the gate looks at its limits again; a timer is set
+        self.limit_id = b""  # names the limit of this key in a database
+        self.recheck_at = math.inf  # when the gate rechecks its limits; a timer is set
         self.pinned = False  # a limit of this key is in force: the lane is kept although it is idle
         self.assigned = self.emitted = self.held = self.unstarted = 0
 
@@ -86,20 +86,20 @@ class Admission:
         weight_of: Callable[[Item], int] | None = None,
         limit_of: Callable[[Hashable], bytes] | None = None,
     ) -> None:
-        """limit_of: what names the limit of a key in a database. May raise, which fails the item."""
+        """limit_of: returns the name of a key's limit in a database. May raise, which fails the item."""
         self.queue: MultiQueue[Hashable, Item] = MultiQueue(
             selection="round_robin" if weight_of is None else "weighted"
         )
         # Whether `started` must be called for each item that a worker took.
         self.reports_starts = prioritised and in_order
-        self.hidden = 0
+        self.without_slot = 0
         self.paused: set[Lane] = set()
         self._keyed = keyed
         self._plain = not keyed and not prioritised  # one lane with one sub-queue, no limits
         self._per_key = per_key
         self._weight_of = weight_of
         self._limit_of = limit_of
-        self._levels = Levels() if prioritised else None
+        self._priority_labels = PriorityLabels() if prioritised else None
         self._limited = bool(per_key) or self.reports_starts
         self._by_priority = prioritised and not in_order  # waiting items go by priority, not by input order
         self._lanes: dict[Hashable, Lane] = {}
@@ -121,7 +121,7 @@ class Admission:
                 item.lane = lone
             return
         for item in items:
-            if self._levels is None:
+            if self._priority_labels is None:
                 item.priority = 0
             lane = item.lane = self._lane(item)
             lane.assigned += 1
@@ -144,7 +144,8 @@ class Admission:
         return lane
 
     def _forget_idle(self) -> None:
-        """Amortised: each look is paid for by a lane made since the last call."""
+        """Drop lanes without items. Amortised constant time per lane: the next call comes when the number of lanes has
+        doubled, and is IDLE_LIMIT at least."""
         # A lane is pinned before its last item is emitted, and unpinned later. So `pinned` is read last.
         idle = [lane for lane in self._lanes.values() if lane.assigned == lane.emitted and not lane.pinned]
         for lane in idle:
@@ -170,11 +171,11 @@ class Admission:
                 self._fill_by_urgency(lane)
 
     def retry(self, item: Item) -> None:
-        """Its wait is over. It keeps its slot, and comes before new items of its key and priority."""
+        """Make an item ready whose wait is over. It kept its slot, and precedes new items of its key and priority."""
         item.lane.queues[0 if self._plain else item.priority][0].put_front(item)
 
     def readmit(self, item: Item) -> None:
-        """It has no slot, and is to be called again, or on its own. It comes before new items."""
+        """Admit again an item that has no slot. It comes before new items of its key and priority."""
         lane = item.lane
         if self._plain:
             self._lone.queues[0][0].put_front(item)
@@ -182,7 +183,7 @@ class Admission:
             lane.held += 1
             self._queue(lane, item.priority, 1).put_front(item)
         else:
-            self.hidden += 1
+            self.without_slot += 1
             if self._by_priority:
                 heappush(lane.waiting, (item.priority, -next(self._numbers), item))
             else:
@@ -190,13 +191,13 @@ class Admission:
             self._fill_by_urgency(lane)
 
     def give_back(self, item: Item) -> None:
-        """It was taken out and has not started. It goes to the front, and keeps its slot even if a more urgent item
-        comes."""
+        """Make an item ready that was taken out and has not started. It comes first, and keeps its slot even if a more
+        urgent item comes."""
         self.keep(item)
         self.retry(item)
 
     def keep(self, item: Item) -> None:
-        """It keeps its slot even if a more urgent item comes."""
+        """No more urgent item takes the slot of this one back."""
         if item.lane.ready:
             item.lane.ready = [other for other in item.lane.ready if other[1] is not item]
 
@@ -216,7 +217,7 @@ class Admission:
         lane.held -= 1
         entry = lane.queues[item.priority]
         entry[1] -= 1
-        if self._levels is not None and not entry[1]:
+        if self._priority_labels is not None and not entry[1]:
             self._remove_queue(lane, item.priority)
         if self._limited:
             self.keep(item)
@@ -239,7 +240,7 @@ class Admission:
             queue.enabled = True
 
     def paused_items(self) -> int:
-        """Ready items whose key is paused. 0 without keys: then no other key could start instead."""
+        """Ready items whose key is paused. 0 without keys, because no other key can start instead."""
         return self._paused() if self._keyed else 0
 
     def paused_calls_of_all(self) -> int:
@@ -254,7 +255,7 @@ class Admission:
         taken = [item for queue, _ in list(lane.queues.values()) for item in list(queue) if queue.discard(item)]
         waiting: list[Item] = [entry[2] for entry in sorted(lane.waiting)] if self._by_priority else list(lane.waiting)
         lane.waiting.clear()
-        self.hidden -= len(waiting)
+        self.without_slot -= len(waiting)
         if self.reports_starts:
             lane.unstarted -= sum(not item.begun for item in taken)
         for item in taken:
@@ -269,7 +270,7 @@ class Admission:
                 taken += [item for item in list(queue) if queue.discard(item)]
             taken += [entry[2] for entry in lane.waiting] if self._by_priority else lane.waiting
             lane.waiting.clear()
-        self.hidden = 0
+        self.without_slot = 0
         try:
             while True:
                 taken += self.queue.get_many(1_024, block=False)
@@ -288,18 +289,18 @@ class Admission:
 
     def _add_queue(self, lane: Lane, priority: float) -> SubQueue[Hashable, Item]:
         enabled = lane not in self.paused
-        if self._levels is None:
+        if self._priority_labels is None:
             return self.queue.add(lane, weight=lane.weight, enabled=enabled)
-        level = self._levels.label(priority)
-        queue = self.queue.add((lane, priority), priority=level, weight=lane.weight, enabled=enabled)
-        self._levels.join(priority, queue)
+        label = self._priority_labels.label(priority)
+        queue = self.queue.add((lane, priority), priority=label, weight=lane.weight, enabled=enabled)
+        self._priority_labels.join(priority, queue)
         return queue
 
     def _remove_queue(self, lane: Lane, priority: float) -> None:
         queue = lane.queues.pop(priority)[0]
         self.queue.remove(queue.key)
-        if self._levels is not None:
-            self._levels.leave(priority, queue)
+        if self._priority_labels is not None:
+            self._priority_labels.leave(priority, queue)
 
     # ------------------------------------------------------------------------------------------------ what is ready
     def _enqueue_runs(self, items: list[Item]) -> None:
@@ -312,7 +313,7 @@ class Admission:
 
     def _wait(self, item: Item) -> None:
         waiting = item.lane.waiting
-        self.hidden += 1
+        self.without_slot += 1
         if self._by_priority:
             heappush(waiting, (item.priority, next(self._numbers), item))
         else:
@@ -330,21 +331,22 @@ class Admission:
                 lane.ready.append((number, item))
             else:
                 waiting.popleft()
-            self.hidden -= 1
+            self.without_slot -= 1
             lane.level = item.priority
             lane.unstarted += 1
             lane.held += 1
             self._queue(lane, item.priority, 1).put(item)
 
     def _fill_by_urgency(self, lane: Lane) -> None:
+        """Fill free slots. Then move slots from less urgent ready items to more urgent waiting ones."""
         self._fill(lane)
         while self._by_priority and self._take_back_less_urgent(lane):
             self._fill(lane)
 
     def _take_back_less_urgent(self, lane: Lane) -> bool:
-        """All slots of the key are in use: free the slot of a ready item that no worker has taken and that is less
-        urgent than the first waiting one. Among the least urgent, take the last in input order, so that it is not
-        overtaken by the others. Returns whether there was one."""
+        """Free the slot of a ready item that no worker has taken and that is less urgent than the first waiting one. Of
+        the least urgent ones take the last in input order: it is to start after the others. Returns whether there was
+        one. Call it when all slots of the key are in use."""
         while lane.waiting and lane.ready:
             entry = max(lane.ready, key=_least_urgent)
             number, item = entry
@@ -359,7 +361,7 @@ class Admission:
     def _give_back_slot(self, item: Item, number: int) -> None:
         lane = item.lane
         heappush(lane.waiting, (item.priority, number, item))
-        self.hidden += 1
+        self.without_slot += 1
         lane.held -= 1
         entry = lane.queues[item.priority]
         entry[1] -= 1
@@ -372,23 +374,22 @@ def _least_urgent(entry: tuple[int, Item]) -> tuple[float, int]:
     return item.priority, number
 
 
-class Levels:
-    """Small integers for large priorities, in the same order.
+class PriorityLabels:
+    """A C int for each priority in use, in the same order: its label, which is the priority of its sub-queues.
 
-    A priority may have any number of bits, as a deadline in milliseconds has, and null comes last. MultiQueue's
-    priorities are C ints. So each priority in use gets a label between those of its neighbours. When there is no number
-    left in between, all labels are assigned anew, and the sub-queues get them: the priority of a sub-queue may change
-    while it has items.
+    A priority may have any number of bits, as a deadline in milliseconds has, or be LAST. MultiQueue's priorities are C
+    ints. A new priority gets a label between those of its neighbours. When no number is left in between, all labels are
+    assigned anew, also to sub-queues with items. This is list labelling, the order-maintenance problem.
     """
 
     def __init__(self) -> None:
         self._values: list[float] = []  # sorted; ints and LAST
         self._labels: dict[float, int] = {}
-        # In the order in which they came, so that a run can be replayed exactly.
+        # Of each priority. Dicts as ordered sets: the simulator must get the same order in each run.
         self._queues: dict[float, dict[Any, None]] = {}
 
     def label(self, value: float) -> int:
-        """The label of a priority, which is then in use."""
+        """The label of a priority. From here on the priority is in use."""
         if value not in self._labels:
             insort(self._values, value)
             self._queues[value] = {}

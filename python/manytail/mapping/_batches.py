@@ -1,13 +1,15 @@
-"""Batches that are being formed. A batch has items of one key and of one priority. Where the calls of a key start in
-input order it may mix priorities, and has that of its first item.
+"""Forms batches: groups the items that arrive by key and priority.
+
+A batch has items of one key and of one priority. Where the calls of a key start in input order it may mix priorities,
+and has that of its first item.
 
 A batch goes to the admission when it is full, when its first item has waited `linger` seconds, at the input's end, or
-when the window is full. It grows until a worker is free for it, so that without `linger` a call takes what waits. There
-is no clock here: the caller passes the time.
+when the window is full. Without `linger` it goes there with its first item. In the admission it still grows until it
+starts, so that a call takes what waits. There is no clock here: the caller passes the time.
 
 Invariants
-    _open        the batch of each key (and priority) that may grow
-    _lingering   batches that are not in the admission, and when they are due; the first one is due first
+    _open        the batch of each key (and priority) that may grow: not full and not started
+    _lingering   batches that are not in the admission, and when they are due, in this order
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ class Former:
 
     @property
     def due(self) -> float:
-        """When `release` must be called."""
+        """When `release` must be called; infinite: not at all."""
         return next(iter(self._lingering.values()), math.inf)
 
     def add(self, items: Iterable[Item], now: float) -> list[Batch]:
@@ -59,7 +61,7 @@ class Former:
         return released
 
     def close(self, batch: Batch) -> None:
-        """It starts, so it must not grow."""
+        """The batch starts: no further item joins it."""
         place = self._place(batch)
         if self._open.get(place) is batch:
             del self._open[place]
@@ -71,6 +73,7 @@ class Former:
         return batches
 
     def drain_lane(self, lane: Hashable) -> list[Batch]:
+        """The batches of that lane that are not in the admission."""
         batches = [batch for batch in self._lingering if batch.lane is lane]
         for batch in batches:
             del self._lingering[batch]
@@ -78,4 +81,5 @@ class Former:
         return batches
 
     def _place(self, item: Item) -> Hashable:
+        """What the items of one batch have in common."""
         return item.lane if self._in_order else (item.lane, item.priority)

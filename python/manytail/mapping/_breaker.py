@@ -55,7 +55,7 @@ class Breaker:
         return True
 
     def undone(self, period: int) -> None:
-        """The call was deferred, or did not begin."""
+        """The call was deferred, or did not begin: it counts neither as a success nor as a failure."""
         if period == self._period:
             self._probing = False
 

@@ -4,8 +4,9 @@ Types: None, bool, int, float, str, bytes, date, time, datetime, timedelta, Deci
 NamedTuples and dataclasses of these; no subclasses. A value is one byte for its type, then its data; data of variable
 length starts with the length, in four bytes. A time zone is a `datetime.timezone` or a `zoneinfo.ZoneInfo`.
 
-Reading unpickles, imports and calls nothing. The class of a NamedTuple or dataclass must be in a module that is
-imported already; its fields are set one by one. Data that ends early, has a rest or has another form is a ValueError.
+Reading is safe with any bytes: it unpickles nothing, imports nothing, and calls no constructor of a user's class. The
+class of a NamedTuple or dataclass must be in a module that is imported already; its fields are set one by one. Data
+that ends early, has bytes left over or has another form is a ValueError.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _Write = Callable[[bytes], None]
 
 
 def encode(value: Any) -> bytes:
-    """TypeError: a type that is not one of those above. ValueError: nested too deeply, or more than 256 MiB."""
+    """The bytes of a value. TypeError: a type not named above. ValueError: nested too deeply, or over 256 MiB."""
     parts: list[bytes] = []
     try:
         _write(value, parts.append)
@@ -48,7 +49,7 @@ def encode(value: Any) -> bytes:
 
 
 def decode(data: bytes) -> Any:
-    """ValueError: these bytes are not from `encode`, or a class is missing."""
+    """The value of these bytes. ValueError: they are not from `encode`, or a class is missing or has other fields."""
     reader = _Reader(data)
     try:
         value = reader.value()
@@ -156,7 +157,7 @@ def _write_record(tag: bytes, value: Any, names: tuple[str, ...], values: Any, w
         _write(item, write)
 
 
-_FOUND: WeakKeyDictionary[type, None] = WeakKeyDictionary()  # classes that their names lead to
+_FOUND: WeakKeyDictionary[type, None] = WeakKeyDictionary()  # classes that `_find` returns for their own names
 
 
 def _find(module: str, qualname: str) -> Any:
@@ -207,7 +208,7 @@ class _Reader:
         return found
 
     def count(self) -> int:
-        """A length in bytes or items. Each takes at least a byte."""
+        """A length in bytes or items. More than the bytes that are left is an error: each item takes at least one."""
         (length,) = self.unpack(_LENGTH)
         if length > len(self.data) - self.at:
             raise IndexError(length)
@@ -242,7 +243,7 @@ class _Reader:
         if tag == b"o":
             return timezone(*self.value())
         if tag == b"z":
-            self.at += 1
+            self.at += 1  # the tag of the text that follows
             return ZoneInfo(self.text())
         raise KeyError(tag)
 

@@ -1,6 +1,6 @@
 """Equal items share one call: the first to start leads, the others follow until it ends. The last results are kept.
 
-    leader     to be called, or between two of its attempts
+    leader     running, or waiting for another attempt
     follower   waits for its leader, without worker, slot or cost
 
 When a leader succeeds its followers get its result. When it fails for good, the first follower is called in its place,
@@ -26,7 +26,7 @@ class Dedup:
         self.following = 0
 
     def leads(self, item: Item) -> bool:
-        """Whether the item is to be called. If not, it follows, or `answered` returns True."""
+        """Whether the item is to be called. If not, it follows its leader. Only if `answered` returned False."""
         leader = self._leaders.setdefault(item.identity, item)
         if leader is not item:
             self._followers.setdefault(item.identity, deque()).append(item)
@@ -41,7 +41,7 @@ class Dedup:
         return True
 
     def succeeded(self, leader: Item) -> list[Item]:
-        """The followers, which get its result."""
+        """Keep the result of a leader. Returns its followers, which have the same result."""
         self._results[leader.identity] = leader.result
         if len(self._results) > self._limit:
             del self._results[next(iter(self._results))]

@@ -9,21 +9,22 @@ owns it, the gate has no thread, clock, lock or I/O.
 
     event                    meaning
     admit(items, now)        new items
-    dispatch(full, now)      let pass what may start; full: the window is full, so no batch lingers
+    dispatch(full, now)      put in `ready` what may start; full: the window is full, so no batch lingers
     late(call, now)          for a worker, before its call, in any thread: whether the start is too late for its slots
-    missed(call)             it was too late: the call takes new slots
+    missed(call)             it was too late: the call goes back and takes new slots
     succeeded(item), returned(batch, verdicts, now), failed(call, now), deferred(item)   the call has ended
-    lost(item)               the item has failed for good
-    look(lane, now)          the time has come at which a call of this key may start
+    recalled(item)           a worker found the recorded result of the item: no call
+    failed_for_good(item)    no call of the item follows
+    recheck(lane, now)       the time has come at which a call of this key may start
     pause(lane, until)       no call of the key starts before `until`; its calls in `ready` go back
     leased(leases, now)      leases of slots that were asked for have come
 
     effect                   what the scheduler does
     ready                    a queue of calls for workers
     refused, answered        items that failed, or got the result of an equal item, without a call
-    looks                    call `look` of that lane at that time
+    rechecks                 call `recheck` of that lane at that time
     to_lease                 where rates are shared: ask the database for these leases
-    wake_at                  call `dispatch` at that time, unless it is called before
+    wake_at                  call `dispatch` at that time, unless it is called earlier
 
 A key at its limit (per_key_rate, breaker) is disabled in the admission, so that other keys start. While the whole map
 is at a limit (rate, cost_rate) nothing is taken out of the admission until the slot has come. So a more urgent item
@@ -31,12 +32,12 @@ that arrives in that time goes first.
 
 Shared rates have leased slots. No worker waits for a lease: a call that has no slot goes back to the front of its key,
 and the key, or the map, is at its limit until the lease has come and its first slot is due. A lease for a key is asked
-for when its next call is taken out, so that few are leased and not used. Where a call needs slots in several shared
-limits they are granted together, for the next call of each key.
+for only when its next call is taken out, because a lease that no call uses wastes the limit. Where a call needs slots
+in several shared limits they are granted together, for the next call of each key.
 
 Invariants
-    starts     calls in `ready` or with a worker: at most `workers`
-    lane.pinned    the lane is disabled because of its limits: it must be kept
+    starts         calls in `ready` or with a worker: at most `workers`
+    lane.pinned    the lane is disabled because of its limits, so the admission must not drop it
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ from ._types import BreakerOpen, BudgetExceeded
 
 
 class Start(NamedTuple):
-    """What an item got when it passed the gate."""
+    """What a call got when it passed the gate."""
 
     cost: float
     period: int  # of its key's breaker
@@ -73,22 +74,22 @@ class Start(NamedTuple):
         return min(self.slots.values(), default=math.inf) + LATE
 
 
-class Wanted(NamedTuple):
-    """A lease to be asked for: of one limit, or of a slot in several."""
+class LeaseRequest(NamedTuple):
+    """A lease to be asked for: of slots of one limit, or of one slot in several limits."""
 
     parts: tuple[Part, ...]
     lane: Lane | None  # None: of the map
 
 
-class Leased(NamedTuple):
-    """The answer."""
+class LeaseAnswer(NamedTuple):
+    """The answer to a LeaseRequest: a lease or, of several limits, a slot or the time to ask again."""
 
-    wanted: Wanted
+    wanted: LeaseRequest
     begin: float  # by our clock; where no slot is granted, when to ask again
-    rate: float = 0.0  # of one limit; may be another one: the value that was given last holds for all
+    rate: float = 0.0  # of the one limit: what was stored last with the name, by any process
     granted: bool = True
     by_map: bool = False  # refused by a limit of the map
-    lead: float = 0.0  # seconds ahead that the next one is to be asked for (`_rates`)
+    lead: float = 0.0  # how much earlier the next lease is to be asked for (`_rates`)
 
 
 RATES = ("rate", "per_key_rate", "cost_rate")
@@ -113,7 +114,7 @@ class LaneLimits:
         if self.slots is None and options.per_key_rate is not None:
             self.slots = _slots(options, options.per_key_rate)
         self.breaker = Breaker(options.breaker, options.breaker_reset) if options.breaker else None
-        self.is_to_ask = False
+        self.is_to_ask = False  # in `_to_ask`: the lane is disabled, and kept
 
     @property
     def until(self) -> float:
@@ -130,10 +131,10 @@ class Gate:
         self.starts: dict[Item, Start] = {}
         self.wake_at = math.inf
         # Effects, which the scheduler removes.
-        self.refused: list[tuple[Item, BaseException]] = []  # these and the next hold no slot
+        self.refused: list[tuple[Item, BaseException]] = []  # no item here or in `answered` holds a slot
         self.answered: list[Item] = []
-        self.looks: list[tuple[float, Lane]] = []  # when to call `look` for a lane
-        self.to_lease: list[Wanted] = []
+        self.rechecks: list[tuple[float, Lane]] = []
+        self.to_lease: list[LeaseRequest] = []
         self._options = options
         self._admission = admission
         self._ready = self.ready.add(None)
@@ -143,14 +144,14 @@ class Gate:
         self._rates = {name: _slots(options, rate) for name, rate in rates.items()}
         self._leases = options.shared is not None
         self._asking = 0  # keys whose leases are on their way; at most `workers`, so that few are leased and not used
-        self._to_ask: list[tuple[float, int, Lane]] = []  # keys whose leases are asked for after those, a heap
+        self._to_ask: list[tuple[float, int, Lane]] = []  # a heap: keys to ask leases for when others have come
         self._numbers = count()
         self._map_due = -math.inf  # joint slots: no request before that time
         self._grants = 0  # keys that have a joint slot
         self._budget = None if options.budget is None else Budget(options.budget)
-        self._unaffordable: list[Item] = []  # for now: a running call may be deferred and then cost nothing
+        self._unaffordable: list[Item] = []  # they fit the budget only if a running call is deferred and costs nothing
         self._dedup = Dedup(options.dedup) if options.dedup else None
-        self._leaders: list[Item] = []  # to be admitted, because their leader has failed
+        self._leaders: list[Item] = []  # followers to be admitted, because their leader has failed
         self._batched = options.batch > 1
         self._former = Former(options.batch, options.linger, options.order == "key" and options.prioritised)
         self._hurry = False  # the input has ended: no batch lingers
@@ -196,10 +197,11 @@ class Gate:
         self._hurry = True
 
     def refuses(self, lane: Lane, now: float) -> bool:
-        """Whether the waiting items of this key fail at once."""
+        """Whether the waiting items of this key fail at once: its breaker is open, and the options say so."""
         return self._refuses and lane.limits is not None and lane.limits.breaker.is_open(now)
 
     def _refused(self, item: Item, now: float) -> bool:
+        """Refuse the item if its key refuses items. Returns whether it did."""
         refuses = self.refuses(item.lane, now)
         if refuses:
             self.refused.append((item, self.breaker_open(item)))
@@ -221,6 +223,7 @@ class Gate:
                 for slots in self._rates.values():
                     slots.idle()
                 return
+            # A joint slot that was granted is used even while the map's limits refuse further ones.
             due = self._next_slot(now) if self._grants else max(self._next_slot(now), self._map_due)
             if due > now:
                 self.wake_at = min(self.wake_at, due)
@@ -235,7 +238,7 @@ class Gate:
                     self._put_back(call, now)
 
     def _next_slot(self, now: float) -> float:
-        """When the slots of all rates of the map have come. A call waits for them."""
+        """When the slots of all rates of the map have come. Asks for leases that are needed."""
         for name, slots in self._rates.items():
             slots.waits(now)
             if isinstance(slots, LeasedSlots) and slots.needs_lease(now):
@@ -245,7 +248,7 @@ class Gate:
     # ------------------------------------------------------------------------------------------------ leased slots
     def _ask(self, slots: LeasedSlots, option: str, lane: Lane | None) -> None:
         part = self._part(option, b"" if lane is None else lane.limit_id, slots.to_lease())
-        self.to_lease.append(Wanted((part,), lane))
+        self.to_lease.append(LeaseRequest((part,), lane))
         self._asking += lane is not None
 
     def _ask_jointly(self, slots: JointSlots, call: Item, now: float) -> None:
@@ -257,7 +260,7 @@ class Gate:
         slots.to_lease(cost)
         amounts = {"rate": 1.0, "per_key_rate": 1.0, "cost_rate": cost}
         parts = [self._part(option, call.lane.limit_id, amounts[option]) for option in self._given]
-        self.to_lease.append(Wanted(tuple(part for part in parts if part.amount), call.lane))
+        self.to_lease.append(LeaseRequest(tuple(part for part in parts if part.amount), call.lane))
         self._asking += 1
 
     def _part(self, option: str, limit_of_key: bytes, amount: float) -> Part:
@@ -278,7 +281,7 @@ class Gate:
         return all(slots.fits(now, cost if name == "cost_rate" else 1.0) for name, slots in leased.items())
 
     def _put_back(self, call: Item, now: float) -> None:
-        """It waits for a lease, of its key or of the map."""
+        """The call waits for a lease, of its key or of the map. Asks for that of its key, if it is needed."""
         lane = call.lane
         self._admission.retry(call)
         slots = None if lane.limits is None else lane.limits.slots
@@ -292,10 +295,10 @@ class Gate:
                 self._ask_jointly(slots, call, now)
             else:
                 self._ask(slots, "per_key_rate", lane)
-        self.look(lane, now)
+        self.recheck(lane, now)
 
     def _ask_later(self, call: Item) -> None:
-        """Its key is disabled until other leases have come."""
+        """As many leases as workers are on their way: disable the key until some of them have come."""
         lane = call.lane
         lane.pinned = True
         self._admission.disable(lane)
@@ -303,7 +306,7 @@ class Gate:
             lane.limits.is_to_ask = True
             heappush(self._to_ask, (call.priority, next(self._numbers), lane))
 
-    def leased(self, leases: Iterable[Leased], now: float) -> None:
+    def leased(self, leases: Iterable[LeaseAnswer], now: float) -> None:
         for wanted, begin, rate, granted, by_map, lead in leases:
             lane, part = wanted.lane, wanted.parts[0]
             if self._joint:
@@ -315,11 +318,11 @@ class Gate:
                 slots.leased(begin, part.amount, rate, lead)
             if lane is not None:
                 self._asking -= 1
-                self.look(lane, now)
+                self.recheck(lane, now)
         for _ in range(min(len(self._to_ask), self._options.workers - self._asking)):
             lane = heappop(self._to_ask)[2]
             lane.limits.is_to_ask = False
-            self.look(lane, now)
+            self.recheck(lane, now)
 
     def _limits_of(self, lane: Lane) -> LaneLimits:
         if lane.limits is None:
@@ -328,9 +331,9 @@ class Gate:
         return limits
 
     def _admit_again(self, full: bool, now: float) -> None:
-        """Admit what may continue because a call has ended or time has passed."""
+        """Admit what may start because a call has ended or time has passed."""
         for lane in self._changed:
-            self.look(lane, now)
+            self.recheck(lane, now)
         self._changed.clear()
         leaders, self._leaders = self._leaders, []
         for item in leaders:
@@ -343,8 +346,8 @@ class Gate:
             self._admission.admit(self._former.release(due))  # type: ignore[arg-type]
 
     def _choose(self, call: Item) -> bool:
-        """Keep in the call only items to be called: none that an equal item answers, none that the budget has no room
-        for. Returns whether any is left."""
+        """Remove from the call the items that get the result of an equal item or do not fit the budget. Returns whether
+        any is left."""
         if self._batched:
             self._former.close(call)  # type: ignore[arg-type]
         chosen = self._members(call)
@@ -380,7 +383,7 @@ class Gate:
                 taken["per_key_rate"] = limits.slots.take(now)
             if limits.breaker is not None:
                 period = limits.breaker.started()
-            self.look(lane, now)
+            self.recheck(lane, now)
         self._begin(call)
         self._admission.keep(call)
         self.starts[call] = Start(cost, period, taken)
@@ -390,7 +393,7 @@ class Gate:
         self._ready.put(call)
 
     def _begin(self, item: Item) -> None:
-        """It starts, or never will: the next one of its key may."""
+        """The call starts, or never will: a call of another priority of its key may be made ready."""
         if not item.begun:
             item.begun = True
             if self._admission.reports_starts:
@@ -417,8 +420,8 @@ class Gate:
         self._answer_followers(item)
 
     def returned(self, batch: Batch, verdicts: Sequence[Any], now: float) -> None:
-        """A call that returned. verdicts: None for each item with a result, else its verdict. For the breaker it
-        succeeded if one item did."""
+        """The call of a batch has ended. verdicts: None for each item with a result, else its verdict. For the breaker
+        the call succeeded if one of its items did."""
         start = self._end(batch)
         self._spend(
             sum(self._cost(item) for item, verdict in zip(batch.items, verdicts, strict=True) if not _defers(verdict))
@@ -436,7 +439,7 @@ class Gate:
                 self._answer_followers(item)
 
     def deferred(self, item: Item) -> None:
-        """It costs nothing, and says nothing about its key."""
+        """The call costs nothing, and says nothing about its key."""
         start = self._end(item)
         if self._breaks:
             item.lane.limits.breaker.undone(start.period)
@@ -449,18 +452,18 @@ class Gate:
 
     def _count_failure(self, lane: Lane, start: Start, now: float) -> None:
         if lane.limits.breaker.failed(start.period, now):
-            self.look(lane, now)
-            self._recall(lane)
+            self.recheck(lane, now)
+            self._withdraw(lane)
 
     def split(self, batch: Batch) -> None:
-        """Each half is called on its own. The first one keeps the slot; both come before new items."""
+        """Admit the halves of the batch, each as a call. The first one keeps the slot. Both precede new items."""
         middle = len(batch.items) // 2
         first, second = Batch(batch.items[:middle], 0, batch.priority), Batch(batch.items[middle:], 0, batch.priority)
         self._admission.readmit(second)
         first.begun = True
         self._admission.retry(first)
 
-    def lost(self, item: Item) -> None:
+    def failed_for_good(self, item: Item) -> None:
         """The item has failed for good. If others follow it, the first of them is called."""
         if self._dedup is not None and (leader := self._dedup.failed(item)) is not None:
             self._leaders.append(leader)
@@ -470,12 +473,12 @@ class Gate:
             self.answered += self._dedup.succeeded(item)
 
     def recalled(self, item: Item) -> None:
-        """No call is needed: its result was recorded. It costs nothing, and its followers get the result."""
+        """The recorded result of the item was found: it costs nothing, and its followers get the result."""
         self.deferred(item)
         self._answer_followers(item)
 
     def _end(self, item: Item) -> Start:
-        """It has left `ready` and its worker: its key may continue."""
+        """The call has left `ready` and its worker. `dispatch` rechecks its key."""
         if item.lane.limits is not None:
             self._changed[item.lane] = None
         return self.starts.pop(item)
@@ -487,9 +490,9 @@ class Gate:
     # ------------------------------------------------------------------------------------------------ keys at a limit
     def pause(self, lane: Lane, until: float) -> None:
         self._admission.pause(lane, until)
-        self._recall(lane)
+        self._withdraw(lane)
 
-    def look(self, lane: Lane, now: float) -> None:
+    def recheck(self, lane: Lane, now: float) -> None:
         """Disable the lane until all its limits allow a call, or enable it."""
         until, limits = lane.paused_until, lane.limits
         if limits is not None:
@@ -503,12 +506,12 @@ class Gate:
             if limits.slots is not None:
                 (limits.slots.waits if self._admission.has_ready(lane) else limits.slots.idle)(now)
         self._admission.disable(lane)
-        if until < lane.look_at:
-            lane.look_at = until
-            self.looks.append((until, lane))
+        if until < lane.recheck_at:
+            lane.recheck_at = until
+            self.rechecks.append((until, lane))
 
-    def _recall(self, lane: Lane) -> None:
-        """Calls that no worker has taken go back, in their order."""
+    def _withdraw(self, lane: Lane) -> None:
+        """Calls of the lane that no worker has taken go back, in their order."""
         for item in reversed(list(self.starts)):
             if item.lane is lane and self._ready.discard(item):
                 self.missed(item)
@@ -539,7 +542,7 @@ class Gate:
         return chosen
 
     def _reconsider(self) -> None:
-        """Items that did not fit the budget: they fail if they never will, and are admitted again if they fit."""
+        """Items that did not fit the budget fail if they never will, and are admitted again if they fit."""
         assert self._budget is not None
         items, self._unaffordable = self._unaffordable, []
         for item in reversed(items):
@@ -557,7 +560,7 @@ class Gate:
 
     # ------------------------------------------------------------------------------------------------ the end
     def drain_lane(self, lane: Lane) -> list[Item]:
-        """Take out the waiting items of a key whose breaker has opened. None of them holds a slot afterwards."""
+        """Take out the waiting items of a key whose breaker is open. None of them holds a slot afterwards."""
         unaffordable = [item for item in self._unaffordable if item.lane is lane]
         self._unaffordable = [item for item in self._unaffordable if item.lane is not lane]
         calls = [*self._former.drain_lane(lane), *self._admission.drain_lane(lane)]
@@ -569,7 +572,7 @@ class Gate:
     def drain(self) -> list[Item]:
         """Take out every item whose call has not begun."""
         for lane in {call.lane: None for call in self.starts}:
-            self._recall(lane)
+            self._withdraw(lane)
         items = self._unaffordable + self._leaders + ([] if self._dedup is None else self._dedup.drain())
         self._unaffordable, self._leaders = [], []
         return items + self.flat([*self._former.drain(), *self._admission.drain()])

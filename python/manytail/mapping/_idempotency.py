@@ -1,8 +1,9 @@
 """Idempotency keys: a digest that is equal for values of equal type and value, in every process, job and release.
 
 Every encoded value starts with its kind and its length, so that no two values have the same encoding. The order of a
-dict's entries does not count. -0.0 equals 0.0, all NaNs are equal, and 1 is not True. The encoding must not change:
-otherwise every job that is run again pays again.
+dict's entries does not count. -0.0 equals 0.0, all NaNs are equal, and 1 is not True.
+
+The encoding must not change: the keys are stored in databases, and recorded results would not be found again.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ def idempotency_key(value: Any) -> str:
 
 
 def encode(value: Any) -> bytes:
+    """The bytes of which the key is the digest. TypeError: as above."""
     if value is None:
         return b"0"
     kind = type(value)

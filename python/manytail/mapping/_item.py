@@ -18,11 +18,11 @@ class Item:
     )  # fmt: skip
 
     lane: Lane
-    begun: bool  # it passed the gate before; this and last_error exist only where there is a gate
-    last_error: Any  # of its last attempt
+    begun: bool  # it passed the gate before; only where there is a gate
+    last_error: Any  # of its last attempt; only where there is a gate or a limit of `shared`
     cost: float  # only where the options have one
     identity: str  # its idempotency key; only with dedup or remember
-    looked_up: float  # when the database was asked for its result; only with remember
+    looked_up: float  # when the database was last asked for its result; only with remember
     size: float  # bytes of the item and its result; only where the scheduler has `sizeof`
 
     def __init__(self, value: Any, key: Any = None, priority: float = 0) -> None:
@@ -38,12 +38,16 @@ class Item:
 
 
 class Batch(Item):
-    """Items of one key and priority that one call gets. `attempts` counts those of this batch; its parts start at 0."""
+    """The items of one call. They have one key and, unless calls of a key start in input order, one priority.
+
+    `attempts` counts the calls of the batch. A part that is called again continues the count. A half of a split batch
+    starts at 0.
+    """
 
     __slots__ = ("has_slot", "items", "refused")
 
     def __init__(self, items: list[Item], attempts: int = 0, priority: float | None = None) -> None:
-        """priority: that of the batch which this is a part of. The part may keep its slot."""
+        """priority: of the batch that this is a part of. The part may keep its slot, which belongs to that priority."""
         first = items[0]
         super().__init__(None, first.key, first.priority if priority is None else priority)
         self.lane = first.lane
@@ -55,18 +59,18 @@ class Batch(Item):
         self.refused: dict[Item, Any] = {}  # items that are not called this time, and their errors
 
     def to_call(self) -> list[Item]:
-        """Its items, without those that are refused or whose results were found recorded while they waited."""
+        """The items for fn: not those that are refused, that have failed, or whose results were found recorded."""
         return [item for item in self.items if self._is_called(item)]
 
     def _is_called(self, item: Item) -> bool:
         return not item.known and item.error is None and item not in self.refused
 
     def _not_called(self, item: Item) -> Any:
-        """What replaces the result."""
+        """The error or the result of an item that fn does not get."""
         return item.error or self.refused.get(item) or item.result
 
     def with_known(self, results: Any) -> Any:
-        """The results of `to_call`, merged in order with those that are known."""
+        """The results of the items that fn got, and those of the other items, in the order of the batch."""
         if isinstance(results, Unfit) or len(results) == len(self.items):
             return results
         called = iter(results)
@@ -77,7 +81,7 @@ class Batch(Item):
 
 
 class Unfit:
-    """Replaces a batch's result that does not fit: it fails all its items."""
+    """Replaces the result of a batch if it has the wrong type or length: all its items fail with `error`."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error

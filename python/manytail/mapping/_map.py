@@ -1,4 +1,8 @@
-"""`concurrent_map` and `aconcurrent_map`: check options, feed items to a scheduler, return results."""
+"""`concurrent_map` and `aconcurrent_map`: check the options, run a scheduler (`_runner`), return its results.
+
+Threads. `Results` belongs to the consumer, one thread at a time. `Plan` is immutable; the reader makes items with it,
+workers make calls with it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ from ._idempotency import idempotency_key
 from ._item import Batch, Item, batch_result
 from ._options import Options, RetryOn
 from ._permits import own_limits, permits_of
-from ._progress import INTERVAL, Meter, Ticker, counts_of, shower
+from ._progress import INTERVAL, Meter, Ticker, counts_of, display_of
 from ._remember import Memory
 from ._runner import Runner, ThreadRunner
 from ._scheduler import Scheduler
@@ -83,12 +87,13 @@ def concurrent_map(
     same without waiting.
 
     workers: calls at once. max_in_flight: items taken and not emitted. 0: starts at 4 x workers x batch, and doubles up
-    to 10,000 (or 4 x workers) when a worker has nothing to run only because other items wait for an earlier one, for
-    their key or (up to 16 x workers x batch) for their look-up; a slow consumer never makes it grow.
+    to 10,000 (or 4 x workers x batch, if that is more) when a worker has nothing to run only because other items wait
+    for an earlier one, for their key or (up to 16 x workers x batch) for their look-up. A slow consumer never makes it
+    grow.
     order: "input"; "key": items of one key in input order, keys overtake one another; "completion": as calls finish.
-    key, per_key, weights, priority: at most per_key calls of a key at once. Keys are served round robin, by weight. A
-    lower priority goes before that (None is last). They change when calls start, never the promised order, and apply to
-    the items in the window.
+    key, per_key, weights, priority: at most per_key calls of a key at once. The lowest priority starts first (None is
+    last); within a priority keys are served round robin, by weight. All this applies to the items in the window. It
+    changes when calls start, never the promised order.
     batch, linger: fn gets a list of up to `batch` items of one key and returns a sequence of as many results. An
     element that is an exception fails that item alone; a RetryLater defers it. A batch starts when it is full, at the
     input's end, when the window is full, or when a worker is free and its first item has waited `linger` seconds. It is
@@ -116,18 +121,19 @@ def concurrent_map(
     times, Decimal, UUID, and tuples, lists, dicts, NamedTuples and dataclasses of them. Another type fails the item
     with TypeError. After a failure the next equal item is called.
     shared, remember, codec: remember=True looks results up in the database of `shared` (in bulk, at most 1 s before the
-    call), and records new ones (at most 0.5 s or 200 results after they came, and before the map ends). An item whose
-    result was recorded when it was looked up is not called. After a kill -9 at most the calls that ran and that last
-    group are paid for twice. Failures are not recorded. Items are identified by their idempotency key. codec has
-    encode(result) -> bytes and decode(data); the default encodes the types of such a key, exactly. A result that it
-    refuses is emitted, not recorded, and logged once. While the database is away no call starts; after its
-    outage_timeout the map fails with SharedUnavailable. Rates and budget hold for everything that uses the same name,
-    in database time; with per_key_rate keys have the types of idempotency keys.
+    call or before a slot that it missed), and records new ones (at most 0.5 s or 200 results after they came, and
+    before the map ends). An item whose result was recorded when it was looked up is not called. After a kill -9 at most
+    the calls that ran and that last group are paid for twice. Failures are not recorded. Items are identified by their
+    idempotency key. codec has encode(result) -> bytes and decode(data); the default encodes the types of such a key,
+    exactly. A result that it refuses is emitted, not recorded, and logged once. While the database is away no call
+    starts; after its outage_timeout the map fails with SharedUnavailable. Rates and budget hold for everything that
+    uses the same name, in database time; with per_key_rate keys have the types of idempotency keys.
     errors: "raise": once an item has failed for good no call starts; the results before it are yielded, then fn's
     exception is raised with a note that names key and attempts. "return": a Failure replaces the result. "drop": the
     item has no result.
-    setup: called once per worker thread before its first call, for an async fn once in the loop. Its context manager is
-    entered, and fn gets `resource=`. fn gets `delivery=` (a Delivery) if it has a parameter of that name.
+    setup: called once per worker thread before its first call, for an async fn once in the loop. What it returns is
+    passed to fn as `resource=`. A context manager is entered, and left at the end; of another resource close() is
+    called, if it has one. fn gets `delivery=` (a Delivery) if it has a parameter of that name.
     progress: True draws a line; a callable gets a Progress at most 5 times a second and once at the end.
 
     ValueError, TypeError: a bad option, or options that do not fit together, before an item is taken. Blocking.
@@ -177,7 +183,8 @@ def aconcurrent_map(
     setup: Callable[[], Any] | None = None,
     progress: bool | Callable[[Progress], None] = False,
 ) -> AsyncGenerator[Any, None]:
-    """`concurrent_map` for asyncio: fn is `async def`, and everything runs in the caller's loop, without a thread.
+    """`concurrent_map` for asyncio: fn is `async def`, and everything runs in the caller's loop. There are threads only
+    with `shared`, for its database.
 
     A plain iterable is read in the loop and must not block. The caller's own cancellation is never an item's failure.
     Use it in `async with contextlib.aclosing(aconcurrent_map(...)) as results: async for result in results: ...`.
@@ -203,7 +210,7 @@ class Plan:
     cost: Callable[[Any], Any] | None
     item_id: Callable[[Any], Any] | None
     progress: Any
-    describes: bool  # whether an option is a function of the item
+    describes: bool  # whether something of an item is computed from its value: key, priority, cost, identity
 
     def memory(self) -> Memory | None:
         return (
@@ -231,7 +238,7 @@ class Plan:
         return item
 
     def _describe(self, item: Item, value: Any, expired: bool) -> None:
-        """Call the options that are functions of the item."""
+        """Set what the options compute from the value."""
         if self.key is not None:
             item.key = self.key(value)
         if self.priority is not None:
@@ -245,7 +252,7 @@ class Plan:
         return idempotency_key(value if self.item_id is None else self.item_id(value))
 
     def call_with(self, resource: dict[str, Any]) -> Callable[[Item], Any]:
-        """What a worker calls with each item."""
+        """The function that a worker calls with each item. resource: keyword arguments for fn, from `setup`."""
         fn, delivers = self.fn, self.options.wants_delivery
         if self.options.batch > 1:
             return self._call_batches_with(resource)
@@ -290,7 +297,7 @@ class Plan:
         )
 
     def result(self, item: Item) -> Any:
-        """What the consumer gets."""
+        """What the consumer gets for a finished item."""
         if item.error is None:
             return item.result
         return Failure(item.value, item.error, item.attempts, item.key)
@@ -341,7 +348,7 @@ def final_error(runner: Runner) -> BaseException | None:
     error = scheduler.error or (scheduler.input_error if scheduler.over else None)
     if error is None:
         return None
-    if isinstance(error, (StopIteration, StopAsyncIteration)):  # it would mean the end of the results
+    if isinstance(error, (StopIteration, StopAsyncIteration)):  # raised by an iterator it would end the results
         wrapped = RuntimeError(f"{type(error).__qualname__}: {error}")
         wrapped.__cause__ = error
         error = wrapped
@@ -358,7 +365,8 @@ def add_note(error: BaseException, what: str, key: Any, attempts: int) -> None:
 
 # ---------------------------------------------------------------------------------------------------- in threads
 class Results(Iterator[_R]):
-    """What `concurrent_map` returns. No thread of the map refers to it, so the collector can end the map."""
+    """The iterator that `concurrent_map` returns. No thread of the map refers to it, so the garbage collector can free
+    it, which ends the map."""
 
     def __init__(self, plan: Plan, items: Iterator[Any], total: int | None) -> None:
         self._plan = plan
@@ -386,7 +394,7 @@ class Results(Iterator[_R]):
             return result
 
     def _wait(self) -> None:
-        """Wait until there is an output. Raises at the end."""
+        """Wait until the output has an item. At the end raises StopIteration or the error of the map."""
         if self._over:
             raise StopIteration
         runner = self._runner
@@ -413,7 +421,7 @@ class Results(Iterator[_R]):
     def _start(self) -> None:
         plan, scheduler, items, self._items = self._plan, self._scheduler, self._items, None
         assert items is not None
-        show = shower(plan.progress, self._total)
+        show = display_of(plan.progress, self._total)
         if show is not None:
             self._ticker = Ticker(Meter(partial(counts_of, scheduler), show))
         # Not a generator: its frame would keep the last item alive while the input waits.
@@ -448,7 +456,7 @@ class LoopRunner(Runner):
         super().__init__(scheduler, *arguments, **keywords)
         self.loop = asyncio.get_running_loop()
         self.now = self.loop.time
-        self.look = asyncio.Event()
+        self.output_changed = asyncio.Event()
         self.read_next = asyncio.Event()
         self.workers = self.coroutines = LoopWorkers(self)
         self._timer: asyncio.TimerHandle | None = None
@@ -460,7 +468,7 @@ class LoopRunner(Runner):
             self._timer.cancel()
         self._timer = self.loop.call_at(max(at, self.now()), self._tick)
 
-    def in_turn(self, function: Callable[..., object], *arguments: Any) -> None:
+    def from_thread(self, function: Callable[..., object], *arguments: Any) -> None:
         with suppress(RuntimeError):  # the loop is closed: nothing is left to do
             self.loop.call_soon_threadsafe(function, *arguments)
 
@@ -471,7 +479,7 @@ class LoopRunner(Runner):
         if self.memory is not None:
             self.memory.stop()
             await asyncio.wrap_future(self.memory.flushed())
-            await asyncio.sleep(0)  # reports of the thread before its end come first
+            await asyncio.sleep(0)  # what the thread reported before its end is handled first
 
     def _tick(self) -> None:
         self._timer = None
@@ -479,7 +487,7 @@ class LoopRunner(Runner):
             self.give_up_overdue()
 
     async def read(self, items: AsyncIterator[list[Item]]) -> None:
-        """Reads the input."""
+        """Read the input when asked to, until its end."""
         got: list[Item] | None = []
         error = None
         while got is not None:
@@ -514,16 +522,16 @@ async def _run_in_loop(
     runner = LoopRunner(scheduler, plan.call_with, memory=plan.memory(), permits=permits_of(plan.options))
     output = scheduler.output
     reader = asyncio.create_task(runner.read(_read_async(plan, scheduler, items)))
-    show = shower(plan.progress, total)
+    show = display_of(plan.progress, total)
     meter = None if show is None else Meter(partial(counts_of, scheduler), show)
     ticker = None if meter is None else asyncio.create_task(_tick(meter))
     try:
         with runner.state():
             runner.go_on()
         while not scheduler.over and not runner.stopping:
-            runner.look.clear()
+            runner.output_changed.clear()
             if not output:
-                await runner.look.wait()  # type: ignore[attr-defined]
+                await runner.output_changed.wait()  # type: ignore[attr-defined]
             while output:
                 item = output.popleft()
                 runner.report(scheduler.took, 1)
@@ -540,13 +548,13 @@ async def _run_in_loop(
         await runner.close(reader)
         if ticker is not None and meter is not None:
             ticker.cancel()
-            meter.look()
+            meter.report()
 
 
 async def _tick(meter: Meter) -> None:
     while True:
         await asyncio.sleep(INTERVAL)
-        meter.look()
+        meter.report()
 
 
 async def _read_async(

@@ -1,6 +1,6 @@
-"""The options of a map, checked at the call: "option: value (expected: ...)", ValueError or TypeError.
+"""The options of a map, and their checks, which run when the map is called. manytail.spark uses them too.
 
-manytail.spark uses them too.
+A bad option raises ValueError or TypeError with the text "option: value (expected: ...)".
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def optional_function(option: str, value: Any) -> Callable[..., Any] | None:
 
 
 def seconds(option: str, value: Any, *, positive: bool = False) -> float:
-    """A number >= 0 or > 0; may be infinite."""
+    """A number >= 0, or > 0 if `positive`. May be infinite."""
     expected = f"seconds, a number {'>' if positive else '>='} 0"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise bad_type(option, value, expected)
@@ -194,7 +194,8 @@ class Options:
     codec: Any = field(default=None, metadata=by(check_codec))
     errors: str = field(default="raise", metadata=by(choice, allowed=("raise", "return", "drop", "column")))
     setup: Callable[[], Any] | None = field(default=None, metadata=by(optional_function))
-    # Derived from arguments that are not kept here.
+    # Derived from arguments that are not kept here: whether `key`, `priority`, `cost` were given; errors that retry_on
+    # cannot name; whether fn is `async def`, and has a parameter `delivery`.
     keyed: bool = False
     prioritised: bool = False
     costed: bool = False

@@ -1,14 +1,15 @@
-"""`rate`, `per_key_rate`, `cost_rate` and `budget` of a map with `shared`: they hold for all that use the same name, in
-any process. One thread per map asks the database.
+"""Limits that hold over several processes: `rate`, `per_key_rate`, `cost_rate` and `budget` of a map with `shared`.
 
-    lease(wanted)   the scheduler's gate wants leases of slots (`_rates`): all that wait at once go into one statement.
-                    They come back as an event
+They hold for all maps that use the same name. One thread per map asks the database:
+
+    lease(wanted)   the scheduler's gate wants leases of slots (`_rates`). All that wait go into one statement. The
+                    leases come back as an event
     ask(costs)      a worker that has taken a call asks which of its items the budget has room for, and waits. All that
-                    ask at once go into one transaction
+                    wait go into one transaction
 
-A lease's times are the database's. They become our clock's with the time when the answer came: never too early, and
-late by at most a round trip. How long round trips take is measured: the lead of `_rates`. While the database is away no
-lease comes, so no call starts; after its outage_timeout the map fails.
+A lease has times of the database's clock. They are converted to our clock with the time when the answer came. So a
+start is never too early, and late by at most a round trip. How long round trips take is measured: the lead of `_rates`.
+While the database is away no lease comes, so no call starts. After `outage_timeout` seconds the map fails.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ._gate import Leased, Wanted
+from ._gate import LeaseAnswer, LeaseRequest
 from ._rates import Lead
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from ._shared import Shared
     from ._shared_store import Store
 
-DROP_AFTER = 60.0  # seconds after which the limit of an idle key is dropped, and between two looks for such
+DROP_AFTER = 60.0  # seconds after which the limit of an idle key is dropped, and between two searches for such keys
 
 
 class Request(NamedTuple):
@@ -37,23 +38,23 @@ class Request(NamedTuple):
 
 
 class Permits:
-    """The thread of one map that asks for leases, and takes from the budget. The first request starts it."""
+    """Asks the database for leases, and takes costs from the budget, in one thread. The first request starts it."""
 
     def __init__(self, shared: Shared, rates: dict[str, float], budget: float | None) -> None:
         self._shared = shared
         self._rates = {name.encode(): rate for name, rate in rates.items()}
-        self._known = False  # the rates are stored with the name
+        self._known = False  # whether the rates were stored with the name
         self._lead = Lead()
         self._drop_at = 0.0
         self._budget = budget
         self._changed = threading.Condition()
-        self._wanted: list[Wanted] = []
+        self._wanted: list[LeaseRequest] = []
         self._requests: list[Request] = []
         self._returned = 0.0  # costs to give back to the budget
         self._thread: threading.Thread | None = None
         self._stopped = False
         self._give_up = threading.Event()
-        self.leased: Callable[[list[Leased]], None]  # the runner's: these leases have come
+        self.leased: Callable[[list[LeaseAnswer]], None]  # the runner's: these leases have come
         self.fail: Callable[[BaseException], None]  # the runner's: the map fails
 
     @property
@@ -62,7 +63,7 @@ class Permits:
         return self._budget is not None
 
     # ------------------------------------------------------------------------------------------------ requests
-    def lease(self, wanted: list[Wanted]) -> None:
+    def lease(self, wanted: list[LeaseRequest]) -> None:
         """Have `leased` called with these leases. Does not wait."""
         with self._changed:
             if not self._stopped:
@@ -70,7 +71,7 @@ class Permits:
                 self._wake()
 
     def ask(self, costs: list[float]) -> Future[list[bool]]:
-        """Take the costs of the items of a call from the budget."""
+        """Take the costs of the items of a call from the budget. The result says which of them it had room for."""
         request = Request(costs, Future())
         with self._changed:
             if self._stopped:
@@ -81,7 +82,7 @@ class Permits:
         return request.answer
 
     def give_back(self, cost: float) -> None:
-        """A call was deferred, or is not made: it costs nothing."""
+        """Return the cost of a call that was deferred or is not made."""
         if self._budget is not None and cost:
             with self._changed:
                 self._returned += cost
@@ -95,7 +96,7 @@ class Permits:
 
     # ------------------------------------------------------------------------------------------------ the end
     def stop(self) -> None:
-        """No further call starts: release the waiting workers. Costs that were given back are still stored."""
+        """No further call starts: release the waiting workers. The thread still stores returned costs, and ends."""
         with self._changed:
             self._stopped = True
             self._give_up.set()
@@ -121,6 +122,7 @@ class Permits:
             self.stop()
 
     def _work(self, store: Store) -> bool:
+        """Wait for requests, and answer all of them. Returns False at the end."""
         with self._changed:
             while not (self._wanted or self._requests or self._returned or self._stopped):
                 self._changed.wait()
@@ -138,12 +140,13 @@ class Permits:
                 self.leased(self._leases(store, wanted))
         except BaseException:
             with self._changed:
-                self._requests = requests + self._requests  # `stop` releases them
+                self._requests = requests + self._requests  # `_run` calls `stop`, which releases their workers
             raise
         return not over
 
-    def _distinct(self) -> list[Wanted]:
-        """Take the first request for each limit. Keys that are not equal may have one limit, as two NaNs do."""
+    def _distinct(self) -> list[LeaseRequest]:
+        """Take the first request for each limit: a statement must not lease one limit twice. Two lanes may have one
+        limit, because keys that are not equal may have equal idempotency keys, as two NaNs do."""
         first = {each.parts[0].limit: each for each in reversed(self._wanted)}
         self._wanted = [each for each in self._wanted if first[each.parts[0].limit] is not each]
         return list(first.values())
@@ -154,7 +157,7 @@ class Permits:
         for request in requests:
             _answer(request, [next(taken) for _ in request.costs])
 
-    def _leases(self, store: Store, wanted: list[Wanted]) -> list[Leased]:
+    def _leases(self, store: Store, wanted: list[LeaseRequest]) -> list[LeaseAnswer]:
         begin = time.monotonic()
         if not self._known:
             store.set_rates(self._rates, self._give_up)
@@ -169,30 +172,30 @@ class Permits:
             store.drop_limits(b"key:", DROP_AFTER, self._give_up)
         return leases
 
-    def _of_one_limit(self, store: Store, wanted: list[Wanted]) -> list[Leased]:
+    def _of_one_limit(self, store: Store, wanted: list[LeaseRequest]) -> list[LeaseAnswer]:
         leases = store.lease([each.parts[0] for each in wanted], self._give_up)
         ahead = time.monotonic() - max(lease.now for lease in leases)
         return [
-            Leased(each, lease.start + ahead, lease.rate, lead=self._lead.seconds)
+            LeaseAnswer(each, lease.start + ahead, lease.rate, lead=self._lead.seconds)
             for each, lease in zip(wanted, leases, strict=True)
         ]
 
-    def _granted(self, store: Store, wanted: list[Wanted]) -> list[Leased]:
+    def _granted(self, store: Store, wanted: list[LeaseRequest]) -> list[LeaseAnswer]:
         answers, now = store.grant([each.parts for each in wanted], self._give_up)
         ahead = time.monotonic() - now
         return [
-            Leased(each, answer.start + ahead, granted=answer.granted, by_map=answer.by_map)
+            LeaseAnswer(each, answer.start + ahead, granted=answer.granted, by_map=answer.by_map)
             for each, answer in zip(wanted, answers, strict=True)
         ]
 
 
 def _free(request: Request) -> list[bool]:
-    """No call starts any more."""
+    """The answer after `stop`: no item is refused. The worker finds the map halted or expired and makes no call."""
     return [True] * len(request.costs)
 
 
 def permits_of(options: Options) -> Permits | None:
-    """Who is asked for leases, and before each call, where limits hold over several processes."""
+    """The Permits of a map. None: no limit holds over several processes."""
     if options.shared is None:
         return None
     names = ("rate", "per_key_rate", "cost_rate")
@@ -201,7 +204,7 @@ def permits_of(options: Options) -> Permits | None:
 
 
 def own_limits(options: Options) -> Options:
-    """The options for the scheduler, which does not know the budget of others."""
+    """The options for the scheduler. A budget of `shared` is not among them: workers ask the database."""
     return options if options.shared is None else replace(options, budget=None)
 
 

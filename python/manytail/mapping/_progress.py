@@ -22,7 +22,7 @@ SPAN = 5.0  # seconds that the rate is averaged over
 
 
 class Counts(NamedTuple):
-    """What a map has done."""
+    """The counts of a Progress."""
 
     done: int = 0
     failed: int = 0
@@ -33,7 +33,7 @@ class Counts(NamedTuple):
 
 
 def counts_of(scheduler: Scheduler) -> Counts:
-    """Another thread changes them: each count is right, but they may be of different moments."""
+    """The counts of a running map, read without its lock: each is right, but they may be of different moments."""
     return Counts(
         scheduler.finished, scheduler.failures, scheduler.in_flight,
         scheduler.retried, scheduler.deferred, scheduler.remembered,
@@ -41,7 +41,7 @@ def counts_of(scheduler: Scheduler) -> Counts:
 
 
 class Meter:
-    """Reads counts, and shows them. One thread at a time."""
+    """Makes reports from counts. One thread at a time."""
 
     def __init__(self, counts: Callable[[], Counts], show: Callable[[Progress], None]) -> None:
         self._counts = counts
@@ -58,7 +58,7 @@ class Meter:
         rate = (counts.done - before) / (now - since) if now > since else 0.0
         return Progress(*counts, rate=rate, seconds=now - self._begin)
 
-    def look(self) -> None:
+    def report(self) -> None:
         try:
             self._show(self.seen())
         except BaseException:
@@ -66,7 +66,7 @@ class Meter:
 
 
 class Ticker:
-    """A thread that lets a meter report until it is stopped."""
+    """A thread that has a meter report every INTERVAL seconds until it is stopped, and once then."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
@@ -76,12 +76,12 @@ class Ticker:
 
     def _run(self) -> None:
         while not self._stopped.wait(INTERVAL):
-            self._meter.look()
-        self._meter.look()
+            self._meter.report()
+        self._meter.report()
 
-    def look(self) -> None:
-        """Report once more, after `stop`."""
-        self._meter.look()
+    def report(self) -> None:
+        """Report once more. Only after `stop`."""
+        self._meter.report()
 
     def stop(self, wait: bool = True) -> None:
         self._stopped.set()
@@ -89,9 +89,10 @@ class Ticker:
             self._thread.join()
 
 
-def shower(progress: Any, total: int | None) -> Callable[[Progress], None] | None:
-    """The function that shows it: the caller's or, for True, one that draws a line: with tqdm if it is installed,
-    otherwise our own on a terminal that can rewrite a line."""
+def display_of(progress: Any, total: int | None) -> Callable[[Progress], None] | None:
+    """The function that shows reports for the option `progress`. None: nothing does.
+
+    For True it draws a line: with tqdm if that is installed, otherwise our own if the terminal can rewrite a line."""
     if progress is False:
         return None
     if progress is not True:

@@ -1,4 +1,5 @@
-"""Rates: the starts of one limit have slots 1/rate apart. The generic cell rate algorithm; the caller passes the time.
+"""Rates: the starts of one limit have slots 1/rate apart. The generic cell rate algorithm (GCRA, ITU-T I.371). There is
+no clock here: the caller passes the time.
 
 A start takes a slot, and happens in the `LATE` seconds from there. So in any t seconds at most 1 + rate * (t + LATE)
 calls start. A waiting start gets its slot even if the timer rings late, so that the average is the rate. One that would
@@ -6,20 +7,21 @@ be later than LATE takes a new slot. While no start waits, slots are not saved u
 
 A limit that holds over several processes (`LeasedSlots`) takes its slots from leases: intervals that a database gives
 to one process each (`_shared_store`, `_permits`). A lease has room for one start, or for the starts of LEASE seconds
-and of the lead: the longest of the latest round trips to the database (`Lead`). The next one is asked for when it is
-used up, LEASE seconds and the lead before its end at the earliest. So a slow database costs few slots. A process that
-dies wastes at most what it has leased, and frees nothing. A lease that comes late is used as far as its slots have not
-passed.
+and of the lead: the longest of the latest round trips to the database (`Lead`). The next lease is asked for when this
+one is used up, but not earlier than LEASE seconds and the lead before its end. So a slow database costs few slots. A
+process that dies wastes at most what it has leased, and the limit still holds. Of a lease that comes late the slots
+that have passed are lost.
 
-A call that several such limits hold needs one slot in all of them at the same time. Leases of each limit alone would
-seldom meet. So the database grants a slot for each call (`JointSlots`, `grant`), in one transaction, and at most LEASE
-seconds ahead. It refuses a call whose key is at its limit while the map is not: granting that slot would idle the map.
+A call under several such limits needs a slot in all of them at the same time. Leases of each limit alone would seldom
+have a common slot. So the database grants a slot for each call (`JointSlots`, `grant`), in one transaction, and at most
+LEASE seconds ahead. It refuses a call whose key is at its limit while the map is not: with that slot the limit of the
+map would be unused until then, although calls of other keys could start.
 
 Invariants of Slots
     _next    the next slot is there or later: last slot + amount / rate
     _since   since when a start has waited; None: none waits
 Invariants of LeasedSlots
-    [_begin, _end)   what is leased and not taken, by our clock
+    [_begin, _end)   what is leased and not taken, by our clock; empty if _begin >= _end
     asked            a lease is on its way: there is no slot
 """
 
@@ -33,7 +35,7 @@ LATE = 0.1  # seconds that a start may come after its slot
 LEASE = 0.1  # seconds of starts in a lease
 MOST_LEAD = 1.0  # seconds; a round trip in which the database was away says nothing about the next one
 _FADING = 0.9  # of the lead that is kept after a shorter round trip
-_NEARLY = 1e-9
+_NEARLY = 1e-9  # seconds of rounding error
 _CLOCK = 1e-6  # seconds that a database's clock may be inexact by
 
 
@@ -71,7 +73,8 @@ class Slots:
 
 
 class Lead:
-    """How many seconds ahead a process asks for leases."""
+    """Seconds by which a process asks for its next lease earlier because the database is slow. The longest of the latest
+    round trips: it follows a longer one at once, and shorter ones by and by."""
 
     __slots__ = ("seconds",)
 
@@ -103,19 +106,22 @@ class LeasedSlots:
         return self._begin if self._has(self._begin, self._wanted) else self._end - LEASE - self._lead
 
     def waits(self, now: float) -> None:
-        """A start waits. Slots that pass meanwhile are lost."""
+        """A start waits. Nothing is kept: slots that pass are lost."""
 
     def idle(self, now: float = 0.0) -> None:
         """No start waits."""
 
     def _has(self, slot: float, amount: float) -> bool:
+        """Whether the lease has room for a start with that slot."""
         return slot + amount * self._interval <= self._end + _NEARLY
 
     def _slot(self, now: float) -> float:
+        """The slot of a start at `now`. Those of more than LATE / 2 seconds ago have passed."""
         return max(self._begin, now - LATE / 2)
 
     def needs_lease(self, now: float) -> bool:
         """Whether a lease is to be asked for: there is no slot at `now`, and the time for it has come."""
+        # `fits` may give up the rest of the lease, which changes `next`.
         return self.next <= now and not self.fits(now, self._wanted) and self.next <= now
 
     def fits(self, now: float, amount: float = 1.0) -> bool:
@@ -162,7 +168,7 @@ class JointSlots:
         return math.inf if self.asked else self._next
 
     def waits(self, now: float) -> None:
-        """A start waits. The slot passes nevertheless."""
+        """A start waits. Nothing is kept: a slot that passes is lost."""
 
     def idle(self, now: float = 0.0) -> None:
         """No start waits."""
@@ -206,8 +212,11 @@ class Granted(NamedTuple):
 def grant(
     now: float, tats: dict[bytes, float], rates: Mapping[bytes, float], wanted: Iterable[Sequence[Part]]
 ) -> list[Granted]:
-    """Decide which of these calls get a slot, in this order. tats: of each limit the time from which on nothing is
-    taken; this changes them. rates: those that are stored, by group. Pure."""
+    """Decide which of these calls get a slot, in this order. No clock, no I/O.
+
+    tats: of each limit the time from which on nothing is taken, GCRA's theoretical arrival time. Updated in place.
+    rates: those that are stored, by group.
+    """
     answers = []
     for parts in wanted:
         lengths = {part.limit: part.amount / rates.get(part.group, part.rate) for part in parts}

@@ -1,23 +1,23 @@
 """`remember=True`: recorded results are looked up before calls are made, and new ones are recorded.
 
-One thread per map talks to the database; the consumer never waits for it. It takes what waits and handles it in one
-statement:
+One thread per map talks to the database, and the consumer never waits for it. The thread handles all requests of one
+kind that wait in one statement:
 
-    look_up(items)   items between the reader and flight; those that are found come into flight with their results
-    recall(item)     for a worker whose item was looked up more than FRESH seconds ago: asks again, and waits
-    keep(item)       the item missed its slot after that: it is not looked up again for its next slot
-    add(item)        a result to be recorded: GROUP results or RECORD_AFTER seconds after the first at the latest
+    look_up(items)   items that were read and are not in flight yet. If a result is found the item gets it
+    recall(item)     for a worker whose item was looked up more than FRESH seconds ago: look it up again
+    keep(item)       the item missed its slot after that: do not look it up again for its next slot
+    add(item)        record its result, with GROUP - 1 others or RECORD_AFTER seconds after the first of them
 
-A worker that has finished a call waits for `room()` before it takes the next item. So at most BACKLOG results plus one
-call of each worker are unrecorded, whatever kills the process. While the database is away nothing is looked up, so no
-call starts; after `outage_timeout` the map fails.
+A worker that has finished a call waits while BACKLOG results are unrecorded (`wait_for_backlog`). So at most these
+results and one call of each worker are lost, whatever kills the process. While the database is away nothing is looked
+up, so no call starts. After `outage_timeout` seconds the map fails.
 
 `decode` of the codec runs in this thread, `encode` in the worker that made the call. A BulkCodec does both here, for
 many results at once.
 
 Invariants
-    unrecorded  results that were added and are not recorded; a worker continues below BACKLOG
-    looked_up   of an item: the time before the statement that looked it up began; KEPT: that of its next call
+    _unrecorded       results that were added and are not recorded
+    item.looked_up    a time before its last look-up began. KEPT: the look-up holds for the next call, whenever that is
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ log = logging.getLogger("manytail")
 FRESH = 0.9  # seconds; a look-up may be 1 s old when the call starts
 GROUP = 100  # results that make a statement worthwhile; calls continue during it
 RECORD_AFTER = 0.4  # seconds; the promise is 0.5
-BACKLOG = 200
-KEPT = math.inf
+BACKLOG = 200  # unrecorded results from which on workers wait
+KEPT = math.inf  # as `looked_up`
 LARGEST_LOOKUP = 1_000  # items of one statement
 EXIT_TIMEOUT = 5.0  # seconds that the interpreter's exit waits for the last results
-GATHER = 0.002  # seconds that the first item waits for others
+GATHER = 0.002  # seconds that the first item of a look-up waits for others
 
 
 class Codec(Protocol):
@@ -62,7 +62,8 @@ class Codec(Protocol):
 
 
 class BulkCodec(Protocol):
-    """A codec of results with a known schema. That is stored with the name of the Shared, which refuses others."""
+    """A codec of results with a known schema. Name and schema are stored with the name of the Shared, which refuses
+    others."""
 
     name: str
     schema: str
@@ -77,7 +78,7 @@ class BulkCodec(Protocol):
 
 
 def codec_name(codec: Any) -> str:
-    """The name that is stored with that of a Shared, so that another codec is refused."""
+    """The name of the codec. It is stored with the name of the Shared, so that another codec is refused."""
     if codec is _codec:
         return _codec.NAME
     if _is_bulk(codec):
@@ -95,7 +96,7 @@ def _is_bulk(codec: Any) -> bool:
 
 
 class Memory:
-    """The thread of one map that talks to its database. The first items start it."""
+    """Looks results up and records them, in one thread. The first items start it."""
 
     def __init__(self, shared: Shared, codec: Codec | BulkCodec | None) -> None:
         self._shared = shared
@@ -110,8 +111,10 @@ class Memory:
         self._waiting: list[Future[None]] = []  # workers that wait in room()
         self._ended: list[Future[None]] = []  # callers that wait for the end of the thread
         self._thread: threading.Thread | None = None
-        self._agreed = self._closing = self._hopeless = False
-        self._told = False  # whether a result that cannot be recorded was logged
+        self._agreed = False  # whether the database has our codec
+        self._closing = False  # the map ends: record at once
+        self._lookups_ended = False
+        self._logged = False  # whether a result that cannot be recorded was logged
         self._give_up = threading.Event()
         self.error: BaseException | None = None  # why the thread has ended
         self.arrive: Callable[[list[Item]], None]  # the runner's: these items were looked up
@@ -119,7 +122,7 @@ class Memory:
 
     # ------------------------------------------------------------------------------------------------ from the reader
     def look_up(self, items: list[Item]) -> None:
-        """Have `arrive` called with them, in this order, once they were looked up. Does not wait."""
+        """Have `arrive` called with these items, in this order, after they were looked up. Does not wait."""
         with self._changed:
             if not self._lookups:
                 self._look_at = time.monotonic() + GATHER
@@ -129,7 +132,7 @@ class Memory:
                 self._changed.notify()
 
     def after_lookups(self, then: Callable[[], None]) -> None:
-        """Call this in the thread when everything before it was looked up."""
+        """Call `then` in the thread when all items before it were looked up."""
         with self._changed:
             self._lookups.append(then)
             self._look_at = 0.0
@@ -146,7 +149,7 @@ class Memory:
 
     # ------------------------------------------------------------------------------------------------ from workers
     def is_fresh(self, call: Item) -> bool:
-        """Whether the last look-up of each of its items is recent enough for a call, or was kept for it."""
+        """Whether the last look-up of each item of the call is recent enough, or was kept for it. Ends that."""
         old, items = time.monotonic() - FRESH, call.items if isinstance(call, Batch) else [call]
         fresh = all(item.looked_up > old for item in items)
         for item in items:
@@ -155,16 +158,17 @@ class Memory:
         return fresh
 
     def keep(self, call: Item) -> None:
-        """The look-ups of the call were fresh, and it missed its slot. They count for the next slot too, whenever that
-        comes: a database whose round trip takes longer than a start may be late would let no call start."""
+        """A call with fresh look-ups missed its slot. They hold for its next slot too, whenever that comes. Otherwise
+        no call could start if a round trip to the database takes longer than a start may be late."""
         for item in call.items if isinstance(call, Batch) else [call]:
             item.looked_up = KEPT
 
     def recall(self, item: Item) -> Future[None]:
-        """Look it up again. When the future is done, the item is known if a result was found."""
+        """Look the item up again, or the items of a batch. Once the future is done, `known` says whether a result was
+        found."""
         future: Future[None] = Future()
         with self._changed:
-            if self.error is not None or self._hopeless:
+            if self.error is not None or self._lookups_ended:
                 future.set_result(None)
             else:
                 self._recalls.append((item, future))
@@ -172,7 +176,7 @@ class Memory:
         return future
 
     def add(self, item: Item) -> None:
-        """Record its result. Runs the codec's encode. A result that it refuses is not recorded, and logged once."""
+        """Record the item's result. Runs the codec's encode. What that refuses is not recorded; the first is logged."""
         data = item.result if self._in_bulk else self._encoded(item.result)
         if data is None and not self._in_bulk:
             return
@@ -186,22 +190,23 @@ class Memory:
                 self._changed.notify()
 
     def _encoded(self, result: Any) -> bytes | None:
-        """None: the codec refuses it. That is logged once."""
+        """None: the codec refuses the result. The first time is logged."""
         try:
             data = self._codec.encode(result)
             if not isinstance(data, bytes):
                 raise TypeError(f"codec: encode returned a {type(data).__qualname__} (expected: bytes)")
         except Exception as error:
-            if not self._told:
-                self._told = True
+            if not self._logged:
+                self._logged = True
                 log.warning(
                     "remember: results that cannot be recorded are emitted and will be paid for again: %s", error
                 )
             return None
         return data
 
-    def room(self) -> Future[None] | None:
-        """What a worker waits for before it takes its next item. None: nothing."""
+    def wait_for_backlog(self) -> Future[None] | None:
+        """What a worker waits for before it takes its next item: that fewer than BACKLOG results are unrecorded. None:
+        that is so."""
         if self._unrecorded < BACKLOG:
             return None
         with self._changed:
@@ -215,8 +220,8 @@ class Memory:
     def expire(self) -> None:
         """The deadline: nothing more is looked up. Items that wait for a look-up continue at once."""
         with self._changed:
-            if not self._hopeless:
-                self._hopeless = True
+            if not self._lookups_ended:
+                self._lookups_ended = True
                 self._give_up.set()
                 self._changed.notify()
 
@@ -224,7 +229,7 @@ class Memory:
         """The map ends: look up nothing more, and record at once all results, and those that running calls still
         return. Does not wait."""
         with self._changed:
-            self._closing = self._hopeless = True
+            self._closing = self._lookups_ended = True
             self._record_at = 0.0
             self._changed.notify()
 
@@ -266,7 +271,7 @@ class Memory:
                 self._changed.wait(self._patience())
             now = time.monotonic()
             recalls, lookups, results = list(self._recalls), [], []
-            if self._lookups and (self._hopeless or now >= self._look_at or len(self._lookups) >= LARGEST_LOOKUP):
+            if self._lookups and (self._lookups_ended or now >= self._look_at or len(self._lookups) >= LARGEST_LOOKUP):
                 lookups = [self._lookups.popleft() for _ in range(min(len(self._lookups), LARGEST_LOOKUP))]
             if len(self._results) >= GROUP or now >= self._record_at:
                 results, self._results = self._results, []
@@ -297,18 +302,18 @@ class Memory:
         return (
             self._closing
             or bool(self._recalls)
-            or (self._hopeless and bool(self._lookups))
+            or (self._lookups_ended and bool(self._lookups))
             or enough
             or self._patience() == 0.0
         )
 
     def _patience(self) -> float | None:
-        """Seconds until something is due. None: nothing is."""
+        """Seconds until something is due. None: nothing waits."""
         times = [at for at, waits in ((self._look_at, self._lookups), (self._record_at, self._results)) if waits]
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _pass_on(self, store: Store, lookups: list[Any]) -> None:
-        """Look up items and pass them on, up to each function that waits for them."""
+        """Look up the items among `lookups`, and let them arrive. Call each function when those before it have."""
         items = [each for each in lookups if not callable(each)]
         if items:
             self._find(store, items)
@@ -324,7 +329,7 @@ class Memory:
 
     def _find(self, store: Store, items: list[Item]) -> None:
         asked = [item for item in items if item.error is None]
-        if self._hopeless or not asked:
+        if self._lookups_ended or not asked:
             return
         now = time.monotonic()
         ids = [bytes.fromhex(item.identity) for item in asked]
@@ -334,7 +339,7 @@ class Memory:
                 self._agreed = True
             found = store.look_up(ids, self._give_up)
         except SharedUnavailable:
-            if self._hopeless:
+            if self._lookups_ended:
                 return  # the deadline came first
             raise
         for item in asked:
@@ -378,7 +383,7 @@ _running: WeakSet[Memory] = WeakSet()
 
 
 @atexit.register
-def _record_the_last() -> None:
+def _record_at_exit() -> None:
     """Record the results of maps that were not closed, for instance after Ctrl-C."""
     memories = list(_running)
     for memory in memories:
@@ -389,6 +394,6 @@ def _record_the_last() -> None:
 
 
 def _set(future: Future[None]) -> None:
-    """Make it done, unless its coroutine was cancelled."""
+    """Complete the future, unless the coroutine that waits for it was cancelled."""
     if future.set_running_or_notify_cancel():
         future.set_result(None)

@@ -1,4 +1,4 @@
-"""The runner: reports events to a scheduler and does what it decides. What all runners share, and the thread runner.
+"""The runner: reports events to a scheduler and carries out its effects. What all runners share, and the thread runner.
 
 Threads. The consumer's thread takes finished items. A reader thread reads the input, because that may block for ever,
 and finished items must not wait for it. Workers (`_workers`) make the calls. A timer thread calls `tick`, and abandons
@@ -7,7 +7,7 @@ overdue calls. All are made here and joined by `close`, except abandoned calls a
 One lock makes the scheduler single-threaded, and a worker never waits for it. A thread with an event appends it to
 `_events` and *tries* the lock. If it gets the lock, it handles all events, and checks again after the release. If not,
 the holder does that. So an event is handled at once, and sixteen workers with a fast function do not form a lock
-convoy, each holding the lock while it waits for the GIL. No user code runs under the lock.
+convoy, in which each holds the lock while it waits for the GIL. No user code runs under the lock.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ._scheduler import Kind, Scheduler, Verdict
 from ._types import BudgetExceeded
 
 if TYPE_CHECKING:
-    from ._gate import Leased
+    from ._gate import LeaseAnswer
     from ._permits import Permits
     from ._remember import Memory
 
@@ -59,8 +59,8 @@ class Workers(Protocol):
 class Runner:
     """What all runners share: events in, effects out. `call_with(resource)` makes what a worker calls per item."""
 
-    look: Signal  # wakes the consumer
-    read_next: Signal  # wakes the reader: there are free slots
+    output_changed: Signal  # wakes the consumer: the output may have what it waits for, or the map has ended
+    read_next: Signal  # wakes the reader: the window has free slots, or the map has ended
     workers: Workers
 
     def __init__(
@@ -85,28 +85,28 @@ class Runner:
         self._input_error_first = input_error_first
         self._lock = threading.Lock()
         self._events: deque[Any] = deque()  # an Item that succeeded, or a tuple: method and arguments
-        self._pending: list[Item] = []  # read and not in flight, from index `_fed` on
+        self._pending: list[Item] = []  # from index `_fed` on: read (and looked up), not in flight
         self._fed = 0
-        self._reading = False
+        self._reading = False  # whether the reader was asked for items and has not delivered them
         self._wanted = 1  # items in the output that the consumer waits for
         self._refill_at = scheduler.window  # the window is filled when no more items than this are in flight
-        self._cancel = False
+        self._cancel = False  # whether `stop` cancels coroutines
         self.memory = memory
-        self._looking = 0  # items between the reader and `_pending`, which are looked up
+        self._looking = 0  # items between the reader and `_pending`, which are being looked up
         if memory is not None:
-            memory.arrive = partial(self.in_turn, self.report, self._looked_up)
-            memory.fail = partial(self.in_turn, self.fail)
+            memory.arrive = partial(self.from_thread, self.report, self._looked_up)
+            memory.fail = partial(self.from_thread, self.fail)
         self.permits = permits
         if permits is not None:
-            permits.fail = partial(self.in_turn, self.fail)
-            permits.leased = partial(self.in_turn, self.report, self._leased)
-        # Calls that were paid for and not made, because their slots were over: which items the budget has room for.
+            permits.fail = partial(self.from_thread, self.fail)
+            permits.leased = partial(self.from_thread, self.report, self._leased)
+        # The budget's answers, per item, for calls that were not made because their slots had passed.
         self._paid: dict[Item, dict[Item, bool]] = {}
 
     # ------------------------------------------------------------------------------------------------ the lock
     @contextmanager
     def state(self) -> Iterator[None]:
-        """Take the lock, for threads that may wait for it. Events are handled before and after."""
+        """Hold the lock, for threads that may wait for it. Events are handled before and after."""
         try:
             with self._lock:
                 self._handle()
@@ -141,8 +141,9 @@ class Runner:
         self.go_on()
 
     # ------------------------------------------------------------------------------------------------ what workers call
-    def is_late(self, item: Item) -> bool:
-        """Before the call: whether the item is not to be called now. Its result was recorded, or its slot is over."""
+    def skips(self, item: Item) -> bool:
+        """Before a call, in a worker: whether it is not to be made. If so, this has reported why: the result was found
+        recorded, the slots have passed, the budget is spent, or the map ends."""
         memory, gate = self.memory, self.scheduler.gate
         if memory is not None and not memory.is_fresh(item):
             memory.recall(item).result()
@@ -159,7 +160,7 @@ class Runner:
         return item.cost if self.options.costed else 1.0
 
     def to_pay(self, call: Item) -> Future[list[bool]]:
-        """Which of the items that are to be called the budget has room for."""
+        """Ask the budget for the items that are to be called. The result says which of them it has room for."""
         assert self.permits is not None
         if isinstance(call, Batch):
             call.refused = {}
@@ -172,7 +173,7 @@ class Runner:
         return future
 
     def _give_back(self, items: Iterable[Item]) -> None:
-        """These were paid for and are not called."""
+        """Return the costs of items that are not called."""
         assert self.permits is not None
         self.permits.give_back(sum(map(self.cost, items)))
 
@@ -181,7 +182,7 @@ class Runner:
         return call.to_call() if isinstance(call, Batch) else [call]
 
     def permitted(self, call: Item, affordable: list[bool]) -> bool:
-        """After a worker has asked the budget: whether it may call."""
+        """After a worker has asked the budget: whether it may make the call. If not, this has reported why."""
         scheduler = self.scheduler
         if scheduler.halted:
             return False
@@ -206,8 +207,8 @@ class Runner:
         return getattr(item, "last_error", None) or limit
 
     def has_missed(self, item: Item, affordable: list[bool] | None = None) -> bool:
-        """Whether the slot that the gate gave the call is over, so that it needs a new one. affordable: it was paid
-        for, and is not paid for again."""
+        """Whether the start is too late for the slots that the gate gave the call. If so, this has reported it.
+        affordable: the budget's answer, which is kept for the next start."""
         gate, now = self.scheduler.gate, self.now()
         if gate is None or not gate.late(item, now):
             return False
@@ -223,7 +224,7 @@ class Runner:
         return True
 
     def recalled(self, item: Item) -> bool:
-        """After a worker has looked its item up again: whether it is not to be called."""
+        """After a worker has looked an item up again: whether the call is not to be made. If so, this reported why."""
         scheduler = self.scheduler
         if scheduler.halted:
             return True
@@ -246,21 +247,21 @@ class Runner:
             self.memory.add(item)
         events, lock = self._events, self._lock
         events.append(item)
-        while events and lock.acquire(False):  # settle(), in line: once per item
+        while events and lock.acquire(False):  # `settle`, inlined because this runs once per item
             try:
                 self._handle()
             finally:
                 lock.release()
 
     def failed(self, item: Item, error: BaseException) -> None:
-        """The verdict is found outside the lock, because it runs user code."""
+        """Judge the error, and report the verdict. Without the lock, because `retry_on` and `backoff` are user code."""
         if isinstance(item, Batch):
             self._report_batch(item, self.scheduler.judge_batch(item, error, random.random()))
         else:
             self._report_failure(item, self.scheduler.judge(item, error, random.random()))
 
     def returned(self, batch: Item) -> None:
-        """Replaces `succeeded` where calls get batches."""
+        """Replaces `succeeded` where a call gets a batch."""
         assert isinstance(batch, Batch)
         verdicts = self.scheduler.judge_results(batch, random.random())
         if self.memory is not None:
@@ -289,7 +290,7 @@ class Runner:
         self._report_end(self.scheduler.failed, item, self._kept(verdict, item), verdict.kind is Kind.DEFER)
 
     def _kept(self, verdict: Verdict, item: Item) -> Verdict:
-        """A failure halts the map at once, or is kept in the form that the owner wants."""
+        """Before a verdict is reported: a failure halts the map at once, or `keep_error` replaces its error."""
         if verdict.kind is Kind.FAIL:
             if self.options.errors == "raise":
                 self.scheduler.halted = True
@@ -300,7 +301,7 @@ class Runner:
     def _report_end(self, event: Callable[..., None], call: Item, verdict: Any, deferred: bool) -> None:
         self._events.append((event, call, verdict, self.now()))
         if deferred:
-            # The worker waits until its deferral is handled: otherwise it would start the next call of that key first.
+            # Handle the deferral before the worker continues: otherwise it could take the next call of the same key.
             with self._lock:
                 self._handle()
         self.settle()
@@ -316,7 +317,7 @@ class Runner:
             if self.permits is not None:
                 self.permits.lease(wanted)
 
-    def _leased(self, leases: list[Leased]) -> None:
+    def _leased(self, leases: list[LeaseAnswer]) -> None:
         """From the thread of `permits`, by its clock."""
         ahead = self.now() - time.monotonic()
         leases = [lease._replace(begin=lease.begin + ahead) for lease in leases]
@@ -332,19 +333,20 @@ class Runner:
             self.set_timer(-math.inf if scheduler.overdue else scheduler.wake_at)
         if self.stopping:
             return
-        # In strides, because every refill may wake workers; but before one of them finds nothing to do.
+        # Refill in strides, because each refill may wake workers, and at once if a worker may find nothing to do.
         hungry = scheduler.in_flight <= self._refill_at or scheduler.ready.qsize() < self.options.workers
         if hungry or scheduler.admission.paused or not (self._pending or self._reading):
             self._refill(hungry)
-            # By an item that failed before its call, or because no worker could be started. No event may follow.
+            # Halted by an item that failed before its call, or because no thread could be started. Stop here: perhaps
+            # no further event comes.
             if scheduler.halted:
                 self._stop()
                 return
         if self._reading and not scheduler.in_flight and not self._looking and self.idle_since is None:
             self.idle_since = self.now()
-            self.look.set()
+            self.output_changed.set()
         if len(scheduler.output) >= self._wanted or scheduler.full or (scheduler.ended and scheduler.over):
-            self.look.set()
+            self.output_changed.set()
 
     def _refill(self, hungry: bool) -> None:
         """Fill the window's free slots, and ask for more input if some are left."""
@@ -360,7 +362,7 @@ class Runner:
         self._refill_at = scheduler.window - (scheduler.window - self.options.workers) // 2
 
     def _feed(self, room: int) -> int:
-        """Put items into flight. Returns how many more may come."""
+        """Put items into flight. Returns how many more the window has free slots for."""
         scheduler = self.scheduler
         now = self.now()
         while room > 0 and self._pending:
@@ -379,10 +381,10 @@ class Runner:
         return room
 
     def items_read(self, items: list[Item] | None, error: BaseException | None = None) -> None:
-        """From the reader: the items, or None at the end of the input or if it raised."""
+        """From the reader: the items, or None at the end of the input. error: what the input raised instead."""
         self.read_next.clear()
         if items is None and self._looking and self.memory is not None:
-            self.memory.after_lookups(partial(self.in_turn, self.report, self._input_ended, error))
+            self.memory.after_lookups(partial(self.from_thread, self.report, self._input_ended, error))
             return
         if items is None:
             self._input_ended(error)
@@ -396,7 +398,7 @@ class Runner:
         self.go_on()
 
     def _input_ended(self, error: BaseException | None) -> None:
-        if self._pending and not self.stopping:  # looked up, and not in flight yet, though the window has free slots
+        if self._pending and not self.stopping:  # looked up, not in flight; the window has free slots for them
             self._feed(self.scheduler.room())
         if error is not None and self._input_error_first:
             self.scheduler.fail(error)
@@ -404,7 +406,7 @@ class Runner:
             self.scheduler.input_ended(error)
 
     def _looked_up(self, items: list[Item]) -> None:
-        """They may come into flight. The window has free slots for them."""
+        """These items were looked up: they may come into flight. The window has free slots for them."""
         self._looking -= len(items)
         self._pending = self._pending[self._fed :] + items
         self._fed = 0
@@ -426,7 +428,7 @@ class Runner:
 
     def timed_out(self, item: Item, error: BaseException) -> None:
         if isinstance(item, Batch):
-            # Not called again, not split.
+            # A batch whose time is over is neither called again nor split.
             lost: list[Verdict | None] = [
                 Verdict(Kind.FAIL, error=item.refused.get(each, error)) for each in item.items
             ]
@@ -459,7 +461,7 @@ class Runner:
                 self._give_back(item for item, fits in self._paid.pop(call, {}).items() if fits)
             self.permits.stop()
         self.read_next.set()
-        self.look.set()
+        self.output_changed.set()
 
     # --------------------------------------------------------------------------------------------- where runners differ
     now: Callable[[], float]
@@ -467,8 +469,8 @@ class Runner:
     def set_timer(self, at: float) -> None:
         raise NotImplementedError
 
-    def in_turn(self, function: Callable[..., object], *arguments: Any) -> None:
-        """For the thread of `memory`: call a method of this runner where workers may call it."""
+    def from_thread(self, function: Callable[..., object], *arguments: Any) -> None:
+        """For the threads of `memory` and `permits`: call a method of this runner in a thread where workers may."""
         function(*arguments)
 
 
@@ -480,7 +482,7 @@ class ThreadRunner(Runner):
         self.now = time.monotonic
         from ._workers import CoroutineWorkers, ThreadWorkers
 
-        self.look = Event()
+        self.output_changed = Event()
         self.read_next = threading.Event()
         self.workers = (CoroutineWorkers if self.options.is_async else ThreadWorkers)(self)
         self._timer = _Timer(self)
@@ -527,11 +529,11 @@ class ThreadRunner(Runner):
             self._wanted = wanted
             if len(self.scheduler.output) >= wanted or self.scheduler.full or self.scheduler.over or self.stopping:
                 return
-            self.look.clear()
-        self.look.wait(timeout)  # type: ignore[attr-defined]
+            self.output_changed.clear()
+        self.output_changed.wait(timeout)  # type: ignore[attr-defined]
 
     def close(self, cancel: bool = False) -> None:
-        """Let running calls end. No thread is left except those that `close` cannot wait for."""
+        """Stop, and wait for running calls. Threads may remain that run abandoned calls, or whose input blocks."""
         self.stop(cancel)
         if self._joined:
             return
@@ -544,7 +546,6 @@ class ThreadRunner(Runner):
         with self.state():  # handles what the last calls reported
             self._joined = True
 
-
     def flush(self) -> None:
         """After `close`: wait until all results are recorded, and costs that were given back are stored."""
         if self.permits is not None:
@@ -554,7 +555,7 @@ class ThreadRunner(Runner):
 
 
 class _Timer:
-    """One thread that calls `tick` at the time that was set last, or earlier. Setting the first time starts it."""
+    """One thread that calls `tick` at the earliest time that was set, or before. The first `set` starts it."""
 
     def __init__(self, runner: ThreadRunner) -> None:
         self._runner = runner

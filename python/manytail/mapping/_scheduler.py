@@ -46,9 +46,9 @@ runs user code and changes nothing; read and set `halted`.
 
 Invariants
     in_flight = items arrived - items popped from `output` or dropped - buffered <= window
-    held_back + hidden + resting + ready + running = in_flight - (len(output) - buffered), until the map is halted
-    window    max_in_flight if given; else it starts at 4 x workers and doubles when a worker has nothing to run only
-              because the window is full of items that wait for an earlier one, for their key, or for their look-up
+    held_back + without_slot + resting + ready + running = in_flight - (len(output) - buffered), until the map is halted
+    window    max_in_flight if given; else it starts at 4 x workers x batch and doubles when a worker has nothing to run
+              only because the window is full of items that wait for an earlier one, for their key, or for their look-up
     buffered  the first items in `output`, which are in the output batch being filled; at most `buffer`
 """
 
@@ -64,14 +64,14 @@ from itertools import count, islice
 from typing import Any, NamedTuple
 
 from ._admission import Admission, Lane
-from ._gate import Gate, Leased
+from ._gate import Gate, LeaseAnswer
 from ._idempotency import idempotency_key
 from ._item import Batch, Item, Unfit
 from ._options import Options
 from ._types import DeadlineExceeded, RetryLater
 
-WINDOW_LIMIT = 10_000  # items that the automatic window holds at most, unless 4 x workers is more
-LOOKUPS = 16  # times workers x batch: from this size on the window does not grow for look-ups, which are valid for 1 s
+WINDOW_LIMIT = 10_000  # items that the automatic window holds at most, unless 4 x workers x batch is more
+LOOKUPS = 16  # times workers x batch: a window of that size does not grow for look-ups, which are valid for 1 s
 
 
 class Kind(Enum):
@@ -104,8 +104,8 @@ class Scheduler:
         window_bytes: float = math.inf,
     ) -> None:
         """buffer, buffer_bytes: that many emitted items, or bytes of them, count as taken before they are popped.
-        window_bytes: of items and results in the automatic window, which always holds 4 x workers items. sizeof: bytes
-        of an item and its result."""
+        sizeof: returns the bytes of an item and its result. window_bytes: of items in flight, from which on the
+        automatic window takes no more than 4 x workers x batch items."""
         self.options = options
         self.admission = Admission(
             per_key=_needed_per_key(options),
@@ -183,7 +183,7 @@ class Scheduler:
 
         Items that the consumer has not taken do not count: a larger window would only cost memory.
         """
-        blocked = self.held_back + self.admission.hidden
+        blocked = self.held_back + self.admission.without_slot
         if self.admission.paused:
             blocked += self.admission.paused_items()
         to_run = self.in_flight - blocked - self.resting
@@ -214,7 +214,7 @@ class Scheduler:
         return self._held_bytes + (self.in_flight - self.held_back) * self._item_bytes
 
     def first_came(self, now: float) -> None:
-        """The deadline counts from this call; `arrived` makes it too."""
+        """Start the deadline, if it has not started. `arrived` calls this too."""
         if self._deadline_at == math.inf and self.options.deadline is not None:
             self._deadline_at = now + self.options.deadline
             self.wake_at = min(self.wake_at, self._deadline_at)
@@ -240,7 +240,7 @@ class Scheduler:
             self.admission.admit(good)
         else:
             self.gate.admit(good, now)
-            self._do_as_the_gate_says()
+            self._apply_gate_effects()
         for item in bad:
             self._fail(item, item.error)
         for item in known:
@@ -284,7 +284,7 @@ class Scheduler:
             self.admission.finished(item)
         self._complete(item)
         if gate is not None:
-            self._do_as_the_gate_says()
+            self._apply_gate_effects()
 
     def recalled(self, item: Item) -> None:
         """A worker took the item and found its result recorded: no call."""
@@ -295,7 +295,7 @@ class Scheduler:
         self.remembered += 1
         self._complete(item)
         if self.gate is not None:
-            self._do_as_the_gate_says()
+            self._apply_gate_effects()
 
     def refused(self, call: Item, errors: list[Any]) -> None:
         """A worker took the call, and the budget of `shared` has room for none of its items: the error of each."""
@@ -306,7 +306,7 @@ class Scheduler:
         for item, error in zip(call.items if isinstance(call, Batch) else [call], errors, strict=True):
             self._fail(item, error)
         if self.gate is not None:
-            self._do_as_the_gate_says()
+            self._apply_gate_effects()
 
     def judge(self, item: Item, error: BaseException, chance: float, attempts: int | None = None) -> Verdict:
         """What follows from an exception of the item's call. `chance` in [0, 1) spreads the waits. Runs the user's
@@ -369,7 +369,7 @@ class Scheduler:
     def failed(self, item: Item, verdict: Verdict, now: float) -> None:
         self._running.pop(item, None)
         if self.gate is not None:
-            self._tell_gate(item, verdict, now)
+            self._report_to_gate(item, verdict, now)
             if isinstance(item, Batch) and (self.expired or verdict.kind is Kind.SPLIT):
                 self._split(item, now)
                 return
@@ -382,7 +382,7 @@ class Scheduler:
         if self.gate is not None:
             self._fail_waiting(item.lane, now)
 
-    def _tell_gate(self, item: Item, verdict: Verdict, now: float) -> None:
+    def _report_to_gate(self, item: Item, verdict: Verdict, now: float) -> None:
         assert self.gate is not None
         if verdict.kind is Kind.DEFER:
             self.gate.deferred(item)
@@ -390,7 +390,7 @@ class Scheduler:
             for each in self.gate.flat([item]):
                 each.last_error = verdict.error
             self.gate.failed(item, now)
-            self._set_looks()
+            self._schedule_rechecks()
 
     def _rest(self, item: Item, verdict: Verdict, now: float) -> None:
         """The item waits until its next attempt."""
@@ -419,7 +419,7 @@ class Scheduler:
 
     # ------------------------------------------------------------------------------------------------ batches
     def _split(self, batch: Batch, now: float) -> None:
-        """The batch has failed for good."""
+        """The batch has failed for good: call each half, or fail its items if no call may start."""
         assert self.gate is not None
         if self._open:
             self.gate.split(batch)
@@ -432,7 +432,7 @@ class Scheduler:
         assert self.gate is not None
         self._running.pop(batch, None)
         self.gate.returned(batch, verdicts, now)
-        self._set_looks()
+        self._schedule_rechecks()
         again: dict[Verdict, list[Item]] = {}  # items with equal verdicts are called again together
         failed = []
         for item, verdict in zip(batch.items, verdicts, strict=True):
@@ -443,7 +443,7 @@ class Scheduler:
             else:
                 item.last_error = verdict.error or item.last_error
                 again.setdefault(verdict._replace(error=None), []).append(item)
-        self._do_as_the_gate_says()
+        self._apply_gate_effects()
         self._rest_in_parts(batch, again, now)
         for item, error in failed:
             self._fail(item, error)
@@ -463,7 +463,7 @@ class Scheduler:
             self._rest(part, verdict, now)
 
     def _call_again(self, call: Item) -> None:
-        """Its wait is over."""
+        """The wait of a call is over."""
         if _holds_slot(call):
             self.admission.retry(call)
         else:
@@ -476,10 +476,10 @@ class Scheduler:
         assert self.gate is not None
         if self._open:
             self.gate.dispatch(self.in_flight >= self.window, now)
-            self._do_as_the_gate_says()
-            while self._open and self.gate.unsettled:  # an item failed without a call, and a follower leads
+            self._apply_gate_effects()
+            while self._open and self.gate.unsettled:  # an item failed without a call: its first follower leads
                 self.gate.dispatch(self.in_flight >= self.window, now)
-                self._do_as_the_gate_says()
+                self._apply_gate_effects()
             self.wake_at = min(self.wake_at, self.gate.wake_at)
 
     def missed(self, item: Item, now: float) -> None:
@@ -490,12 +490,12 @@ class Scheduler:
                 self._fail(waiting, self.deadline_exceeded())
         self._fail_waiting(item.lane, now)
 
-    def leased(self, leases: list[Leased], now: float) -> None:
+    def leased(self, leases: list[LeaseAnswer], now: float) -> None:
         assert self.gate is not None
         self.gate.leased(leases, now)
-        self._set_looks()
+        self._schedule_rechecks()
 
-    def _do_as_the_gate_says(self) -> None:
+    def _apply_gate_effects(self) -> None:
         assert self.gate is not None
         answered, self.gate.answered = self.gate.answered, []
         for item in answered:
@@ -504,17 +504,17 @@ class Scheduler:
         refused, self.gate.refused = self.gate.refused, []
         for item, error in refused:
             self._fail(item, error)
-        self._set_looks()
+        self._schedule_rechecks()
 
-    def _set_looks(self) -> None:
+    def _schedule_rechecks(self) -> None:
         assert self.gate is not None
-        for at, lane in self.gate.looks:
+        for at, lane in self.gate.rechecks:
             heappush(self._timers, (at, next(self._numbers), lane))
             self.wake_at = min(self.wake_at, at)
-        self.gate.looks.clear()
+        self.gate.rechecks.clear()
 
     def _fail_waiting(self, lane: Lane, now: float) -> None:
-        """The waiting items of a key fail at once if its breaker is open and the options say so."""
+        """Fail the waiting and resting items of a key if its breaker is open and the options say so."""
         assert self.gate is not None
         if not self._open or not self.gate.refuses(lane, now):
             return
@@ -536,11 +536,11 @@ class Scheduler:
         due = []
         while self._timers and self._timers[0][0] <= now:
             due.append(heappop(self._timers)[2])
-        for each in reversed(due):  # the first that was due is put at the front last
+        for each in reversed(due):  # each goes to the front: the first that was due goes there last
             if isinstance(each, Lane):
-                each.look_at = math.inf
+                each.recheck_at = math.inf
                 if self.gate is not None:
-                    self.gate.look(each, now)
+                    self.gate.recheck(each, now)
                 elif each.paused_until <= now:
                     self.admission.resume(each)
             else:
@@ -556,7 +556,7 @@ class Scheduler:
             del self._running[item]
             self.overdue.append((item, TimeoutError(f"timeout: no result within {self.options.timeout} s")))
         if self.gate is not None:
-            self._set_looks()
+            self._schedule_rechecks()
         first = next(iter(self._running.values()), math.inf)
         deadline = math.inf if self.expired else self._deadline_at
         self.wake_at = min(first, deadline, self._timers[0][0] if self._timers else math.inf)
@@ -564,8 +564,7 @@ class Scheduler:
     def _expire(self) -> None:
         """The deadline: every item that is not running fails, every running call is to be abandoned.
 
-        Once the map is halted, waiting items stay as they are: they are not decided on, and the queue may have been
-        shut down.
+        Once the map is halted nothing is decided about waiting items, and the queue may have been shut down.
         """
         self.expired = True
         waiting: list[Item] = []
@@ -588,9 +587,9 @@ class Scheduler:
     # ------------------------------------------------------------------------------------------------ the output
     def _fail(self, item: Item, error: Any) -> None:
         """The item has failed for good."""
-        # Otherwise it came with its error, or no item is called after the deadline.
+        # An item that arrived with its error leads no others. After the deadline no follower is called.
         if self.gate is not None and item.error is None and not self.expired:
-            self.gate.lost(item)
+            self.gate.failed_for_good(item)
         item.error = error
         self.failures += 1
         if self.options.errors == "raise":
@@ -602,7 +601,7 @@ class Scheduler:
             self._complete(item)
 
     def _complete(self, item: Item) -> None:
-        """No further attempt: emit what is next in order."""
+        """No further attempt follows: emit what is next in order."""
         item.done = True
         self.finished += 1
         if self._sizeof is not None:
@@ -628,6 +627,7 @@ class Scheduler:
             self._emit(line.popleft())
 
     def _emit(self, item: Item) -> None:
+        """Put the item in the output, unless its failure is dropped."""
         item.lane.emitted += 1
         if item.error is not None and self.options.errors == "drop":
             self.dropped += 1
@@ -642,6 +642,7 @@ class Scheduler:
                 self.full = self._buffered_bytes >= self._buffer_bytes
 
     def _buffer_one(self, item: Item) -> None:
+        """Count the next item of the output as taken."""
         self.buffered += 1
         self.in_flight -= 1
         if self._sizeof is not None:
@@ -649,7 +650,7 @@ class Scheduler:
             self.full = self._buffered_bytes >= self._buffer_bytes
 
     def took(self, number: int) -> None:
-        """The consumer popped that many items: those behind them move up in the buffer."""
+        """The consumer popped that many items. The buffer counts the next ones in their place."""
         kept = min(number, self.buffered)
         self.buffered -= kept
         self.in_flight -= number - kept
@@ -665,13 +666,13 @@ class Scheduler:
 
 
 def _needed_per_key(options: Options) -> int:
-    """per_key, or 0 where that cannot bind: without retries a key never has more slots in use than there are workers,
-    unless it is paused."""
+    """per_key, or 0 where no item would wait for it: without retries, and unless the key is paused, at most `workers`
+    items of a key hold a slot."""
     return 0 if options.per_key >= options.workers and not options.retries else options.per_key
 
 
 def _limit_id(key: Any) -> bytes:
-    """What names the limit of a key in a database. TypeError: a type that has no stable encoding."""
+    """The name of a key's limit in a database. TypeError: a type that has no stable encoding."""
     return b"key:" + bytes.fromhex(idempotency_key(key))
 
 

@@ -1,8 +1,9 @@
-"""`Shared`: names a database and what belongs together in it. SQLAlchemy is imported when the first one is made.
+"""`Shared`: names a database, and a name in it under which results and limits are kept.
 
-A Shared holds no connection itself. A `_shared_store.Store` does: one per process, made on first use and found by the
-process's id. So a child makes its own after a fork. The parent's store stays referenced in the child, but is never used
-or closed there, because both processes would use one socket.
+SQLAlchemy is imported when the first Shared is made. A Shared holds no connection itself. It has a
+`_shared_store.Store` for each process, made on first use and found by the process's id. So a child makes its own after
+a fork. The parent's store stays referenced in the child, but is never used or closed there, because both processes
+would use one socket.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Shared:
         return self._store().remembered()
 
     def spent(self) -> float:
-        """How much of the budget was spent by all that use the name."""
+        """How much of the budget all that use the name have spent, in units of `cost`."""
         return self._store().spent()
 
     def forget(self, *, older_than: float | None = None) -> int:
@@ -97,8 +98,8 @@ class Shared:
         return found
 
     def _keep(self) -> None:
-        """Keep the connection of this process for the next Shared with the same database: each task unpickles its
-        own."""
+        """Keep the connection of this process for the next Shared with the same database. For Spark's worker processes,
+        where each task unpickles its own Shared."""
         self._store().keep()
 
     def _has_literal_password(self) -> bool:

@@ -3,11 +3,10 @@
 Imports SQLAlchemy: `_shared` imports this on first use. One connection per process and database (`Link`), used by one
 thread at a time: the engine's pool holds one.
 
-Statements. Look-ups and records are bulk statements, as fast as the driver can: PostgreSQL gets arrays, SQLite lists of
-parameters. The leases of many limits are one statement, the generic cell rate algorithm with the database's clock
-(`lease`). A
-transaction that writes takes SQLite's write lock at its beginning, because one that reads first and writes later fails
-at once when another writes in between.
+Statements. Look-ups and records are bulk statements: PostgreSQL gets arrays, SQLite lists of parameters. The leases of
+many limits are one statement: the generic cell rate algorithm (`_rates`) with the database's clock (`lease`). A
+transaction that writes takes SQLite's write lock at its beginning. If it read first, its write would fail at once
+when another process had written in between.
 
 Errors. `Store.run` repeats a transaction until the database has been away for `outage_timeout` seconds: refused and
 lost connections, a server that starts or stops, a full disk, a lock that is held. Then SharedUnavailable is raised.
@@ -49,8 +48,8 @@ _SECRETS = ("password", "passfile", "sslpassword", "sslkey", "oauth_client_secre
 
 LOCK_WAIT = 5.0  # seconds that SQLite waits for a lock before that counts as an outage
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between two tries
-CLOSE_TIMEOUT = 1.0  # seconds that the interpreter's exit waits for a transaction
-WAIT_FOR_THREADS = 86_400.0  # seconds that a thread waits for the connection: in effect as long as others use it
+CLOSE_TIMEOUT = 1.0  # seconds that closing waits for a transaction
+WAIT_FOR_THREADS = 86_400.0  # seconds of the pool's timeout, which never passes: `Link.using` is taken first
 SLICE = 500  # ids of one look-up, and rows of one insert, in SQLite
 LEASES = 200  # leases of one statement, in SQLite
 
@@ -58,13 +57,14 @@ _NOW = {
     "sqlite": "((julianday('now') - 2440587.5) * 86400.0)",
     "postgresql": "extract(epoch FROM clock_timestamp())::float8",
 }
-_BEGUN = {  # the same for all rows of a statement
+_BEGUN = {  # one time for all rows of a statement
     "sqlite": _NOW["sqlite"],
     "postgresql": "extract(epoch FROM statement_timestamp())::float8",
 }
 _GREATEST = {"sqlite": "max", "postgresql": "greatest"}
 
-# SQLSTATEs, or their classes: of an outage, and of missing rights.
+# SQLSTATEs, or their first characters. An outage: connection (08), resources (53), shutdown (57P), system (58), a
+# conflict (40001, 40P01), a read-only standby (25006), a lock that is held (55P03). Then missing rights.
 _AWAY = ("08", "53", "57P", "58", "40001", "40P01", "25006", "55P03")
 _NO_RIGHTS = ("42501", "28")
 _AWAY_SQLITE = {
@@ -82,7 +82,7 @@ _REFUSED = re.compile(
 
 # ---------------------------------------------------------------------------------------------------- URLs
 def parse_url(url: str) -> URL:
-    """ValueError, without the URL, because any part of it may be a password."""
+    """The parts of a URL. ValueError, which does not show it, because any part may be a password: it cannot be used."""
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):  # ValueError: the port is no number
@@ -118,11 +118,11 @@ class Away(Exception):
 
 
 class Uncertain(Exception):
-    """It is not known whether a transaction that is not to be repeated was done."""
+    """A transaction may have been committed or not, and must not be repeated."""
 
 
 class Lease(NamedTuple):
-    """Starts that may happen from `start` on, 1/rate apart. In seconds of the database's clock, which said `now`."""
+    """A lease of slots from `start` on, 1/rate apart. now: the time when it was given. Both by the database's clock."""
 
     start: float
     now: float
@@ -139,15 +139,15 @@ class Store:
         self._outage_timeout = outage_timeout
         self._link: Link | None = None
         self._backend = ""
-        self._hidden: list[str] = []
+        self._hidden: list[str] = []  # secrets of the URL
         self._making = threading.Lock()
-        self._kept = False
+        self._kept = False  # whether `keep` was called
         self._name_id: int | None = None
         self._connected = False  # whether a connection was made before
 
     # ------------------------------------------------------------------------------------------------ connection
     def keep(self) -> None:
-        """Keep the connection until the process ends, also without this store: its next store uses it."""
+        """Keep the connection until the process ends, also when this store is freed. The next store uses it."""
         self._kept = True
         if self._link is not None:
             _kept.add(self._link)
@@ -177,9 +177,9 @@ class Store:
         give_up: threading.Event | None = None,
         repeats: bool = True,
     ) -> T:
-        """One transaction: `work(connection, number of the name)`. It is repeated while the database is away, with a
+        """Run `work(connection, number of the name)` in one transaction. Repeat it while the database is away, with a
         longer pause each time. SharedUnavailable after `outage_timeout` seconds, or once `give_up` is set. repeats:
-        also if it may have been done; otherwise Uncertain."""
+        repeat it also if it may have been committed; otherwise that raises Uncertain."""
         since: float | None = None
         pause = FIRST_PAUSE
         give_up = give_up or threading.Event()
@@ -237,6 +237,7 @@ class Store:
         return said
 
     def _translated(self, error: BaseException) -> BaseException:
+        """What is raised instead: Away if waiting may help, otherwise an error for the user."""
         if isinstance(error, _shared_tables.LayoutError):
             return error
         if isinstance(error, OSError):
@@ -395,8 +396,9 @@ class Store:
         """Lease the next starts of each limit, all in one statement (SQLite: LEASES of them). The rate that is stored
         under `group` goes before the one given. No limit may occur twice.
 
-        `tat` is the time from which on nothing is leased. A lease takes [max(tat, now), + number / rate). One that is
-        lost wastes that interval and frees nothing. After a pause there is no burst beyond the lease's own interval.
+        `tat`, the theoretical arrival time, is the time from which on nothing is leased. A lease takes the interval of
+        amount / rate seconds from max(tat, now) on. A lease that is lost wastes its interval, and the limit still
+        holds. After a pause there is no burst: slots that have passed are not leased.
         """
         wanted = sorted(limits)  # in one order: processes that lease the same limits never deadlock
 
@@ -415,7 +417,7 @@ class Store:
                     rows += connection.exec_driver_sql(query, given).all()
             return {bytes(limit): Lease(tat, clock, rate) for limit, tat, rate, clock in rows}
 
-        leases = self.run(work, give_up=give_up)
+        leases = self.run(work, give_up=give_up)  # with the new `tat`, the end of each lease, as start
         return [
             lease._replace(start=lease.start - limit.amount / lease.rate)
             for limit in limits
@@ -423,8 +425,9 @@ class Store:
         ]
 
     def _lease_statement(self, wanted: str, parameter: str) -> str:
-        """The clock is read when a row is written, after a wait for its lock. `begun` is one time for the statement: it
-        carries the length of the lease to a row that exists."""
+        """Insert or update the row of each limit. A new row has the rate and begun + length of the lease. From that an
+        existing row computes the length again: excluded.tat - begun. So `begun` is one time for the whole statement.
+        `now` is read when the row is written, after a wait for its lock."""
         begun, now = _BEGUN[self._backend], self._now
         return (
             f"WITH wanted (limit_id, rate_of, given, number) AS ({wanted}), "
@@ -441,8 +444,8 @@ class Store:
     def grant(
         self, wanted: Sequence[Sequence[Part]], give_up: threading.Event | None = None
     ) -> tuple[list[Granted], float]:
-        """Grant each call a slot in all its limits, or refuse it: `_rates.grant` decides. Returns the database's time
-        too. One transaction, which holds the rows of the limits."""
+        """Grant each call a slot in all its limits, or refuse it: `_rates.grant` decides. Returns the answers and the
+        database's time. One transaction, which locks the rows of the limits."""
         limits = {part.limit: part for parts in wanted for part in parts}
         groups = {part.group: part._replace(limit=part.group) for part in limits.values()}
         every = sorted({**limits, **groups}.values())  # in one order: processes never deadlock
@@ -499,13 +502,13 @@ class Store:
             connection.exec_driver_sql(query, [(tat, name, limit) for limit, tat in tats.items()])
 
     def drop_limits(self, prefix: bytes, idle: float, give_up: threading.Event | None = None) -> int:
-        """Drop the limits whose names begin so and of which nothing was leased for that many seconds. A start then
-        begins anew at that time, as it would otherwise. Returns how many."""
+        """Drop limits whose names begin with `prefix` and of which nothing was leased for `idle` seconds. Returns how
+        many. Later leases do not change: they begin at the time they are asked for in either case."""
 
         def work(connection: Connection, name: int) -> int:
             end = prefix[:-1] + bytes([prefix[-1] + 1])
             these = f"name = :name AND limit_id >= :prefix AND limit_id < :end AND tat < {self._now} - :idle"
-            if self._backend == "postgresql":  # waits for nobody who leases at this time
+            if self._backend == "postgresql":  # skips limits that are being leased, instead of waiting
                 these = (
                     "name = :name AND limit_id IN "
                     f"(SELECT limit_id FROM manytail_rates WHERE {these} FOR UPDATE SKIP LOCKED)"
@@ -545,8 +548,8 @@ class Store:
         return self.run(work, give_up=give_up)
 
     def give_back(self, cost: float, give_up: threading.Event | None = None) -> None:
-        """Return a cost that was taken from the budget and not spent. If it is not known whether that was done, it is
-        not done again: a cost that is returned twice would be spent twice."""
+        """Return a cost that was taken from the budget and not spent. If it is not known whether that was committed, it
+        is not repeated: a cost that is returned twice could be spent twice."""
 
         def work(connection: Connection, name: int) -> None:
             query = f"UPDATE manytail_names SET spent = {_GREATEST[self._backend]}(0, spent - :cost) WHERE id = :name"
@@ -566,7 +569,7 @@ class Store:
 
 
 def _noting(work: Callable[[Connection, int], T], began: list[bool]) -> Callable[[Connection, int], T]:
-    """The same, which notes that it began."""
+    """`work`, which also adds to `began` when it begins."""
 
     def noted(connection: Connection, name: int) -> T:
         began.append(True)
@@ -576,7 +579,7 @@ def _noting(work: Callable[[Connection, int], T], began: list[bool]) -> Callable
 
 
 # ---------------------------------------------------------------------------------------------------- connections
-_inherited: list[Engine] = []  # of a parent process: kept, because closing one would use the parent's socket
+_inherited: list[Engine] = []  # kept unclosed: of a parent process, whose socket closing would use, or in a transaction
 
 
 class Link:
@@ -595,7 +598,7 @@ _linking = threading.Lock()
 
 
 def _after_fork() -> None:
-    """Another thread of the parent may have held it."""
+    """A new lock in the child: at the fork another thread of the parent may have held the old one."""
     global _linking
     _linking = threading.Lock()
 
@@ -604,7 +607,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def link_to(parsed: URL, outage_timeout: float) -> Link:
-    """The connection of this process to that database. It is closed when no store has it and none keeps it."""
+    """The connection of this process to that database. It is closed when no store uses it, unless `keep` was called."""
     wait = max(2, math.ceil(min(outage_timeout, 10.0)))
     key = (os.getpid(), parsed.render_as_string(hide_password=False), wait)
     with _linking:
@@ -615,8 +618,7 @@ def link_to(parsed: URL, outage_timeout: float) -> Link:
 
 
 def _close(engine: Engine, using: threading.Lock, process: int) -> None:
-    """The last store is freed, or the interpreter exits. A connection in the middle of a transaction is left as it
-    is."""
+    """Close the connection: the last store is freed, or the interpreter exits. One in a transaction is left open."""
     if os.getpid() == process and using.acquire(timeout=CLOSE_TIMEOUT):
         engine.dispose()
         using.release()
@@ -636,7 +638,7 @@ def _of_sqlite(code: int, said: str) -> BaseException:
 
 def _sqlite(parsed: URL) -> Engine:
     """WAL, so that readers do not wait for writers. synchronous=NORMAL: records survive a process that is killed. After
-    a power cut the last transactions may be missing, and are paid again."""
+    a power cut the last transactions may be missing: their results are paid for again."""
     engine = create_engine(
         parsed, hide_parameters=True, poolclass=QueuePool, pool_size=1, max_overflow=0, pool_timeout=WAIT_FOR_THREADS,
         connect_args={"timeout": LOCK_WAIT, "check_same_thread": False, "isolation_level": None},

@@ -1,10 +1,10 @@
 """The tables of a Shared, and how they are made. Imports SQLAlchemy: only `_shared_store` imports this, on first use.
 
     manytail_layout    one row: the version of the layout
-    manytail_names     one row per name: what all that use it share
+    manytail_names     one row per name of a Shared: the codec of its results, and its spent budget
     manytail_results   remembered results: the first record stays, unless it is older than max_age
-    manytail_rates     one row per limit: `tat`, the time of its next start, in seconds since 1970 by the database's
-                       clock
+    manytail_rates     one row per limit: `tat`, the time from which on no start is leased (`_rates`), in seconds since
+                       1970 by the database's clock
 
 The layout's version is the number of STEPS that were taken. A database with fewer gets the missing ones in one
 transaction, under a lock so that one process at a time does it. One with more was made by a newer manytail and is

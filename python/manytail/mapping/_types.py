@@ -22,7 +22,8 @@ class Delivery(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """What `errors="return"` yields in the place of a result."""
+    """What `errors="return"` yields in the place of a result. attempts: calls of the item, without deferred ones. key:
+    None without `key`."""
 
     item: Any
     error: BaseException
@@ -31,8 +32,12 @@ class Failure(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """The state of a running map. done: finished items, including failed ones. rate: done per second over the last 5 s.
-    seconds: since the start."""
+    """The state of a running map. The counts are those since its start.
+
+    done: finished items, including failed ones. in_flight: items that were taken from the input and not emitted.
+    retried, deferred: how often items were. remembered: items that got a recorded result or that of an equal item,
+    without a call. rate: items done per second, over the last 5 s. seconds: since the start.
+    """
 
     done: int
     failed: int

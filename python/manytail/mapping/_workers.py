@@ -1,7 +1,7 @@
-"""What runs the calls: daemon threads for a plain function, coroutines for an `async def`.
+"""The workers, which run the calls: daemon threads for a plain function, coroutines for an `async def`.
 
 Both take items from the scheduler's queue with a blocking get and report to the runner. Neither decides anything. The
-first items start the workers, so an empty input has no worker and no setup.
+first items start the workers: an empty input starts none, and calls no setup.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ log = logging.getLogger("manytail")
 
 
 def exit_arguments(error: BaseException | None) -> tuple[Any, Any, Any]:
-    """For `__exit__` of a resource: what failed the map, if anything."""
+    """The arguments for `__exit__` of a resource: the error of the map, or None."""
     return (None, None, None) if error is None else (type(error), error, error.__traceback__)
 
 
 def enter_setup(stack: ExitStack, setup: Callable[[], Any] | None) -> dict[str, Any]:
-    """Keyword arguments for a worker thread's calls. The stack closes the resource."""
+    """Call `setup`. Returns keyword arguments for the calls of one worker thread. The stack closes the resource."""
     if setup is None:
         return {}
     made = setup()
@@ -43,7 +43,7 @@ def enter_setup(stack: ExitStack, setup: Callable[[], Any] | None) -> dict[str, 
 
 
 async def enter_setup_async(stack: AsyncExitStack, setup: Callable[[], Any] | None) -> dict[str, Any]:
-    """The same inside a loop, where asynchronous enter and close methods come first."""
+    """`enter_setup` for the coroutines of a loop. Asynchronous methods that enter or close go before plain ones."""
     if setup is None:
         return {}
     made: Any = setup()
@@ -73,10 +73,10 @@ def refuse_awaitable(value: Any) -> Any:
 
 
 class _Worker:
-    """One thread, and the item that it runs if calls are timed.
+    """One thread and, if calls are timed, the item that it runs.
 
-    `end` and `give_up` decide under the worker's lock which of them was first. An abandoned call reports nothing; a
-    thread that reported in time continues.
+    When the thread ends a call while the timer abandons it, the first of `end` and `give_up` wins. An abandoned call
+    reports nothing, and its thread ends.
     """
 
     __slots__ = ("abandoned", "item", "lock", "thread")
@@ -92,11 +92,13 @@ class _Worker:
             self.item = item
 
     def end(self) -> bool:
+        """The call has ended. False: it was abandoned before."""
         with self.lock:
             self.item = None
             return not self.abandoned
 
     def give_up(self, item: Item) -> bool:
+        """Abandon the call. False: it has ended."""
         with self.lock:
             if self.item is not item:
                 return False
@@ -105,7 +107,7 @@ class _Worker:
 
 
 class ThreadWorkers:
-    """At most `workers` threads. One whose call was abandoned does not count, and is replaced."""
+    """At most `workers` threads. A thread whose call was abandoned is replaced, and does not count."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -113,17 +115,17 @@ class ThreadWorkers:
         self._timed = runner.options.timeout is not None or runner.options.deadline is not None
         self._context: Context = copy_context()
         self._threads: list[threading.Thread] = []  # started and perhaps alive, including abandoned ones
-        self._counting: list[_Worker] = []
+        self._counting: list[_Worker] = []  # at most `workers`
         self._abandoned: list[_Worker] = []
         self._at_work: dict[Item, _Worker] = {}  # where calls are timed
-        self._items = 0
-        self._made = 0
-        self._over = False  # the map has ended: abandoned threads must not touch it
-        self._left = threading.Condition()
+        self._items = 0  # that came, until all threads are started
+        self._made = 0  # threads, for their names
+        self._over = False  # the map has ended: an abandoned thread does not close its resource
+        self._left = threading.Condition()  # a worker has left `_counting`; guards the two lists of workers
 
     # ------------------------------------------------------------------------------------------ under the runner's lock
     def items_came(self, items: int) -> None:
-        """Start threads, no more than there are items."""
+        """Start threads, no more than items have come."""
         if len(self._counting) < self._limit:
             self._items += items
             for _ in range(min(self._limit, self._items) - len(self._counting)):
@@ -143,7 +145,7 @@ class ThreadWorkers:
             self._left.notify_all()
         scheduler = self._runner.scheduler
         if scheduler.expired:
-            return True  # no call starts: no thread is replaced, and these do not count
+            return True  # no call starts: no thread is replaced, and the limit on abandoned calls does not apply
         if len(self._abandoned) > self._limit:
             seconds = self._runner.options.timeout
             scheduler.fail(
@@ -226,8 +228,8 @@ class ThreadWorkers:
         runner, scheduler = self._runner, self._runner.scheduler
         get, reports_starts = scheduler.ready.get, scheduler.reports_starts
         succeeded = runner.succeeded if runner.options.batch == 1 else runner.returned
-        is_late = (
-            None if scheduler.gate is None and runner.memory is None and runner.permits is None else runner.is_late
+        skips = (
+            None if scheduler.gate is None and runner.memory is None and runner.permits is None else runner.skips
         )
         memory = runner.memory
         while True:
@@ -238,7 +240,7 @@ class ThreadWorkers:
                 return
             if scheduler.halted:
                 return
-            if is_late is not None and is_late(item):
+            if skips is not None and skips(item):
                 continue
             item.attempts += 1
             if reports_starts:
@@ -249,8 +251,8 @@ class ThreadWorkers:
                 runner.failed(item, error)
             else:
                 succeeded(item)
-                if memory is not None and (room := memory.room()) is not None:
-                    room.result()
+                if memory is not None and (recorded := memory.wait_for_backlog()) is not None:
+                    recorded.result()
 
     def _serve_timed(self, worker: _Worker, call: Callable[[Item], Any]) -> None:
         runner, scheduler = self._runner, self._runner.scheduler
@@ -263,7 +265,7 @@ class ThreadWorkers:
                 return
             if scheduler.halted:
                 return
-            if runner.is_late(item):
+            if runner.skips(item):
                 continue
             item.attempts += 1
             self._at_work[item] = worker
@@ -280,15 +282,15 @@ class ThreadWorkers:
             if failure is None:
                 item.result = result
                 succeeded(item)
-                if runner.memory is not None and (room := runner.memory.room()) is not None:
-                    room.result()
+                if runner.memory is not None and (recorded := runner.memory.wait_for_backlog()) is not None:
+                    recorded.result()
             else:
                 runner.failed(item, failure)
                 failure = None
 
 
-class _Limit:
-    """Can cancel one attempt of a coroutine."""
+class _AttemptTimeout:
+    """Cancels one call of a coroutine when its time is over."""
 
     __slots__ = ("error", "open", "timeout")
 
@@ -298,7 +300,7 @@ class _Limit:
         self.open = True
 
     def expire(self, error: BaseException) -> None:
-        """Only in the loop."""
+        """Cancel the call, unless it has ended. Only in the loop."""
         if self.open and self.error is None:
             self.error = error
             self.timeout.reschedule(0.0)
@@ -310,7 +312,7 @@ class LoopWorkers:
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._timed = runner.options.timeout is not None or runner.options.deadline is not None
-        self._limits: dict[Item, _Limit] = {}
+        self._timeouts: dict[Item, _AttemptTimeout] = {}
         self._task: asyncio.Task[None] | None = None
 
     def items_came(self, items: int) -> None:
@@ -318,9 +320,9 @@ class LoopWorkers:
             self._task = asyncio.get_running_loop().create_task(self.main())
 
     def abandon(self, item: Item, error: BaseException) -> bool:
-        if item in self._limits:
-            self._limits[item].expire(error)
-        return False  # the coroutine reports its end itself
+        if item in self._timeouts:
+            self._timeouts[item].expire(error)
+        return False  # the coroutine reports the end of the call
 
     def stop(self, cancel: bool) -> None:
         if cancel and self._task is not None:
@@ -380,38 +382,38 @@ class LoopWorkers:
                 task = asyncio.current_task()
                 if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                     raise  # the map is closed; any other cancellation is the call's own
-                limit = self._limits.pop(item, None)
-                if limit is not None and limit.error is not None:
-                    runner.timed_out(item, limit.error)
+                attempt = self._timeouts.pop(item, None)
+                if attempt is not None and attempt.error is not None:
+                    runner.timed_out(item, attempt.error)
                 else:
                     runner.failed(item, error)
             else:
-                self._limits.pop(item, None)
+                self._timeouts.pop(item, None)
                 succeeded(item)
-                if memory is not None and (room := memory.room()) is not None:
-                    await asyncio.wrap_future(room)
+                if memory is not None and (recorded := memory.wait_for_backlog()) is not None:
+                    await asyncio.wrap_future(recorded)
             await asyncio.sleep(0)  # a call that never waits must not keep the others from running
 
     async def _timed_call(self, call: Callable[[Item], Any], item: Item) -> Any:
         runner = self._runner
-        limit = self._limits[item] = _Limit()
+        attempt = self._timeouts[item] = _AttemptTimeout()
         try:
-            async with limit.timeout:
+            async with attempt.timeout:
                 runner.report(runner.scheduler.started, item, runner.now())
                 result = await call(item)
         except BaseException as error:
-            if limit.error is not None and limit.error is not error and not isinstance(error, TimeoutError):
-                limit.error.__cause__ = error
+            if attempt.error is not None and attempt.error is not error and not isinstance(error, TimeoutError):
+                attempt.error.__cause__ = error
             raise
         finally:
-            limit.open = False
-        if limit.error is not None:
-            raise limit.error  # the call ignored its cancellation
+            attempt.open = False
+        if attempt.error is not None:
+            raise attempt.error  # the call ignored its cancellation
         return result
 
 
 class CoroutineWorkers(LoopWorkers):
-    """The same in a loop of their own, in a thread of its own."""
+    """LoopWorkers in their own loop, which runs in its own thread."""
 
     def __init__(self, runner: Runner) -> None:
         super().__init__(runner)
@@ -447,8 +449,8 @@ class CoroutineWorkers(LoopWorkers):
                 return
 
     def abandon(self, item: Item, error: BaseException) -> bool:
-        if (limit := self._limits.get(item)) is not None:
-            self._in_loop(limit.expire, error)
+        if (attempt := self._timeouts.get(item)) is not None:
+            self._in_loop(attempt.expire, error)
         return False
 
     def stop(self, cancel: bool) -> None:

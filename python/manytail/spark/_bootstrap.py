@@ -77,6 +77,7 @@ def _own_files() -> dict[str, bytes]:
 
 
 def _foreign_suffixes() -> tuple[str, ...]:
+    """The endings of the compiled modules that this interpreter cannot import."""
     own = sysconfig.get_config_var("EXT_SUFFIX")
     suffixes = {path.name[path.name.index(".") :] for path in Path(manytail.__file__).parent.glob("*.cpython-*")}
     return tuple(suffixes - {own})
@@ -101,7 +102,7 @@ def _wheel_files(wheel: Any) -> dict[str, bytes]:
 
 
 def _refuse_foreign(wheel: str) -> None:
-    """A wheel's name says which Python it is for."""
+    """Refuse a wheel for another Python than this one, by its name."""
     parts = Path(wheel).name.removesuffix(".whl").split("-")
     if not wheel.endswith(".whl") or len(parts) < 5 or parts[0] != "manytail":
         expected = "the path of a wheel of manytail, such as manytail-0.1.0-cp311-cp311-manylinux_2_28_x86_64.whl"

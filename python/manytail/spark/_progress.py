@@ -1,12 +1,12 @@
 """`progress`: one live line over all tasks of a job.
 
-Spark tells the driver about a task only when it has ended, so tasks report themselves. Each sends a datagram of a fixed
-size to a port of the driver, five times a second and at its end. It has the totals of this attempt, not differences, so
-a lost datagram does not matter. A killed task leaves no connection open, no task waits for an answer, and an
+Spark tells the driver about a task only when it has ended, so tasks report themselves. Each sends a UDP datagram to a
+port of the driver, five times a second and at its end. A datagram has the totals of this attempt of the task, not
+differences, so a lost one does not matter. A killed task leaves no connection open, no task waits for an answer, and an
 unreachable driver costs a task nothing.
 
-A datagram begins with a random token that only the tasks of this block know. One with another size or token is dropped;
-the rest is numbers. The newest attempt of a partition counts.
+A datagram has a fixed size: a random token that only the tasks of this block know, then numbers. One with another size
+or token is dropped. Of the attempts of a partition the newest counts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pyspark.errors import PySparkException
 
 from manytail.mapping import Progress
 from manytail.mapping import _options as options
-from manytail.mapping._progress import Counts, Meter, Ticker, counts_of, shower
+from manytail.mapping._progress import Counts, Meter, Ticker, counts_of, display_of
 from manytail.mapping._scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ log = logging.getLogger("manytail.spark")
 TOKEN_BYTES = 16
 # Token; stage, partition, attempt and number of the message; done, failed, in flight, retried, deferred, remembered.
 MESSAGE = struct.Struct(f">{TOKEN_BYTES}s 10q")
-SILENT = 5.0  # seconds without a message after which a task counts as ended: it has nothing in flight
-FORGOTTEN = 600.0  # seconds without a message after which its numbers are kept only as part of the sum
+SILENT = 5.0  # seconds without a message after which a task counts as ended, with nothing in flight
+FORGOTTEN = 600.0  # seconds without a message after which a task's counts are kept only as part of the sum
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,11 @@ class Channel:
 
 
 # ---------------------------------------------------------------------------------------------------- in a task
-_told: set[Channel] = set()  # channels that this process cannot reach, which was logged
+_logged: set[Channel] = set()  # channels that this process cannot reach and has logged
 
 
 class Reports:
-    """The thread of a task that reports."""
+    """Sends the counts of a task to the driver, in a thread."""
 
     def __init__(self, channel: Channel, scheduler: Scheduler) -> None:
         self._channel = channel
@@ -82,15 +82,15 @@ class Reports:
                 self._socket.connect(found[0][4])
             self._socket.send(message)
         except OSError as error:
-            if self._channel not in _told:
-                _told.add(self._channel)
+            if self._channel not in _logged:
+                _logged.add(self._channel)
                 where = f"{self._channel.host}:{self._channel.port}"
                 log.warning("progress: %s cannot be reached from here, the job goes on: %s", where, error)
 
     def close(self) -> None:
-        """Report the end, twice because datagrams may be lost."""
+        """Send the last counts, twice because datagrams may be lost."""
         self._ticker.stop()
-        self._ticker.look()
+        self._ticker.report()
         if self._socket is not None:
             self._socket.close()
 
@@ -104,14 +104,14 @@ class _Task(NamedTuple):
 
 
 class Totals:
-    """The sum over all tasks. One thread receives, another one reads."""
+    """The sum of the counts of all tasks. Any thread may add and read."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._lock = threading.Lock()
         self._tasks: dict[tuple[int, int], _Task] = {}
-        self._past = Counts()
-        self.heard = False
+        self._past = Counts()  # of forgotten tasks
+        self.heard = False  # whether a task has reported
 
     def add(self, stage: int, partition: int, attempt: int, number: int, counts: Counts) -> None:
         with self._lock:
@@ -136,10 +136,10 @@ def _sum(counts: list[Counts]) -> Counts:
 
 
 class Live:
-    """The block of `progress`."""
+    """The context manager that `progress` returns, for one block."""
 
     def __init__(self, host: str | None, why: str, show: Callable[[Progress], None] | None) -> None:
-        """host: None: tasks cannot report; `why` is the reason."""
+        """host: of the driver, as executors reach it. None: they cannot, because of `why`. show: draws a report."""
         self._host = host
         self._why = why
         self._totals = Totals()
@@ -147,11 +147,11 @@ class Live:
         self._channel: Channel | None = None
         self._socket: socket.socket | None = None
         self._closed = False
-        self._before: Token[Live | None] | None = None
-        self.maps = 0
+        self._before: Token[Live | None] | None = None  # restores the block around this one
+        self.maps = 0  # made in the block
 
     def seen(self) -> Counts:
-        """What tasks have said up to now."""
+        """The sum of what all tasks have reported: done, failed, in_flight, retried, deferred, remembered."""
         return self._totals.counts()
 
     def __enter__(self) -> Live:
@@ -203,7 +203,7 @@ class Live:
             )
 
     def channel(self) -> Channel | None:
-        """For a map that is made in the block."""
+        """The channel for a map that is made in the block. None: tasks cannot report."""
         self.maps += 1
         return self._channel
 
@@ -246,7 +246,14 @@ def progress(spark: SparkSession, address: str | None = None) -> Live:
     Returns
     -------
     context manager
-        Its value has `seen()`: done, failed, in_flight, retried, deferred and remembered, as all tasks say together.
+        Its value has `seen()`: done, failed, in_flight, retried, deferred and remembered, summed over all tasks.
+
+    Raises
+    ------
+    ValueError, TypeError
+        A wrong argument; at the call.
+    RuntimeError
+        The block is entered a second time.
 
     Examples
     --------
@@ -260,10 +267,11 @@ def progress(spark: SparkSession, address: str | None = None) -> Live:
     if address == "":
         raise options.bad_value("address", address, "a host name or address of this machine, or None")
     host, why = (address, "") if address is not None else _host(spark)
-    return Live(host, why, shower(True, None) or _notebook_line())
+    return Live(host, why, display_of(True, None) or _notebook_line())
 
 
 def _host(spark: Any) -> tuple[str | None, str]:
+    """The driver's address as executors reach it, or None and the reason."""
     try:
         server = spark.client.host
     except (AttributeError, PySparkException):  # not Connect

@@ -1,8 +1,8 @@
 """How `remember=True` records results: each as an Arrow record batch of one row, with types from the result schema.
 
-Many results are one column, of which each is a slice; many records are read as one stream. So Arrow's code does the
-work, without a Python call per result. What is read was written by another process and is not trusted: types come from
-the reader's own schema, and the data is validated in full.
+Results are written as slices of one column, and records are read as one stream. So Arrow converts them, without a
+Python call per value. What is read was written by another process and is not trusted: types come from the reader's own
+schema, and the data is validated in full.
 
 Instants are recorded as integers, as in clean results (`_results`): Python's datetime cannot hold all of them.
 """
@@ -25,7 +25,7 @@ _END = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # the end of a stream
 
 
 class ArrowCodec(BulkCodec):
-    """For clean results of one schema."""
+    """The codec of clean results (`_results`) of one schema."""
 
     name = "manytail.arrow-1"
 
@@ -64,7 +64,7 @@ class ArrowCodec(BulkCodec):
 
 
 def fingerprint(schema: T.StructType) -> str:
-    """Equal for schemas with equal names and types."""
+    """Text that is equal for schemas with equal names and types, whatever their metadata."""
     plain = (
         schema.json().encode()
         if not any(field.metadata for field in schema.fields)

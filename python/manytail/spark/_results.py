@@ -1,10 +1,10 @@
-"""From what a function returns to Arrow columns of the result schema.
+"""Results: from what a function returns to Arrow columns of the result schema.
 
 The worker that got a result checks it, because a result that does not fit is a failure of its row, like an exception.
 A result that passes is clean: the columns of an output batch are built from clean values without further checks.
 
-Every type has an Arrow type and a *fit*: a function that takes a value other than None, and returns what pyarrow makes
-a column of, or raises Misfit. A row of several columns is a struct.
+Each Spark type has an Arrow type and a *fit*: a function that takes a value other than None and returns the clean
+value, of which pyarrow makes a column, or raises Misfit. A result of several columns is a struct.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Fit = Callable[[Any], Any]
 
 
 class ResultError(ManytailError, TypeError):
-    """What a function returned does not fit the result schema. The message names the row's key and the column. Such a
-    row is not tried again."""
+    """What a function returned does not fit the result schema. The message names the row's key and the column. There is
+    no retry."""
 
     __module__ = "manytail.spark"
 
@@ -120,7 +120,7 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 def _leaf(
     arrow: pa.DataType, expected: str, kinds: type | tuple[type, ...], made: Fit | None = None, holds: Fit | None = None
 ) -> tuple[pa.DataType, Fit]:
-    """The type, and the fit for values of these classes for which `holds` is true. `made` converts for pyarrow."""
+    """The type, and the fit for values of these classes for which `holds` is true. `made` makes the clean value."""
 
     def fit(value: Any) -> Any:
         found = _instance(value, kinds, expected)
@@ -286,8 +286,8 @@ def arrow_and_fit(kind: T.DataType, zone: datetime.tzinfo) -> tuple[pa.DataType,
 class Results:
     """The result schema, ready to check results and to build columns.
 
-    `fit` is a shortcut: right for every result that it accepts. For a single column of a leaf type it is the fit of
-    that leaf. `check` decides on what it refuses.
+    `fit` is a faster `check`: what it accepts has the same clean value there. What it refuses, `check` may accept. Of a
+    single column of a leaf type it is the fit of the leaf.
     """
 
     fit: Fit
@@ -306,7 +306,7 @@ class Results:
         self.fit = self._fit if leaf or not self._unwraps else self._clean
 
     def check(self, value: Any, shown_key: Callable[[], Any]) -> Any:
-        """What `columns` takes for that result. Raises ResultError."""
+        """The clean value of a result. ResultError: it does not fit. TypeError: it is an awaitable."""
         try:
             return self._clean(value)
         except Misfit as misfit:
@@ -346,7 +346,7 @@ class Results:
 
 
 def _refuse_awaitable(value: Any) -> None:
-    """Usually a function that is not `async def` returned a coroutine."""
+    """TypeError if the result is an awaitable, usually the coroutine of a function that is not `async def`."""
     if inspect.isawaitable(value):
         if inspect.iscoroutine(value):
             value.close()  # otherwise Python warns that it was never awaited
@@ -356,7 +356,7 @@ def _refuse_awaitable(value: Any) -> None:
 
 
 def result_bytes(value: Any) -> int:
-    """The approximate memory of a clean result: that of its text and bytes, and 8 for anything else."""
+    """The approximate memory of a clean result, in bytes: 8 for each value, and the length of its texts and bytes."""
     if isinstance(value, (str, bytes)):
         return 8 + len(value)
     if isinstance(value, (list, tuple)):
@@ -373,7 +373,7 @@ MESSAGE_LIMIT = 4_000
 
 
 class Described(NamedTuple):
-    """Why a row has no result, in the fields of the error column (`key` is added where the column is built)."""
+    """Why a row has no result: fields of the error column. Its field `key` is added where the column is built."""
 
     type: str
     message: str

@@ -1,5 +1,5 @@
-"""Rows as a function sees them, read from Arrow batches. A column is converted when a row of the batch is first asked
-for it, once for all rows.
+"""Rows as a function sees them, read from Arrow batches. A column is converted once for all rows of its batch, when one
+of them is first asked for it.
 
 Values are those of a collected Row: nested Rows, dicts for maps, lists, naive datetimes in the session's time zone,
 objects for user-defined types.
@@ -108,8 +108,8 @@ def _naive_field(field: pa.Field) -> pa.Field:
     return field.with_type(_naive(field.type)).with_nullable(True)
 
 
-class Partial(list[Any]):
-    """A converted column with values that Python cannot hold: asking for one of them raises."""
+class _ColumnWithGaps(list[Any]):
+    """A converted column with values that Python cannot hold. Reading one of them raises ValueError."""
 
     def __getitem__(self, index: Any) -> Any:
         value = super().__getitem__(index)
@@ -127,7 +127,8 @@ class _Bad(NamedTuple):
 def column_reader(
     arrow: pa.DataType, zone: datetime.tzinfo, spark: DataType | None = None
 ) -> Callable[[pa.Array], list[Any]]:
-    """Reads an Arrow column as Python values. A value that cannot be converted does not fail the others."""
+    """A function that converts an Arrow column to Python values. A value that cannot be converted does not fail the
+    others."""
     convert = _converter(arrow, zone, spark)
     stored = _naive(arrow)
 
@@ -145,7 +146,7 @@ def column_reader(
         try:
             return whole(column)
         except Exception:
-            return Partial([one(column.slice(index, 1)) for index in range(len(column))])
+            return _ColumnWithGaps([one(column.slice(index, 1)) for index in range(len(column))])
 
     return read
 
@@ -225,7 +226,7 @@ class RowView(Mapping[str, Any]):
 
 # ---------------------------------------------------------------------------------------------------- keys
 def normalise(value: Any) -> Hashable:
-    """Equal for values that groupBy treats as equal: all NaNs are equal, and -0.0 equals 0.0."""
+    """A key that is equal for values that groupBy treats as equal: all NaNs are equal, and -0.0 equals 0.0."""
     if isinstance(value, float):
         return _NAN if math.isnan(value) else value + 0.0
     if isinstance(value, bytearray):
@@ -237,8 +238,8 @@ _NAN = "NaN", float  # the key of NaN; no value of a key column equals it
 
 
 def group_keys(column: pa.Array) -> list[Hashable]:
-    """Values that are equal for rows of one key. Instants, not local times: the hour that a clock repeats is two keys.
-    Times are compared as integers, because Python cannot hold all of them."""
+    """A value for each row, equal for rows of one key. Times are compared as integers: Python cannot hold all of them.
+    They are instants, not local times: 2:30 before and after the clock is set back are two keys."""
     kind = column.type
     if pa.types.is_temporal(kind):
         column = column.cast(pa.int64() if kind.bit_width == 64 else pa.int32())
@@ -254,7 +255,7 @@ def row_digest(columns: Sequence[pa.Array], index: int) -> str:
 
 
 def row_digests(columns: Sequence[pa.Array]) -> list[str]:
-    """The same for all rows. Plain columns are converted as a whole, which costs a quarter."""
+    """`row_digest` of all rows. Columns of simple types are converted as a whole, which is faster."""
     encoded = [_encode_column(column) for column in columns]
     return [blake2b(b"".join(values), digest_size=16).hexdigest() for values in zip(*encoded, strict=True)]
 

@@ -1,12 +1,12 @@
 """A task: Arrow batches in, rows through a scheduler of `manytail.mapping`, Arrow batches out.
 
-`Work` is sent to the executors, so it has plain data and the function. Everything else (threads, queues, converters) is
-made by `Task` and ends with its generator.
+`Work` is sent to the executors, so it has only plain data and the function. Everything else (threads, queues,
+converters) is made by `Task` and ends with its generator.
 
 The path of a row: the reader's `_take` makes the rows of a batch; `Scheduler.arrived` and `Admission.admit` put them
 into the queue; a worker takes one and runs `call` (the user's function and the fit of its result); `Runner.succeeded`
 and `_handle` pass it to `Scheduler.succeeded`, which emits it by `_complete` and `_emit`; `build` makes columns of
-emitted rows. tests/spark/test_task.py counts the functions.
+emitted rows. tests/spark/test_task.py checks that a row takes no more functions than these.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from manytail.mapping._runner import ThreadRunner
 from manytail.mapping._scheduler import Scheduler
 from manytail.mapping._workers import refuse_awaitable
 
-from ._metrics import Measure, Meter
+from ._metrics import CallMeter, Measure
 from ._progress import Channel, Reports
 from ._recorded import ArrowCodec
 from ._results import ERROR_TYPE, Described, Misfit, Results, arrow_and_fit, describe, raisable, result_bytes
@@ -46,7 +46,7 @@ log = logging.getLogger("manytail.spark")
 MAX_RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 TIME_ZONE = "spark.sql.session.timeZone"
 FLUSH_INTERVAL = 1.0  # seconds that the first row of an output batch waits for others
-IDLE_GRACE = 0.02  # seconds without a row in flight after which the source counts as having none at the moment
+IDLE_GRACE = 0.02  # seconds without a row in flight after which an output batch is emitted although it is not full
 BATCH_BYTES = 64 << 20  # of an output batch
 WINDOW_BYTES = 256 << 20  # of input rows and results: the automatic window does not grow beyond that
 ERROR_ARROW = arrow_and_fit(ERROR_TYPE, datetime.UTC)[0]
@@ -63,7 +63,7 @@ class Work:
     max_records: int
     names: tuple[str, ...] = ()  # of the input columns that the function sees; empty: it gets values, not a row
     types: tuple[DataType, ...] | None = None
-    key: int | None = None  # this and the next: positions of columns in the input batches
+    key: int | None = None  # this and the next three: positions of columns in the input batches
     priority: int | None = None
     cost: int | None = None
     row_id: int | None = None
@@ -165,8 +165,8 @@ def set_cost(row: Item, cost: Any) -> None:
 
 
 def new_rows(batch: Any, count: int) -> list[Item]:
-    """The rows of a batch, as Item.__init__ would make them. One loop, because a call per row costs as much as the rest
-    of it."""
+    """The rows of a batch, as Item.__init__ would make them. In one loop: a call per row would take as long as the rest
+    of the loop."""
     rows: list[Item] = []
     for index in range(count):
         row = Row.__new__(Row)
@@ -190,11 +190,11 @@ class Task:
         self.task_attempt = context.attemptNumber() if context is not None else 0
         self.zone: datetime.tzinfo = datetime.UTC
         records = int(setting(MAX_RECORDS, str(work.max_records)))
-        self._batch_rows = records if records > 0 else 1 << 31
+        self._batch_rows = records if records > 0 else 1 << 31  # 0 or less: no limit
         self.weights = {normalise(key): weight for key, weight in (work.options.weights or {}).items()}
         self.visible = len(work.names)
         self._opened = False
-        self._meter = Meter(work.options) if work.metrics else None
+        self._meter = CallMeter(work.options) if work.metrics else None
 
     # ------------------------------------------------------------------------------------------------ the run
     def finished(self, batches: Iterator[pa.RecordBatch]) -> Generator[list[Any], None, None]:
@@ -230,6 +230,7 @@ class Task:
                 log.warning("%d rows failed and were dropped (partition %s)", scheduler.dropped, partition)
 
     def _take(self, batch: pa.RecordBatch) -> list[Item]:
+        """The rows of an input batch, with their lanes. In the reader's thread."""
         if not self._opened:
             self._open(batch.schema)
             self._opened = True
@@ -238,7 +239,7 @@ class Task:
         return rows
 
     def _open(self, schema: pa.Schema) -> None:
-        """The first batch has the types, and the session's time zone."""
+        """Make what needs the types and the session's time zone, which the first batch has."""
         work = self.work
         zone = next((tz for field in schema if (tz := _time_zone(field.type))), None)
         self.zone = session_zone(zone or setting(TIME_ZONE, work.time_zone))
@@ -250,11 +251,12 @@ class Task:
 
     # ------------------------------------------------------------------------------------------------ calls
     def _call_with(self, resource: dict[str, Any]) -> Callable[[Item], Any]:
-        """What a worker calls for each row."""
+        """The function that a worker calls with each row. resource: keyword arguments for fn, from `setup`."""
         call = self._unmeasured(resource)
         return call if self._meter is None else self._meter.measured(call)
 
     def _unmeasured(self, resource: dict[str, Any]) -> Callable[[Item], Any]:
+        """The call. The most frequent kind, a plain function of a row, has its own, which is faster."""
         work, results = self.work, self.results
         fn, fit, check = work.fn, results.fit, results.check
         if work.options.batch > 1:
@@ -272,7 +274,7 @@ class Task:
         return call
 
     def _any_call(self, resource: dict[str, Any]) -> Callable[[Item], Any]:
-        """The same for functions of every kind."""
+        """The call of a function of any kind with one row, or with values."""
         work, check = self.work, self.results.check
 
         def returned(row: Any) -> Any:
@@ -291,7 +293,7 @@ class Task:
         return asynchronous if work.options.is_async else plain
 
     def _call_batches(self, resource: dict[str, Any]) -> Callable[[Any], Any]:
-        """The same for functions that get a list of rows."""
+        """The call of a function that gets a list of rows."""
         work = self.work
 
         def returned(rows: list[Any]) -> Any:
@@ -346,7 +348,7 @@ class Task:
         return pa.RecordBatch.from_arrays(arrays, names=[f"_{position}" for position in range(len(arrays))])
 
     def build_values(self, rows: list[Any]) -> pa.Array:
-        """The same for a column function."""
+        """The output of a column function for finished rows, in this order."""
         (values,) = self.results.columns([row.result for row in rows])
         if not self.work.error_column:
             return values

@@ -1,5 +1,6 @@
-"""`map_concurrent`: a DataFrame in, a DataFrame out. This is the driver's part: names, types and columns. The work
-itself is in `_task`."""
+"""`map_concurrent`: the driver's part. It checks options, names and types, and builds the plan. The work itself is in
+`_task`.
+"""
 
 from __future__ import annotations
 
@@ -203,8 +204,8 @@ def session_settings(session: Any) -> tuple[str, int]:
 
 # ---------------------------------------------------------------------------------------------------- input
 class _Source:
-    """The input, and behind it the columns that only the scheduler sees, under names that mapInArrow can address
-    whatever the user's names are."""
+    """The input, followed by hidden columns that only the scheduler sees. All are renamed by position: the user's names
+    may be ones that mapInArrow cannot address."""
 
     def __init__(self, df: DataFrame) -> None:
         self._df = df
@@ -219,12 +220,12 @@ class _Source:
         self._checks: list[tuple[str, Any, tuple[type, ...], str]] = []
 
     def add(self, option: str, column: str | Column | None, kinds: tuple[type, ...], expected: str) -> int | None:
-        """Add a column. Returns its position."""
+        """Add a hidden column. Returns its position."""
         if column is None:
             return None
         if not isinstance(column, (str, Column)):
             raise options.bad_type(option, column, "a column name or a Column")
-        # By way of a struct: Spark refuses a generator in there, which would multiply rows.
+        # In a struct, because Spark refuses a generator there: it would multiply rows.
         inner = F.struct((F.col(column) if isinstance(column, str) else column).alias("value")).getField("value")
         self._hidden.append(inner.alias(f"_manytail_{option}"))
         self._checks.append((option, column, kinds, expected))
@@ -289,7 +290,7 @@ def parsed_type(option: str, kind: Any, expected: str) -> T.DataType:
 
 
 def result_types(option: str, result: T.StructType, zone: str) -> T.StructType:
-    """The same, after a check that a task can check results against it."""
+    """Refuse types that cannot be result types. Returns `result`."""
     for field in result.fields:
         try:
             arrow_and_fit(field.dataType, session_zone(zone))
@@ -302,7 +303,8 @@ def result_types(option: str, result: T.StructType, zone: str) -> T.StructType:
 def _refuse_equal_names(
     session: Any, source: T.StructType, result: T.StructType, append: bool, more: Mapping[str, str]
 ) -> None:
-    """Names are compared as the session does. more: the columns behind the results, by the options that add them."""
+    """Refuse two output columns of one name, compared as the session does. more: names of the columns that follow the
+    results, by the options that add them."""
     case_sensitive = str(session.conf.get("spark.sql.caseSensitive")).lower() == "true"
 
     def refuse(option: str, names: list[str], taken: list[str], expected: str) -> None:

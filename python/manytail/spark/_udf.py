@@ -72,6 +72,13 @@ def concurrent_udf(
     callable
         Takes columns and returns a Column. Without `fn`: a decorator.
 
+    Raises
+    ------
+    ValueError, TypeError
+        A wrong option here; no column, or an `fn` that does not take as many values, when columns are given.
+    RuntimeError
+        PySpark is older than 4.1.
+
     Examples
     --------
     >>> pages = df.select("url", concurrent_udf(fetch, "string", workers=32)("url"))  # doctest: +SKIP
@@ -130,7 +137,7 @@ def _arrow_udf(work: Work, width: int, name: str) -> Any:
                 yield task.build_values(rows)
                 del rows
 
-    # Spark reads the kind of the function from its type hints. They are text here; Spark needs the types themselves.
+    # Spark reads the kind of the function from its type hints. In this file hints are text; Spark needs the types.
     one, many = Iterator[pa.Array], Iterator[tuple[pa.Array, ...]]
     call_values.__annotations__ = {"batches": one if width == 1 else many, "return": one}
     call_values.__name__ = name
