@@ -13,5 +13,5 @@ def begin(made: object) -> None:
 
 
 def refuse_copy(made: object, why: str, instead: str) -> NoReturn:
-    """What `__reduce__` does: pickle, copy.copy and copy.deepcopy ask it."""
+    """The body of a `__reduce__`, which pickle, copy.copy and copy.deepcopy call. Raises TypeError."""
     raise TypeError(f"cannot copy or pickle {type(made).__name__!r} object: {why}; {instead} instead")

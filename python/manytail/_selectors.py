@@ -184,6 +184,7 @@ def _always(value: Any) -> Evaluate:
 
 
 def _made(kind: str, evaluate: Evaluate, parts: Sequence[_Operand], place: int) -> _Operand:
+    """The operand that is made of these parts, unless they are nested too deeply."""
     depth = 1 + max(part.depth for part in parts)
     if depth > MAX_DEPTH:
         raise _Refused(place, f"more than {MAX_DEPTH} levels deep")
@@ -194,7 +195,7 @@ NO_ENTRY: Any = None  # what literals are evaluated with: they read no entry
 
 
 def _folded(made: _Operand, parts: Sequence[_Operand]) -> _Operand:
-    """Arithmetic on literals alone is evaluated once, when the selector is compiled."""
+    """Evaluate arithmetic on literals alone once, when the selector is compiled."""
     if any(part.constant is None for part in parts):
         return made
     value = made.evaluate(NO_ENTRY)
@@ -202,6 +203,7 @@ def _folded(made: _Operand, parts: Sequence[_Operand]) -> _Operand:
 
 
 def _as_condition(operand: _Operand) -> _Operand:
+    """The operand as a condition: a header is compared with TRUE."""
     if operand.kind == ANY:
         true = _Operand(BOOLEAN, _always(True), operand.place, constant=True)
         return _made(BOOLEAN, _compared("=", operand, true), [operand], operand.place)
@@ -209,6 +211,7 @@ def _as_condition(operand: _Operand) -> _Operand:
 
 
 def _expect(operand: _Operand, kind: str) -> _Operand:
+    """Refuse an operand that cannot be of this kind. A header can be of any kind."""
     if operand.kind not in (kind, ANY):
         raise _Refused(operand.place, f"{operand.kind} (expected: {kind})")
     return operand
@@ -393,7 +396,7 @@ def _compared_with(name: str, compare: Callable[[Any, Any], bool], constant: Any
 
 
 def _among(header: Evaluate, constants: Sequence[Any]) -> Evaluate:
-    """Equal numbers have equal hashes, exact or not. The kind in the tuple keeps TRUE apart from 1."""
+    """IN. The set holds (kind, value), because TRUE equals 1. Equal numbers have equal hashes, exact or not."""
     wanted = frozenset((KINDS[type(constant)], constant) for constant in constants)
 
     def among(entry: Selectable) -> Any:
@@ -492,6 +495,7 @@ SPELLINGS = {
 
 
 def _expectations(expected: Any) -> str:
+    """The terminals that the parser could go on with, in words. Where any value may stand that is said as a whole."""
     names: set[str] = set(expected or ())
     words = []
     if VALUES - {"NOT"} <= names:

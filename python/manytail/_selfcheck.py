@@ -1,6 +1,6 @@
 """The self-check of `python -m manytail doctor`: threads use each structure, and each promise is checked by counting.
 
-A round is one small run with threads. It returns how many items went through, and raises Broken if they do not add up.
+A round is one small run with threads. It returns how many items went through. It raises Broken if they do not add up.
 Rounds make their own queues and share nothing. No wait is longer than STUCK, so that a lost wake-up or item ends as
 Broken and not as a hang.
 """
@@ -177,6 +177,8 @@ def keyed_executor() -> int:
 
 
 class Round(NamedTuple):
+    """The check of one structure."""
+
     play: Callable[[], int]
     promise: str
 

@@ -43,6 +43,8 @@ class Verdict(enum.StrEnum):
 
 
 class Finding(NamedTuple):
+    """A line of the table: what was examined, the verdict, and what was found."""
+
     what: str
     verdict: Verdict
     said: str
@@ -75,7 +77,7 @@ def build() -> Iterator[Finding]:
 
 
 def switches(delays: bool, sanitizer: str, assertions: bool, tracing: bool) -> Finding:
-    """The switches of setup.py that were set for this build. Each makes it slow."""
+    """The switches of setup.py that were set for this build. Each of them slows it down."""
     named = {
         "planted delays": delays,
         f"{sanitizer} sanitizer": sanitizer,

@@ -1,10 +1,10 @@
 """KeyedExecutor: a concurrent.futures executor whose work queue is a MultiQueue.
 
-What ThreadPoolExecutor lacks: fairness between keys, order inside a key, priorities, bounds with back-pressure,
-pausing a key. Algorithm: the work pool (docs/design/workpool.md) queues the calls, selects the next one and waits.
-This file starts and ends the threads. As the standard library's pool does, it starts a thread when a call is
-submitted and no thread is idle. Its threads run what was submitted and then end with the executor (after shutdown, or
-when nothing refers to it) or with the interpreter.
+What it has and ThreadPoolExecutor lacks: fairness between keys, order inside a key, priorities, limits with
+back-pressure, pausing a key. The work pool (docs/design/workpool.md) queues the calls, selects the next one and waits.
+This file starts and ends the threads. As the standard library's pool does, it starts a thread when a call is submitted
+and no thread is idle. The threads run what was submitted. They end with the executor (after shutdown, or when nothing
+refers to it) or with the interpreter.
 
 Invariants
 - References: executor -> lanes that were given options -> _Lifetime -> _Workers -> WorkPool -> lanes that have calls.
@@ -49,9 +49,9 @@ class KeyedExecutor(Executor):
 
     max_workers: as of ThreadPoolExecutor (None: the processors + 4, at most 32). per_key: how many calls of a lane may
     run at a time, for each lane that has no max_running of its own (1: the calls of every key in order; 0: no limit).
-    max_pending: how many calls may wait in all lanes together; at that bound `submit` waits for a free slot, except in
-    a worker of this executor (0: no bound). thread_name_prefix, initializer, initargs: as of ThreadPoolExecutor; if
-    the initializer raises, pending and later calls get BrokenThreadPool.
+    max_pending: how many calls may wait in all lanes together (0: no limit). When as many wait, `submit` waits for a
+    free slot, except in a worker of this executor. thread_name_prefix, initializer, initargs: as of ThreadPoolExecutor;
+    if the initializer raises, pending and later calls get BrokenThreadPool.
 
     Fair: per round of the round robin each lane of one priority has `weight` calls started, whatever the backlog of
     the others. Futures are those of concurrent.futures; cancel() frees the slot at once. After fork the child has an
@@ -113,7 +113,7 @@ class KeyedExecutor(Executor):
 
         priority: lower first. weight: calls per round of the round robin. max_running: how many of its calls may run
         at a time (0: no limit); with 1 they run one at a time, in submission order. max_pending: how many may wait (0:
-        no bound); a full lane makes `submit` wait, except in a worker of this executor. A lane that was given options,
+        no limit); a full lane makes `submit` wait, except in a worker of this executor. A lane that was given options,
         or is paused, is kept; any other is dropped when it is idle and nothing refers to it. `==` of keys runs with no
         lock held. ValueError: weight < 1. TypeError: an option is no int, or the key cannot be hashed."""
         lane = self._lanes.get(key, self._make_lane)
@@ -215,6 +215,7 @@ class Lane(_workpool.Lane, Executor):
         self._give(max_running=value)
 
     def _give(self, **options: int) -> None:
+        """Set options. The executor then keeps the lane."""
         self._configure(**options)
         self._given = True
         self._keep()
@@ -305,8 +306,8 @@ class _Workers:
             self.end()
 
     def start(self) -> BaseException | None:
-        """Start one more thread. RuntimeError: the system, or an interpreter that ends, has none. Returns what a
-        signal handler raised after the thread had started."""
+        """Start one more thread. Returns what a signal handler raised after the thread had started, or None.
+        RuntimeError: the system has no more threads, or the interpreter ends."""
         if self.broken:
             raise self.refusal()
         interruption = None
@@ -335,6 +336,7 @@ class _Workers:
             _LOGGER.critical("Exception in worker", exc_info=True)
 
     def _break(self, reason: str) -> None:
+        """The initializer failed: no call runs any more, and pending ones get BrokenThreadPool."""
         self.broken = reason
         self.pool.end()
         for call in self.pool.drop():
@@ -372,7 +374,7 @@ class _Workers:
 
 
 class _Lifetime:
-    """Ends the threads when the executor and all its lanes are freed. Only they refer to it."""
+    """Ends the threads when it is freed: when the executor and all its lanes are, because only they refer to it."""
 
     def __init__(self, workers: _Workers) -> None:
         disown(self)  # any thread may free it: its maker may be waiting when a worker frees the last lane
@@ -501,7 +503,7 @@ def _results(supply: _Supply, window: _InInputOrder | _AsCompleted, deadline: fl
 
 
 class _InInputOrder:
-    """Calls of a map whose results are taken in the order of submission."""
+    """The submitted calls of a map whose results are taken in the order of submission."""
 
     def __init__(self) -> None:
         self._futures: deque[Future[Any]] = deque()
@@ -527,7 +529,7 @@ class _InInputOrder:
 
 
 class _AsCompleted:
-    """Calls of a map whose results are taken as calls end."""
+    """The submitted calls of a map whose results are taken as calls end."""
 
     def __init__(self) -> None:
         self._futures: set[Future[Any]] = set()

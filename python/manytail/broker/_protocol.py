@@ -1,9 +1,11 @@
-"""Checks what a call asks for, before it takes the broker's lock: everything that runs user code (a repr, an ==, a
-hash) happens here.
+"""Checks the arguments of a call before the call takes the broker's lock.
 
-Names, keys and tables come out as values of exactly the built-in types that AMQP has. A wrong call is a TypeError or a
-ValueError, as in pika. What the broker refuses is a ReplyError, by AMQP reply code. It is raised inside the section,
-where it closes the channel or the connection. """
+All user code of a call runs here (a repr, an ==, a hash), because none may run in a section, that is, under the lock
+(`_runtime`). Names, keys and tables come out as values of exactly the built-in types that AMQP has.
+
+A wrong call is a TypeError or a ValueError, as in pika. What the broker refuses is a ReplyError with an AMQP reply
+code. It is found here, but raised in the section, where it closes the channel or the connection.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +118,7 @@ def _plain(value: Any, name: str) -> Any:
 
 
 def table(values: Mapping[str, Any] | None, name: str = "arguments") -> dict[str, Any]:
-    """A table of arguments or headers, copied."""
+    """A copy of a table of arguments or headers, checked."""
     if values is None:
         return {}
     if not isinstance(values, Mapping):
@@ -181,8 +183,8 @@ _EXPECTED: dict[str, tuple[Any, str]] = {
 
 
 class QueueArguments:
-    """What queue_declare asks for. `error` says what is wrong with it. The broker raises that after the checks that
-    come first."""
+    """What queue_declare asks for. `error`: what is wrong with it, to be raised after the checks that RabbitMQ makes
+    first."""
 
     def __init__(self, queue: str, arguments: Mapping[str, Any] | None) -> None:
         given = self.given = table(arguments)
@@ -256,9 +258,9 @@ class Message:
 
 
 def message_of(body: Any, properties: Any, exchange: Any, key: Any) -> tuple[Message, ReplyError | None]:
-    """A message as it is published, with its own copy of the properties, which may be any object with these
-    attributes, such as pika's. Also returns what the broker refuses about it. TypeError, ValueError: a property that no
-    message can have."""
+    """The message of a publish, and what the broker refuses about it, or None. It has its own copy of the properties,
+    which may be any object with these attributes, such as pika's. TypeError, ValueError: a property that no message can
+    have."""
     exchange, key = require_string(exchange, "exchange"), require_string(key, "routing_key")
     if properties is None:
         return Message(body, None, exchange, (key,)), None
@@ -312,7 +314,7 @@ def _carbon_copies(headers: dict[str, Any] | None) -> list[str]:
 
 
 def delivered_properties(message: Message, returns: int) -> BasicProperties:
-    """A consumer's own copy, with the number of earlier deliveries where the queue counts that."""
+    """A copy of the properties for one delivery. returns: how often it was requeued, where the queue counts that."""
     properties = fresh() if message.properties is None else copied(message.properties)
     if returns:
         properties.headers = {**(properties.headers or {}), "x-delivery-count": returns}

@@ -40,7 +40,7 @@ class Destination:
 
 
 class Binding(NamedTuple):
-    """Its identity: the same destination, key and arguments bound twice are one binding."""
+    """A binding, which equals another one of the same source, destination, key and arguments: both are one binding."""
 
     source: str
     destination: Destination
@@ -72,7 +72,7 @@ class Exchange(Destination):
         """Raise if this type cannot read these arguments of a binding."""
 
     def bind(self, destination: Destination, key: str, arguments: BindingArguments) -> None:
-        """Binding twice is as once."""
+        """Add a binding, unless it exists."""
         self.check(arguments.values)
         binding = Binding(self.name, destination, key, arguments.identity)
         if binding not in self.bindings:
@@ -82,7 +82,7 @@ class Exchange(Destination):
             self._added(binding)
 
     def unbind(self, binding: Binding) -> bool:
-        """Whether there was such a binding."""
+        """Remove a binding. Returns whether it existed."""
         if self.bindings.pop(binding, None) is None:
             return False
         self.exchanges_bound -= not binding.destination.is_queue
@@ -91,10 +91,10 @@ class Exchange(Destination):
         return True
 
     def _added(self, binding: Binding) -> None:
-        """Called when `bindings` has it: a type with an index of its own adds it there."""
+        """Add a binding, which is in `bindings` already, to the index of the type, if it has one."""
 
     def _removed(self, binding: Binding) -> None:
-        """Called when `bindings` lacks it: a type with an index of its own removes it there."""
+        """Remove a binding, which `bindings` lacks already, from the index of the type, if it has one."""
 
 
 def _count(counts: dict[Destination, int], destination: Destination, change: int) -> None:
@@ -185,8 +185,8 @@ class HeadersExchange(Exchange):
 
 
 def _headers_match(arguments: dict[str, Any], headers: dict[str, Any]) -> bool:
-    """A None in the binding asks that the header exists, any other value for an equal one. Without conditions `all`
-    matches and `any` does not."""
+    """A None in the binding matches any value of a header that exists, another value an equal one. Without conditions
+    `all` matches and `any` does not."""
     kind = arguments.get("x-match", "all")
     with_x = kind.endswith("-with-x")
     tests = (
@@ -396,14 +396,14 @@ class Exchanges:
         self._drop(exchange)
 
     def _drop(self, exchange: Exchange) -> None:
-        """Remove its bindings in both directions, and auto-delete exchanges that are left without bindings."""
+        """Remove the exchange, its bindings in both directions, and auto-delete exchanges that lose their last one."""
         del self.by_name[exchange.name]
         for binding in list(exchange.bindings):
             exchange.unbind(binding)
         self.forget(exchange)
 
     def forget(self, destination: Destination) -> None:
-        """Remove the bindings that lead to it."""
+        """Remove the bindings that lead to a destination."""
         for binding, source in list(destination.incoming.items()):
             self._unbind(source, binding)
 
@@ -435,7 +435,7 @@ def not_reserved(kind: str, name: str) -> None:
 
 
 def check_same(kind: str, name: str, asked: dict[str, Any], existing: Destination) -> None:
-    """A declaration of an existing name has to ask for the same."""
+    """406 if a declaration of an existing name asks for something else."""
     for field, value in asked.items():
         current = getattr(existing, field)
         if value != current:

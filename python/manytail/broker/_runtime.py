@@ -1,11 +1,14 @@
 """What runs a broker: its lock, its timers, and the lanes in which callbacks run on the threads of an executor.
 
-Every call of a channel is atomic: its whole change of the state happens in one section, `with runtime`. At the end of a
-section the effects that the state has left are carried out in order: deliveries enter their lanes, timers are set. No
-user code runs inside a section: callbacks run in lanes; executors are called, and bodies are freed, after the lock is
-released. Only a signal handler, or a finalizer that the collector runs, can interrupt a section in its own thread. A
-call from there must neither see a half-made change nor wait for itself. So a publish, ack, nack or reject takes effect
-when the interrupted section has ended (`after`), and a call that has to answer raises ReentrancyError. """
+A section is the code under the lock, `with runtime`. Every call of a channel is atomic: it changes the state in one
+section. At the end of a section the effects that the state has left are carried out in order: deliveries enter their
+lanes, timers are set. No user code runs in a section: callbacks run in lanes; executors are called, and bodies are
+freed, after the lock is released.
+
+Only a signal handler, or a finalizer that the garbage collector runs, can interrupt a section in its own thread. A call
+from there must neither see a half-made change nor wait for itself. So a publish, ack, nack or reject takes effect when
+the interrupted section has ended (`after`), and a call that has to answer raises ReentrancyError.
+"""
 
 from __future__ import annotations
 
@@ -40,12 +43,13 @@ def report(error: BaseException) -> None:
 class Runtime:
     """The lock of one broker, and what happens at the end of its sections.
 
-    The lock avoids a lock convoy: the running thread may take it again before the waiters. With the GIL, two threads
-    that get a lock in turn wait for one another at every call: one has the lock and needs the GIL, the other has the
-    GIL and needs the lock.
+    The lock avoids a lock convoy: the running thread may take it again before the waiters. A lock that goes to the
+    first waiter makes threads wait at every call: one has the lock and needs the GIL, the other has the GIL and needs
+    the lock.
 
-    Taking it is one atomic step, dict.setdefault. Its result says who has the lock. The very object `me`: it was free.
-    An equal one: this thread has it. Any other: another thread has it."""
+    Taking it is one atomic step, dict.setdefault of `me`, this thread's number. The result says who has the lock. The
+    very object `me`: this call has taken it. An equal one: this thread had it before. Another one: another thread has
+    it."""
 
     __slots__ = (
         *("_after", "_dead_letters", "_dropped", "_effects", "_queue_timers", "_taken", "_waiters", "host", "timers"),
@@ -117,12 +121,14 @@ class Runtime:
                 self._run_late()
 
     def _run_late(self) -> None:
-        """Run the calls that were added after the last check, or that belong to a section that has begun since."""
+        """Run the calls that were added after the last check: an empty section runs them at its end. Another section
+        that has begun in the meantime may run them first."""
         self.__enter__()
         self.__exit__()
 
     def _wait(self) -> None:
-        """Wait for a release. Does not wait if one has happened since: a release looks for waiters afterwards."""
+        """Wait for a release. No wake-up is lost: a release frees the lock before it looks for waiters, and this joins
+        the waiters before it looks at the lock."""
         waiter = allocate_lock()
         waiter.acquire()
         self._waiters.append(waiter)
@@ -132,7 +138,7 @@ class Runtime:
         finally:
             try:
                 self._waiters.remove(waiter)
-            except ValueError:  # it was woken; if it leaves by an exception, it has to wake the next one
+            except ValueError:  # it was woken, and may leave by an exception: wake the next one
                 if not self._taken and self._waiters:
                     self._wake()
 
@@ -182,7 +188,7 @@ class Runtime:
             raise failure
 
     def _set_queue_timer(self, effect: Any) -> None:
-        """The effect (queue,). A queue has one timer."""
+        """Carry out the effect (queue,): set the one timer of the queue to `queue.due`."""
         (queue,) = effect
         timer = self._queue_timers.pop(queue, None)
         if timer is not None:
@@ -208,7 +214,8 @@ def _run_all(calls: list[_Call]) -> None:
 
 
 def _off_the_timer_thread(after: list[_Call], dropped: list[Any]) -> None:
-    """User code must not delay the timers of other users. Calls and bodies that may run any get their own thread."""
+    """On the timer thread: make the calls and free the bodies. If they may run user code, in a new thread, because that
+    must not delay timers."""
     if all(map(_is_inert, dropped)) and all(trusted for _, _, trusted in after):
         _run_all(after)
         return
@@ -240,7 +247,7 @@ class Timer:
         return (self.due, self.number) < (other.due, other.number)
 
     def cancel(self) -> None:
-        """Only in a section. It is removed at once."""
+        """Only in a section."""
         self._timers.drop(self)
 
 
@@ -319,8 +326,9 @@ class Timers:
 
 # ---------------------------------------------------------------------------------------------------------------- lanes
 class _PendingTask:
-    """Replaces the Future of a task that is submitted after the section. If that fails, the dispatcher sees it as
-    cancelled: the next item asks for another task. Otherwise the lane would stay ready for ever."""
+    """Stands for the Future of a task that is submitted after the section. If the submit fails, `fail` makes the
+    dispatcher see a cancelled task. So it submits another one for the next item. Otherwise no item of the lane would
+    ever run again."""
 
     __slots__ = ("_callback",)
 
@@ -421,10 +429,10 @@ class Closable:
 
 
 class Addressee:
-    """Whom an item of a lane is for, unless that is a consumer."""
+    """What an item of a lane is for, unless that is a consumer, which has the same attributes."""
 
-    gone = False  # items that have not begun are dropped
-    auto_ack = False  # items that have not begun are in `buffer`
+    gone = False  # if true, items that have not begun are dropped
+    auto_ack = False  # if true, items that have not begun are in `buffer` too
     seen = 0  # the number of the last item that began
 
 
@@ -446,8 +454,8 @@ class Lane:
         self.add: Callable[[Any], object] = self._items.add
 
     def _handle(self, item: Any) -> None:
-        """A consumer that is gone gets nothing more. The call that ends it either finds this item running, or the item
-        does not begin."""
+        """Run an item, unless its addressee is gone. Under the lock, so that the call that ends a consumer either finds
+        the item running, or the item does not begin."""
         addressee = item[0]
         with self._lock:
             if addressee.gone:
@@ -466,7 +474,7 @@ class Lane:
                 watcher.set()
 
     def seen(self, consumer: Any) -> int:
-        """The tag of the last delivery to a consumer that began. For one that is gone it does not change."""
+        """The tag of the last delivery to a consumer that began. Once the consumer is gone it does not change."""
         with self._lock:
             tag: int = consumer.seen
             return tag

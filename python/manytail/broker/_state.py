@@ -44,7 +44,7 @@ from manytail.broker._routing import Destination, ExchangeRequest, Exchanges, ch
 from manytail.broker.spec import BasicProperties, copied
 
 UNLIMITED = 1 << 62
-CANCELLED = 1 << 62  # behind all delivery tags
+CANCELLED = 1 << 62  # in the place of a delivery tag, and greater than all of them
 
 
 class Delivery:
@@ -117,9 +117,9 @@ class Consumer:
         self.target = target
         self.auto_ack = auto_ack
         self.exclusive = exclusive
-        self.order = -priority
+        self.order = -priority  # lower goes first
         self.credit = UNLIMITED
-        self.parked = False
+        self.parked = False  # not in its RoundRobin, because it could not take
         self.gone = False  # cancelled by its client, or its channel is closed: it gets nothing more
 
 
@@ -136,7 +136,7 @@ class RoundRobin:
         self.orders: list[int] = []  # negated priorities of the rings, ascending; no ring is empty
 
     def add(self, consumer: Consumer) -> None:
-        """Add it at the end of its ring."""
+        """Add a consumer at the end of its ring."""
         consumer.parked = False
         ring = self._rings.get(consumer.order)
         if ring is None:
@@ -145,7 +145,7 @@ class RoundRobin:
         ring.append(consumer)
 
     def remove(self, consumer: Consumer) -> None:
-        """Remove it, also if it is parked."""
+        """Remove a consumer, which may be parked."""
         ring = self._rings.get(consumer.order)
         if ring is not None and consumer in ring:
             ring.remove(consumer)
@@ -196,7 +196,7 @@ class Queue(Destination):
         self._ready_list = ReadyList(arguments.priorities)
         self._round_robin = RoundRobin()
         self._active: Consumer | None = None  # with x-single-active-consumer: the one that gets the messages
-        self._newest: Delivery | None = None  # the message that is being published
+        self._newest: Delivery | None = None  # the delivery that is being published
         self._dropping = arguments.max_length is not None and arguments.overflow == "drop-head"
         self._expiring = False  # a message with a time to live has been here
 
@@ -228,7 +228,7 @@ class Queue(Destination):
             self._expiring = True
 
     def requeue(self, deliveries: Iterable[Delivery], now: float) -> None:
-        """Requeue unacknowledged deliveries. The caller pumps, once credit is given back too."""
+        """Requeue unacknowledged deliveries. The caller calls `pump` once it has given back their credit."""
         for delivery in deliveries:
             delivery.redelivered = True
             delivery.returns += self.arguments.quorum
@@ -352,7 +352,7 @@ class Queue(Destination):
 
     # consumers
     def add_consumer(self, consumer: Consumer, now: float) -> None:
-        """Add it. The caller pumps."""
+        """Add a consumer. The caller calls `pump`."""
         if any(other.exclusive for other in self.consumers):
             access_refused(f"queue {self.name!r} is in exclusive use")
         if consumer.exclusive and self.consumers:
@@ -406,7 +406,7 @@ class Queue(Destination):
             self._activate(highest)
 
     def unpark(self, consumer: Consumer) -> None:
-        """It has credit again, or its channel is below its limit. The caller pumps."""
+        """The consumer has credit again, or its channel is below its limit. The caller calls `pump`."""
         if consumer.parked and consumer in self.consumers:
             self._round_robin.add(consumer)
 
@@ -467,7 +467,7 @@ class ChannelState:
         self._tag = 0
         self._limit = 0
         self._volume = 0
-        self._turn = 0  # which consumer is served first when the channel falls below its limit
+        self._turn = 0  # modulo their number: the consumer that is served first when the channel falls below its limit
         self._publishes: list[tuple[Message, list[Queue], bool]] = []
         # What to do at the commit; and the deliveries concerned, by tag.
         self._settlements: list[tuple[str, dict[int, Delivery]]] = []
@@ -594,7 +594,7 @@ class ChannelState:
         return consumer.parked or self._limit > 0 or delivery.queue.single_active
 
     def freed(self, delivery: Delivery, now: float) -> None:
-        """Serve those that waited for its credit."""
+        """Serve consumers that waited for the credit of this delivery."""
         self._free((delivery,), (), now)
 
     def _settle(self, how: str, deliveries: list[Delivery], now: float) -> None:
@@ -871,8 +871,8 @@ class VirtualHost:
 
 # --------------------------------------------------------------------------------------------------------- dead letters
 def _dead_letter(message: Message, reason: str, queue: str, exchange: str, key: str | None, time: datetime) -> Message:
-    """The message that goes to the dead-letter exchange: with `key` or otherwise its old keys, without expiration, with
-    one more x-death."""
+    """The message for the dead-letter exchange: with `key` or, if that is None, its old keys; without expiration; with
+    this death in x-death."""
     properties = BasicProperties() if message.properties is None else copied(message.properties)
     headers: dict[str, Any] = dict(properties.headers or {})
     _record(headers, message, reason, queue, time)

@@ -1,8 +1,9 @@
 """Channel: what a client calls. pika's BlockingChannel with its names and signatures.
 
-Each call checks its arguments, then is one operation of the state in one section of the broker's lock. A ReplyError
-that the operation raises closes the channel or the connection in that section; then the call raises. Callbacks run in
-the channel's lane. """
+Each call checks its arguments. Then it is one operation of the state (`_state`) in one section of the broker's lock
+(`_runtime`). A ReplyError that the operation raises closes the channel or the connection in that section; then the call
+raises. Callbacks run in the channel's lane.
+"""
 
 from __future__ import annotations
 
@@ -130,22 +131,22 @@ class Channel(Closable):
         raise error
 
     def _call_or_postpone(self, operation: Callable[..., Any], *arguments: Any) -> None:
-        """The same for a call without an answer: one that interrupts another section of its own thread takes effect
-        right after that section."""
+        """`_call` for a call without an answer. If it interrupts a section of its own thread it is made after that
+        section."""
         if self._runtime.interrupted():
             self._runtime.after(self._late, self._call, operation, *arguments)
         else:
             self._call(operation, *arguments)
 
     def _late(self, call: Callable[..., Any], *arguments: Any) -> None:
-        """Its caller has returned, and the interrupted section must not fail because of it: errors are reported."""
+        """Make a postponed call. Report its error: the caller has returned, and the interrupted call must not fail."""
         try:
             call(*arguments)
         except Exception as error:
             report(error)
 
     def _refused(self, refusal: ReplyError) -> Exception:
-        """The exception to raise. Closes the channel or, by a code from 500 on, the connection. In a section."""
+        """Close the channel or, by a code from 500 on, the connection. Returns the exception to raise. In a section."""
         error: Exception
         if refusal.code < 500:
             error = exceptions.ChannelClosedByBroker(refusal.code, refusal.text)
@@ -168,7 +169,7 @@ class Channel(Closable):
         self._wait_for_callbacks(None)
 
     def _end(self, reason: Exception) -> None:
-        """Close it, for any reason. In a section."""
+        """Close the channel, for any reason. In a section."""
         if self._closing_reason is None:
             self._closing_reason = reason
             self._generator = None
@@ -177,7 +178,7 @@ class Channel(Closable):
             self._changed.notify_all()
 
     def _failed(self, error: BaseException) -> None:
-        """A callback raised: the channel closes, and start_consuming raises that."""
+        """A callback raised: close the channel. start_consuming raises the error; if no thread is there, report it."""
         reason = exceptions.ChannelClosedByClient(541, f"Closed by an exception of a callback: {error!r}")
         with self._runtime:
             awaited = self._starters > 0
@@ -205,9 +206,9 @@ class Channel(Closable):
         addressee = item[0]
         try:
             if addressee is self._state:
-                self._tell_returned(item[2])
+                self._notify_returned(item[2])
             elif item[1] is CANCELLED:
-                self._tell_cancelled(addressee)
+                self._notify_cancelled(addressee)
             else:
                 _, tag, redelivered, message, returns = item
                 method = _Deliver(addressee.tag, tag, redelivered, message.exchange, message.keys[0])
@@ -219,8 +220,8 @@ class Channel(Closable):
         if connection._waiting:
             connection._callback_ended()
 
-    def _tell_cancelled(self, consumer: Subscriber) -> None:
-        """Its queue was deleted. The callbacks for that run after those of earlier deliveries."""
+    def _notify_cancelled(self, consumer: Subscriber) -> None:
+        """The queue of a consumer was deleted. In the lane, so after the callbacks of earlier deliveries."""
         with self._runtime:
             known = self._state.consumers.pop(consumer.tag, None)
             self._changed.notify_all()
@@ -229,11 +230,11 @@ class Channel(Closable):
                 callback(Method(self._number, Basic.Cancel(consumer.tag, True)))
 
     def _returned(self, effect: Any) -> None:
-        """The effect (channel, 0, message)."""
+        """Carry out the effect (channel, 0, message)."""
         if self._on_return:
             self._lane.add(effect)
 
-    def _tell_returned(self, message: Message) -> None:
+    def _notify_returned(self, message: Message) -> None:
         for callback in list(self._on_return):
             callback(self, *_returned_as(message))
 
@@ -367,11 +368,12 @@ class Channel(Closable):
         self._state.consume(queue, consumer, refusal, _monotonic())
 
     def _buffer(self, effect: Any) -> None:
-        """A delivery to a generator, or its end."""
+        """Carry out an effect for a generator: a delivery, or its end."""
         effect[0].buffer.append(effect)
         self._changed.notify_all()
 
     def _buffer_and_add(self, effect: Any) -> None:
+        """Carry out an effect for a consumer with auto_ack. basic_cancel returns what is in the buffer."""
         effect[0].buffer.append(effect)
         self._lane.add(effect)
 
@@ -474,7 +476,8 @@ class Channel(Closable):
         return self._generator
 
     def _next_of(self, consumer: Subscriber) -> Any:
-        """Its next delivery, which then counts as begun. None: there is none, or the consumer has ended."""
+        """The next delivery of a generator, which then counts as begun. None: there is none, or the consumer has
+        ended."""
         if consumer is not self._generator or not consumer.buffer:
             return None
         effect = consumer.buffer.popleft()

@@ -40,7 +40,7 @@ class Connection(Closable):
     publisher_confirms_supported = publisher_confirms = True
 
     def _open(self, broker: Broker, executor: Executor, owned: bool) -> None:
-        """Does what __init__ usually does: BlockingConnection's takes parameters. In a section."""
+        """Initialise. Not `__init__`, because that of BlockingConnection takes parameters. In a section."""
         self._broker = broker
         self._runtime = broker._runtime
         self._executor = executor
@@ -79,7 +79,7 @@ class Connection(Closable):
         return channel
 
     def _forget(self, channel: Channel) -> None:
-        """It is closed: its number is free again. In a section."""
+        """The channel is closed: its number is free again. In a section."""
         if self._channels.get(channel.channel_number) is channel:
             del self._channels[channel.channel_number]
 
@@ -100,7 +100,7 @@ class Connection(Closable):
                 lane.wait_for(None)
 
     def _end(self, reason: Exception) -> None:
-        """Close it, for any reason. In a section."""
+        """Close the connection, for any reason. In a section."""
         if self._closing_reason is not None:
             return
         self._closing_reason = reason
@@ -267,8 +267,7 @@ class Broker:
             connection._open(self, executor, owned)
 
     def close(self) -> None:
-        """Close all connections, wait for running callbacks, and delete all exchanges and queues. Closing twice is as
-        once."""
+        """Close all connections, wait for running callbacks, and delete all queues. May be called again."""
         with self._runtime:
             self._closed = True
             connections = list(self._connections.values())

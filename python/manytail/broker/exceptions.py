@@ -2,7 +2,8 @@
 meaning.
 
 What only a network can cause (a lost stream, a missed heartbeat, a refused login) is never raised here; those names
-exist because handlers name them. """
+exist because handlers name them.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The address of a broker, with pika's names: ConnectionParameters, URLParameters, PlainCredentials.
 
 Host, port and virtual host name a broker of this process. Everything else is checked as pika checks it, kept as an
-attribute, and has no effect: there is no network, no login and no frame. """
+attribute, and has no effect: there is no network, no login and no frame.
+"""
 
 from __future__ import annotations
 
