@@ -30,7 +30,7 @@ PAIRS = {
         "from manytail import MultiQueue; q = MultiQueue(); s = q.add(0, maxsize=9); put, get = s.put, q.get",
         "put(None); get()",
     ),
-    "MultiQueue two tails put+put+get+get": (
+    "MultiQueue two sub-queues put+put+get+get": (
         "from manytail import MultiQueue; q = MultiQueue(); a, b = q.add(0).put, q.add(1).put; get = q.get",
         "a(None); b(None); get(); get()",
     ),

@@ -1,7 +1,8 @@
 """A sequential entry queue that says what the real one must do: plain lists, each rule of the contract written once.
 
-`EntryModel.places` has the places by arrival; `order` is the key that a queue class sorts them by. A delivery is a
-`Held`: it counts while the place is acquired by that very delivery.
+A `Place` is an entry of the queue. `EntryModel.places` has them by arrival; `order` is the key that a queue class sorts
+them by. A `Held` is a delivery of a place: it counts while the place is acquired by that very delivery. The state HELD
+is another thing: the entry is delayed, and may not be acquired yet.
 """
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """A sequential multi-queue that says what the real one must do: plain lists, each rule of the contract written once.
 
-Round robin: per priority a ring of the tails (sub-queues) that are enabled, attached and not empty. A tail that becomes
-so joins at the end, and leaves when it ceases to be so. Serving the front of the ring (or the choice of a callable)
-moves it to the end if it is not empty. `left` is how many more items a weighted tail may give in its turn; 0 outside
-its turn.
+A `Tail` is a sub-queue. Round robin: per priority a ring of the sub-queues that are enabled, attached and not empty. A
+sub-queue that becomes so joins at the end. It leaves when it ceases to be so. Serving the front of the ring (or the
+choice of a callable) moves it to the end if it is not empty. `left` is how many more items a weighted sub-queue may
+give in its round; 0 outside its round.
 """
 from collections.abc import Callable
 from itertools import count
