@@ -73,8 +73,10 @@ class Slots:
 
 
 class Lead:
-    """Seconds by which a process asks for its next lease earlier because the database is slow. The longest of the latest
-    round trips: it follows a longer one at once, and shorter ones by and by."""
+    """How many seconds earlier a process asks for its next lease, because the database is slow.
+
+    It is the longest of the latest round trips: it follows a longer one at once, and shorter ones by and by.
+    """
 
     __slots__ = ("seconds",)
 
