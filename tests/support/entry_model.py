@@ -1,8 +1,8 @@
 """A sequential entry queue that says what the real one must do: plain lists, each rule of the contract written once.
 
 A `Place` is an entry of the queue. `EntryModel.places` has them by arrival; `order` is the key that a queue class sorts
-them by. A `Held` is a delivery of a place: it counts while the place is acquired by that very delivery. The state HELD
-is another thing: the entry is delayed, and may not be acquired yet.
+them by. A delivery of a place is current while the place is acquired by that very delivery. A place in the state HELD
+is delayed: it may not be acquired yet.
 """
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Place:
         self.always_available = True  # since it was put: every browser must see it
 
 
-class Held:
+class DeliveryModel:
     """One delivery of a place to a subscription."""
 
     def __init__(self, place: Place, owner: SubscriptionModel) -> None:
@@ -73,12 +73,12 @@ class SubscriptionModel:
         )
         self.after, self.browse = after, browse
         self.suspended = self.closed = False
-        self.got: list[Held] = []
+        self.got: list[DeliveryModel] = []
         self.seen: set[int] = set()  # of a browser
         self.last: Any = None
 
     @property
-    def held(self) -> list[Held]:
+    def held(self) -> list[DeliveryModel]:
         return [held for held in self.got if held.current]
 
     @property
@@ -115,13 +115,13 @@ class SubscriptionModel:
                 return place
         return None
 
-    def take(self, place: Place) -> Held:
+    def take(self, place: Place) -> DeliveryModel:
         place.state, place.owner, place.locked, place.always_available = ACQUIRED, self, True, False
         place.deliveries += 1
         self.queue.counts["delivered"] += 1
         if self.queue.groups == "assigned" and place.group is not None:
             self.queue.assigned.setdefault(place.group, self)
-        held = Held(place, self)
+        held = DeliveryModel(place, self)
         self.got.append(held)
         return held
 
@@ -134,7 +134,7 @@ class SubscriptionModel:
         return next((place for place in self.queue.in_order() if self.may_see(place) and place.always_available), None)
 
     # ------------------------------------------------------------------ ending
-    def ack_up_to(self, held: Held) -> int:
+    def ack_up_to(self, held: DeliveryModel) -> int:
         if not held.current or held.owner is not self:
             return 0
         ready = [one for one in self.got[: self.got.index(held) + 1] if one.current]
@@ -300,19 +300,19 @@ class EntryModel:
         return made
 
     # ------------------------------------------------------------------ ends of a delivery
-    def ack(self, held: Held) -> bool:
+    def ack(self, held: DeliveryModel) -> bool:
         if not held.current:
             return False
         self._end(held.place, "acked")
         return True
 
-    def reject(self, held: Held) -> bool:
+    def reject(self, held: DeliveryModel) -> bool:
         if not held.current:
             return False
         self._end(held.place, "rejected", "rejected")
         return True
 
-    def release(self, held: Held, *, delayed: bool = False) -> bool:
+    def release(self, held: DeliveryModel, *, delayed: bool = False) -> bool:
         if not held.current:
             return False
         place = held.place
@@ -332,14 +332,14 @@ class EntryModel:
             self._drop_oldest(None)  # an entry that was acquired when the queue grew may be dropped from here on
         return True
 
-    def unlock(self, held: Held) -> bool:
+    def unlock(self, held: DeliveryModel) -> bool:
         if not held.current or not held.place.locked:
             return False
         held.place.locked = False
         self._drop_oldest(None)
         return True
 
-    def lock(self, held: Held) -> bool:
+    def lock(self, held: DeliveryModel) -> bool:
         if not held.current:
             return False
         held.place.locked = True

@@ -215,7 +215,7 @@ class Queue(Destination):
         self.ready += 1
         if self._round_robin.orders:
             self._newest = delivery
-            self._hand_over(now)
+            self._deliver_ready(now)
             self._newest = None
         if self.ready:
             self._enforce_limits(now)
@@ -276,11 +276,11 @@ class Queue(Destination):
 
     def pump(self, now: float) -> None:
         """Deliver while a message is ready and a consumer can take it. Then check the expiry of the new head."""
-        self._hand_over(now)
+        self._deliver_ready(now)
         if self._expiring:
             self._expire(now)
 
-    def _hand_over(self, now: float) -> None:
+    def _deliver_ready(self, now: float) -> None:
         round_robin = self._round_robin
         while self.ready and round_robin.orders:
             consumer = round_robin.next()
@@ -288,7 +288,7 @@ class Queue(Destination):
                 return
             delivery = self._take_first(now)
             if delivery is not None:
-                consumer.channel.hand_over(consumer, delivery)
+                consumer.channel.deliver(consumer, delivery)
 
     def purge(self) -> int:
         """Drop the ready messages."""
@@ -523,7 +523,7 @@ class ChannelState:
         self.confirming = True
 
     # deliveries out
-    def hand_over(self, consumer: Consumer, delivery: Delivery) -> None:
+    def deliver(self, consumer: Consumer, delivery: Delivery) -> None:
         """Deliver one message: assign its tag and its place among the effects before the queue changes further."""
         tag = self._tag = self._tag + 1
         if consumer.auto_ack:

@@ -31,9 +31,10 @@ is at a limit (rate, cost_rate) nothing is taken out of the admission until the 
 that arrives in that time goes first.
 
 Shared rates have leased slots. No worker waits for a lease: a call that has no slot goes back to the front of its key,
-and the key, or the map, is at its limit until the lease has come and its first slot is due. A lease for a key is asked
-for only when its next call is taken out, because a lease that no call uses wastes the limit. Where a call needs slots
-in several shared limits they are granted together, for the next call of each key.
+and the key, or the map, is at its limit until the lease has come and its first slot is due. A lease that no call uses
+wastes the limit. So one for a key is asked for only when the key's next call is taken out, and those of at most
+`workers` keys at a time; of the other keys the more urgent ask first. Where a call needs slots in several shared limits
+they are granted together, for the next call of each key.
 
 Invariants
     starts         calls in `ready` or with a worker: at most `workers`
@@ -159,11 +160,6 @@ class Gate:
         self._refuses = self._breaks and options.breaker_open == "fail"
         self._limits_lanes = options.per_key_rate is not None or options.breaker > 0 or self._joint
         self._changed: dict[Lane, None] = {}  # lanes whose limits may allow a call again
-
-    @property
-    def waiting(self) -> int:
-        """Items that wait for the budget."""
-        return len(self._unaffordable)
 
     @property
     def following(self) -> int:
