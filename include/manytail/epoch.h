@@ -35,9 +35,9 @@
  * Memory order. retire is ordered only by the user's own unlink. Everything else is in three kinds of words: the `word`
  * of a pin (claimed and scanned by read-modify-writes, so either the claim sees the scan or the scan sees the claim),
  * the domain's `epoch` (advanced, and read for stamping, by read-modify-writes), and the pointers to blocks of pins.
- * Proof. A node unlinked by U is stamped t by a read-modify-write W of `epoch` after U, and freed when `epoch` >= t +
- * 2. Let A be the advance from t to t + 1, and B the one from t + 1 to t + 2. W precedes A in the modification order of
- * `epoch`, so U happens before A. The thread that does B saw A and then scanned every pin's word:
+ * Proof. A node unlinked by U is stamped t by a read-modify-write W of `epoch` after U, and freed when the epoch is
+ * t + 2 or more. Let A be the advance from t to t + 1, and B the one from t + 1 to t + 2. W precedes A in the
+ * modification order of `epoch`, so U happens before A. The thread that does B saw A and then scanned every pin's word:
  *   - a pin claimed after that scan sees the scan, hence U: it cannot reach the node;
  *   - the reads of a pin that ended before the scan happen before B, hence before the free;
  *   - any other pin is held at the scan, and B follows only if its epoch is t + 1: then its owner saw A, hence U.

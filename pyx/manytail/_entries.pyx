@@ -177,7 +177,8 @@ cdef class Entry:
     atomic compare-and-swap. When it has ended (acked, released, rejected, stolen, subscription closed) they return
     False and change nothing, even if another subscription holds the entry. On handles from put() and browse() they
     always return False. Handles of one entry are equal and hash alike. A handle can always be read, and keeps no other
-    entry alive. Progress: lock-free which call ends a delivery; the rest as the queue's. Source: as the queue's."""
+    entry alive.
+    Progress: lock-free which call ends a delivery; the rest as the queue's. Source: as the queue's."""
 
     def __init__(self):
         raise RuntimeError("an Entry is made by its queue, once")
@@ -380,11 +381,12 @@ cdef class EntryQueue:
     overflow: what a put into a full queue does. "block": once a put finds depth() >= maxsize, every put waits (or
     raises Full) until depth() <= floor(resume_at * maxsize). "reject": Full at once. "drop_oldest": drops AVAILABLE,
     HELD or unlocked entries, the least urgent level first, in a level the oldest first; if there is none the queue
-    grows. ttl: seconds from put until an entry expires; the shorter of the queue's and the entry's holds.
+    grows.
+    ttl: seconds from put until an entry expires; the shorter of the queue's and the entry's holds.
     max_deliveries=N: a release with deliveries >= N goes to the dead letter; 0: no limit.
     dead_letter: another EntryQueue, or a callable of (entry, reason). The callable runs in the thread whose call caused
-    it; for expired entries, in a daemon thread that runs these calls in order. If dead letters lead back to a queue
-    that has overflowed for them, they are dropped.
+    it; for expired entries, in a daemon thread that runs these calls in order. A queue that is its own dead letter, or
+    a ring of such queues, drops an entry that overflow would bring back to a queue that it has left.
     groups: "shared": a subscription owns a group while it holds unacked entries of it. "assigned": from the first entry
     that it gets until it closes. Other subscriptions do not get entries of the group.
     ValueError, TypeError: an argument is not one of these.

@@ -15,16 +15,15 @@
 # Locks. "locked_" functions are called with the order lock held. They run no Python code and wait for nothing but the
 # lock of a shared credit, which is always taken after an order lock. What runs Python code is collected in `effects`
 # and done after unlocking. Progress: blocking.
-#   gil_locked: a queue of Python objects on a build with the GIL. The GIL is its order lock; its lock words are not
-#   used. objects: items are Python objects, and each handle gets references; callers are attached. Else callers are
-#   detached.
+#   gil_locked: a queue of Python objects on a build with the GIL. The GIL is its order lock; its lock word is not used.
+#   objects: items are Python objects, and each handle gets references; callers are attached. Else they are detached.
 #
 # Invariants
 #   E1  AVAILABLE, ACQUIRED and HELD entries are linked, others are not; `available`, `acquired` and `held` count them.
 #   E2  For every cursor, an AVAILABLE entry that may be wanted is at or after its position, or among its redeliveries.
 #       Exception: subscription.below passes entries that a subscription of below_ids wants.
-#   E3  An entry is in its holder's list, and counted in `nheld`, exactly while `owner` is set. The `used` of a shared
-#       credit is the sum of nheld.
+#   E3  An entry is in its holder's list of held or of reserved entries, and counted in `nheld`, exactly while `owner`
+#       is set. The `used` of a shared credit is the sum of nheld.
 #   E4  No waiter sleeps while an entry that it may take is AVAILABLE, unless a notified waiter has not tried yet.
 #   E5  A fork finds no half-done step: whatever ends a delivery takes all locks before it changes anything.
 from cpython.ref cimport PyObject
@@ -413,7 +412,8 @@ cdef inline void locked_relist(entry_queue *q, subscription *s) noexcept nogil:
 
 
 cdef inline bint locked_notify(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
-    """Notify the thread and the task that wait longest in s, and move s to the end of its list. False: none waits."""
+    """Notify the thread and the task that wait longest in s, and move s to the end of its list. False: nobody waits, or
+    s is idle."""
     cdef int64_t n = s.waiters.n
     cdef subscription_list *listed
     if n == 0 or not is_interested(s):
@@ -861,7 +861,7 @@ cdef inline void locked_link_arrival(entry_queue *q, entry *e) noexcept nogil:
 cdef inline void locked_replace(entry_queue *q, entry *e, effects *fx) noexcept nogil:
     """Last value: discard the entry that e replaces."""
     cdef entry *old = value_added(e)
-    q.event_count += 1          # a putter of the same key that is about to wait does not need a free slot any more
+    q.event_count += 1          # a putter of the same key that is about to wait may replace e, without a free slot
     if old != NULL:
         locked_discard(q, old, REPLACED, fx)
 
@@ -1075,7 +1075,7 @@ cdef inline void locked_after_get(entry_queue *q, subscription *s, effects *fx) 
 
 
 cdef inline bint locked_nothing_left(entry_queue *q, subscription *s) noexcept nogil:
-    """After shutdown: whether s can take nothing any more, as far as can be decided without selectors."""
+    """After shutdown: whether nothing is left that s may ever take, as far as can be decided without selectors."""
     return q.held == 0 and (q.available == 0 or (not s.filtered and locked_usable(s) == MT_OK))
 
 
@@ -1336,7 +1336,7 @@ cdef inline void locked_released(entry_queue *q, entry *e, int64_t due, effects 
     """Complete a release: the delivery has ended, and the state is AVAILABLE or HELD."""
     if unlikely(q.value_keys.n):
         q.event_count += 1      # also for a putter that is about to wait
-        notify_all(&q.putters, &fx.to_post)     # a put that replaces this entry does not need a free slot any more
+        notify_all(&q.putters, &fx.to_post)     # a put that replaces this entry needs no free slot
     if due:
         q.held += 1
         e.options.due = due

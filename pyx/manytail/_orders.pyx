@@ -24,8 +24,8 @@ cdef class PriorityEntryQueue(EntryQueue):
     As many strict FIFOs as `levels`, the most urgent first.
 
     mapping="jms": priorities map to levels as in AMQP 0-10 and JMS, bigger is more urgent; with fewer than 10 levels
-    the outer priorities share one. mapping="direct": level = min(max(priority, 0), levels - 1). Subscriptions get an
-    entry that arrives before their cursor next. ValueError: levels < 1 or > 65535, an unknown mapping. TypeError:
+    the outer priorities share one. mapping="direct": level = min(max(priority, 0), levels - 1). An arrival ahead of a
+    subscription's cursor moves that cursor back. ValueError: levels < 1 or > 65535, an unknown mapping. TypeError:
     levels is no int. Options, progress and source as EntryQueue."""
     def __init__(self, name="", *, levels=10, mapping="jms", **options):
         cdef int64_t n = int_argument("levels", levels, "an int from 1 to 65535")
