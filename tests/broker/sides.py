@@ -190,12 +190,12 @@ class Side:
             return code
         return None
 
-    def eventually(self, condition: Callable[[], object], what: str) -> None:
-        """Wait for what a timer of the broker causes."""
-        for _ in range(int(DEADLINE / 0.05)):
+    def eventually(self, condition: Callable[[], object], what: str, pause: float = 0.05) -> None:
+        """Wait for what a timer of the broker causes. `pause`: seconds between two looks."""
+        for _ in range(int(DEADLINE / pause)):
             if condition():
                 return
-            self.wait(0.05)
+            self.wait(pause)
         raise AssertionError(f"not within {DEADLINE} s: {what}")
 
     def end(self) -> None:

@@ -1,9 +1,11 @@
 """Queues that end: leases, exclusive and automatic ones; what a redeclaration may say."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.threads import before, in_time
 
 from broker.behaviours import behaviour
 from broker.sides import Side, ack
@@ -14,24 +16,30 @@ def test_unused_queues_expire(side: Side) -> None:
     channel = side.channel()
     queue = side.queue(channel, arguments={"x-expires": 50})
     side.wait(0.2)
-    side.eventually(lambda: not side.exists(queue), "its end")
+    side.eventually(lambda: not side.exists(queue), "its end", pause=0.2)  # because a look is a use
 
 
 @behaviour(151)
 def test_use_keeps_a_queue(side: Side) -> None:
-    channel = side.channel()
-    arguments = {"x-expires": 600}
-    queues = [side.queue(channel, arguments=arguments) for _ in range(3)]
-    recorder = side.consume(channel, queues[2])
-    for _ in range(8):
-        side.wait(0.15)
-        channel.queue_declare(queues[0], arguments=arguments)
-        channel.queue_declare(queues[1], passive=True)
-    channel.queue_declare(queues[2], passive=True)
-    channel.basic_cancel(recorder.tag)
-    side.wait(1.2)
+    def attempt(lease: float) -> tuple[list[str], float]:
+        channel, used = side.channel(), time.monotonic()
+        arguments = {"x-expires": int(1000 * lease)}
+        queues = [side.queue(channel, arguments=arguments) for _ in range(3)]
+        recorder = side.consume(channel, queues[2])
+        for _ in range(8):
+            with before(lease, since=used):
+                side.wait(lease / 4)
+                used = time.monotonic()
+                channel.queue_declare(queues[0], arguments=arguments)
+                channel.queue_declare(queues[1], passive=True)
+        channel.queue_declare(queues[2], passive=True)
+        channel.basic_cancel(recorder.tag)
+        return queues, lease
+
+    queues, lease = in_time(attempt, 0.3, 2, 20)
+    side.wait(1.5 * lease)
     for queue in queues:
-        side.eventually(lambda queue=queue: not side.exists(queue), "its end")
+        side.eventually(lambda queue=queue: not side.exists(queue), "its end", pause=1.5 * lease)
 
 
 @behaviour(151)

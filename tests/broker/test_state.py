@@ -97,13 +97,14 @@ def world() -> World:
     return World()
 
 
-def test_the_state_needs_no_thread(world: World) -> None:
-    before = threading.active_count()
+def test_the_state_needs_no_thread(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[threading.Thread] = []
+    monkeypatch.setattr(threading.Thread, "start", started.append)
     channel = world.channel()
     world.queue(channel, message_ttl=10, expires=20)
     world.publish(channel, 1)
     world.consume(channel, "a")
-    assert threading.active_count() == before
+    assert started == []
     assert world.delivered == [("a", 1, False, 1)]
 
 

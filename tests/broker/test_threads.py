@@ -482,7 +482,7 @@ def test_consume_ends_with_its_queue_and_tells_of_inactivity(connection: Connect
     messages = channel.consume("q", inactivity_timeout=0.01)
     assert next(messages) == (None, None, None)
     channel.basic_publish("", "q", b"1")
-    assert next(messages)[2] == b"1"
+    assert next(body for method, _, body in messages if method) == b"1"
     channel.queue_delete("q")
     assert list(messages) == []
 

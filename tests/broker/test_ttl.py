@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from support.threads import before, in_time
 
 from broker.behaviours import behaviour
 from broker.sides import Side
@@ -59,23 +60,32 @@ def test_whole_queues_expire(side: Side) -> None:
 
 @behaviour(139)
 def test_in_a_transaction_the_clock_starts_at_the_commit(side: Side) -> None:
-    channel, queue = with_ttl(side, 400)
-    channel.tx_select()
-    side.publish(channel, queue, 1)
-    side.wait(0.6)
-    channel.tx_commit()
-    assert side.drain(side.channel(), queue) == [b"1"]
+    def attempt(ttl: float) -> None:
+        channel, queue = with_ttl(side, int(1000 * ttl))
+        channel.tx_select()
+        side.publish(channel, queue, 1)
+        side.wait(1.5 * ttl)
+        with before(ttl):
+            channel.tx_commit()
+            assert side.drain(side.channel(), queue) == [b"1"]
+
+    in_time(attempt, 0.2, 2, 20)
 
 
 @behaviour(140)
 def test_a_requeue_keeps_the_clock(side: Side) -> None:
-    channel, queue = with_ttl(side, 100)
-    side.publish(channel, queue, 1)
-    side.settle()
-    method, _, _ = channel.basic_get(queue)
-    side.wait(0.2)
-    channel.basic_nack(method.delivery_tag)
-    assert side.drain(channel, queue) == []
+    def attempt(ttl: float) -> None:
+        channel, queue = with_ttl(side, int(1000 * ttl))
+        with before(ttl):
+            side.publish(channel, queue, 1)
+            side.settle()
+            method, _, _ = channel.basic_get(queue)
+            assert method is not None
+        side.wait(1.5 * ttl)
+        channel.basic_nack(method.delivery_tag)
+        assert side.drain(channel, queue) == []
+
+    in_time(attempt, 0.1, 2, 20)
 
 
 @behaviour(141)

@@ -17,7 +17,7 @@ from manytail.demo import data
 
 pytestmark = pytest.mark.spark
 
-DEADLINE = 240
+DEADLINE = 600
 ROOT = Path(__file__).parents[2]
 
 
@@ -63,7 +63,7 @@ def wait_for_end(pid: int) -> None:
     except ProcessLookupError:
         return
     try:
-        assert select.select([watched], [], [], 30)[0], f"process {pid} was left behind"
+        assert select.select([watched], [], [], DEADLINE)[0], f"process {pid} was left behind"
     finally:
         os.close(watched)
 

@@ -158,7 +158,7 @@ def test_a_failed_item_ends_the_map_after_the_results_before_it() -> None:
     with pytest.raises(OSError, match="3") as caught:
         got.extend(
             concurrent_map(
-                lambda items: [OSError(3) if item == 3 else item for item in items], range(10), batch=5, linger=1
+                lambda items: [OSError(3) if item == 3 else item for item in items], range(10), batch=5, linger=3_600
             )
         )
     assert caught.value.__notes__ == ["manytail: the item with key None failed after 1 attempt"]

@@ -162,7 +162,7 @@ class Service(ThreadingHTTPServer):
 
     daemon_threads = True
     log: list[tuple[float, str]]
-    storm_end = 0.0  # until then it answers 429 with Retry-After
+    refusals = 0  # so many requests of key a it answers with 429 and Retry-After
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -172,10 +172,11 @@ class Handler(BaseHTTPRequestHandler):
         now = monotonic()
         key = self.path.split("/")[1]
         self.server.log.append((now, key))
-        busy = now < self.server.storm_end and key == "a"
+        busy = self.server.refusals > 0 and key == "a"
+        self.server.refusals -= busy
         self.send_response(429 if busy else 200)
         if busy:
-            self.send_header("Retry-After", "1")
+            self.send_header("Retry-After", "0.3")
         self.send_header("Content-Length", "0")
         self.end_headers()
 
@@ -206,9 +207,6 @@ def fetch(service: Service, path: str) -> int:
         connection.close()
 
 
-WAY = 1.0  # seconds that a request may take from its start to the log: the machine may be busy
-
-
 def most_in(times: list[float], seconds: float) -> int:
     """The most events in any window of that length."""
     times = sorted(times)
@@ -217,30 +215,32 @@ def most_in(times: list[float], seconds: float) -> int:
 
 @everywhere
 def test_the_service_sees_the_rate_in_every_window(mapped: Mapped, service: Service) -> None:
-    assert mapped(lambda item: fetch(service, f"/a/{item}"), range(120), rate=40, workers=16) == [200] * 120
+    """A request may reach the log late, on a busy machine by any time: so a window may have as many more as workers."""
+    workers = 8
+    assert mapped(lambda item: fetch(service, f"/a/{item}"), range(80), rate=40, workers=workers) == [200] * 80
     times = [time for time, _ in service.log]
-    assert max(times) - min(times) >= 119 / 40 - 0.1 - WAY
-    for seconds in (0.25, 0.5, 1.0, 1.5):
-        assert most_in(times, seconds) <= 1 + 40 * (seconds + 0.1 + WAY)
+    assert max(times) - min(times) >= (79 - workers) / 40 - 0.1
+    for seconds in (0.25, 0.5, 1.0):
+        assert most_in(times, seconds) <= 1 + 40 * (seconds + 0.1) + workers
 
 
 @everywhere
 def test_the_service_sees_the_rate_of_every_key(mapped: Mapped, service: Service) -> None:
     keys = "abcd"
     items = [(number, keys[number % 4]) for number in range(80)]
-    options: dict[str, Any] = {"key": lambda item: item[1], "per_key_rate": 10, "workers": 16, "order": "completion"}
+    options: dict[str, Any] = {"key": lambda item: item[1], "per_key_rate": 20, "workers": 3, "order": "completion"}
     mapped(lambda item: fetch(service, f"/{item[1]}/{item[0]}"), items, **options)
     for key in keys:
         times = [time for time, seen in service.log if seen == key]
         assert len(times) == 20
-        for seconds in (0.25, 0.5, 0.75):
-            assert most_in(times, seconds) <= 1 + 10 * (seconds + 0.1 + WAY)
+        for seconds in (0.125, 0.25, 0.5):
+            assert most_in(times, seconds) <= 1 + 20 * (seconds + 0.1) + 3
 
 
 @everywhere
 def test_no_call_of_a_key_starts_inside_a_retry_after_window(mapped: Mapped, service: Service) -> None:
-    """The service answers 429 with Retry-After for a while. With retries=1 no item fails."""
-    service.storm_end = monotonic() + 2.5
+    """The service answers 429 with Retry-After a few times. With retries=1 no item fails."""
+    service.refusals = 3
     starts: list[tuple[float, str]] = []
     windows: list[tuple[float, float]] = []
 
@@ -254,7 +254,7 @@ def test_no_call_of_a_key_starts_inside_a_retry_after_window(mapped: Mapped, ser
 
     items = [(number, "ab"[number % 2]) for number in range(60)]
     assert mapped(fn, items, key=lambda item: item[1], workers=1, retries=1) == [200] * 60
-    assert windows
+    assert len(windows) == 3
     inside = [at for at, key in starts if key == "a" for begin, after in windows if begin < at < begin + after]
     assert inside == []
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 from support.process import environment
-from support.threads import DEADLINE, Threads, wait_until
+from support.threads import DEADLINE, Threads, TooLate, in_time, wait_until
 
 from manytail import BudgetExceeded, DeadlineExceeded, RetryLater, Shared, SharedUnavailable, concurrent_map
 from manytail.mapping._gate import Gate
@@ -30,9 +30,10 @@ def most_in(starts, seconds):
     return most
 
 
-def check_rate(starts, rate):
+def check_rate(starts, rate, workers=0):
+    """A call may be noted late, on a busy machine by any time: so a window may have as many more as all workers."""
     for seconds in (0.05, 0.2, 0.5, 1.0, 2.0):
-        assert most_in(starts, seconds) <= 1 + rate * (seconds + LATE) + 1e-6
+        assert most_in(starts, seconds) <= 1 + rate * (seconds + LATE) + workers + 1e-6
 
 
 WORKER = """
@@ -44,7 +45,7 @@ def fn(item):
     return item
 print("ready", flush=True)
 sys.stdin.readline()
-for result in concurrent_map(fn, range(int(sys.argv[3])), shared=Shared(sys.argv[1], "a"), rate=100.0, workers=4):
+for result in concurrent_map(fn, range(int(sys.argv[3])), shared=Shared(sys.argv[1], "a"), rate=100.0, workers=2):
     print(result, flush=True)
 """
 
@@ -72,7 +73,7 @@ def test_processes_keep_a_rate_together_and_a_killed_one_frees_nothing(database,
         assert process.returncode in (0, -signal.SIGKILL), said
     starts = [float(line) for line in log.read_text().split()]
     assert len(starts) >= 140
-    check_rate(starts, 100.0)
+    check_rate(starts, 100.0, workers=3 * 2)
 
 
 @HOW
@@ -84,10 +85,10 @@ def test_two_maps_of_one_process_share_a_rate(sqlite, how):
         return item
 
     with Threads() as threads:
-        for task in [threads.start(run, how, fn, range(30), shared=shared, rate=50.0, workers=8) for _ in range(2)]:
+        for task in [threads.start(run, how, fn, range(30), shared=shared, rate=50.0, workers=2) for _ in range(2)]:
             assert task.result() == list(range(30))
-    check_rate(starts, 50.0)
-    assert max(starts) - min(starts) >= 59 / 50.0 - LATE - 0.01
+    check_rate(starts, 50.0, workers=2 * 2)
+    assert max(starts) - min(starts) >= (59 - 2 * 2) / 50.0 - LATE - 0.01
 
 
 def test_slots_that_passed_while_the_map_rested_are_skipped(sqlite):
@@ -104,16 +105,19 @@ def test_slots_that_passed_while_the_map_rested_are_skipped(sqlite):
 
 
 def test_retries_take_slots_too(sqlite):
-    shared, starts = Shared(sqlite.url, "a"), []
+    shared, starts, tried = Shared(sqlite.url, "a"), [], set()
 
     def fn(item):
         starts.append(time.monotonic())
-        if len(starts) % 2:
+        if item not in tried:
+            tried.add(item)
             raise OSError
         return item
 
-    assert run("threads", fn, range(10), shared=shared, rate=50.0, retries=9, backoff=0.0) == list(range(10))
-    check_rate(starts, 50.0)
+    options = {"rate": 50.0, "retries": 1, "backoff": 0.0, "workers": 2}
+    assert run("threads", fn, range(15), shared=shared, **options) == list(range(15))
+    assert len(starts) == 30
+    check_rate(starts, 50.0, workers=2)
 
 
 @HOW
@@ -192,12 +196,13 @@ def test_two_maps_share_a_rate_of_cost(sqlite, how, limits):
 
     with Threads() as threads:
         for _ in range(2):
-            threads.start(run, how, fn, items, shared=shared, cost=float, workers=4, **limits)
+            threads.start(run, how, fn, items, shared=shared, cost=float, workers=1, **limits)
     assert len(starts) == 40
+    late = 2 * max(costs)  # the calls of both workers may be noted late, on a busy machine by any time
     for seconds in (0.05, 0.2, 0.5):
-        assert most_cost_in(starts, seconds) <= 100.0 * (seconds + 2 * LATE) + 1e-6
+        assert most_cost_in(starts, seconds) <= 100.0 * (seconds + 2 * LATE) + late + 1e-6
     total = sum(cost for _, cost in starts)
-    assert max(starts)[0] - min(starts)[0] >= (total - 2 * max(costs)) / 100.0 - 2 * LATE
+    assert max(starts)[0] - min(starts)[0] >= (total - 2 * max(costs) - late) / 100.0 - 2 * LATE
 
 
 @HOW
@@ -226,7 +231,7 @@ def test_what_a_batch_costs_when_it_fails_is_deferred_and_is_split(sqlite, how):
         first = len(calls) == 2
         return [RetryLater(0.01) if first and item == 0 else item for item in items]
 
-    results = run(how, fn, range(4), shared=shared, batch=4, linger=9, workers=1, budget=9, errors="return")
+    results = run(how, fn, range(4), shared=shared, batch=4, linger=3_600, workers=1, budget=9, errors="return")
     # 0 to 3: 4. 0 and 1, of which 0 is deferred: 1. 2 and 3: 2. 0: 1. So there is room for one of 2 and 3, each alone.
     assert sorted(map(tuple, calls)) in (
         [(0,), (0, 1), (0, 1, 2, 3), (2,), (2, 3)],
@@ -289,7 +294,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 shared, items = Shared(sys.argv[1], "a"), range(int(sys.argv[3]))
 for result in concurrent_map(
-    fn, items, shared=shared, per_key_rate=20.0, key=lambda item: item % 3, workers=4, order="completion"
+    fn, items, shared=shared, per_key_rate=20.0, key=lambda item: item % 3, workers=2, order="completion"
 ):
     print(result, flush=True)
 """
@@ -321,21 +326,28 @@ def test_processes_keep_the_rate_of_each_key_and_a_killed_one_frees_nothing(data
     for key in "012":
         starts = [float(at) for other, at in lines if other == key]
         assert len(starts) >= 20
-        check_rate(starts, 20.0)
+        check_rate(starts, 20.0, workers=3 * 2)
     assert database.query("SELECT count(*) FROM manytail_rates") == [(4,)]  # each key, and the rate of all
 
 
 @HOW
 def test_a_key_at_its_shared_rate_holds_up_no_other(sqlite, how):
     """Another map has leased the next hour of one key. Its item waits without a worker; the other keys are called."""
-    shared, calls = Shared(sqlite.url, "a"), []
-    run("threads", str, ["slow"], shared=shared, per_key_rate=1.0, key=str)
-    sqlite.query("UPDATE manytail_rates SET tat = tat + 3600 WHERE limit_id <> CAST('per_key_rate' AS BLOB)")
     items = ["slow", *(f"key {number}" for number in range(30))]
-    results = run(
-        how, calls.append, items, shared=shared, per_key_rate=1.0, key=str, workers=1, deadline=2.0, errors="return",
-        order="completion",
-    )  # fmt: skip
+
+    def attempt(deadline):
+        shared, calls = Shared(sqlite.url, f"until {deadline}"), []
+        run("threads", str, ["slow"], shared=shared, per_key_rate=1.0, key=str)
+        sqlite.query("UPDATE manytail_rates SET tat = tat + 3600 WHERE limit_id <> CAST('per_key_rate' AS BLOB)")
+        results = run(
+            how, calls.append, items, shared=shared, per_key_rate=1.0, key=str, workers=1, deadline=deadline,
+            errors="return", order="completion",
+        )  # fmt: skip
+        if len(calls) < 30:
+            raise TooLate("the other keys were not called before the deadline")
+        return calls, results
+
+    calls, results = in_time(attempt, 2, 20, 60)
     assert sorted(calls) == sorted(items[1:])
     assert sum(isinstance(getattr(result, "error", None), DeadlineExceeded) for result in results) == 1
 
@@ -350,11 +362,11 @@ def test_the_rates_of_keys_and_of_the_map_hold_together(sqlite, how):
 
     options = {"key": lambda item: item % 2, "per_key_rate": 20.0, "rate": 30.0, "budget": 1_000.0}
     with Threads() as threads:
-        for task in [threads.start(run, how, fn, range(16), shared=shared, workers=4, **options) for _ in range(2)]:
+        for task in [threads.start(run, how, fn, range(16), shared=shared, workers=2, **options) for _ in range(2)]:
             assert task.result() == list(range(16))
-    check_rate([at for _, at in starts], 30.0)
+    check_rate([at for _, at in starts], 30.0, workers=2 * 2)
     for key in (0, 1):
-        check_rate([at for other, at in starts if other == key], 20.0)
+        check_rate([at for other, at in starts if other == key], 20.0, workers=2 * 2)
     assert shared.spent() == 32.0
 
 
@@ -376,7 +388,7 @@ def test_what_was_paid_for_is_not_paid_for_again_when_its_slot_is_missed(sqlite,
     for batch, fn in ((1, str), (4, lambda items: list(map(str, items)))):
         shared, late = Shared(sqlite.url, f"batch {batch}"), iter([False, True, False, False] * 2)
         monkeypatch.setattr(Gate, "late", lambda gate, call, now, late=late: next(late, False))  # before, and after
-        options = {"batch": batch, "linger": 9.0, "workers": 1, "errors": "return"}
+        options = {"batch": batch, "linger": 3_600.0, "workers": 1, "errors": "return"}
         results = run("threads", fn, range(8), shared=shared, rate=1e6, budget=6.0, **options)
         assert results[:6] == list(map(str, range(6)))
         assert [(type(result.error), result.attempts) for result in results[6:]] == [(BudgetExceeded, 0)] * 2

@@ -440,7 +440,7 @@ def test_fan_out_on_a_stream(spark: Any, tmp_path: Any) -> None:
     stream = spark.readStream.schema("id long").parquet(str(tmp_path / "in"))
     done = fan_out(stream, {"rows": rows, "total": total}, schema="n long")
     query = done.writeStream.format("memory").queryName("fanned").trigger(availableNow=True).start()
-    query.awaitTermination(DEADLINE)
+    assert query.awaitTermination(LONG)
     assert {row.sink: row.result.n for row in spark.table("fanned").collect()} == {"rows": 50, "total": 1225}
 
 

@@ -25,7 +25,7 @@ def test_a_bad_row_of_a_batch_fails_alone(spark: Any, notes: Notes) -> None:
         return [("no number" if row.id == 5 else row.id * 2) for row in rows]
 
     df = spark.range(0, 200, 1, 1).transform(
-        map_concurrent, fn, "x long", batch=50, linger=1.0, workers=4, errors="column"
+        map_concurrent, fn, "x long", batch=50, linger=3_600, workers=4, errors="column"
     )
     rows = df.collect()
     assert [row.id for row in rows] == list(range(200))

@@ -54,7 +54,7 @@ def test_a_killed_task_breaks_nothing(spark: Any, notes: Notes) -> None:
             df.collect()
         before = line.seen().done
         assert df.count() == 50
-        wait_until(lambda: line.seen().done == before + 50)
+        wait_until(lambda: line.seen().done >= before + 50)
 
 
 def test_the_newest_attempt_of_a_partition_counts() -> None:
@@ -133,10 +133,12 @@ def test_a_block_is_entered_once_and_may_stand_in_another(block: Live) -> None:
 
 
 def test_no_thread_is_left() -> None:
-    before = set(threading.enumerate())
+    def names() -> list[str]:
+        return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("manytail-progress"))
+
     with Live("127.0.0.1", "", None):
-        assert len(set(threading.enumerate()) - before) == 2
-    assert set(threading.enumerate()) == before
+        assert names() == ["manytail-progress", "manytail-progress-port"]
+    assert names() == []
 
 
 def session(**settings: str) -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from support.scheduling import Rows, Run, Script, Source, batch_map, batches, finished, results
+from support.scheduling import Clocked, Rows, Run, Script, Source, batch_map, batches, finished, results
 from support.threads import Threads, wait_until
 
 from manytail.mapping import _runner
@@ -179,17 +179,18 @@ def test_a_row_that_waits_for_its_retry_holds_no_worker() -> None:
     def both(row: int) -> int:
         return fn(row) if row == 0 else script(row)
 
-    with Run(
+    with Clocked(
         both,
         batches(range(10), 10),
         workers=1,
         retries=1,
-        backoff=0.1,
+        backoff=60,
         order="completion",
         max_in_flight=10,
         batch_rows=1,
     ) as run:
         assert run.wait_values(9) == list(range(1, 10))
+        run.pass_an_hour()
         assert run.result()[-1] == 0
 
 

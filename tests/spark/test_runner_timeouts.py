@@ -6,15 +6,12 @@ The test moves the runner's clock, and so decides when a call is overdue.
 import logging
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from support.scheduling import Run, Script, Source, batches, finished
+from support.scheduling import HOUR, Clocked, Script, Source, batches, finished
 from support.threads import wait_until
 
 from manytail.mapping import _workers
-
-HOUR = 3_600.0
 
 
 def manytail_threads() -> list[str]:
@@ -29,25 +26,6 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
     yield script
     script.let_all_go()
     wait_until(lambda: not manytail_threads())
-
-
-class Clocked(Run):
-    """A run with timeouts of an hour, whose clock the test moves."""
-
-    def __init__(self, fn: Any, source: Any, **options: Any) -> None:
-        super().__init__(fn, source, **{"timeout": HOUR, "errors": "return", **options})
-        self._now = 0.0
-        self.batch_map.runner.now = lambda: self._now
-
-    def pass_an_hour(self) -> None:
-        """Make every started call overdue."""
-        runner = self.batch_map.runner
-        with runner.state():  # tells the scheduler about all started calls
-            self._now += HOUR
-        runner._timer._wakeup.set()
-
-    def errors(self) -> list[Any]:
-        return [item.error and (item.error.type, item.error.attempts) for output in self.outputs for item in output]
 
 
 def test_a_call_over_its_time_fails_its_row_and_another_thread_takes_its_place(script: Script) -> None:

@@ -107,7 +107,7 @@ def test_retries_timeout_setup_and_delivery(spark: Any) -> None:
         if a == 1 and delivery.attempt == 1:
             raise ValueError
         if a == 2:
-            time.sleep(8)
+            time.sleep(3)
         return f"{resource}{delivery.attempt}{delivery.key}"
 
     udf = concurrent_udf(
@@ -116,14 +116,15 @@ def test_retries_timeout_setup_and_delivery(spark: Any) -> None:
         retries=1,
         backoff=0.01,
         retry_on=ValueError,
-        timeout=4,
         setup=lambda: "r",
         errors="column",
         max_in_flight=64,
     )
-    out = column(spark.range(0, 3, 1, 1), udf("id"))
-    assert [found.value for found in out] == ["r1None", "r2None", None]
-    assert out[2].error.type == "TimeoutError"
+    out = column(spark.range(0, 2, 1, 1), udf("id"))
+    assert [found.value for found in out] == ["r1None", "r2None"]
+    udf = concurrent_udf(fn, "string", timeout=0.1, setup=lambda: "r", errors="column")
+    (late,) = column(spark.range(2, 3, 1, 1), udf("id"))
+    assert (late.value, late.error.type) == (None, "TimeoutError")
 
 
 def test_spark_does_not_call_twice(spark: Any, notes: Notes) -> None:

@@ -4,11 +4,13 @@ The server refuses to run as root. For root it runs as the user `postgres`, whic
 """
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +41,21 @@ def missing() -> str:
     return ""
 
 
+def free_port() -> int:
+    """Not one that a connection of another process may get while the server does not run: Linux takes those from 32768
+    on."""
+    while True:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port := random.randrange(20_000, 32_000)))
+            return port
+
+
 class Server:
     """One server. `url` is that of its superuser. stop and start leave the data as they are."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="manytail-postgres-", dir="/tmp"))
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         password = self.folder / "password"
         password.write_text(PASSWORD)
         if os.geteuid() == 0:

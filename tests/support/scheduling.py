@@ -14,6 +14,8 @@ from manytail.spark._task import WINDOW_BYTES, new_rows, output_batches, size_of
 
 from .threads import DEADLINE, LONG, Hang, Task, Threads
 
+HOUR = 3_600.0
+
 
 class Rows:
     """A batch whose rows are plain values; `key` and `priority` are functions of a value."""
@@ -199,6 +201,25 @@ class Run:
 
     def result(self) -> list[Any]:
         return self.task.result()
+
+
+class Clocked(Run):
+    """A run with timeouts of an hour, whose clock the test moves."""
+
+    def __init__(self, fn: Any, source: Any, **options: Any) -> None:
+        super().__init__(fn, source, **{"timeout": HOUR, "errors": "return", **options})
+        self._now = 0.0
+        self.batch_map.runner.now = lambda: self._now
+
+    def pass_an_hour(self) -> None:
+        """Make every started call overdue, and every retry due."""
+        runner = self.batch_map.runner
+        with runner.state():  # tells the scheduler about all started calls
+            self._now += HOUR
+        runner._timer._wakeup.set()
+
+    def errors(self) -> list[Any]:
+        return [item.error and (item.error.type, item.error.attempts) for output in self.outputs for item in output]
 
 
 def _keyed(source: Iterable[Rows]) -> bool:

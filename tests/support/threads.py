@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 DEADLINE = float(os.environ.get("MANYTAIL_TEST_DEADLINE", "60"))
@@ -120,6 +120,32 @@ def wait_until(predicate: Callable[[], Any], what: str = "") -> None:
         time.sleep(0.001)
 
 
+class TooLate(Exception):
+    """A time had passed before a test did what comes before it. That says nothing about the code under test."""
+
+
+@contextmanager
+def before(seconds: float, since: float | None = None) -> Iterator[None]:
+    """For what a test must do in so many seconds from now, or since that moment. If the block fails after that time,
+    this raises TooLate."""
+    began = time.monotonic() if since is None else since
+    try:
+        yield
+    except Exception as error:
+        if time.monotonic() - began >= seconds:
+            raise TooLate(f"the machine took longer than {seconds} s") from error
+        raise
+
+
+def in_time(attempt: Callable[[float], Any], *spans: float) -> Any:
+    """What attempt(seconds) returns, with the first of the spans that was long enough for this machine: with a shorter
+    one it raised TooLate."""
+    for span in spans[:-1]:
+        with suppress(TooLate):
+            return attempt(span)
+    return attempt(spans[-1])
+
+
 def wait_getters(queue: Any, n: int) -> None:
     wait_until(lambda: queue.stats().getters_waiting == n, f"{n} waiting getters, {queue.stats()}")
 
@@ -160,14 +186,20 @@ def ctrl_c() -> None:
 
 @contextmanager
 def acting_when(predicate: Callable[[], Any], action: Callable[[], Any]) -> Iterator[Task]:
-    """While the block waits in the main thread, another thread waits for the predicate and then acts, once."""
+    """While the block waits in the main thread, another thread waits for the predicate and then acts, once. It has
+    acted when the block is left, also by KeyboardInterrupt: its own Ctrl-C must not come later."""
 
     def act() -> None:
         wait_until(predicate)
         action()
 
     with Threads() as threads:
-        yield threads.start(act)
+        actor = threads.start(act)
+        try:
+            yield actor
+        except KeyboardInterrupt:
+            actor.outcome()
+            raise
 
 
 @contextmanager

@@ -27,7 +27,7 @@ with pika.BlockingConnection([pika.URLParameters(os.environ["AMQP_URL"])]) as co
         except pika.exceptions.UnroutableError as error:
             print("unroutable:", *(message.method.routing_key for message in error.messages))
     for pattern, queue in queues.items():
-        for method, properties, body in channel.consume(queue, inactivity_timeout=1):
+        for method, properties, body in channel.consume(queue, inactivity_timeout=60):
             if method is None:
                 break
             print(pattern, method.delivery_tag, method.routing_key, properties.content_type, body.decode())

@@ -8,7 +8,7 @@ from queue import Empty
 
 import pytest
 from support.process import environment
-from support.threads import DEADLINE, Threads, wait_asleep, wait_until
+from support.threads import DEADLINE, Threads, before, in_time, wait_asleep, wait_until
 
 from manytail import EntryQueue, EntryState
 
@@ -21,6 +21,21 @@ def pass_time(moment):
 def recording():
     dead = []
     return dead, lambda entry, reason: dead.append((entry.item, str(reason)))
+
+
+def got_before_it_expires(new, keep):
+    """A queue with one entry, which was got before its time is over: (dead letters, queue, entry, subscription,
+    delivery)."""
+    def attempt(ttl):
+        dead, letter = recording()
+        queue = new("q", dead_letter=letter)
+        subscription = keep(queue.subscribe())
+        with before(ttl):
+            entry = queue.put(1, ttl=ttl)
+            got = subscription.get(False)
+        return dead, queue, entry, subscription, got
+
+    return in_time(attempt, 0.02, 1, 60)
 
 
 # ------------------------------------------------------------------------------------------------ ttl
@@ -74,10 +89,7 @@ def test_ttl_counts_from_put_also_of_one_that_waited(new):
 
 
 def test_a_locked_entry_does_not_expire_and_does_when_it_comes_back(new, keep):
-    dead, letter = recording()
-    queue = new("q", dead_letter=letter)
-    entry = queue.put(1, ttl=0.15)
-    got = keep(queue.subscribe()).get(False)
+    dead, queue, entry, _, got = got_before_it_expires(new, keep)
     pass_time(entry.expires_at)
     queue.maintain()
     assert (entry.state, dead) == (EntryState.ACQUIRED, [])
@@ -87,12 +99,8 @@ def test_a_locked_entry_does_not_expire_and_does_when_it_comes_back(new, keep):
     wait_until(lambda: dead == [(1, "expired")])            # as above
 
 
-def test_an_unlocked_entry_is_stolen_by_expiry(new):
-    dead, letter = recording()
-    queue = new("q", dead_letter=letter)
-    entry = queue.put(1, ttl=0.15)
-    subscription = queue.subscribe()
-    got = subscription.get(False)
+def test_an_unlocked_entry_is_stolen_by_expiry(new, keep):
+    dead, queue, entry, subscription, got = got_before_it_expires(new, keep)
     got.unlock()
     pass_time(entry.expires_at)
     queue.maintain()
@@ -123,9 +131,7 @@ def test_figures_do_not_look_at_the_clock():
 
 
 def test_ack_of_an_expired_but_locked_entry_counts_as_ack(new, keep):
-    queue = new()
-    entry = queue.put(1, ttl=0.15)
-    got = keep(queue.subscribe()).get(False)
+    _, queue, entry, _, got = got_before_it_expires(new, keep)
     pass_time(entry.expires_at)
     assert got.ack() is True
     assert (queue.stats().acked, queue.stats().expired) == (1, 0)
@@ -155,12 +161,17 @@ def test_maintain_brings_out_what_is_due_at_its_place(new):
 
 def test_an_unheld_entry_is_treated_as_released(new):
     """A subscription that is past its place goes back for it."""
-    queue = new()
-    held = queue.put(1, delay=0.15)
-    queue.put_many([2, 3])
-    subscription = queue.subscribe()
-    assert subscription.get(False).item == 2
-    pass_time(time.monotonic() + 0.16)
+    def pass_it(delay):
+        queue = new()
+        with before(delay):
+            held = queue.put(1, delay=delay)
+            queue.put_many([2, 3])
+            subscription = queue.subscribe()
+            assert subscription.get(False).item == 2
+        pass_time(time.monotonic() + delay)
+        return queue, held, subscription
+
+    queue, held, subscription = in_time(pass_it, 0.02, 1, 60)
     queue.maintain()
     assert subscription.get(False).item == 1
     assert held.redelivered is False
@@ -228,7 +239,7 @@ queue.SimpleQueue = Oversleeps
 import manytail
 held = manytail.EntryQueue()
 held.put(1, delay=0.01)
-end = time.monotonic() + 20
+end = time.monotonic() + 40
 while not held.qsize():
     assert time.monotonic() < end, "the timer sleeps"
     time.sleep(0.001)
@@ -241,7 +252,7 @@ print("done")
 
 
 def test_waiters_react_within_50_ms_of_a_due_time(keep):
-    """The best of several measurements: the machine may be busy."""
+    """One of many measurements is enough: the machine may be busy."""
     def lateness():
         queue = EntryQueue()
         queue.put(1, delay=0.03)
@@ -249,7 +260,7 @@ def test_waiters_react_within_50_ms_of_a_due_time(keep):
         keep(queue.subscribe()).get(timeout=DEADLINE)
         return time.monotonic() - due
 
-    assert min(lateness() for _ in range(10)) < 0.05
+    wait_until(lambda: lateness() < 0.05)
 
 
 def test_the_timer_runs_only_while_a_queue_needs_it():
