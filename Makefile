@@ -79,12 +79,15 @@ test-rabbitmq: $(MADE)/dev ## the broker's tests, on manytail.broker and through
 
 # Both interpreters, once test-freethreaded has made the second.
 BOTH = $(BIN)/python $(wildcard .venv-ft/bin/python)
-# A shell loop over both, and an interpreter with a GIL refuses to start without it.
-EACH = for python in $(BOTH); do case $$python in *-ft*) export PYTHON_GIL=0;; esac;
+# The environment of the interpreter without the GIL. tools/quick_yield.c says what is preloaded and why; Linux alone needs it.
+QUICK_YIELD := $(if $(filter Linux,$(shell uname)),build/quick_yield.so)
+WITHOUT_GIL = PYTHON_GIL=0 $(if $(QUICK_YIELD),LD_PRELOAD=$(CURDIR)/$(QUICK_YIELD))
+# A shell loop over both. An interpreter with a GIL refuses to start with PYTHON_GIL=0.
+EACH = for python in $(BOTH); do case $$python in *-ft*) export $(WITHOUT_GIL);; esac;
 DELAYED = PYTHONPATH=$(CURDIR)/build/delays/lib
 
 .PHONY: delays
-delays: $(MADE)/dev
+delays: $(MADE)/dev $(QUICK_YIELD)
 	@echo "--> building manytail with planted delays"
 	$(EACH) MANYTAIL_DELAYS=1 $$python setup.py --quiet build --build-base build/delays --build-lib build/delays/lib || exit; done
 
@@ -181,9 +184,13 @@ $(MADE)/docs: $(MADE)/dev pyproject.toml
 FT_TESTS := --ignore=tests/simulation --ignore=tests/spark --ignore=tests/demo --ignore=tests/typing --ignore-glob='tests/packaging/test_[!f]*' -m 'not spark and not rabbitmq'
 
 .PHONY: freethreaded-suite
-freethreaded-suite: $(FT_MADE)/dev
+freethreaded-suite: $(FT_MADE)/dev $(QUICK_YIELD)
 	@echo "--> running the tests without the GIL, each in four threads at once if it is for one thread"
-	PYTHON_GIL=0 .venv-ft/bin/python $(PYTEST) $(FT_TESTS) --parallel-threads=4 $(ARGS)
+	$(WITHOUT_GIL) .venv-ft/bin/python $(PYTEST) $(FT_TESTS) --parallel-threads=4 $(ARGS)
+
+build/quick_yield.so: tools/quick_yield.c
+	@mkdir -p $(@D)
+	$(CC) -O2 -shared -fPIC -o $@ $< -ldl
 
 $(FT_MADE)/venv: $(MADE)/venv
 	@echo "--> making .venv-ft from $(FT_PYTHON)"

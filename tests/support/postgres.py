@@ -127,7 +127,7 @@ class Server:
         assert folder is not None
         # The server keeps the standard output of pg_ctl open: a pipe would never end.
         with (self.folder / "said").open("w+") as said:
-            environ = {**os.environ, "LC_ALL": "C"}
+            environ = {**os.environ, "LC_ALL": "C", "PGCTLTIMEOUT": "600"}
             ran = subprocess.run(
                 [folder / command[0], *command[1:]],
                 stdout=said,

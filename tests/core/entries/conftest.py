@@ -1,11 +1,17 @@
 """Fixtures of the tests of entry queues: the contract's tests run over every class, with integers as items."""
 import functools
 import gc
+import sys
 import warnings
+from pathlib import Path
 
 import pytest
 
 from manytail import EntryQueue, LastValueQueue, PriorityEntryQueue, SortedEntryQueue
+
+HERE = Path(__file__).parent
+# Without the GIL, this looks at every object.
+freeze = gc.freeze if getattr(sys, "_is_gil_enabled", lambda: True)() else lambda: None
 
 # For rising items every class keeps arrival order: tests that take `new` put rising integers at equal priority.
 MAKERS = {
@@ -29,12 +35,14 @@ def pytest_configure(config):
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol():
+def pytest_runtest_protocol(item):
     """Collect what the last test left unclosed. Between tests the filter does not apply: a warning there would be an
-    error of the next test."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
+    error of the next test. pytest calls this for the tests of other folders too."""
+    if HERE in item.path.parents:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+        freeze()  # so that the next collection looks only at what this test makes
     return (yield)
 
 
