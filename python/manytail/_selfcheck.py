@@ -12,9 +12,10 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from queue import Empty, Full
+from threading import Thread
 from typing import Any, NamedTuple
 
 from manytail import EntryQueue, MultiQueue, PubSubQueue, ShutDown, SubQueue, Subscriber, Subscription
@@ -31,10 +32,25 @@ class Broken(Exception):
 
 
 def together(jobs: Iterable[Callable[[], Any]]) -> list[Any]:
-    """The results of jobs that run at the same time, each in its own thread. Raises the first error."""
-    jobs = list(jobs)
-    with ThreadPoolExecutor(len(jobs), thread_name_prefix="manytail-selfcheck") as threads:
-        return [future.result() for future in [threads.submit(job) for job in jobs]]
+    """The results of jobs that run at the same time, each in its own thread. Raises the first error, and Ctrl-C, at
+    once: then other jobs may wait for what does not come, and end with the process."""
+    ran: list[tuple[Thread, Future[Any]]] = []
+    for job in jobs:
+        future: Future[Any] = Future()
+        thread = Thread(target=_run, args=(job, future), name="manytail-selfcheck", daemon=True)
+        thread.start()
+        ran.append((thread, future))
+    results = [future.result() for _, future in ran]
+    for thread, _ in ran:
+        thread.join()
+    return results
+
+
+def _run(job: Callable[[], Any], future: Future[Any]) -> None:
+    try:
+        future.set_result(job())
+    except BaseException as error:
+        future.set_exception(error)
 
 
 def expect(right: bool, promise: str, *figures: object) -> None:

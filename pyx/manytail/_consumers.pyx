@@ -6,6 +6,7 @@ to it (put with immediate=True) stays reserved for its next get.
 """
 cimport cython
 from cpython.exc cimport PyErr_Fetch, PyErr_Restore, PyErr_SetInterrupt
+from cpython.list cimport PyList_GetSlice
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
@@ -306,13 +307,25 @@ cdef class Consumer:
         return self.open_subs()
 
     cdef list open_subs(self):
-        """Its open subscriptions. Removes the closed ones from the list."""
+        """Its open subscriptions. Removes the closed ones from the list, while other threads do the same, subscribe and
+        close. Each step on the list is atomic by itself: a thread that has to wait leaves its critical sections."""
         cdef Subscription s
-        with cython.critical_section(self):
-            found = [s for s in self.subs if not s.s.closed]
-            if len(found) < len(self.subs):
-                self.subs[:] = found
-        return found
+        cdef list found = PyList_GetSlice(self.subs, 0, len(self.subs)), still_open
+        for s in found:
+            if s.s.closed:
+                break
+        else:
+            return found
+        still_open = []
+        for s in found:
+            if not s.s.closed:
+                still_open.append(s)
+            else:
+                try:
+                    self.subs.remove(s)
+                except ValueError:      # another thread has removed it
+                    pass
+        return still_open
 
     def subscribe(self, queue, **options):
         """A subscription of this consumer to one more queue. Options and errors as EntryQueue.subscribe, without

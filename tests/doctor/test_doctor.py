@@ -10,6 +10,7 @@ from queue import Empty
 from types import SimpleNamespace
 
 import pytest
+from support.threads import DEADLINE
 
 from manytail import EntryQueue, MultiQueue, PubSubQueue, _selfcheck, doctor
 from manytail.executor import KeyedExecutor
@@ -154,6 +155,21 @@ def test_ctrl_c_ends_the_self_check():
         process.send_signal(signal.SIGINT)
         _, complaints = process.communicate(timeout=300)
     assert (process.returncode, complaints) == (130, "")
+
+
+def test_ctrl_c_between_two_jobs_waits_for_none_of_them():
+    """A job that has begun may wait for one that has not."""
+    go_on, ended = threading.Event(), threading.Event()
+
+    def jobs():
+        yield lambda: (go_on.wait(), ended.set())
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        _selfcheck.together(jobs())
+    assert not ended.is_set()
+    go_on.set()
+    assert ended.wait(DEADLINE)
 
 
 @pytest.mark.parametrize("name", _selfcheck.ROUNDS)
