@@ -37,7 +37,7 @@ def together(jobs: Iterable[Callable[[], Any]]) -> list[Any]:
     ran: list[tuple[Thread, Future[Any]]] = []
     for job in jobs:
         future: Future[Any] = Future()
-        thread = Thread(target=_run, args=(job, future), name="manytail-selfcheck", daemon=True)
+        thread = Thread(target=_run, args=(job, future), name="doctor", daemon=True)
         thread.start()
         ran.append((thread, future))
     results = [future.result() for _, future in ran]
