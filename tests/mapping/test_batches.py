@@ -62,7 +62,7 @@ def test_without_linger_a_free_worker_takes_what_waits() -> None:
         return items
 
     with Threads() as threads:
-        results = concurrent_map(fn, range(20), batch=100, workers=1)
+        results = concurrent_map(fn, (item for item in range(20)), batch=100, workers=1)
         task = threads.start(lambda: list(results))
         wait_until(lambda: results._scheduler.in_flight == 20)  # type: ignore[attr-defined]
         first.set()

@@ -23,6 +23,7 @@ from collections.abc import (
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any, Literal, Self, TypeVar
 
 from . import _options
@@ -39,6 +40,9 @@ from ._types import Delivery, Failure, Progress
 from ._workers import LoopWorkers, refuse_awaitable
 
 _R = TypeVar("_R")
+NEVER_BLOCK: tuple[type, ...] = (type(iter([])), type(iter(())), type(iter(range(0))), type(iter(range(1 << 99))))
+STRIDES = 8  # of the window: what the consumer takes in one of them becomes free together
+CHUNK = 64  # items that are read at a time of an input that never blocks
 
 
 def concurrent_map(
@@ -338,8 +342,31 @@ def _cost(value: Any) -> float:
     return float(value)
 
 
-def _read_one(plan: Plan, scheduler: Scheduler, value: Any) -> list[Item]:
-    return [plan.item(scheduler, value)]
+class Source(Iterator[list[Item]]):
+    """The items of an input.
+
+    One at a time, because the input and the functions of an item (`key`, ...) may block, and what was read must not
+    wait for what comes. Several at a time of a list, tuple or range without such functions, which never block: a
+    hand-over costs more than an item.
+
+    No generator: its frame would keep the last item alive while the input waits.
+    """
+
+    def __init__(self, plan: Plan, runner: Runner, values: Iterable[Any]) -> None:
+        self._plan = plan
+        self._runner = runner
+        self._values = iter(values)
+        asks = any(function is not None for function in (plan.key, plan.priority, plan.cost, plan.item_id))
+        self._never_blocks = type(self._values) in NEVER_BLOCK and not asks
+
+    def __next__(self) -> list[Item]:
+        make, scheduler = self._plan.item, self._runner.scheduler
+        if not self._never_blocks:
+            return [make(scheduler, next(self._values))]
+        items = [make(scheduler, value) for value in islice(self._values, min(self._runner.room, CHUNK))]
+        if not items:
+            raise StopIteration
+        return items
 
 
 def final_error(runner: Runner) -> BaseException | None:
@@ -373,6 +400,8 @@ class Results(Iterator[_R]):
         self._items: Iterator[Any] | None = items
         self._total = total
         self._over = False
+        self._taken = 0  # items whose slots are not free
+        self._stride = 1
         self._ticker: Ticker | None = None
         scheduler = plan.scheduler()
         self._output = scheduler.output
@@ -387,11 +416,21 @@ class Results(Iterator[_R]):
             try:
                 item = self._output.popleft()
             except IndexError:
+                self._report_taken()
                 self._wait()
                 continue
-            self._runner.report(self._scheduler.took, 1)
+            self._taken += 1
+            if self._taken >= self._stride:
+                self._report_taken()
             result: _R = self._plan.result(item)
             return result
+
+    def _report_taken(self) -> None:
+        """Free the slots of the items that were taken. In strides: each report may wake the reader and a worker."""
+        if self._taken:
+            self._runner.report(self._scheduler.took, self._taken)
+            self._taken = 0
+            self._stride = self._scheduler.window // STRIDES
 
     def _wait(self) -> None:
         """Wait until the output has an item. At the end raises StopIteration or the error of the map."""
@@ -424,8 +463,7 @@ class Results(Iterator[_R]):
         show = display_of(plan.progress, self._total)
         if show is not None:
             self._ticker = Ticker(Meter(partial(counts_of, scheduler), show))
-        # Not a generator: its frame would keep the last item alive while the input waits.
-        self._runner.start(map(partial(_read_one, plan, scheduler), items))
+        self._runner.start(Source(plan, self._runner, items))
 
     def _end(self) -> None:
         self._over = True
@@ -521,7 +559,7 @@ async def _run_in_loop(
     scheduler = plan.scheduler()
     runner = LoopRunner(scheduler, plan.call_with, memory=plan.memory(), permits=permits_of(plan.options))
     output = scheduler.output
-    reader = asyncio.create_task(runner.read(_read_async(plan, scheduler, items)))
+    reader = asyncio.create_task(runner.read(_read_async(plan, runner, items)))
     show = display_of(plan.progress, total)
     meter = None if show is None else Meter(partial(counts_of, scheduler), show)
     ticker = None if meter is None else asyncio.create_task(_tick(meter))
@@ -558,12 +596,12 @@ async def _tick(meter: Meter) -> None:
 
 
 async def _read_async(
-    plan: Plan, scheduler: Scheduler, items: Iterable[Any] | AsyncIterable[Any]
+    plan: Plan, runner: Runner, items: Iterable[Any] | AsyncIterable[Any]
 ) -> AsyncIterator[list[Item]]:
     if isinstance(items, AsyncIterable):
         async for value in items:
-            yield [plan.item(scheduler, value)]
+            yield [plan.item(runner.scheduler, value)]
     else:
-        for value in items:
-            yield [plan.item(scheduler, value)]
+        for made in Source(plan, runner, items):
+            yield made
             await asyncio.sleep(0)  # lets the loop run: a long input must not delay its calls

@@ -92,6 +92,7 @@ class Runner:
         self._refill_at = scheduler.window  # the window is filled when no more items than this are in flight
         self._cancel = False  # whether `stop` cancels coroutines
         self.memory = memory
+        self.room = 0  # items that the reader may read
         self._looking = 0  # items between the reader and `_pending`, which are being looked up
         if memory is not None:
             memory.arrive = partial(self.from_thread, self.report, self._looked_up)
@@ -334,19 +335,28 @@ class Runner:
         if self.stopping:
             return
         # Refill in strides, because each refill may wake workers, and at once if a worker may find nothing to do.
-        hungry = scheduler.in_flight <= self._refill_at or scheduler.ready.qsize() < self.options.workers
-        if hungry or scheduler.admission.paused or not (self._pending or self._reading):
-            self._refill(hungry)
-            # Halted by an item that failed before its call, or because no thread could be started. Stop here: perhaps
-            # no further event comes.
-            if scheduler.halted:
-                self._stop()
-                return
+        if not self._is_refill_useless():
+            hungry = scheduler.in_flight <= self._refill_at or scheduler.ready.qsize() < self.options.workers
+            if hungry or scheduler.admission.paused or not self._pending:
+                self._refill(hungry)
+                # Halted by an item that failed before its call, or because no thread could be started. Stop here:
+                # perhaps no further event comes.
+                if scheduler.halted:
+                    self._stop()
+                    return
         if self._reading and not scheduler.in_flight and not self._looking and self.idle_since is None:
             self.idle_since = self.now()
             self.output_changed.set()
         if len(scheduler.output) >= self._wanted or scheduler.full or (scheduler.ended and scheduler.over):
             self.output_changed.set()
+
+    def _is_refill_useless(self) -> bool:
+        """Nothing is pending, and the reader reads or need not, because the window is full of what is to be taken."""
+        scheduler = self.scheduler
+        if self._pending or self.memory is not None:
+            return False
+        is_full = scheduler.in_flight >= scheduler.window and len(scheduler.output) > scheduler.buffered
+        return self._reading or is_full
 
     def _refill(self, hungry: bool) -> None:
         """Fill the window's free slots, and ask for more input if some are left."""
@@ -357,7 +367,7 @@ class Runner:
         if 0 < room <= self._looking and not self._pending and scheduler.grow_for_lookups():
             room = scheduler.room()
         if room > self._looking and not self._pending and not self._reading:
-            self._reading = True
+            self._reading, self.room = True, room - self._looking
             self.read_next.set()
         self._refill_at = scheduler.window - (scheduler.window - self.options.workers) // 2
 
