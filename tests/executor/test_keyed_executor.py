@@ -869,7 +869,7 @@ class TestMap:
             pass
 
         for order in ("input", "completion"):
-            for thing in lanes_of(executor)[which].map(lambda n: Thing(), range(20), order=order):
+            for thing in lanes_of(executor)[which].map(lambda n: Thing(), range(5), order=order):
                 gone = weakref.ref(thing)
                 del thing
                 wait_until(lambda gone=gone: gc.collect() is not None and gone() is None)
