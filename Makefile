@@ -59,6 +59,7 @@ lint: $(MADE)/lint ## ruff, cython-lint and clang-format, nothing is changed
 	$(BIN)/ruff check .
 	PATH=$(CURDIR)/$(BIN):$$PATH cython-lint pyx python
 	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
+	@! grep -nE '^.{121,}' $(C_FILES) # comments too, which clang-format leaves alone
 
 typecheck: $(MADE)/dev ## mypy --strict and pyright on python/ and examples/, and the stubs against the modules
 	@echo "--> checking types"

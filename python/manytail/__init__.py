@@ -26,11 +26,12 @@ from typing import TYPE_CHECKING, Any
 
 from manytail import (
     _interpreter,  # noqa: F401 - refuses subinterpreters, so it comes first
-    _multiqueue,
+    _nogil,
 )
 from manytail._consumers import Consumer
 from manytail._entries import DeadReason, Entry, EntryQueue, EntryState, QueueStats
-from manytail._multiqueue import IndexMultiQueue, MultiQueue, MultiQueueStats, SubQueue
+from manytail._indexqueue import IndexMultiQueue
+from manytail._multiqueue import MultiQueue, MultiQueueStats, SubQueue
 from manytail._orders import LastValueQueue, PriorityEntryQueue, SortedEntryQueue
 from manytail._pubsub import PubSubQueue, PubSubStats, Subscriber
 from manytail._subscriptions import Subscription
@@ -119,7 +120,7 @@ def __getattr__(name: str) -> Any:
 
 
 # `cimport manytail` resolves C functions in the package itself.
-__pyx_capi__ = _multiqueue.__pyx_capi__
+__pyx_capi__ = _nogil.__pyx_capi__
 
 
 def get_include() -> str:

@@ -4,9 +4,7 @@ from collections.abc import Callable, Hashable, ItemsView, Iterable, Iterator, K
 from types import GenericAlias
 from typing import Any, Generic, Literal, NamedTuple, NoReturn, TypeAlias, TypeVar, final
 
-import numpy
-import numpy.typing
-from typing_extensions import Buffer, disjoint_base
+from typing_extensions import disjoint_base
 
 _K = TypeVar("_K", bound=Hashable)
 _T = TypeVar("_T")
@@ -14,10 +12,6 @@ _T = TypeVar("_T")
 _Selection: TypeAlias = (
     Literal["round_robin", "weighted", "oldest"] | Callable[[Sequence[SubQueue[_K, _T]]], SubQueue[_K, _T]]
 )
-_Int64Array: TypeAlias = numpy.typing.NDArray[numpy.int64]
-_Int64Buffer: TypeAlias = _Int64Array | Buffer  # arrays are Buffers to checkers from Python 3.12 on
-
-__pyx_capi__: dict[str, Any]
 
 class MultiQueueStats(NamedTuple):
     qsize: int
@@ -116,14 +110,3 @@ class SubQueue(Generic[_K, _T]):
     def __contains__(self, item: object, /) -> bool: ...
     def discard(self, item: object) -> bool: ...
     def clear(self) -> int: ...
-
-class IndexMultiQueue(MultiQueue[_K, int]):
-    def get_many(  # type: ignore[override]
-        self, max_items: int, block: bool = True, timeout: float | None = None, *, linger: float = 0.0
-    ) -> _Int64Array: ...
-    def get_many_into(
-        self, out: _Int64Buffer, block: bool = True, timeout: float | None = None, *, linger: float = 0.0
-    ) -> int: ...
-    def get_many_with_keys(
-        self, max_items: int, block: bool = True, timeout: float | None = None, *, linger: float = 0.0
-    ) -> list[tuple[_K, _Int64Array]]: ...

@@ -19,13 +19,13 @@ from manytail._c cimport (
 from manytail._cpython cimport PyTypeObject, mt_patch_new
 from manytail._entries cimport EntryQueue, handle_of, release_all, unraisable
 from manytail._eq cimport (
-    CLOSED, acquired_entry, credit_point, effects, entries_point, lock_credit, lock_order, locked_answer,
-    locked_relist, locked_wake_many, unlock_credit, unlock_order,
+    CLOSED, acquired_entry, credit_point, effects, entries_point, lock_credit, lock_order, locked_answer, locked_relist,
+    locked_wake_many, unlock_credit, unlock_order,
 )
-from manytail._runtime cimport int_argument, raise_pending, unclosed, unpicklable
+from manytail._lifecycle cimport int_argument, raise_pending, unclosed, unpicklable
 from manytail._subscriptions cimport Credit, Subscription, consumer_waits, iterate, new_credit, open_subscription
 from manytail._waiting cimport (
-    ONCE, WAIT, Waiting, again, deadline_from, give_up, linger_from, new_waiting_at, sooner, trio_checkpoint, wait_at,
+    ONCE, WAIT, Waiting, again, checkpoint, deadline_from, give_up, linger_from, new_waiting_at, sooner, wait_at,
     wait_point,
 )
 
@@ -107,7 +107,6 @@ cdef class Points:
         credit_point(points, &self.credit.p)
         for i in range(len(subs)):
             entries_point(points + i + 1, &(<Subscription>subs[i]).s, True)
-            points[i + 1].woken = False
         return 0
 
     cdef object attempt(self):
@@ -221,9 +220,9 @@ cdef object get_from(Credit credit, list subs, Consumer owner, int64_t deadline)
 async def _aget_from(credit, subs, owner):
     """aget of a Consumer, or of one of its subscriptions."""
     cdef Points points = new_points(credit, subs, owner)
-    checkpoint = trio_checkpoint()
-    if checkpoint is not None:
-        await checkpoint
+    pause = checkpoint()
+    if pause is not None:
+        await pause
     while True:
         found = points.entry_or_wait()
         if not isinstance(found, Waiting):

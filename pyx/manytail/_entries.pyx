@@ -32,12 +32,12 @@ from manytail._c cimport (
     mt_now_coarse_ns, mt_now_ns, mt_point, unlikely,
 )
 from manytail._cpython cimport (
-    PyTypeObject, Py_DECREF_raw, mt_new_of, mt_owned, mt_patch_gc, mt_patch_new, mt_traverse_of, mt_visit_one,
-    newfunc, traverseproc, visitproc,
+    PyTypeObject, Py_DECREF_raw, mt_new_of, mt_owned, mt_patch_gc, mt_patch_new, mt_traverse_of, mt_visit_one, newfunc,
+    traverseproc, visitproc,
 )
 from manytail._entry cimport (
-    ACQUIRED, AVAILABLE, DELETED, DEQUEUED, HELD, entry, entry_drop, entry_lock, entry_new, entry_options,
-    entry_word, key_slot, state_of, word_delivery, word_held_by, word_redelivered,
+    ACQUIRED, AVAILABLE, DELETED, DEQUEUED, HELD, entry, entry_drop, entry_lock, entry_new, entry_options, entry_word,
+    key_slot, state_of, word_delivery, word_held_by, word_redelivered,
 )
 from manytail._eq cimport (
     ACKED, CLEARED, DEAD_LETTER_CALL, DEAD_LETTER_NONE, DEAD_LETTER_QUEUE, DENIED, EXHAUSTED, EXPIRED, OVERFLOWN,
@@ -54,9 +54,9 @@ from manytail._eq_keys cimport (
     unpin_record,
 )
 from manytail._eq_sorted cimport search_range
-from manytail._runtime cimport at_fork, int_argument, unpicklable
+from manytail._lifecycle cimport at_fork, int_argument, unpicklable
 from manytail._waiting cimport (
-    NEVER, ONCE, Waiting, again, deadline_from, give_up, new_waiting, post, trio_checkpoint, visit_tasks, wait_point,
+    NEVER, ONCE, Waiting, again, checkpoint, deadline_from, give_up, new_waiting, post, visit_tasks, wait_point,
 )
 
 import enum
@@ -860,9 +860,9 @@ cdef class EntryQueue:
     async def aput(self, item, **options):
         """put for coroutines of asyncio and trio; options as put, but no block and timeout. Cancelling it before it
         returns puts nothing."""
-        checkpoint = trio_checkpoint()
-        if checkpoint is not None:
-            await checkpoint
+        pause = checkpoint()
+        if pause is not None:
+            await pause
         waited = False
         try:
             while True:

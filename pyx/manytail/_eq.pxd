@@ -37,11 +37,10 @@ from manytail._c cimport (
     mt_now_coarse_ns, mt_now_ns, mt_store_relaxed_i64, unlikely,
 )
 from manytail._entry cimport (
-    ACQUIRED, AVAILABLE, HELD, cursor_position, entry, entry_acquire, entry_delete, entry_dequeue,
-    entry_keep, entry_list, entry_options, entry_release, entry_steal, entry_unhold, entry_unlock, entry_withdraw,
-    entry_word, is_linked, list_append, list_unlink, position_at, position_close, position_move,
-    position_open, redeliveries_free, redeliveries_pop, redeliveries_push, redeliveries_shrink, state_of,
-    timers_remove, timers_set, word_delivery,
+    ACQUIRED, AVAILABLE, HELD, cursor_position, entry, entry_acquire, entry_delete, entry_dequeue, entry_keep,
+    entry_list, entry_options, entry_release, entry_steal, entry_unhold, entry_unlock, entry_withdraw, entry_word,
+    is_linked, list_append, list_unlink, position_at, position_close, position_move, position_open, redeliveries_free,
+    redeliveries_pop, redeliveries_push, redeliveries_shrink, state_of, timers_remove, timers_set, word_delivery,
 )
 from manytail._eq_keys cimport (
     GROUPS_ASSIGNED, GROUPS_NONE, group_allows, group_dead, group_index, group_removed, group_shown, group_taken,
@@ -52,7 +51,7 @@ from manytail._eq_sorted cimport index_link, index_oldest, index_remove, search_
 from manytail._heap cimport heap, heap_reserve
 from manytail._lock cimport enter, enter_heavy, leave
 from manytail._waiting cimport (
-    TASKS, THREADS, WAIT, keep_tasks, notify, notify_all, notify_first, wait_list, wait_node, wait_point,
+    TASKS, THREADS, WAIT, keep_tasks, make_point, notify, notify_all, notify_first, wait_list, wait_node, wait_point,
 )
 
 cdef enum:
@@ -1587,50 +1586,37 @@ cdef inline void locked_release_unclaimed(subscription *s, effects *fx) noexcept
 # A try that fails stores the queue's event_count in p.key, under the lock. If it has changed, the call tries again
 # instead of waiting.
 cdef inline void entries_point(wait_point *p, subscription *s, bint attached) noexcept nogil:
-    """A getter waits until it has to try again. The caller has set `key` and `woken`."""
-    p.list = &s.waiters
-    p.lock = &s.q.lock
-    p.gil_locked = s.q.gil_locked
-    p.attached = attached
-    p.spin_limit = 0
-    p.of = s.q
-    p.at = s
-    p.poll = locked_poll_entries
+    """A getter waits until it has to try again. The caller has set `key`."""
+    make_point(p, &s.waiters, &s.q.lock, s.q.gil_locked, attached, locked_poll_entries, s)
     p.changed = locked_waiters_changed
     p.forward = locked_forward_entry
 
 
 cdef inline int locked_poll_entries(wait_point *p, bint parking) noexcept nogil:
-    return MT_OK if (<entry_queue *>p.of).event_count != p.key or (<subscription *>p.at).closed else WAIT
+    cdef subscription *s = <subscription *>p.of
+    return MT_OK if s.q.event_count != p.key or s.closed else WAIT
 
 
 cdef inline void locked_waiters_changed(wait_point *p) noexcept nogil:
-    locked_relist(<entry_queue *>p.of, <subscription *>p.at)
+    cdef subscription *s = <subscription *>p.of
+    locked_relist(s.q, s)
 
 
 cdef inline void locked_forward_entry(wait_point *p, wait_node **to_post) noexcept nogil:
     """A waiter does not try again: notify another one."""
+    cdef subscription *s = <subscription *>p.of
     cdef effects fx
     memset(&fx, 0, sizeof(effects))
     fx.to_post = to_post[0]
     if p.woken:
-        locked_answer(<subscription *>p.at)
-    locked_wake_many(<entry_queue *>p.of, 1, &fx)
+        locked_answer(s)
+    locked_wake_many(s.q, 1, &fx)
     to_post[0] = fx.to_post
 
 
 cdef inline void credit_point(wait_point *p, shared_credit *c) noexcept nogil:
-    """A Consumer waits until its credit has an event. No `forward`: all waiters are notified together."""
-    p.list = &c.waiters
-    p.lock = &c.lock
-    p.gil_locked = c.gil_locked
-    p.attached = True
-    p.woken = False
-    p.spin_limit = 0
-    p.of = c
-    p.poll = locked_poll_credit
-    p.changed = NULL
-    p.forward = NULL
+    """A Consumer waits until its credit has an event."""
+    make_point(p, &c.waiters, &c.lock, c.gil_locked, True, locked_poll_credit, c)
 
 
 cdef inline int locked_poll_credit(wait_point *p, bint parking) noexcept nogil:
@@ -1639,15 +1625,7 @@ cdef inline int locked_poll_credit(wait_point *p, bint parking) noexcept nogil:
 
 cdef inline void room_point(wait_point *p, entry_queue *q, bint attached) noexcept nogil:
     """A putter waits until there is a free slot; in a last-value queue also until its entry may replace another one."""
-    p.list = &q.putters
-    p.lock = &q.lock
-    p.gil_locked = q.gil_locked
-    p.attached = attached
-    p.woken = False
-    p.spin_limit = 0
-    p.of = q
-    p.poll = locked_poll_room
-    p.changed = NULL
+    make_point(p, &q.putters, &q.lock, q.gil_locked, attached, locked_poll_room, q)
     p.forward = locked_forward_room
 
 

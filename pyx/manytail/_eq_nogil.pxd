@@ -1,6 +1,6 @@
 # The entry queue (_eq.pxd) for callers that are detached from the interpreter. An item is a number without a reference
-# count; the call that ends an entry hands its item to the caller. Private. Its faces are _entryqueue.pyx (`cimport
-# manytail`, which documents each call) and the native drivers.
+# count; the call that ends an entry hands its item to the caller. Private. Its users are _nogil.pyx (`cimport
+# manytail`) and the native drivers.
 #
 # The order lock is always taken, with the GIL too. A blocking call tries, stores the queue's count of events, and waits
 # unless an event came in between: entries_point(), room_point(). An entry that the queue itself ends (an immediate

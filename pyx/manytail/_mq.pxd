@@ -11,7 +11,7 @@
 # lock only if its sub-queue is `unlisted`, where the original takes it whenever the whole queue is empty.
 #
 # This file is the whole algorithm, on C structs and nogil: items, changes of sub-queues, shutdown, fork. How calls
-# wait: _waiting.pxd. Its faces are _multiqueue.pyx (Python, and the nogil API) and _wp.pxd (lanes); the native drivers
+# wait: _waiting.pxd. Its faces are _multiqueue.pyx, _nogil.pyx (without Python) and _wp.pxd (lanes); the native drivers
 # compile it without an interpreter. Progress: blocking.
 #
 # `unlisted` is set while a sub-queue is empty and not in its ring. A put that finds it set appends and lists under both
@@ -34,26 +34,26 @@ from libc.string cimport memcpy
 
 from manytail._c cimport (
     MT_BADARG, MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, keep, likely,
-    mt_alloc_aligned, mt_atomic_i64, mt_atomic_u32, mt_atomic_uptr, mt_fetch_add_acq_rel_u32,
-    mt_fetch_add_relaxed_i64, mt_fetch_add_relaxed_u32, mt_free_aligned, mt_load_acquire_i64, mt_load_relaxed_i64,
-    mt_load_relaxed_u32, mt_load_seq_cst_i64, mt_load_seq_cst_u32, mt_lock, mt_lock_reset, mt_now_ns, mt_point,
-    mt_prefetch_write, mt_store_relaxed_i64, mt_store_relaxed_u32, mt_store_release_i64, mt_xchg_acq_rel_uptr,
-    mt_xchg_seq_cst_i64, mt_xchg_seq_cst_u32, unlikely,
+    mt_alloc_aligned, mt_atomic_i64, mt_atomic_u32, mt_atomic_uptr, mt_fetch_add_acq_rel_u32, mt_fetch_add_relaxed_i64,
+    mt_fetch_add_relaxed_u32, mt_free_aligned, mt_load_acquire_i64, mt_load_relaxed_i64, mt_load_relaxed_u32,
+    mt_load_seq_cst_i64, mt_load_seq_cst_u32, mt_lock, mt_lock_reset, mt_now_ns, mt_point, mt_prefetch_write,
+    mt_store_relaxed_i64, mt_store_relaxed_u32, mt_store_release_i64, mt_xchg_acq_rel_uptr, mt_xchg_seq_cst_i64,
+    mt_xchg_seq_cst_u32, unlikely,
 )
 from manytail._chunks cimport (
     SIZED_CLASS, SPARE_CLASS, chunk, chunk_free, chunk_is_retired, chunk_items, chunk_link, chunk_new, chunk_next,
-    chunk_pin, chunk_recycle, chunk_retire, chunk_sizes, chunk_timestamps, chunk_unpin, clear_tombstone,
-    is_tombstone, set_tombstone,
+    chunk_pin, chunk_recycle, chunk_retire, chunk_sizes, chunk_timestamps, chunk_unpin, clear_tombstone, is_tombstone,
+    set_tombstone,
 )
 from manytail._lock cimport enter, leave
 from manytail._ready cimport (
-    ready_append, ready_free, ready_front, ready_index, ready_join_level, ready_leave_level, ready_level,
-    ready_node, ready_rekey, ready_remove, ready_replace,
+    ready_append, ready_free, ready_front, ready_index, ready_join_level, ready_leave_level, ready_level, ready_node,
+    ready_rekey, ready_remove, ready_replace,
 )
-from manytail._runtime cimport multiqueues
+from manytail._lifecycle cimport multiqueues
 from manytail._waiting cimport (
-    NEVER, ONCE, WAIT, again, give_up, keep_tasks, look, notify, notify_all, notify_fitting, post, wait_list, wait_node,
-    wait_point,
+    NEVER, ONCE, WAIT, again, give_up, keep_tasks, look, make_point, notify, notify_all, notify_fitting, post,
+    wait_list, wait_node, wait_point,
 )
 
 # The caller's function for items that clear, remove and destroy take out.
@@ -175,6 +175,13 @@ cdef inline void lock_take(queue *q, bint attached) noexcept nogil:
 
 cdef inline void unlock_take(queue *q) noexcept nogil:
     leave(&q.take_lock, q.gil_locked)
+
+
+cdef inline void unlock_take_and_post(queue *q, wait_node *to_post) noexcept nogil:
+    """Unlock, then wake whoever was notified under the lock."""
+    unlock_take(q)
+    if to_post != NULL:
+        post(to_post)
 
 
 cdef inline void lock_put(queue *q, subqueue *s, bint attached) noexcept nogil:
@@ -752,25 +759,12 @@ cdef inline int64_t head_qsize(queue *q, int64_t enough) noexcept nogil:
 
 # -------------------------------------------------------------------------------------------------------------- waiting
 # The wait points (_waiting.pxd) of a get, a put and a join.
-cdef inline void point_under_take_lock(wait_point *p, queue *q, wait_list *waiters, bint attached) noexcept nogil:
-    p.list = waiters
-    p.lock = &q.take_lock
-    p.gil_locked = q.gil_locked
-    p.attached = attached
-    p.woken = False
-    p.spin_limit = 0
-    p.of = q
-    p.changed = NULL
-    p.forward = NULL
-
-
 cdef inline void items_point(wait_point *p, queue *q, bint attached) noexcept nogil:
     """A getter waits until an item can be got, or the queue is shut down."""
-    point_under_take_lock(p, q, &q.not_empty, attached)
+    make_point(p, &q.not_empty, &q.take_lock, q.gil_locked, attached, head_poll_items, q)
+    p.forward = head_forward_items
     p.spin_first = GETTER_SPIN_FIRST
     p.spin_limit = GETTER_SPIN_LIMIT
-    p.poll = head_poll_items
-    p.forward = head_forward_items
 
 
 cdef inline int head_poll_items(wait_point *p, bint parking) noexcept nogil:
@@ -795,9 +789,8 @@ cdef inline void forward_items(queue *q, bint attached) noexcept nogil:
 
 
 cdef inline void joined_point(wait_point *p, queue *q, bint attached) noexcept nogil:
-    """A join waits until every item ever put is done. No `forward`: all are notified together."""
-    point_under_take_lock(p, q, &q.joiners, attached)
-    p.poll = head_poll_joined
+    """A join waits until every item ever put is done."""
+    make_point(p, &q.joiners, &q.take_lock, q.gil_locked, attached, head_poll_joined, q)
 
 
 cdef inline int head_poll_joined(wait_point *p, bint parking) noexcept nogil:
@@ -806,14 +799,7 @@ cdef inline int head_poll_joined(wait_point *p, bint parking) noexcept nogil:
 
 cdef inline void room_point(wait_point *p, subqueue *s, bint attached) noexcept nogil:
     """A putter waits until its sub-queue has a free slot, or accepts no more items."""
-    p.list = &s.not_full
-    p.lock = &s.put_lock
-    p.gil_locked = s.gil_locked
-    p.attached = attached
-    p.woken = False
-    p.spin_limit = 0
-    p.at = s
-    p.poll = tail_poll_free_slots
+    make_point(p, &s.not_full, &s.put_lock, s.gil_locked, attached, tail_poll_free_slots, s)
     p.changed = tail_publish_waiters
     p.forward = tail_forward_free_slots
 
@@ -826,7 +812,7 @@ cdef inline void free_size_point(wait_point *p, subqueue *s, int64_t size, bint 
 
 
 cdef inline int tail_poll_free_size(wait_point *p, bint parking) noexcept nogil:
-    cdef subqueue *s = <subqueue *>p.at
+    cdef subqueue *s = <subqueue *>p.of
     cdef int r = MT_OK
     if s.closed_flags != 0:
         return MT_SHUTDOWN
@@ -835,21 +821,21 @@ cdef inline int tail_poll_free_size(wait_point *p, bint parking) noexcept nogil:
 
 
 cdef inline int tail_poll_free_slots(wait_point *p, bint parking) noexcept nogil:
-    cdef subqueue *s = <subqueue *>p.at
+    cdef subqueue *s = <subqueue *>p.of
     if s.closed_flags != 0:
         return MT_SHUTDOWN
     return MT_OK if tail_free_slots(s, mt_load_relaxed_i64(&s.tail_seq)) > 0 else WAIT     # relaxed because: put lock
 
 
 cdef inline void tail_publish_waiters(wait_point *p) noexcept nogil:
-    cdef subqueue *s = <subqueue *>p.at
+    cdef subqueue *s = <subqueue *>p.of
     # pairs with: mt_load_seq_cst in head_make_room, after mt_xchg_seq_cst of head_seq
     mt_xchg_seq_cst_u32(&s.not_full_waiting, <uint32_t>s.not_full.n)
 
 
 cdef inline void tail_forward_free_slots(wait_point *p, wait_node **to_post) noexcept nogil:
     """If there is a free slot, notify the next putter."""
-    cdef subqueue *s = <subqueue *>p.at
+    cdef subqueue *s = <subqueue *>p.of
     # relaxed because: written under the put lock
     if s.not_full.n and (s.sized or tail_free_slots(s, mt_load_relaxed_i64(&s.tail_seq)) > 0):
         tail_notify(s, to_post)
@@ -946,9 +932,7 @@ cdef inline int put_front_once(queue *q, subqueue *s, uintptr_t item, const int6
     if r == MT_OK:
         head_list_if_unlisted(q, s, &to_post)
     unlock_put(q, s)
-    unlock_take(q)
-    if to_post != NULL:
-        post(to_post)
+    unlock_take_and_post(q, to_post)
     if r == MT_OK:
         forward_room(s, attached)
     return r
@@ -1073,14 +1057,7 @@ cdef inline int hold_bulks() noexcept nogil:
     enter(&multiqueues.bulk_lock, False, False)
     multiqueues.forks_pending += 1
     leave(&multiqueues.bulk_lock, False)
-    p.list = &multiqueues.forkers
-    p.lock = &multiqueues.bulk_lock
-    p.gil_locked = False
-    p.attached = False
-    p.spin_limit = 0
-    p.poll = poll_bulks
-    p.changed = NULL
-    p.forward = NULL
+    make_point(&p, &multiqueues.forkers, &multiqueues.bulk_lock, False, False, poll_bulks, NULL)
     while True:
         r = MT_OK if look(&p, 1) == MT_OK else MT_EMPTY
         if not again(&p, 1, &r, NEVER):
@@ -1258,9 +1235,7 @@ cdef inline bint detach_tail(queue *q, subqueue *s, bint attached) noexcept nogi
     ready_leave_level(&q.ready, s.ready.level)
     s.ready.level = NULL
     head_finish(q, &to_post)
-    unlock_take(q)
-    if to_post != NULL:
-        post(to_post)
+    unlock_take_and_post(q, to_post)
     return True
 
 
@@ -1305,9 +1280,7 @@ cdef inline void enable_tail(queue *q, subqueue *s, bint enabled, bint attached)
                 unlock_put(q, s)
             elif not s.closed_flags & MT_CLOSED_STOPPED:
                 head_unmask(q, s, &to_post)
-    unlock_take(q)
-    if to_post != NULL:
-        post(to_post)
+    unlock_take_and_post(q, to_post)
 
 
 cdef inline int set_priority(queue *q, subqueue *s, int64_t priority, bint attached) noexcept nogil:
@@ -1350,9 +1323,7 @@ cdef inline void set_maxsize(queue *q, subqueue *s, int64_t maxsize, bint attach
     s.bounded = maxsize > 0 or s.sized
     tail_notify_all(s, &to_post)                    # those that still do not fit wait again
     unlock_put(q, s)
-    unlock_take(q)
-    if to_post != NULL:
-        post(to_post)
+    unlock_take_and_post(q, to_post)
 
 
 # ---------------------------------------------------------------------------------------------------- taking items away
@@ -1402,9 +1373,7 @@ cdef inline int64_t clear_tail(queue *q, subqueue *s, chunk **chain, uint32_t *f
     if n and s.attached:
         head_count_removed(q, n)
         head_finish(q, &to_post)
-    unlock_take(q)
-    if to_post != NULL:
-        post(to_post)
+    unlock_take_and_post(q, to_post)
     return n
 
 
@@ -1449,9 +1418,7 @@ cdef inline bint discard_at(queue *q, subqueue *s, chunk *c, uint32_t i, uintptr
         head_drop_dead_chunk(q, s, c)
         if s.attached:
             head_finish(q, &to_post)
-    unlock_take(q)
-    if to_post != NULL:
-        post(to_post)
+    unlock_take_and_post(q, to_post)
     return there
 
 
@@ -1526,9 +1493,7 @@ cdef inline bint task_done(queue *q, bint attached) noexcept nogil:
     if ok:
         q.done += 1
         head_finish(q, &to_post)
-    unlock_take(q)
-    if to_post != NULL:
-        post(to_post)
+    unlock_take_and_post(q, to_post)
     return ok
 
 
@@ -1559,9 +1524,7 @@ cdef inline void shut_queue(queue *q, bint stop, bint attached) noexcept nogil:
         unlock_put(q, s)
         s = s.all_next
     notify_all(&q.not_empty, &to_post)
-    unlock_take(q)
-    if to_post != NULL:
-        post(to_post)
+    unlock_take_and_post(q, to_post)
 
 
 cdef inline void shut_tail(queue *q, subqueue *s, bint stop, wait_node **to_post) noexcept nogil:
@@ -1656,7 +1619,7 @@ cdef inline void position_close(queue *q, iterator_position *k) noexcept nogil:
 
 # ------------------------------------------------------------------------------------------------------ without Python
 # For the nogil API: callers are detached; items are pointers or integers; timeouts as in
-# python/manytail/_multiqueue.pxd, which documents the calls.
+# python/manytail/_nogil.pxd, which documents the calls.
 cdef inline void drop_chain(queue *q, chunk *chain, uint32_t first, uint32_t last, item_drop drop, void *arg,
                             bint attached) noexcept nogil:
     """Call `drop` for each item of a chain of head_cut(), and free the chunks. No lock is held while `drop` runs."""
@@ -1760,10 +1723,8 @@ cdef inline int get_or_wait(queue *q, uintptr_t *items, int64_t n, subqueue **ta
             count[0] = head_get(q, items, tail, False, &to_post) == MT_OK
         else:
             count[0] = head_get_many(q, items, n, False, &to_post)
-        unlock_take(q)
-        if to_post != NULL:
-            post(to_post)
-            to_post = NULL
+        unlock_take_and_post(q, to_post)
+        to_post = NULL
         r = MT_OK if count[0] else MT_EMPTY
         if not again(&p, 1, &r, deadline):
             return r

@@ -19,7 +19,7 @@ from manytail._chunks cimport SIZED_CLASS, chunk, chunk_free, chunk_new, chunk_s
 from manytail._mq cimport (
     MT_CLOSED_STOPPED, MT_OLDEST, head_count_removed, head_fill_slot, head_finish, head_link_chunk,
     head_list_if_unlisted, head_next, head_pop, head_propagate, head_removed_and_served, lock_put, lock_take, queue,
-    subqueue, unlock_put, unlock_take,
+    subqueue, unlock_put, unlock_take, unlock_take_and_post,
 )
 from manytail._waiting cimport post, wait_node
 
@@ -116,9 +116,7 @@ cdef inline int hold_what_is_there(held_batch *b, bint attached) noexcept nogil:
         head_propagate(b.q, &to_post)
     elif r == MT_OK:
         r = MT_EMPTY
-    unlock_take(b.q)
-    if to_post != NULL:
-        post(to_post)
+    unlock_take_and_post(b.q, to_post)
     return r
 
 
@@ -134,9 +132,7 @@ cdef inline void give_back(held_batch *b, bint objects, bint attached) noexcept 
             head_give_back(b, b.items + i, attached, &to_post)
         head_propagate(b.q, &to_post)
         head_finish(b.q, &to_post)
-        unlock_take(b.q)
-        if to_post != NULL:
-            post(to_post)
+        unlock_take_and_post(b.q, to_post)
     for i in range(b.n):
         if objects and not b.items[i].given_back:
             drop(b.items[i].item)

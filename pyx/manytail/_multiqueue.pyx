@@ -1,6 +1,7 @@
 """The Python face of the MultiQueue, and at the end its nogil API.
 
-_mq.pxd has the algorithm and its source; its functions are inlined into the methods here.
+_mq.pxd has the algorithm and its source; its functions are inlined into the methods here. A
+queue of integers is a subclass, in _indexqueue.pyx: `raw` says that the slots hold integers and no references.
 
 Rules of this layer
 - A put adds the item's reference before it publishes the item. A get takes over the reference that the slot held.
@@ -11,11 +12,8 @@ Rules of this layer
   free-threaded build would contend for. The "clinic" format gives them a signature to inspect.
 """
 cimport cython
-from cpython.buffer cimport (
-    PyBUF_FORMAT, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer,
-)
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
-from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uintptr_t
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uintptr_t
 from libc.stdlib cimport free, malloc
 
 from manytail._c cimport (
@@ -28,42 +26,35 @@ from manytail._cpython cimport (
     mt_list_reserve, mt_list_slots, mt_owned, mt_owned_item, mt_pair_fill, mt_pair_reserve, mt_patch_gc,
     mt_return_raising, mt_traverse_of, traverseproc, visitproc,
 )
+from manytail._int64 cimport Int64s, int64_of, int64s_of
 from manytail._mq cimport (
-    MT_CLOSED_DETACHED, MT_OLDEST, MT_ROUND_ROBIN, MT_WEIGHTED, SNAPSHOT, add_tail, attach_tail, clear_tail,
-    iterator_position, position_close, position_open, position_step, destroy_queue, detach_tail, discard_at, drop_chain,
-    drop_left_chunks, drop_queue, enable_tail, free_size_point, enter_bulk, forget_other_threads, forward_items,
-    free_tail, get_many_within, get_within, hold_bulks, item_drop, items_point, join_until, joined_point, leave_bulk,
-    head_removed, lists_are_quiet, lock_put, lock_take, mt_subqueue_of, new_queue, new_tail, put_once, put_run_once,
-    put_run_until, put_run_within, put_sized_until, put_until, put_within, qsize_of, queue, release_bulks, remove_tail,
-    room_point, run_length, set_maxsize, set_priority, set_weight, shut_queue, subqueue, head_propagate, head_count,
-    head_empty, head_finish, head_get, head_get_many, head_removed_and_served, head_next, head_pop, head_pop_run,
-    head_put_total, head_qsize, head_served, head_skip_tombstones, tail_size, task_done, unlock_put, unlock_take,
-    visit_items,
+    MT_CLOSED_DETACHED, MT_OLDEST, MT_ROUND_ROBIN, MT_WEIGHTED, SNAPSHOT, attach_tail, clear_tail, detach_tail,
+    discard_at, drop_chain, drop_left_chunks, drop_queue, enable_tail, enter_bulk, forget_other_threads, forward_items,
+    free_size_point, free_tail, head_count, head_empty, head_finish, head_get, head_get_many, head_next, head_pop,
+    head_propagate, head_put_total, head_qsize, head_removed, head_served, head_skip_tombstones, hold_bulks, item_drop,
+    items_point, iterator_position, join_until, joined_point, leave_bulk, lists_are_quiet, lock_put, lock_take,
+    mt_subqueue_of, new_queue, new_tail, position_close, position_open, position_step, put_once, put_run_once,
+    put_run_until, put_sized_until, put_until, queue, release_bulks, room_point, set_maxsize, set_priority, set_weight,
+    shut_queue, subqueue, tail_size, task_done, unlock_put, unlock_take, unlock_take_and_post, visit_items,
 )
 from manytail._mq_held cimport (
     begin_batch, end_batch, give_back, head_hold, head_reserve, held_batch, hold_what_is_there,
 )
 from manytail._ready cimport ready_append, ready_node, ready_remove
-from manytail._runtime cimport at_fork, int_argument, unpicklable
+from manytail._lifecycle cimport at_fork, int_argument, unpicklable
 from manytail._waiting cimport (
-    NEVER, ONCE, Waiting, again, deadline_from, linger_from, new_waiting, post, sooner, trio_checkpoint, visit_tasks,
+    NEVER, ONCE, Waiting, again, checkpoint, deadline_from, linger_from, new_waiting, post, sooner, visit_tasks,
     wait_node, wait_point,
 )
 
 from collections.abc import Mapping
-from operator import index
 from types import GenericAlias
 from typing import NamedTuple
 
 from manytail.errors import Empty, Full, ShutDown
 
-cdef class Batch
-cdef class SubQueue
-
 cdef object NOTHING = object()
 cdef dict SELECTIONS = {"round_robin": MT_ROUND_ROBIN, "weighted": MT_WEIGHTED, "oldest": MT_OLDEST}
-cdef enum:
-    DETACH_FROM = 5000      # integers; detaching for fewer makes two threads slower than one (measured, 3.11)
 
 
 class MultiQueueStats(NamedTuple):
@@ -87,12 +78,13 @@ cdef int64_t maxsize_argument(object value) except? -7:
     return int_argument("maxsize", value, "an int (0 or less: no bound)")
 
 
-cdef uint32_t weight_argument(object value) except 0:
+cdef uint32_t weight_argument(object value, str what) except 0:
+    """what: of which it is so many per turn."""
     cdef int64_t weight = int_argument("weight", value, "an int >= 1")
     if weight < 1:
-        raise ValueError(f"weight={value!r}: expected an int >= 1 (items per turn)")
+        raise ValueError(f"weight={value!r}: expected an int >= 1 ({what} per turn)")
     if weight > 0xFFFFFFFF:
-        raise OverflowError(f"weight={value!r}: expected at most 2**32 - 1 (items per turn)")
+        raise OverflowError(f"weight={value!r}: expected at most 2**32 - 1 ({what} per turn)")
     return <uint32_t>weight
 
 
@@ -150,15 +142,9 @@ cdef class MultiQueue:
     >>> q.get(), q.get_with_key()
     ('now', ('bulk', 'later'))
     """
-    cdef queue *q
-    cdef bint raw
-    cdef object choose          # a selection callable, or None
-    cdef dict tails
-    cdef object __weakref__
 
     def __cinit__(self, *args, **options):
-        self.raw = isinstance(self, IndexMultiQueue)
-        self.q = new_queue(not self.raw and not MT_FREE_THREADED, True)
+        self.q = new_queue(not MT_FREE_THREADED, True)
         if self.q == NULL:
             raise MemoryError
         self.tails = {}
@@ -243,8 +229,8 @@ cdef class MultiQueue:
         sub.sizer = sizer
         sub.direct = not self.raw and sizer is None
         sub.name = key
-        sub.s = new_tail(self.q, priority_argument(priority), maxsize_argument(maxsize), weight_argument(weight),
-                         bool(enabled))
+        sub.s = new_tail(self.q, priority_argument(priority), maxsize_argument(maxsize),
+                         weight_argument(weight, "items"), bool(enabled))
         if sub.s == NULL:
             raise MemoryError
         if sizer is not None:
@@ -376,9 +362,7 @@ cdef class MultiQueue:
             if r == MT_OK and with_key:
                 key = <PyObject *>s.key
                 Py_INCREF_raw(key)
-            unlock_take(self.q)
-            if to_post != NULL:
-                post(to_post)
+            unlock_take_and_post(self.q, to_post)
         if r != MT_OK:
             return NOTHING
         if not with_key:
@@ -466,8 +450,7 @@ cdef class MultiQueue:
                 head_removed(self.q, sub.s, 1, True, &to_post)
                 head_served_out_of_turn(self.q, sub.s)
                 head_propagate(self.q, &to_post)
-            unlock_take(self.q)
-            post(to_post)
+            unlock_take_and_post(self.q, to_post)
             if there:
                 return MT_OK if memory else MT_NOMEM
 
@@ -520,8 +503,7 @@ cdef class MultiQueue:
         lock_take(self.q, True)
         got = head_get_many(self.q, mt_list_slots(<PyObject *>out), n, True, &to_post)
         mt_list_filled(<PyObject *>out, got)
-        unlock_take(self.q)
-        post(to_post)
+        unlock_take_and_post(self.q, to_post)
         return out
 
     cdef Batch lingering(self, int64_t n, int64_t deadline, int64_t linger):
@@ -609,9 +591,9 @@ cdef class MultiQueue:
     # ------------------------------------------------------------------------------------------------------------ async
     async def aget(self):
         """get for coroutines of asyncio and trio. Cancelling it loses no item; its wake-up goes to another getter."""
-        checkpoint = trio_checkpoint()
-        if checkpoint is not None:
-            await checkpoint
+        pause = checkpoint()
+        if pause is not None:
+            await pause
         while True:
             taken = self.take(False)
             if taken is not NOTHING:
@@ -620,9 +602,9 @@ cdef class MultiQueue:
 
     async def aget_with_key(self):
         """get_with_key for coroutines."""
-        checkpoint = trio_checkpoint()
-        if checkpoint is not None:
-            await checkpoint
+        pause = checkpoint()
+        if pause is not None:
+            await pause
         while True:
             taken = self.take(True)
             if taken is not NOTHING:
@@ -632,9 +614,9 @@ cdef class MultiQueue:
     async def aget_many(self, max_items, *, linger=0.0):
         """get_many for coroutines. Cancelling it puts back what it has taken."""
         cdef int64_t n = many_argument(max_items), longer = linger_from(linger)
-        checkpoint = trio_checkpoint()
-        if checkpoint is not None:
-            await checkpoint
+        pause = checkpoint()
+        if pause is not None:
+            await pause
         if longer and n > 0:
             return await linger_in_loop(self, n, longer)
         while True:
@@ -689,9 +671,9 @@ cdef class MultiQueue:
 
     async def ajoin(self):
         """join for coroutines."""
-        checkpoint = trio_checkpoint()
-        if checkpoint is not None:
-            await checkpoint
+        pause = checkpoint()
+        if pause is not None:
+            await pause
         cdef Waiting waiting = new_waiting(self)
         joined_point(&waiting.point, self.q, True)
         refuse_unless_ok(await waiting.wait())
@@ -735,10 +717,6 @@ cdef class MultiQueue:
 @cython.final
 cdef class Batch:
     """The items that a get_many with linger has taken: see _mq_held.pxd."""
-    cdef held_batch b
-    cdef bint raw
-    cdef bint first             # it has no item yet
-    cdef bint failed            # the selection raised after items were taken: return those
 
     def __dealloc__(self):
         self.give_all_back()    # if the call has not returned them
@@ -833,8 +811,7 @@ cdef void notify_joiners(queue *q) noexcept nogil:
     cdef wait_node *to_post = NULL
     lock_take(q, True)
     head_finish(q, &to_post)
-    unlock_take(q)
-    post(to_post)
+    unlock_take_and_post(q, to_post)
 
 
 class SubQueueView(Mapping):
@@ -883,12 +860,6 @@ cdef class SubQueue:
     other effect.
     Progress: as the MultiQueue's. Source: the sub-queues of the LinkedBlockingMultiQueue, each with its own put lock.
     """
-    cdef subqueue *s
-    cdef bint raw
-    cdef bint direct            # neither raw nor with a sizer
-    cdef object sizer           # or None
-    cdef object name
-    cdef object __weakref__
 
     def __cinit__(self, maker=None):
         if maker is not NOTHING:
@@ -958,7 +929,7 @@ cdef class SubQueue:
 
     @weight.setter
     def weight(self, value):
-        set_weight(self.s.mq, self.s, weight_argument(value), True)
+        set_weight(self.s.mq, self.s, weight_argument(value, "items"), True)
 
     @property
     def maxsize(self):
@@ -1072,9 +1043,11 @@ cdef class SubQueue:
         item, the exception's `count` is the number of items that were put; they stay. An exception of the iterable or
         of the sizer passes through; the items before it are put."""
         cdef int64_t deadline = deadline_from(block, timeout), count = 0
+        cdef Int64s run
         try:
-            if self.raw and put_int64s(self, items, deadline, &count):
-                pass
+            run = int64s_of(items) if self.raw else None
+            if run is not None:
+                self.put_raw(run, deadline, &count)
             elif isinstance(items, (list, tuple)) and not self.raw:
                 if self.sizer is None:
                     self.put_sequence(items, deadline, &count)
@@ -1089,6 +1062,26 @@ cdef class SubQueue:
             error.count = count
             raise
         return count
+
+    cdef int put_raw(self, Int64s run, int64_t deadline, int64_t *count) except -1:
+        """All of them, detached from the interpreter while many move."""
+        cdef subqueue *s = self.s
+        cdef wait_point p
+        cdef int64_t done = 0
+        cdef int r
+        room_point(&p, s, True)
+        while count[0] < run.n:
+            if run.n - count[0] >= DETACH_FROM and enter_bulk(s.mq):
+                with nogil:
+                    r = put_run_once(s.mq, s, run.items + count[0], NULL, run.n - count[0], False, &done, False)
+                    mt_let_go_of_gil_first()
+                leave_bulk(s.mq)
+            else:
+                r = put_run_once(s.mq, s, run.items + count[0], NULL, run.n - count[0], False, &done, True)
+            count[0] += done
+            if r != MT_OK and not again(&p, 1, &r, deadline):
+                refuse(r, s)
+        return 0
 
     cdef int put_sequence(self, object items, int64_t deadline, int64_t *count) except -1:
         """Put a list or tuple of objects, each time as many as fit."""
@@ -1132,9 +1125,9 @@ cdef class SubQueue:
 
     async def aput(self, item):
         """put for coroutines of asyncio and trio. Cancelling it before it returns puts nothing."""
-        checkpoint = trio_checkpoint()
-        if checkpoint is not None:
-            await checkpoint
+        pause = checkpoint()
+        if pause is not None:
+            await pause
         cdef int64_t size = self.size_of(item) if self.sizer is not None else 0
         cdef bint done
         while True:
@@ -1364,7 +1357,6 @@ base_tail_traverse = mt_traverse_of(<PyTypeObject *>SubQueue)
 mt_patch_gc(<PyTypeObject *>SubQueue, tail_traverse, tail_clear)
 base_queue_traverse = mt_traverse_of(<PyTypeObject *>MultiQueue)
 mt_patch_gc(<PyTypeObject *>MultiQueue, queue_traverse, queue_clear)
-mt_patch_gc(<PyTypeObject *>IndexMultiQueue, queue_traverse, queue_clear)
 
 
 # ----------------------------------------------------------------------------------------------------------------- fork
@@ -1385,53 +1377,3 @@ def _after_fork_in_child():
 
 
 at_fork(_after_fork_in_child, _before_fork, _after_fork_in_parent)
-
-include "_mq_int64.pxi"
-
-
-# ------------------------------------------------------------------------------------------------------------ nogil API
-# What python/manytail/_multiqueue.pxd declares.
-cdef mt_multiqueue *mt_multiqueue_new() noexcept nogil:
-    return <mt_multiqueue *>new_queue(False, False)
-
-
-cdef void mt_multiqueue_destroy(mt_multiqueue *mq, mt_drop drop, void *arg) noexcept nogil:
-    destroy_queue(<queue *>mq, drop, arg)
-
-
-cdef mt_subqueue *mt_multiqueue_add(mt_multiqueue *mq, int priority, int64_t maxsize, int weight) noexcept nogil:
-    return <mt_subqueue *>add_tail(<queue *>mq, priority, maxsize, weight)
-
-
-cdef int mt_multiqueue_remove(mt_multiqueue *mq, mt_subqueue *tail, mt_drop drop, void *arg) noexcept nogil:
-    return remove_tail(<queue *>mq, <subqueue *>tail, drop, arg)
-
-
-cdef int mt_subqueue_put(mt_subqueue *tail, uintptr_t item, int64_t timeout_ns) noexcept nogil:
-    return put_within(<subqueue *>tail, item, timeout_ns)
-
-
-cdef int mt_subqueue_put_many(mt_subqueue *tail, const uintptr_t *items, int64_t n, int64_t timeout_ns,
-                              int64_t *count) noexcept nogil:
-    return put_run_within(<subqueue *>tail, items, n, timeout_ns, count)
-
-
-cdef void mt_subqueue_enable(mt_subqueue *tail, bint enabled) noexcept nogil:
-    enable_tail((<subqueue *>tail).mq, <subqueue *>tail, enabled, False)
-
-
-cdef int mt_multiqueue_get(mt_multiqueue *mq, uintptr_t *item, mt_subqueue **tail, int64_t timeout_ns) noexcept nogil:
-    return get_within(<queue *>mq, item, <subqueue **>tail, timeout_ns)
-
-
-cdef int mt_multiqueue_get_many(mt_multiqueue *mq, uintptr_t *items, int64_t n, int64_t timeout_ns,
-                                int64_t *count) noexcept nogil:
-    return get_many_within(<queue *>mq, items, n, timeout_ns, count)
-
-
-cdef int64_t mt_multiqueue_qsize(mt_multiqueue *mq) noexcept nogil:
-    return qsize_of(<queue *>mq)
-
-
-cdef void mt_multiqueue_shutdown(mt_multiqueue *mq, bint immediate) noexcept nogil:
-    shut_queue(<queue *>mq, immediate, False)

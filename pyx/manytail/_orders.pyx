@@ -15,7 +15,7 @@ from manytail._entries cimport EntryQueue, need_options
 from manytail._entry cimport entry, key_slot
 from manytail._eq cimport DENIED, OVERFLOW_DROP, entry_queue, lock_order, locked_place_sorted, make_levels, unlock_order
 from manytail._eq_sorted cimport search_begin, search_narrow, search_probe, search_range
-from manytail._runtime cimport int_argument
+from manytail._lifecycle cimport int_argument
 
 
 # ----------------------------------------------------------------------------------------------------------- priorities

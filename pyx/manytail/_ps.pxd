@@ -59,7 +59,7 @@ from manytail._c cimport (
 )
 from manytail._lock cimport enter, leave
 from manytail._waiting cimport (
-    THREADS, WAIT, keep_tasks, notify, notify_all, notify_fitting, post, wait_list, wait_node, wait_point,
+    THREADS, WAIT, keep_tasks, make_point, notify, notify_all, notify_fitting, post, wait_list, wait_node, wait_point,
 )
 
 cdef enum:
@@ -103,6 +103,8 @@ ctypedef struct message_chunk:      # followed in memory by cap slots
     uint32_t cap                    # constant
     mt_atomic_u32 used              # a hint: the slots before it are not empty
 
+ctypedef struct pubsub
+
 ctypedef struct subscriber:
     mt_lock lock                    # for its own threads, and for publishers that wake it or drop its messages
     # The sequence number that it takes next. Negative: it is joining; JOINING + how often it had to choose again.
@@ -117,6 +119,7 @@ ctypedef struct subscriber:
     mt_atomic_u32 waiting           # not_empty.n, for publishers, which read it without the lock
     mt_atomic_u32 in_use            # 1: a Subscriber object has this record
     subscriber *next                # constant: the next one of subscriber_records
+    pubsub *q                       # constant
     char pad[CACHE_LINE]
 
 ctypedef struct pubsub:
@@ -1078,38 +1081,30 @@ cdef inline void forward_not_full(pubsub *q) noexcept nogil:
 
 # -------------------------------------------------------------------------------------------------------------- waiting
 # The wait points (_waiting.pxd) of a get, and of a publish without a free slot.
-cdef inline void message_point(wait_point *p, pubsub *q, subscriber *s) noexcept nogil:
+cdef inline void message_point(wait_point *p, subscriber *s) noexcept nogil:
     """A getter waits until there is a message, or none will come."""
-    p.list = &s.not_empty
-    p.lock = &s.lock
-    p.gil_locked = GIL_LOCKED
-    p.attached = True
-    p.woken = False
-    p.spin_first = SPIN_FIRST
-    p.spin_limit = SPIN_LIMIT
-    p.amount = 1
-    p.of = q
-    p.at = s
-    p.poll = locked_poll_message
+    make_point(p, &s.not_empty, &s.lock, GIL_LOCKED, True, locked_poll_message, s)
     p.changed = locked_publish_waiters
     p.forward = locked_forward_message
+    p.spin_first = SPIN_FIRST
+    p.spin_limit = SPIN_LIMIT
 
 
 cdef inline int locked_poll_message(wait_point *p, bint parking) noexcept nogil:
-    cdef int r = locked_status(<subscriber *>p.at)
+    cdef int r = locked_status(<subscriber *>p.of)
     return WAIT if r == MT_EMPTY else r
 
 
-cdef inline void messages_point(wait_point *p, pubsub *q, subscriber *s, int64_t n) noexcept nogil:
+cdef inline void messages_point(wait_point *p, subscriber *s, int64_t n) noexcept nogil:
     """A getter that lingers waits until there are n messages, or as many as maxsize allows, or no more will come."""
-    message_point(p, q, s)
+    message_point(p, s)
     p.amount = n
     p.poll = locked_poll_messages
 
 
 cdef inline int locked_poll_messages(wait_point *p, bint parking) noexcept nogil:
-    cdef pubsub *q = <pubsub *>p.of
-    cdef subscriber *s = <subscriber *>p.at
+    cdef subscriber *s = <subscriber *>p.of
+    cdef pubsub *q = s.q
     # relaxed because: set_maxsize() notifies all waiters after the change, under the lock that the caller holds
     cdef int64_t maxsize = mt_load_relaxed_i64(&q.maxsize)
     cdef int r = locked_status(s)
@@ -1121,23 +1116,18 @@ cdef inline int locked_poll_messages(wait_point *p, bint parking) noexcept nogil
 
 
 cdef inline void locked_publish_waiters(wait_point *p) noexcept nogil:
-    locked_count_waiting(<pubsub *>p.of, <subscriber *>p.at)
+    cdef subscriber *s = <subscriber *>p.of
+    locked_count_waiting(s.q, s)
 
 
 cdef inline void locked_forward_message(wait_point *p, wait_node **to_post) noexcept nogil:
-    locked_propagate(<pubsub *>p.of, <subscriber *>p.at, to_post)
+    cdef subscriber *s = <subscriber *>p.of
+    locked_propagate(s.q, s, to_post)
 
 
 cdef inline void free_slot_point(wait_point *p, pubsub *q) noexcept nogil:
     """A publisher waits until a slot is free, or no more messages are accepted."""
-    p.list = &q.not_full
-    p.lock = &q.bound_lock
-    p.gil_locked = GIL_LOCKED
-    p.attached = True
-    p.woken = False
-    p.spin_limit = 0
-    p.of = q
-    p.poll = bound_locked_poll_free_slot
+    make_point(p, &q.not_full, &q.bound_lock, GIL_LOCKED, True, bound_locked_poll_free_slot, q)
     p.changed = bound_locked_publish_waiters
     p.forward = bound_locked_forward_free_slot
 
@@ -1177,6 +1167,7 @@ cdef inline subscriber *new_record(pubsub *q) noexcept nogil:
     s = <subscriber *>mt_alloc_aligned(sizeof(subscriber))
     if s == NULL:
         return NULL
+    s.q = q
     # relaxed because: not linked yet
     mt_store_relaxed_u32(&s.in_use, 1)
     mt_store_relaxed_i64(&s.next_seq, NO_SUBSCRIBER)    # relaxed because: not linked yet

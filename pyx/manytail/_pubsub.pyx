@@ -21,12 +21,12 @@ from manytail._c cimport (
     mt_load_relaxed_uptr, mt_load_seq_cst_u32, mt_store_relaxed_i64, unlikely,
 )
 from manytail._cpython cimport (
-    Py_DECREF_raw, Py_INCREF_raw, PySequence_Fast_ITEMS, PyTypeObject, mt_clear_of, mt_list_filled,
-    mt_list_reserve_by, mt_list_slots, mt_owned_item, mt_patch_gc, mt_traverse_of, traverseproc, visitproc,
+    PySequence_Fast_ITEMS, PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_clear_of, mt_list_filled, mt_list_reserve_by,
+    mt_list_slots, mt_owned_item, mt_patch_gc, mt_traverse_of, traverseproc, visitproc,
 )
-from manytail._runtime cimport int_argument, tell_of_forks, unclosed, unpicklable
+from manytail._lifecycle cimport int_argument, tell_of_forks, unclosed, unpicklable
 from manytail._waiting cimport (
-    NEVER, ONCE, WAIT, Waiting, again, deadline_from, linger_from, look, new_waiting, post, sooner, trio_checkpoint,
+    NEVER, ONCE, WAIT, Waiting, again, checkpoint, deadline_from, linger_from, look, new_waiting, post, sooner,
     visit_tasks, wait_node, wait_point,
 )
 
@@ -395,9 +395,9 @@ cdef class PubSubQueue:
 
     async def apublish(self, item):
         """publish for coroutines of asyncio and trio. Cancelling it before it returns publishes nothing."""
-        checkpoint = trio_checkpoint()
-        if checkpoint is not None:
-            await checkpoint
+        pause = checkpoint()
+        if pause is not None:
+            await pause
         while True:
             try:
                 return self.publish_slow(item, ONCE)
@@ -574,7 +574,7 @@ cdef class Subscriber:
             r = self.take(&item)
             if r == MT_OK:
                 return mt_owned_item(item)
-            ps.message_point(&p, self.q, self.s)
+            ps.message_point(&p, self.s)
             if not again(&p, 1, &r, deadline):
                 self.refuse(r)
 
@@ -605,7 +605,7 @@ cdef class Subscriber:
         cdef wait_point p
         cdef list out = None
         while r != MT_OK:
-            ps.message_point(&p, self.q, self.s)
+            ps.message_point(&p, self.s)
             if not again(&p, 1, &r, deadline):
                 self.refuse(r)
             out = self.take_many(n, &r)
@@ -636,7 +636,7 @@ cdef class Subscriber:
         cdef wait_point p
         cdef int r
         while True:
-            ps.messages_point(&p, self.q, self.s, n)
+            ps.messages_point(&p, self.s, n)
             r = look(&p, 1)
             if r != WAIT:
                 return r
@@ -681,9 +681,9 @@ cdef class Subscriber:
     async def aget(self):
         """get for coroutines of asyncio and trio. Cancelling it loses no message; its wake-up goes to another
         getter."""
-        checkpoint = trio_checkpoint()
-        if checkpoint is not None:
-            await checkpoint
+        pause = checkpoint()
+        if pause is not None:
+            await pause
         while True:
             try:
                 return self.get_slow(ONCE)
@@ -694,7 +694,7 @@ cdef class Subscriber:
     cdef object until_message(self):
         """For a coroutine that found no message: await it, then try again."""
         cdef Waiting waiting = new_waiting(self)
-        ps.message_point(&waiting.point, self.q, self.s)
+        ps.message_point(&waiting.point, self.s)
         return waiting.wait()
 
     def __iter__(self):

@@ -34,15 +34,15 @@ from manytail._cpython cimport (
 )
 from manytail._lock cimport enter as take_lock, leave as give_lock
 from manytail._mq cimport (
-    attach_tail, clear_tail, detach_tail, drop_chain, drop_left_chunks, drop_queue,
-    free_tail, items_point, join_until, head_removed, lock_put, lock_take, new_queue, new_tail,
-    put_once, put_until, queue, set_maxsize, shut_queue, shut_tail, subqueue, head_clear, head_count, head_empty,
-    head_get, head_pop, head_put_total, head_unfinished, task_done, unlock_put, unlock_take, visit_items,
+    attach_tail, clear_tail, detach_tail, drop_chain, drop_left_chunks, drop_queue, free_tail, head_clear, head_count,
+    head_empty, head_get, head_pop, head_put_total, head_removed, head_unfinished, items_point, join_until, lock_put,
+    lock_take, new_queue, new_tail, put_once, put_until, queue, set_maxsize, shut_queue, shut_tail, subqueue, task_done,
+    unlock_put, unlock_take, unlock_take_and_post, visit_items,
 )
-from manytail._runtime cimport raise_pending, tell_of_forks, unpicklable
+from manytail._lifecycle cimport raise_pending, tell_of_forks, unpicklable
 from manytail._waiting cimport (
-    NEVER, ONCE, WAIT, again, deadline_from, finish_wait, keep_tasks, new_waiter, notify, notify_all, park, post,
-    prepare_to_wait, wait_list, wait_node, wait_point, waiter,
+    NEVER, ONCE, WAIT, again, deadline_from, finish_wait, keep_tasks, make_point, new_waiter, notify, notify_all, park,
+    post, prepare_to_wait, wait_list, wait_node, wait_point, waiter,
 )
 
 import math
@@ -353,13 +353,7 @@ cdef class Condition:
         cdef waiter *w = new_waiter(1, NULL)
         if w == NULL:
             raise MemoryError
-        p.list = &self.waiters
-        p.lock = &self.lock
-        p.gil_locked = False
-        p.attached = True
-        p.poll = poll_nothing
-        p.changed = NULL
-        p.forward = NULL
+        make_point(&p, &self.waiters, &self.lock, False, True, poll_nothing, NULL)
         prepare_to_wait(&p, 1, w)
         try:
             self.mutex.release()
@@ -430,16 +424,7 @@ cdef class Event:
         cdef int64_t deadline = NEVER if timeout is None else deadline_from(True, max(timeout, 0))
         cdef wait_point p
         cdef int r
-        p.list = &self.waiters
-        p.lock = &self.lock
-        p.gil_locked = False
-        p.attached = True
-        p.woken = False
-        p.spin_limit = 0
-        p.of = <void *>self
-        p.poll = poll_event
-        p.changed = NULL
-        p.forward = NULL            # set() notifies all
+        make_point(&p, &self.waiters, &self.lock, False, True, poll_event, <void *>self)
         while True:
             r = MT_OK if p.woken or self.happened else MT_EMPTY
             if not again(&p, 1, &r, deadline):
@@ -608,8 +593,7 @@ cdef class BaseQueue(Fifo):
         q.removed_total = head_put_total(q) - q.done
         notify_all(&q.not_empty, &to_post)
         notify_all(&q.joiners, &to_post)
-        unlock_take(q)
-        post(to_post)
+        unlock_take_and_post(q, to_post)
         drop_chain(q, chain, first, last, append_item, <void *>append, True)
         return unfinished
 

@@ -20,26 +20,23 @@ from manytail._c cimport (
 from manytail._cpython cimport (
     PyTypeObject, mt_clear_of, mt_owned, mt_patch_gc, mt_patch_new, mt_traverse_of, traverseproc, visitproc,
 )
-from manytail._entries cimport (
-    Entry, EntryQueue, handle_of, judge, makers, registry, release_all,
-)
+from manytail._entries cimport Entry, EntryQueue, handle_of, judge, makers, registry, release_all
 from manytail._entry cimport (
     ACQUIRED, AVAILABLE, HELD, entry, entry_drop, entry_keep, entry_word, position_move, state_of, word_held_by,
 )
 from manytail._eq cimport (
-    CLOSED, NO_CREDIT, SLOW, acquired_entry, close_credit, credit_notify, cursor, close_cursor, cursor_first,
-    open_cursor, cursor_skip, effects, entries_point, entry_queue, has_effects, is_interested, keep_for_handle,
-    level_first, lock_credit, lock_order, locked_after_get, locked_finish_up_to, locked_first_of_groups,
-    locked_heaps_say, locked_is_rival, locked_nothing_left, locked_outranked, locked_prepare_below,
-    locked_release_unclaimed, locked_rivals, locked_run_timers, locked_set_limit, locked_set_suspended,
-    locked_start_delivery, locked_subscribe, locked_take, locked_take_reserved, locked_unsubscribe, locked_usable,
-    locked_wake_many, may_take, note_acquired, note_passed_for, open_credit, quick_wants, selector_results,
-    subscription, unlock_credit, unlock_order,
+    CLOSED, NO_CREDIT, SLOW, acquired_entry, close_credit, close_cursor, credit_notify, cursor, cursor_first,
+    cursor_skip, effects, entries_point, entry_queue, has_effects, is_interested, keep_for_handle, level_first,
+    lock_credit, lock_order, locked_after_get, locked_finish_up_to, locked_first_of_groups, locked_heaps_say,
+    locked_is_rival, locked_nothing_left, locked_outranked, locked_prepare_below, locked_release_unclaimed,
+    locked_rivals, locked_run_timers, locked_set_limit, locked_set_suspended, locked_start_delivery, locked_subscribe,
+    locked_take, locked_take_reserved, locked_unsubscribe, locked_usable, locked_wake_many, may_take, note_acquired,
+    note_passed_for, open_credit, open_cursor, quick_wants, selector_results, subscription, unlock_credit, unlock_order,
 )
 from manytail._eq_keys cimport GROUPS_NONE
-from manytail._runtime cimport int_argument, unclosed, unpicklable
+from manytail._lifecycle cimport int_argument, unclosed, unpicklable
 from manytail._waiting cimport (
-    NEVER, ONCE, Waiting, again, deadline_from, linger_from, new_waiting, post, sooner, trio_checkpoint, visit_tasks,
+    NEVER, ONCE, Waiting, again, checkpoint, deadline_from, linger_from, new_waiting, post, sooner, visit_tasks,
     wait_point,
 )
 
@@ -438,7 +435,6 @@ cdef class Subscription:
         cdef acquired_entry t
         cdef wait_point p
         cdef int r
-        p.woken = False
         entries_point(&p, &self.s, True)
         while len(out) < n:
             r = self.take(&t, &p)
@@ -460,9 +456,9 @@ cdef class Subscription:
         """get for coroutines of asyncio and trio. Cancelling it loses no entry and no wake-up."""
         if self.credit is not None:
             return await consumer_waits.aget(self.credit, [self])
-        checkpoint = trio_checkpoint()
-        if checkpoint is not None:
-            await checkpoint
+        pause = checkpoint()
+        if pause is not None:
+            await pause
         found = None
         while True:
             found = self.entry_or_wait(found)
@@ -485,7 +481,6 @@ cdef class Subscription:
             self.refuse(r)
         waiting = new_waiting(self)
         entries_point(&waiting.point, &self.s, True)
-        waiting.point.woken = False
         waiting.point.key = p.key
         waiting.forwarded = entry_was_forwarded
         return waiting

@@ -17,7 +17,7 @@ from manytail._c cimport (
     MT_INTERRUPTED, MT_OK, PyThread_acquire_lock_timed, PyThread_allocate_lock, PyThread_free_lock,
     PyThread_release_lock, mt_atomic_u32, mt_now_ns, mt_xchg_seq_cst_u32,
 )
-from manytail._runtime cimport raise_pending
+from manytail._lifecycle cimport raise_pending
 from manytail._waiting cimport park
 
 import heapq

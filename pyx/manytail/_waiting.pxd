@@ -38,6 +38,7 @@
 #       threads.
 #   A6  In the child of a fork, lists keep the tasks of the thread that forked. That thread itself is on a list only if
 #       a signal handler forked during its wait: it is posted and tries again. Waiters of other threads leak.
+#   A7  A coroutine that finds nothing to wait for yields to its loop before it tries again.
 #
 # `attached`: the caller is attached to the interpreter. Only attached calls run signal handlers.
 from cpython.ref cimport PyObject
@@ -47,9 +48,9 @@ from libc.stdlib cimport free, malloc
 from manytail._c cimport (
     MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_TIMEOUT, PY_LOCK_ACQUIRED, PY_LOCK_INTR,
     PyEval_RestoreThread, PyEval_SaveThread, PyThreadState, PyThread_acquire_lock_timed, PyThread_allocate_lock,
-    PyThread_free_lock, PyThread_get_thread_ident, PyThread_release_lock, drop, keep, likely, mt_atomic_u32,
-    mt_backoff, mt_backoff_spin, mt_fetch_add_acq_rel_u32, mt_fetch_add_relaxed_u32, mt_load_acquire_u32, mt_lock,
-    mt_now_ns, mt_point, mt_store_relaxed_u32, mt_xchg_acq_rel_u32, unlikely,
+    PyThread_free_lock, PyThread_get_thread_ident, PyThread_release_lock, drop, keep, likely, mt_atomic_u32, mt_backoff,
+    mt_backoff_spin, mt_fetch_add_acq_rel_u32, mt_fetch_add_relaxed_u32, mt_load_acquire_u32, mt_lock, mt_now_ns,
+    mt_point, mt_store_relaxed_u32, mt_xchg_acq_rel_u32, unlikely,
 )
 from manytail._lock cimport enter, leave
 
@@ -122,8 +123,7 @@ ctypedef struct wait_point:
     uint32_t spin_first         # without the GIL: pause 2**spin_first up to 2**spin_limit times before sleeping
     uint32_t spin_limit         # 0: do not spin
     int64_t amount              # how much it waits for, in a list that notify_fitting() serves
-    void *of                    # for the functions below: the structure,
-    void *at                    # and the part of it
+    void *of                    # for the functions below: the structure that has the list
     # The functions are called with the lock held.
     # WAIT; MT_OK: try again; else what the call returns. parking: the waiter is on the list, so from here on whoever
     # makes the condition true has to notify.
@@ -298,6 +298,24 @@ cdef inline void unref(waiter *w) noexcept nogil:
 
 
 # ------------------------------------------------------------------------------------------------------------- one wait
+cdef inline void make_point(wait_point *p, wait_list *waiters, mt_lock *lock, bint gil_locked, bint attached,
+                            int (*poll)(wait_point *, bint) noexcept nogil, void *of) noexcept nogil:
+    """A point whose waiters do not spin and are all notified at once. What differs from that its caller sets after
+    this call. `key` is left alone: a try may have set it."""
+    p.list = waiters
+    p.lock = lock
+    p.gil_locked = gil_locked
+    p.attached = attached
+    p.woken = False
+    p.spin_first = 0
+    p.spin_limit = 0
+    p.amount = 1
+    p.of = of
+    p.poll = poll
+    p.changed = NULL
+    p.forward = NULL
+
+
 cdef inline int64_t sooner(int64_t deadline, int64_t linger) noexcept nogil:
     """The earlier of `deadline` and `linger` nanoseconds from now."""
     cdef int64_t now = mt_now_ns()
@@ -531,4 +549,4 @@ cdef class Waiting:
 cdef Waiting new_waiting(object of)
 cdef Waiting new_waiting_at(object of, wait_point *points, int n)
 cdef int wait_at(Waiting it, object of, wait_point *points, int n) except -1
-cdef object trio_checkpoint()
+cdef object checkpoint()

@@ -25,12 +25,15 @@ cdef extern from *:
     """
     static MT_THREAD_LOCAL int mt_finishing;        /* this thread finishes a wait whose loop is closed */
     static MT_THREAD_LOCAL void *mt_deferred;       /* stack of the tasks that are posted during that */
+    static MT_THREAD_LOCAL unsigned mt_calls;       /* of coroutine methods under asyncio */
     """
     bint mt_finishing
     void *mt_deferred
+    unsigned mt_calls
 
 cdef enum:
     ATTEMPTS = 100          # a loop that fails this often to schedule a wake-up counts as closed
+    CALLS_PER_YIELD = 128   # about a tenth of a millisecond
 
 cdef double MOST_SECONDS = 9e9     # 285 years; 64-bit nanoseconds hold 292
 
@@ -147,12 +150,21 @@ cdef object running_loop():
     raise RuntimeError("no running event loop: expected a coroutine of asyncio or trio")
 
 
-cdef object trio_checkpoint():
-    """A checkpoint that a coroutine awaits before its first try, as trio requires of every call; None in asyncio."""
-    trio = sys.modules.get("trio")
-    if trio is None or not running_loop()[1]:
-        return None
-    return trio.lowlevel.checkpoint()
+cdef object yield_to(bint trio):
+    return sys.modules["trio"].lowlevel.checkpoint() if trio else sys.modules["asyncio"].sleep(0)
+
+
+cdef object checkpoint():
+    """What a coroutine awaits before its first try, or None.
+
+    trio wants each call to be a checkpoint. In asyncio one call in CALLS_PER_YIELD is: a coroutine whose calls find
+    what they want at once would keep its loop from running."""
+    global mt_calls
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None or asyncio._get_running_loop() is None:
+        return yield_to(True) if "trio" in sys.modules and running_loop()[1] else None
+    mt_calls += 1
+    return yield_to(False) if mt_calls % CALLS_PER_YIELD == 0 else None
 
 
 cdef Waiting new_waiting(object of):
@@ -205,6 +217,8 @@ cdef class Waiting:
     async def wait_until(self, int64_t deadline):
         """Wait at most until `deadline`, then return MT_TIMEOUT."""
         cdef int r = self.prepare()
+        if r == MT_OK:
+            await self.yield_once()
         if r != WAIT:
             return r
         try:
@@ -227,6 +241,16 @@ cdef class Waiting:
             if self.points[i].woken:
                 return True
         return False
+
+    async def yield_once(self):
+        """A try that fails and a condition that then holds may follow one another for ever: let the loop run."""
+        try:
+            await yield_to(self.trio)
+        except BaseException:
+            give_up(self.points, self.n, False)     # of several points some may have been notified
+            if self.forwarded != NULL:
+                self.forwarded(self)
+            raise
 
     async def posted_or_over(self, double seconds):
         if self.trio:

@@ -23,25 +23,23 @@ from manytail._cpython cimport (
     mt_owned_item, mt_patch_gc, mt_traverse_of, traverseproc, visitproc,
 )
 from manytail._mq cimport (
-    MT_CLOSED_SHUTDOWN, MT_WEIGHTED, attach_tail, detach_tail, drop_left_chunks, drop_queue, free_tail, items_point,
-    lock_take, new_queue, new_tail, queue, set_priority, set_weight, subqueue, head_count, unlock_take,
-    visit_items,
+    MT_CLOSED_SHUTDOWN, MT_WEIGHTED, attach_tail, detach_tail, drop_left_chunks, drop_queue, free_tail, head_count,
+    items_point, lock_take, new_queue, new_tail, queue, set_priority, set_weight, subqueue, unlock_take, visit_items,
 )
-from manytail._runtime cimport int_argument, raise_pending, tell_of_forks, unpicklable
+from manytail._lifecycle cimport int_argument, raise_pending, tell_of_forks, unpicklable
+# Its import mends all queues in the child of a fork, a pool's too.
+from manytail._multiqueue cimport priority_argument, weight_argument
 from manytail._waiting cimport NEVER, again, deadline_from, wait_point, write_unraisable
 from manytail._wp cimport (
     begin_batch, end_pool, finish_item, forget_in_child, lane as lane_t, leave_pool, limit_lane, missing_tasks,
-    pause_lane, pool as pool_t, put_in_lane, put_when_room, refused_tasks, rest_lane, shut_lane, stop_lane,
-    take_away, take_item, take_of_batch, wait_until_idle, withdraw_item,
+    pause_lane, pool as pool_t, put_in_lane, put_when_room, refused_tasks, rest_lane, shut_lane, stop_lane, take_away,
+    take_item, take_of_batch, wait_until_idle, withdraw_item,
 )
 
 import logging
 import threading
 import weakref
 from concurrent.futures import Future
-
-# It resets all kernels in the child of a fork.
-import manytail._multiqueue  # no-cython-lint
 
 cdef class BaseLane
 cdef class SerialLane
@@ -54,19 +52,6 @@ UNSET = ...                                     # an option that was not passed;
 
 
 # ------------------------------------------------------------------------------------------------------------ arguments
-cdef int64_t priority_argument(object value) except? -7:
-    return int_argument("priority", value, "an int (smaller goes first)")
-
-
-cdef uint32_t weight_argument(object value) except 0:
-    cdef int64_t weight = int_argument("weight", value, "an int >= 1")
-    if weight < 1:
-        raise ValueError(f"weight={value!r}: expected an int >= 1 (calls per turn)")
-    if weight > 0xFFFFFFFF:
-        raise OverflowError(f"weight={value!r}: expected at most 2**32 - 1 (calls per turn)")
-    return <uint32_t>weight
-
-
 cdef int64_t bound_argument(str name, object value) except? -7:
     return int_argument(name, value, "an int (0 or less: no limit)")
 
@@ -335,7 +320,7 @@ cdef class BaseLane:
     def _configure(self, *, priority=UNSET, weight=UNSET, max_pending=UNSET, max_running=UNSET):
         """Set the options that are passed: all of them, or none if one is invalid."""
         cdef int64_t first = self.priority if priority is UNSET else priority_argument(priority)
-        cdef uint32_t share = self.weight if weight is UNSET else weight_argument(weight)
+        cdef uint32_t share = self.weight if weight is UNSET else weight_argument(weight, "calls")
         cdef int64_t pending = self.ln.max_pending, running = self.ln.max_running
         if max_pending is not UNSET:
             pending = bound_argument("max_pending", max_pending)

@@ -39,13 +39,14 @@ from manytail._c cimport (
 )
 from manytail._chunks cimport chunk, chunk_items, chunk_next, set_tombstone
 from manytail._mq cimport (
-    MT_CLOSED_SHUTDOWN, is_unlisted, head_removed, lock_put, lock_take, point_under_take_lock, tail_put, queue,
-    set_unlisted, shut_queue, subqueue, head_count, head_drop_dead_chunk, head_empty, head_try_unlist, head_mask,
-    head_holds, head_list, head_next, head_pop, head_unlist, unlock_put, unlock_take,
+    MT_CLOSED_SHUTDOWN, head_count, head_drop_dead_chunk, head_empty, head_holds, head_list, head_mask, head_next,
+    head_pop, head_removed, head_try_unlist, head_unlist, is_unlisted, lock_put, lock_take, queue, set_unlisted,
+    shut_queue, subqueue, tail_put, unlock_put, unlock_take, unlock_take_and_post,
 )
 from manytail._ready cimport ready_level
 from manytail._waiting cimport (
-    NEVER, ONCE, WAIT, again, give_up, keep_tasks, look, notify, notify_all, post, wait_list, wait_node, wait_point,
+    NEVER, ONCE, WAIT, again, give_up, keep_tasks, look, make_point, notify, notify_all, wait_list, wait_node,
+    wait_point,
 )
 
 ctypedef struct pool        # declared first: a lane points to its pool
@@ -225,9 +226,7 @@ cdef inline int put_in_lane(pool *p, lane *ln, uintptr_t item, bint over, int64_
             head_keep(ln)
             if s.enabled:
                 start[0] = head_call_worker(p, &to_post)
-    unlock_take(q)
-    if to_post != NULL:
-        post(to_post)
+    unlock_take_and_post(q, to_post)
     return r
 
 
@@ -242,8 +241,7 @@ cdef inline int put_when_room(pool *p, lane *ln, uintptr_t item, int64_t *positi
     set."""
     cdef wait_point place
     cdef int r
-    lane_point(&place, ln, &ln.not_full)
-    place.poll = head_poll_place
+    make_point(&place, &ln.not_full, &p.q.take_lock, p.q.gil_locked, True, head_poll_place, ln)
     place.changed = head_place_changed
     place.forward = head_forward_place
     while True:
@@ -254,22 +252,17 @@ cdef inline int put_when_room(pool *p, lane *ln, uintptr_t item, int64_t *positi
             return r
 
 
-cdef inline void lane_point(wait_point *w, lane *ln, wait_list *waiters) noexcept nogil:
-    point_under_take_lock(w, ln.p.q, waiters, True)
-    w.at = ln
-
-
 cdef inline int head_poll_place(wait_point *w, bint parking) noexcept nogil:
-    cdef lane *ln = <lane *>w.at
+    cdef lane *ln = <lane *>w.of
     return WAIT if ln.s.closed_flags == 0 and head_full(ln.p, ln) else MT_OK
 
 
 cdef inline void head_place_changed(wait_point *w) noexcept nogil:
-    head_ring((<lane *>w.at).p, <lane *>w.at)
+    head_ring((<lane *>w.of).p, <lane *>w.of)
 
 
 cdef inline void head_forward_place(wait_point *w, wait_node **to_post) noexcept nogil:
-    head_admit((<lane *>w.at).p, <lane *>w.at, to_post)
+    head_admit((<lane *>w.of).p, <lane *>w.of, to_post)
 
 
 # ----------------------------------------------------------------------------------------------------------------- take
@@ -312,9 +305,7 @@ cdef inline lane *take_item(pool *p, uintptr_t *item, int64_t *fork_generation) 
         elif s.quantum_left == 0:
             s.ready.level.front = s.ready.next
         head_settle(p, ln)
-    unlock_take(p.q)
-    if to_post != NULL:
-        post(to_post)
+    unlock_take_and_post(p.q, to_post)
     return ln
 
 
@@ -340,9 +331,7 @@ cdef inline bint finish_item(pool *p, lane *ln, int64_t fork_generation) noexcep
         ln.active -= 1
         head_settle(p, ln)
         let_go = head_rest(ln, &to_post)
-    unlock_take(p.q)
-    if to_post != NULL:
-        post(to_post)
+    unlock_take_and_post(p.q, to_post)
     return let_go
 
 
@@ -374,9 +363,7 @@ cdef inline bint take_of_batch(pool *p, lane *ln, int64_t fork_generation, uintp
         ln.batch_left -= 1
         item[0] = head_remove_head(p, ln, &to_post)
         some = True
-    unlock_take(p.q)
-    if to_post != NULL:
-        post(to_post)
+    unlock_take_and_post(p.q, to_post)
     return some
 
 
@@ -404,9 +391,7 @@ cdef inline bint withdraw_item(pool *p, lane *ln, int64_t position, uintptr_t it
         head_drop_dead_chunk(p.q, s, c)
         head_admit(p, ln, &to_post)
         let_go[0] = head_rest(ln, &to_post)
-    unlock_take(p.q)
-    if to_post != NULL:
-        post(to_post)
+    unlock_take_and_post(p.q, to_post)
     return there
 
 
@@ -429,9 +414,7 @@ cdef inline bint take_away(pool *p, lane *ln, uintptr_t *item, bint *let_go) noe
             head_unlist(p.q, ln.s)
         let_go[0] = head_rest(ln, &to_post)
         some = True
-    unlock_take(p.q)
-    if to_post != NULL:
-        post(to_post)
+    unlock_take_and_post(p.q, to_post)
     return some
 
 
@@ -451,9 +434,7 @@ cdef inline int64_t pause_lane(pool *p, lane *ln, bint paused) noexcept nogil:
             ln.s.quantum_left = 0
         else:
             start = head_call_workers(p, ln, &to_post)
-    unlock_take(p.q)
-    if to_post != NULL:
-        post(to_post)
+    unlock_take_and_post(p.q, to_post)
     return start
 
 
@@ -467,9 +448,7 @@ cdef inline int64_t limit_lane(pool *p, lane *ln, int64_t max_pending, int64_t m
     head_settle(p, ln)
     head_admit_all(p, ln, &to_post)
     start = head_call_workers(p, ln, &to_post)
-    unlock_take(p.q)
-    if to_post != NULL:
-        post(to_post)
+    unlock_take_and_post(p.q, to_post)
     return start
 
 
@@ -490,9 +469,7 @@ cdef inline int64_t shut_lane(pool *p, lane *ln, bint resume) noexcept nogil:
     cdef int64_t start
     lock_take(p.q, True)
     start = head_shut_lane(p, ln, resume, &to_post)
-    unlock_take(p.q)
-    if to_post != NULL:
-        post(to_post)
+    unlock_take_and_post(p.q, to_post)
     return start
 
 
@@ -505,9 +482,7 @@ cdef inline void stop_lane(pool *p, lane *ln) noexcept nogil:
     ln.batch_left = 0
     head_settle(p, ln)
     head_admit_all(p, ln, &to_post)
-    unlock_take(p.q)
-    if to_post != NULL:
-        post(to_post)
+    unlock_take_and_post(p.q, to_post)
 
 
 cdef inline int64_t end_pool(pool *p, bint resume) noexcept nogil:
@@ -521,9 +496,7 @@ cdef inline int64_t end_pool(pool *p, bint resume) noexcept nogil:
     while s != NULL:
         start += head_shut_lane(p, <lane *>s.owner, resume, &to_post)
         s = s.all_next
-    unlock_take(p.q)
-    if to_post != NULL:
-        post(to_post)
+    unlock_take_and_post(p.q, to_post)
     return start
 
 
@@ -531,8 +504,7 @@ cdef inline int wait_until_idle(lane *ln, int64_t deadline) noexcept nogil:
     """MT_OK: the lane was idle at some instant. Else MT_TIMEOUT (with ONCE: MT_EMPTY), MT_INTERRUPTED or MT_NOMEM."""
     cdef wait_point w
     cdef int r
-    lane_point(&w, ln, &ln.drained)
-    w.poll = head_poll_idle            # no `forward`: all are notified together
+    make_point(&w, &ln.drained, &ln.p.q.take_lock, ln.p.q.gil_locked, True, head_poll_idle, ln)
     while True:
         r = MT_OK if w.woken or look(&w, 1) == MT_OK else MT_EMPTY
         if not again(&w, 1, &r, deadline):
@@ -540,7 +512,7 @@ cdef inline int wait_until_idle(lane *ln, int64_t deadline) noexcept nogil:
 
 
 cdef inline int head_poll_idle(wait_point *w, bint parking) noexcept nogil:
-    cdef lane *ln = <lane *>w.at
+    cdef lane *ln = <lane *>w.of
     return MT_OK if ln.active == 0 and head_count(ln.s) == 0 else WAIT
 
 
@@ -550,9 +522,7 @@ cdef inline bint rest_lane(pool *p, lane *ln) noexcept nogil:
     cdef bint let_go
     lock_take(p.q, True)
     let_go = head_rest(ln, &to_post)
-    unlock_take(p.q)
-    if to_post != NULL:
-        post(to_post)
+    unlock_take_and_post(p.q, to_post)
     return let_go
 
 

@@ -374,7 +374,8 @@ def leave(make, n):
     asyncio._set_running_loop(loop)
     coroutines = [make() for _ in range(n)]
     for coroutine in coroutines:
-        coroutine.send(None)
+        while coroutine.send(None) is None:     # it lets the loop run
+            pass
     asyncio._set_running_loop(None)
     loop.close()
     return coroutines

@@ -245,7 +245,8 @@ def closed(queue, n=50):
     asyncio._set_running_loop(loop)
     try:
         coroutine = queue.aget_many(n, linger=LONG)
-        coroutine.send(None)
+        while coroutine.send(None) is None:  # it lets the loop run
+            continue
     finally:
         asyncio._set_running_loop(None)
     coroutine.close()

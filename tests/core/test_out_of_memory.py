@@ -61,9 +61,12 @@ class Driven:
         self.future = self.step()
 
     def step(self):
+        """To the future that it waits for. What it yields before, to let the loop run, is None."""
         asyncio._set_running_loop(self.loop)
         try:
-            return self.coroutine.send(None)
+            while (future := self.coroutine.send(None)) is None:
+                continue
+            return future
         finally:
             asyncio._set_running_loop(None)
 

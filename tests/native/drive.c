@@ -2,11 +2,11 @@
  *
  *     drive [-s SEED] [-r ROUNDS] [-d DEADLINE_SECONDS] [SCENARIO...]
  *
- * Every scenario is a set of threads that must come to an end by the queue's promises alone: a wake-up that is lost shows as
- * a wait that outlasts the deadline (which is there only to end a hang), an item that is lost, doubled or out of order as a
- * failed check. Items are pointers to cells that the putter fills and the getter marks without any synchronisation of
- * their own, so the sanitizer sees whether the queue hands over memory properly. The threads' own counters are relaxed
- * for the same reason: they order nothing.
+ * Every scenario is a set of threads that must come to an end by the queue's promises alone: a wake-up that is lost
+ * shows as a wait that outlasts the deadline (which is there only to end a hang), an item that is lost, doubled or out
+ * of order as a failed check. Items are pointers to cells that the putter fills and the getter marks without any
+ * synchronisation of their own, so the sanitizer sees whether the queue hands over memory properly. The threads' own
+ * counters are relaxed for the same reason: they order nothing.
  */
 #define DRIVER "drive"
 #include "platform.h"
@@ -404,7 +404,8 @@ static void one_place_each(int i) {
     }
 }
 
-/* A full tail, PARTIES putters: all its places come free at once, by get_many, clear or a new bound: each putter gets one. */
+/* A full tail, PARTIES putters: all its places come free at once, by get_many, clear or a new bound: each putter gets
+ * one. */
 static void room_for_all(void) {
     uintptr_t items[PARTIES];
     int64_t count;
@@ -437,8 +438,8 @@ static void room_for_all(void) {
     wake_end();
 }
 
-/* Somebody who waits until told to stop, beside others who wait for a short while, or are interrupted, and then stay away
- * until the step is over: of two that wait for one thing, the second gets it when the first has given up. */
+/* Somebody who waits until told to stop, beside others who wait for a short while, or are interrupted, and then stay
+ * away until the step is over: of two that wait for one thing, the second gets it when the first has given up. */
 static int64_t soon(void) { return mt_now_ns() + 1 + (int64_t)native_random(60000); }
 
 static void impatient_getter(int i) {
@@ -578,7 +579,8 @@ static void ping(void) {
     wake_end();
 }
 
-/* A task and threads that wait for the same: the task may be cancelled at any moment, also when it is notified, and starts over. */
+/* A task and threads that wait for the same: the task may be cancelled at any moment, also when it is notified, and
+ * starts over. */
 static int task_wait(void) {
     wait_point p;
     native_task *task = (native_task *)calloc(1, sizeof *task);

@@ -1,8 +1,9 @@
 /* Native threads drive the entry queue without the GIL: part of `make tsan` and `make asan`.
  *
- * Putters, getters that ack, reject and give back, subscriptions that come and go with what they hold, browsers, time-outs; then a shutdown.
- * An item is a cell that its putter fills and that whoever ends its entry poisons, both by plain writes, so the sanitizer sees whether the queue
- * hands it over; what the getters count is relaxed, and orders nothing. Each item ends once. A wake-up that is lost outlasts the deadline.
+ * Putters, getters that ack, reject and give back, subscriptions that come and go with what they hold, browsers,
+ * time-outs; then a shutdown. An item is a cell that its putter fills and that whoever ends its entry poisons, both by
+ * plain writes, so the sanitizer sees whether the queue hands it over; what the getters count is relaxed, and orders
+ * nothing. Each item ends once. A wake-up that is lost outlasts the deadline.
  */
 #define DRIVER "drive_entries"
 #include "platform.h"
@@ -24,7 +25,8 @@ static struct {
     nogil_subscription *shared[2]; /* each used by several getters */
     cell *cells[PUTTERS];
     int per_putter, immediate;
-    int patient; /* everybody waits for ever, and nobody comes and goes, whose wake-ups could stand in for one that is lost */
+    /* Everybody waits for ever. Nobody comes and goes, whose wake-ups could stand in for one that is lost. */
+    int patient;
     int64_t accepted[PUTTERS];
     _Atomic int64_t ended;
     _Atomic int putters_left, over;
@@ -55,7 +57,7 @@ static void dropped(uintptr_t item, void *count) {
     ++*(int64_t *)count;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ threads */
+/* ---------------------------------------------------------------------------------------------------------- threads */
 static cell *new_item(int p, int64_t i) {
     cell *c = m.cells[p] + i;
     c->state = ALIVE;
@@ -167,7 +169,7 @@ static void browser(int unused) {
     }
 }
 
-/* -------------------------------------------------------------------------------------------------------------- a round */
+/* ---------------------------------------------------------------------------------------------------------- a round */
 static void begin(void) {
     int i;
     memset((void *)&m, 0, sizeof m);

@@ -1,8 +1,9 @@
 /* Native threads drive epoch.h: part of `make tsan` and `make asan`, and of the test suite.
  *
- * What is reclaimed are the nodes of a stack, whose pop follows the pointer of a node that another thread may have popped: without
- * reclamation it reads freed memory, and mistakes a node that came back for the one it was. A destructor poisons its node
- * with plain writes, and readers read with plain reads, so a sanitizer sees every free that is not ordered after them.
+ * What is reclaimed are the nodes of a stack, whose pop follows the pointer of a node that another thread may have
+ * popped: without reclamation it reads freed memory, and mistakes a node that came back for the one it was. A
+ * destructor poisons its node with plain writes, and readers read with plain reads, so a sanitizer sees every free that
+ * is not ordered after them.
  */
 #define DRIVER "drive_epoch"
 #include "driver.h"
@@ -203,8 +204,8 @@ static void retirer(int unused) {
     push_and_pop_often(each_retires);
 }
 
-/* A reader stalls under its pin: nothing retired from then on is freed. When it goes on, its unpin frees all of it, though the threads
- * that retired it are gone. */
+/* A reader stalls under its pin: nothing retired from then on is freed. When it goes on, its unpin frees all of it,
+ * though the threads that retired it are gone. */
 static void stall(void) {
     int count = 1000 + (int)native_random(3000);
     int64_t before;
@@ -316,8 +317,8 @@ static void child_of_quiet(void) {
     _exit(0);
 }
 
-/* Fork while nobody is in the middle of anything: child and parent each free all of the garbage, once. A pin of a thread that does not
- * exist in the child does not count there. */
+/* Fork while nobody is in the middle of anything: child and parent each free all of the garbage, once. A pin of a
+ * thread that does not exist in the child does not count there. */
 static void fork_quiet(void) {
     enum { RETIRED = 100 };
     begin(1000);

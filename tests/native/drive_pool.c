@@ -1,8 +1,9 @@
 /* Native threads drive the work pool without Python: part of `make tsan` and `make asan`.
  *
- * Submitters that cancel some of their calls, workers, somebody who pauses and resumes lanes; then the end of the pool. A call is a cell that its
- * submitter fills and its worker marks, and a lane that runs one at a time has a number that each of its calls writes, all by plain writes: the
- * sanitizer sees whether the pool orders them. A wake-up that is lost outlasts the deadline.
+ * Submitters that cancel some of their calls, workers, somebody who pauses and resumes lanes; then the end of the pool.
+ * A call is a cell that its submitter fills and its worker marks, and a lane that runs one at a time has a number that
+ * each of its calls writes, all by plain writes: the sanitizer sees whether the pool orders them. A wake-up that is
+ * lost outlasts the deadline.
  */
 #define DRIVER "drive_pool"
 #include "platform.h"
@@ -88,7 +89,7 @@ static void pauser(int unused) {
     CHECK(WP(wait_until_idle)(&m.lanes[0], mt_now_ns() + 100000) != MT_NOMEM, "no memory");
 }
 
-/* -------------------------------------------------------------------------------------------------------------- a round */
+/* ---------------------------------------------------------------------------------------------------------- a round */
 static void begin(void) {
     int i, s;
     memset((void *)&m, 0, sizeof m);

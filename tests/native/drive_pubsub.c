@@ -40,7 +40,7 @@ static cell *cells[PUBLISHERS];
 static int calls;
 static int64_t published[PUBLISHERS];
 
-/* ---------------------------------------------------------------------------------------------------------- messages */
+/* --------------------------------------------------------------------------------------------------------- messages */
 static void hold(cell *c) {
     CHECK(c->alive == ALIVE, "a message of publisher %d is taken after it was freed", c->publisher);
     /* relaxed: a count that its owner's reference keeps from ending */
@@ -72,7 +72,7 @@ static cell *new_message(int publisher, int64_t seq) {
     return c;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ threads */
+/* ---------------------------------------------------------------------------------------------------------- threads */
 static void after_publish(void) {
     PS(wake_getters)(q);
     if (PS(no_subscriber)(q)) trim();
@@ -203,10 +203,10 @@ static void guest(int unused) {
 
 /* As a get_many that lingers: waits for the first message, then for several, and takes nothing in between. */
 static int linger(session *s, int64_t deadline) {
-    int r = wait_for_messages(q, s->record, 1, deadline);
+    int r = wait_for_messages(s->record, 1, deadline);
     if (r != MT_OK) return r;
     PS(forward_not_empty)(q, s->record);
-    return wait_for_messages(q, s->record, 2 + (int64_t)native_random(8), deadline);
+    return wait_for_messages(s->record, 2 + (int64_t)native_random(8), deadline);
 }
 
 /* With deadlines and interrupts, until the end of the list. */
@@ -218,7 +218,7 @@ static void patient_taker(int index) {
     do {
         take(s, native_random(4) ? 1 : RUN);
         deadline = native_random(2) ? mt_now_ns() + (int64_t)native_random(100000) : -1;
-        r = native_random(3) ? wait_for_message(q, s->record, deadline) : linger(s, deadline);
+        r = native_random(3) ? wait_for_message(s->record, deadline) : linger(s, deadline);
         CHECK(r == MT_OK || r == MT_TIMEOUT || r == MT_INTERRUPTED || r == MT_SHUTDOWN, "wait_for_message: %d", r);
     } while (r != MT_SHUTDOWN);
 }
@@ -234,7 +234,7 @@ static void patient_publisher(int p) {
     }
 }
 
-/* -------------------------------------------------------------------------------------------------------------- a round */
+/* ---------------------------------------------------------------------------------------------------------- a round */
 static void begin(int64_t maxsize) {
     int i;
     q = PS(new_pubsub)();

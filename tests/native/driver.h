@@ -1,9 +1,11 @@
-/* What the drivers share: their options, threads that draw random numbers of their own, deadlines, and how a failed check is told.
+/* What the drivers share: their options, threads that draw random numbers of their own, deadlines, and how a failed
+ * check is told.
  *
  *     DRIVER [-s SEED] [-r ROUNDS] [-d DEADLINE_SECONDS] [SCENARIO...]
  *
- * A round plays each scenario, or each one named, with random numbers made from the round's seed; so a failure is told with the seed
- * that leads there again, as far as threads let it. A driver defines DRIVER, its name, and calls driver_main().
+ * A round plays each scenario, or each one named, with random numbers made from the round's seed; so a failure is told
+ * with the seed that leads there again, as far as threads let it. A driver defines DRIVER, its name, and calls
+ * driver_main().
  */
 #ifndef NATIVE_DRIVER_H
 #define NATIVE_DRIVER_H

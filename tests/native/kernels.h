@@ -1,5 +1,6 @@
-/* The kernels in one piece: what Cython made of kernels.pyx, the names of its functions and structs, and what the kernels import from modules, tied to
- * what stands for it without an interpreter. A driver includes this after its platform.h. */
+/* The kernels in one piece: what Cython made of kernels.pyx, the names of its functions and structs, and what the
+ * kernels import from modules, tied to what stands for it without an interpreter. A driver includes this after its
+ * platform.h. */
 #ifndef NATIVE_KERNELS_H
 #define NATIVE_KERNELS_H
 
@@ -61,7 +62,7 @@ typedef struct __pyx_t_8manytail_9_eq_nogil_nogil_subscription nogil_subscriptio
 #define MT_OLDEST __pyx_e_8manytail_3_mq_MT_OLDEST
 
 /* Of one process, or of one schedule of the model checker. */
-static struct __pyx_t_8manytail_8_runtime_mt_registry native_registry;
+static struct __pyx_t_8manytail_10_lifecycle_mt_registry native_registry;
 static unsigned long native_main_thread; /* 0: no thread's */
 static int native_semaphores_miss_signals;
 
@@ -72,7 +73,7 @@ static void __attribute__((constructor)) tie_kernels(void) {
     WAITING(wake_task) = wake_task;
     __pyx_vp_8manytail_8_waiting_main_thread = &native_main_thread;
     __pyx_vp_8manytail_8_waiting_semaphores_miss_signals = &native_semaphores_miss_signals;
-    __pyx_vp_8manytail_8_runtime_multiqueues = &native_registry;
+    __pyx_vp_8manytail_10_lifecycle_multiqueues = &native_registry;
 }
 
 /* What a call does between two tries: MT_OK, try again, or what it returns. */
@@ -92,20 +93,20 @@ static int wait_for_room(mq_subqueue *s, int64_t deadline, int attached) {
     return r;
 }
 
-static int wait_for_message(ps_pubsub *q, ps_subscriber *s, int64_t deadline) {
+static int wait_for_message(ps_subscriber *s, int64_t deadline) {
     wait_point p;
     int r = MT_EMPTY;
-    PS(message_point)(&p, q, s);
+    PS(message_point)(&p, s);
     WAITING(again)(&p, 1, &r, deadline);
     return r;
 }
 
 /* As a get_many that lingers. MT_OK: n messages are there, or the end has come, or the subscriber missed some. */
-static int wait_for_messages(ps_pubsub *q, ps_subscriber *s, int64_t n, int64_t deadline) {
+static int wait_for_messages(ps_subscriber *s, int64_t n, int64_t deadline) {
     wait_point p;
     int r;
     do {
-        PS(messages_point)(&p, q, s, n);
+        PS(messages_point)(&p, s, n);
         r = WAITING(look)(&p, 1);
         if (r != WAIT_FOR_IT) return r;
         r = MT_EMPTY;

@@ -1,7 +1,9 @@
-"""The nogil kernels (MultiQueue, work pool, entry queue, PubSubQueue) as one C file, without an interpreter and Python objects.
+"""The nogil kernels (MultiQueue, work pool, entry queue, PubSubQueue) as one C file, without an interpreter and Python
+objects.
 
-What is compiled is what ships: the very .pxd files of pyx/manytail. drive*.c (sanitizers) and model/*.cpp (the model checker) include the C or C++
-that Cython makes of this file by kernels.h, after a platform.h of their own has given the few PyThread calls in it a meaning.
+What is compiled is what ships: the very .pxd files of pyx/manytail. drive*.c (sanitizers) and model/*.cpp (the model
+checker) include the C or C++ that Cython makes of this file by kernels.h, after a platform.h of their own has given the
+few PyThread calls in it a meaning.
 """
 cimport manytail._chunks
 cimport manytail._eq_nogil
@@ -11,7 +13,7 @@ cimport manytail._mq
 cimport manytail._mq_held
 cimport manytail._ps
 cimport manytail._ready
-cimport manytail._runtime
+cimport manytail._lifecycle
 cimport manytail._waiting
 cimport manytail._wp
 from manytail._c cimport *

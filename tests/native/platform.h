@@ -32,7 +32,8 @@ static inline void native_keep(PyObject *object) {
 #endif
 #define MT_GIL_LOCKED 0
 
-/* A task, what stands for a coroutine: its loop, a thread, waits for the bell. It goes with its last reference, and its waiter with it. */
+/* A task, what stands for a coroutine: its loop, a thread, waits for the bell. It goes with its last reference, and its
+ * waiter with it. */
 typedef struct {
     _Atomic int64_t refs;
     sem_t bell;

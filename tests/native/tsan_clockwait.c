@@ -1,4 +1,5 @@
-/* ThreadSanitizer of gcc 12 does not know sem_clockwait, with which CPython waits: loaded before it, this tells it what the wait orders. */
+/* ThreadSanitizer of gcc 12 does not know sem_clockwait, with which CPython waits: loaded before it, this tells it what
+ * the wait orders. */
 #define _GNU_SOURCE 1
 
 #include <dlfcn.h>

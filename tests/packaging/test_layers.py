@@ -17,14 +17,14 @@ CYTHON = sorted([*PRIVATE.glob("*.p[yx][xdi]"), *PACKAGE.rglob("*.pxd")])
 
 # The private .pxd files from the bottom up: each may cimport those before it, and an extension module all of them.
 KERNELS = [
-    *("_c", "_cpython", "_lock", "_waiting", "_runtime"),
+    *("_c", "_cpython", "_lock", "_waiting", "_lifecycle"),
     *("_chunks", "_heap", "_ready", "_mq", "_mq_held", "_wp"),
     *("_entry", "_eq_keys", "_eq_sorted", "_eq", "_eq_nogil", "_ps"),
-    *("_entries", "_subscriptions"),  # declarations of faces that others build on
+    *("_int64", "_multiqueue", "_entries", "_subscriptions"),  # declarations of faces that others build on
 ]
 # The extension modules from the bottom up: each may cimport or import those before it.
 EXTENSIONS = [
-    *("_build", "_lock", "_waiting", "_runtime", "_multiqueue", "_entryqueue"),
+    *("_build", "_lock", "_waiting", "_lifecycle", "_int64", "_multiqueue", "_indexqueue", "_nogil"),
     *("_timer", "_entries", "_orders", "_subscriptions", "_consumers", "_pubsub", "_workpool", "_queue"),
 ]
 LEAVES = {"errors", "_selectors"}  # Python modules that extension modules use; they import only each other

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-KERNELS = ["_lock.pxd", "_waiting.pxd", "_waiting.pyx", "_runtime.pxd", "_runtime.pyx", "_mq.pxd", "_wp.pxd", "_ps.pxd"]
+KERNELS = ["_lock.pxd", "_waiting.pxd", "_waiting.pyx", "_lifecycle.pxd", "_lifecycle.pyx"]
+KERNELS += ["_mq.pxd", "_wp.pxd", "_ps.pxd"]
 ENTRIES = [
     "_entry.pxd",
     "_eq.pxd",
@@ -17,8 +18,9 @@ ENTRIES = [
     "_entries.pyx",
     "_orders.pyx",
 ]
-ENTRIES += ["_subscriptions.pxd", "_subscriptions.pyx", "_consumers.pyx", "_timer.pyx", "_entryqueue.pyx"]
-FACES = ["_multiqueue.pyx", "_mq_int64.pxi", "_queue.pyx", "_workpool.pyx", "_pubsub.pyx"]
+ENTRIES += ["_subscriptions.pxd", "_subscriptions.pyx", "_consumers.pyx", "_timer.pyx", "_nogil.pyx"]
+FACES = ["_multiqueue.pxd", "_multiqueue.pyx", "_int64.pxd", "_int64.pyx", "_indexqueue.pyx"]
+FACES += ["_queue.pyx", "_workpool.pyx", "_pubsub.pyx"]
 NATIVE = ["drive.c", "drive_entries.c", "drive_pool.c", "drive_pubsub.c", "kernels.h", "model/entry_suites.h"]
 NATIVE += ["model/link_suites.h", "model/model.cpp", "model/pool_suites.h", "model/pubsub_suites.h"]
 NATIVE += ["model/pubsub_more_suites.h", "model/pubsub_waiting_suites.h", "model/waiting_suites.h"]

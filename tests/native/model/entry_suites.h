@@ -1,4 +1,5 @@
-/* The state word of _entry.pxd in the model checker: who may touch an entry, and who ends it, is settled by swaps on its state word alone. */
+/* The state word of _entry.pxd in the model checker: who may touch an entry, and who ends it, is settled by swaps on
+ * its state word alone. */
 #ifndef ENTRY_SUITES_H
 #define ENTRY_SUITES_H
 

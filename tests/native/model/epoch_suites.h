@@ -1,7 +1,8 @@
 /* epoch.h in the model checker. Readers follow links to nodes that writers replace, retire and free.
  *
- * A node's contents are a variable that nothing but the protocol guards: its destructor overwrites it, so a free that is not ordered after
- * every read of a pinned reader is a data race in each schedule, not only in those where it really comes too early.
+ * A node's contents are a variable that nothing but the protocol guards: its destructor overwrites it, so a free that
+ * is not ordered after every read of a pinned reader is a data race in each schedule, not only in those where it really
+ * comes too early.
  */
 #ifndef EPOCH_SUITES_H
 #define EPOCH_SUITES_H
@@ -40,7 +41,8 @@ template <typename suite, unsigned threads> struct epoch_suite : rl::test_suite<
         made = 0;
         memset((void *)&link, 0, sizeof link);
         memset((void *)&link2, 0, sizeof link2);
-        /* relacy gives no thread the value that a variable was made with once there is a newer one; what was stored it does. */
+        /* relacy gives no thread the value that a variable was made with once there is a newer one; what was stored it
+         * does. */
         mt_store_relaxed_i64(&domain.epoch, 0);
         mt_store_relaxed_uptr(&domain.blocks[0], 0);
         for (int i = 0; i < MT_EPOCH_FIRST; i++) mt_store_relaxed_i64(&domain.first[i].word, 0);
@@ -98,7 +100,8 @@ template <typename suite, unsigned threads> struct epoch_suite : rl::test_suite<
     }
 };
 
-/* A reader that pins while another unlinks, retires, advances as far as it gets, and frees; twice, so that stale epochs occur. */
+/* A reader that pins while another unlinks, retires, advances as far as it gets, and frees; twice, so that stale epochs
+ * occur. */
 struct epoch_reader : epoch_suite<epoch_reader, 2> {
     static const unsigned bound = 3;
     void before() { begin(1); }
@@ -129,8 +132,8 @@ struct epoch_advance : epoch_suite<epoch_advance, 3> {
     void after() { end(); }
 };
 
-/* The rest of a collection whose scan lies back makes the first of the two advances: only the epoch itself can tell a reader what was
- * unlinked meanwhile. */
+/* The rest of a collection whose scan lies back makes the first of the two advances: only the epoch itself can tell a
+ * reader what was unlinked meanwhile. */
 struct epoch_late_advance : epoch_suite<epoch_late_advance, 3> {
     static const unsigned bound = 2;
     mt_pin *late;
@@ -154,8 +157,8 @@ struct epoch_late_advance : epoch_suite<epoch_late_advance, 3> {
     void after() { end(); }
 };
 
-/* A collector loses its advance to another one, and then takes over what was retired after that: only the new epoch can stamp it. The reader
- * pinned between the two, in a record that the collector has passed. */
+/* A collector loses its advance to another one, and then takes over what was retired after that: only the new epoch can
+ * stamp it. The reader pinned between the two, in a record that the collector has passed. */
 struct epoch_lost_advance : epoch_suite<epoch_lost_advance, 3> {
     mt_pin *late;
     void before() {
@@ -210,7 +213,8 @@ struct epoch_reuse : epoch_suite<epoch_reuse, 3> {
     void after() { end(); }
 };
 
-/* A reader's record lies in a block that came when the collector's own pin was old: only its scan can tell it of the block. */
+/* A reader's record lies in a block that came when the collector's own pin was old: only its scan can tell it of the
+ * block. */
 struct epoch_unseen_block : epoch_suite<epoch_unseen_block, 2> {
     static const unsigned bound = 3;
     mt_pin *early, *other;

@@ -1,9 +1,9 @@
-/* Lists, positions and heaps of _entry.pxd in the model checker, used as _eq.pxd uses them: the order lock guards what is linked and where
- * readers are, the state word says who has an entry, and `refs` alone says when it is freed. */
+/* Lists, positions and heaps of _entry.pxd in the model checker, used as _eq.pxd uses them: the order lock guards what
+ * is linked and where readers are, the state word says who has an entry, and `refs` alone says when it is freed. */
 #ifndef LINK_SUITES_H
 #define LINK_SUITES_H
 
-/* --------------------------------------------------------------------------------------------------------- a small queue */
+/* ---------------------------------------------------------------------------------------------------- a small queue */
 template <typename suite, unsigned threads> struct link_suite : rl::test_suite<suite, threads> {
     static const unsigned bound = 2;
     enum { MOST = 8 };
@@ -70,7 +70,7 @@ template <typename suite, unsigned threads> struct link_suite : rl::test_suite<s
 
     static int state(entry *e) { return ENTRY(word_state)(ENTRY(entry_word)(&e->word)); }
 
-    /* ------------------------------------------------------------------------------------------- what happens to an entry */
+    /* ------------------------------------------------------------------------------------- what happens to an entry */
     entry *make() {
         entry *e = ENTRY(entry_new)(0);
         model_watch(e)->constant($) = 1;
@@ -204,7 +204,7 @@ template <typename suite, unsigned threads> struct link_suite : rl::test_suite<s
         RL_ASSERT(model_watched(e)->constant($) == 1);
     }
 
-    /* --------------------------------------------------------------------------------------------------- after each step */
+    /* ---------------------------------------------------------------------------------------------- after each step */
     /* Nobody comes in between: every look at a state word would be one more place for it. */
     void check() {
         rl::ctx().disable_preemption();
@@ -274,7 +274,7 @@ template <typename suite, unsigned threads> struct link_suite : rl::test_suite<s
     }
 };
 
-/* ----------------------------------------------------------------------------------------------------- order, references */
+/* ------------------------------------------------------------------------------------------------ order, references */
 /* A put and two subscriptions, one of which may give back what it got: each gets the first that is there. */
 struct link_order : link_suite<link_order, 3> {
     void before() { begin(2); }
@@ -324,7 +324,8 @@ struct link_kept : link_suite<link_kept, 3> {
     }
 };
 
-/* What was given back is got again before what comes after it, however often, and the heap that remembers it is full and has dead ones. */
+/* What was given back is got again before what comes after it, however often, and the heap that remembers it is full
+ * and has dead ones. */
 struct link_again : link_suite<link_again, 2> {
     static const unsigned bound = 3;
     entry *held[3];
@@ -391,8 +392,9 @@ struct link_stolen : link_suite<link_stolen, 3> {
     void after() { end(2); }
 };
 
-/* ---------------------------------------------------------------------------------------------------- positions, heaps */
-/* Any three steps: entries come at the end or in between and go, positions move on, close and open, alone and several at one place. */
+/* ------------------------------------------------------------------------------------------------- positions, heaps */
+/* Any three steps: entries come at the end or in between and go, positions move on, close and open, alone and several
+ * at one place. */
 struct link_places : link_suite<link_places, 2> {
     static const unsigned bound = 1;
     entry *at[3]; /* where `extra` must be */

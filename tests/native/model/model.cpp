@@ -3,9 +3,10 @@
  *     model [-v] [-b BOUND] [NAME...]
  *     model -l                           the names
  *
- * Each suite says what must hold; the checker adds: no deadlock (a wake-up that is lost is one), no data race on the items'
- * contents and the counters, no access to freed memory, no leak. "Bound" is how often a thread is preempted that could have
- * gone on (switches at a wait are free, and time-outs may come at any moment); within it the search is exhaustive.
+ * Each suite says what must hold; the checker adds: no deadlock (a wake-up that is lost is one), no data race on the
+ * items' contents and the counters, no access to freed memory, no leak. "Bound" is how often a thread is preempted that
+ * could have gone on (switches at a wait are free, and time-outs may come at any moment); within it the search is
+ * exhaustive.
  */
 #include "platform.h"
 
@@ -109,8 +110,9 @@ template <typename suite, unsigned threads> struct queue_suite : rl::test_suite<
     }
 };
 
-/* ------------------------------------------------------------------------------------------------------------ lock.h */
-/* Three threads, two of them twice: mutual exclusion, hand-over of what the holder wrote, and nobody sleeps for ever. */
+/* ----------------------------------------------------------------------------------------------------------- lock.h */
+/* Three threads, two of them twice: mutual exclusion, hand-over of what the holder wrote, and nobody sleeps for
+ * ever. */
 struct lock_three : rl::test_suite<lock_three, 3> {
     static const unsigned bound = 3;
     mt_lock lock;
@@ -137,7 +139,8 @@ struct lock_three : rl::test_suite<lock_three, 3> {
 };
 
 /* ----------------------------------------------------------------------------------------------- items and wake-ups */
-/* Two putters to two tails, one getter that waits for both items: each finds the queue known or unlisted, awake or asleep. */
+/* Two putters to two tails, one getter that waits for both items: each finds the queue known or unlisted, awake or
+ * asleep. */
 struct two_tails : queue_suite<two_tails, 3> {
     void before() { begin(0); }
     void thread(unsigned index) {
@@ -151,7 +154,8 @@ struct two_tails : queue_suite<two_tails, 3> {
     void after() { end(2); }
 };
 
-/* The tail was got empty before and may still be listed; putter and getter meet while it is forgotten and learned again. */
+/* The tail was got empty before and may still be listed; putter and getter meet while it is forgotten and learned
+ * again. */
 struct empty_again : queue_suite<empty_again, 2> {
     static const unsigned bound = 3;
     void before() {
@@ -223,7 +227,8 @@ struct shown : queue_suite<shown, 3> {
     void after() { end(2); }
 };
 
-/* One putter puts to two tails, one after the other; who finds the second item and then nothing has missed the first. */
+/* One putter puts to two tails, one after the other; who finds the second item and then nothing has missed the
+ * first. */
 struct empty_is_true : queue_suite<empty_is_true, 2> {
     static const unsigned bound = 3;
     void before() { begin(0); }
@@ -240,8 +245,9 @@ struct empty_is_true : queue_suite<empty_is_true, 2> {
     void after() { end(2); }
 };
 
-/* ------------------------------------------------------------------------------------ waits that end without an item */
-/* A getter that may give up, and one that may not. Who gets an item puts another, so there is always one for the second. */
+/* ----------------------------------------------------------------------------------- waits that end without an item */
+/* A getter that may give up, and one that may not. Who gets an item puts another, so there is always one for the
+ * second. */
 template <typename suite> struct giving_up : queue_suite<suite, 3> {
     int more;
     void before() {
@@ -275,7 +281,7 @@ struct interrupted_getter : giving_up<interrupted_getter> {
     static const int interrupts = 1;
 };
 
-/* ------------------------------------------------------------------------------------------------------ bounded tails */
+/* ---------------------------------------------------------------------------------------------------- bounded tails */
 /* A full tail, two putters that wait, a getter that takes one by one: who frees a place sees who waits for it. */
 struct room : queue_suite<room, 2> {
     void before() {
@@ -309,7 +315,8 @@ struct propagated_to_putters : queue_suite<propagated_to_putters, 3> {
     void after() { end(4); }
 };
 
-/* A putter that may give up beside one that may not. Who has put takes one out, so there is always room for the second. */
+/* A putter that may give up beside one that may not. Who has put takes one out, so there is always room for the
+ * second. */
 template <typename suite> struct giving_up_room : queue_suite<suite, 3> {
     int more;
     void before() {
@@ -344,7 +351,7 @@ struct interrupted_putter : giving_up_room<interrupted_putter> {
     static const int interrupts = 1;
 };
 
-/* ------------------------------------------------------------------------------------------------------------- chunks */
+/* ----------------------------------------------------------------------------------------------------------- chunks */
 /* The first chunk (11 slots) is used up and the next one appended, while an iterator stands on the first. */
 struct chunks : queue_suite<chunks, 3> {
     void before() {
@@ -394,7 +401,7 @@ struct cleared : queue_suite<cleared, 3> {
     void after() { end(3); }
 };
 
-/* ------------------------------------------------------------------------------------------------------------- the end */
+/* ---------------------------------------------------------------------------------------------------------- the end */
 /* Shutdown, a put, a waiting getter: the getter has the item or the news, nothing is lost. */
 struct shut : queue_suite<shut, 3> {
     int accepted;
@@ -449,7 +456,7 @@ struct removed : queue_suite<removed, 3> {
 #include "pubsub_more_suites.h"
 #include "pubsub_waiting_suites.h"
 
-/* --------------------------------------------------------------------------------------------------------------- main */
+/* ------------------------------------------------------------------------------------------------------------- main */
 static bool verbose, listing;
 static unsigned bound; /* 0: each suite's own */
 static char **names;

@@ -1,7 +1,7 @@
 /* atomics.h's back end for the model checker: every atomic operation of the kernels becomes one of relacy's.
  *
- * The kernels zero and copy the memory of their structs, so an atomic here is a pointer that may be zeroed: relacy's own
- * variable, with its modification order and the views of all threads, is made at the first access.
+ * The kernels zero and copy the memory of their structs, so an atomic here is a pointer that may be zeroed: relacy's
+ * own variable, with its modification order and the views of all threads, is made at the first access.
  */
 #ifndef MODEL_ATOMICS_H
 #define MODEL_ATOMICS_H
@@ -23,8 +23,8 @@ template <typename T> struct model_atomic {
     }
 };
 
-/* relacy never lets a thread read what a variable began with once somebody has stored to it, as another order would allow. So the first value
- * is stored as all others are, before anybody else can come in between. */
+/* relacy never lets a thread read what a variable began with once somebody has stored to it, as another order would
+ * allow. So the first value is stored as all others are, before anybody else can come in between. */
 template <typename T> void model_atomic<T>::begin() {
     rl::context &c = rl::ctx();
     c.disable_preemption();

@@ -1,4 +1,5 @@
-/* The work pool (_wp.pxd) in the model checker: what WorkPool, Lane and Dispatcher do with it, without Python. Workers are there from the start. */
+/* The work pool (_wp.pxd) in the model checker: what WorkPool, Lane and Dispatcher do with it, without Python. Workers
+ * are there from the start. */
 #ifndef POOL_SUITES_H
 #define POOL_SUITES_H
 
@@ -311,7 +312,8 @@ struct pool_idle : pool_suite<pool_idle, 3> {
     void after() { end(); }
 };
 
-/* The end of a pool: a submitter that waits for a place is refused or taken, all that was taken runs, the worker ends. */
+/* The end of a pool: a submitter that waits for a place is refused or taken, all that was taken runs, the worker
+ * ends. */
 struct pool_ended : pool_suite<pool_ended, 3> {
     static const unsigned bound = 2;
     int accepted;

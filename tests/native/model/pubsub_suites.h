@@ -258,7 +258,7 @@ template <typename suite, int old> struct pubsub_waiting : pubsub_suite<suite, 2
             RL_ASSERT(this->publish(old) == old);
             PS(wake_getters)(this->q);
         } else {
-            RL_ASSERT(wait_for_message(this->q, this->first, FOREVER) == MT_OK);
+            RL_ASSERT(wait_for_message(this->first, FOREVER) == MT_OK);
             RL_ASSERT(this->take(this->first) == old);
         }
     }

@@ -50,16 +50,16 @@ template <typename suite, unsigned threads> struct pubsub_waiting_suite : pubsub
 
     void take_when_there() {
         while (take_now() < 0) {
-            int r = wait_for_message(this->q, this->first, FOREVER);
+            int r = wait_for_message(this->first, FOREVER);
             RL_ASSERT(r == MT_OK || r == MT_INTERRUPTED);
         }
     }
 
     /* As a get_many that lingers for ever, until n messages are there. */
     int linger(int64_t n) {
-        int r = wait_for_messages(this->q, this->first, 1, FOREVER);
+        int r = wait_for_messages(this->first, 1, FOREVER);
         PS(forward_not_empty)(this->q, this->first);
-        return r == MT_OK ? wait_for_messages(this->q, this->first, n, FOREVER) : r;
+        return r == MT_OK ? wait_for_messages(this->first, n, FOREVER) : r;
     }
 
     /* So many messages are left. */
@@ -99,7 +99,7 @@ template <typename suite> struct pubsub_giving_up : pubsub_waiting_suite<suite, 
         if (index == 0) {
             RL_ASSERT(this->publish_now(0) == MT_OK);
         } else if (index == 1) {
-            int r = wait_for_message(this->q, this->first, suite::interrupts ? FOREVER : model_now + SOMETIME);
+            int r = wait_for_message(this->first, suite::interrupts ? FOREVER : model_now + SOMETIME);
             RL_ASSERT(r == MT_OK || r == (suite::interrupts ? MT_INTERRUPTED : MT_TIMEOUT));
             if (r == MT_OK && this->take_now() >= 0) another(1);
         } else {
@@ -129,7 +129,7 @@ struct pubsub_lagged : pubsub_waiting_suite<pubsub_lagged, 3> {
     void thread(unsigned index) {
         if (index < 2) {
             while (take_now() < 0 && PS(take_missed)(q, first) == 0)
-                RL_ASSERT(wait_for_message(q, first, FOREVER) == MT_OK);
+                RL_ASSERT(wait_for_message(first, FOREVER) == MT_OK);
             return;
         }
         publish_run(0);
@@ -142,8 +142,8 @@ struct pubsub_lagged : pubsub_waiting_suite<pubsub_lagged, 3> {
     void after() { end(1); }
 };
 
-/* Two threads share a subscriber: one waits for two messages, the other one for one. The first message that comes is for
- * the other one, which then publishes two. */
+/* Two threads share a subscriber: one waits for two messages, the other one for one. The first message that comes is
+ * for the other one, which then publishes two. */
 struct pubsub_lingering : pubsub_waiting_suite<pubsub_lingering, 3> {
     static const unsigned bound = 1;
     void before() { begin(0); }
@@ -289,7 +289,7 @@ struct pubsub_shut_waiting : pubsub_waiting_suite<pubsub_shut_waiting, 3> {
             PS(shut_down)(q, 0);
             return;
         }
-        while (r == MT_OK) r = index ? wait_for_free_slot(q, FOREVER) : wait_for_message(q, first, FOREVER);
+        while (r == MT_OK) r = index ? wait_for_free_slot(q, FOREVER) : wait_for_message(first, FOREVER);
         RL_ASSERT(r == MT_SHUTDOWN);
     }
     void after() {

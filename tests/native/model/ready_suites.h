@@ -1,10 +1,11 @@
-/* _ready.pxd in the model checker: the rings themselves under a lock, and the turns that a MultiQueue makes of them while puts meet gets. */
+/* _ready.pxd in the model checker: the rings themselves under a lock, and the turns that a MultiQueue makes of them
+ * while puts meet gets. */
 #ifndef READY_SUITES_H
 #define READY_SUITES_H
 
-/* ------------------------------------------------------------------------------------------------------- rings alone */
-/* Two threads list, unlist, serve and move three members, any three steps each, one at a time under a lock. After each step rings,
- * heaps and index must be what a plain array of members, in the order of their turns, says. */
+/* ------------------------------------------------------------------------------------------------------ rings alone */
+/* Two threads list, unlist, serve and move three members, any three steps each, one at a time under a lock. After each
+ * step rings, heaps and index must be what a plain array of members, in the order of their turns, says. */
 template <typename suite, unsigned oldest> struct ready_suite : rl::test_suite<suite, 2> {
     static const unsigned bound = 2;
     enum { MEMBERS = 3, STEPS = 3 };
@@ -72,7 +73,8 @@ template <typename suite, unsigned oldest> struct ready_suite : rl::test_suite<s
         for (nturns--; at < nturns; at++) turns[at] = turns[at + 1];
     }
 
-    /* What a get does to the one whose turn it is: it goes to the end, or another takes the place of the last one that is listed. */
+    /* What a get does to the one whose turn it is: it goes to the end, or another takes the place of the last one that
+     * is listed. */
     void serve() {
         ready_level *level = ready.top;
         ready_node *n = READY(ready_front)(&ready, level);
@@ -156,9 +158,9 @@ template <typename suite, unsigned oldest> struct ready_suite : rl::test_suite<s
 struct ready_rings : ready_suite<ready_rings, 0> {};
 struct ready_oldest : ready_suite<ready_oldest, 1> {};
 
-/* ---------------------------------------------------------------------------------------------- turns of a MultiQueue */
-/* Round robin, a: 0 1, b: 2, and one more is put to b: it may find b listed, being unlisted, or unlisted, and b's next turn
- * comes after a's in each case. */
+/* -------------------------------------------------------------------------------------------- turns of a MultiQueue */
+/* Round robin, a: 0 1, b: 2, and one more is put to b: it may find b listed, being unlisted, or unlisted, and b's next
+ * turn comes after a's in each case. */
 struct turns_go_round : queue_suite<turns_go_round, 2> {
     static const unsigned bound = 3;
     void before() {
@@ -191,7 +193,8 @@ struct oldest_first : queue_suite<oldest_first, 2> {
     void after() { end(4); }
 };
 
-/* A listed tail goes to another priority and back while a put and a getter meet it: it is in one ring, and none loses it. */
+/* A listed tail goes to another priority and back while a put and a getter meet it: it is in one ring, and none loses
+ * it. */
 struct moved : queue_suite<moved, 3> {
     static const unsigned bound = 1;
     void before() {

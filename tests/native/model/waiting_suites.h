@@ -1,6 +1,8 @@
-/* _waiting.pxd in the model checker, on the simplest structure there is: boxes, each a number of things under a lock, and who waits for one.
+/* _waiting.pxd in the model checker, on the simplest structure there is: boxes, each a number of things under a lock,
+ * and who waits for one.
  *
- * Each suite must end: a wake-up that is lost is a deadlock. A waiter that is used after it was freed, or never freed, is told by the platform.
+ * Each suite must end: a wake-up that is lost is a deadlock. A waiter that is used after it was freed, or never freed,
+ * is told by the platform.
  */
 #ifndef WAITING_SUITES_H
 #define WAITING_SUITES_H
@@ -43,12 +45,7 @@ template <typename suite, unsigned threads> struct waiting_suite : rl::test_suit
     }
 
     static void fill(wait_point *p, box *b) {
-        memset(p, 0, sizeof *p);
-        p->list = &b->takers;
-        p->lock = &b->lock;
-        p->attached = 1;
-        p->of = b;
-        p->poll = poll;
+        WAITING(make_point)(p, &b->takers, &b->lock, 0, 1, poll, b);
         p->forward = forward;
     }
 
@@ -103,7 +100,8 @@ struct waiting_woken : waiting_suite<waiting_woken, 3> {
     void after() { end(0); }
 };
 
-/* One that may time out, or be interrupted, while it is notified, and one that waits on. Who takes the thing gives it back. */
+/* One that may time out, or be interrupted, while it is notified, and one that waits on. Who takes the thing gives it
+ * back. */
 template <typename suite> struct waiting_given_up : waiting_suite<suite, 3> {
     static const unsigned bound = 2;
     void before() { this->begin(suite::interrupts); }
@@ -126,8 +124,8 @@ struct waiting_interrupt : waiting_given_up<waiting_interrupt> {
     static const int interrupts = 1;
 };
 
-/* One waits for both boxes, and gives back what it takes; another waits for the second: what comes into that is not lost when the first taker was
- * notified of it, too. */
+/* One waits for both boxes, and gives back what it takes; another waits for the second: what comes into that is not
+ * lost when the first taker was notified of it, too. */
 struct waiting_two_lists : waiting_suite<waiting_two_lists, 3> {
     static const unsigned bound = 1;
     void before() { begin(); }
@@ -145,8 +143,8 @@ struct waiting_two_lists : waiting_suite<waiting_two_lists, 3> {
     void after() { end(1); }
 };
 
-/* A task and a thread, one thing. The task is notified and gives back what it takes; or it is cancelled, at any moment, and forwards; or its
- * loop is closed: then its poster finishes the wait, and forwards. */
+/* A task and a thread, one thing. The task is notified and gives back what it takes; or it is cancelled, at any moment,
+ * and forwards; or its loop is closed: then its poster finishes the wait, and forwards. */
 template <typename suite> struct waiting_task_suite : waiting_suite<suite, 3> {
     typedef waiting_suite<suite, 3> base;
     model_task task;

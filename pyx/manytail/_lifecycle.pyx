@@ -1,4 +1,17 @@
-"""What all structures share: fork hooks, integer arguments, errors, warnings, and the registry of MultiQueues."""
+"""The life of every object of ours, of C and of Python alike.
+
+    begin           a class of the Python layers runs __init__ once. An extension type has a flag of its own, which it
+                    reads and sets under its lock
+    unpicklable     what __reduce__ raises: nothing is copied or pickled
+    refuse_copy     the same for Python layers, with what to do instead
+    at_fork         functions around each fork; nothing else registers with os
+    tell_of_forks   a method that is called in the child of a fork
+    unclosed        the ResourceWarning of what was not closed
+    int_argument    the check of an integer
+
+Closing is each class's own: close() may be called twice, a finalizer closes and then calls unclosed(). The suite
+tests/contract/lifecycle finds every public class and tries all of this on it.
+"""
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t
 
@@ -82,10 +95,22 @@ cdef int64_t int_argument(str name, object value, str expected) except? -7:
     return value
 
 
+def begin(made):
+    """The first statement of `__init__`. RuntimeError: it ran before, or runs in another thread."""
+    token = object()
+    if made.__dict__.setdefault("_began", token) is not token:  # atomic: of two threads one continues
+        raise RuntimeError(f"{type(made).__name__}.__init__ was called before: make another one instead")
+
+
 cdef object unpicklable(object it, str why="it lives in one process; "
                         "make it inside the process or task that uses it, and send the items instead"):
     """The error for copy and pickle. A copy would share what the original owns, and free it."""
     return TypeError(f"cannot copy or pickle {type(it).__name__!r} object: {why}")
+
+
+def refuse_copy(made, why, instead):
+    """The body of a `__reduce__` of a Python layer, which pickle, copy.copy and copy.deepcopy call."""
+    raise unpicklable(made, f"{why}; {instead} instead")
 
 
 cdef int raise_pending() except -1:

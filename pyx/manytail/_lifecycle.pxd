@@ -1,4 +1,4 @@
-# What all structures share: the registry of MultiQueues, fork hooks, checks of arguments, errors. Private.
+# What the faces use of _lifecycle.pyx, and the state of the process that forks concern. Private.
 from libc.stdint cimport int64_t
 
 from manytail._c cimport mt_lock

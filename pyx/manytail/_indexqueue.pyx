@@ -1,38 +1,30 @@
-# IndexMultiQueue: 64-bit integers are put and got one by one, from lists, and in bulk from and to buffers. Large bulk
-# copies run detached from the interpreter. Included by _multiqueue.pyx.
+"""IndexMultiQueue: a MultiQueue of 64-bit integers.
 
-cdef int64_t int64_of(object item) except? -7:
-    try:
-        item = index(item)
-    except TypeError:
-        raise TypeError(f"item={item!r}: an IndexMultiQueue holds 64-bit integers, not {type(item).__name__}") from None
-    if not -(1 << 63) <= item < 1 << 63:
-        raise OverflowError(f"item={item!r}: an IndexMultiQueue holds integers of at most 64 bits")
-    return item
+Its tails are the SubQueues of _multiqueue.pyx, raw. What is special is here: gets that fill arrays and buffers, and
+that leave the interpreter while many integers move.
+"""
+cimport cython
+from cpython.buffer cimport PyBuffer_Release
+from cpython.ref cimport PyObject
+from libc.stdint cimport int64_t, uintptr_t
+from libc.stdlib cimport free, malloc
+
+from manytail._c cimport MT_EMPTY, MT_OK
+from manytail._cpython cimport (
+    PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_let_go_of_gil_first, mt_owned_item, mt_patch_gc,
+)
+from manytail._int64 cimport int64_at, open_int64
+from manytail._mq cimport (
+    enter_bulk, forward_items, head_get_many, head_next, head_pop_run, head_propagate, head_qsize,
+    head_removed_and_served, items_point, leave_bulk, lock_take, queue, run_length, subqueue, unlock_take,
+    unlock_take_and_post,
+)
+from manytail._mq_held cimport end_batch
+from manytail._multiqueue cimport Batch, DETACH_FROM, MultiQueue, many_argument, queue_clear, queue_traverse, refuse
+from manytail._waiting cimport ONCE, again, deadline_from, linger_from, wait_node, wait_point
 
 
 # ----------------------------------------------------------------------------------------------------------- bulk moves
-cdef int put_raw(SubQueue sub, const uintptr_t *items, int64_t n, int64_t deadline, int64_t *count) except -1:
-    """Put n integers, waiting for free slots. *count is how many are put, also when it raises."""
-    cdef subqueue *s = sub.s
-    cdef wait_point p
-    cdef int64_t done = 0
-    cdef int r
-    room_point(&p, s, True)
-    while count[0] < n:
-        if n - count[0] >= DETACH_FROM and enter_bulk(s.mq):
-            with nogil:
-                r = put_run_once(s.mq, s, items + count[0], NULL, n - count[0], False, &done, False)
-                mt_let_go_of_gil_first()
-            leave_bulk(s.mq)
-        else:
-            r = put_run_once(s.mq, s, items + count[0], NULL, n - count[0], False, &done, True)
-        count[0] += done
-        if r != MT_OK and not again(&p, 1, &r, deadline):
-            refuse(r, s)
-    return 0
-
-
 cdef int64_t take_raw(queue *q, uintptr_t *items, int64_t n) noexcept:
     """Take up to n integers without waiting."""
     cdef int64_t got
@@ -50,13 +42,8 @@ cdef int64_t take_raw_now(queue *q, uintptr_t *items, int64_t n, bint attached) 
     cdef int64_t got
     lock_take(q, attached)
     got = head_get_many(q, items, n, attached, &to_post)
-    unlock_take(q)
-    post(to_post)
+    unlock_take_and_post(q, to_post)
     return got
-
-
-cdef inline int64_t *int64_at(Py_buffer *view, Py_ssize_t i) noexcept:
-    return <int64_t *>(<char *>view.buf + i * view.strides[0])
 
 
 cdef int64_t take_strided(queue *q, Py_buffer *view) except -1:
@@ -76,133 +63,6 @@ cdef void copy_batch(Batch batch, Py_buffer *view) noexcept:
     cdef int64_t i
     for i in range(batch.b.n):
         int64_at(view, i)[0] = <int64_t>batch.b.items[i].item
-
-
-# -------------------------------------------------------------------------------------------------------------- buffers
-cdef bint is_int64(const char *format, Py_ssize_t itemsize) noexcept:
-    """Whether the format means native signed 64-bit integers."""
-    if format == NULL or itemsize != 8:
-        return False
-    if (format[0] == b"@" or format[0] == b"=" or (format[0] == b"<" and LITTLE_ENDIAN)
-            or (format[0] == b">" and not LITTLE_ENDIAN)):
-        format += 1
-    return (format[0] == b"q" or format[0] == b"l") and format[1] == 0
-
-
-cdef int one = 1
-cdef bint LITTLE_ENDIAN = (<char *>&one)[0] == 1
-
-
-cdef str INT64 = "expected a one-dimensional buffer of int64"
-cdef str WRITABLE_INT64 = "expected a one-dimensional writable buffer of int64"
-
-
-cdef int open_int64(object source, Py_buffer *view, bint writable) except -1:
-    """Get the one-dimensional int64 buffer of `source`, or raise TypeError."""
-    cdef str expected = WRITABLE_INT64 if writable else INT64
-    try:
-        PyObject_GetBuffer(source, view, PyBUF_FORMAT | PyBUF_STRIDES | (PyBUF_WRITABLE if writable else 0))
-    except (TypeError, ValueError, BufferError) as error:
-        raise TypeError(f"{expected}, not {type(source).__name__}: {error}") from None
-    if view.ndim == 1 and is_int64(view.format, view.itemsize):
-        return 0
-    found = f"{view.ndim} dimension(s) of {(<bytes>view.format).decode() if view.format else 'B'!r}"
-    PyBuffer_Release(view)
-    raise TypeError(f"{expected}, not {type(source).__name__} with {found}")
-
-
-cdef bint put_int64s(SubQueue sub, object items, int64_t deadline, int64_t *count) except? -1:
-    """Put a buffer, an Arrow array or a sequence of ints. False: it is another iterable, nothing was done."""
-    if hasattr(items, "__arrow_c_array__"):
-        put_arrow(sub, items, deadline, count)
-    elif PyObject_CheckBuffer(items):
-        put_buffer(sub, items, deadline, count)
-    elif isinstance(items, (list, tuple)):
-        put_ints(sub, items, deadline, count)
-    else:
-        return False
-    return True
-
-
-cdef int put_buffer(SubQueue sub, object items, int64_t deadline, int64_t *count) except -1:
-    cdef Py_buffer view
-    cdef uintptr_t *copy
-    cdef Py_ssize_t i, n
-    open_int64(items, &view, False)
-    n = view.shape[0]
-    copy = NULL
-    try:
-        if n > 1 and view.strides[0] != 8:
-            copy = <uintptr_t *>malloc(n * 8)
-            if copy == NULL:
-                raise MemoryError
-            for i in range(n):
-                copy[i] = <uintptr_t>int64_at(&view, i)[0]
-        put_raw(sub, copy if copy != NULL else <uintptr_t *>view.buf, n, deadline, count)
-    finally:
-        free(copy)
-        PyBuffer_Release(&view)
-    return 0
-
-
-cdef int put_ints(SubQueue sub, object items, int64_t deadline, int64_t *count) except -1:
-    """Convert all items before the first is put: if one does not fit, nothing is put."""
-    cdef tuple whole = tuple(items)
-    cdef Py_ssize_t n = len(whole), i
-    cdef uintptr_t *raw = <uintptr_t *>malloc(n * 8 + 1)
-    if raw == NULL:
-        raise MemoryError
-    try:
-        for i in range(n):
-            raw[i] = <uintptr_t>int64_of(whole[i])
-        put_raw(sub, raw, n, deadline, count)
-    finally:
-        free(raw)
-    return 0
-
-
-# ---------------------------------------------------------------------------------------------------------------- Arrow
-# The Arrow C data interface, the part that a primitive array needs (arrow.apache.org/docs/format/CDataInterface.html).
-cdef extern from *:
-    """
-    typedef struct mt_arrow_schema { const char *format; } mt_arrow_schema;
-    typedef struct mt_arrow_array {
-        int64_t length, null_count, offset, n_buffers, n_children;
-        const void **buffers;
-    } mt_arrow_array;
-    """
-    ctypedef struct mt_arrow_schema:
-        const char *format
-    ctypedef struct mt_arrow_array:
-        int64_t length, null_count, offset
-        const void **buffers
-
-cdef extern from "Python.h":
-    void *PyCapsule_GetPointer(object, const char *) except NULL
-
-
-cdef bint arrow_has_nulls(mt_arrow_array *a) noexcept:
-    cdef const uint8_t *valid = <const uint8_t *>a.buffers[0]
-    cdef int64_t i
-    if a.null_count == 0 or valid == NULL:
-        return False
-    for i in range(a.offset, a.offset + a.length):
-        if not (valid[i >> 3] >> (i & 7)) & 1:
-            return True
-    return False
-
-
-cdef int put_arrow(SubQueue sub, object items, int64_t deadline, int64_t *count) except -1:
-    schema_capsule, array_capsule = items.__arrow_c_array__()
-    cdef mt_arrow_schema *schema = <mt_arrow_schema *>PyCapsule_GetPointer(schema_capsule, b"arrow_schema")
-    cdef mt_arrow_array *array = <mt_arrow_array *>PyCapsule_GetPointer(array_capsule, b"arrow_array")
-    if schema.format[0] != b"l" or schema.format[1] != 0:
-        raise TypeError(f"expected an Arrow array of int64, not one of format {(<bytes>schema.format).decode()!r}")
-    if arrow_has_nulls(array):
-        raise TypeError("expected an Arrow int64 array without nulls")
-    if array.length:
-        put_raw(sub, <const uintptr_t *>array.buffers[1] + array.offset, array.length, deadline, count)
-    return 0
 
 
 # ------------------------------------------------------------------------------------------------------ the queue class
@@ -229,6 +89,10 @@ cdef class IndexMultiQueue(MultiQueue):
     >>> q.get_many(3).tolist(), q.get()
     ([0, 1, 2], 3)
     """
+
+    def __cinit__(self, *args, **options):
+        self.raw = True
+        self.q.gil_locked = False       # bulk calls hold its locks without the GIL
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
@@ -420,6 +284,8 @@ cdef class IndexMultiQueue(MultiQueue):
             self.q.taken_total += k
             head_removed_and_served(self.q, s, k, True, &to_post)
             head_propagate(self.q, &to_post)
-        unlock_take(self.q)
-        post(to_post)
+        unlock_take_and_post(self.q, to_post)
         return k
+
+
+mt_patch_gc(<PyTypeObject *>IndexMultiQueue, queue_traverse, queue_clear)

@@ -1,19 +1,69 @@
-"""The nogil API of the entry queue, mt_entryqueue_*, for Cython and C. Nothing in here is for Python.
+"""mt_multiqueue_* and mt_entryqueue_*: the queues for Cython and C, without Python objects.
 
-_eq_nogil.pxd has the code, python/manytail/_entryqueue.pxd documents the calls.
+python/manytail/_nogil.pxd documents the calls, _mq.pxd and _eq_nogil.pxd have the code. Locks are taken with the GIL
+too, and an item is a number without a reference count. Nothing in here is for Python.
 """
 from libc.stdint cimport int64_t, uintptr_t
 
+cimport manytail._mq as mq
+from manytail._c cimport MT_OK, PyThread_get_thread_ident
+from manytail._entry cimport entry
 from manytail._eq cimport ACKED, REJECTED, acquired_entry, eq_registry, forget_other_threads
 from manytail._eq_nogil cimport (
     count_of, deadline_in, destroy_nogil_queue, finish, forget, get_within, new_nogil_queue, nogil_queue,
     nogil_subscription, put_many_until, put_until, release, shut_nogil_queue, subscribe, unsubscribe,
 )
-from manytail._multiqueue cimport mt_drop
-from manytail._c cimport MT_OK, PyThread_get_thread_ident
-from manytail._entry cimport entry
-from manytail._runtime cimport at_fork
+from manytail._lifecycle cimport at_fork
 
+
+# ----------------------------------------------------------------------------------------------------------- MultiQueue
+cdef mt_multiqueue *mt_multiqueue_new() noexcept nogil:
+    return <mt_multiqueue *>mq.new_queue(False, False)
+
+
+cdef void mt_multiqueue_destroy(mt_multiqueue *q, mt_drop drop, void *arg) noexcept nogil:
+    mq.destroy_queue(<mq.queue *>q, drop, arg)
+
+
+cdef mt_subqueue *mt_multiqueue_add(mt_multiqueue *q, int priority, int64_t maxsize, int weight) noexcept nogil:
+    return <mt_subqueue *>mq.add_tail(<mq.queue *>q, priority, maxsize, weight)
+
+
+cdef int mt_multiqueue_remove(mt_multiqueue *q, mt_subqueue *tail, mt_drop drop, void *arg) noexcept nogil:
+    return mq.remove_tail(<mq.queue *>q, <mq.subqueue *>tail, drop, arg)
+
+
+cdef int mt_subqueue_put(mt_subqueue *tail, uintptr_t item, int64_t timeout_ns) noexcept nogil:
+    return mq.put_within(<mq.subqueue *>tail, item, timeout_ns)
+
+
+cdef int mt_subqueue_put_many(mt_subqueue *tail, const uintptr_t *items, int64_t n, int64_t timeout_ns,
+                              int64_t *count) noexcept nogil:
+    return mq.put_run_within(<mq.subqueue *>tail, items, n, timeout_ns, count)
+
+
+cdef void mt_subqueue_enable(mt_subqueue *tail, bint enabled) noexcept nogil:
+    mq.enable_tail((<mq.subqueue *>tail).mq, <mq.subqueue *>tail, enabled, False)
+
+
+cdef int mt_multiqueue_get(mt_multiqueue *q, uintptr_t *item, mt_subqueue **tail, int64_t timeout_ns) noexcept nogil:
+    return mq.get_within(<mq.queue *>q, item, <mq.subqueue **>tail, timeout_ns)
+
+
+cdef int mt_multiqueue_get_many(mt_multiqueue *q, uintptr_t *items, int64_t n, int64_t timeout_ns,
+                                int64_t *count) noexcept nogil:
+    return mq.get_many_within(<mq.queue *>q, items, n, timeout_ns, count)
+
+
+cdef int64_t mt_multiqueue_qsize(mt_multiqueue *q) noexcept nogil:
+    return mq.qsize_of(<mq.queue *>q)
+
+
+cdef void mt_multiqueue_shutdown(mt_multiqueue *q, bint immediate) noexcept nogil:
+    mq.shut_queue(<mq.queue *>q, immediate, False)
+
+
+# ----------------------------------------------------------------------------------------------------------- EntryQueue
 cdef eq_registry registry
 
 

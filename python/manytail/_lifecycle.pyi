@@ -1,0 +1,6 @@
+"""What the Python layers use of the lifecycle of objects."""
+
+from typing import NoReturn
+
+def begin(made: object) -> None: ...
+def refuse_copy(made: object, why: str, instead: str) -> NoReturn: ...

@@ -1,0 +1,74 @@
+# What the modules beside _multiqueue use of it: the queue, its sub-queues, and what a get that lingers has. Private.
+cimport cython
+from cpython.ref cimport PyObject
+from libc.stdint cimport int64_t, uint32_t, uintptr_t
+
+from manytail._chunks cimport chunk
+from manytail._cpython cimport visitproc
+from manytail._int64 cimport Int64s
+from manytail._mq cimport queue, subqueue
+from manytail._mq_held cimport held_batch
+
+cdef enum:
+    DETACH_FROM = 5000      # raw items; two threads that detach for fewer get in each other's way (measured, 3.11)
+
+
+cdef class MultiQueue:
+    cdef queue *q
+    cdef bint raw
+    cdef object choose          # a selection callable, or None
+    cdef dict tails
+    cdef object __weakref__
+    cdef SubQueue attach(self, key, priority, maxsize, weight, enabled, sizer)
+    cdef int get_slow(self, int64_t deadline, bint with_key, bint tried, PyObject **found) except -1
+    cdef object take(self, bint with_key)
+    cdef tuple pair(self)
+    cdef tuple ready_subqueues(self)
+    cdef SubQueue ask(self)
+    cdef int take_chosen(self, uintptr_t *item, PyObject **key, held_batch *batch) except -1
+    cdef list take_many(self, int64_t n)
+    cdef Batch lingering(self, int64_t n, int64_t deadline, int64_t linger)
+    cdef list list_of(self, Batch batch)
+    cdef object result_of(self, Batch batch)
+    cdef list take_one_by_one(self, int64_t n)
+    cdef object until_items(self)
+
+
+@cython.final
+cdef class SubQueue:
+    cdef subqueue *s
+    cdef bint raw
+    cdef bint direct            # an item is put as it is: neither raw nor with a size
+    cdef object sizer           # or None
+    cdef object name
+    cdef object __weakref__
+    cdef void drop_items(self) noexcept
+    cdef void release_chain(self, chunk *chain, uint32_t first, uint32_t last) noexcept
+    cdef bint put_slow(self, object item, int64_t deadline, bint front) except -1
+    cdef bint put_sized(self, object item, int64_t size, int64_t deadline, bint front) except -1
+    cdef int64_t size_of(self, object item) except -1
+    cdef int refuse_put(self, int status, int64_t size) except -1
+    cdef int put_raw(self, Int64s run, int64_t deadline, int64_t *count) except -1
+    cdef int put_sequence(self, object items, int64_t deadline, int64_t *count) except -1
+    cdef int put_sized_sequence(self, object items, int64_t deadline, int64_t *count) except -1
+    cdef object until_room(self, int64_t size)
+    cdef int64_t count(self) noexcept
+
+
+@cython.final
+cdef class Batch:
+    cdef held_batch b
+    cdef bint raw
+    cdef bint first             # its first item has not come yet
+    cdef bint failed            # the selection raised after items were taken: they are returned, it will raise again
+    cdef void give_all_back(self) noexcept
+    cdef bint wants_more(self, MultiQueue mq) except -1
+    cdef int take_chosen(self, MultiQueue mq) except -1
+
+
+cdef int64_t priority_argument(object value) except? -7
+cdef uint32_t weight_argument(object value, str what) except 0
+cdef int refuse(int status, subqueue *s) except -1
+cdef int64_t many_argument(object max_items) except? -7
+cdef int queue_traverse(PyObject *self, visitproc visit, void *arg) noexcept
+cdef int queue_clear(PyObject *self) noexcept
