@@ -80,7 +80,7 @@ test-rabbitmq: $(MADE)/dev ## the broker's tests, on manytail.broker and through
 
 # Both interpreters, once test-freethreaded has made the second.
 BOTH = $(BIN)/python $(wildcard .venv-ft/bin/python)
-# The environment of the interpreter without the GIL. tools/quick_yield.c says what is preloaded and why; Linux alone needs it.
+# The environment of the interpreter without the GIL. tests/native/quick_yield.c says what is preloaded and why; Linux alone needs it.
 QUICK_YIELD := $(if $(filter Linux,$(shell uname)),build/quick_yield.so)
 WITHOUT_GIL = PYTHON_GIL=0 $(if $(QUICK_YIELD),LD_PRELOAD=$(CURDIR)/$(QUICK_YIELD))
 # A shell loop over both. An interpreter with a GIL refuses to start with PYTHON_GIL=0.
@@ -189,7 +189,7 @@ freethreaded-suite: $(FT_MADE)/dev $(QUICK_YIELD)
 	@echo "--> running the tests without the GIL, each in four threads at once if it is for one thread"
 	$(WITHOUT_GIL) .venv-ft/bin/python $(PYTEST) $(FT_TESTS) --parallel-threads=4 $(ARGS)
 
-build/quick_yield.so: tools/quick_yield.c
+build/quick_yield.so: tests/native/quick_yield.c
 	@mkdir -p $(@D)
 	$(CC) -O2 -shared -fPIC -o $@ $< -ldl
 
