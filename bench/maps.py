@@ -1,4 +1,5 @@
-"""The row of concurrent_map: calls of which a few are slow, in order, beside a thread pool per thousand calls."""
+"""The rows of concurrent_map: calls of which a few are slow, in order, beside a thread pool per thousand calls; and
+what an item costs whose call returns at once, beside a thread pool's map."""
 from __future__ import annotations
 
 import random
@@ -12,6 +13,7 @@ from harness import Factory, Measure, Row, Target
 WORKERS = 64
 BATCH = 1_000
 POOL = "a pool per 1,000"
+FEW, POOL_MAP = 16, "ThreadPoolExecutor.map"
 MEDIAN, SLOW = 0.010, 0.500                                   # seconds; one call in a hundred is slow
 
 
@@ -56,10 +58,50 @@ def calls_per_second(way: Callable[[list[float]], list[float]]) -> Factory:
     return contestant
 
 
+def same(item: int) -> int:
+    return item
+
+
+def costs_per_item(way: Callable[[range], Iterator[int]]) -> Factory:
+    @contextmanager
+    def contestant() -> Iterator[Measure]:
+        def measure(n: int) -> float:
+            began = time.perf_counter()
+            done = sum(1 for _ in way(range(n)))
+            seconds = time.perf_counter() - began
+            assert done == n
+            return seconds / n * 1e6
+
+        yield measure
+
+    return contestant
+
+
+def ours_at_once(items: range) -> Iterator[int]:
+    from manytail.mapping import concurrent_map
+
+    return concurrent_map(same, items, workers=FEW)
+
+
+def pool_at_once(items: range) -> Iterator[int]:
+    with ThreadPoolExecutor(FEW) as pool:
+        yield from pool.map(same, items)
+
+
+def at_once(name: str, interpreter: str) -> Row:
+    return Row(
+        name, f"{interpreter}concurrent_map: fn returns at once, {FEW} workers", "us/item",
+        {"ours": costs_per_item(ours_at_once), POOL_MAP: costs_per_item(pool_at_once)},
+        n=20_000, targets=(Target("<=", 0.5, POOL_MAP),), rounds=9, tiny=200,
+    )  # fmt: skip
+
+
 ROWS = [
     Row(
         "map-long-tail", "concurrent_map: median 10 ms, 1 % of 500 ms, 64 workers, in order", "calls/s",
         {"ours": calls_per_second(ours), POOL: calls_per_second(pool_per_batch)},
         n=10_000, targets=(Target(">=", 2.0, POOL),), rounds=5, tiny=100,
     ),
+    at_once("map-at-once", ""),
 ]  # fmt: skip
+FREE_THREADED_ROWS = [at_once("ft-map-at-once", "free-threaded: ")]

@@ -45,6 +45,7 @@ FREE_THREADED = [
     *pubsub.FREE_THREADED_ROWS,
     *entries.FREE_THREADED_ROWS,
     *queues.FREE_THREADED_ROWS,
+    *maps.FREE_THREADED_ROWS,
 ]
 SPARK = sparkrows.NAMES
 NAMES = [*(row.name for row in HERE), *(row.name for row in FREE_THREADED), *SPARK]
