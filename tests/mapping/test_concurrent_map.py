@@ -43,6 +43,50 @@ async def double(item: int) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------- order
+@pytest.mark.parametrize("kind", [list, tuple, iter])
+@pytest.mark.parametrize("window", [0, 3])
+def test_a_list_is_read_without_a_reader(kind: Any, window: int) -> None:
+    """By whoever fills the window. An iterator may block, so it has a thread of its own."""
+    running, most, readers, lock = 0, 0, [], threading.Lock()
+
+    def call(item: int) -> int:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        readers.append("manytail-reader" in manytail_threads())
+        with lock:
+            running -= 1
+        return -item
+
+    results = concurrent_map(call, kind(list(range(300))), workers=3, max_in_flight=window)
+    assert list(results) == [-item for item in range(300)]
+    assert most <= 3
+    assert len(readers) == 300
+    assert any(readers) == (kind is iter)
+
+
+def test_the_values_of_an_exhausted_list_are_not_dropped_by_a_worker() -> None:
+    """What drops them runs their finalizers, which must not run under the lock of the map."""
+    names: list[str] = []
+
+    class Value:
+        def __del__(self) -> None:
+            names.append(threading.current_thread().name)
+
+    with Threads() as threads:
+
+        def run() -> None:
+            for _ in concurrent_map(lambda value: None, [Value() for _ in range(50)], workers=2):
+                pass
+
+        task = threads.start(run)
+        task.result()
+        gc.collect()
+    assert len(names) == 50
+    assert not [name for name in names if name.startswith("manytail-")]
+
+
 @pytest.mark.parametrize("order", ["input", "key", "completion"])
 @pytest.mark.parametrize("how", ["threads", "own loop", "caller's loop"])
 def test_every_item_once_in_the_promised_order(how: str, order: Any) -> None:

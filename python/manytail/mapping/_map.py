@@ -40,7 +40,7 @@ from ._types import Delivery, Failure, Progress
 from ._workers import LoopWorkers, refuse_awaitable
 
 _R = TypeVar("_R")
-NEVER_BLOCK: tuple[type, ...] = (type(iter([])), type(iter(())), type(iter(range(0))), type(iter(range(1 << 99))))
+NEVER_BLOCK = (list, tuple, range)  # types of inputs
 STRIDES = 8  # of the window: what the consumer takes in one of them becomes free together
 CHUNK = 64  # items that are read at a time of an input that never blocks
 
@@ -147,7 +147,9 @@ def concurrent_map(
     """
     if not isinstance(items, Iterable):
         raise _options.bad_type("items", items, "an iterable")
-    return Results(_plan(fn, locals()), iter(items), len(items) if isinstance(items, Sized) else None)
+    plan = _plan(fn, locals())
+    values = items if type(items) in NEVER_BLOCK else iter(items)
+    return Results(plan, values, len(items) if isinstance(items, Sized) else None)
 
 
 def aconcurrent_map(
@@ -346,8 +348,8 @@ class Source(Iterator[list[Item]]):
     """The items of an input.
 
     One at a time, because the input and the functions of an item (`key`, ...) may block, and what was read must not
-    wait for what comes. Several at a time of a list, tuple or range without such functions, which never block: a
-    hand-over costs more than an item.
+    wait for what comes. Several at a time of a list, tuple or range without such functions, which never block and run
+    no user code: then the reader, which hands over items, is not needed either.
 
     No generator: its frame would keep the last item alive while the input waits.
     """
@@ -355,13 +357,14 @@ class Source(Iterator[list[Item]]):
     def __init__(self, plan: Plan, runner: Runner, values: Iterable[Any]) -> None:
         self._plan = plan
         self._runner = runner
+        self._input = values  # kept: the last reference to a list is not dropped under a lock
         self._values = iter(values)
         asks = any(function is not None for function in (plan.key, plan.priority, plan.cost, plan.item_id))
-        self._never_blocks = type(self._values) in NEVER_BLOCK and not asks
+        self.never_blocks = type(values) in NEVER_BLOCK and not asks
 
     def __next__(self) -> list[Item]:
         make, scheduler = self._plan.item, self._runner.scheduler
-        if not self._never_blocks:
+        if not self.never_blocks:
             return [make(scheduler, next(self._values))]
         items = [make(scheduler, value) for value in islice(self._values, min(self._runner.room, CHUNK))]
         if not items:
@@ -395,9 +398,9 @@ class Results(Iterator[_R]):
     """The iterator that `concurrent_map` returns. No thread of the map refers to it, so the garbage collector can free
     it, which ends the map."""
 
-    def __init__(self, plan: Plan, items: Iterator[Any], total: int | None) -> None:
+    def __init__(self, plan: Plan, items: Iterable[Any], total: int | None) -> None:
         self._plan = plan
-        self._items: Iterator[Any] | None = items
+        self._items: Iterable[Any] | None = items
         self._total = total
         self._over = False
         self._taken = 0  # items whose slots are not free
@@ -463,10 +466,12 @@ class Results(Iterator[_R]):
         show = display_of(plan.progress, self._total)
         if show is not None:
             self._ticker = Ticker(Meter(partial(counts_of, scheduler), show))
-        self._runner.start(Source(plan, self._runner, items))
+        source = Source(plan, self._runner, items)
+        self._runner.start(source, never_blocks=source.never_blocks)
 
     def _end(self) -> None:
         self._over = True
+        self._runner.source = None
         if self._ticker is not None:
             self._ticker.stop()
 

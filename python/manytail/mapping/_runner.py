@@ -92,7 +92,8 @@ class Runner:
         self._refill_at = scheduler.window  # the window is filled when no more items than this are in flight
         self._cancel = False  # whether `stop` cancels coroutines
         self.memory = memory
-        self.room = 0  # items that the reader may read
+        self.room = 0  # items that may be read at once
+        self.source: Iterator[list[Item]] | None = None  # an input that never blocks: read here, without a reader
         self._looking = 0  # items between the reader and `_pending`, which are being looked up
         if memory is not None:
             memory.arrive = partial(self.from_thread, self.report, self._looked_up)
@@ -366,10 +367,24 @@ class Runner:
             room = self._feed(room)
         if 0 < room <= self._looking and not self._pending and scheduler.grow_for_lookups():
             room = scheduler.room()
-        if room > self._looking and not self._pending and not self._reading:
+        if self.source is not None:
+            self._read_here(room)
+        elif room > self._looking and not self._pending and not self._reading:
             self._reading, self.room = True, room - self._looking
             self.read_next.set()
         self._refill_at = scheduler.window - (scheduler.window - self.options.workers) // 2
+
+    def _read_here(self, room: int) -> None:
+        """Fill the window from an input that never blocks."""
+        assert self.source is not None
+        while room > 0:
+            self.room = room
+            items = next(self.source, None)
+            if items is None:
+                self._input_ended(None)
+                return
+            self._pending, self._fed = items, 0
+            room = self._feed(room)
 
     def _feed(self, room: int) -> int:
         """Put items into flight. Returns how many more the window has free slots for."""
@@ -499,7 +514,14 @@ class ThreadRunner(Runner):
         self._reader: threading.Thread | None = None
         self._joined = False
 
-    def start(self, source: Iterator[list[Item]]) -> None:
+    def start(self, source: Iterator[list[Item]], never_blocks: bool = False) -> None:
+        """Begin to read. never_blocks: the source returns at most `room` items at once and runs no user code. It is
+        read under the lock then, by whoever fills the window, if items go from the input straight into flight."""
+        if never_blocks and self.memory is None and self.scheduler.gate is None:
+            self.source = source
+            with self.state():
+                self.go_on()
+            return
         self._reader = threading.Thread(target=self._read, args=(source,), name="manytail-reader", daemon=True)
         with self.state():
             self.go_on()
