@@ -11,15 +11,16 @@ import pytest
 import manytail
 
 # Files of one group run on one xdist worker, because they share what takes seconds to make: builds, a Spark session,
-# prepared data. Every other file goes to any free worker.
+# prepared data. Groups start first, in this order, because they take longest: no worker is left with one at the end.
+# Every other file goes to any free worker.
 GROUPS = {
     "tests/packaging/test_wheel.py": "dist",
     "tests/packaging/test_check_wheel.py": "dist",
     "tests/packaging/test_thirdparty.py": "dist",
+    "tests/demo/": "demo",
     "tests/spark/test_elsewhere.py": "jvm",
     "tests/spark/test_java.py": "jvm",
     "tests/spark/": "spark",
-    "tests/demo/": "demo",
     "tests/bench/": "bench",
     "tests/docs/": "docs",
     "tests/shared/": "shared",
@@ -53,11 +54,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             return group(nodeid)
 
+    config.option.loadscopereorder = False  # else xdist begins with the group of the most tests
     return Groups(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Without the GIL each test runs in four threads at once, but for some that take long and show no more then."""
+    first = list(dict.fromkeys(GROUPS.values()))
+    items.sort(key=lambda item: first.index(name) if (name := group(item.nodeid)) in first else len(first))
     for item in items:
         function = getattr(item, "function", None)
         code = getattr(function, "__code__", None)

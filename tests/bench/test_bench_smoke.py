@@ -69,6 +69,7 @@ ALWAYS = [
     "queue-lifo",
     "queue-priority",
     "queue-overriding",
+    "map-at-once",
 ]
 WHERE_POSSIBLE = [
     "original",
@@ -84,6 +85,7 @@ WHERE_POSSIBLE = [
     "ft-queue-lifo",
     "ft-queue-priority",
     "ft-queue-overriding",
+    "ft-map-at-once",
     "spark-sleep",
     "spark-constant",
     "broker-rabbitmq",
