@@ -66,6 +66,15 @@ def test_a_list_is_read_without_a_reader(kind: Any, window: int) -> None:
     assert any(readers) == (kind is iter)
 
 
+def test_threads_that_share_the_results_get_each_once_and_end() -> None:
+    """A slot that is not freed would stop the map."""
+    for _ in range(5):
+        results = concurrent_map(abs, range(2_000), workers=4, max_in_flight=40)
+        with Threads() as threads:
+            tasks = [threads.start(lambda results=results: list(results)) for _ in range(4)]
+            assert sorted(result for task in tasks for result in task.result()) == list(range(2_000))
+
+
 def test_the_values_of_an_exhausted_list_are_not_dropped_by_a_worker() -> None:
     """What drops them runs their finalizers, which must not run under the lock of the map."""
     names: list[str] = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
+from collections import deque
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -403,7 +404,8 @@ class Results(Iterator[_R]):
         self._items: Iterable[Any] | None = items
         self._total = total
         self._over = False
-        self._taken = 0  # items whose slots are not free
+        # An entry for each item whose slot is not free. No number: several threads may iterate.
+        self._taken: deque[None] = deque()
         self._stride = 1
         self._ticker: Ticker | None = None
         scheduler = plan.scheduler()
@@ -422,17 +424,21 @@ class Results(Iterator[_R]):
                 self._report_taken()
                 self._wait()
                 continue
-            self._taken += 1
-            if self._taken >= self._stride:
+            self._taken.append(None)
+            if len(self._taken) >= self._stride:
                 self._report_taken()
             result: _R = self._plan.result(item)
             return result
 
     def _report_taken(self) -> None:
         """Free the slots of the items that were taken. In strides: each report may wake the reader and a worker."""
-        if self._taken:
-            self._runner.report(self._scheduler.took, self._taken)
-            self._taken = 0
+        taken = 0
+        with suppress(IndexError):
+            while True:
+                self._taken.popleft()
+                taken += 1
+        if taken:
+            self._runner.report(self._scheduler.took, taken)
             self._stride = self._scheduler.window // STRIDES
 
     def _wait(self) -> None:
