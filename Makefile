@@ -23,7 +23,7 @@ ARGS ?=
 WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 PYTEST = -m pytest --numprocesses=$(WORKERS) --max-worker-restart=0 --durations=25
 
-.PHONY: help demo test test-long check docs bench lint typecheck test-freethreaded test-rabbitmq stress wakeups simulate soak tsan asan model mutants instructions dist wheels test-wheels clean
+.PHONY: help demo test test-long test-spark-matrix check docs bench lint typecheck test-freethreaded test-rabbitmq stress wakeups simulate soak tsan asan model mutants instructions dist wheels test-wheels clean
 
 help: ## print this
 	@echo "make TARGET, where TARGET is one of"
@@ -41,6 +41,10 @@ test: $(MADE)/dev ## run the whole test suite (ARGS: arguments of pytest)
 test-long: $(MADE)/dev ## the same with the full counts of its random tests (tests/support/counts.py)
 	@echo "--> running the tests with their full counts"
 	MANYTAIL_LONG=1 $(BIN)/python $(PYTEST) -o faulthandler_timeout=0 $(ARGS)
+
+test-spark-matrix: $(MADE)/dev ## tests/spark with PySpark 4.0 to 4.3 on Java 17 and 21 (ARGS='--pairs 4.3/21 tests/spark/test_udf.py': a part)
+	@echo "--> running tests/spark on each PySpark and Java"
+	$(BIN)/python tools/spark_matrix.py $(ARGS)
 
 check: ## everything that CI runs: tests, linters, tests without the GIL, sanitizers, model checker
 	@MAKEFLAGS= tools/check.sh
@@ -136,9 +140,9 @@ wheels: $(MADE)/dev ## a wheel for each interpreter here, repaired, checked and 
 	@echo "--> building, repairing, checking and trying wheels"
 	$(BIN)/python tools/wheels.py $(BOTH) $(ARGS)
 
-test-wheels: $(MADE)/dev ## the same, and the whole suite with each of them outside the tree (an hour)
+test-wheels: $(MADE)/dev $(QUICK_YIELD) ## the same, and the whole suite with each of them outside the tree (an hour)
 	@echo "--> building, repairing and checking wheels, and running the whole suite with each"
-	$(BIN)/python tools/wheels.py --whole $(BOTH) -- $(ARGS) -- $(FT_TESTS) --parallel-threads=4 $(ARGS)
+	$(if $(QUICK_YIELD),LD_PRELOAD=$(CURDIR)/$(QUICK_YIELD)) $(BIN)/python tools/wheels.py --whole $(BOTH) -- $(ARGS) -- $(FT_TESTS) --parallel-threads=4 $(ARGS)
 
 clean: ## remove everything that make has made
 	rm -rf .venv .venv-ft build dist out site python/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks spark-warehouse

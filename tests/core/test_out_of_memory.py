@@ -8,6 +8,7 @@ import sys
 import weakref
 
 import pytest
+from support.threads import DEADLINE
 
 from manytail import MultiQueue
 
@@ -28,7 +29,13 @@ def alive(references):
 
 
 def failing(call, number):
-    """Call with allocation `number` failing: (True, result), or (False, None) after a MemoryError."""
+    """Call with allocation `number` failing: (True, result), or (False, None) after a MemoryError.
+
+    No other thread gets the GIL meanwhile: the failing allocation would be one of another thread, such as that of
+    pytest-xdist which reads what the worker is to do, and the worker would end.
+    """
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(DEADLINE)
     _testcapi.set_nomemory(number, number + 1)
     try:
         result = call()
@@ -36,6 +43,7 @@ def failing(call, number):
         return False, None
     finally:
         _testcapi.remove_mem_hooks()
+        sys.setswitchinterval(interval)
     return True, result
 
 

@@ -194,7 +194,7 @@ while True:
     time.sleep(0.005)
 assert os.waitstatus_to_exitcode(status) == 0
 parent()
-print("done")
+print("done", flush=True)
 os._exit(0)
 """
     ran = subprocess.run(
