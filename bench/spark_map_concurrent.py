@@ -161,7 +161,7 @@ def report(rounds: dict[str, dict[str, list[float]]]) -> str:
     for name, values in rounds.items():
         other = next(key for key in values if key != OURS)
         ratio = statistics.median(ours / theirs for ours, theirs in zip(values[OURS], values[other], strict=True))
-        unit, bound = ("rows/s", ">= 0.85") if name == SLEEP else ("s", "<= 4")
+        unit, bound = ("rows/s", ">= 0.85") if name == SLEEP else ("s", "<= 1.6")
         ours, theirs = statistics.median(values[OURS]), statistics.median(values[other])
         lines.append(
             f"{name:16}  ours {ours:9.2f} {unit:6}  {other}: {theirs:.2f} {unit}   "

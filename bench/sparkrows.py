@@ -31,7 +31,7 @@ ROWS = {
         "s",
         "ours",
         {},
-        [Target("<=", 4.0, ARROW)],
+        [Target("<=", 1.6, ARROW)],
         harness.interpreter(),
     ),
 }

@@ -12,6 +12,7 @@ import venv
 from pathlib import Path
 
 from support.counts import LONG, count
+from support.databases import Database
 
 SCRIPTS = Path(__file__).parent / "scripts"
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,10 +84,15 @@ def directory_for_notes(directory: Path) -> str:
 
 
 def bare_python(directory: Path) -> dict[str, str]:
-    """An interpreter for workers that has all our packages except manytail, which only our own site-packages directory
-    leads to."""
+    """An interpreter for workers that has all our packages except manytail, however that is installed here: as a wheel,
+    or by a .pth file, which is read in our own site-packages directory alone."""
     venv.create(directory / "bare", symlinks=True, with_pip=False)
-    return {"PYSPARK_PYTHON": str(directory / "bare" / "bin" / "python"), "PYTHONPATH": sysconfig.get_path("purelib")}
+    packages = directory / "packages"
+    packages.mkdir()
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if not entry.name.startswith("manytail"):
+            (packages / entry.name).symlink_to(entry)
+    return {"PYSPARK_PYTHON": str(directory / "bare" / "bin" / "python"), "PYTHONPATH": str(packages)}
 
 
 def test_cluster(tmp_path: Path) -> None:
@@ -95,6 +101,17 @@ def test_cluster(tmp_path: Path) -> None:
 
 
 if LONG:
+
+    def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
+        """Of one task, in the resident set of its worker."""
+        said = run("memory.py", tmp_path, directory_for_notes(tmp_path), "100000", "10000000")
+        assert said.endswith("memory: ok\n")
+        print(f"\n{said}")
+
+    def test_a_rate_holds_over_executors_and_a_killed_worker(tmp_path: Path, postgresql: Database) -> None:
+        said = run("rate.py", tmp_path, postgresql.url, directory_for_notes(tmp_path))
+        assert said.endswith("rate: ok\n")
+        print(f"\n{said}")
 
     def test_speculation(tmp_path: Path) -> None:
         assert "speculation: ok" in run("speculation.py", tmp_path, directory_for_notes(tmp_path))
