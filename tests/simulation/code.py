@@ -15,6 +15,7 @@ FILES = {
     "budget": "manytail.mapping._budget",
     "dedup": "manytail.mapping._dedup",
     "gate": "manytail.mapping._gate",
+    "leasing": "manytail.mapping._leasing",
     "rates": "manytail.mapping._rates",
     "scheduler": "manytail.mapping._scheduler",
     "world": "simulation.world",

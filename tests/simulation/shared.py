@@ -313,8 +313,9 @@ class Task:
             self._consume()
         if self.looked_up and not self.pending and not scheduler.ended:
             scheduler.input_ended()
-        if scheduler.gate is not None and scheduler.gate.to_lease:
-            wanted, scheduler.gate.to_lease = scheduler.gate.to_lease, []
+        if scheduler.gate is not None and scheduler.gate.leasing.to_lease:
+            leasing = scheduler.gate.leasing
+            wanted, leasing.to_lease = leasing.to_lease, []
             self._lease(wanted)
         if scheduler.wake_at < self.timer_at:
             self.timer_at = scheduler.wake_at

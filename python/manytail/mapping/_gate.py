@@ -23,18 +23,14 @@ owns it, the gate has no thread, clock, lock or I/O.
     ready                    a queue of calls for workers
     refused, answered        items that failed, or got the result of an equal item, without a call
     rechecks                 call `recheck` of that lane at that time
-    to_lease                 where rates are shared: ask the database for these leases
+    leasing.to_lease         where rates are shared: ask the database for these leases
     wake_at                  call `dispatch` at that time, unless it is called earlier
 
 A key at its limit (per_key_rate, breaker) is disabled in the admission, so that other keys start. While the whole map
 is at a limit (rate, cost_rate) nothing is taken out of the admission until the slot has come. So a more urgent item
 that arrives in that time goes first.
 
-Shared rates have leased slots. No worker waits for a lease: a call that has no slot goes back to the front of its key,
-and the key, or the map, is at its limit until the lease has come and its first slot is due. A lease that no call uses
-wastes the limit. So one for a key is asked for only when the key's next call is taken out, and those of at most
-`workers` keys at a time; of the other keys the more urgent ask first. Where a call needs slots in several shared limits
-they are granted together, for the next call of each key.
+Shared rates have leased slots (`_leasing`): a call that has none goes back to the front of its key.
 
 Invariants
     starts         calls in `ready` or with a worker: at most `workers`
@@ -45,8 +41,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from heapq import heappop, heappush
-from itertools import count
 from typing import Any, NamedTuple
 
 from manytail import MultiQueue
@@ -57,8 +51,9 @@ from ._breaker import Breaker
 from ._budget import Budget
 from ._dedup import Dedup
 from ._item import Batch, Item
+from ._leasing import LeaseAnswer, Leasing, given_rates, is_joint
 from ._options import Options
-from ._rates import LATE, JointSlots, LeasedSlots, Part, Slots
+from ._rates import LATE, JointSlots, LeasedSlots, Slots
 from ._types import BreakerOpen, BudgetExceeded
 
 
@@ -75,32 +70,6 @@ class Start(NamedTuple):
         return min(self.slots.values(), default=math.inf) + LATE
 
 
-class LeaseRequest(NamedTuple):
-    """A lease to be asked for: of slots of one limit, or of one slot in several limits."""
-
-    parts: tuple[Part, ...]
-    lane: Lane | None  # None: of the map
-
-
-class LeaseAnswer(NamedTuple):
-    """The answer to a LeaseRequest: a lease or, of several limits, a slot or the time to ask again."""
-
-    wanted: LeaseRequest
-    begin: float  # by our clock; where no slot is granted, when to ask again
-    rate: float = 0.0  # of the one limit: what was stored last with the name, by any process
-    granted: bool = True
-    by_map: bool = False  # refused by a limit of the map
-    lead: float = 0.0  # how much earlier the next lease is to be asked for (`_rates`)
-
-
-RATES = ("rate", "per_key_rate", "cost_rate")
-
-
-def is_joint(options: Options) -> bool:
-    """Whether a call needs a slot in several shared limits at the same time."""
-    return options.shared is not None and sum(getattr(options, name) is not None for name in RATES) > 1
-
-
 def _slots(options: Options, rate: float) -> Slots | LeasedSlots:
     return Slots(rate) if options.shared is None else LeasedSlots(rate)
 
@@ -115,7 +84,7 @@ class LaneLimits:
         if self.slots is None and options.per_key_rate is not None:
             self.slots = _slots(options, options.per_key_rate)
         self.breaker = Breaker(options.breaker, options.breaker_reset) if options.breaker else None
-        self.is_to_ask = False  # in `_to_ask`: the lane is disabled, and kept
+        self.is_to_ask = False  # `_leasing`
 
     @property
     def until(self) -> float:
@@ -135,20 +104,15 @@ class Gate:
         self.refused: list[tuple[Item, BaseException]] = []  # no item here or in `answered` holds a slot
         self.answered: list[Item] = []
         self.rechecks: list[tuple[float, Lane]] = []
-        self.to_lease: list[LeaseRequest] = []
         self._options = options
         self._admission = admission
         self._ready = self.ready.add(None)
-        self._given = [name for name in RATES if getattr(options, name) is not None]
+        self._given = given_rates(options)
         self._joint = is_joint(options)
         rates = {name: getattr(options, name) for name in self._given if name != "per_key_rate" and not self._joint}
         self._rates = {name: _slots(options, rate) for name, rate in rates.items()}
+        self.leasing = Leasing(options)
         self._leases = options.shared is not None
-        self._asking = 0  # keys whose leases are on their way; at most `workers`, so that few are leased and not used
-        self._to_ask: list[tuple[float, int, Lane]] = []  # a heap: keys to ask leases for when others have come
-        self._numbers = count()
-        self._map_due = -math.inf  # joint slots: no request before that time
-        self._grants = 0  # keys that have a joint slot
         self._budget = None if options.budget is None else Budget(options.budget)
         self._unaffordable: list[Item] = []  # they fit the budget only if a running call is deferred and costs nothing
         self._dedup = Dedup(options.dedup) if options.dedup else None
@@ -219,8 +183,7 @@ class Gate:
                 for slots in self._rates.values():
                     slots.idle()
                 return
-            # A joint slot that was granted is used even while the map's limits refuse further ones.
-            due = self._next_slot(now) if self._grants else max(self._next_slot(now), self._map_due)
+            due = self._next_slot(now)
             if due > now:
                 self.wake_at = min(self.wake_at, due)
                 return
@@ -238,31 +201,11 @@ class Gate:
         for name, slots in self._rates.items():
             slots.waits(now)
             if isinstance(slots, LeasedSlots) and slots.needs_lease(now):
-                self._ask(slots, name, None)
-        return max([slots.next for slots in self._rates.values()], default=-math.inf)
+                self.leasing.ask_for_map(name, slots)
+        due = max([slots.next for slots in self._rates.values()], default=-math.inf)
+        return max(due, self.leasing.map_until)
 
     # ------------------------------------------------------------------------------------------------ leased slots
-    def _ask(self, slots: LeasedSlots, option: str, lane: Lane | None) -> None:
-        part = self._part(option, b"" if lane is None else lane.limit_id, slots.to_lease())
-        self.to_lease.append(LeaseRequest((part,), lane))
-        self._asking += lane is not None
-
-    def _ask_jointly(self, slots: JointSlots, call: Item, now: float) -> None:
-        self._grants -= slots.granted
-        if self._map_due > now:
-            slots.leased(self._map_due, False)
-            return
-        cost = self._cost_of_call(call)
-        slots.to_lease(cost)
-        amounts = {"rate": 1.0, "per_key_rate": 1.0, "cost_rate": cost}
-        parts = [self._part(option, call.lane.limit_id, amounts[option]) for option in self._given]
-        self.to_lease.append(LeaseRequest(tuple(part for part in parts if part.amount), call.lane))
-        self._asking += 1
-
-    def _part(self, option: str, limit_of_key: bytes, amount: float) -> Part:
-        limit = limit_of_key if option == "per_key_rate" else option.encode()
-        return Part(limit, option.encode(), getattr(self._options, option), amount)
-
     def _cost_of_call(self, call: Item) -> float:
         return sum(map(self._cost, self._members(call)))
 
@@ -280,44 +223,16 @@ class Gate:
         """The call waits for a lease, of its key or of the map. Asks for that of its key, if it is needed."""
         lane = call.lane
         self._admission.retry(call)
-        slots = None if lane.limits is None else lane.limits.slots
-        if slots is None:
+        if lane.limits is None or (slots := lane.limits.slots) is None:
             return
-        if slots.next <= now if self._joint else slots.needs_lease(now):
-            if self._asking >= self._options.workers:
-                self._ask_later(call)
-                return
-            if self._joint:
-                self._ask_jointly(slots, call, now)
-            else:
-                self._ask(slots, "per_key_rate", lane)
-        self.recheck(lane, now)
+        if slots.needs_lease(now) and not self.leasing.ask_for_key(call, slots, self._cost_of_call(call), now):
+            lane.pinned = True
+            self._admission.disable(lane)
+        else:
+            self.recheck(lane, now)
 
-    def _ask_later(self, call: Item) -> None:
-        """As many leases as workers are on their way: disable the key until some of them have come."""
-        lane = call.lane
-        lane.pinned = True
-        self._admission.disable(lane)
-        if not lane.limits.is_to_ask:
-            lane.limits.is_to_ask = True
-            heappush(self._to_ask, (call.priority, next(self._numbers), lane))
-
-    def leased(self, leases: Iterable[LeaseAnswer], now: float) -> None:
-        for wanted, begin, rate, granted, by_map, lead in leases:
-            lane, part = wanted.lane, wanted.parts[0]
-            if self._joint:
-                lane.limits.slots.leased(begin, granted)  # type: ignore[union-attr]
-                self._grants += granted
-                self._map_due = begin if by_map else self._map_due
-            else:
-                slots: Any = self._rates[part.group.decode()] if lane is None else lane.limits.slots
-                slots.leased(begin, part.amount, rate, lead)
-            if lane is not None:
-                self._asking -= 1
-                self.recheck(lane, now)
-        for _ in range(min(len(self._to_ask), self._options.workers - self._asking)):
-            lane = heappop(self._to_ask)[2]
-            lane.limits.is_to_ask = False
+    def leased(self, answers: Iterable[LeaseAnswer], now: float) -> None:
+        for lane in self.leasing.leased(answers, self._rates):
             self.recheck(lane, now)
 
     def _limits_of(self, lane: Lane) -> LaneLimits:
@@ -374,7 +289,7 @@ class Gate:
             if self._joint:
                 slot: float = limits.slots.take(now)
                 taken = dict.fromkeys(self._given, slot)
-                self._grants -= 1
+                self.leasing.granted -= 1
             elif limits.slots is not None:
                 taken["per_key_rate"] = limits.slots.take(now)
             if limits.breaker is not None:

@@ -21,7 +21,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ._gate import LeaseAnswer, LeaseRequest
+from ._leasing import LeaseAnswer, LeaseRequest
 from ._rates import Lead
 
 if TYPE_CHECKING:

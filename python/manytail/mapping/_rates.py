@@ -175,6 +175,10 @@ class JointSlots:
     def idle(self, now: float = 0.0) -> None:
         """No start waits."""
 
+    def needs_lease(self, now: float) -> bool:
+        """Whether a slot is to be asked for."""
+        return self.next <= now
+
     def fits(self, now: float, cost: float = 1.0) -> bool:
         """Whether a start at `now` has a slot."""
         return self.granted and self._next <= now <= self._next + LATE / 2 and cost <= self._cost

@@ -30,7 +30,7 @@ from ._scheduler import Kind, Scheduler, Verdict
 from ._types import BudgetExceeded
 
 if TYPE_CHECKING:
-    from ._gate import LeaseAnswer
+    from ._leasing import LeaseAnswer
     from ._permits import Permits
     from ._remember import Memory
 
@@ -314,8 +314,8 @@ class Runner:
         timer."""
         self._go_on()
         gate = self.scheduler.gate
-        if gate is not None and gate.to_lease:
-            wanted, gate.to_lease = gate.to_lease, []
+        if gate is not None and gate.leasing.to_lease:
+            wanted, gate.leasing.to_lease = gate.leasing.to_lease, []
             if self.permits is not None:
                 self.permits.lease(wanted)
 

@@ -42,7 +42,7 @@ runs user code and changes nothing; read and set `halted`.
     overdue                 a list of (item, error): cancel or abandon this call; if it had not ended, report
                             failed(item, verdict of `give_up`)
     halted                  start no call; let running ones end, report them, emit `output`, then raise `error`
-    gate.to_lease           where rates are shared: ask the database for these leases, report them by `leased`
+    gate.leasing.to_lease   where rates are shared: ask the database for these leases, report them by `leased`
 
 Invariants
     in_flight = items arrived - items popped from `output` or dropped - buffered <= window
@@ -64,9 +64,10 @@ from itertools import count, islice
 from typing import Any, NamedTuple
 
 from ._admission import Admission, Lane
-from ._gate import Gate, LeaseAnswer
+from ._gate import Gate
 from ._idempotency import idempotency_key
 from ._item import Batch, Item, Unfit
+from ._leasing import LeaseAnswer
 from ._options import Options
 from ._types import DeadlineExceeded, RetryLater
 
