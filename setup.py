@@ -7,7 +7,7 @@ tests and CI set in the environment:
     MANYTAIL_SANITIZE=thread|address   instrument with TSan, or with ASan and UBSan (gcc and clang)
     MANYTAIL_DEBUG=1                   -O0 -g, C assertions on
     MANYTAIL_UNOPTIMIZED=1             -O0, all else as in a release: for tests that look at a wheel, not at its speed
-    MANYTAIL_DELAYS=1                  planted delays between the steps of the algorithms, for stress runs
+    MANYTAIL_DELAYS=1                  planted delays between the steps of the algorithms, for stress runs; -O1
     MANYTAIL_COVERAGE=1                line tracing, for the Cython.Coverage plugin; far too slow to measure with
 
 A build whose switches differ from those of the last build compiles everything again.
@@ -77,7 +77,8 @@ def compile_flags(msvc):
     if msvc:
         return MSVC + (["/Od", "/Zi", "/UNDEBUG"] if DEBUG else ["/Od" if UNOPTIMIZED else "/O2"])
     # Many interpreters pass on the -g of their own build. With it, three quarters of a module are debug information.
-    flags = GNU + (["-O0", "-g3", "-UNDEBUG"] if DEBUG else ["-O0" if UNOPTIMIZED else "-O3", "-g0"])
+    optimize = "-O0" if UNOPTIMIZED else "-O1" if DELAYS else "-O3"
+    flags = GNU + (["-O0", "-g3", "-UNDEBUG"] if DEBUG else [optimize, "-g0"])
     if SANITIZE:
         flags += [SANITIZERS[SANITIZE], "-g", "-O1", "-fno-omit-frame-pointer"]
     return flags
