@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import manytail
 
@@ -40,6 +41,9 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
         os.environ.setdefault(name, SHORT_LIVED_JVM)
+    # A busy machine is no fault of a test.
+    settings.register_profile("manytail", deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None)
+    settings.load_profile("manytail")
 
 
 def group(nodeid: str) -> str:
