@@ -25,7 +25,7 @@ KERNELS = [
 # The extension modules from the bottom up: each may cimport or import those before it.
 EXTENSIONS = [
     *("_build", "_lock", "_waiting", "_lifecycle", "_int64", "_multiqueue", "_indexqueue", "_nogil"),
-    *("_timer", "_entries", "_orders", "_subscriptions", "_consumers", "_pubsub", "_workpool", "_queue"),
+    *("_timer", "_entries", "_orders", "_subscriptions", "_consumers", "_pubsub", "_workpool", "_queue", "_sections"),
 ]
 LEAVES = {"errors", "_selectors"}  # Python modules that extension modules use; they import only each other
 SHARED = {"manytail", "manytail.errors", "manytail._lifecycle"}  # every part may import these
@@ -34,7 +34,7 @@ SHARED = {"manytail", "manytail.errors", "manytail._lifecycle"}  # every part ma
 ALLOWED = {
     "queue": SHARED | {"manytail._queue"},
     "executor": SHARED | {"manytail._workpool"},
-    "broker": SHARED | {"manytail._workpool", "manytail._queue", "manytail.executor"},
+    "broker": SHARED | {"manytail._sections", "manytail._workpool", "manytail._queue", "manytail.executor"},
     "mapping": SHARED | {"manytail._queue"},
     "spark": SHARED | {"manytail.mapping"},
     "demo": SHARED | {"manytail.executor", "manytail.mapping", "manytail.spark"},

@@ -115,7 +115,9 @@ class DirectExchange(Exchange):
         self._by_key: dict[str, dict[Destination, int]] = {}
 
     def matches(self, message: Message, key: str) -> Iterable[Any]:
-        return self._by_key.get(key, ())
+        if key not in self._by_key:
+            return ()
+        return self._by_key[key]
 
     def _added(self, binding: Binding) -> None:
         _count(self._by_key.setdefault(binding.key, {}), binding.destination, 1)
@@ -208,8 +210,7 @@ class _DefaultExchange(Exchange):
         self._queues = queues
 
     def matches(self, message: Message, key: str) -> Iterable[Any]:
-        queue = self._queues.get(key)
-        return () if queue is None else (queue,)
+        return (self._queues[key],) if key in self._queues else ()
 
 
 # ------------------------------------------------------------------------------------------------------- topic patterns
@@ -288,10 +289,10 @@ def _step(states: dict[_Node, None], word: str) -> dict[_Node, None]:
             following[node] = None
         children = node.children
         if children:
-            if word != "#" and word != "*" and (child := children.get(word)) is not None:
-                following[child] = None
-            if (child := children.get("*")) is not None:
-                following[child] = None
+            if word != "#" and word != "*" and word in children:
+                following[children[word]] = None
+            if "*" in children:
+                following[children["*"]] = None
     _skip_hashes(following)
     return following
 

@@ -15,16 +15,16 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from _thread import allocate_lock, get_ident
+from _thread import get_ident
 from bisect import bisect_left, insort
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any, NoReturn, Self
 
 from manytail._lifecycle import refuse_copy
 from manytail._queue import Condition
+from manytail._sections import Sections
 from manytail._workpool import Dispatcher
 from manytail.broker._state import Delivery, VirtualHost
 from manytail.broker.exceptions import ReentrancyError
@@ -40,152 +40,34 @@ def report(error: BaseException) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- the lock
-class Runtime:
-    """The lock of one broker, and what happens at the end of its sections.
+class Runtime(Sections):
+    """The lock of one broker, and what happens at the end of its sections."""
 
-    The lock avoids a lock convoy: the running thread may take it again before the waiters. A lock that goes to the
-    first waiter makes threads wait at every call: one has the lock and needs the GIL, the other has the GIL and needs
-    the lock.
-
-    Taking it is one atomic step, dict.setdefault of `me`, this thread's number. The result says who has the lock. The
-    very object `me`: this call has taken it. An equal one: this thread had it before. Another one: another thread has
-    it."""
-
-    __slots__ = (
-        *("_after", "_dead_letters", "_dropped", "_effects", "_queue_timers", "_taken", "_waiters", "host", "timers"),
-    )
+    __slots__ = ("_queue_timers", "host", "timers")
 
     def __init__(self) -> None:
-        self._taken: dict[None, int] = {}
-        self._waiters: deque[Any] = deque()
-        self._after: list[_Call] = []
         self._queue_timers: dict[Any, Timer] = {}
         host = self.host = VirtualHost(self._set_queue_timer)
-        self._effects, self._dead_letters, self._dropped = host.effects, host.dead_letters, host.dropped
+        super().__init__(host.effects, host.dead_letters, host.dropped)
         self.timers = Timers(self)
 
-    def __enter__(self) -> int:
-        """Take the lock. Returns a token for recover()."""
-        me = get_ident()
-        try:
-            while (owner := self._taken.setdefault(None, me)) is not me:
-                if owner == me:
-                    who = "a signal handler or a finalizer"
-                    raise ReentrancyError(f"the call interrupted another call of its broker in the same thread ({who})")
-                self._wait()
-        except BaseException:
-            self.recover(me)
-            raise
-        return me
+    def _reentered(self) -> ReentrancyError:
+        who = "a signal handler or a finalizer"
+        return ReentrancyError(f"the call interrupted another call of its broker in the same thread ({who})")
 
-    def recover(self, token: int) -> None:
-        """Release the lock if the section of `token` has it: a signal handler raised before the section could end."""
-        if self._taken.get(None) is token:
-            self.__exit__()
+    def _publish_dead_letters(self) -> None:
+        self.host.publish_dead_letters(time.monotonic(), time.time())
 
-    def __exit__(self, kind: object = None, error: object = None, traceback: object = None) -> None:
-        if self._effects or self._dropped or self._dead_letters or self._after:
-            self._finish()
-            return
-        del self._taken[None]
-        if self._waiters:
-            self._wake()
-        if self._after:
-            self._run_late()
+    def _after_section(self, calls: list[_Call] | None, dropped: list[Any] | None) -> None:
+        """Make the calls that were put off. Bodies are freed with `dropped`."""
+        if get_ident() == self.timers.ident:
+            _off_the_timer_thread(calls or [], dropped or [])
+        elif calls is not None:
+            _run_all(calls)
 
-    def _finish(self) -> None:
-        """End a section that has left effects: run effects and dead letters inside, release the lock, then run the
-        calls of `after`."""
-        dropped, after = None, None
-        try:
-            if self._dead_letters:
-                self.host.publish_dead_letters(time.monotonic(), time.time())
-            effects = self._effects
-            while effects:
-                effect = effects.popleft()
-                effect[0].target(effect)
-        finally:
-            if self._dropped:
-                dropped = self._dropped.copy()
-                self._dropped.clear()
-            if self._after:  # a signal handler may add to it at any moment: run only what was swapped out
-                after, self._after = self._after, []
-            del self._taken[None]
-            if self._waiters:
-                self._wake()
-            if (after is not None or dropped is not None) and get_ident() == self.timers.ident:
-                _off_the_timer_thread(after or [], dropped or [])
-            elif after is not None:
-                _run_all(after)
-            if self._after:
-                self._run_late()
-
-    def _run_late(self) -> None:
-        """Run the calls that were added after the last check: an empty section runs them at its end. Another section
-        that has begun in the meantime may run them first."""
-        self.__enter__()
-        self.__exit__()
-
-    def _wait(self) -> None:
-        """Wait for a release. No wake-up is lost: a release frees the lock before it looks for waiters, and this joins
-        the waiters before it looks at the lock."""
-        waiter = allocate_lock()
-        waiter.acquire()
-        self._waiters.append(waiter)
-        try:
-            if self._taken:
-                waiter.acquire()
-        finally:
-            try:
-                self._waiters.remove(waiter)
-            except ValueError:  # it was woken, and may leave by an exception: wake the next one
-                if not self._taken and self._waiters:
-                    self._wake()
-
-    def _wake(self) -> None:
-        try:
-            self._waiters.popleft().release()
-        except IndexError:
-            return  # the waiter has left already
-
-    def interrupted(self) -> bool:
-        """Whether this thread is inside a section. Then the caller is a signal handler or a finalizer, and has to use
-        `after`."""
-        return self._taken.get(None) == get_ident()
-
-    def after(self, call: Callable[..., object], *arguments: Any, trusted: bool = False) -> None:
-        """Run this after the current section, outside it, in the order of the calls. Call it only inside a section.
-        `trusted`: it runs no user code, and may run on the timer thread."""
-        self._after.append((call, arguments, trusted))
-
-    # The lock as a Condition needs it: to wait is to end the section with its effects, and to begin another one.
     def condition(self) -> Condition:
+        """To wait is to end the section with its effects, and to begin another one."""
         return Condition(self)
-
-    acquire = __enter__
-    release = __exit__
-
-    def locked(self) -> bool:
-        return bool(self._taken)
-    _is_owned = interrupted
-
-    def _release_save(self) -> None:
-        try:
-            self.__exit__()
-        except BaseException:
-            self.__enter__()
-            raise
-
-    def _acquire_restore(self, saved: None) -> None:
-        """Take the lock, even if a signal handler raises: the section needs it until its end. Raises afterwards."""
-        failure: BaseException | None = None
-        while not self.interrupted():
-            try:
-                self.__enter__()
-            except BaseException as error:
-                failure = failure or error
-        if failure is not None:
-            raise failure
 
     def _set_queue_timer(self, effect: Any) -> None:
         """Carry out the effect (queue,): set the one timer of the queue to `queue.due`."""
@@ -467,9 +349,11 @@ class Lane:
         try:
             self._run(item)
         finally:
+            watchers: Sequence[threading.Event] = ()
             with self._lock:
                 self._running = None
-                watchers, self._watchers = self._watchers, []
+                if self._watchers:
+                    watchers, self._watchers = self._watchers, []
             for watcher in watchers:
                 watcher.set()
 

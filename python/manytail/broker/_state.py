@@ -138,18 +138,16 @@ class RoundRobin:
     def add(self, consumer: Consumer) -> None:
         """Add a consumer at the end of its ring."""
         consumer.parked = False
-        ring = self._rings.get(consumer.order)
-        if ring is None:
-            ring = self._rings[consumer.order] = deque()
+        if consumer.order not in self._rings:
+            self._rings[consumer.order] = deque()
             insort(self.orders, consumer.order)
-        ring.append(consumer)
+        self._rings[consumer.order].append(consumer)
 
     def remove(self, consumer: Consumer) -> None:
         """Remove a consumer, which may be parked."""
-        ring = self._rings.get(consumer.order)
-        if ring is not None and consumer in ring:
-            ring.remove(consumer)
-            if not ring:
+        if consumer.order in self._rings and consumer in self._rings[consumer.order]:
+            self._rings[consumer.order].remove(consumer)
+            if not self._rings[consumer.order]:
                 del self._rings[consumer.order]
                 self.orders.remove(consumer.order)
 
@@ -497,9 +495,9 @@ class ChannelState:
         """Route it to its queues. "returned": it is mandatory and there was none. "refused": one of them has reached
         its length limit. Otherwise an empty str."""
         exchanges = self.host.exchanges
-        exchange = exchanges.by_name.get(message.exchange)
-        if exchange is None:
+        if message.exchange not in exchanges.by_name:
             not_found("exchange", message.exchange)
+        exchange = exchanges.by_name[message.exchange]
         if exchange.internal:
             access_refused(f"cannot publish to internal exchange {message.exchange!r}")
         if error is not None:

@@ -117,17 +117,12 @@ class Channel(Closable):
     # ------------------------------------------------------------------------------------------------- calls and errors
     def _call(self, operation: Callable[..., Any], *arguments: Any) -> Any:
         """One operation of the state in a section, on an open channel."""
-        token = 0
-        try:
-            with self._runtime as token:
-                self._check_open()
-                try:
-                    return operation(*arguments)
-                except ReplyError as refusal:
-                    error = self._refused(refusal)
-        except BaseException:
-            self._runtime.recover(token)
-            raise
+        with self._runtime:
+            self._check_open()
+            try:
+                return operation(*arguments)
+            except ReplyError as refusal:
+                error = self._refused(refusal)
         raise error
 
     def _call_or_postpone(self, operation: Callable[..., Any], *arguments: Any) -> None:
@@ -265,18 +260,13 @@ class Channel(Closable):
             self._runtime.after(self._late, self._publish, message, bool(mandatory), refusal)
 
     def _publish(self, message: Message, mandatory: bool, refusal: ReplyError | None) -> None:
-        token = 0
-        try:
-            with self._runtime as token:
-                if self._closing_reason is not None:
-                    self._check_open()
-                try:
-                    outcome = self._state.publish(message, mandatory, refusal, _monotonic())
-                except ReplyError as refused:
-                    raise self._refused(refused) from None
-        except BaseException:
-            self._runtime.recover(token)
-            raise
+        with self._runtime:
+            if self._closing_reason is not None:
+                self._check_open()
+            try:
+                outcome = self._state.publish(message, mandatory, refusal, _monotonic())
+            except ReplyError as refused:
+                raise self._refused(refused) from None
         if outcome and self._state.confirming:
             if outcome == "refused":
                 raise exceptions.NackError([])
@@ -292,17 +282,13 @@ class Channel(Closable):
         """Acknowledge that delivery; with `multiple` all up to it; by (0, multiple) all. Unknown tag: 406."""
         state = self._state
         if not multiple and type(delivery_tag) is int and not state.transacted:
-            token = 0
             try:
-                with self._runtime as token:
+                with self._runtime:
                     delivery = state.unacked.pop(delivery_tag, None)
                     if delivery is not None and state.ack_one(delivery):
                         state.freed(delivery, _monotonic())
             except exceptions.ReentrancyError:
                 delivery = None
-            except BaseException:
-                self._runtime.recover(token)
-                raise
             if delivery is not None:
                 return
         self._settle("ack", delivery_tag, multiple)
