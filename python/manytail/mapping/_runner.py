@@ -143,20 +143,21 @@ class Runner:
         self.go_on()
 
     # ------------------------------------------------------------------------------------------------ what workers call
-    def skips(self, item: Item) -> bool:
-        """Before a call, in a worker: whether it is not to be made. If so, this has reported why: the result was found
-        recorded, the slots have passed, the budget is spent, or the map ends."""
+    # Before a call a worker asks for each reason not to make it. If there is one, `skip` reports it and returns True.
+    def skip(self, item: Item) -> bool:
+        """Skip a call whose result was found recorded, whose slots have passed, which the budget has no room for, or
+        for which the map has no time left."""
         memory, gate = self.memory, self.scheduler.gate
         if memory is not None and not memory.is_fresh(item):
             memory.recall(item).result()
-            if self.recalled(item):
+            if self.skip_recalled(item):
                 return True
-        if gate is not None and self.has_missed(item):
+        if gate is not None and self.skip_late(item):
             return True
         if self.permits is None or not self.permits.takes_costs:
             return False
         affordable = self.to_pay(item).result()
-        return not self.permitted(item, affordable) or self.has_missed(item, affordable)
+        return self.skip_unaffordable(item, affordable) or self.skip_late(item, affordable)
 
     def cost(self, item: Item) -> float:
         return item.cost if self.options.costed else 1.0
@@ -183,16 +184,17 @@ class Runner:
     def _to_call(call: Item) -> list[Item]:
         return call.to_call() if isinstance(call, Batch) else [call]
 
-    def permitted(self, call: Item, affordable: list[bool]) -> bool:
-        """After a worker has asked the budget: whether it may make the call. If not, this has reported why."""
+    def skip_unaffordable(self, call: Item, affordable: list[bool]) -> bool:
+        """Skip a call that the budget has no room for, or that may not start because the map ends. affordable: the
+        budget's answer."""
         scheduler = self.scheduler
         if scheduler.halted:
-            return False
+            return True
         called = self._to_call(call)
         refused = [item for item, fits in zip(called, affordable, strict=True) if not fits]
         if scheduler.expired and len(refused) < len(called):
             self._report_failure(call, Verdict(Kind.FAIL, error=scheduler.deadline_exceeded()))
-            return False
+            return True
         if isinstance(call, Batch):
             for item in refused:
                 item.attempts -= 1  # counted with its batch
@@ -200,17 +202,17 @@ class Runner:
         if refused and len(refused) == (len(call.items) if isinstance(call, Batch) else 1):
             errors = [self._kept(Verdict(Kind.FAIL, error=self._unaffordable(item)), item).error for item in refused]
             self.report(scheduler.refused, call, errors)
-            return False
-        return True
+            return True
+        return False
 
     @staticmethod
     def _unaffordable(item: Item) -> BaseException:
         limit = BudgetExceeded("budget: what all that use it have spent leaves less than this item costs")
         return getattr(item, "last_error", None) or limit
 
-    def has_missed(self, item: Item, affordable: list[bool] | None = None) -> bool:
-        """Whether the start is too late for the slots that the gate gave the call. If so, this has reported it.
-        affordable: the budget's answer, which is kept for the next start."""
+    def skip_late(self, item: Item, affordable: list[bool] | None = None) -> bool:
+        """Skip a call that would start too late for the slots that the gate gave it. affordable: the budget's answer,
+        which is kept for the next start."""
         gate, now = self.scheduler.gate, self.now()
         if gate is None or not gate.late(item, now):
             return False
@@ -225,8 +227,8 @@ class Runner:
         self.report(self.scheduler.missed, item, now)
         return True
 
-    def recalled(self, item: Item) -> bool:
-        """After a worker has looked an item up again: whether the call is not to be made. If so, this reported why."""
+    def skip_recalled(self, item: Item) -> bool:
+        """After an item was looked up again: skip its call if the result is recorded, or if the map ends."""
         scheduler = self.scheduler
         if scheduler.halted:
             return True

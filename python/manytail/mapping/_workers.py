@@ -228,9 +228,7 @@ class ThreadWorkers:
         runner, scheduler = self._runner, self._runner.scheduler
         get, reports_starts = scheduler.ready.get, scheduler.reports_starts
         succeeded = runner.succeeded if runner.options.batch == 1 else runner.returned
-        skips = (
-            None if scheduler.gate is None and runner.memory is None and runner.permits is None else runner.skips
-        )
+        asks = not (scheduler.gate is None and runner.memory is None and runner.permits is None)
         memory = runner.memory
         while True:
             item = None  # an idle worker keeps no item alive
@@ -240,7 +238,7 @@ class ThreadWorkers:
                 return
             if scheduler.halted:
                 return
-            if skips is not None and skips(item):
+            if asks and runner.skip(item):
                 continue
             item.attempts += 1
             if reports_starts:
@@ -265,7 +263,7 @@ class ThreadWorkers:
                 return
             if scheduler.halted:
                 return
-            if runner.skips(item):
+            if runner.skip(item):
                 continue
             item.attempts += 1
             self._at_work[item] = worker
@@ -367,13 +365,13 @@ class LoopWorkers:
                 return
             if memory is not None and not memory.is_fresh(item):
                 await asyncio.wrap_future(memory.recall(item))
-                if runner.recalled(item):
+                if runner.skip_recalled(item):
                     continue
-            if runner.has_missed(item):
+            if runner.skip_late(item):
                 continue
             if permits is not None and permits.takes_costs:
                 affordable = await asyncio.wrap_future(runner.to_pay(item))
-                if not runner.permitted(item, affordable) or runner.has_missed(item, affordable):
+                if runner.skip_unaffordable(item, affordable) or runner.skip_late(item, affordable):
                     continue
             item.attempts += 1
             try:
