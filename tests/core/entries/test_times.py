@@ -277,11 +277,11 @@ def wait(predicate):
 plain = manytail.EntryQueue()
 plain.put(1); plain.subscribe().get().ack()
 assert others() == 0
-queue = manytail.EntryQueue(ttl=0.005)
-queue.put(1)
-queue.put(2, delay=0.001)
+queue = manytail.EntryQueue()
+queue.put(1, ttl=0.005)
+queue.put(2, ttl=0.005, delay=0.001)
 wait(lambda: queue.depth() == 0)
-queue.put(3, ttl=1000)
+queue.put(3, ttl=1000)          # of two times to live the shorter holds, so the queue has none of its own
 wait(lambda: others() == 1)
 del queue
 gc.collect()
