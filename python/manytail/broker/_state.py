@@ -288,6 +288,22 @@ class Queue(Destination):
             if delivery is not None:
                 consumer.channel.deliver(consumer, delivery)
 
+    def serve_only(self, consumer: Consumer, now: float) -> bool:
+        """`unpark` and `pump` in one, if this is the only consumer that may be able to take. False: it is not, and
+        nothing was done. It joins its ring only if it can still take: with a prefetch, it cannot after nearly every
+        ack."""
+        if self._round_robin.orders or not consumer.parked or consumer not in self.consumers:
+            return False
+        while self.ready and consumer.credit:
+            delivery = self._take_first(now)
+            if delivery is not None:
+                consumer.channel.deliver(consumer, delivery)
+        if not self.ready:
+            self._round_robin.add(consumer)
+        if self._expiring:
+            self._expire(now)
+        return True
+
     def purge(self) -> int:
         """Drop the ready messages."""
         count = self.ready
@@ -593,6 +609,11 @@ class ChannelState:
 
     def freed(self, delivery: Delivery, now: float) -> None:
         """Serve consumers that waited for the credit of this delivery."""
+        consumer = delivery.consumer
+        if consumer is not None and not self._limit and not delivery.queue.single_active:
+            if consumer.queue.serve_only(consumer, now):
+                delivery.consumer = None
+                return
         self._free((delivery,), (), now)
 
     def _settle(self, how: str, deliveries: list[Delivery], now: float) -> None:

@@ -211,7 +211,8 @@ class Channel(Closable):
         except BaseException as error:
             self._failed(error)
         connection = self._connection
-        connection._dispatched = True
+        if not connection._dispatched:  # without the GIL, threads that write it in turn wait for one another
+            connection._dispatched = True
         if connection._waiting:
             connection._callback_ended()
 
