@@ -1,20 +1,25 @@
-"""Rows of manytail.broker: publish, callback and ack, and routing; beside the same pika code on a local RabbitMQ."""
+"""Rows of manytail.broker: publish, callback and ack, on one channel and on four with threads, and routing; beside the
+same pika code on a local RabbitMQ."""
 from __future__ import annotations
 
 import os
 import random
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from harness import ROOT, Factory, Measure, Row, Target, Unavailable
+from threaded import DEADLINE
 
 RABBITMQ = "pika and RabbitMQ"
 BINDINGS, QUEUES, PATTERNS_OF_WORDS = 10_000, 100, 60
 PREFETCH = 200
+CHANNELS, PREFETCH_OF_FOUR, BODY = 4, 100, 100  # of the rows with threads; a body is so many fresh bytes
 
 
 def messages(connection: Any, n: int) -> float:
@@ -50,6 +55,59 @@ def ours() -> Iterator[Measure]:
 
     with Broker() as broker, broker.connect() as connection:
         yield lambda n: messages(connection, n)
+
+
+def messages_of_threads(connection: Any, n: int) -> float:
+    """Messages per second: a thread per queue publishes to it while callbacks on a channel per queue ack."""
+    each = max(1, n // CHANNELS)
+    consumed = [threading.Event() for _ in range(CHANNELS)]
+
+    def consume(queue: str, done: threading.Event) -> Any:
+        left = each
+
+        def callback(channel: Any, method: Any, properties: Any, body: bytes) -> None:
+            nonlocal left
+            channel.basic_ack(method.delivery_tag)
+            left -= 1
+            if left == 0:
+                done.set()
+
+        channel = connection.channel()
+        channel.queue_declare(queue)
+        channel.basic_qos(prefetch_count=PREFETCH_OF_FOUR)
+        channel.basic_consume(queue, callback)
+        return channel
+
+    def publish(channel: Any, queue: str) -> None:
+        for _ in range(each):
+            channel.basic_publish("", queue, bytes(BODY))
+
+    queues = [f"q{number}" for number in range(CHANNELS)]
+    channels = [consume(queue, done) for queue, done in zip(queues, consumed, strict=True)]
+    publishing = [connection.channel() for _ in queues]
+    threads = [threading.Thread(target=publish, args=pair) for pair in zip(publishing, queues, strict=True)]
+    began = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for done in consumed:
+        if not done.wait(DEADLINE):
+            raise TimeoutError(f"not all of {each:,} messages per queue came within {DEADLINE:g} s")
+    took = time.perf_counter() - began
+    for channel, queue in zip(channels, queues, strict=True):
+        channel.queue_delete(queue)
+    for channel in [*channels, *publishing]:
+        channel.close()
+    return each * CHANNELS / took
+
+
+@contextmanager
+def ours_threads() -> Iterator[Measure]:
+    from manytail.broker import Broker
+
+    with Broker() as broker, broker.connect() as connection:
+        yield partial(messages_of_threads, connection)
 
 
 @contextmanager
@@ -134,6 +192,12 @@ def row(
     return Row(name, what, unit, contestants, n=n, targets=targets, **more)
 
 
+def of_threads(name: str, interpreter: str) -> Row:
+    """The bound is what the same program reached on CPython 3.11 when issue 16 was written."""
+    what = f"{interpreter}publish, callback, ack: {CHANNELS} publishing threads, {CHANNELS} channels, fresh bytes"
+    return row(name, what, {"ours": ours_threads}, Target(">=", 164_600), rounds=9, n=40_000)
+
+
 ROWS = [
     row(
         "broker",
@@ -142,6 +206,7 @@ ROWS = [
         Target(">=", 150_000),
         rounds=9,
     ),
+    of_threads("broker-4", ""),
     row(
         "broker-rabbitmq",
         "the same beside pika and a RabbitMQ on this machine",
@@ -160,3 +225,4 @@ ROWS = [
         n=20_000,
     ),
 ]
+FREE_THREADED_ROWS = [of_threads("ft-broker-4", "free-threaded: ")]

@@ -27,6 +27,32 @@ def keyed() -> Any:
     return KeyedExecutor(WORKERS)
 
 
+def take(item: tuple[int]) -> tuple[int]:
+    """The task of the rows whose items are fresh tuples."""
+    return item
+
+
+def round_trips(make: Callable[[], Executor]) -> Factory:
+    """Tasks per second, each with a fresh tuple as its argument and its result taken."""
+
+    @contextmanager
+    def contestant() -> Iterator[Measure]:
+        with make() as executor:
+            wait([executor.submit(time.sleep, 0.01) for _ in range(WORKERS)])
+
+            def measure(n: int) -> float:
+                submit = executor.submit
+                began = time.perf_counter()
+                futures = [submit(take, (number,)) for number in range(1_000, 1_000 + n)]
+                for future in futures:
+                    future.result()
+                return n / (time.perf_counter() - began)
+
+            yield measure
+
+    return contestant
+
+
 def throughput(make: Callable[[], Executor], keys: int) -> Factory:
     """Tasks per second from the first submit until the last result. Executor, threads and lanes are made before."""
 
@@ -106,10 +132,19 @@ def row(keys: int, bound: float, name: str) -> Row:
     )
 
 
+def tuples(name: str, interpreter: str) -> Row:
+    return Row(
+        name, f"{interpreter}KeyedExecutor, submit and result, fresh tuples, {WORKERS} workers", "tasks/s",
+        {"ours": round_trips(keyed), POOL: round_trips(lambda: ThreadPoolExecutor(WORKERS))},
+        n=20_000, rounds=9, targets=(Target(">=", 1.0, POOL),),
+    )
+
+
 BALANCED = f"backlog of {ENOUGH}"
 ROWS = [
     row(1, 1.0, "executor-1-key"),
     row(10_000, 0.8, "executor-10000-keys"),
+    tuples("executor-tuple", ""),
     Row(
         "executor-fairness",
         f"{KEYS} keys, tasks of 1 ms, {WORKERS} workers, {BACKLOG:,} of one first: "
@@ -122,3 +157,4 @@ ROWS = [
         targets=(Target("<=", 1.2, BALANCED),),
     ),
 ]
+FREE_THREADED_ROWS = [tuples("ft-executor-tuple", "free-threaded: ")]

@@ -46,6 +46,8 @@ FREE_THREADED = [
     *entries.FREE_THREADED_ROWS,
     *queues.FREE_THREADED_ROWS,
     *maps.FREE_THREADED_ROWS,
+    *executors.FREE_THREADED_ROWS,
+    *brokers.FREE_THREADED_ROWS,
 ]
 SPARK = sparkrows.NAMES
 NAMES = [*(row.name for row in HERE), *(row.name for row in FREE_THREADED), *SPARK]

@@ -30,7 +30,7 @@ from manytail._waiting cimport (
 )
 
 cdef enum:
-    LOOKS = 100             # before a thread sleeps
+    LOOKS = 20              # before a thread sleeps
     PAUSES = 4              # 2**PAUSES pauses between two looks
     REENTERED = -1          # what try_lock() returns, besides MT_OK
     CONTENDER = -2
