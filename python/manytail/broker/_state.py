@@ -292,7 +292,7 @@ class Queue(Destination):
         """`unpark` and `pump` in one, if this is the only consumer that may be able to take. False: it is not, and
         nothing was done. It joins its ring only if it can still take: with a prefetch, it cannot after nearly every
         ack."""
-        if self._round_robin.orders or not consumer.parked or consumer not in self.consumers:
+        if self.single_active or self._round_robin.orders or not consumer.parked or consumer not in self.consumers:
             return False
         while self.ready and consumer.credit:
             delivery = self._take_first(now)
@@ -610,11 +610,10 @@ class ChannelState:
     def freed(self, delivery: Delivery, now: float) -> None:
         """Serve consumers that waited for the credit of this delivery."""
         consumer = delivery.consumer
-        if consumer is not None and not self._limit and not delivery.queue.single_active:
-            if consumer.queue.serve_only(consumer, now):
-                delivery.consumer = None
-                return
-        self._free((delivery,), (), now)
+        if consumer is not None and not self._limit and consumer.queue.serve_only(consumer, now):
+            delivery.consumer = None
+        else:
+            self._free((delivery,), (), now)
 
     def _settle(self, how: str, deliveries: list[Delivery], now: float) -> None:
         by_queue: dict[Queue, list[Delivery]] = {}
