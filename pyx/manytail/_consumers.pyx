@@ -18,10 +18,8 @@ from manytail._c cimport (
 )
 from manytail._cpython cimport PyTypeObject, mt_patch_new
 from manytail._entries cimport EntryQueue, handle_of, release_all, unraisable
-from manytail._eq cimport (
-    CLOSED, acquired_entry, credit_point, effects, entries_point, lock_credit, lock_order, locked_answer, locked_relist,
-    locked_wake_many, unlock_credit, unlock_order,
-)
+from manytail._eq cimport CLOSED, acquired_entry, effects, lock_credit, lock_order, unlock_credit, unlock_order
+from manytail._eq_manager cimport credit_point, entries_point, locked_answer, locked_relist, locked_wake_many
 from manytail._lifecycle cimport int_argument, raise_pending, unclosed, unpicklable
 from manytail._subscriptions cimport Credit, Subscription, consumer_waits, iterate, new_credit, open_subscription
 from manytail._waiting cimport (

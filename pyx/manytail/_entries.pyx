@@ -1,9 +1,9 @@
 """EntryQueue: a strictly ordered queue whose entries are acquired, acknowledged, released and redelivered in place.
 
-Algorithm: the strictly ordered queue of Qpid and its consumer manager. _eq.pxd has it; this file is its Python face:
-the queue, and Entry, the handle of an entry. _orders.pyx has the queues with another order, _subscriptions.pyx
-subscriptions, _consumers.pyx a consumer of several queues, _timer.pyx the shared threads. docs/design/entryqueue.md
-explains how it works.
+Algorithm: the strictly ordered queue of Qpid and its consumer manager. _eq.pxd lists the files that it is in. This
+file is its Python face: the queue, and Entry, the handle of an entry. _orders.pyx has the queues with another order,
+_subscriptions.pyx subscriptions, _consumers.pyx a consumer of several queues, _timer.pyx the shared threads.
+docs/design/entryqueue.md explains how it works.
 
 Progress
 - Lock-free: which call ends a delivery. Ack, release, reject, lock and unlock compete with expiry, purge, overflow and
@@ -42,17 +42,22 @@ from manytail._entry cimport (
 from manytail._eq cimport (
     ACKED, CLEARED, DEAD_LETTER_CALL, DEAD_LETTER_NONE, DEAD_LETTER_QUEUE, DENIED, EXHAUSTED, EXPIRED, OVERFLOWN,
     OVERFLOW_BLOCK, OVERFLOW_DROP, OVERFLOW_REJECT, PURGED, REJECTED, SHUT, SLOW, TIMER_GRACE, acquired_entry,
-    dead_letter_call, depth_of, effects, enter_dead_letter_call, entry_queue, forget_other_threads, free_queue,
-    has_effects, is_dead_letter, keep_for_handle, leave_dead_letter_call, level_of, lock_order, locked_clear,
-    locked_discard_all, locked_end, locked_finish, locked_full, locked_hand_over, locked_leave_keys_to_thread,
-    locked_leave_to_thread, locked_oldest, locked_put, locked_put_run, locked_release, locked_reserve_timer,
-    locked_run_timers, locked_set_maxsize, locked_shutdown, locked_unasked_selectors, locked_unlock_entry, new_queue,
-    note_acquired, queue_counters, room_point, selector_results, shares_credit, unlock_order,
+    dead_letter_call, depth_of, effects, entry_queue, has_effects, is_dead_letter, keep_for_handle, level_of,
+    lock_order, locked_oldest, note_acquired, queue_counters, selector_results, unlock_order,
+)
+from manytail._eq_capacity cimport (
+    enter_dead_letter_call, leave_dead_letter_call, locked_full, locked_set_maxsize, room_point,
+)
+from manytail._eq_end cimport (
+    locked_discard_all, locked_end, locked_finish, locked_leave_keys_to_thread, locked_leave_to_thread, locked_release,
+    locked_reserve_timer, locked_run_timers, locked_unlock_entry, shares_credit,
 )
 from manytail._eq_keys cimport (
     GROUPS_ASSIGNED, GROUPS_NONE, GROUPS_SHARED, candidate, key_record, key_table, key_table_grow, push_record,
     unpin_record,
 )
+from manytail._eq_life cimport forget_other_threads, free_queue, locked_clear, locked_shutdown, new_queue
+from manytail._eq_put cimport locked_hand_over, locked_put, locked_put_run, locked_unasked_selectors
 from manytail._eq_sorted cimport search_range
 from manytail._lifecycle cimport at_fork, int_argument, unpicklable
 from manytail._waiting cimport (

@@ -1,5 +1,5 @@
 # The entries of an entry queue: their state words, the list that keeps them in strict order, the positions of readers
-# on that list, and heaps of entries (_heap.pxd). Private; _eq.pxd builds the queue on them.
+# on that list, and heaps of entries (_heap.pxd). Private; _eq*.pxd build the queue on them.
 #
 # The state word. Every transition is one compare-and-swap.
 #
@@ -253,6 +253,29 @@ cdef inline void entry_delete(mt_atomic_i64 *word) noexcept nogil:
 
 cdef inline int state_of(entry *e) noexcept nogil:
     return word_state(entry_word(&e.word))
+
+
+# --------------------------------------------------------------------------------------------------------- held entries
+# The entries that a subscription holds, in the order in which it got them, by `held_next` and `held_prev`.
+cdef inline void held_append(entry **first, entry **last, entry *e) noexcept nogil:
+    e.after.held_next = NULL
+    e.held_prev = last[0]
+    if last[0] != NULL:
+        last[0].after.held_next = e
+    else:
+        first[0] = e
+    last[0] = e
+
+
+cdef inline void held_remove(entry **first, entry **last, entry *e) noexcept nogil:
+    if e.held_prev != NULL:
+        e.held_prev.after.held_next = e.after.held_next
+    else:
+        first[0] = e.after.held_next
+    if e.after.held_next != NULL:
+        e.after.held_next.held_prev = e.held_prev
+    else:
+        last[0] = e.held_prev
 
 
 # -------------------------------------------------------------------------------------------------------------- entries

@@ -14,11 +14,18 @@ from manytail._c cimport (
 )
 from manytail._entry cimport entry, entry_drop, entry_new, entry_word, word_held_by
 from manytail._eq cimport (
-    CLOSED, NO_CREDIT, acquired_entry, cursor_first, cursor_skip, effects, entries_point, entry_queue, eq_registry,
-    free_queue, keep_for_handle, level_of, lock_order, locked_answer, locked_clear, locked_end, locked_put,
-    locked_release, locked_shutdown, locked_subscribe, locked_take, locked_unsubscribe, locked_usable, locked_wake_many,
-    make_levels, new_queue, note_acquired, room_point, subscription, unlock_order,
+    CLOSED, NO_CREDIT, acquired_entry, effects, entry_queue, eq_registry, keep_for_handle, level_of, lock_order,
+    note_acquired, subscription, unlock_order,
 )
+from manytail._eq_capacity cimport room_point
+from manytail._eq_cursors cimport cursor_first, cursor_skip
+from manytail._eq_end cimport locked_end, locked_release
+from manytail._eq_get cimport locked_take
+from manytail._eq_life cimport (
+    free_queue, locked_clear, locked_shutdown, locked_subscribe, locked_unsubscribe, make_levels, new_queue,
+)
+from manytail._eq_manager cimport entries_point, locked_answer, locked_usable, locked_wake_many
+from manytail._eq_put cimport locked_put
 from manytail._waiting cimport NEVER, ONCE, again, post, wait_point
 
 # destroy_nogil_queue calls it with each item that no caller has got.

@@ -8,7 +8,8 @@ from libc.stdint cimport int64_t, uintptr_t
 cimport manytail._mq as mq
 from manytail._c cimport MT_OK, PyThread_get_thread_ident
 from manytail._entry cimport entry
-from manytail._eq cimport ACKED, REJECTED, acquired_entry, eq_registry, forget_other_threads
+from manytail._eq cimport ACKED, REJECTED, acquired_entry, eq_registry
+from manytail._eq_life cimport forget_other_threads
 from manytail._eq_nogil cimport (
     count_of, deadline_in, destroy_nogil_queue, finish, forget, get_within, new_nogil_queue, nogil_queue,
     nogil_subscription, put_many_until, put_until, release, shut_nogil_queue, subscribe, unsubscribe,

@@ -13,7 +13,9 @@ from manytail._c cimport MT_OK
 from manytail._cpython cimport PyTypeObject, Py_DECREF_raw
 from manytail._entries cimport EntryQueue, need_options
 from manytail._entry cimport entry, key_slot
-from manytail._eq cimport DENIED, OVERFLOW_DROP, entry_queue, lock_order, locked_place_sorted, make_levels, unlock_order
+from manytail._eq cimport DENIED, OVERFLOW_DROP, entry_queue, lock_order, unlock_order
+from manytail._eq_life cimport make_levels
+from manytail._eq_put cimport locked_place_sorted
 from manytail._eq_sorted cimport search_begin, search_narrow, search_probe, search_range
 from manytail._lifecycle cimport int_argument
 

@@ -1,10 +1,10 @@
 """Subscriptions to entry queues: credit, waiting, selectors; and the iterators of browse().
 
-_eq.pxd has the algorithm. An unfiltered subscription takes entries by the queue's cursor. One with filters, or with
+_eq_get.pxd has the algorithm. An unfiltered subscription takes entries by the queue's cursor. One with filters, or with
 rivals (filtered subscriptions of higher priority), searches: selectors run without the order lock, on a pinned entry,
 and after each the search begins again at the cursor. A get that finds nothing waits at the subscription's point
-(entries_point in _eq.pxd), unless the queue's count of events has changed since its search. A notification that it
-cannot use is forwarded to another waiter.
+(entries_point in _eq_manager.pxd), unless the queue's count of events has changed since its search. A notification
+that it cannot use is forwarded to another waiter.
 """
 cimport cython
 from cpython.exc cimport PyErr_Fetch, PyErr_Restore
@@ -25,15 +25,23 @@ from manytail._entry cimport (
     ACQUIRED, AVAILABLE, HELD, entry, entry_drop, entry_keep, entry_word, position_move, state_of, word_held_by,
 )
 from manytail._eq cimport (
-    CLOSED, NO_CREDIT, SLOW, acquired_entry, close_credit, close_cursor, credit_notify, cursor, cursor_first,
-    cursor_skip, effects, entries_point, entry_queue, has_effects, is_interested, keep_for_handle, level_first,
-    lock_credit, lock_order, locked_after_get, locked_finish_up_to, locked_first_of_groups, locked_heaps_say,
-    locked_is_rival, locked_nothing_left, locked_outranked, locked_prepare_below, locked_release_unclaimed,
-    locked_rivals, locked_run_timers, locked_set_limit, locked_set_suspended, locked_start_delivery, locked_subscribe,
-    locked_take, locked_take_reserved, locked_unsubscribe, locked_usable, locked_wake_many, may_take, note_acquired,
-    note_passed_for, open_credit, open_cursor, quick_wants, selector_results, subscription, unlock_credit, unlock_order,
+    CLOSED, NO_CREDIT, SLOW, acquired_entry, cursor, effects, entry_queue, has_effects, keep_for_handle, lock_credit,
+    lock_order, note_acquired, selector_results, subscription, unlock_credit, unlock_order,
+)
+from manytail._eq_cursors cimport (
+    close_cursor, cursor_first, cursor_skip, level_first, locked_prepare_below, note_passed_for, open_cursor,
+)
+from manytail._eq_end cimport locked_finish_up_to, locked_run_timers
+from manytail._eq_get cimport (
+    locked_after_get, locked_first_of_groups, locked_heaps_say, locked_nothing_left, locked_release_unclaimed,
+    locked_rivals, locked_start_delivery, locked_take, locked_take_reserved,
 )
 from manytail._eq_keys cimport GROUPS_NONE
+from manytail._eq_life cimport close_credit, locked_subscribe, locked_unsubscribe, open_credit
+from manytail._eq_manager cimport (
+    credit_notify, entries_point, is_interested, locked_is_rival, locked_outranked, locked_set_limit,
+    locked_set_suspended, locked_usable, locked_wake_many, may_take, quick_wants,
+)
 from manytail._lifecycle cimport int_argument, unclosed, unpicklable
 from manytail._waiting cimport (
     NEVER, ONCE, Waiting, again, checkpoint, deadline_from, linger_from, new_waiting, post, sooner, visit_tasks,

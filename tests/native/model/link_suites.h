@@ -1,4 +1,4 @@
-/* Lists, positions and heaps of _entry.pxd in the model checker, used as _eq.pxd uses them: the order lock guards what
+/* Lists, positions and heaps of _entry.pxd in the model checker, used as _eq*.pxd use them: the order lock guards what
  * is linked and where readers are, the state word says who has an entry, and `refs` alone says when it is freed. */
 #ifndef LINK_SUITES_H
 #define LINK_SUITES_H

@@ -1,0 +1,198 @@
+# Acquiring entries of an entry queue (_eq.pxd). Private.
+#
+# locked_take() serves unfiltered subscriptions, by the queue's shared cursor, in O(1). If it returns SLOW, selectors
+# decide, which are Python code: Subscription.search (_subscriptions.pyx) calls what is here step by step and runs them
+# between two holds of the order lock.
+#
+# Invariant
+#   G1  nreserved <= notified: an entry that put(immediate=True) hands over stays reserved until a notified waiter
+#       fetches it. Two exceptions. A waiter was cancelled: locked_release_unclaimed() follows. A notified Consumer took
+#       an entry of another queue: then any get of the subscription fetches reserved entries first.
+from cpython.ref cimport PyObject
+from libc.stdint cimport uint64_t, uintptr_t
+from libc.stdlib cimport realloc
+
+from manytail._c cimport MT_EMPTY, MT_OK, keep, mt_fetch_add_acq_rel_i64, unlikely
+from manytail._entry cimport entry, entry_acquire, entry_word, held_append, held_remove, word_delivery
+from manytail._eq cimport (
+    SLOW, effects, entry_queue, keep_for_handle, selector_result, selector_results, subscription, subscription_rank,
+)
+from manytail._eq_cursors cimport cursor_first, cursor_skip
+from manytail._eq_end cimport locked_release
+from manytail._eq_keys cimport GROUPS_ASSIGNED, GROUPS_NONE, group_taken, groups_first
+from manytail._eq_manager cimport (
+    has_credit, is_interested, locked_answer, locked_notify, locked_outranked, locked_relist, locked_usable,
+    locked_wake_at_end, locked_wake_many, may_take,
+)
+from manytail._waiting cimport TASKS, THREADS, notify_first
+
+
+cdef inline int locked_take(entry_queue *q, subscription *s, entry **out, uint64_t *delivery,
+                            effects *fx) noexcept nogil:
+    """The fast path of a get: take the first AVAILABLE entry for an unfiltered subscription. SLOW: filters decide."""
+    cdef bint maybe
+    cdef int r = locked_usable(s)
+    cdef entry *e
+    if unlikely(r != MT_OK):
+        return r
+    if unlikely(s.filtered):
+        return SLOW
+    if unlikely(q.nranks > 1):
+        if locked_outranked(q, s, &maybe):
+            return MT_EMPTY
+        if maybe:
+            return SLOW
+    e = cursor_first(q, &q.shared)
+    if unlikely(e == NULL):
+        return MT_EMPTY
+    cursor_skip(q, &q.shared, e)
+    delivery[0] = locked_start_delivery(q, s, e)
+    keep_for_handle(q, e)
+    out[0] = e
+    if unlikely(q.nranks > 1 or q.groups != GROUPS_NONE or q.shut):
+        locked_after_get(q, s, fx)
+    return MT_OK
+
+
+cdef inline uint64_t locked_start_delivery(entry_queue *q, subscription *s, entry *e) noexcept nogil:
+    """AVAILABLE -> ACQUIRED. Returns the delivery number. The caller calls keep_for_handle()."""
+    cdef uint64_t delivery = entry_acquire(&e.word)
+    q.available -= 1
+    q.acquired += 1
+    q.counters.delivered += 1
+    e.owner = s
+    held_append(&s.held_first, &s.held_last, e)
+    s.nheld += 1
+    if unlikely(s.credit != NULL):
+        mt_fetch_add_acq_rel_i64(&s.credit.used, 1)     # pairs with: mt_fetch_add_acq_rel in locked_return_credit
+    if unlikely(q.groups != GROUPS_NONE):
+        group_taken(&q.groups_takable, e, &s.own, q.groups == GROUPS_ASSIGNED)
+    if unlikely(s.limit > 0 or s.credit != NULL) and not has_credit(s):
+        q.event_count += 1      # subscriptions that it outranked may try again; locked_after_get wakes them
+        locked_relist(q, s)
+    return delivery
+
+
+cdef inline void locked_after_get(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
+    """After s has acquired an entry, wake the waiters whose condition that changes."""
+    if q.nranks > 1 and (s.limit > 0 or s.credit != NULL) and not has_credit(s):
+        locked_wake_many(q, q.available, fx)        # s has no credit left, so it outranks nobody
+    if q.groups != GROUPS_NONE and s.waiters.n:
+        locked_notify(q, s, fx)         # s owns the group, so another waiter of s may take the rest of it
+    if q.shut:
+        locked_wake_at_end(q, fx)
+
+
+cdef inline bint locked_nothing_left(entry_queue *q, subscription *s) noexcept nogil:
+    """After shutdown: whether nothing is left that s may ever take, as far as can be decided without selectors."""
+    return q.held == 0 and (q.available == 0 or (not s.filtered and locked_usable(s) == MT_OK))
+
+
+# --------------------------------------------------------------------------------------------------------------- groups
+cdef inline bint locked_heaps_say(entry_queue *q, subscription *s) noexcept nogil:
+    """With groups: whether the heaps of _eq_keys.pxd decide what s may take. They do if nothing but groups filters s
+    and all interested subscriptions of higher priority."""
+    cdef subscription_rank *rank = q.ranks
+    cdef subscription *h
+    if not s.any_entry or q.groups_takable.lost:
+        return False
+    while rank != NULL and rank.priority > s.rank.priority:
+        h = rank.all.first
+        while h != NULL:
+            if not h.any_entry and is_interested(h):
+                return False
+            h = h.all_next
+        rank = rank.next
+    return True
+
+
+cdef inline entry *locked_first_of_groups(entry_queue *q, subscription *s) noexcept nogil:
+    """The first AVAILABLE entry that s may take, or NULL, if locked_heaps_say(). An interested subscription of higher
+    priority has the first claim to all entries but those of groups that s owns."""
+    cdef subscription_rank *rank = q.ranks
+    cdef subscription *h
+    cdef bint outranked = False
+    while rank != NULL and rank.priority > s.rank.priority and not outranked:
+        h = rank.all.first
+        while h != NULL and not outranked:
+            outranked = is_interested(h)
+            h = h.all_next
+        rank = rank.next
+    return groups_first(&q.groups_takable, &s.own, outranked)
+
+
+# ------------------------------------------------------------------------------------------------------------ selectors
+cdef inline bint note_selector(selector_results *v, subscription *s) noexcept nogil:
+    """Add the selector of s to those to be asked. False: no memory."""
+    cdef selector_result *longer
+    if v.n == v.capacity:
+        longer = <selector_result *>realloc(v.items, (v.capacity * 2 + 4) * sizeof(selector_result))
+        if longer == NULL:
+            return False
+        v.items = longer
+        v.capacity = v.capacity * 2 + 4
+    v.items[v.n].id = s.id
+    v.items[v.n].wants = False
+    v.items[v.n].selector = <PyObject *>s.selector if s.selector != NULL else <PyObject *>None
+    keep(<uintptr_t>v.items[v.n].selector)
+    v.n += 1
+    return True
+
+
+cdef inline bint locked_rivals(entry_queue *q, subscription *s, entry *e, selector_results *found) noexcept nogil:
+    """Collect the interested subscriptions of higher priority that e may suit. False: no memory."""
+    cdef subscription_rank *rank = q.ranks
+    cdef subscription *h
+    while rank != NULL and s.rank != NULL and rank.priority > s.rank.priority:
+        h = rank.all.first
+        while h != NULL:
+            if is_interested(h) and may_take(q, h, e) and not note_selector(found, h):
+                return False
+            h = h.all_next
+        rank = rank.next
+    return True
+
+
+# ----------------------------------------------------------------------------------------------------- reserved entries
+cdef inline void locked_reserve(entry_queue *q, subscription *s, entry *e, effects *fx) noexcept nogil:
+    """Acquire e for the waiter that waits longest in s, a thread if there is one, and notify it."""
+    locked_start_delivery(q, s, e)
+    held_remove(&s.held_first, &s.held_last, e)
+    held_append(&s.reserved_first, &s.reserved_last, e)
+    e.reserved = True
+    s.nreserved += 1
+    notify_first(&s.waiters, THREADS if s.waiters.first[<int>THREADS] != NULL else TASKS, &fx.to_post)
+    s.notified += 1
+    locked_relist(q, s)
+
+
+cdef inline void locked_unreserve(subscription *s, entry *e) noexcept nogil:
+    """Move e from the reserved entries to the held ones."""
+    held_remove(&s.reserved_first, &s.reserved_last, e)
+    held_append(&s.held_first, &s.held_last, e)
+    e.reserved = False
+    s.nreserved -= 1
+
+
+cdef inline bint locked_take_reserved(entry_queue *q, subscription *s, bint woken, entry **out,
+                                      uint64_t *delivery) noexcept nogil:
+    """Fetch a reserved entry. woken: the caller was notified, and this answers it. False: nothing is reserved for
+    it."""
+    if woken:
+        locked_answer(s)
+    if s.nreserved == 0 or not (woken or s.nreserved > s.notified):
+        return False
+    out[0] = s.reserved_first
+    delivery[0] = word_delivery(entry_word(&out[0].word))
+    locked_unreserve(s, out[0])
+    keep_for_handle(q, out[0])
+    return True
+
+
+cdef inline void locked_release_unclaimed(subscription *s, effects *fx) noexcept nogil:
+    """Release the entries that are reserved for waiters that have given up."""
+    cdef entry *e
+    while s.nreserved > s.notified:
+        e = s.reserved_first
+        locked_unreserve(s, e)
+        locked_release(s.q, e, word_delivery(entry_word(&e.word)), 0, fx)

@@ -1,0 +1,310 @@
+# The life of an entry queue (_eq.pxd): making and freeing it, opening and closing subscriptions, shutdown, fork.
+# Private.
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+
+from manytail._c cimport MT_FREE_THREADED, MT_NOMEM, MT_OK, mt_lock_reset
+from manytail._entry cimport (
+    ACQUIRED, HELD, entry, entry_list, entry_word, position_close, redeliveries_free, state_of, word_delivery,
+)
+from manytail._eq cimport (
+    CLEARED, DENIED, SHUT, cursor, dead_letter_call, effects, entry_queue, eq_registry, lock_order, shared_credit,
+    subscription, subscription_rank, unlock_credit, unlock_order,
+)
+from manytail._eq_capacity cimport list_dead_letter_call
+from manytail._eq_cursors cimport close_cursor, locked_close_below, open_cursor
+from manytail._eq_end cimport (
+    lock_credit_of_holder, locked_discard_all, locked_end_delivery, locked_release, locked_unlink_dead,
+)
+from manytail._eq_get cimport locked_unreserve
+from manytail._eq_keys cimport GROUPS_ASSIGNED, GROUPS_NONE, groups_closed
+from manytail._eq_manager cimport (
+    counts_as_waiting, list_subscription, locked_leave_rank, locked_list_for, locked_rank, locked_relist,
+    locked_wake_everybody, locked_wake_many, unlist_subscription,
+)
+from manytail._lock cimport enter, leave
+from manytail._waiting cimport keep_tasks, notify_all
+
+
+# --------------------------------------------------------------------------------------------------------------- queues
+cdef inline void lock_registry(eq_registry *r) noexcept nogil:
+    enter(&r.lock, not MT_FREE_THREADED and r.objects, r.objects)
+
+
+cdef inline void unlock_registry(eq_registry *r) noexcept nogil:
+    leave(&r.lock, not MT_FREE_THREADED and r.objects)
+
+
+cdef inline entry_queue *new_queue(eq_registry *r) noexcept nogil:
+    cdef entry_queue *q = <entry_queue *>calloc(1, sizeof(entry_queue))
+    if q == NULL:
+        return NULL
+    q.objects = r.objects
+    q.gil_locked = r.objects and not MT_FREE_THREADED
+    q.registry = r
+    q.lists = &q.one_list
+    q.nlevels = 1
+    q.ready = &q.one_ready
+    q.next_id = 1
+    if not open_cursor(q, &q.shared, False):
+        free(q)
+        return NULL
+    lock_registry(r)
+    q.reg_next = r.first
+    if r.first != NULL:
+        r.first.reg_prev = q
+    r.first = q
+    unlock_registry(r)
+    return q
+
+
+cdef inline int make_levels(entry_queue *q, uint32_t n, int64_t offset) noexcept nogil:
+    """Give an unused queue n priority levels. MT_OK; MT_NOMEM, or DENIED: it is in use; then nothing has changed."""
+    cdef entry_list *lists
+    cdef uint64_t *ready
+    cdef int r
+    if n == 1:
+        q.priority_offset = offset
+        return MT_OK
+    lists = <entry_list *>calloc(n, sizeof(entry_list))
+    ready = <uint64_t *>calloc((n + 63) // 64, sizeof(uint64_t))
+    lock_order(q)
+    r = MT_NOMEM if lists == NULL or ready == NULL else locked_make_levels(q, lists, ready, n)
+    if r == MT_OK:
+        q.priority_offset = offset
+    unlock_order(q)
+    if r != MT_OK:
+        free(lists)
+        free(ready)
+    return r
+
+
+cdef inline int locked_make_levels(entry_queue *q, entry_list *lists, uint64_t *ready, uint32_t n) noexcept nogil:
+    cdef cursor fresh
+    if q.nseq or q.nsubscriptions or q.filtered != NULL:
+        return DENIED
+    q.lists, q.ready, q.nlevels = lists, ready, n
+    if not open_cursor(q, &fresh, False):
+        q.lists, q.ready, q.nlevels = &q.one_list, &q.one_ready, 1
+        return MT_NOMEM
+    position_close(&q.one_list, &q.shared.one)
+    q.shared = fresh                # can be copied: with several levels nothing points to `one`
+    return MT_OK
+
+
+cdef inline void locked_shutdown(entry_queue *q, bint immediate, effects *fx) noexcept nogil:
+    q.shut = True
+    q.shut_now = q.shut_now or immediate
+    if immediate:
+        locked_discard_all(q, SHUT, False, fx)
+    q.event_count += 1
+    notify_all(&q.putters, &fx.to_post)
+    locked_wake_everybody(q, fx)
+
+
+cdef inline void locked_clear(entry_queue *q, entry *e, effects *fx) noexcept nogil:
+    """Discard e in whatever state, without counting it in the totals."""
+    cdef int was = state_of(e)
+    cdef shared_credit *c = lock_credit_of_holder(e)
+    if e.reserved:
+        locked_unreserve(<subscription *>e.owner, e)
+    if was == ACQUIRED:
+        locked_end_delivery(q, e, fx)
+    elif was == HELD:
+        q.held -= 1
+    else:
+        q.available -= 1
+    locked_unlink_dead(q, e, CLEARED, fx)
+    unlock_credit(c)
+
+
+cdef inline void free_queue(entry_queue *q) noexcept nogil:
+    """Free a queue without entries and subscriptions."""
+    cdef subscription_rank *rank
+    lock_registry(q.registry)
+    if q.reg_prev != NULL:
+        q.reg_prev.reg_next = q.reg_next
+    else:
+        q.registry.first = q.reg_next
+    if q.reg_next != NULL:
+        q.reg_next.reg_prev = q.reg_prev
+    unlock_registry(q.registry)
+    while q.ranks != NULL:
+        rank = q.ranks
+        q.ranks = rank.next
+        free(rank)
+    close_cursor(q, &q.shared)
+    redeliveries_free(&q.groups_takable.anybody)
+    free(q.timers.items)
+    free(q.index.leaves)
+    free(q.group_keys.buckets)
+    free(q.value_keys.buckets)
+    if q.lists != &q.one_list:
+        free(q.lists)
+        free(q.ready)
+    free(q)
+
+
+# -------------------------------------------------------------------------------------------------- credit of Consumers
+cdef inline void open_credit(eq_registry *r, shared_credit *c) noexcept nogil:
+    c.gil_locked = r.objects and not MT_FREE_THREADED
+    c.registry = r
+    lock_registry(r)
+    c.reg_next = r.first_credit
+    if r.first_credit != NULL:
+        r.first_credit.reg_prev = c
+    r.first_credit = c
+    unlock_registry(r)
+
+
+cdef inline void close_credit(shared_credit *c) noexcept nogil:
+    lock_registry(c.registry)
+    if c.reg_prev != NULL:
+        c.reg_prev.reg_next = c.reg_next
+    else:
+        c.registry.first_credit = c.reg_next
+    if c.reg_next != NULL:
+        c.reg_next.reg_prev = c.reg_prev
+    unlock_registry(c.registry)
+
+
+# -------------------------------------------------------------------------------------------------------- subscriptions
+cdef inline int locked_subscribe(entry_queue *q, subscription *s, int64_t priority, bint newest) noexcept nogil:
+    """MT_OK, MT_NOMEM, or DENIED: an exclusive subscription must be the only one."""
+    if q.exclusive or (s.exclusive and q.nsubscriptions):
+        return DENIED
+    s.cursor_in_use = &q.shared
+    if s.filtered and (s.browse or q.groups == GROUPS_NONE):
+        if not open_cursor(q, &s.own_cursor, newest):
+            return MT_NOMEM
+        s.cursor_in_use = &s.own_cursor
+    s.start = q.nseq if newest else 0
+    if not s.browse:
+        s.rank = locked_rank(q, priority)
+        if s.rank == NULL:
+            if s.cursor_in_use == &s.own_cursor:
+                close_cursor(q, &s.own_cursor)
+            return MT_NOMEM
+        s.rank.n += 1
+        s.all_next = NULL
+        s.all_prev = s.rank.all.last
+        if s.rank.all.last != NULL:
+            s.rank.all.last.all_next = s
+        else:
+            s.rank.all.first = s
+        s.rank.all.last = s
+    if s.filtered:
+        s.filtered_next = q.filtered
+        if q.filtered != NULL:
+            q.filtered.filtered_prev = s
+        q.filtered = s
+    s.id = q.next_id
+    q.next_id += 1
+    q.nsubscriptions += 1
+    q.exclusive = s.exclusive
+    list_subscription(locked_list_for(q, s), s)
+    return MT_OK
+
+
+cdef inline void locked_unlist(entry_queue *q, subscription *s) noexcept nogil:
+    q.nwaiting -= counts_as_waiting(q, s.listed, s.rank)
+    unlist_subscription(s)
+    if s.filtered:
+        if s.filtered_prev != NULL:
+            s.filtered_prev.filtered_next = s.filtered_next
+        else:
+            q.filtered = s.filtered_next
+        if s.filtered_next != NULL:
+            s.filtered_next.filtered_prev = s.filtered_prev
+    while s.filtered and not s.browse and q.below != NULL:
+        locked_close_below(q, q.below)      # s may have been their only rival; they are opened again if needed
+    if s.rank != NULL:
+        if s.all_prev != NULL:
+            s.all_prev.all_next = s.all_next
+        else:
+            s.rank.all.first = s.all_next
+        if s.all_next != NULL:
+            s.all_next.all_prev = s.all_prev
+        else:
+            s.rank.all.last = s.all_prev
+        locked_leave_rank(q, s.rank)
+        s.rank = NULL
+    q.nsubscriptions -= 1
+    if s.exclusive:
+        q.exclusive = False
+
+
+cdef inline void locked_unsubscribe(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
+    """Close s: release what it holds, each entry at its old place, and wake its waiters and those of others."""
+    cdef entry *e
+    if s.closed:
+        return
+    while s.reserved_first != NULL:
+        locked_unreserve(s, s.reserved_first)
+    # Before s.closed is set: a release may detach, and the child of a fork must not find a closed holder.
+    while s.held_first != NULL:
+        e = s.held_first
+        locked_release(q, e, word_delivery(entry_word(&e.word)), 0, fx)
+    locked_unlist(q, s)
+    s.closed = True
+    if s.cursor_in_use == &s.own_cursor:
+        close_cursor(q, &s.own_cursor)
+    locked_close_below(q, s)
+    if q.groups != GROUPS_NONE:
+        groups_closed(&q.groups_takable, &q.group_keys, &s.own, q.groups == GROUPS_ASSIGNED, &fx.keys)
+    notify_all(&s.waiters, &fx.to_post)
+    locked_wake_many(q, q.available, fx)
+
+
+# ----------------------------------------------------------------------------------------------------------------- fork
+# When os.fork() is called, no attached thread is inside an operation: with the GIL because the forking thread has it,
+# without because CPython stops the world first, and nothing here detaches in the middle of a change (E5). So the
+# child's structures are consistent. It resets the locks and forgets the waiters of the other threads.
+cdef inline void forget_other_threads(eq_registry *r, unsigned long me) noexcept nogil:
+    """In the child of a fork: reset the locks, and keep only the waiting tasks of the forking thread (A6)."""
+    cdef entry_queue *q = r.first
+    cdef shared_credit *c = r.first_credit
+    while c != NULL:
+        mt_lock_reset(&c.lock)
+        keep_tasks(&c.waiters, me)
+        c = c.reg_next
+    while q != NULL:
+        forget_threads_of_queue(q, me)
+        q = q.reg_next
+    mt_lock_reset(&r.lock)
+
+
+cdef inline void forget_threads_of_queue(entry_queue *q, unsigned long me) noexcept nogil:
+    cdef subscription_rank *rank = q.ranks
+    cdef subscription *s = q.filtered
+    mt_lock_reset(&q.lock)
+    keep_tasks(&q.putters, me)
+    forget_dead_letter_calls(q, me)
+    while s != NULL:
+        if s.browse:
+            forget_waiters(s, me)
+        s = s.filtered_next
+    while rank != NULL:
+        s = rank.all.first
+        while s != NULL:
+            forget_waiters(s, me)
+            s = s.all_next
+        rank = rank.next
+
+
+cdef inline void forget_waiters(subscription *s, unsigned long me) noexcept nogil:
+    keep_tasks(&s.waiters, me)
+    s.notified = 0
+    locked_relist(s.q, s)
+
+
+cdef inline void forget_dead_letter_calls(entry_queue *q, unsigned long me) noexcept nogil:
+    """Keep only the dead-letter calls of the forking thread."""
+    cdef dead_letter_call *r = q.dead_letter_calls
+    cdef dead_letter_call *following
+    q.dead_letter_calls = NULL
+    while r != NULL:
+        following = r.next
+        if r.thread == me:
+            list_dead_letter_call(q, r)
+        r = following

@@ -1,0 +1,390 @@
+# The manager of the subscriptions of an entry queue (_eq.pxd): which of them wait, whom an entry wakes, and which have
+# the first claim to it. Private. Source: the consumer manager of Qpid's queues.
+#
+# Each subscription is in one list, by its state (locked_list_for): idle, interested, waiting, filtered, notified, or
+# one of the two of browsers. All but idle and browsers have a list per priority, in a `subscription_rank`. A move is
+# O(1), and a put looks only at those that wait.
+#
+# Invariants
+#   M1  A subscription is in the list of its state: whoever changes its state calls locked_relist. `nwaiting` counts
+#       those that a put may have to wake.
+#   M2  Whoever makes an entry takable wakes one waiter of the unfiltered subscriptions, and all of the filtered ones
+#       that it may suit. Whoever was notified and cannot take an entry wakes another waiter. So E4 holds.
+from libc.stdint cimport int64_t, uint32_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+from manytail._c cimport MT_OK, likely, mt_fetch_add_acq_rel_i64, mt_load_relaxed_i64, unlikely
+from manytail._entry cimport entry
+from manytail._eq cimport (
+    CLOSED, NO_CREDIT, effects, entry_queue, lock_credit, shared_credit, subscription, subscription_list,
+    subscription_rank, unlock_credit,
+)
+from manytail._eq_keys cimport GROUPS_NONE, group_allows
+from manytail._waiting cimport WAIT, make_point, notify, notify_all, wait_node, wait_point
+
+
+# --------------------------------------------------------------------------------------------------- credit and filters
+cdef inline bint has_credit(subscription *s) noexcept nogil:
+    cdef int64_t limit
+    if likely(s.credit == NULL):
+        return s.limit <= 0 or s.nheld < s.limit
+    # relaxed because: a change of either is followed by an event, under the order lock or the credit's
+    limit = mt_load_relaxed_i64(&s.credit.limit)
+    return limit <= 0 or mt_load_relaxed_i64(&s.credit.used) < limit       # relaxed because: as above
+
+
+cdef inline bint is_suspended(subscription *s) noexcept nogil:
+    # relaxed because: as in has_credit
+    return s.suspended or (unlikely(s.credit != NULL) and mt_load_relaxed_i64(&s.credit.suspended) != 0)
+
+
+cdef inline bint is_interested(subscription *s) noexcept nogil:
+    return not s.closed and not is_suspended(s) and (s.browse or has_credit(s))
+
+
+cdef inline int locked_usable(subscription *s) noexcept nogil:
+    if unlikely(s.closed):
+        return CLOSED
+    if unlikely(is_suspended(s) or not (s.browse or has_credit(s))):
+        return NO_CREDIT
+    return MT_OK
+
+
+cdef inline bint quick_wants(subscription *s, entry *e) noexcept nogil:
+    """Whether e passes the filters except the selector and groups. A False is final."""
+    if e.seq < s.start:
+        return False
+    return s.origin == NULL or e.options == NULL or e.options.origin != s.origin
+
+
+cdef inline bint may_take(entry_queue *q, subscription *s, entry *e) noexcept nogil:
+    return quick_wants(s, e) and (q.groups == GROUPS_NONE or s.browse or group_allows(e, &s.own))
+
+
+# ---------------------------------------------------------------------------------------------------------------- lists
+cdef inline void list_subscription(subscription_list *to, subscription *s) noexcept nogil:
+    s.listed = to
+    s.next = NULL
+    s.prev = to.last
+    if to.last != NULL:
+        to.last.next = s
+    else:
+        to.first = s
+    to.last = s
+
+
+cdef inline void unlist_subscription(subscription *s) noexcept nogil:
+    cdef subscription_list *out_of = s.listed
+    if s.prev != NULL:
+        s.prev.next = s.next
+    else:
+        out_of.first = s.next
+    if s.next != NULL:
+        s.next.prev = s.prev
+    else:
+        out_of.last = s.prev
+    s.listed = NULL
+
+
+cdef inline bint counts_as_waiting(entry_queue *q, subscription_list *l, subscription_rank *rank) noexcept nogil:
+    return l == &q.browsers_waiting or (rank != NULL and (l == &rank.waiting or l == &rank.filtered))
+
+
+cdef inline subscription_list *locked_list_for(entry_queue *q, subscription *s) noexcept nogil:
+    """The list that a subscription belongs to."""
+    if not is_interested(s):
+        return &q.idle
+    if s.browse:
+        return &q.browsers_waiting if s.waiters.n else &q.browsers
+    if s.waiters.n:
+        return &s.rank.filtered if s.filtered else &s.rank.waiting
+    return &s.rank.notified if s.notified > 0 else &s.rank.interested
+
+
+cdef inline void locked_relist(entry_queue *q, subscription *s) noexcept nogil:
+    """Move a subscription to the end of the list that it belongs to, unless it is in it. O(1)."""
+    cdef subscription_list *to
+    if s.closed:
+        return
+    to = locked_list_for(q, s)
+    if to == s.listed:
+        return
+    q.nwaiting += <int>counts_as_waiting(q, to, s.rank) - <int>counts_as_waiting(q, s.listed, s.rank)
+    unlist_subscription(s)
+    list_subscription(to, s)
+
+
+cdef inline subscription_rank *locked_rank(entry_queue *q, int64_t priority) noexcept nogil:
+    """The rank of that priority, made if missing. NULL: no memory."""
+    cdef subscription_rank **at = &q.ranks
+    cdef subscription_rank *rank
+    while at[0] != NULL and at[0].priority > priority:
+        at = &at[0].next
+    if at[0] != NULL and at[0].priority == priority:
+        return at[0]
+    rank = <subscription_rank *>calloc(1, sizeof(subscription_rank))
+    if rank != NULL:
+        rank.priority = priority
+        rank.next = at[0]
+        at[0] = rank
+        q.nranks += 1
+    return rank
+
+
+cdef inline void locked_leave_rank(entry_queue *q, subscription_rank *rank) noexcept nogil:
+    cdef subscription_rank **at = &q.ranks
+    rank.n -= 1
+    if rank.n:
+        return
+    while at[0] != rank:
+        at = &at[0].next
+    at[0] = rank.next
+    q.nranks -= 1
+    free(rank)
+
+
+# --------------------------------------------------------------------------------------------------------------- waking
+cdef inline bint locked_notify(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
+    """Notify the thread and the task that wait longest in s, and move s to the end of its list. False: nobody waits, or
+    s is idle."""
+    cdef int64_t n = s.waiters.n
+    cdef subscription_list *listed
+    if n == 0 or not is_interested(s):
+        locked_relist(q, s)
+        return False
+    notify(&s.waiters, &fx.to_post)
+    s.notified += n - s.waiters.n
+    locked_relist(q, s)
+    if s.waiters.n and s.next != NULL:
+        listed = s.listed
+        unlist_subscription(s)
+        list_subscription(listed, s)
+    return True
+
+
+cdef inline void locked_answer(subscription *s) noexcept nogil:
+    """A notified waiter tries again, or has given up."""
+    if s.notified > 0:          # in the child of a fork it was reset to 0
+        s.notified -= 1
+    locked_relist(s.q, s)
+
+
+cdef inline void locked_wake(entry_queue *q, entry *e, bint arrived, effects *fx) noexcept nogil:
+    """e has become takable (NULL: any entry may have).
+
+    A woken waiter takes one entry, so one unfiltered subscription is woken. All filtered ones that e may suit are woken
+    too, because their selectors cannot run here."""
+    q.event_count += 1
+    if unlikely(q.nwaiting != 0):
+        locked_wake_ranks(q, e, arrived, fx)
+
+
+cdef inline int64_t locked_wake_filtered(entry_queue *q, subscription_list *some, entry *e, effects *fx) noexcept nogil:
+    cdef subscription *s = some.first
+    cdef subscription *last = some.last
+    cdef subscription *following
+    cdef int64_t n = 0
+    while s != NULL:
+        following = s.next
+        if e == NULL or may_take(q, s, e):
+            n += locked_notify(q, s, fx)
+        if s == last:
+            break
+        s = following
+    return n
+
+
+cdef inline int64_t locked_wake_ranks(entry_queue *q, entry *e, bint arrived, effects *fx) noexcept nogil:
+    """Wake the unfiltered subscription of the highest priority, and all filtered ones that e may suit. Returns how many
+    were notified."""
+    cdef subscription_rank *rank = q.ranks
+    cdef int64_t n = 0
+    cdef bint done = False
+    if arrived:
+        n += locked_wake_filtered(q, &q.browsers_waiting, e, fx)
+    while rank != NULL:
+        n += locked_wake_filtered(q, &rank.filtered, e, fx)
+        while not done and rank.waiting.first != NULL:
+            done = locked_notify(q, rank.waiting.first, fx)
+        rank = rank.next
+    return n + done
+
+
+cdef inline void locked_wake_many(entry_queue *q, int64_t n, effects *fx) noexcept nogil:
+    """Up to n entries may have become takable for other subscriptions."""
+    q.event_count += 1
+    while n > 0 and q.nwaiting and locked_wake_ranks(q, NULL, True, fx):
+        n -= 1
+
+
+cdef inline void locked_wake_subscription(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
+    """Notify all waiters of s."""
+    s.notified += s.waiters.n
+    notify_all(&s.waiters, &fx.to_post)
+    locked_relist(q, s)
+
+
+cdef inline void locked_wake_everybody(entry_queue *q, effects *fx) noexcept nogil:
+    """Notify all waiters of all subscriptions."""
+    cdef subscription_rank *rank = q.ranks
+    cdef subscription *s
+    while rank != NULL:
+        s = rank.all.first
+        while s != NULL:
+            locked_wake_subscription(q, s, fx)
+            s = s.all_next
+        rank = rank.next
+    s = q.filtered
+    while s != NULL:
+        if s.browse:
+            locked_wake_subscription(q, s, fx)
+        s = s.filtered_next
+
+
+cdef inline void locked_wake_at_end(entry_queue *q, effects *fx) noexcept nogil:
+    """An entry left a queue that is shut down: wake subscriptions that may have nothing left to wait for. Filtered ones
+    are woken in any case, even idle ones: only their own search can tell whether an entry that is left suits them."""
+    cdef subscription *s = q.filtered
+    q.event_count += 1
+    if q.available + q.held == 0:
+        locked_wake_everybody(q, fx)
+        return
+    while s != NULL:
+        if s.waiters.n and not s.browse:
+            locked_wake_subscription(q, s, fx)
+        s = s.filtered_next
+
+
+cdef inline void locked_set_suspended(entry_queue *q, subscription *s, bint suspended, effects *fx) noexcept nogil:
+    if s.closed or s.suspended == suspended:
+        return
+    s.suspended = suspended
+    q.event_count += 1
+    locked_relist(q, s)
+    if suspended:
+        locked_wake_many(q, q.available, fx)        # waiters that s outranked, and for wake-ups that went to s
+    else:
+        while s.waiters.n and locked_notify(q, s, fx):
+            pass
+
+
+cdef inline void locked_set_limit(entry_queue *q, subscription *s, int64_t limit, effects *fx) noexcept nogil:
+    cdef bint was = is_interested(s)
+    s.limit = limit
+    q.event_count += 1
+    if s.closed:
+        return
+    locked_relist(q, s)
+    if not is_interested(s):
+        if was:
+            locked_wake_many(q, q.available, fx)
+        return
+    while s.waiters.n and locked_notify(q, s, fx):
+        pass
+
+
+# ------------------------------------------------------------------------------------------------------ the first claim
+cdef inline bint locked_outranked(entry_queue *q, subscription *s, bint *maybe) noexcept nogil:
+    """Whether an interested, unfiltered subscription has a higher priority. *maybe: or a filtered one has."""
+    cdef subscription_rank *rank = q.ranks
+    cdef subscription *h
+    maybe[0] = False
+    while rank != NULL and rank.priority > s.rank.priority:
+        h = rank.all.first
+        while h != NULL:
+            if is_interested(h):
+                if not h.filtered:
+                    return True
+                maybe[0] = True
+            h = h.all_next
+        rank = rank.next
+    return False
+
+
+# A subscription with filtered subscriptions of higher priority (rivals) must skip the entries that these want. Its
+# cursor `below` does that, and below_ids says for which rivals it has skipped any. If one of those is no longer
+# interested, the skipped entries may be takable, so the cursor begins again at the head.
+cdef inline bint locked_is_rival(subscription *s, uint32_t id) noexcept nogil:
+    """Whether the subscription with that id has a higher priority than s, and is interested."""
+    cdef subscription_rank *rank = s.q.ranks
+    cdef subscription *h
+    while rank != NULL and rank.priority > s.rank.priority:
+        h = rank.all.first
+        while h != NULL:
+            if h.id == id:
+                return is_interested(h)
+            h = h.all_next
+        rank = rank.next
+    return False
+
+
+# -------------------------------------------------------------------------------------------------------- shared credit
+cdef inline void locked_credit_back(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
+    if s.credit != NULL:
+        locked_return_credit(s.credit, fx)
+    q.event_count += 1
+    locked_relist(q, s)
+    if s.waiters.n:
+        locked_notify(q, s, fx)
+
+
+cdef inline void locked_return_credit(shared_credit *c, effects *fx) noexcept nogil:
+    """Return credit of a Consumer, and notify its waiters, whichever queue they wait for."""
+    # pairs with: mt_fetch_add_acq_rel in locked_start_delivery
+    mt_fetch_add_acq_rel_i64(&c.used, -1)
+    # relaxed because: a change of the limit is followed by credit_notify()
+    if mt_load_relaxed_i64(&c.limit) > 0:
+        locked_credit_notify(c, fx)
+
+
+cdef inline void locked_credit_notify(shared_credit *c, effects *fx) noexcept nogil:
+    c.event_count += 1
+    notify_all(&c.waiters, &fx.to_post)
+
+
+cdef inline void credit_notify(shared_credit *c, effects *fx) noexcept nogil:
+    lock_credit(c)
+    locked_credit_notify(c, fx)
+    unlock_credit(c)
+
+
+# -------------------------------------------------------------------------------------------------------------- waiting
+# A try that fails stores the queue's event_count in p.key, under the lock. If it has changed, the call tries again
+# instead of waiting.
+cdef inline void entries_point(wait_point *p, subscription *s, bint attached) noexcept nogil:
+    """A getter waits until it has to try again. The caller has set `key`."""
+    make_point(p, &s.waiters, &s.q.lock, s.q.gil_locked, attached, locked_poll_entries, s)
+    p.changed = locked_waiters_changed
+    p.forward = locked_forward_entry
+
+
+cdef inline int locked_poll_entries(wait_point *p, bint parking) noexcept nogil:
+    cdef subscription *s = <subscription *>p.of
+    return MT_OK if s.q.event_count != p.key or s.closed else WAIT
+
+
+cdef inline void locked_waiters_changed(wait_point *p) noexcept nogil:
+    cdef subscription *s = <subscription *>p.of
+    locked_relist(s.q, s)
+
+
+cdef inline void locked_forward_entry(wait_point *p, wait_node **to_post) noexcept nogil:
+    """A waiter does not try again: notify another one."""
+    cdef subscription *s = <subscription *>p.of
+    cdef effects fx
+    memset(&fx, 0, sizeof(effects))
+    fx.to_post = to_post[0]
+    if p.woken:
+        locked_answer(s)
+    locked_wake_many(s.q, 1, &fx)
+    to_post[0] = fx.to_post
+
+
+cdef inline void credit_point(wait_point *p, shared_credit *c) noexcept nogil:
+    """A Consumer waits until its credit has an event."""
+    make_point(p, &c.waiters, &c.lock, c.gil_locked, True, locked_poll_credit, c)
+
+
+cdef inline int locked_poll_credit(wait_point *p, bint parking) noexcept nogil:
+    return MT_OK if (<shared_credit *>p.of).event_count != p.key else WAIT

@@ -1,0 +1,226 @@
+# Putting entries into an entry queue (_eq.pxd). Private.
+#
+# A put checks, links the entry at its place, counts it and wakes who may take it, in one hold of the order lock. It is
+# linked once and stays where it is until it is dead. Where it belongs is said by q.place, or it is appended to its
+# level. put(immediate=True) acquires the entry for a waiter in the same hold, so that no other subscription sees it.
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from manytail._c cimport MT_EMPTY, MT_FULL, MT_NOMEM, MT_OK, MT_SHUTDOWN, likely, mt_store_relaxed_i64, unlikely
+from manytail._entry cimport HELD, entry, list_append, redeliveries_shrink
+from manytail._eq cimport (
+    DENIED, LEVEL_SHIFT, OVERFLOW_DROP, REPLACED, SLOW, depth_of, effects, entry_queue, selector_results, subscription,
+    subscription_rank,
+)
+from manytail._eq_capacity cimport in_dead_letter_call, locked_refuses
+from manytail._eq_cursors cimport locked_show
+from manytail._eq_end cimport locked_discard, locked_drop_oldest, locked_set_timer
+from manytail._eq_get cimport locked_after_get, locked_reserve, note_selector
+from manytail._eq_keys cimport GROUPS_NONE, group_shown, groups_renumbered, value_added
+from manytail._eq_manager cimport is_interested, locked_wake, may_take
+from manytail._eq_sorted cimport index_link, search_place, search_range
+from manytail._heap cimport heap_reserve
+
+
+cdef inline int locked_put(entry_queue *q, entry *e, search_range *found, bint forced, effects *fx) noexcept nogil:
+    """One try: MT_OK, MT_FULL, MT_SHUTDOWN, MT_NOMEM, or the status of q.place. forced: even if the queue is full."""
+    cdef int r
+    if unlikely(q.shut):
+        return MT_SHUTDOWN
+    if unlikely(q.maxsize > 0) and locked_refuses(q, e) and not forced:
+        return MT_FULL
+    if unlikely(e.options != NULL and (e.options.due or e.options.expires)) \
+            and not heap_reserve(&q.timers, q.timers.n + 1):
+        return MT_NOMEM
+    if likely(q.place == NULL):
+        locked_link(q, e)
+    else:
+        r = q.place(q, e, found)
+        if r != MT_OK:
+            return r
+    if likely(e.options == NULL):
+        q.available += 1
+    else:
+        locked_count_options(q, e, fx)
+    q.counters.enqueued += 1
+    if unlikely(depth_of(q) > q.counters.high_water):
+        q.counters.high_water = depth_of(q)
+    if unlikely(q.arrivals):
+        locked_link_arrival(q, e)
+    if likely(e.options == NULL or e.options.due == 0):
+        if unlikely(q.groups != GROUPS_NONE):
+            group_shown(&q.groups_takable, e)
+        locked_wake(q, e, True, fx)
+    if unlikely(q.overflow == OVERFLOW_DROP and q.maxsize > 0 and depth_of(q) > q.maxsize) \
+            and not in_dead_letter_call(q):
+        locked_drop_oldest(q, e, fx)
+    return MT_OK
+
+
+cdef inline int64_t locked_put_run(entry_queue *q, entry **rest, effects *fx) noexcept nogil:
+    """Put the chain *rest, by dead_next, until an entry is refused. Returns how many; *rest is the chain of the
+    others."""
+    cdef int64_t n = 0
+    cdef entry *e = rest[0]
+    cdef entry *following
+    while e != NULL:
+        following = e.after.dead_next
+        e.after.dead_next = NULL
+        if locked_put(q, e, NULL, False, fx) != MT_OK:
+            e.after.dead_next = following
+            break
+        n += 1
+        e = following
+    rest[0] = e
+    return n
+
+
+cdef inline void locked_count_options(entry_queue *q, entry *e, effects *fx) noexcept nogil:
+    """Count an entry with options that was linked, and set its timer."""
+    if e.options.due:
+        mt_store_relaxed_i64(&e.word, HELD)         # relaxed because: other threads reach it only under the order lock
+        q.held += 1
+    else:
+        q.available += 1
+    if e.options.due or e.options.expires:
+        locked_set_timer(q, e)
+    if e.options.value_key != NULL:
+        locked_replace(q, e, fx)
+
+
+cdef inline void locked_replace(entry_queue *q, entry *e, effects *fx) noexcept nogil:
+    """Last value: discard the entry that e replaces."""
+    cdef entry *old = value_added(e)
+    q.event_count += 1          # a putter of the same key that is about to wait may replace e, without a free slot
+    if old != NULL:
+        locked_discard(q, old, REPLACED, fx)
+
+
+# ---------------------------------------------------------------------------------------------------------------- order
+cdef inline void locked_link(entry_queue *q, entry *e) noexcept nogil:
+    """Append to its level."""
+    e.seq = q.nseq
+    q.nseq += 1
+    e.order = (<uint64_t>e.priority_level << LEVEL_SHIFT) | <uint64_t>e.seq
+    list_append(&q.lists[e.priority_level], e)
+    if unlikely(q.nlevels > 1):
+        q.ready[e.priority_level >> 6] |= <uint64_t>1 << (e.priority_level & 63)
+
+
+cdef inline int locked_place_sorted(entry_queue *q, entry *e, search_range *found) noexcept nogil:
+    """place_entry of a sorted queue."""
+    cdef subscription *s = q.filtered
+    cdef bint renumbered
+    if not search_place(&q.index, q.lists, found):
+        return MT_EMPTY
+    e.seq = q.nseq
+    if not index_link(&q.index, q.lists, e, found, &renumbered):
+        return MT_NOMEM
+    q.nseq += 1
+    if unlikely(renumbered):
+        redeliveries_shrink(&q.shared.redeliveries)
+        while s != NULL:
+            redeliveries_shrink(&s.own_cursor.redeliveries)
+            redeliveries_shrink(&s.own)
+            s = s.filtered_next
+        s = q.below
+        while s != NULL:
+            redeliveries_shrink(&s.below.redeliveries)
+            s = s.below_next
+        groups_renumbered(&q.groups_takable, &q.group_keys)
+    if e.options == NULL or e.options.due == 0:
+        locked_show(q, e, True)         # cursors at the entry after e are at e already (list_insert)
+    return MT_OK
+
+
+cdef inline void locked_link_arrival(entry_queue *q, entry *e) noexcept nogil:
+    """Append e to the order of arrival."""
+    e.options.newer = NULL
+    e.options.older = q.newest
+    if q.newest != NULL:
+        q.newest.options.newer = e
+    else:
+        q.oldest = e
+    q.newest = e
+
+
+# -------------------------------------------------------------------------------------------------- put(immediate=True)
+cdef inline int locked_hand_over(entry_queue *q, entry *e, search_range *found, selector_results *v,
+                                 effects *fx) noexcept nogil:
+    """Put e and acquire it at once for a waiter. MT_OK; DENIED: no subscription waits for it; SLOW: a selector has to
+    be asked first; or as locked_put."""
+    cdef subscription *s = NULL
+    cdef int r
+    if q.shut:
+        return MT_SHUTDOWN
+    if locked_refuses(q, e):
+        return MT_FULL
+    e.seq = q.nseq                  # may_take() compares it with `start`
+    r = locked_find_waiting(q, e, v, &s)
+    if r != MT_OK:
+        return r
+    if e.options != NULL and not heap_reserve(&q.timers, q.timers.n + 1):
+        return MT_NOMEM
+    if q.place == NULL:
+        locked_link(q, e)
+    else:
+        r = q.place(q, e, found)
+        if r != MT_OK:
+            return r
+    q.available += 1                # locked_reserve() subtracts it again, under the same lock
+    if e.options != NULL and e.options.value_key != NULL:
+        locked_replace(q, e, fx)
+    q.counters.enqueued += 1
+    q.counters.high_water = max(q.counters.high_water, depth_of(q))
+    if q.arrivals:
+        locked_link_arrival(q, e)
+    locked_reserve(q, s, e, fx)
+    locked_after_get(q, s, fx)
+    if q.overflow == OVERFLOW_DROP and q.maxsize > 0 and depth_of(q) > q.maxsize and not in_dead_letter_call(q):
+        locked_drop_oldest(q, e, fx)
+    return MT_OK
+
+
+cdef inline int locked_find_waiting(entry_queue *q, entry *e, selector_results *v, subscription **found) noexcept nogil:
+    """MT_OK: *found has a waiter and the first claim to e. DENIED: there is no such subscription. SLOW: not all
+    selectors were asked."""
+    cdef subscription_rank *rank = q.ranks
+    cdef subscription *s
+    cdef bint claimed = False
+    cdef int wants
+    while rank != NULL and found[0] == NULL and not claimed:
+        s = rank.all.first
+        while s != NULL:
+            if is_interested(s) and may_take(q, s, e):
+                wants = 1 if s.selector == NULL else known_result(v, s.id)
+                if wants < 0:
+                    return SLOW
+                if wants and s.waiters.n and found[0] == NULL:
+                    found[0] = s
+                claimed = claimed or wants
+            s = s.all_next
+        rank = rank.next
+    return MT_OK if found[0] != NULL else DENIED
+
+
+cdef inline int known_result(selector_results *v, uint32_t id) noexcept nogil:
+    """What the selector said: 1 or 0; -1: it was not asked."""
+    cdef int64_t i
+    for i in range(v.n):
+        if v.items[i].id == id:
+            return v.items[i].wants
+    return -1
+
+
+cdef inline bint locked_unasked_selectors(entry_queue *q, entry *e, selector_results *v) noexcept nogil:
+    """Collect the selectors that have to be asked. False: no memory."""
+    cdef subscription_rank *rank = q.ranks
+    cdef subscription *s
+    while rank != NULL:
+        s = rank.all.first
+        while s != NULL:
+            if s.selector != NULL and is_interested(s) and may_take(q, s, e) and known_result(v, s.id) < 0 \
+                    and not note_selector(v, s):
+                return False
+            s = s.all_next
+        rank = rank.next
+    return True
