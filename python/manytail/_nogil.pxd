@@ -29,9 +29,9 @@ cdef int mt_subqueue_put(mt_subqueue*, uintptr_t item, int64_t timeout_ns) noexc
 cdef int mt_subqueue_put_many(mt_subqueue*, const uintptr_t* items, int64_t n, int64_t timeout_ns,
                               int64_t* count) noexcept nogil
 cdef void mt_subqueue_enable(mt_subqueue*, bint enabled) noexcept nogil
-# MT_OK, MT_EMPTY (timeout 0), MT_TIMEOUT, MT_SHUTDOWN, MT_NOMEM (no semaphore to wait on). *tail: the sub-queue of the
-# item; `tail` may be NULL.
-cdef int mt_multiqueue_get(mt_multiqueue*, uintptr_t* item, mt_subqueue** tail, int64_t timeout_ns) noexcept nogil
+# MT_OK, MT_EMPTY (timeout 0), MT_TIMEOUT, MT_SHUTDOWN, MT_NOMEM (no semaphore to wait on). *taken_from: the
+# sub-queue of the item; `taken_from` may be NULL.
+cdef int mt_multiqueue_get(mt_multiqueue*, uintptr_t* item, mt_subqueue** taken_from, int64_t timeout_ns) noexcept nogil
 # Waits for the first item, then takes what is there, at most n. n <= 0: MT_OK and *count = 0.
 cdef int mt_multiqueue_get_many(mt_multiqueue*, uintptr_t* items, int64_t n, int64_t timeout_ns,
                                 int64_t* count) noexcept nogil

@@ -10,15 +10,16 @@ from cpython.list cimport PyList_GetSlice
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memset
 
 from manytail._c cimport (
     MT_EMPTY, MT_INTERRUPTED, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, mt_atomic_u32, mt_load_relaxed_i64, mt_point,
     mt_store_relaxed_i64, mt_xchg_acq_rel_u32,
 )
 from manytail._cpython cimport PyTypeObject, mt_patch_new
-from manytail._entries cimport EntryQueue, handle_of, release_all, unraisable
-from manytail._eq cimport CLOSED, acquired_entry, effects, lock_credit, lock_order, unlock_credit, unlock_order
+from manytail._entries cimport EntryQueue, end_hold, handle_of, release_all, unraisable
+from manytail._eq cimport (
+    CLOSED, acquired_entry, begin_hold, effects, lock_credit, lock_order, unlock_credit, unlock_order,
+)
 from manytail._eq_manager cimport credit_point, entries_point, locked_answer, locked_relist, locked_wake_many
 from manytail._lifecycle cimport int_argument, raise_pending, unclosed, unpicklable
 from manytail._subscriptions cimport Credit, Subscription, consumer_waits, iterate, new_credit, open_subscription
@@ -413,16 +414,14 @@ cdef class Consumer:
         # relaxed because: every queue's event_count is changed afterwards, under its order lock
         mt_store_relaxed_i64(&self.credit.p.suspended, suspended)
         for s in self.open_subs():
-            memset(&fx, 0, sizeof(effects))
-            lock_order(s.s.q)
+            begin_hold(s.s.q, &fx)
             if not s.s.closed:
                 locked_relist(s.s.q, &s.s)
                 if suspended:
                     locked_wake_many(s.s.q, s.s.q.available, &fx)
                 else:
                     s.s.q.event_count += 1
-            unlock_order(s.s.q)
-            s.queue_.run_effects(&fx)
+            end_hold(s.queue_, &fx)
         return self.credit.notify()
 
     def suspend(self):

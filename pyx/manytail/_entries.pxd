@@ -4,8 +4,8 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from manytail._entry cimport entry, entry_options
-from manytail._eq cimport acquired_entry, effects, entry_queue, eq_registry, selector_results
-from manytail._eq_keys cimport key_record, key_table
+from manytail._eq cimport acquired_entry, effects, entry_queue, eq_registry, selector_results, unlock_order
+from manytail._eq_keys cimport key_record, key_search, key_table
 from manytail._eq_sorted cimport search_range
 from manytail._waiting cimport wait_point
 
@@ -81,10 +81,17 @@ cdef class EntryQueue:
     cdef void run_dead_letters(self) noexcept
     cdef int give_back(self, acquired_entry *t) except -1
     cdef key_record *find_key(self, key_table *t, object key) except NULL
+    cdef void end_key_search(self, key_table *t, key_search *search) noexcept
     cdef void drop_all(self) noexcept
     cdef int run_timers(self) except -1
     cdef int look_due(self) except -1
     cdef void watch(self) noexcept
+
+
+cdef inline void end_hold(EntryQueue queue, effects *fx) noexcept:
+    """Unlock, and run the effects of the step that begin_hold() began."""
+    unlock_order(queue.q)
+    queue.run_effects(fx)
 
 
 cdef eq_registry registry           # of the process's queues of objects

@@ -23,8 +23,8 @@ Rules of this layer
 cimport cython
 from cpython.exc cimport PyErr_Fetch, PyErr_Restore, PyErr_SetInterrupt
 from cpython.ref cimport Py_INCREF, PyObject
-from libc.stdint cimport int32_t, int64_t, uint32_t, uintptr_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uintptr_t
+from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from manytail._c cimport (
@@ -42,18 +42,18 @@ from manytail._entry cimport (
 from manytail._eq cimport (
     ACKED, CLEARED, DEAD_LETTER_CALL, DEAD_LETTER_NONE, DEAD_LETTER_QUEUE, DENIED, EXHAUSTED, EXPIRED, OVERFLOWN,
     OVERFLOW_BLOCK, OVERFLOW_DROP, OVERFLOW_REJECT, PURGED, REJECTED, SHUT, SLOW, TIMER_GRACE, acquired_entry,
-    dead_letter_call, depth_of, effects, entry_queue, has_effects, is_dead_letter, keep_for_handle, level_of,
-    lock_order, locked_oldest, note_acquired, queue_counters, selector_results, unlock_order,
+    begin_hold, dead_letter_call, depth_of, effects, entry_queue, has_effects, is_dead_letter, keep_for_handle,
+    level_of, lock_order, locked_oldest, note_acquired, queue_counters, selector_results, unlock_order,
 )
 from manytail._eq_capacity cimport (
     enter_dead_letter_call, leave_dead_letter_call, locked_full, locked_set_maxsize, room_point,
 )
 from manytail._eq_end cimport (
-    locked_discard_all, locked_end, locked_finish, locked_leave_keys_to_thread, locked_leave_to_thread, locked_release,
-    locked_reserve_timer, locked_run_timers, locked_unlock_entry, shares_credit,
+    locked_discard_all, locked_finish, locked_leave_keys_to_thread, locked_leave_to_thread, locked_release,
+    locked_reserve_timer, locked_run_timers, locked_unlock_entry,
 )
 from manytail._eq_keys cimport (
-    GROUPS_ASSIGNED, GROUPS_NONE, GROUPS_SHARED, candidate, key_record, key_table, key_table_grow, push_record,
+    GROUPS_ASSIGNED, GROUPS_NONE, GROUPS_SHARED, begin_key_search, key_record, key_search, key_table, next_record,
     unpin_record,
 )
 from manytail._eq_life cimport forget_other_threads, free_queue, locked_clear, locked_shutdown, new_queue
@@ -61,7 +61,8 @@ from manytail._eq_put cimport locked_hand_over, locked_put, locked_put_run, lock
 from manytail._eq_sorted cimport search_range
 from manytail._lifecycle cimport at_fork, int_argument, unpicklable
 from manytail._waiting cimport (
-    NEVER, ONCE, Waiting, again, checkpoint, deadline_from, give_up, new_waiting, post, visit_tasks, wait_point,
+    NEVER, ONCE, Waiting, again, checkpoint, deadline_from, give_up, nanoseconds, new_waiting, post, visit_tasks,
+    wait_point,
 )
 
 import enum
@@ -140,15 +141,17 @@ cdef enum:
 cdef int64_t span_argument(str name, object value, bint zero) except -1:
     """Nanoseconds from seconds; 0 for "none"."""
     cdef double seconds
+    cdef int64_t span
     try:
         seconds = value
     except TypeError:
         raise TypeError(f"{name}={value!r}: expected a number of seconds, not {type(value).__name__}") from None
     if math.isnan(seconds) or seconds < 0 or (seconds == 0 and not zero):
         raise ValueError(f"{name}={value!r}: expected a number of seconds {'>=' if zero else '>'} 0")
-    if seconds > 9e9:               # 285 years: past what 64-bit nanoseconds hold
-        return 0 if name == "ttl" else 9000000000 * 1000000000
-    return <int64_t>(seconds * 1e9) or (seconds > 0)
+    span = nanoseconds(seconds)
+    if span < 0:
+        return 0 if name == "ttl" else INT64_MAX // 2       # for ever; the sum with a time fits into 64 bits
+    return span or (seconds > 0)
 
 
 cdef int32_t priority_argument(object value) except? -7:
@@ -279,15 +282,10 @@ cdef class Entry:
         cdef bint done
         if self.delivery == 0 or not word_held_by(entry_word(&self.e.word), self.delivery):
             return False
-        memset(&fx, 0, sizeof(effects))
         mt_point()
-        lock_order(q)       # before any change: a fork while this thread waits for the lock finds the entry unchanged
-        if likely(not shares_credit(self.e)):
-            done = locked_end(q, self.e, self.delivery, reason, &fx)
-        else:
-            done = locked_finish(q, self.e, self.delivery, reason, &fx)
-        unlock_order(q)
-        self.q.run_effects(&fx)
+        begin_hold(q, &fx)  # before any change: a fork while this thread waits for the lock finds the entry unchanged
+        done = locked_finish(q, self.e, self.delivery, reason, &fx)
+        end_hold(self.q, &fx)
         return done
 
     @cython.binding(False)
@@ -302,14 +300,12 @@ cdef class Entry:
         cdef bint done = False
         if self.delivery == 0 or not word_held_by(entry_word(&self.e.word), self.delivery):
             return False
-        memset(&fx, 0, sizeof(effects))
-        lock_order(q)
+        begin_hold(q, &fx)
         if span and not locked_reserve_timer(q, self.e):
             unlock_order(q)
             raise MemoryError
         done = locked_release(q, self.e, self.delivery, mt_now_ns() + span if span else 0, &fx)
-        unlock_order(q)
-        self.q.run_effects(&fx)
+        end_hold(self.q, &fx)
         if unlikely(q.timers.n != 0):
             self.q.watch()
         return bool(done)
@@ -323,11 +319,9 @@ cdef class Entry:
         cdef bint done
         if self.delivery == 0 or not word_held_by(entry_word(&self.e.word), self.delivery):
             return False
-        memset(&fx, 0, sizeof(effects))
-        lock_order(q)
+        begin_hold(q, &fx)
         done = locked_unlock_entry(q, self.e, self.delivery, &fx)
-        unlock_order(q)
-        self.q.run_effects(&fx)
+        end_hold(self.q, &fx)
         if unlikely(q.timers.n != 0):
             self.q.watch()
         return done
@@ -508,11 +502,9 @@ cdef class EntryQueue:
         cdef effects fx
         cdef entry_queue *q = self.q
         cdef int64_t mark = min(<int64_t>math.floor(self.resume_at * maxsize), maxsize - 1) if maxsize > 0 else 0
-        memset(&fx, 0, sizeof(effects))
-        lock_order(q)
+        begin_hold(q, &fx)
         locked_set_maxsize(q, maxsize, mark, &fx)
-        unlock_order(q)
-        self.run_effects(&fx)
+        end_hold(self, &fx)
         return 0
 
     # -------------------------------------------------------------------------------------------------------------- put
@@ -654,8 +646,7 @@ cdef class EntryQueue:
         cdef effects fx
         cdef entry_queue *q = self.q
         cdef int r
-        memset(&fx, 0, sizeof(effects))
-        lock_order(q)
+        begin_hold(q, &fx)
         if unlikely(q.timers.n != 0):
             locked_run_timers(q, mt_now_ns(), &fx)
         r = locked_put(q, e, found, False, &fx)
@@ -751,14 +742,12 @@ cdef class EntryQueue:
         cdef effects fx
         cdef entry_queue *q = self.q
         cdef int r
-        memset(&fx, 0, sizeof(effects))
-        lock_order(q)
+        begin_hold(q, &fx)
         if unlikely(q.timers.n != 0):
             locked_run_timers(q, mt_now_ns(), &fx)
         r = locked_hand_over(q, e, found, v, &fx)
         p.key = q.event_count
-        unlock_order(q)
-        self.run_effects(&fx)
+        end_hold(self, &fx)
         return r
 
     cdef int ask_waiting(self, entry *e, selector_results *v) except -1:
@@ -835,8 +824,7 @@ cdef class EntryQueue:
                 if unlikely(self.q.timers.n != 0):
                     locked_run_timers(self.q, mt_now_ns(), &fx)
                 n = locked_put_run(self.q, &first, &fx)
-                unlock_order(self.q)
-                self.run_effects(&fx)
+                end_hold(self, &fx)
                 self.release_run(first)
         return n
 
@@ -1029,8 +1017,7 @@ cdef class EntryQueue:
             while r == MT_EMPTY:
                 if not self.plain:
                     self.prepare(e, &found)
-                memset(&fx, 0, sizeof(effects))
-                lock_order(self.q)
+                begin_hold(self.q, &fx)
                 r = locked_put(self.q, e, &found, True, &fx)
                 unlock_order(self.q)
                 dropped[0] = fx.dead
@@ -1061,8 +1048,7 @@ cdef class EntryQueue:
         no user code can run."""
         cdef effects fx
         cdef entry *e
-        memset(&fx, 0, sizeof(effects))
-        lock_order(self.q)
+        begin_hold(self.q, &fx)
         locked_run_timers(self.q, mt_now_ns(), &fx)
         unlock_order(self.q)
         self.put_dead_quietly(&fx)
@@ -1073,8 +1059,7 @@ cdef class EntryQueue:
             locked_leave_to_thread(self.q, e, &fx)
         if fx.keys != NULL:
             locked_leave_keys_to_thread(self.q, &fx)
-        unlock_order(self.q)
-        self.run_effects(&fx)
+        end_hold(self, &fx)
         return 0
 
     cdef void put_dead_quietly(self, effects *fx) noexcept:
@@ -1135,85 +1120,54 @@ cdef class EntryQueue:
     cdef int give_back(self, acquired_entry *t) except -1:
         """Release a delivery whose get fails."""
         cdef effects fx
-        memset(&fx, 0, sizeof(effects))
-        lock_order(self.q)
+        begin_hold(self.q, &fx)
         locked_release(self.q, t.e, t.delivery, 0, &fx)
-        unlock_order(self.q)
-        self.run_effects(&fx)
+        end_hold(self, &fx)
         return 0
 
     cdef key_record *find_key(self, key_table *t, object key) except NULL:
         """The record of a key that is equal to this one, made if missing, with a reference for one entry. `==` runs
-        without the lock, so the search begins again after each comparison; `tried` are the records that are not
-        equal."""
-        cdef Py_hash_t h = hash(key)
-        cdef key_record *fresh = <key_record *>calloc(1, sizeof(key_record))
+        without the lock, so the table is searched again after each comparison."""
+        cdef key_search search
         cdef key_record *k = NULL
-        cdef key_record **tried = NULL      # each with a reference
-        cdef key_record **longer
-        cdef int64_t ntried = 0, i
-        cdef effects fx
-        if fresh == NULL:
-            raise MemoryError
-        memset(&fx, 0, sizeof(effects))
-        fresh.hash = h
-        fresh.refs = 1
+        cdef bint found = False
+        begin_key_search(&search, hash(key), <void *>key)
         try:
-            while True:
+            while not found:
                 lock_order(self.q)
-                k = candidate(t, h, <void *>key, tried, ntried)
-                if k == NULL:
-                    if not key_table_grow(t):
-                        unlock_order(self.q)
-                        raise MemoryError
-                    Py_INCREF(key)
-                    fresh.key = <void *>key
-                    push_record(t, fresh)
-                    t.n += 1
-                    k = fresh
-                    fresh = NULL
-                    unlock_order(self.q)
-                    return k
-                if <void *>key == k.key:
-                    k.refs += 1
-                    unlock_order(self.q)
-                    return k
-                longer = <key_record **>realloc(tried, (ntried + 1) * sizeof(key_record *))
-                if longer == NULL:
-                    unlock_order(self.q)
-                    raise MemoryError
-                tried = longer
-                tried[ntried] = k               # the `finally` drops the reference, also if `==` raises
-                ntried += 1
-                k.refs += 1
+                k = next_record(t, &search, &found)
                 unlock_order(self.q)
-                if <object>k.key == key:
-                    ntried -= 1
-                    return k
+                if k == NULL:
+                    raise MemoryError
+                if not found and <object>k.key == key:
+                    search.ntried -= 1          # its reference is the caller's
+                    found = True
+            return k
         finally:
-            free(fresh)
-            lock_order(self.q)
-            for i in range(ntried):
-                unpin_record(t, tried[i], &fx.keys)
-            unlock_order(self.q)
-            free(tried)
-            self.run_effects(&fx)
+            self.end_key_search(t, &search)
+
+    cdef void end_key_search(self, key_table *t, key_search *search) noexcept:
+        cdef effects fx
+        cdef int64_t i
+        begin_hold(self.q, &fx)
+        for i in range(search.ntried):
+            unpin_record(t, search.tried[i], &fx.keys)
+        end_hold(self, &fx)
+        free(search.tried)
 
     cdef void drop_all(self) noexcept:
         """For the garbage collector: drop all entries, without dead letters."""
         cdef effects fx
         cdef entry *left_to_thread
         cdef uint32_t i
-        memset(&fx, 0, sizeof(effects))
-        lock_order(self.q)
+        begin_hold(self.q, &fx)
         self.q.dead_letter = DEAD_LETTER_NONE
         left_to_thread = self.q.for_thread
         self.q.for_thread = self.q.for_thread_last = NULL
         for i in range(self.q.nlevels):
             while self.q.lists[i].first != NULL:
                 locked_clear(self.q, self.q.lists[i].first, &fx)
-        unlock_order(self.q)
-        self.run_effects(&fx)
+        end_hold(self, &fx)
         release_chain(left_to_thread)
         self.dead_letter = None
         self.key = None
@@ -1264,22 +1218,18 @@ cdef class EntryQueue:
         """Remove AVAILABLE, HELD and unlocked entries, without dead letters, and return how many there were."""
         cdef effects fx
         cdef int64_t n
-        memset(&fx, 0, sizeof(effects))
-        lock_order(self.q)
+        begin_hold(self.q, &fx)
         n = locked_discard_all(self.q, PURGED, True, &fx)
-        unlock_order(self.q)
-        self.run_effects(&fx)
+        end_hold(self, &fx)
         return n
 
     cdef int run_timers(self) except -1:
         cdef effects fx
         if self.q.timers.n == 0:
             return 0
-        memset(&fx, 0, sizeof(effects))
-        lock_order(self.q)
+        begin_hold(self.q, &fx)
         locked_run_timers(self.q, mt_now_ns(), &fx)
-        unlock_order(self.q)
-        self.run_effects(&fx)
+        end_hold(self, &fx)
         return 0
 
     def maintain(self):
@@ -1330,11 +1280,9 @@ cdef class EntryQueue:
         ShutDown. ack, release and reject work, and a released entry can be got. immediate: AVAILABLE and HELD entries,
         and all that are released later, go to the dead letter (DELETED) or are dropped. Wakes all waiting calls."""
         cdef effects fx
-        memset(&fx, 0, sizeof(effects))
-        lock_order(self.q)
+        begin_hold(self.q, &fx)
         locked_shutdown(self.q, bool(immediate), &fx)
-        unlock_order(self.q)
-        self.run_effects(&fx)
+        end_hold(self, &fx)
 
     @property
     def is_shutdown(self):

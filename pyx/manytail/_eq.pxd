@@ -40,6 +40,7 @@
 #   E5  A fork finds no half-done step: whatever ends a delivery takes all locks before it changes anything.
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t, uintptr_t
+from libc.string cimport memset
 
 from manytail._c cimport MT_FREE_THREADED, keep, mt_atomic_i64, mt_lock, unlikely
 from manytail._entry cimport cursor_position, entry, entry_keep, entry_list
@@ -272,8 +273,6 @@ ctypedef struct entry_queue:
     entry_queue *reg_prev
 
 
-
-
 # ---------------------------------------------------------------------------------------------------------------- locks
 cdef inline void lock_order(entry_queue *q) noexcept nogil:
     enter_heavy(&q.lock, not MT_FREE_THREADED and q.gil_locked, q.objects)
@@ -281,6 +280,12 @@ cdef inline void lock_order(entry_queue *q) noexcept nogil:
 
 cdef inline void unlock_order(entry_queue *q) noexcept nogil:
     leave(&q.lock, not MT_FREE_THREADED and q.gil_locked)
+
+
+cdef inline void begin_hold(entry_queue *q, effects *fx) noexcept nogil:
+    """Lock, for a step that has effects."""
+    memset(fx, 0, sizeof(effects))
+    lock_order(q)
 
 
 cdef inline void lock_credit(shared_credit *c) noexcept nogil:

@@ -32,20 +32,16 @@ from manytail._waiting cimport notify_all
 
 
 # ------------------------------------------------------------------------------------------------ the end of a delivery
-cdef inline bint shares_credit(entry *e) noexcept nogil:
-    """Whether the holder of e shares its credit with other subscriptions."""
-    return unlikely(e.owner != NULL and (<subscription *>e.owner).credit != NULL)
-
-
 cdef inline shared_credit *lock_credit_of_holder(entry *e) noexcept nogil:
     """The first step of all that ends a delivery of e: lock the credit that its holder shares. NULL: none.
 
     Nothing may be changed before it. A thread that waits for a lock detaches, and then another thread may fork; the
     child must not find a delivery that is half ended (E5). After this step nothing detaches until unlock_credit."""
-    if not shares_credit(e):
+    cdef subscription *s = <subscription *>e.owner
+    if likely(s == NULL or s.credit == NULL):
         return NULL
-    lock_credit((<subscription *>e.owner).credit)
-    return (<subscription *>e.owner).credit
+    lock_credit(s.credit)
+    return s.credit
 
 
 cdef inline void locked_end_delivery(entry_queue *q, entry *e, effects *fx) noexcept nogil:

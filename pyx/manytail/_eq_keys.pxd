@@ -21,9 +21,10 @@
 # Invariant
 #   K1  Unless `lost` is set, every AVAILABLE entry is in its group's heap, and the first one of each group, and each
 #       one without a group, is in the heap of those who may take it.
-from libc.stdint cimport int64_t, uint64_t
-from libc.stdlib cimport calloc, free
+from libc.stdint cimport int64_t, uint64_t, uintptr_t
+from libc.stdlib cimport calloc, free, realloc
 
+from manytail._c cimport keep
 from manytail._entry cimport (
     AVAILABLE, HELD, entry, redeliveries_free, redeliveries_pop, redeliveries_push, redeliveries_shrink, state_of,
 )
@@ -50,6 +51,12 @@ ctypedef struct key_table:
     key_record **buckets
     int64_t nbuckets            # a power of two, or 0
     int64_t n
+
+ctypedef struct key_search:     # of the record of one key
+    Py_hash_t hash
+    void *key                   # borrowed
+    key_record **tried          # with this hash, not equal; each with a reference
+    int64_t ntried
 
 ctypedef struct group_index:
     heap anybody
@@ -91,30 +98,79 @@ cdef inline void push_record(key_table *t, key_record *k) noexcept nogil:
     b[0] = k
 
 
-cdef inline key_record *candidate(key_table *t, Py_hash_t hash, void *key, key_record **tried,
-                                  int64_t ntried) noexcept nogil:
-    """The record of this key object, or one with this hash that is not among `tried`, or NULL."""
+cdef inline void begin_key_search(key_search *s, Py_hash_t hash, void *key) noexcept nogil:
+    s.hash = hash
+    s.key = key
+    s.tried = NULL
+    s.ntried = 0
+
+
+cdef inline key_record *next_record(key_table *t, key_search *s, bint *found) noexcept nogil:
+    """Pin the next record that may be the key's. *found: it is, or was made for it. Else the caller compares the keys
+    without the lock; the record is in `tried`. NULL: no memory."""
+    cdef key_record *k = candidate(t, s)
+    if k == NULL:
+        k = add_record(t, s)
+    elif k.key == s.key:
+        k.refs += 1
+    else:
+        return pin_tried(s, k)
+    found[0] = True
+    return k
+
+
+cdef inline key_record *candidate(key_table *t, key_search *s) noexcept nogil:
+    """The record of this key object, or one with this hash that was not tried, or NULL."""
     cdef key_record *k
     cdef key_record *found = NULL
     if t.nbuckets == 0:
         return NULL
-    k = bucket_of(t, hash)[0]
+    k = bucket_of(t, s.hash)[0]
     while k != NULL:
-        if k.hash == hash:
-            if k.key == key:
+        if k.hash == s.hash:
+            if k.key == s.key:
                 return k
-            if found == NULL and not was_tried(k, tried, ntried):
+            if found == NULL and not was_tried(s, k):
                 found = k
         k = k.next
     return found
 
 
-cdef inline bint was_tried(key_record *k, key_record **tried, int64_t n) noexcept nogil:
+cdef inline bint was_tried(key_search *s, key_record *k) noexcept nogil:
     cdef int64_t i
-    for i in range(n):
-        if tried[i] == k:
+    for i in range(s.ntried):
+        if s.tried[i] == k:
             return True
     return False
+
+
+cdef inline key_record *add_record(key_table *t, key_search *s) noexcept nogil:
+    """A record with one reference, and one to the key object. NULL: no memory."""
+    cdef key_record *k
+    if not key_table_grow(t):
+        return NULL
+    k = <key_record *>calloc(1, sizeof(key_record))
+    if k == NULL:
+        return NULL
+    k.hash = s.hash
+    k.key = s.key
+    keep(<uintptr_t>k.key)
+    k.refs = 1
+    push_record(t, k)
+    t.n += 1
+    return k
+
+
+cdef inline key_record *pin_tried(key_search *s, key_record *k) noexcept nogil:
+    """Add k to `tried`, with a reference. NULL: no memory."""
+    cdef key_record **longer = <key_record **>realloc(s.tried, <size_t>(s.ntried + 1) * sizeof(key_record *))
+    if longer == NULL:
+        return NULL
+    longer[s.ntried] = k
+    s.tried = longer
+    s.ntried += 1
+    k.refs += 1
+    return k
 
 
 cdef inline void unpin_record(key_table *t, key_record *k, key_record **released) noexcept nogil:

@@ -5,17 +5,17 @@
 # The order lock is always taken, with the GIL too. A blocking call tries, stores the queue's count of events, and waits
 # unless an event came in between: entries_point(), room_point(). An entry that the queue itself ends (an immediate
 # shutdown) keeps its item until destroy_nogil_queue.
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from manytail._c cimport (
-    MT_BADARG, MT_EMPTY, MT_FULL, MT_NOMEM, MT_OK, MT_SHUTDOWN, mt_now_coarse_ns, mt_now_ns, mt_point, unlikely,
+    MT_BADARG, MT_EMPTY, MT_FULL, MT_NOMEM, MT_OK, MT_SHUTDOWN, mt_now_coarse_ns, mt_point, unlikely,
 )
 from manytail._entry cimport entry, entry_drop, entry_new, entry_word, word_held_by
 from manytail._eq cimport (
-    CLOSED, NO_CREDIT, acquired_entry, effects, entry_queue, eq_registry, keep_for_handle, level_of, lock_order,
-    note_acquired, subscription, unlock_order,
+    CLOSED, NO_CREDIT, acquired_entry, begin_hold, effects, entry_queue, eq_registry, keep_for_handle, level_of,
+    lock_order, note_acquired, subscription, unlock_order,
 )
 from manytail._eq_capacity cimport room_point
 from manytail._eq_cursors cimport cursor_first, cursor_skip
@@ -26,7 +26,7 @@ from manytail._eq_life cimport (
 )
 from manytail._eq_manager cimport entries_point, locked_answer, locked_usable, locked_wake_many
 from manytail._eq_put cimport locked_put
-from manytail._waiting cimport NEVER, ONCE, again, post, wait_point
+from manytail._waiting cimport ONCE, again, deadline_in, post, wait_point
 
 # destroy_nogil_queue calls it with each item that no caller has got.
 ctypedef void (*nogil_drop)(uintptr_t item, void *arg) noexcept nogil
@@ -56,16 +56,6 @@ cdef inline void unlock_and_post(nogil_queue *n, effects *fx) noexcept nogil:
     unlock_order(n.q)
     if fx.to_post != NULL:
         post(fx.to_post)
-
-
-cdef inline int64_t deadline_in(int64_t timeout_ns) noexcept nogil:
-    cdef int64_t now
-    if timeout_ns < 0:
-        return NEVER
-    if timeout_ns == 0:
-        return ONCE
-    now = mt_now_ns()
-    return NEVER if timeout_ns > INT64_MAX - now else now + timeout_ns
 
 
 # ------------------------------------------------------------------------------------------------------ making, freeing
@@ -128,8 +118,7 @@ cdef inline int64_t count_of(nogil_queue *n, bint depth) noexcept nogil:
 
 cdef inline void shut_nogil_queue(nogil_queue *n, bint immediate) noexcept nogil:
     cdef effects fx
-    memset(&fx, 0, sizeof(effects))
-    lock_order(n.q)
+    begin_hold(n.q, &fx)
     locked_shutdown(n.q, immediate, &fx)
     unlock_and_post(n, &fx)
 
@@ -139,8 +128,7 @@ cdef inline int put_once(nogil_queue *n, entry *e, wait_point *p) noexcept nogil
     """One attempt: MT_OK, MT_FULL or MT_SHUTDOWN."""
     cdef effects fx
     cdef int r
-    memset(&fx, 0, sizeof(effects))
-    lock_order(n.q)
+    begin_hold(n.q, &fx)
     r = locked_put(n.q, e, NULL, False, &fx)
     p.key = n.q.event_count
     unlock_and_post(n, &fx)
@@ -209,8 +197,7 @@ cdef inline nogil_subscription *subscribe(nogil_queue *n, bint browse, int64_t c
 cdef inline int unsubscribe(nogil_subscription *s) noexcept nogil:
     cdef effects fx
     cdef int r = MT_BADARG
-    memset(&fx, 0, sizeof(effects))
-    lock_order(s.s.q)
+    begin_hold(s.s.q, &fx)
     if not s.s.closed:
         locked_unsubscribe(s.s.q, &s.s, &fx)
         r = MT_OK
@@ -241,8 +228,7 @@ cdef inline int get_once(nogil_subscription *n, acquired_entry *out, wait_point 
     cdef bint woken = p.woken
     cdef effects fx
     cdef int r
-    memset(&fx, 0, sizeof(effects))
-    lock_order(q)
+    begin_hold(q, &fx)
     if unlikely(woken):
         p.woken = False
         locked_answer(s)
@@ -290,9 +276,8 @@ cdef inline int finish(nogil_queue *n, acquired_entry *t, uint32_t reason) noexc
     if t.delivery == 0 or not word_held_by(entry_word(&e.word), t.delivery):
         entry_drop(e)
         return MT_BADARG
-    memset(&fx, 0, sizeof(effects))
     mt_point()
-    lock_order(n.q)
+    begin_hold(n.q, &fx)
     done = locked_end(n.q, e, t.delivery, reason, &fx)
     fx.dead = NULL              # it is e at most, whose item the caller gets
     unlock_and_post(n, &fx)
@@ -312,9 +297,8 @@ cdef inline int release(nogil_queue *n, acquired_entry *t) noexcept nogil:
         return r
     t.e = NULL
     if t.delivery:
-        memset(&fx, 0, sizeof(effects))
         mt_point()
-        lock_order(n.q)
+        begin_hold(n.q, &fx)
         if locked_release(n.q, e, t.delivery, 0, &fx):
             r = MT_OK if fx.dead == NULL else MT_SHUTDOWN
         fx.dead = NULL          # it can only be e

@@ -33,10 +33,10 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint16_t, uint32_t, uint
 from libc.string cimport memcpy
 
 from manytail._c cimport (
-    MT_BADARG, MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, keep, likely,
-    mt_alloc_aligned, mt_atomic_i64, mt_atomic_u32, mt_atomic_uptr, mt_fetch_add_acq_rel_u32, mt_fetch_add_relaxed_i64,
-    mt_fetch_add_relaxed_u32, mt_free_aligned, mt_load_acquire_i64, mt_load_relaxed_i64, mt_load_relaxed_u32,
-    mt_load_seq_cst_i64, mt_load_seq_cst_u32, mt_lock, mt_lock_reset, mt_now_ns, mt_point, mt_prefetch_write,
+    MT_BADARG, MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, drop as drop_reference,
+    keep, likely, mt_alloc_aligned, mt_atomic_i64, mt_atomic_u32, mt_atomic_uptr, mt_fetch_add_acq_rel_u32,
+    mt_fetch_add_relaxed_i64, mt_fetch_add_relaxed_u32, mt_free_aligned, mt_load_acquire_i64, mt_load_relaxed_i64,
+    mt_load_relaxed_u32, mt_load_seq_cst_i64, mt_load_seq_cst_u32, mt_lock, mt_lock_reset, mt_point, mt_prefetch_write,
     mt_store_relaxed_i64, mt_store_relaxed_u32, mt_store_release_i64, mt_xchg_acq_rel_uptr, mt_xchg_seq_cst_i64,
     mt_xchg_seq_cst_u32, unlikely,
 )
@@ -52,7 +52,7 @@ from manytail._ready cimport (
 )
 from manytail._lifecycle cimport multiqueues
 from manytail._waiting cimport (
-    NEVER, ONCE, WAIT, again, give_up, keep_tasks, look, make_point, notify, notify_all, notify_fitting, post,
+    NEVER, WAIT, again, deadline_in, give_up, keep_tasks, look, make_point, notify, notify_all, notify_fitting, post,
     wait_list, wait_node, wait_point,
 )
 
@@ -650,12 +650,13 @@ cdef inline void head_propagate(queue *q, wait_node **to_post) noexcept nogil:
         notify(&q.not_empty, to_post)
 
 
-cdef inline int head_get(queue *q, uintptr_t *item, subqueue **tail, bint attached, wait_node **to_post) noexcept nogil:
+cdef inline int head_get(queue *q, uintptr_t *item, subqueue **taken_from, bint attached,
+                         wait_node **to_post) noexcept nogil:
     cdef subqueue *s = head_next(q, True)
     if unlikely(s == NULL):
         return MT_EMPTY
     item[0] = head_pop(q, s)
-    tail[0] = s
+    taken_from[0] = s
     q.taken_total += 1
     head_removed_and_served(q, s, 1, attached, to_post)
     head_propagate(q, to_post)
@@ -1001,7 +1002,7 @@ cdef inline int put_run_until(queue *q, subqueue *s, const uintptr_t *items, con
 #     attached.
 #   - Parked as a waiter. Its structure is consistent.
 #   - Waiting for a put lock with the take lock held. At most the sub-queue's membership in its ring does not match
-#     `unlisted`, `enabled` and the items yet. The child's mend_tail() corrects it.
+#     `unlisted`, `enabled` and the items yet. The child's mend_subqueue() corrects it.
 # So the child's structures are consistent, and it resets the locks and forgets the waiters of the other threads.
 # Threads without a thread state (nogil API) cannot be waited for.
 cdef inline void register(queue *q, bint attached) noexcept nogil:
@@ -1075,7 +1076,7 @@ cdef inline void release_bulks() noexcept nogil:
     leave(&multiqueues.bulk_lock, False)
 
 
-cdef inline void reset_tails(subqueue *s, unsigned long me) noexcept nogil:
+cdef inline void reset_subqueues(subqueue *s, unsigned long me) noexcept nogil:
     while s != NULL:
         mt_lock_reset(&s.put_lock)
         keep_tasks(&s.not_full, me)
@@ -1084,7 +1085,7 @@ cdef inline void reset_tails(subqueue *s, unsigned long me) noexcept nogil:
         s = s.all_next
 
 
-cdef inline void mend_tail(queue *q, subqueue *s) noexcept nogil:
+cdef inline void mend_subqueue(queue *q, subqueue *s) noexcept nogil:
     """In the child of a fork: make the membership in the ring match `enabled`, closed_flags and the items."""
     if not s.enabled or s.closed_flags & MT_CLOSED_STOPPED:
         head_mask(q, s)
@@ -1101,11 +1102,11 @@ cdef inline void forget_other_threads(unsigned long me) noexcept nogil:
         mt_lock_reset(&q.take_lock)
         keep_tasks(&q.not_empty, me)
         keep_tasks(&q.joiners, me)
-        reset_tails(q.all_first, me)
-        reset_tails(q.removed, me)
+        reset_subqueues(q.all_first, me)
+        reset_subqueues(q.removed, me)
         s = q.all_first
         while s != NULL and not q.gil_locked:
-            mend_tail(q, s)
+            mend_subqueue(q, s)
             s = s.all_next
         q = q.reg_next
     mt_lock_reset(&multiqueues.lock)
@@ -1136,8 +1137,8 @@ cdef inline void drop_queue(queue *q, bint attached) noexcept nogil:
     mt_free_aligned(q)
 
 
-cdef inline subqueue *new_tail(queue *q, int64_t priority, int64_t maxsize, uint32_t weight,
-                               bint enabled) noexcept nogil:
+cdef inline subqueue *new_subqueue(queue *q, int64_t priority, int64_t maxsize, uint32_t weight,
+                                   bint enabled) noexcept nogil:
     """A sub-queue that is not attached. NULL: no memory."""
     cdef subqueue *s = <subqueue *>mt_alloc_aligned(sizeof(subqueue))
     if s == NULL:
@@ -1153,7 +1154,7 @@ cdef inline subqueue *new_tail(queue *q, int64_t priority, int64_t maxsize, uint
     return s
 
 
-cdef inline int attach_tail(queue *q, subqueue *s, bint attached) noexcept nogil:
+cdef inline int attach_subqueue(queue *q, subqueue *s, bint attached) noexcept nogil:
     """Add the sub-queue to the queue. MT_OK, MT_SHUTDOWN or MT_NOMEM."""
     cdef int r = MT_OK
     lock_take(q, attached)
@@ -1214,7 +1215,7 @@ cdef inline void head_unlink_removed(queue *q, subqueue *s) noexcept nogil:
         s.all_next.all_prev = s.all_prev
 
 
-cdef inline bint detach_tail(queue *q, subqueue *s, bint attached) noexcept nogil:
+cdef inline bint detach_subqueue(queue *q, subqueue *s, bint attached) noexcept nogil:
     """Remove the sub-queue, with its items, from the queue. Blocked and later puts get MT_SHUTDOWN. 0: it was removed
     before."""
     cdef wait_node *to_post = NULL
@@ -1244,7 +1245,7 @@ cdef inline void tail_notify_all(subqueue *s, wait_node **to_post) noexcept nogi
     mt_xchg_seq_cst_u32(&s.not_full_waiting, 0)      # pairs with: mt_load_seq_cst in head_make_room
 
 
-cdef inline void free_tail(subqueue *s, bint attached) noexcept nogil:
+cdef inline void free_subqueue(subqueue *s, bint attached) noexcept nogil:
     """Free a detached, emptied sub-queue with its last handle."""
     cdef queue *q = s.mq
     if s.closed_flags & MT_CLOSED_DETACHED:       # else it was never attached
@@ -1267,7 +1268,7 @@ cdef inline void drop_left_chunks(queue *q, subqueue *s) noexcept nogil:
 
 
 # --------------------------------------------------------------------------------------------------- changes while used
-cdef inline void enable_tail(queue *q, subqueue *s, bint enabled, bint attached) noexcept nogil:
+cdef inline void enable_subqueue(queue *q, subqueue *s, bint enabled, bint attached) noexcept nogil:
     cdef wait_node *to_post = NULL
     lock_take(q, attached)
     if (s.enabled != 0) != enabled:
@@ -1362,8 +1363,8 @@ cdef inline chunk *head_cut(queue *q, subqueue *s, uint32_t *first, uint32_t *la
     return chain
 
 
-cdef inline int64_t clear_tail(queue *q, subqueue *s, chunk **chain, uint32_t *first, uint32_t *last,
-                               bint attached) noexcept nogil:
+cdef inline int64_t clear_subqueue(queue *q, subqueue *s, chunk **chain, uint32_t *first, uint32_t *last,
+                                   bint attached) noexcept nogil:
     """Empty the sub-queue atomically; *chain, *first and *last as in head_cut(). The caller frees the chain without
     locks. Returns the number of items."""
     cdef wait_node *to_post = NULL
@@ -1520,14 +1521,14 @@ cdef inline void shut_queue(queue *q, bint stop, bint attached) noexcept nogil:
     q.shut = 1
     s = q.all_first
     while s != NULL:
-        shut_tail(q, s, stop, &to_post)
+        shut_subqueue(q, s, stop, &to_post)
         unlock_put(q, s)
         s = s.all_next
     notify_all(&q.not_empty, &to_post)
     unlock_take_and_post(q, to_post)
 
 
-cdef inline void shut_tail(queue *q, subqueue *s, bint stop, wait_node **to_post) noexcept nogil:
+cdef inline void shut_subqueue(queue *q, subqueue *s, bint stop, wait_node **to_post) noexcept nogil:
     s.closed_flags |= MT_CLOSED_SHUTDOWN
     tail_notify_all(s, to_post)
     if stop:
@@ -1641,10 +1642,15 @@ cdef inline void drop_chain(queue *q, chunk *chain, uint32_t first, uint32_t las
         first = 0
 
 
+cdef inline void drop_object(uintptr_t item, void *unused) noexcept nogil:
+    """The item_drop of a queue of Python objects; the caller is attached."""
+    drop_reference(item)
+
+
 cdef inline void drop_items(queue *q, subqueue *s, item_drop drop, void *arg) noexcept nogil:
     cdef chunk *chain
     cdef uint32_t first = 0, last = 0
-    clear_tail(q, s, &chain, &first, &last, False)
+    clear_subqueue(q, s, &chain, &first, &last, False)
     drop_chain(q, chain, first, last, drop, arg, False)
 
 
@@ -1653,42 +1659,32 @@ cdef inline void destroy_queue(queue *q, item_drop drop, void *arg) noexcept nog
     if q == NULL:
         return
     while q.all_first != NULL:
-        remove_tail(q, q.all_first, drop, arg)
+        remove_subqueue(q, q.all_first, drop, arg)
     while q.removed != NULL:
         s = q.removed
         drop_left_chunks(q, s)
-        free_tail(s, False)
+        free_subqueue(s, False)
     drop_queue(q, False)
 
 
-cdef inline subqueue *add_tail(queue *q, int priority, int64_t maxsize, int weight) noexcept nogil:
+cdef inline subqueue *add_subqueue(queue *q, int priority, int64_t maxsize, int weight) noexcept nogil:
     cdef subqueue *s
     if weight < 1:
         return NULL
-    s = new_tail(q, priority, maxsize, <uint32_t>weight, True)
+    s = new_subqueue(q, priority, maxsize, <uint32_t>weight, True)
     if s == NULL:
         return NULL
-    if attach_tail(q, s, False) != MT_OK:
-        free_tail(s, False)
+    if attach_subqueue(q, s, False) != MT_OK:
+        free_subqueue(s, False)
         return NULL
     return s
 
 
-cdef inline int remove_tail(queue *q, subqueue *s, item_drop drop, void *arg) noexcept nogil:
-    if s == NULL or s.mq != q or not detach_tail(q, s, False):
+cdef inline int remove_subqueue(queue *q, subqueue *s, item_drop drop, void *arg) noexcept nogil:
+    if s == NULL or s.mq != q or not detach_subqueue(q, s, False):
         return MT_BADARG
     drop_items(q, s, drop, arg)
     return MT_OK        # not freed until the queue is destroyed: woken putters may be about to read it
-
-
-cdef inline int64_t deadline_in(int64_t timeout_ns) noexcept nogil:
-    cdef int64_t now
-    if timeout_ns < 0:
-        return NEVER
-    if timeout_ns == 0:
-        return ONCE
-    now = mt_now_ns()
-    return NEVER if timeout_ns > INT64_MAX - now else now + timeout_ns
 
 
 cdef inline int put_within(subqueue *s, uintptr_t item, int64_t timeout_ns) noexcept nogil:
@@ -1707,20 +1703,19 @@ cdef inline int put_run_within(subqueue *s, const uintptr_t *items, int64_t n, i
     return r
 
 
-cdef inline int get_or_wait(queue *q, uintptr_t *items, int64_t n, subqueue **tail, int64_t timeout_ns,
+cdef inline int get_or_wait(queue *q, uintptr_t *items, int64_t n, subqueue **taken_from, int64_t timeout_ns,
                             int64_t *count) noexcept nogil:
-    """Wait for an item. tail != NULL: take one, *tail is its sub-queue. Else take up to n, without waiting for more."""
+    """Wait for an item. taken_from != NULL: take one, *taken_from is its sub-queue. Else take up to n, without waiting
+    for more."""
     cdef wait_point p
-    cdef int64_t deadline = NEVER
+    cdef int64_t deadline = deadline_in(timeout_ns)
     cdef wait_node *to_post = NULL
     cdef int r
-    if timeout_ns >= 0:
-        deadline = deadline_in(timeout_ns)
     items_point(&p, q, False)
     while True:
         lock_take(q, False)
-        if tail != NULL:
-            count[0] = head_get(q, items, tail, False, &to_post) == MT_OK
+        if taken_from != NULL:
+            count[0] = head_get(q, items, taken_from, False, &to_post) == MT_OK
         else:
             count[0] = head_get_many(q, items, n, False, &to_post)
         unlock_take_and_post(q, to_post)
@@ -1730,12 +1725,12 @@ cdef inline int get_or_wait(queue *q, uintptr_t *items, int64_t n, subqueue **ta
             return r
 
 
-cdef inline int get_within(queue *q, uintptr_t *item, subqueue **tail, int64_t timeout_ns) noexcept nogil:
+cdef inline int get_within(queue *q, uintptr_t *item, subqueue **taken_from, int64_t timeout_ns) noexcept nogil:
     cdef subqueue *s = NULL
     cdef int64_t count = 0
     cdef int r = get_or_wait(q, item, 1, &s, timeout_ns, &count)
-    if tail != NULL:
-        tail[0] = s
+    if taken_from != NULL:
+        taken_from[0] = s
     return r
 
 

@@ -28,14 +28,15 @@ from manytail._cpython cimport (
 )
 from manytail._int64 cimport Int64s, int64_of, int64s_of
 from manytail._mq cimport (
-    MT_CLOSED_DETACHED, MT_OLDEST, MT_ROUND_ROBIN, MT_WEIGHTED, SNAPSHOT, attach_tail, clear_tail, detach_tail,
-    discard_at, drop_chain, drop_left_chunks, drop_queue, enable_tail, enter_bulk, forget_other_threads, forward_items,
-    free_size_point, free_tail, head_count, head_empty, head_finish, head_get, head_get_many, head_next, head_pop,
-    head_propagate, head_put_total, head_qsize, head_removed, head_served, head_skip_tombstones, hold_bulks, item_drop,
-    items_point, iterator_position, join_until, joined_point, leave_bulk, lists_are_quiet, lock_put, lock_take,
-    mt_subqueue_of, new_queue, new_tail, position_close, position_open, position_step, put_once, put_run_once,
-    put_run_until, put_sized_until, put_until, queue, release_bulks, room_point, set_maxsize, set_priority, set_weight,
-    shut_queue, subqueue, tail_size, task_done, unlock_put, unlock_take, unlock_take_and_post, visit_items,
+    MT_CLOSED_DETACHED, MT_OLDEST, MT_ROUND_ROBIN, MT_WEIGHTED, SNAPSHOT, attach_subqueue, clear_subqueue,
+    detach_subqueue, discard_at, drop_chain, drop_left_chunks, drop_object, drop_queue, enable_subqueue, enter_bulk,
+    forget_other_threads, forward_items, free_size_point, free_subqueue, head_count, head_empty, head_finish, head_get,
+    head_get_many, head_next, head_pop, head_propagate, head_put_total, head_qsize, head_removed, head_served,
+    head_skip_tombstones, hold_bulks, item_drop, items_point, iterator_position, join_until, joined_point, leave_bulk,
+    lists_are_quiet, lock_put, lock_take, mt_subqueue_of, new_queue, new_subqueue, position_close, position_open,
+    position_step, put_once, put_run_once, put_run_until, put_sized_until, put_until, queue, release_bulks, room_point,
+    set_maxsize, set_priority, set_weight, shut_queue, subqueue, tail_size, task_done, unlock_put, unlock_take,
+    unlock_take_and_post, visit_items,
 )
 from manytail._mq_held cimport (
     begin_batch, end_batch, give_back, head_hold, head_reserve, held_batch, hold_what_is_there,
@@ -203,7 +204,7 @@ cdef class MultiQueue:
             raise key_taken(key)
         sub = self.attach(key, priority, maxsize, weight, enabled, sizer)
         if self.tails.setdefault(key, sub) is not sub:
-            detach_tail(self.q, (<SubQueue>sub).s, True)     # another thread was faster
+            detach_subqueue(self.q, (<SubQueue>sub).s, True)     # another thread was faster
             raise key_taken(key)
         return sub
 
@@ -216,7 +217,7 @@ cdef class MultiQueue:
         sub = self.attach(key, priority, maxsize, weight, enabled, sizer)
         found = self.tails.setdefault(key, sub)
         if found is not sub:
-            detach_tail(self.q, (<SubQueue>sub).s, True)     # another thread was faster
+            detach_subqueue(self.q, (<SubQueue>sub).s, True)     # another thread was faster
         return found
 
     cdef SubQueue attach(self, key, priority, maxsize, weight, enabled, sizer):
@@ -229,15 +230,15 @@ cdef class MultiQueue:
         sub.sizer = sizer
         sub.direct = not self.raw and sizer is None
         sub.name = key
-        sub.s = new_tail(self.q, priority_argument(priority), maxsize_argument(maxsize),
-                         weight_argument(weight, "items"), bool(enabled))
+        sub.s = new_subqueue(self.q, priority_argument(priority), maxsize_argument(maxsize),
+                             weight_argument(weight, "items"), bool(enabled))
         if sub.s == NULL:
             raise MemoryError
         if sizer is not None:
             sub.s.sized = sub.s.bounded = 1
         sub.s.owner = <void *>sub
         sub.s.key = <void *>key
-        r = attach_tail(self.q, sub.s, True)
+        r = attach_subqueue(self.q, sub.s, True)
         if r != MT_OK:
             refuse(r, sub.s)
         return sub
@@ -247,7 +248,7 @@ cdef class MultiQueue:
         be iterated in the handle. Blocked and later puts raise ShutDown. The turns of others do not change. The key may
         be added again. KeyError: no such key."""
         cdef SubQueue sub = self.tails.pop(key)
-        detach_tail(self.q, sub.s, True)
+        detach_subqueue(self.q, sub.s, True)
         return sub
 
     def __getitem__(self, key):
@@ -870,10 +871,10 @@ cdef class SubQueue:
 
     def __dealloc__(self):
         if self.s != NULL:
-            detach_tail(self.s.mq, self.s, True)
+            detach_subqueue(self.s.mq, self.s, True)
             self.drop_items()
             drop_left_chunks(self.s.mq, self.s)
-            free_tail(self.s, True)
+            free_subqueue(self.s, True)
 
     __class_getitem__ = classmethod(GenericAlias)
 
@@ -888,11 +889,11 @@ cdef class SubQueue:
         """Empty the sub-queue, and drop the items with no lock held."""
         cdef chunk *chain
         cdef uint32_t first = 0, last = 0
-        clear_tail(self.s.mq, self.s, &chain, &first, &last, True)
+        clear_subqueue(self.s.mq, self.s, &chain, &first, &last, True)
         self.release_chain(chain, first, last)
 
     cdef void release_chain(self, chunk *chain, uint32_t first, uint32_t last) noexcept:
-        cdef item_drop drop = release_item
+        cdef item_drop drop = drop_object
         if self.raw:
             drop = NULL
         drop_chain(self.s.mq, chain, first, last, drop, NULL, True)
@@ -948,7 +949,7 @@ cdef class SubQueue:
 
     @enabled.setter
     def enabled(self, value):
-        enable_tail(self.s.mq, self.s, bool(value), True)
+        enable_subqueue(self.s.mq, self.s, bool(value), True)
 
     # -------------------------------------------------------------------------------------------------------------- put
     @cython.binding(False)
@@ -1204,11 +1205,11 @@ cdef class SubQueue:
     def __iter__(self):
         """Iterate over the items in order, each at most once. Weakly consistent: items that are put or taken meanwhile
         may or may not be seen."""
-        return TailIterator.__new__(TailIterator, self)
+        return SubQueueIterator.__new__(SubQueueIterator, self)
 
     def __contains__(self, item):
         """Whether an item is `item` or equals it. No lock is held while comparing."""
-        for found in TailIterator.__new__(TailIterator, self):
+        for found in SubQueueIterator.__new__(SubQueueIterator, self):
             if found is item or found == item:
                 return True
         return False
@@ -1216,7 +1217,7 @@ cdef class SubQueue:
     def discard(self, item):
         """Remove the first item that is or equals `item`: True. No lock is held while comparing; safe while
         iterating."""
-        cdef TailIterator items = TailIterator.__new__(TailIterator, self)
+        cdef SubQueueIterator items = SubQueueIterator.__new__(SubQueueIterator, self)
         for found in items:
             if (found is item or found == item) and items.discard_last():
                 return True
@@ -1226,7 +1227,7 @@ cdef class SubQueue:
         """Remove all items at one instant and return how many there were. They count as done."""
         cdef chunk *chain
         cdef uint32_t first = 0, last = 0
-        cdef int64_t n = clear_tail(self.s.mq, self.s, &chain, &first, &last, True)
+        cdef int64_t n = clear_subqueue(self.s.mq, self.s, &chain, &first, &last, True)
         self.release_chain(chain, first, last)
         return n
 
@@ -1240,13 +1241,9 @@ cdef uint32_t locked_value(subqueue *s, uint32_t *field) noexcept nogil:
     return value
 
 
-cdef void release_item(uintptr_t item, void *unused) noexcept nogil:
-    Py_DECREF_raw(<PyObject *>item)
-
-
 @cython.final
 @cython.no_gc_clear         # __dealloc__ needs `sub`; a cycle breaks at the sub-queue's items or at `batch`
-cdef class TailIterator:
+cdef class SubQueueIterator:
     """Iterates over a sub-queue in snapshots of up to SNAPSHOT items; between them no lock is held."""
     cdef SubQueue sub
     cdef iterator_position k

@@ -11,10 +11,11 @@ from manytail._entry cimport entry
 from manytail._eq cimport ACKED, REJECTED, acquired_entry, eq_registry
 from manytail._eq_life cimport forget_other_threads
 from manytail._eq_nogil cimport (
-    count_of, deadline_in, destroy_nogil_queue, finish, forget, get_within, new_nogil_queue, nogil_queue,
-    nogil_subscription, put_many_until, put_until, release, shut_nogil_queue, subscribe, unsubscribe,
+    count_of, destroy_nogil_queue, finish, forget, get_within, new_nogil_queue, nogil_queue, nogil_subscription,
+    put_many_until, put_until, release, shut_nogil_queue, subscribe, unsubscribe,
 )
 from manytail._lifecycle cimport at_fork
+from manytail._waiting cimport deadline_in
 
 
 # ----------------------------------------------------------------------------------------------------------- MultiQueue
@@ -27,28 +28,29 @@ cdef void mt_multiqueue_destroy(mt_multiqueue *q, mt_drop drop, void *arg) noexc
 
 
 cdef mt_subqueue *mt_multiqueue_add(mt_multiqueue *q, int priority, int64_t maxsize, int weight) noexcept nogil:
-    return <mt_subqueue *>mq.add_tail(<mq.queue *>q, priority, maxsize, weight)
+    return <mt_subqueue *>mq.add_subqueue(<mq.queue *>q, priority, maxsize, weight)
 
 
-cdef int mt_multiqueue_remove(mt_multiqueue *q, mt_subqueue *tail, mt_drop drop, void *arg) noexcept nogil:
-    return mq.remove_tail(<mq.queue *>q, <mq.subqueue *>tail, drop, arg)
+cdef int mt_multiqueue_remove(mt_multiqueue *q, mt_subqueue *s, mt_drop drop, void *arg) noexcept nogil:
+    return mq.remove_subqueue(<mq.queue *>q, <mq.subqueue *>s, drop, arg)
 
 
-cdef int mt_subqueue_put(mt_subqueue *tail, uintptr_t item, int64_t timeout_ns) noexcept nogil:
-    return mq.put_within(<mq.subqueue *>tail, item, timeout_ns)
+cdef int mt_subqueue_put(mt_subqueue *s, uintptr_t item, int64_t timeout_ns) noexcept nogil:
+    return mq.put_within(<mq.subqueue *>s, item, timeout_ns)
 
 
-cdef int mt_subqueue_put_many(mt_subqueue *tail, const uintptr_t *items, int64_t n, int64_t timeout_ns,
+cdef int mt_subqueue_put_many(mt_subqueue *s, const uintptr_t *items, int64_t n, int64_t timeout_ns,
                               int64_t *count) noexcept nogil:
-    return mq.put_run_within(<mq.subqueue *>tail, items, n, timeout_ns, count)
+    return mq.put_run_within(<mq.subqueue *>s, items, n, timeout_ns, count)
 
 
-cdef void mt_subqueue_enable(mt_subqueue *tail, bint enabled) noexcept nogil:
-    mq.enable_tail((<mq.subqueue *>tail).mq, <mq.subqueue *>tail, enabled, False)
+cdef void mt_subqueue_enable(mt_subqueue *s, bint enabled) noexcept nogil:
+    mq.enable_subqueue((<mq.subqueue *>s).mq, <mq.subqueue *>s, enabled, False)
 
 
-cdef int mt_multiqueue_get(mt_multiqueue *q, uintptr_t *item, mt_subqueue **tail, int64_t timeout_ns) noexcept nogil:
-    return mq.get_within(<mq.queue *>q, item, <mq.subqueue **>tail, timeout_ns)
+cdef int mt_multiqueue_get(mt_multiqueue *q, uintptr_t *item, mt_subqueue **taken_from,
+                           int64_t timeout_ns) noexcept nogil:
+    return mq.get_within(<mq.queue *>q, item, <mq.subqueue **>taken_from, timeout_ns)
 
 
 cdef int mt_multiqueue_get_many(mt_multiqueue *q, uintptr_t *items, int64_t n, int64_t timeout_ns,

@@ -30,14 +30,15 @@ from manytail._c cimport (
 )
 from manytail._chunks cimport chunk
 from manytail._cpython cimport (
-    PyTypeObject, Py_DECREF_raw, mt_owned_item, mt_patch_gc, mt_return_raising, mt_traverse_of, traverseproc, visitproc,
+    PyTypeObject, mt_owned_item, mt_patch_gc, mt_return_raising, mt_traverse_of, traverseproc, visitproc,
 )
 from manytail._lock cimport enter as take_lock, leave as give_lock
 from manytail._mq cimport (
-    attach_tail, clear_tail, detach_tail, drop_chain, drop_left_chunks, drop_queue, free_tail, head_clear, head_count,
-    head_empty, head_get, head_pop, head_put_total, head_removed, head_unfinished, items_point, join_until, lock_put,
-    lock_take, new_queue, new_tail, put_once, put_until, queue, set_maxsize, shut_queue, shut_tail, subqueue, task_done,
-    unlock_put, unlock_take, unlock_take_and_post, visit_items,
+    attach_subqueue, clear_subqueue, detach_subqueue, drop_chain, drop_left_chunks, drop_object, drop_queue,
+    free_subqueue, head_clear, head_count, head_empty, head_get, head_pop, head_put_total, head_removed,
+    head_unfinished, items_point, join_until, lock_put, lock_take, new_queue, new_subqueue, put_once, put_until, queue,
+    set_maxsize, shut_queue, shut_subqueue, subqueue, task_done, unlock_put, unlock_take, unlock_take_and_post,
+    visit_items,
 )
 from manytail._lifecycle cimport raise_pending, tell_of_forks, unpicklable
 from manytail._waiting cimport (
@@ -108,17 +109,17 @@ cdef class Fifo:
         self.q = new_queue(not MT_FREE_THREADED, True)
         if self.q == NULL:
             raise MemoryError
-        self.s = new_tail(self.q, 0, 0, 1, True)
-        if self.s == NULL or attach_tail(self.q, self.s, True) != MT_OK:
+        self.s = new_subqueue(self.q, 0, 0, 1, True)
+        if self.s == NULL or attach_subqueue(self.q, self.s, True) != MT_OK:
             raise MemoryError
         return 0
 
     def __dealloc__(self):
         if self.s != NULL:
-            detach_tail(self.q, self.s, True)
+            detach_subqueue(self.q, self.s, True)
             self.drop_items()
             drop_left_chunks(self.q, self.s)
-            free_tail(self.s, True)
+            free_subqueue(self.s, True)
         if self.q != NULL:
             drop_queue(self.q, True)
 
@@ -131,8 +132,8 @@ cdef class Fifo:
         """Empty the kernel, and drop the items with no lock held."""
         cdef chunk *chain
         cdef uint32_t first = 0, last = 0
-        clear_tail(self.q, self.s, &chain, &first, &last, True)
-        drop_chain(self.q, chain, first, last, release_item, NULL, True)
+        clear_subqueue(self.q, self.s, &chain, &first, &last, True)
+        drop_chain(self.q, chain, first, last, drop_object, NULL, True)
 
     cdef inline int put_at_once(self, object item) noexcept:
         """MT_OK, or why nothing was put."""
@@ -182,10 +183,6 @@ cdef class Fifo:
         n = head_count(self.s)
         unlock_take(self.q)
         return n
-
-
-cdef void release_item(uintptr_t item, void *unused) noexcept nogil:
-    Py_DECREF_raw(<PyObject *>item)
 
 
 @cython.trashcan(True)
@@ -583,7 +580,7 @@ cdef class BaseQueue(Fifo):
         cdef queue *q = self.q
         lock_take(q, True)
         lock_put(q, self.s, True)
-        shut_tail(q, self.s, True, &to_post)
+        shut_subqueue(q, self.s, True, &to_post)
         unlock_put(q, self.s)
         q.shut = 1
         unfinished = head_unfinished(q)

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 
 from manytail._entries cimport Entry, EntryQueue
 from manytail._entry cimport entry
-from manytail._eq cimport acquired_entry, cursor, shared_credit, subscription
+from manytail._eq cimport acquired_entry, cursor, effects, shared_credit, subscription
 from manytail._waiting cimport Waiting, wait_point
 
 
@@ -12,7 +12,11 @@ cdef enum search_way:
     BY_CURSOR                   # along its own cursor, or the queue's
     BELOW                       # skipping what filtered subscriptions of a higher priority want: subscription.below
     BY_HEAPS                    # with groups: the heap of what anybody may take, and the heap of its own groups
-    WALK                        # from the head, with a temporary cursor
+    WALK                        # from the head, with a temporary cursor: what it skips, the next search may take
+
+ctypedef struct judgement:      # what selectors said about the entry that was judged last
+    entry *e                    # pinned; NULL: none was judged
+    int64_t refused             # WANTED, NOT_WANTED, or the id of the rival that wants it
 
 
 @cython.final
@@ -44,7 +48,9 @@ cdef class Subscription:
     cdef int search(self, cursor *c, search_way way, acquired_entry *t, int64_t *event_key) except -2
     cdef bint wanted_left(self, bint available) except -1
     cdef bint listens(self) noexcept
-    cdef int64_t judge_unlocked(self, entry *e, bint asks_rivals) except -2
+    cdef entry *locked_candidate(self, cursor *c, search_way way, int *r) noexcept nogil
+    cdef void locked_obtain(self, entry *e, cursor *c, search_way way, acquired_entry *t, effects *fx) noexcept nogil
+    cdef int judge_unlocked(self, entry *e, bint asks_rivals, judgement *last) except -1
     cdef void release_unclaimed(self) noexcept
     cdef int linger(self, list out, int64_t n, int64_t deadline) except -1
     cdef int forward(self) except -1

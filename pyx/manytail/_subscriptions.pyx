@@ -20,13 +20,13 @@ from manytail._c cimport (
 from manytail._cpython cimport (
     PyTypeObject, mt_clear_of, mt_owned, mt_patch_gc, mt_patch_new, mt_traverse_of, traverseproc, visitproc,
 )
-from manytail._entries cimport Entry, EntryQueue, handle_of, judge, makers, registry, release_all
+from manytail._entries cimport Entry, EntryQueue, end_hold, handle_of, judge, makers, registry, release_all
 from manytail._entry cimport (
     ACQUIRED, AVAILABLE, HELD, entry, entry_drop, entry_keep, entry_word, position_move, state_of, word_held_by,
 )
 from manytail._eq cimport (
-    CLOSED, NO_CREDIT, SLOW, acquired_entry, cursor, effects, entry_queue, has_effects, keep_for_handle, lock_credit,
-    lock_order, note_acquired, selector_results, subscription, unlock_credit, unlock_order,
+    CLOSED, NO_CREDIT, SLOW, acquired_entry, begin_hold, cursor, effects, entry_queue, has_effects, keep_for_handle,
+    lock_credit, lock_order, note_acquired, selector_results, subscription, unlock_credit, unlock_order,
 )
 from manytail._eq_cursors cimport (
     close_cursor, cursor_first, cursor_skip, level_first, locked_prepare_below, note_passed_for, open_cursor,
@@ -53,9 +53,29 @@ from types import GenericAlias
 from manytail.errors import ClosedError, Empty, ExclusiveError, ShutDown
 
 
-cdef enum:                      # the result of judge_unlocked(); > 0: the id of the rival that wants the entry
+cdef enum:                      # judgement.refused; > 0: the id of the rival that wants the entry
     WANTED = 0
     NOT_WANTED = -1
+
+
+cdef inline void drop_judgement(judgement *last) noexcept nogil:
+    if last.e != NULL:
+        entry_drop(last.e)
+    last.e = NULL
+
+
+cdef inline bint locked_still_judged(subscription *s, judgement *last, entry *e) noexcept nogil:
+    """Whether the last judgement is about e and still holds. It does not if the rival that wanted e is no longer
+    interested."""
+    return last.e == e and (last.refused <= 0 or locked_is_rival(s, <uint32_t>last.refused))
+
+
+cdef inline search_way locked_way(entry_queue *q, subscription *s, bint has_rivals) noexcept nogil:
+    if s.browse or (q.groups == GROUPS_NONE and not has_rivals):
+        return BY_CURSOR
+    if q.groups == GROUPS_NONE:
+        return BELOW
+    return BY_HEAPS if locked_heaps_say(q, s) else WALK
 
 
 @cython.final
@@ -191,8 +211,7 @@ cdef class Subscription:
         cdef bint woken = p.woken
         cdef int r
         p.woken = False
-        memset(&fx, 0, sizeof(effects))
-        lock_order(q)
+        begin_hold(q, &fx)
         if unlikely(q.timers.n != 0):
             locked_run_timers(q, mt_now_ns(), &fx)
         if unlikely(woken or self.s.nreserved != 0) and locked_take_reserved(q, &self.s, woken, &e, &delivery):
@@ -228,37 +247,28 @@ cdef class Subscription:
         return r
 
     cdef int take_slow(self, acquired_entry *t, int64_t *event_key) except -2:
-        """Choose the way to search, for a subscription with filters or rivals, and search."""
+        """Search, for a subscription with filters or rivals, unless it is outranked altogether."""
         cdef entry_queue *q = self.s.q
         cdef cursor walk
-        cdef bint outranked, maybe = False, heaps
+        cdef search_way way
+        cdef bint has_rivals = False
         cdef int r
         lock_order(q)
         if self.s.closed:
             unlock_order(q)
             return CLOSED
-        if not self.s.browse:
-            outranked = locked_outranked(q, &self.s, &maybe)
-            if outranked:
-                event_key[0] = q.event_count
-                r = MT_SHUTDOWN if q.shut and q.held == 0 else MT_EMPTY
-                unlock_order(q)
-                return r
-        if self.s.browse or (q.groups == GROUPS_NONE and not maybe):
+        if not self.s.browse and locked_outranked(q, &self.s, &has_rivals):
+            event_key[0] = q.event_count
+            r = MT_SHUTDOWN if q.shut and q.held == 0 else MT_EMPTY
             unlock_order(q)
-            return self.search(self.s.cursor_in_use, BY_CURSOR, t, event_key)
-        if q.groups == GROUPS_NONE:
-            unlock_order(q)
-            return self.search(&self.s.below, BELOW, t, event_key)
-        heaps = locked_heaps_say(q, &self.s)
-        if heaps:
-            unlock_order(q)
-            return self.search(NULL, BY_HEAPS, t, event_key)
-        # An entry that is skipped in this search may be takable in the next one, so no cursor can be kept.
-        if not open_cursor(q, &walk, False):
+            return r
+        way = locked_way(q, &self.s, has_rivals)
+        if way == WALK and not open_cursor(q, &walk, False):
             unlock_order(q)
             raise MemoryError
         unlock_order(q)
+        if way != WALK:
+            return self.search(&self.s.below if way == BELOW else self.s.cursor_in_use, way, t, event_key)
         try:
             return self.search(&walk, WALK, t, event_key)
         finally:
@@ -267,71 +277,71 @@ cdef class Subscription:
             unlock_order(q)
 
     cdef int search(self, cursor *c, search_way way, acquired_entry *t, int64_t *event_key) except -2:
-        """Acquire (or browse) the first entry from the cursor on that it wants and may take. Selectors run without the
-        lock, on a pinned entry. After that the search begins again at the cursor, so an entry that came before it in
-        between is judged first."""
+        """Acquire (or browse) the first entry from the cursor on that it wants and may take.
+
+        Selectors are asked without the lock. After that the search begins again at the cursor, so an entry that came
+        before the judged one in between is judged first."""
         cdef entry_queue *q = self.s.q
-        cdef subscription *s = &self.s
+        cdef judgement last
         cdef effects fx
         cdef entry *e
-        cdef entry *judged = NULL       # the entry that was judged last; pinned
-        cdef int64_t refused = WANTED   # the judgement of `judged`
         cdef int r
-        memset(&fx, 0, sizeof(effects))
-        lock_order(q)
-        while True:
-            r = locked_usable(s)
-            if r != MT_OK:
+        last.e = NULL
+        begin_hold(q, &fx)
+        e = self.locked_candidate(c, way, &r)
+        while e != NULL and (self.s.selector != NULL or way == BELOW or way == WALK):
+            if not locked_still_judged(&self.s, &last, e):
+                self.judge_unlocked(e, way != BY_CURSOR, &last)
+            elif last.refused == WANTED:
                 break
-            if way == BELOW and not locked_prepare_below(q, s):
-                r = MT_NOMEM
+            elif way == BELOW and last.refused > 0 and not note_passed_for(&self.s, <uint32_t>last.refused):
+                e, r = NULL, MT_NOMEM
                 break
-            e = locked_first_of_groups(q, s) if way == BY_HEAPS else cursor_first(q, c)
-            if e == NULL:
-                r = MT_EMPTY
-                break
-            if not may_take(q, s, e):
-                cursor_skip(q, c, e)
-                continue
-            if e != judged and (s.selector != NULL or way == BELOW or way == WALK):
-                if judged != NULL:
-                    entry_drop(judged)
-                judged = e
-                refused = self.judge_unlocked(e, way != BY_CURSOR)
-                continue
-            if judged == e and refused > 0 and not locked_is_rival(s, <uint32_t>refused):
-                entry_drop(judged)      # the rival is no longer interested: judge the entry again
-                judged = NULL
-                continue
-            if judged == e and refused != WANTED:
-                if way == BELOW and refused > 0 and not note_passed_for(s, <uint32_t>refused):
-                    r = MT_NOMEM
-                    break
-                cursor_skip(q, c, e)
-                continue
-            if way != BY_HEAPS:
-                cursor_skip(q, c, e)
-            if s.browse:
-                note_acquired(t, e, 0)
             else:
-                note_acquired(t, e, locked_start_delivery(q, s, e))
-                locked_after_get(q, s, &fx)
-            keep_for_handle(q, e)
-            break
+                cursor_skip(q, c, e)
+            e = self.locked_candidate(c, way, &r)
+        if e != NULL:
+            self.locked_obtain(e, c, way, t, &fx)
+        elif q.shut and ((r == MT_EMPTY and (q.held == 0 or self.s.browse))
+                         or (r == NO_CREDIT and q.held + q.available == 0)):
+            r = MT_SHUTDOWN
         event_key[0] = q.event_count
-        if judged != NULL:
-            entry_drop(judged)
-        if q.shut and r == MT_EMPTY and (q.held == 0 or s.browse):
-            r = MT_SHUTDOWN
-        elif q.shut and r == NO_CREDIT and q.held == 0 and q.available == 0:
-            r = MT_SHUTDOWN
-        unlock_order(q)
-        self.queue_.run_effects(&fx)
+        drop_judgement(&last)
+        end_hold(self.queue_, &fx)
         if r == MT_NOMEM:
             raise MemoryError
         if r == MT_EMPTY and q.shut and not self.wanted_left(False):
             return MT_SHUTDOWN
         return r
+
+    cdef entry *locked_candidate(self, cursor *c, search_way way, int *r) noexcept nogil:
+        """The next entry from the cursor on that passes all filters but the selector. NULL: *r says why there is
+        none."""
+        cdef entry_queue *q = self.s.q
+        cdef entry *e
+        r[0] = locked_usable(&self.s)
+        if r[0] == MT_OK and way == BELOW and not locked_prepare_below(q, &self.s):
+            r[0] = MT_NOMEM
+        if r[0] != MT_OK:
+            return NULL
+        while True:
+            e = locked_first_of_groups(q, &self.s) if way == BY_HEAPS else cursor_first(q, c)
+            if e == NULL:
+                r[0] = MT_EMPTY
+            if e == NULL or may_take(q, &self.s, e):
+                return e
+            cursor_skip(q, c, e)
+
+    cdef void locked_obtain(self, entry *e, cursor *c, search_way way, acquired_entry *t, effects *fx) noexcept nogil:
+        """Acquire e, or browse it."""
+        if way != BY_HEAPS:
+            cursor_skip(self.s.q, c, e)
+        if self.s.browse:
+            note_acquired(t, e, 0)
+        else:
+            note_acquired(t, e, locked_start_delivery(self.s.q, &self.s, e))
+            locked_after_get(self.s.q, &self.s, fx)
+        keep_for_handle(self.s.q, e)
 
     cdef bint wanted_left(self, bint available) except -1:
         """Whether this subscription wants some HELD entry; available: or an AVAILABLE one."""
@@ -348,19 +358,20 @@ cdef class Subscription:
     cdef bint listens(self) noexcept:
         return self.credit is not None and self.credit.listens
 
-    cdef int64_t judge_unlocked(self, entry *e, bint asks_rivals) except -2:
-        """Release the order lock, ask the selector and those of rivals about e, and take the lock again. Returns the id
-        of a rival that wants e, NOT_WANTED or WANTED. e is pinned for the caller. If it raises, the lock is not
-        held."""
+    cdef int judge_unlocked(self, entry *e, bint asks_rivals, judgement *last) except -1:
+        """Release the order lock, ask the selector and those of rivals about e, and take the lock again. *last is
+        replaced. If it raises, the lock is not held, and nothing is pinned."""
         cdef entry_queue *q = self.s.q
         cdef acquired_entry t
         cdef Entry h
         cdef list selectors
         cdef selector_results rivals
-        cdef int64_t refused = WANTED, i
+        cdef int64_t i
         cdef bint noted = True
         memset(&rivals, 0, sizeof(selector_results))
+        drop_judgement(last)
         entry_keep(e)
+        last.e, last.refused = e, WANTED
         keep_for_handle(q, e)
         note_acquired(&t, e, 0)
         if asks_rivals:
@@ -372,18 +383,18 @@ cdef class Subscription:
             if not noted:
                 raise MemoryError
             if self.selector is not None and not judge(self.queue_, self.selector, h, self.listens()):
-                refused = NOT_WANTED
+                last.refused = NOT_WANTED
             for i in range(rivals.n):
-                if refused == WANTED and (selectors[i] is None
-                                          or judge(self.queue_, selectors[i], h, self.listens())):
-                    refused = rivals.items[i].id
+                if last.refused == WANTED and (selectors[i] is None
+                                               or judge(self.queue_, selectors[i], h, self.listens())):
+                    last.refused = rivals.items[i].id
         except BaseException:
-            entry_drop(e)
+            drop_judgement(last)
             raise
         finally:
             free(rivals.items)
         lock_order(q)
-        return refused
+        return 0
 
     cdef void release_unclaimed(self) noexcept:
         """Release the entries that are reserved for waiters that have given up. A pending exception is kept, because
@@ -396,18 +407,15 @@ cdef class Subscription:
         PyErr_Fetch(&kind, &error, &trace)
         lock_order(self.s.q)
         locked_release_unclaimed(&self.s, &fx)
-        unlock_order(self.s.q)
-        self.queue_.run_effects(&fx)
+        end_hold(self.queue_, &fx)
         PyErr_Restore(kind, error, trace)
 
     cdef int forward(self) except -1:
         """Forward a notification that this subscription cannot use."""
         cdef effects fx
-        memset(&fx, 0, sizeof(effects))
-        lock_order(self.s.q)
+        begin_hold(self.s.q, &fx)
         locked_wake_many(self.s.q, 1, &fx)
-        unlock_order(self.s.q)
-        self.queue_.run_effects(&fx)
+        end_hold(self.queue_, &fx)
         return 0
 
     def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
@@ -516,12 +524,10 @@ cdef class Subscription:
         cdef subscription *s = &self.s
         cdef effects fx
         cdef int64_t n = 0
-        memset(&fx, 0, sizeof(effects))
-        lock_order(q)
+        begin_hold(q, &fx)
         if h.e.owner == s and h.delivery and word_held_by(entry_word(&h.e.word), h.delivery):
             n = locked_finish_up_to(q, s, h.e, &fx)
-        unlock_order(q)
-        self.queue_.run_effects(&fx)
+        end_hold(self.queue_, &fx)
         return n
 
     @property
@@ -538,11 +544,9 @@ cdef class Subscription:
             raise ValueError(f"prefetch={value!r}: expected an int >= 0 (0: no limit)")
         if self.credit is not None:
             raise ValueError("prefetch of a Consumer's subscription: the Consumer has one credit for all")
-        memset(&fx, 0, sizeof(effects))
-        lock_order(self.s.q)
+        begin_hold(self.s.q, &fx)
         locked_set_limit(self.s.q, &self.s, limit, &fx)
-        unlock_order(self.s.q)
-        self.queue_.run_effects(&fx)
+        end_hold(self.queue_, &fx)
 
     @property
     def unacked(self):
@@ -555,11 +559,9 @@ cdef class Subscription:
 
     cdef int set_suspended(self, bint suspended) except -1:
         cdef effects fx
-        memset(&fx, 0, sizeof(effects))
-        lock_order(self.s.q)
+        begin_hold(self.s.q, &fx)
         locked_set_suspended(self.s.q, &self.s, suspended, &fx)
-        unlock_order(self.s.q)
-        self.queue_.run_effects(&fx)
+        end_hold(self.queue_, &fx)
         return 0
 
     def suspend(self):
@@ -597,11 +599,9 @@ cdef class Subscription:
         cdef effects fx
         if not self.open:
             return
-        memset(&fx, 0, sizeof(effects))
-        lock_order(self.s.q)
+        begin_hold(self.s.q, &fx)
         locked_unsubscribe(self.s.q, &self.s, &fx)
-        unlock_order(self.s.q)
-        self.queue_.run_effects(&fx)
+        end_hold(self.queue_, &fx)
 
 
 @cython.final

@@ -316,6 +316,22 @@ cdef inline void make_point(wait_point *p, wait_list *waiters, mt_lock *lock, bi
     p.forward = NULL
 
 
+cdef inline int64_t nanoseconds(double seconds) noexcept nogil:
+    """-1: more than 285 years, for which a sum of times may not fit into 64 bits."""
+    return <int64_t>(seconds * 1e9) if seconds <= 9e9 else -1
+
+
+cdef inline int64_t deadline_in(int64_t timeout_ns) noexcept nogil:
+    """A deadline from the nogil API's timeout: < 0 waits for ever, 0 does not wait."""
+    cdef int64_t now
+    if timeout_ns < 0:
+        return NEVER
+    if timeout_ns == 0:
+        return ONCE
+    now = mt_now_ns()
+    return NEVER if timeout_ns > INT64_MAX - now else now + timeout_ns
+
+
 cdef inline int64_t sooner(int64_t deadline, int64_t linger) noexcept nogil:
     """The earlier of `deadline` and `linger` nanoseconds from now."""
     cdef int64_t now = mt_now_ns()

@@ -35,8 +35,6 @@ cdef enum:
     ATTEMPTS = 100          # a loop that fails this often to schedule a wake-up counts as closed
     CALLS_PER_YIELD = 128   # about a tenth of a millisecond
 
-cdef double MOST_SECONDS = 9e9     # 285 years; 64-bit nanoseconds hold 292
-
 main_thread = <unsigned long>threading.main_thread().ident
 semaphores_miss_signals = sys.platform == "win32"
 
@@ -44,6 +42,7 @@ semaphores_miss_signals = sys.platform == "win32"
 cdef int64_t deadline_from(object block, object timeout) except -2:
     """NEVER, ONCE or a time on the monotonic clock, from the stdlib's (block, timeout) pair."""
     cdef double seconds
+    cdef int64_t span
     if not block:
         return ONCE
     if timeout is None:
@@ -55,21 +54,22 @@ cdef int64_t deadline_from(object block, object timeout) except -2:
         raise TypeError(f"timeout={timeout!r}: expected a number of seconds or None, not {kind}") from None
     if math.isnan(seconds) or seconds < 0:
         raise ValueError(f"timeout={timeout!r}: expected a number of seconds >= 0, or None to wait for ever")
-    if seconds > MOST_SECONDS:
-        return NEVER
-    return mt_now_ns() + <int64_t>(seconds * 1e9)
+    span = nanoseconds(seconds)
+    return NEVER if span < 0 else mt_now_ns() + span
 
 
 cdef int64_t linger_from(object linger) except -2:
     """Nanoseconds; INT64_MAX if it is more than that holds."""
     cdef double seconds
+    cdef int64_t span
     try:
         seconds = linger
     except TypeError:
         raise TypeError(f"linger={linger!r}: expected a number of seconds, not {type(linger).__name__}") from None
     if not seconds >= 0:            # NaN is not
         raise ValueError(f"linger={linger!r}: expected a number of seconds >= 0")
-    return INT64_MAX if seconds > MOST_SECONDS else <int64_t>(seconds * 1e9)
+    span = nanoseconds(seconds)
+    return INT64_MAX if span < 0 else span
 
 
 cdef void this_is_the_main_thread() noexcept:

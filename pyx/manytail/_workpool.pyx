@@ -23,8 +23,9 @@ from manytail._cpython cimport (
     mt_owned_item, mt_patch_gc, mt_traverse_of, traverseproc, visitproc,
 )
 from manytail._mq cimport (
-    MT_CLOSED_SHUTDOWN, MT_WEIGHTED, attach_tail, detach_tail, drop_left_chunks, drop_queue, free_tail, head_count,
-    items_point, lock_take, new_queue, new_tail, queue, set_priority, set_weight, subqueue, unlock_take, visit_items,
+    MT_CLOSED_SHUTDOWN, MT_WEIGHTED, attach_subqueue, detach_subqueue, drop_left_chunks, drop_queue, free_subqueue,
+    head_count, items_point, lock_take, new_queue, new_subqueue, queue, set_priority, set_weight, subqueue, unlock_take,
+    visit_items,
 )
 from manytail._lifecycle cimport int_argument, raise_pending, tell_of_forks, unpicklable
 # Its import mends all queues in the child of a fork, a pool's too.
@@ -293,13 +294,13 @@ cdef class BaseLane:
         self.pool = owner
         self.ln.p = &owner.p
         self.ln.object = <void *>self
-        self.ln.s = new_tail(owner.p.q, 0, 0, 1, True)
+        self.ln.s = new_subqueue(owner.p.q, 0, 0, 1, True)
         if self.ln.s == NULL:
             raise MemoryError
         self.ln.s.owner = <void *>&self.ln
         self.ln.s.key = <void *>self
         self.ln.max_running = owner.per_key
-        if attach_tail(owner.p.q, self.ln.s, True) != MT_OK:
+        if attach_subqueue(owner.p.q, self.ln.s, True) != MT_OK:
             self.ln.s.closed_flags |= MT_CLOSED_SHUTDOWN       # the pool has ended: refuse every put
 
     def __dealloc__(self):
@@ -308,9 +309,9 @@ cdef class BaseLane:
         if self.ln.s != NULL:
             while take_away(self.ln.p, &self.ln, &item, &let_go):
                 Py_DECREF_raw(<PyObject *>item)
-            detach_tail(self.ln.p.q, self.ln.s, True)
+            detach_subqueue(self.ln.p.q, self.ln.s, True)
             drop_left_chunks(self.ln.p.q, self.ln.s)
-            free_tail(self.ln.s, True)
+            free_subqueue(self.ln.s, True)
 
     def __reduce__(self):
         raise unpicklable(self,

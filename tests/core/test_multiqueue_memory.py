@@ -482,7 +482,7 @@ def detached_tail():
     return queue.remove("a")
 
 
-def shut_tail():
+def shut_subqueue():
     queue = MultiQueue()
     tail = queue.add("a")
     queue.shutdown()
@@ -569,9 +569,9 @@ ERRORS = {
     "put detached": (lambda item: detached_tail().put(item), ShutDown),
     "put_many detached": (lambda item: detached_tail().put_many([item]), ShutDown),
     "put_front detached": (lambda item: detached_tail().put_front(item), ShutDown),
-    "put shut down": (lambda item: shut_tail().put(item), ShutDown),
-    "put_many shut down": (lambda item: shut_tail().put_many(iter([item])), ShutDown),
-    "aput shut down": (lambda item: asyncio.run(shut_tail().aput(item)), ShutDown),
+    "put shut down": (lambda item: shut_subqueue().put(item), ShutDown),
+    "put_many shut down": (lambda item: shut_subqueue().put_many(iter([item])), ShutDown),
+    "aput shut down": (lambda item: asyncio.run(shut_subqueue().aput(item)), ShutDown),
     "aput cancelled": (cancelled_aput, asyncio.CancelledError),
     "blocked put removed": (removed_while_blocked, ShutDown),
     "blocked put_many shut down": (shut_down_while_blocked, ShutDown),

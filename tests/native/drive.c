@@ -99,9 +99,9 @@ static int put_some(int p, int *made, int *tail) {
         sizes[i] = (int64_t)native_random(8);
     }
     if (s->sized && kind < 3) {
-        r = MQ(put_run_until)(s->mq, s, items, sizes, n, 0, MQ(deadline_in)(some_timeout()), &count, 0);
+        r = MQ(put_run_until)(s->mq, s, items, sizes, n, 0, WAITING(deadline_in)(some_timeout()), &count, 0);
     } else if (s->sized) {
-        r = MQ(put_sized_until)(s->mq, s, items[0], sizes[0], kind == 3, MQ(deadline_in)(some_timeout()), 0);
+        r = MQ(put_sized_until)(s->mq, s, items[0], sizes[0], kind == 3, WAITING(deadline_in)(some_timeout()), 0);
         count = r == MT_OK;
     } else if (kind < 3) {
         r = MQ(put_run_within)(s, items, n, some_timeout(), &count);
@@ -182,11 +182,11 @@ static void mixed_getter(int unused) {
     free(last);
 }
 
-static int add_tail(void) {
+static int add_subqueue(void) {
     int n = atomic_load_explicit(&m.ntails, memory_order_relaxed);
     int64_t maxsize = native_random(2) ? 1 + (int64_t)native_random(40) : 0;
     CHECK(n < MAX_TAILS, "too many tails");
-    m.tails[n] = MQ(add_tail)(m.q, (int)native_random(2), maxsize, 1 + (int)native_random(4));
+    m.tails[n] = MQ(add_subqueue)(m.q, (int)native_random(2), maxsize, 1 + (int)native_random(4));
     CHECK(m.tails[n] != NULL, "no tail");
     if (native_random(3) == 0) m.tails[n]->sized = m.tails[n]->bounded = 1;
     atomic_store_explicit(&m.ntails, n + 1, memory_order_relaxed);
@@ -198,9 +198,9 @@ static void replace_tail(int slot) {
     int64_t dropped = 0;
     if (m.holding || atomic_load_explicit(&m.ntails, memory_order_relaxed) == MAX_TAILS) return;
     /* release: pairs with the putters' look at the slot */
-    atomic_store_explicit(&m.slots[slot], add_tail(), memory_order_release);
-    CHECK(MQ(remove_tail)(m.q, m.tails[old], drop_cell, &dropped) == MT_OK, "remove");
-    CHECK(MQ(remove_tail)(m.q, m.tails[old], drop_cell, &dropped) == MT_BADARG, "remove twice");
+    atomic_store_explicit(&m.slots[slot], add_subqueue(), memory_order_release);
+    CHECK(MQ(remove_subqueue)(m.q, m.tails[old], drop_cell, &dropped) == MT_OK, "remove");
+    CHECK(MQ(remove_subqueue)(m.q, m.tails[old], drop_cell, &dropped) == MT_BADARG, "remove twice");
     settle(dropped);
 }
 
@@ -225,7 +225,7 @@ static void walk_and_discard(mq_subqueue *s) {
 static int64_t clear(mq_subqueue *s) {
     chunk *chain;
     uint32_t first = 0, last = 0;
-    int64_t dropped = 0, n = MQ(clear_tail)(s->mq, s, &chain, &first, &last, 0);
+    int64_t dropped = 0, n = MQ(clear_subqueue)(s->mq, s, &chain, &first, &last, 0);
     MQ(drop_chain)(s->mq, chain, first, last, drop_cell, &dropped, 0);
     CHECK(n == dropped, "cleared %d items, counted %d", (int)dropped, (int)n);
     return n;
@@ -238,7 +238,7 @@ static void change_something(void) {
     case 0:
     case 1:
     case 2:
-        MQ(enable_tail)(s->mq, s, (int)native_random(2), 0);
+        MQ(enable_subqueue)(s->mq, s, (int)native_random(2), 0);
         break;
     case 3:
         MQ(set_priority)(m.q, s, (int64_t)native_random(3), 0);
@@ -262,7 +262,7 @@ static void change_something(void) {
         if (native_random(4) == 0) replace_tail(slot);
         break;
     default:
-        MQ(enable_tail)(s->mq, s, 1, 0);
+        MQ(enable_subqueue)(s->mq, s, 1, 0);
         break;
     }
 }
@@ -282,7 +282,7 @@ static void mixed_begin(void) {
     m.expected = -1;
     m.putters_left = m.putters;
     sem_init(&m.all_settled, 0, 0);
-    for (i = 0; i < SLOTS; i++) m.slots[i] = add_tail();
+    for (i = 0; i < SLOTS; i++) m.slots[i] = add_subqueue();
 }
 
 static void mixed_end(void) {
@@ -313,7 +313,7 @@ static void mixed(void) {
         pause_a_while();
     }
     join_from(m.getters);
-    for (i = 0; i < SLOTS; i++) MQ(enable_tail)(m.tails[m.slots[i]]->mq, m.tails[m.slots[i]], 1, 0);
+    for (i = 0; i < SLOTS; i++) MQ(enable_subqueue)(m.tails[m.slots[i]]->mq, m.tails[m.slots[i]], 1, 0);
     atomic_exchange(&m.expected, m.putters * m.per_putter);
     /* No getter may sleep while something is there: they take the rest without being told. */
     if (atomic_load(&m.settled) != m.expected && !native_wait(&m.all_settled, deadline_us()))
@@ -337,7 +337,7 @@ static void wake_begin(int64_t maxsize) {
     int i;
     memset(&w, 0, sizeof w);
     w.q = MQ(new_queue)(0, 0);
-    w.s = MQ(add_tail)(w.q, 0, maxsize, 1);
+    w.s = MQ(add_subqueue)(w.q, 0, maxsize, 1);
     sem_init(&w.arrived, 0, 0);
     for (i = 0; i < PARTIES; i++) sem_init(&w.go[i], 0, 0);
 }
@@ -379,13 +379,13 @@ static void items_for_all(void) {
     for (step = 0; step < STEPS; step++) {
         for (i = 0; i < PARTIES; i++) items[i] = (uintptr_t)&w.cells[i];
         if (step % 4) usleep((useconds_t)native_random(300)); /* lets them fall asleep, most of the time */
-        if (step % 3 == 2) MQ(enable_tail)(w.s->mq, w.s, 0, 0);
+        if (step % 3 == 2) MQ(enable_subqueue)(w.s->mq, w.s, 0, 0);
         if (step % 3 == 0) {
             for (i = 0; i < PARTIES; i++) CHECK(MQ(put_within)(w.s, items[i], 0) == MT_OK, "put");
         } else {
             CHECK(MQ(put_run_within)(w.s, items, PARTIES, 0, NULL) == MT_OK, "put_many");
         }
-        if (step % 3 == 2) MQ(enable_tail)(w.s->mq, w.s, 1, 0);
+        if (step % 3 == 2) MQ(enable_subqueue)(w.s->mq, w.s, 1, 0);
         arrive(PARTIES);
         for (i = 0; i < PARTIES; i++)
             CHECK(w.cells[i].seen == step + 1, "item %d came out %d times", i, (int)w.cells[i].seen);
@@ -418,12 +418,12 @@ static void room_for_all(void) {
         if (step == STEPS - 1) break;
         if (step % 4) usleep((useconds_t)native_random(300));
         if (step % 3 == 0) {
-            MQ(enable_tail)(w.s->mq, w.s, 0, 0);
+            MQ(enable_subqueue)(w.s->mq, w.s, 0, 0);
             MQ(set_maxsize)(w.q, w.s, 2 * PARTIES, 0);
             arrive(PARTIES);
             MQ(set_maxsize)(w.q, w.s, PARTIES, 0);
             for (i = 0; i < PARTIES; i++) sem_post(&w.arrived);
-            MQ(enable_tail)(w.s->mq, w.s, 1, 0);
+            MQ(enable_subqueue)(w.s->mq, w.s, 1, 0);
             CHECK(MQ(get_many_within)(w.q, items, PARTIES, 0, &count) == MT_OK && count == PARTIES, "%d of them",
                   (int)count);
         } else if (step % 3 == 1) {
@@ -517,7 +517,7 @@ static void impatient_putters(void) {
         CHECK(MQ(get_within)(w.q, &item, NULL, FOREVER) == MT_SHUTDOWN, "get from a drained queue");
     } else {
         int64_t dropped = 0;
-        CHECK(MQ(remove_tail)(w.q, w.s, drop_cell, &dropped) == MT_OK && dropped == 1, "remove");
+        CHECK(MQ(remove_subqueue)(w.q, w.s, drop_cell, &dropped) == MT_OK && dropped == 1, "remove");
         join_from(0);
     }
     wake_end();
@@ -563,7 +563,7 @@ static void ping(void) {
     int i, priorities = 1 + (int)native_random(2);
     wake_begin(0);
     for (i = 0; i < PARTIES; i++) {
-        own[i] = MQ(add_tail)(w.q, i % priorities, native_random(2) ? 1 : 0, 1);
+        own[i] = MQ(add_subqueue)(w.q, i % priorities, native_random(2) ? 1 : 0, 1);
         sem_init(&answered[i], 0, 0);
     }
     start_interrupted(joiner, 0, 5);

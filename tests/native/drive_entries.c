@@ -43,7 +43,7 @@ static int64_t some_timeout(void) {
     }
 }
 
-static int64_t some_deadline(void) { return EQN(deadline_in)(some_timeout()); }
+static int64_t some_deadline(void) { return WAITING(deadline_in)(some_timeout()); }
 
 static void end_of(cell *c) {
     CHECK(c->state == ALIVE, "an item ends that has ended");

@@ -42,8 +42,8 @@ template <typename suite, unsigned threads> struct queue_suite : rl::test_suite<
         q = MQ(new_queue)(0, 0);
         q->selection = selection;
         q->ready.oldest = selection == MT_OLDEST;
-        a = MQ(add_tail)(q, 0, maxsize_a, 1);
-        b = MQ(add_tail)(q, priority_b, maxsize_b, 1);
+        a = MQ(add_subqueue)(q, 0, maxsize_a, 1);
+        b = MQ(add_subqueue)(q, priority_b, maxsize_b, 1);
         touch(a);
         touch(b);
         mt_load_relaxed_i64(&q->clock);
@@ -213,12 +213,12 @@ struct shown : queue_suite<shown, 3> {
     static const unsigned bound = 1;
     void before() {
         begin(0);
-        MQ(enable_tail)(a->mq, a, 0, 0);
+        MQ(enable_subqueue)(a->mq, a, 0, 0);
     }
     void thread(unsigned index) {
         if (index == 0) {
             RL_ASSERT(put(a, 0) == MT_OK);
-            MQ(enable_tail)(a->mq, a, 1, 0);
+            MQ(enable_subqueue)(a->mq, a, 1, 0);
             RL_ASSERT(put(a, 1) == MT_OK);
         } else {
             RL_ASSERT(get() >= 0);
@@ -439,7 +439,7 @@ struct removed : queue_suite<removed, 3> {
             RL_ASSERT(r == MT_OK || r == MT_SHUTDOWN);
             accepted = r == MT_OK;
         } else if (index == 1) {
-            RL_ASSERT(MQ(remove_tail)(q, a, dropped, NULL) == MT_OK);
+            RL_ASSERT(MQ(remove_subqueue)(q, a, dropped, NULL) == MT_OK);
         } else {
             get(0);
         }

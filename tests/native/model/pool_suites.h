@@ -47,9 +47,9 @@ template <typename suite, unsigned threads> struct pool_suite : rl::test_suite<s
             ln->object = &objects[i];
             ln->max_running = max_running;
             ln->max_pending = lane_pending;
-            ln->s = MQ(new_tail)(p.q, 0, 0, 1, 1);
+            ln->s = MQ(new_subqueue)(p.q, 0, 0, 1, 1);
             ln->s->owner = ln;
-            RL_ASSERT(MQ(attach_tail)(p.q, ln->s, ATTACHED) == MT_OK);
+            RL_ASSERT(MQ(attach_subqueue)(p.q, ln->s, ATTACHED) == MT_OK);
             queue_suite<lock_three, 1>::touch(ln->s);
             all->lanes[i].runs($) = -1;
         }
@@ -61,9 +61,9 @@ template <typename suite, unsigned threads> struct pool_suite : rl::test_suite<s
         for (int i = 0; i < LANES; i++) {
             RL_ASSERT(lanes[i].active == 0 && !lanes[i].keep_alive && objects[i] == 0);
             RL_ASSERT(lanes[i].not_full.n == 0 && lanes[i].drained.n == 0);
-            MQ(detach_tail)(p.q, lanes[i].s, ATTACHED);
+            MQ(detach_subqueue)(p.q, lanes[i].s, ATTACHED);
             MQ(drop_left_chunks)(p.q, lanes[i].s);
-            MQ(free_tail)(lanes[i].s, ATTACHED);
+            MQ(free_subqueue)(lanes[i].s, ATTACHED);
         }
         MQ(drop_queue)(p.q, ATTACHED);
         RL_ASSERT(model_end_memory() == 0);

@@ -230,8 +230,8 @@ struct hidden : queue_suite<hidden, 3> {
         if (index == 0) {
             RL_ASSERT(put(a, 1) == MT_OK);
         } else if (index == 1) {
-            MQ(enable_tail)(a->mq, a, 0, 0);
-            MQ(enable_tail)(a->mq, a, 1, 0);
+            MQ(enable_subqueue)(a->mq, a, 0, 0);
+            MQ(enable_subqueue)(a->mq, a, 1, 0);
         } else {
             RL_ASSERT(get() == 0);
             RL_ASSERT(get() == 1);
