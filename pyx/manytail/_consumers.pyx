@@ -458,19 +458,29 @@ cdef tuple subscribe_options(dict options):
 
 
 class _Listener:
-    """Consumer.listen(): a task on the executor per entry (turn()), never two at once. A task delivers the entry that
-    the one before found, and looks for the next. If it finds none it leaves a wait, whose wake-up submits the next
-    task. It holds its Consumer weakly."""
+    """Consumer.listen(): one task on the executor after the other. Each delivers the entry that the one before found,
+    and looks for the next entry. It holds its Consumer weakly.
+
+    state       what it is                                  fields              what ends it
+    submitted   the executor has a task that did not begin  found: its entry,   run() begins: running
+                                                            or None
+    running     a task delivers, or looks                   thread: its id      it found an entry: submitted
+                                                                                it found none: waiting
+    waiting     no task; nothing is there to take           waiting: the wait   the wait's wake-up: submitted
+    stopped     no more tasks                               stopped             nothing
+
+    A wait may end before the task that left it does: the wake-up submits a task, which finds the first one running. It
+    sets `again` and ends, and the running task submits another one when it ends. So never two run at once."""
 
     def __init__(self, consumer, callback, executor):
         self.consumer = weakref.ref(consumer)
         self.callback = callback
         self.executor = executor
-        self.lock = threading.RLock()
-        self.idle = threading.Event()
-        self.idle.set()
+        self.lock = threading.RLock()   # guards stopped, thread, again, waiting
+        self.not_running = threading.Event()
+        self.not_running.set()
         self.stopped = False
-        self.thread = None
+        self.thread = None              # of the running task
         self.again = False              # a task began while another ran
         self.waiting = None             # the wait that the last task left
         self.points = None              # where it waits
@@ -484,7 +494,7 @@ class _Listener:
             if self.stopped:
                 break
             try:
-                self.executor.submit(self.turn)
+                self.executor.submit(self.run)
                 problem = None
                 break
             except KeyboardInterrupt as raised:
@@ -500,15 +510,16 @@ class _Listener:
         if interrupted:
             PyErr_SetInterrupt()
 
-    def turn(self):
+    def run(self):
+        """A task."""
         with self.lock:
             if self.stopped:
                 return
             if self.thread is not None:
-                self.again = True       # the wait that the running task has just left has ended: run once more
+                self.again = True
                 return
             self.thread = threading.get_ident()
-            self.idle.clear()
+            self.not_running.clear()
         try:
             self.deliver()
             self.look()
@@ -520,7 +531,7 @@ class _Listener:
             with self.lock:
                 self.thread = None
                 another, self.again = self.again, False
-                self.idle.set()
+                self.not_running.set()
         if another or self.found is not None:
             self.submit()
 
@@ -545,7 +556,7 @@ class _Listener:
     def look(self):
         """Find an entry for the next task, or leave a wait that submits it."""
         consumer = self.consumer()
-        while consumer is not None and not self.stopped and not _listen_turn(consumer, self):
+        while consumer is not None and not self.stopped and not _find_or_wait(consumer, self):
             pass
 
     def stop(self):
@@ -556,7 +567,7 @@ class _Listener:
         if waiting is not None:
             _end_wait(waiting)
         if not inside:
-            self.idle.wait()
+            self.not_running.wait()
 
 
 @cython.final
@@ -577,8 +588,8 @@ def _end_wait(Waiting waiting not None):
     waiting.finish(True)
 
 
-def _listen_turn(Consumer owner not None, listener):
-    """Find the next entry, or leave a wait that submits a task: True. False: try again."""
+def _find_or_wait(Consumer owner not None, listener):
+    """Find the entry for the next task, or leave a wait whose wake-up submits one: True. False: try again."""
     cdef Points points
     cdef ListenerWaiting waiting
     with listener.lock:

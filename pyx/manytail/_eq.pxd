@@ -115,7 +115,6 @@ ctypedef struct subscription_list:
 ctypedef struct subscription_rank:
     int64_t priority
     subscription_rank *next     # the next lower priority
-    int64_t n                   # in `all`
     subscription_list all
     subscription_list interested    # interested, but no get waits
     subscription_list waiting       # unfiltered, and a get waits: one of them is notified per entry

@@ -12,7 +12,8 @@ from libc.stdint cimport int64_t
 from manytail._c cimport MT_OK, PyThread_get_thread_ident, likely
 from manytail._entry cimport entry
 from manytail._eq cimport (
-    OVERFLOW_BLOCK, OVERFLOW_REJECT, dead_letter_call, depth_of, effects, entry_queue, lock_order, unlock_order,
+    OVERFLOW_BLOCK, OVERFLOW_DROP, OVERFLOW_REJECT, dead_letter_call, depth_of, effects, entry_queue, lock_order,
+    unlock_order,
 )
 from manytail._eq_keys cimport value_replaces
 from manytail._waiting cimport WAIT, make_point, notify, notify_all, wait_node, wait_point
@@ -33,6 +34,11 @@ cdef inline bint locked_refuses(entry_queue *q, entry *e) noexcept nogil:
     """Whether a queue with maxsize has no free slot for e. A replacement needs none. Puts of the dead-letter callable
     are always accepted, else an overflow could cause another one."""
     return not value_replaces(e) and locked_full(q) and not in_dead_letter_call(q)
+
+
+cdef inline bint locked_overflows(entry_queue *q) noexcept nogil:
+    """Whether the oldest entries have to be dropped."""
+    return q.overflow == OVERFLOW_DROP and q.maxsize > 0 and depth_of(q) > q.maxsize
 
 
 cdef inline void locked_notify_putters(entry_queue *q, wait_node **to_post) noexcept nogil:

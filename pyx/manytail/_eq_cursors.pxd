@@ -141,6 +141,9 @@ cdef inline void locked_show(entry_queue *q, entry *e, bint arrived) noexcept no
 
 
 # ------------------------------------------------------------------------------------------------- outranked by filters
+# A subscription with filtered subscriptions of higher priority (rivals) must skip the entries that these want. Its
+# cursor `below` does that, and below_ids says for which rivals it has skipped any. If one of those is no longer
+# interested, the skipped entries may be takable, so the cursor begins again at the head.
 cdef inline bint locked_prepare_below(entry_queue *q, subscription *s) noexcept nogil:
     """Call it before each use of s.below: open it, or rewind it if an entry that it has skipped may be takable. False:
     no memory."""

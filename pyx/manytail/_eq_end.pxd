@@ -16,11 +16,10 @@ from manytail._entry cimport (
     timers_remove, timers_set, word_delivery,
 )
 from manytail._eq cimport (
-    ACKED, CLEARED, DEAD_LETTER_CALL, EXHAUSTED, EXPIRED, OVERFLOWN, OVERFLOW_DROP, PURGED, REJECTED, REPLACED, SHUT,
-    TIMER_GRACE, depth_of, effects, entry_queue, is_dead_letter, lock_credit, shared_credit, subscription,
-    unlock_credit,
+    ACKED, CLEARED, DEAD_LETTER_CALL, EXHAUSTED, EXPIRED, OVERFLOWN, PURGED, REJECTED, REPLACED, SHUT, TIMER_GRACE,
+    depth_of, effects, entry_queue, is_dead_letter, lock_credit, shared_credit, subscription, unlock_credit,
 )
-from manytail._eq_capacity cimport locked_notify_putters
+from manytail._eq_capacity cimport locked_notify_putters, locked_overflows
 from manytail._eq_cursors cimport locked_show
 from manytail._eq_keys cimport (
     GROUPS_ASSIGNED, GROUPS_NONE, group_dead, group_removed, key_record, unpin_record, value_removed, value_replaced,
@@ -109,7 +108,7 @@ cdef inline bint locked_release(entry_queue *q, entry *e, uint64_t delivery, int
             locked_end_delivery(q, e, fx)
             locked_released(q, e, due, fx)
     unlock_credit(c)
-    if unlikely(q.overflow == OVERFLOW_DROP and q.maxsize > 0 and depth_of(q) > q.maxsize) and done and is_linked(e):
+    if unlikely(locked_overflows(q)) and done and is_linked(e):
         locked_drop_oldest(q, NULL, fx)
     return done
 
@@ -152,7 +151,7 @@ cdef inline bint locked_unlock_entry(entry_queue *q, entry *e, uint64_t delivery
             locked_discard(q, e, EXPIRED, fx)
         elif heap_reserve(&q.timers, q.timers.n + 1):
             locked_set_timer(q, e)
-    if q.overflow == OVERFLOW_DROP and q.maxsize > 0 and depth_of(q) > q.maxsize:
+    if locked_overflows(q):
         locked_drop_oldest(q, NULL, fx)
     return True
 

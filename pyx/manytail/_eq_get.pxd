@@ -14,15 +14,13 @@ from libc.stdlib cimport realloc
 
 from manytail._c cimport MT_EMPTY, MT_OK, keep, mt_fetch_add_acq_rel_i64, unlikely
 from manytail._entry cimport entry, entry_acquire, entry_word, held_append, held_remove, word_delivery
-from manytail._eq cimport (
-    SLOW, effects, entry_queue, keep_for_handle, selector_result, selector_results, subscription, subscription_rank,
-)
+from manytail._eq cimport SLOW, effects, entry_queue, keep_for_handle, selector_result, selector_results, subscription
 from manytail._eq_cursors cimport cursor_first, cursor_skip
 from manytail._eq_end cimport locked_release
 from manytail._eq_keys cimport GROUPS_ASSIGNED, GROUPS_NONE, group_taken, groups_first
 from manytail._eq_manager cimport (
-    has_credit, is_interested, locked_answer, locked_notify, locked_outranked, locked_relist, locked_usable,
-    locked_wake_at_end, locked_wake_many, may_take,
+    has_credit, locked_answer, locked_notify, locked_outranked, locked_relist, locked_usable, locked_wake_at_end,
+    locked_wake_many, may_take, next_above,
 )
 from manytail._waiting cimport TASKS, THREADS, notify_first
 
@@ -38,7 +36,7 @@ cdef inline int locked_take(entry_queue *q, subscription *s, entry **out, uint64
     if unlikely(s.filtered):
         return SLOW
     if unlikely(q.nranks > 1):
-        if locked_outranked(q, s, &maybe):
+        if locked_outranked(s, &maybe):
             return MT_EMPTY
         if maybe:
             return SLOW
@@ -92,33 +90,16 @@ cdef inline bint locked_nothing_left(entry_queue *q, subscription *s) noexcept n
 cdef inline bint locked_heaps_say(entry_queue *q, subscription *s) noexcept nogil:
     """With groups: whether the heaps of _eq_keys.pxd decide what s may take. They do if nothing but groups filters s
     and all interested subscriptions of higher priority."""
-    cdef subscription_rank *rank = q.ranks
-    cdef subscription *h
-    if not s.any_entry or q.groups_takable.lost:
-        return False
-    while rank != NULL and rank.priority > s.rank.priority:
-        h = rank.all.first
-        while h != NULL:
-            if not h.any_entry and is_interested(h):
-                return False
-            h = h.all_next
-        rank = rank.next
-    return True
+    cdef subscription *h = next_above(s, NULL)
+    while h != NULL and h.any_entry:
+        h = next_above(s, h)
+    return s.any_entry and h == NULL and not q.groups_takable.lost
 
 
 cdef inline entry *locked_first_of_groups(entry_queue *q, subscription *s) noexcept nogil:
     """The first AVAILABLE entry that s may take, or NULL, if locked_heaps_say(). An interested subscription of higher
     priority has the first claim to all entries but those of groups that s owns."""
-    cdef subscription_rank *rank = q.ranks
-    cdef subscription *h
-    cdef bint outranked = False
-    while rank != NULL and rank.priority > s.rank.priority and not outranked:
-        h = rank.all.first
-        while h != NULL and not outranked:
-            outranked = is_interested(h)
-            h = h.all_next
-        rank = rank.next
-    return groups_first(&q.groups_takable, &s.own, outranked)
+    return groups_first(&q.groups_takable, &s.own, next_above(s, NULL) != NULL)
 
 
 # ------------------------------------------------------------------------------------------------------------ selectors
@@ -141,15 +122,11 @@ cdef inline bint note_selector(selector_results *v, subscription *s) noexcept no
 
 cdef inline bint locked_rivals(entry_queue *q, subscription *s, entry *e, selector_results *found) noexcept nogil:
     """Collect the interested subscriptions of higher priority that e may suit. False: no memory."""
-    cdef subscription_rank *rank = q.ranks
-    cdef subscription *h
-    while rank != NULL and s.rank != NULL and rank.priority > s.rank.priority:
-        h = rank.all.first
-        while h != NULL:
-            if is_interested(h) and may_take(q, h, e) and not note_selector(found, h):
-                return False
-            h = h.all_next
-        rank = rank.next
+    cdef subscription *h = next_above(s, NULL)
+    while h != NULL:
+        if may_take(q, h, e) and not note_selector(found, h):
+            return False
+        h = next_above(s, h)
     return True
 
 

@@ -20,7 +20,7 @@ from manytail._eq_get cimport locked_unreserve
 from manytail._eq_keys cimport GROUPS_ASSIGNED, GROUPS_NONE, groups_closed
 from manytail._eq_manager cimport (
     counts_as_waiting, list_subscription, locked_leave_rank, locked_list_for, locked_rank, locked_relist,
-    locked_wake_everybody, locked_wake_many, unlist_subscription,
+    locked_wake_everybody, locked_wake_many, next_acquiring, unlist_subscription,
 )
 from manytail._lock cimport enter, leave
 from manytail._waiting cimport keep_tasks, notify_all
@@ -185,7 +185,6 @@ cdef inline int locked_subscribe(entry_queue *q, subscription *s, int64_t priori
             if s.cursor_in_use == &s.own_cursor:
                 close_cursor(q, &s.own_cursor)
             return MT_NOMEM
-        s.rank.n += 1
         s.all_next = NULL
         s.all_prev = s.rank.all.last
         if s.rank.all.last != NULL:
@@ -275,7 +274,6 @@ cdef inline void forget_other_threads(eq_registry *r, unsigned long me) noexcept
 
 
 cdef inline void forget_threads_of_queue(entry_queue *q, unsigned long me) noexcept nogil:
-    cdef subscription_rank *rank = q.ranks
     cdef subscription *s = q.filtered
     mt_lock_reset(&q.lock)
     keep_tasks(&q.putters, me)
@@ -284,12 +282,10 @@ cdef inline void forget_threads_of_queue(entry_queue *q, unsigned long me) noexc
         if s.browse:
             forget_waiters(s, me)
         s = s.filtered_next
-    while rank != NULL:
-        s = rank.all.first
-        while s != NULL:
-            forget_waiters(s, me)
-            s = s.all_next
-        rank = rank.next
+    s = next_acquiring(q, NULL)
+    while s != NULL:
+        forget_waiters(s, me)
+        s = next_acquiring(q, s)
 
 
 cdef inline void forget_waiters(subscription *s, unsigned long me) noexcept nogil:

@@ -133,9 +133,9 @@ cdef inline subscription_rank *locked_rank(entry_queue *q, int64_t priority) noe
 
 
 cdef inline void locked_leave_rank(entry_queue *q, subscription_rank *rank) noexcept nogil:
+    """A subscription has left it: free it if it is empty."""
     cdef subscription_rank **at = &q.ranks
-    rank.n -= 1
-    if rank.n:
+    if rank.all.first != NULL:
         return
     while at[0] != rank:
         at = &at[0].next
@@ -171,7 +171,7 @@ cdef inline void locked_answer(subscription *s) noexcept nogil:
 
 
 cdef inline void locked_wake(entry_queue *q, entry *e, bint arrived, effects *fx) noexcept nogil:
-    """e has become takable (NULL: any entry may have).
+    """e has become takable.
 
     A woken waiter takes one entry, so one unfiltered subscription is woken. All filtered ones that e may suit are woken
     too, because their selectors cannot run here."""
@@ -196,8 +196,8 @@ cdef inline int64_t locked_wake_filtered(entry_queue *q, subscription_list *some
 
 
 cdef inline int64_t locked_wake_ranks(entry_queue *q, entry *e, bint arrived, effects *fx) noexcept nogil:
-    """Wake the unfiltered subscription of the highest priority, and all filtered ones that e may suit. Returns how many
-    were notified."""
+    """Wake the unfiltered subscription of the highest priority, and all filtered ones that e may suit (NULL: all).
+    Returns how many were notified."""
     cdef subscription_rank *rank = q.ranks
     cdef int64_t n = 0
     cdef bint done = False
@@ -227,14 +227,10 @@ cdef inline void locked_wake_subscription(entry_queue *q, subscription *s, effec
 
 cdef inline void locked_wake_everybody(entry_queue *q, effects *fx) noexcept nogil:
     """Notify all waiters of all subscriptions."""
-    cdef subscription_rank *rank = q.ranks
-    cdef subscription *s
-    while rank != NULL:
-        s = rank.all.first
-        while s != NULL:
-            locked_wake_subscription(q, s, fx)
-            s = s.all_next
-        rank = rank.next
+    cdef subscription *s = next_acquiring(q, NULL)
+    while s != NULL:
+        locked_wake_subscription(q, s, fx)
+        s = next_acquiring(q, s)
     s = q.filtered
     while s != NULL:
         if s.browse:
@@ -257,66 +253,67 @@ cdef inline void locked_wake_at_end(entry_queue *q, effects *fx) noexcept nogil:
 
 
 cdef inline void locked_set_suspended(entry_queue *q, subscription *s, bint suspended, effects *fx) noexcept nogil:
-    if s.closed or s.suspended == suspended:
-        return
-    s.suspended = suspended
-    q.event_count += 1
-    locked_relist(q, s)
-    if suspended:
-        locked_wake_many(q, q.available, fx)        # waiters that s outranked, and for wake-ups that went to s
-    else:
-        while s.waiters.n and locked_notify(q, s, fx):
-            pass
+    if not s.closed and s.suspended != suspended:
+        s.suspended = suspended
+        locked_interest_changed(q, s, suspended, fx)
 
 
 cdef inline void locked_set_limit(entry_queue *q, subscription *s, int64_t limit, effects *fx) noexcept nogil:
     cdef bint was = is_interested(s)
     s.limit = limit
+    if not s.closed:
+        locked_interest_changed(q, s, was, fx)
+
+
+cdef inline void locked_interest_changed(entry_queue *q, subscription *s, bint was, effects *fx) noexcept nogil:
+    """Whether s is interested may have changed. was: it was interested before."""
     q.event_count += 1
-    if s.closed:
-        return
     locked_relist(q, s)
-    if not is_interested(s):
-        if was:
-            locked_wake_many(q, q.available, fx)
-        return
-    while s.waiters.n and locked_notify(q, s, fx):
-        pass
+    if is_interested(s):
+        while s.waiters.n and locked_notify(q, s, fx):
+            pass
+    elif was:
+        locked_wake_many(q, q.available, fx)        # waiters that s outranked, and for wake-ups that went to s
 
 
 # ------------------------------------------------------------------------------------------------------ the first claim
-cdef inline bint locked_outranked(entry_queue *q, subscription *s, bint *maybe) noexcept nogil:
+cdef inline subscription *next_acquiring(entry_queue *q, subscription *s) noexcept nogil:
+    """The acquiring subscription that follows s (NULL: the first one), by descending priority. NULL: the end."""
+    cdef subscription_rank *rank
+    if s != NULL and s.all_next != NULL:
+        return s.all_next
+    rank = q.ranks if s == NULL else s.rank.next
+    return rank.all.first if rank != NULL else NULL
+
+
+cdef inline subscription *next_above(subscription *s, subscription *h) noexcept nogil:
+    """The interested subscription of higher priority than s that follows h (NULL: the first one). NULL: the end."""
+    h = next_acquiring(s.q, h)
+    while h != NULL and h.rank.priority > s.rank.priority:
+        if is_interested(h):
+            return h
+        h = next_acquiring(s.q, h)
+    return NULL
+
+
+cdef inline bint locked_outranked(subscription *s, bint *maybe) noexcept nogil:
     """Whether an interested, unfiltered subscription has a higher priority. *maybe: or a filtered one has."""
-    cdef subscription_rank *rank = q.ranks
-    cdef subscription *h
+    cdef subscription *h = next_above(s, NULL)
     maybe[0] = False
-    while rank != NULL and rank.priority > s.rank.priority:
-        h = rank.all.first
-        while h != NULL:
-            if is_interested(h):
-                if not h.filtered:
-                    return True
-                maybe[0] = True
-            h = h.all_next
-        rank = rank.next
+    while h != NULL:
+        if not h.filtered:
+            return True
+        maybe[0] = True
+        h = next_above(s, h)
     return False
 
 
-# A subscription with filtered subscriptions of higher priority (rivals) must skip the entries that these want. Its
-# cursor `below` does that, and below_ids says for which rivals it has skipped any. If one of those is no longer
-# interested, the skipped entries may be takable, so the cursor begins again at the head.
 cdef inline bint locked_is_rival(subscription *s, uint32_t id) noexcept nogil:
     """Whether the subscription with that id has a higher priority than s, and is interested."""
-    cdef subscription_rank *rank = s.q.ranks
-    cdef subscription *h
-    while rank != NULL and rank.priority > s.rank.priority:
-        h = rank.all.first
-        while h != NULL:
-            if h.id == id:
-                return is_interested(h)
-            h = h.all_next
-        rank = rank.next
-    return False
+    cdef subscription *h = next_above(s, NULL)
+    while h != NULL and h.id != id:
+        h = next_above(s, h)
+    return h != NULL
 
 
 # -------------------------------------------------------------------------------------------------------- shared credit

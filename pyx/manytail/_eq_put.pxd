@@ -8,15 +8,15 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from manytail._c cimport MT_EMPTY, MT_FULL, MT_NOMEM, MT_OK, MT_SHUTDOWN, likely, mt_store_relaxed_i64, unlikely
 from manytail._entry cimport HELD, entry, list_append, redeliveries_shrink
 from manytail._eq cimport (
-    DENIED, LEVEL_SHIFT, OVERFLOW_DROP, REPLACED, SLOW, depth_of, effects, entry_queue, selector_results, subscription,
+    DENIED, LEVEL_SHIFT, REPLACED, SLOW, depth_of, effects, entry_queue, selector_results, subscription,
     subscription_rank,
 )
-from manytail._eq_capacity cimport in_dead_letter_call, locked_refuses
+from manytail._eq_capacity cimport in_dead_letter_call, locked_overflows, locked_refuses
 from manytail._eq_cursors cimport locked_show
 from manytail._eq_end cimport locked_discard, locked_drop_oldest, locked_set_timer
 from manytail._eq_get cimport locked_after_get, locked_reserve, note_selector
 from manytail._eq_keys cimport GROUPS_NONE, group_shown, groups_renumbered, value_added
-from manytail._eq_manager cimport is_interested, locked_wake, may_take
+from manytail._eq_manager cimport is_interested, locked_wake, may_take, next_acquiring
 from manytail._eq_sorted cimport index_link, search_place, search_range
 from manytail._heap cimport heap_reserve
 
@@ -28,6 +28,21 @@ cdef inline int locked_put(entry_queue *q, entry *e, search_range *found, bint f
         return MT_SHUTDOWN
     if unlikely(q.maxsize > 0) and locked_refuses(q, e) and not forced:
         return MT_FULL
+    r = locked_enter(q, e, found, fx)
+    if unlikely(r != MT_OK):
+        return r
+    if likely(e.options == NULL or e.options.due == 0):
+        if unlikely(q.groups != GROUPS_NONE):
+            group_shown(&q.groups_takable, e)
+        locked_wake(q, e, True, fx)
+    if unlikely(locked_overflows(q)) and not in_dead_letter_call(q):
+        locked_drop_oldest(q, e, fx)
+    return MT_OK
+
+
+cdef inline int locked_enter(entry_queue *q, entry *e, search_range *found, effects *fx) noexcept nogil:
+    """Link e at its place, and count it. MT_OK. MT_NOMEM, or the status of q.place: nothing has changed."""
+    cdef int r
     if unlikely(e.options != NULL and (e.options.due or e.options.expires)) \
             and not heap_reserve(&q.timers, q.timers.n + 1):
         return MT_NOMEM
@@ -46,13 +61,6 @@ cdef inline int locked_put(entry_queue *q, entry *e, search_range *found, bint f
         q.counters.high_water = depth_of(q)
     if unlikely(q.arrivals):
         locked_link_arrival(q, e)
-    if likely(e.options == NULL or e.options.due == 0):
-        if unlikely(q.groups != GROUPS_NONE):
-            group_shown(&q.groups_takable, e)
-        locked_wake(q, e, True, fx)
-    if unlikely(q.overflow == OVERFLOW_DROP and q.maxsize > 0 and depth_of(q) > q.maxsize) \
-            and not in_dead_letter_call(q):
-        locked_drop_oldest(q, e, fx)
     return MT_OK
 
 
@@ -156,26 +164,13 @@ cdef inline int locked_hand_over(entry_queue *q, entry *e, search_range *found, 
         return MT_FULL
     e.seq = q.nseq                  # may_take() compares it with `start`
     r = locked_find_waiting(q, e, v, &s)
+    if r == MT_OK:
+        r = locked_enter(q, e, found, fx)
     if r != MT_OK:
         return r
-    if e.options != NULL and not heap_reserve(&q.timers, q.timers.n + 1):
-        return MT_NOMEM
-    if q.place == NULL:
-        locked_link(q, e)
-    else:
-        r = q.place(q, e, found)
-        if r != MT_OK:
-            return r
-    q.available += 1                # locked_reserve() subtracts it again, under the same lock
-    if e.options != NULL and e.options.value_key != NULL:
-        locked_replace(q, e, fx)
-    q.counters.enqueued += 1
-    q.counters.high_water = max(q.counters.high_water, depth_of(q))
-    if q.arrivals:
-        locked_link_arrival(q, e)
     locked_reserve(q, s, e, fx)
     locked_after_get(q, s, fx)
-    if q.overflow == OVERFLOW_DROP and q.maxsize > 0 and depth_of(q) > q.maxsize and not in_dead_letter_call(q):
+    if locked_overflows(q) and not in_dead_letter_call(q):
         locked_drop_oldest(q, e, fx)
     return MT_OK
 
@@ -183,22 +178,19 @@ cdef inline int locked_hand_over(entry_queue *q, entry *e, search_range *found, 
 cdef inline int locked_find_waiting(entry_queue *q, entry *e, selector_results *v, subscription **found) noexcept nogil:
     """MT_OK: *found has a waiter and the first claim to e. DENIED: there is no such subscription. SLOW: not all
     selectors were asked."""
-    cdef subscription_rank *rank = q.ranks
-    cdef subscription *s
-    cdef bint claimed = False
+    cdef subscription *s = next_acquiring(q, NULL)
+    cdef subscription_rank *claims = NULL       # the highest one with a subscription that wants e
     cdef int wants
-    while rank != NULL and found[0] == NULL and not claimed:
-        s = rank.all.first
-        while s != NULL:
-            if is_interested(s) and may_take(q, s, e):
-                wants = 1 if s.selector == NULL else known_result(v, s.id)
-                if wants < 0:
-                    return SLOW
-                if wants and s.waiters.n and found[0] == NULL:
-                    found[0] = s
-                claimed = claimed or wants
-            s = s.all_next
-        rank = rank.next
+    while s != NULL and (claims == NULL or claims == s.rank):
+        if is_interested(s) and may_take(q, s, e):
+            wants = 1 if s.selector == NULL else known_result(v, s.id)
+            if wants < 0:
+                return SLOW
+            if wants:
+                claims = s.rank
+            if wants and s.waiters.n and found[0] == NULL:
+                found[0] = s
+        s = next_acquiring(q, s)
     return MT_OK if found[0] != NULL else DENIED
 
 
@@ -213,14 +205,10 @@ cdef inline int known_result(selector_results *v, uint32_t id) noexcept nogil:
 
 cdef inline bint locked_unasked_selectors(entry_queue *q, entry *e, selector_results *v) noexcept nogil:
     """Collect the selectors that have to be asked. False: no memory."""
-    cdef subscription_rank *rank = q.ranks
-    cdef subscription *s
-    while rank != NULL:
-        s = rank.all.first
-        while s != NULL:
-            if s.selector != NULL and is_interested(s) and may_take(q, s, e) and known_result(v, s.id) < 0 \
-                    and not note_selector(v, s):
-                return False
-            s = s.all_next
-        rank = rank.next
+    cdef subscription *s = next_acquiring(q, NULL)
+    while s != NULL:
+        if s.selector != NULL and is_interested(s) and may_take(q, s, e) and known_result(v, s.id) < 0 \
+                and not note_selector(v, s):
+            return False
+        s = next_acquiring(q, s)
     return True

@@ -257,7 +257,7 @@ cdef class Subscription:
         if self.s.closed:
             unlock_order(q)
             return CLOSED
-        if not self.s.browse and locked_outranked(q, &self.s, &has_rivals):
+        if not self.s.browse and locked_outranked(&self.s, &has_rivals):
             event_key[0] = q.event_count
             r = MT_SHUTDOWN if q.shut and q.held == 0 else MT_EMPTY
             unlock_order(q)

@@ -47,6 +47,16 @@ def test_a_waiting_get_is_handed_it(new, keep):
     assert (stats.enqueued, stats.delivered, stats.acked) == (1, 1, 1)
 
 
+def test_an_entry_that_was_handed_over_and_released_expires(new, keep):
+    queue = new()
+    with Threads() as threads:
+        getter = threads.start(keep(queue.subscribe()).get)
+        entry = handed(queue, 7, ttl=0.2)
+        assert getter.result().release() is True
+    wait_until(lambda: entry.state is EntryState.DELETED)
+    assert queue.stats().expired == 1
+
+
 def test_a_waiting_aget_is_handed_it(new, keep):
     queue = new()
 
