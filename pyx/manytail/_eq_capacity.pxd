@@ -3,7 +3,7 @@
 # `maxsize` bounds the depth, in entries. A full queue refuses puts (OVERFLOW_REJECT), lets them wait (OVERFLOW_BLOCK),
 # or accepts them and drops its oldest entries (OVERFLOW_DROP: locked_drop_oldest in _eq_end.pxd). A queue that lets
 # puts wait is `throttled` from the put that found it full until the depth is down to the low watermark, so that putters
-# do not wake for each single slot. Source: the overflow policies and the flow control of Qpid's queues.
+# do not wake for each single slot. Source: the overflow policies of Qpid's queues (reject, flow control, ring).
 #
 # Invariant
 #   C1  No putter sleeps while there is a free slot for it, unless a notified putter has not tried yet.

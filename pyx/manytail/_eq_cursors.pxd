@@ -2,9 +2,11 @@
 #
 # A cursor is a position per priority level, and a heap of the entries behind it that are AVAILABLE again, its
 # redeliveries. The next entry is the first one at a position, or the top of the heap, whichever is earlier in the
-# order. So an entry that is released behind a cursor costs O(log n), and nothing is searched twice. Unfiltered
-# subscriptions share one cursor, because all of them pass the same entries. Source: the queue context of Qpid's
-# subscriptions, which is a last entry and a released one. Invariant: E2.
+# order. So a get after a release behind the cursor costs O(log n), whatever lies between. Unfiltered subscriptions
+# share one cursor, because all of them pass the same entries; each filtered one has its own. Invariant: E2.
+#
+# Source: a subscription of Qpid has a pointer to the entry that it saw last and one to an entry released behind it. The
+# heap here keeps all of those, so none is searched for.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 

@@ -1,13 +1,17 @@
 # Acquiring entries of an entry queue (_eq.pxd). Private.
 #
-# locked_take() serves unfiltered subscriptions, by the queue's shared cursor, in O(1). If it returns SLOW, selectors
-# decide, which are Python code: Subscription.search (_subscriptions.pyx) calls what is here step by step and runs them
-# between two holds of the order lock.
+# locked_take is one try of a get. An unfiltered subscription gets the first AVAILABLE entry from the cursor that all of
+# them share: O(1). SLOW means that Python code has to decide, the selector of this subscription or of one that outranks
+# it. Then Subscription.search (_subscriptions.pyx) takes over: it asks selectors between two holds of the order lock,
+# and acquires by locked_start_delivery.
+#
+# put(immediate=True) acquires its entry for a getter that waits, and reserves it: the entry is in the subscription's
+# list `reserved` until that getter, which was notified, fetches it by locked_take_reserved.
 #
 # Invariant
-#   G1  nreserved <= notified: an entry that put(immediate=True) hands over stays reserved until a notified waiter
-#       fetches it. Two exceptions. A waiter was cancelled: locked_release_unclaimed() follows. A notified Consumer took
-#       an entry of another queue: then any get of the subscription fetches reserved entries first.
+#   G1  nreserved <= notified. Two exceptions. A notified waiter was cancelled: locked_release_unclaimed follows. A
+#       notified Consumer took an entry of another queue: then any get of the subscription fetches reserved entries
+#       first.
 from cpython.ref cimport PyObject
 from libc.stdint cimport uint64_t, uintptr_t
 from libc.stdlib cimport realloc
@@ -82,14 +86,15 @@ cdef inline void locked_after_get(entry_queue *q, subscription *s, effects *fx) 
 
 
 cdef inline bint locked_nothing_left(entry_queue *q, subscription *s) noexcept nogil:
-    """After shutdown: whether nothing is left that s may ever take, as far as can be decided without selectors."""
+    """After shutdown, and a try that found nothing: whether nothing is left for s. Entries that others hold do not
+    count, though they may be released. False where only a search that asks the selector can tell."""
     return q.held == 0 and (q.available == 0 or (not s.filtered and locked_usable(s) == MT_OK))
 
 
 # --------------------------------------------------------------------------------------------------------------- groups
 cdef inline bint locked_heaps_say(entry_queue *q, subscription *s) noexcept nogil:
-    """With groups: whether the heaps of _eq_keys.pxd decide what s may take. They do if nothing but groups filters s
-    and all interested subscriptions of higher priority."""
+    """With groups: whether the heaps of _eq_keys.pxd decide what s may take. They do if only groups filter s, and only
+    groups filter each interested subscription of higher priority."""
     cdef subscription *h = next_above(s, NULL)
     while h != NULL and h.any_entry:
         h = next_above(s, h)
@@ -97,8 +102,8 @@ cdef inline bint locked_heaps_say(entry_queue *q, subscription *s) noexcept nogi
 
 
 cdef inline entry *locked_first_of_groups(entry_queue *q, subscription *s) noexcept nogil:
-    """The first AVAILABLE entry that s may take, or NULL, if locked_heaps_say(). An interested subscription of higher
-    priority has the first claim to all entries but those of groups that s owns."""
+    """The first AVAILABLE entry that s may take, or NULL. Only if locked_heaps_say(). A subscription that is outranked
+    may take only entries of groups that it owns."""
     return groups_first(&q.groups_takable, &s.own, next_above(s, NULL) != NULL)
 
 
@@ -153,8 +158,8 @@ cdef inline void locked_unreserve(subscription *s, entry *e) noexcept nogil:
 
 cdef inline bint locked_take_reserved(entry_queue *q, subscription *s, bint woken, entry **out,
                                       uint64_t *delivery) noexcept nogil:
-    """Fetch a reserved entry. woken: the caller was notified, and this answers it. False: nothing is reserved for
-    it."""
+    """Fetch a reserved entry. woken: the caller was notified, and answers that with this call. False: there is none for
+    it: all that are reserved are for other notified waiters."""
     if woken:
         locked_answer(s)
     if s.nreserved == 0 or not (woken or s.nreserved > s.notified):

@@ -1,8 +1,13 @@
 # Putting entries into an entry queue (_eq.pxd). Private.
 #
-# A put checks, links the entry at its place, counts it and wakes who may take it, in one hold of the order lock. It is
-# linked once and stays where it is until it is dead. Where it belongs is said by q.place, or it is appended to its
-# level. put(immediate=True) acquires the entry for a waiter in the same hold, so that no other subscription sees it.
+# locked_put is one try. It refuses the entry if the queue is shut down or full. Else it links the entry at its place
+# and counts it (locked_enter), wakes whoever may take it, and drops the oldest entries if there are too many. All of
+# that is one hold of the order lock. The entry stays at its place until it is dead.
+#
+# The place: q.place links the entry (a sorted queue, _orders.pyx). If it is NULL, the entry is appended to its level.
+#
+# locked_hand_over is put(immediate=True): it links the entry only if a get is waiting for it, and acquires it for that
+# get in the same hold, so no other subscription sees it.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from manytail._c cimport MT_EMPTY, MT_FULL, MT_NOMEM, MT_OK, MT_SHUTDOWN, likely, mt_store_relaxed_i64, unlikely
@@ -83,7 +88,8 @@ cdef inline int64_t locked_put_run(entry_queue *q, entry **rest, effects *fx) no
 
 
 cdef inline void locked_count_options(entry_queue *q, entry *e, effects *fx) noexcept nogil:
-    """Count an entry with options that was linked, and set its timer."""
+    """The part of locked_enter for an entry with options: count it by its state, set its timer, replace the last
+    value."""
     if e.options.due:
         mt_store_relaxed_i64(&e.word, HELD)         # relaxed because: other threads reach it only under the order lock
         q.held += 1
@@ -176,8 +182,8 @@ cdef inline int locked_hand_over(entry_queue *q, entry *e, search_range *found, 
 
 
 cdef inline int locked_find_waiting(entry_queue *q, entry *e, selector_results *v, subscription **found) noexcept nogil:
-    """MT_OK: *found has a waiter and the first claim to e. DENIED: there is no such subscription. SLOW: not all
-    selectors were asked."""
+    """MT_OK: *found is a subscription of the highest priority that wants e, and a get waits in it. DENIED: there is
+    none. SLOW: a selector was not asked yet."""
     cdef subscription *s = next_acquiring(q, NULL)
     cdef subscription_rank *claims = NULL       # the highest one with a subscription that wants e
     cdef int wants
