@@ -127,7 +127,8 @@ def enter_until_interrupted(sections: Sections) -> None:
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="needs signals for a thread")
 @pytest.mark.parametrize("released_first", [False, True])
 def test_a_signal_handler_that_raises_ends_a_wait_and_the_next_waiter_gets_the_lock(released_first: bool) -> None:
-    """The interrupted thread may have been the one that the release woke: then another one is woken in its place."""
+    """The interrupted thread sleeps longest, so a release wakes it. If that comes after the signal, and before the
+    thread has left, another one is woken in its place."""
 
     def handler(number: int, frame: Any) -> None:
         raise InterruptedError
@@ -138,25 +139,30 @@ def test_a_signal_handler_that_raises_ends_a_wait_and_the_next_waiter_gets_the_l
         for _ in range(count(20, 1_000)):
             sections, inside = Numbered(), Event()
 
-            def hold(sections: Numbered = sections, inside: Event = inside) -> None:
+            def enter(sections: Numbered = sections) -> None:
+                with sections:
+                    """The other waiter."""
+
+            other = threading.Thread(target=enter, daemon=True)
+
+            def hold(sections: Numbered = sections, inside: Event = inside, other: threading.Thread = other) -> None:
                 with sections:
                     inside.set()
+                    wait_until(partial(all_sleep, sections, 1))
+                    other.start()
                     wait_until(partial(all_sleep, sections, 2))
                     if not released_first:
                         signal.pthread_kill(main, signal.SIGUSR1)
                 if released_first:
                     signal.pthread_kill(main, signal.SIGUSR1)
 
-            def enter(sections: Numbered = sections) -> None:
-                with sections:
-                    """The other waiter."""
-
             with Threads() as threads:
                 threads.start(hold)
                 assert inside.wait(DEADLINE)
-                threads.start(enter)
                 with pytest.raises(InterruptedError):
                     enter_until_interrupted(sections)
+            other.join(DEADLINE)
+            assert not other.is_alive()
             assert not sections.locked()
     finally:
         signal.signal(signal.SIGUSR1, before)
