@@ -12,6 +12,7 @@
 Closing is each class's own: close() may be called twice, a finalizer closes and then calls unclosed(). The suite
 tests/contract/lifecycle finds every public class and tries all of this on it.
 """
+from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t
 
@@ -86,13 +87,17 @@ if hasattr(os, "register_at_fork"):
 # ------------------------------------------------------------------------------------------------- arguments and errors
 cdef int64_t int_argument(str name, object value, str expected) except? -7:
     """`value` as a 64-bit integer. TypeError for floats and strings; OverflowError."""
-    try:
-        value = index(value)
-    except TypeError:
-        raise TypeError(f"{name}={value!r}: expected {expected}, not {type(value).__name__}") from None
-    if not -(1 << 63) <= value < 1 << 63:
+    cdef int overflow = 0
+    cdef int64_t n
+    if type(value) is not int:
+        try:
+            value = index(value)
+        except TypeError:
+            raise TypeError(f"{name}={value!r}: expected {expected}, not {type(value).__name__}") from None
+    n = PyLong_AsLongLongAndOverflow(value, &overflow)
+    if overflow:
         raise OverflowError(f"{name}={value!r}: expected {expected} of at most 64 bits")
-    return value
+    return n
 
 
 def begin(made):

@@ -150,6 +150,13 @@ ctypedef struct pubsub:
     wait_list not_full              # under bound_lock: publishers that wait
     mt_epoch epoch
 
+# The end of the list, as a publisher has found it.
+ctypedef struct list_end:
+    message_chunk *chunk            # the newest chunk
+    uint32_t slot                   # its first slot without a message, or cap
+    uintptr_t state                 # of that slot: SLOT_EMPTY, SLOT_SHUT or SLOT_SEAL
+    int64_t seq                     # the sequence number of the next message
+
 # What one trim frees. The caller drops the references, with no lock or pin held.
 ctypedef struct freed:
     uint32_t n
@@ -255,6 +262,12 @@ cdef inline void unlock_subscriber(subscriber *s) noexcept nogil:
     leave(&s.lock, GIL_LOCKED)
 
 
+cdef inline void unlock_and_post(subscriber *s, wait_node *to_post) noexcept nogil:
+    unlock_subscriber(s)
+    if unlikely(to_post != NULL):
+        post(to_post)
+
+
 cdef inline void lock_bound(pubsub *q) noexcept nogil:
     enter(&q.bound_lock, GIL_LOCKED, True)
 
@@ -268,10 +281,10 @@ cdef inline mt_atomic_uptr *slots(message_chunk *c) noexcept nogil:
     return <mt_atomic_uptr *>(c + 1)
 
 
-cdef inline message_chunk *new_chunk(uint32_t cap, int64_t base) noexcept nogil:
+cdef inline message_chunk *new_chunk(uint32_t cap) noexcept nogil:
+    """An empty chunk. `base` is 0 until it is linked. NULL: no memory."""
     cdef message_chunk *c = <message_chunk *>calloc(1, sizeof(message_chunk) + cap * sizeof(mt_atomic_uptr))
     if c != NULL:
-        c.base = base
         c.cap = cap
     return c
 
@@ -330,7 +343,7 @@ cdef inline pubsub *new_pubsub() noexcept nogil:
     cdef message_chunk *c
     if q == NULL:
         return NULL
-    c = new_chunk(FIRST_CAP, 0)
+    c = new_chunk(FIRST_CAP)
     if c == NULL:
         mt_free_aligned(q)
         return NULL
@@ -401,6 +414,16 @@ cdef inline message_chunk *newest_chunk(pubsub *q, uint32_t *i) noexcept nogil:
         # pairs with: mt_load_acquire above. If it fails, another thread has helped.
         ps_cas_uptr(&q.newest, &seen, <uintptr_t>c)
         seen = <uintptr_t>c
+
+
+cdef inline void find_end(pubsub *q, list_end *end) noexcept nogil:
+    """Find the end of the list. The caller holds a pin."""
+    while True:
+        end.chunk = newest_chunk(q, &end.slot)
+        end.state = slot_state(end.chunk, end.slot)
+        if likely(end.state <= <uintptr_t>SLOT_SEAL):
+            break                       # else a publisher has written the slot meanwhile
+    end.seq = end.chunk.base + end.slot
 
 
 cdef inline int64_t end_seq(pubsub *q) noexcept nogil:
@@ -496,12 +519,13 @@ cdef inline bint claim(message_chunk *c, uint32_t i, uintptr_t value) noexcept n
     return ps_cas_uptr(slots(c) + i, &empty, value)
 
 
-cdef inline bint link(pubsub *q, message_chunk *c, message_chunk *fresh) noexcept nogil:
-    """Make `fresh` the chunk after c, which is full or sealed. False: another publisher was faster."""
-    cdef uintptr_t none = 0, seen = <uintptr_t>c
+cdef inline bint link(pubsub *q, list_end *end, message_chunk *fresh) noexcept nogil:
+    """Make `fresh` the chunk after end.chunk, which is full or sealed. False: another publisher was faster."""
+    cdef uintptr_t none = 0, seen = <uintptr_t>end.chunk
+    fresh.base = end.seq
     mt_point()
     # pairs with: mt_load_seq_cst in next_chunk. Sequentially consistent for the same reason as in claim.
-    if not ps_cas_uptr(&c.next, &none, <uintptr_t>fresh):
+    if not ps_cas_uptr(&end.chunk.next, &none, <uintptr_t>fresh):
         return False
     # pairs with: mt_load_acquire in newest_chunk. If it fails, another thread has helped.
     ps_cas_uptr(&q.newest, &seen, <uintptr_t>fresh)
@@ -515,77 +539,76 @@ cdef inline bint no_subscriber(pubsub *q) noexcept nogil:
     return mt_load_seq_cst_u32(&q.nsubscribers) == 0
 
 
-cdef inline bint pass_by(pubsub *q, message_chunk *c, int64_t end, int64_t n) noexcept nogil:
+cdef inline bint pass_by(pubsub *q, list_end *end, int64_t n) noexcept nogil:
     """With a GIL and without subscribers: only advance the sequence numbers of the newest, empty chunk past n messages.
-    False: keep them. freed_seq != end: a finalizer publishes while a trim is not complete."""
-    if not GIL_LOCKED or likely(not no_subscriber(q)) or q.freed_seq != end:
+    False: keep them. freed_seq != end.seq: a finalizer publishes while a trim is not complete."""
+    if not GIL_LOCKED or likely(not no_subscriber(q)) or q.freed_seq != end.seq:
         return False
-    c.base += n
+    end.chunk.base += n
     q.freed_seq += n
-    set_low_seq(q, end + n)
+    set_low_seq(q, end.seq + n)
     return True
+
+
+cdef inline int find_free_slots(pubsub *q, list_end *end, int64_t *n) noexcept nogil:
+    """How a publish of *n messages begins. MT_OK: publish *n of them at `end`, at least one and maybe fewer.
+    UNRETAINED: all are passed by. Else MT_FULL or MT_SHUTDOWN."""
+    find_end(q, end)
+    if unlikely(end.state == <uintptr_t>SLOT_SHUT):
+        return MT_SHUTDOWN
+    if pass_by(q, end, n[0]):
+        return UNRETAINED
+    n[0] = min(n[0], free_slots(q, end.seq))
+    mt_point()
+    return MT_OK if likely(n[0] > 0) else MT_FULL
+
+
+cdef inline message_chunk *new_run(const uintptr_t *items, int64_t n, uint32_t cap, int64_t *kept) noexcept nogil:
+    """A chunk of cap slots that begins with these n items. Adds a reference to those from *kept on, which have none
+    yet. NULL: no memory."""
+    cdef message_chunk *c = new_chunk(cap)
+    cdef uint32_t i
+    if c == NULL:
+        return NULL
+    for i in range(<uint32_t>n):
+        if i >= kept[0]:
+            keep(items[i])
+        mt_store_relaxed_uptr(slots(c) + i, items[i])   # relaxed because: not linked yet
+    mt_store_relaxed_u32(&c.used, <uint32_t>n)          # relaxed because: not linked yet
+    kept[0] = max(kept[0], n)
+    return c
 
 
 cdef inline int publish(pubsub *q, uintptr_t item, int64_t *seq) noexcept nogil:
     """One try: MT_OK, UNRETAINED, MT_FULL, MT_SHUTDOWN or MT_NOMEM. MT_OK: the list has taken over a reference."""
     cdef message_chunk *fresh = NULL
     cdef mt_pin *own = pin(q)
-    cdef message_chunk *c
-    cdef uintptr_t state
-    cdef uint32_t i
+    cdef int64_t n, kept = 1
+    cdef list_end end
     cdef int r
     while True:
-        c = newest_chunk(q, &i)
-        state = slot_state(c, i)
-        if unlikely(state > <uintptr_t>SLOT_SEAL):
-            continue                            # another publisher was faster
-        seq[0] = c.base + i
-        if unlikely(state == <uintptr_t>SLOT_SHUT):
-            r = MT_SHUTDOWN
+        n = 1
+        r = find_free_slots(q, &end, &n)
+        if unlikely(r != MT_OK):
             break
-        if pass_by(q, c, seq[0], 1):
-            r = UNRETAINED
-            break
-        if unlikely(free_slots(q, seq[0]) <= 0):
-            r = MT_FULL
-            break
-        mt_point()
-        if likely(state == <uintptr_t>SLOT_EMPTY):
-            if unlikely(not claim(c, i, item)):
-                continue
-            mt_store_relaxed_u32(&c.used, i + 1)    # relaxed because: a hint
-            r = MT_OK
-            break
+        if likely(end.state == <uintptr_t>SLOT_EMPTY):
+            if likely(claim(end.chunk, end.slot, item)):
+                mt_store_relaxed_u32(&end.chunk.used, end.slot + 1)     # relaxed because: a hint
+                break
+            continue
         if fresh == NULL:
-            fresh = new_chunk(cap_of_next(q, c, seq[0]), 0)
+            fresh = new_run(&item, 1, cap_of_next(q, end.chunk, end.seq), &kept)
         if fresh == NULL:
             r = MT_NOMEM
             break
-        fresh.base = seq[0]
-        fill(fresh, 0, item)
-        if link(q, c, fresh):
+        if link(q, &end, fresh):
             fresh = NULL
-            r = MT_OK
             break
     if unlikely(fresh != NULL):
         free(fresh)
     unpin(q, own)
+    seq[0] = end.seq
     return r
-
-
-cdef inline message_chunk *new_run(const uintptr_t *items, uint32_t n, int64_t *kept) noexcept nogil:
-    """A chunk of exactly these items. Adds a reference to those from *kept on, which have none yet."""
-    cdef message_chunk *c = new_chunk(n, 0)
-    cdef uint32_t i
-    if c == NULL:
-        return NULL
-    for i in range(n):
-        if i >= kept[0]:
-            keep(items[i])
-        mt_store_relaxed_uptr(slots(c) + i, items[i])   # relaxed because: not linked yet
-    mt_store_relaxed_u32(&c.used, n)                    # relaxed because: not linked yet
-    kept[0] = max(kept[0], <int64_t>n)
-    return c
 
 
 cdef inline int publish_run(pubsub *q, const uintptr_t *items, int64_t n, int64_t *done, int64_t *kept) noexcept nogil:
@@ -593,73 +616,59 @@ cdef inline int publish_run(pubsub *q, const uintptr_t *items, int64_t n, int64_
     first *kept items got a reference; the caller drops those of the items beyond *done."""
     cdef message_chunk *fresh = NULL
     cdef mt_pin *own = pin(q)
-    cdef message_chunk *c
-    cdef uintptr_t state
-    cdef int64_t end, k = 0, most
-    cdef uint32_t i
+    cdef int64_t k
+    cdef list_end end
     cdef int r
     done[0] = kept[0] = 0
     while True:
-        c = newest_chunk(q, &i)
-        state = slot_state(c, i)
-        if state > <uintptr_t>SLOT_SEAL:
-            continue                            # another publisher was faster
-        end = c.base + i
-        if state == <uintptr_t>SLOT_SHUT:
-            r = MT_SHUTDOWN
+        k = min(n, <int64_t>LONGEST_RUN)
+        r = find_free_slots(q, &end, &k)
+        if r == UNRETAINED:
+            done[0] = k
+        if r != MT_OK:
             break
-        if pass_by(q, c, end, n):
-            done[0] = n
-            r = MT_OK
-            break
-        most = min(free_slots(q, end), n, <int64_t>LONGEST_RUN)
-        if most <= 0:
-            r = MT_FULL
-            break
-        if state == <uintptr_t>SLOT_EMPTY and not claim(c, i, SLOT_SEAL):
+        if end.state == <uintptr_t>SLOT_EMPTY and not claim(end.chunk, end.slot, SLOT_SEAL):
             continue
         mt_point()
-        if fresh == NULL or most < k:
+        if fresh == NULL or fresh.cap != k:
             free(fresh)
-            k = most
-            fresh = new_run(items, <uint32_t>k, kept)
+            fresh = new_run(items, k, <uint32_t>k, kept)
         if fresh == NULL:
             r = MT_NOMEM
             break
-        fresh.base = end
-        if link(q, c, fresh):
+        if link(q, &end, fresh):
             fresh = NULL
             done[0] = k
-            r = MT_OK if k == n else MT_FULL
             break
     free(fresh)
     unpin(q, own)
+    if done[0]:
+        return MT_OK if done[0] == n else MT_FULL
     return r
 
 
 cdef inline void mark_end(pubsub *q) noexcept nogil:
     """Write SLOT_SHUT into the first empty slot: from that instant on no message is accepted."""
     cdef mt_pin *own
-    cdef message_chunk *c
     cdef message_chunk *fresh
-    cdef uintptr_t state
-    cdef uint32_t i
+    cdef list_end end
     # pairs with: mt_load_acquire in is_shut
     ps_xchg_u32(&q.shut, 1)
     own = pin(q)
     while True:
-        c = newest_chunk(q, &i)
-        state = slot_state(c, i)
-        if state == <uintptr_t>SLOT_SHUT or (state == <uintptr_t>SLOT_EMPTY and claim(c, i, SLOT_SHUT)):
+        find_end(q, &end)
+        if end.state == <uintptr_t>SLOT_SHUT:
             break
-        if state != <uintptr_t>SLOT_SEAL:
+        if end.state == <uintptr_t>SLOT_EMPTY:
+            if claim(end.chunk, end.slot, SLOT_SHUT):
+                break
             continue
-        fresh = new_chunk(1, c.base + i)
+        fresh = new_chunk(1)
         if fresh == NULL:
             mt_yield_cpu()      # no memory, and a shutdown cannot fail: try again
             continue
         fill(fresh, 0, SLOT_SHUT)
-        if link(q, c, fresh):
+        if link(q, &end, fresh):
             break
         free(fresh)
     unpin(q, own)
@@ -668,17 +677,14 @@ cdef inline void mark_end(pubsub *q) noexcept nogil:
 cdef inline bint is_shut(pubsub *q) noexcept nogil:
     """Whether SLOT_SHUT is written. The flag is set earlier, when messages may still be accepted."""
     cdef mt_pin *own
-    cdef message_chunk *c
-    cdef uint32_t i
-    cdef bint shut
+    cdef list_end end
     # pairs with: ps_xchg_u32 in mark_end
     if not mt_load_acquire_u32(&q.shut):
         return False
     own = pin(q)
-    c = newest_chunk(q, &i)
-    shut = slot_state(c, i) == <uintptr_t>SLOT_SHUT
+    find_end(q, &end)
     unpin(q, own)
-    return shut
+    return end.state == <uintptr_t>SLOT_SHUT
 
 
 # ----------------------------------------------------------------------------------------------------------------- take
@@ -697,35 +703,53 @@ cdef inline uintptr_t locked_peek(subscriber *s) noexcept nogil:
         s.slot = 0
 
 
-cdef inline int locked_status(subscriber *s) noexcept nogil:
-    """MT_OK: a take is worth trying. Else MT_EMPTY, MT_SHUTDOWN or CLOSED."""
-    cdef uintptr_t value
-    if s.closed:
-        return CLOSED
-    if s.missed:
-        return MT_OK
-    value = locked_peek(s)
-    if value > <uintptr_t>SLOT_SEAL:
-        return MT_OK
-    return MT_EMPTY if value == <uintptr_t>SLOT_EMPTY else MT_SHUTDOWN
-
-
-cdef inline int locked_take(subscriber *s, uintptr_t *item) noexcept nogil:
-    """Take the next message. MT_OK: the caller gets a reference. Else MT_EMPTY, MT_SHUTDOWN, CLOSED or LAGGED."""
-    cdef uintptr_t value
+cdef inline int locked_next(subscriber *s, uintptr_t *value) noexcept nogil:
+    """MT_OK, and the message at next_seq. Else MT_EMPTY, MT_SHUTDOWN, CLOSED or LAGGED."""
     if unlikely(s.closed):
         return CLOSED
     if unlikely(s.missed):
         return LAGGED
-    value = locked_peek(s)
-    if unlikely(value <= <uintptr_t>SLOT_SEAL):
-        return MT_EMPTY if value == <uintptr_t>SLOT_EMPTY else MT_SHUTDOWN
-    keep(value)
-    item[0] = value
-    s.slot += 1
-    mt_point()
-    locked_move(s, locked_next_seq(s) + 1)
-    return MT_OK
+    value[0] = locked_peek(s)
+    if likely(value[0] > <uintptr_t>SLOT_SEAL):
+        return MT_OK
+    return MT_EMPTY if value[0] == <uintptr_t>SLOT_EMPTY else MT_SHUTDOWN
+
+
+cdef inline int locked_status(subscriber *s) noexcept nogil:
+    """MT_OK: a getter has something to return or to raise. Else MT_EMPTY, MT_SHUTDOWN or CLOSED."""
+    cdef uintptr_t value
+    cdef int r = locked_next(s, &value)
+    return MT_OK if r == LAGGED else r
+
+
+cdef inline int locked_take(subscriber *s, uintptr_t *item) noexcept nogil:
+    """Take the next message. MT_OK: the caller gets a reference. Else the status of locked_next()."""
+    cdef uintptr_t value
+    cdef int r = locked_next(s, &value)
+    if likely(r == MT_OK):
+        keep(value)
+        item[0] = value
+        s.slot += 1
+        mt_point()
+        locked_move(s, locked_next_seq(s) + 1)
+    return r
+
+
+cdef inline int64_t locked_take_many(subscriber *s, uintptr_t *items, int64_t n) noexcept nogil:
+    """Take up to n messages, in one step. The caller gets references."""
+    cdef int64_t got = 0
+    cdef uintptr_t value
+    while got < n:
+        value = locked_peek(s)
+        if unlikely(value <= <uintptr_t>SLOT_SEAL):
+            break
+        keep(value)
+        items[got] = value
+        s.slot += 1
+        got += 1
+    if got:
+        locked_move(s, locked_next_seq(s) + got)
+    return got
 
 
 cdef inline int64_t locked_available(subscriber *s, int64_t n) noexcept nogil:
@@ -737,23 +761,6 @@ cdef inline int64_t locked_available(subscriber *s, int64_t n) noexcept nogil:
         c = following
         following = next_chunk(c)
     return n if following != NULL else min(n, c.base + first_free(c) - seq)
-
-
-cdef inline int64_t locked_take_many(subscriber *s, uintptr_t *items, int64_t n) noexcept nogil:
-    """Take up to n messages without waiting. The caller gets references."""
-    cdef int64_t got = 0
-    cdef uintptr_t value
-    while got < n:
-        value = locked_peek(s)
-        if value <= <uintptr_t>SLOT_SEAL:
-            break
-        keep(value)
-        items[got] = value
-        s.slot += 1
-        got += 1
-    if got:
-        locked_move(s, locked_next_seq(s) + got)
-    return got
 
 
 cdef inline void locked_place(subscriber *s, message_chunk *c, int64_t seq) noexcept nogil:
@@ -979,9 +986,7 @@ cdef inline void forward_not_empty(pubsub *q, subscriber *s) noexcept nogil:
     cdef wait_node *to_post = NULL
     lock_subscriber(s)
     locked_propagate(q, s, &to_post)
-    unlock_subscriber(s)
-    if to_post != NULL:
-        post(to_post)
+    unlock_and_post(s, to_post)
 
 
 cdef inline int64_t take_missed(pubsub *q, subscriber *s) noexcept nogil:
@@ -993,9 +998,7 @@ cdef inline int64_t take_missed(pubsub *q, subscriber *s) noexcept nogil:
     missed = s.missed
     s.missed = 0
     locked_propagate(q, s, &to_post)
-    unlock_subscriber(s)
-    if to_post != NULL:
-        post(to_post)
+    unlock_and_post(s, to_post)
     return missed
 
 
@@ -1016,8 +1019,39 @@ cdef inline void wake_getters(pubsub *q) noexcept nogil:
         wake_waiting_getters(q)
 
 
+cdef inline int available(subscriber *s, int64_t *n) noexcept nogil:
+    """MT_OK, and how many messages there are, at most *n. Else the status of locked_next()."""
+    cdef uintptr_t value
+    cdef int r
+    lock_subscriber(s)
+    r = locked_next(s, &value)
+    if likely(r == MT_OK):
+        n[0] = locked_available(s, n[0])
+    unlock_subscriber(s)
+    return r
+
+
+cdef inline int take_many(
+    pubsub *q, subscriber *s, uintptr_t *items, int64_t n, int64_t *got, bint *trim_next
+) noexcept nogil:
+    """One try to take up to n messages, with the status of locked_next(). *trim_next: the caller trims."""
+    cdef wait_node *to_post = NULL
+    cdef uintptr_t first
+    cdef int64_t seq
+    cdef int r
+    lock_subscriber(s)
+    seq = locked_next_seq(s)
+    r = locked_next(s, &first)
+    if likely(r == MT_OK):
+        got[0] = locked_take_many(s, items, n)
+        locked_propagate(q, s, &to_post)
+    unlock_and_post(s, to_post)
+    trim_next[0] = r == MT_OK and may_trim(q, s, seq)
+    return r
+
+
 cdef inline int take(pubsub *q, subscriber *s, uintptr_t *item, bint *trim_next) noexcept nogil:
-    """One try, with the status of locked_take(). *trim_next: the caller trims."""
+    """One try, with the status of locked_next(). *trim_next: the caller trims."""
     cdef wait_node *to_post = NULL
     cdef bint again, sole
     cdef int64_t seq
@@ -1028,9 +1062,7 @@ cdef inline int take(pubsub *q, subscriber *s, uintptr_t *item, bint *trim_next)
     r = MT_OK if sole else locked_take(s, item)
     if likely(r == MT_OK):
         locked_propagate(q, s, &to_post)
-    unlock_subscriber(s)
-    if unlikely(to_post != NULL):
-        post(to_post)
+    unlock_and_post(s, to_post)
     if sole:
         wake_publisher(q)
         trim_next[0] = again
@@ -1281,44 +1313,40 @@ cdef inline bint close_subscriber(pubsub *q, subscriber *s) noexcept nogil:
     lock_subscriber(s)
     left = locked_leave(q, s)
     locked_wake_all(q, s, &to_post)
-    unlock_subscriber(s)
-    if to_post != NULL:
-        post(to_post)
+    unlock_and_post(s, to_post)
     return left
 
 
 # ---------------------------------------------------------------------------------------------- dropping, the end, fork
-cdef inline void bound_locked_make_free_slots(pubsub *q, int64_t n) noexcept nogil:
-    """Make free slots for n messages, or for as many as maxsize allows: advance the subscribers that are too far
-    behind, and add to their `missed`. maxsize is read once, so that changing it drops nothing. The caller trims."""
-    # relaxed because: a new maxsize holds for calls that begin later
-    cdef int64_t maxsize = mt_load_relaxed_i64(&q.maxsize), seq, to
+cdef inline void skip_to(pubsub *q, int64_t to, bint dropped) noexcept nogil:
+    """Advance the subscribers that are before `to`. dropped: count what they miss. The caller trims."""
     cdef subscriber *s = first_record(q)
-    if maxsize <= 0:
-        return
-    to = end_seq(q) + min(n, maxsize) - maxsize
+    cdef int64_t seq
     while s != NULL:
         if next_seq(s) < to:
             lock_subscriber(s)
             seq = locked_next_seq(s)
             if not s.closed and seq < to:
-                s.missed += to - seq
-                mt_fetch_add_relaxed_i64(&q.dropped, to - seq)  # relaxed because: statistics
+                if dropped:
+                    s.missed += to - seq
+                    mt_fetch_add_relaxed_i64(&q.dropped, to - seq)  # relaxed because: statistics
                 locked_skip(s, to)
             unlock_subscriber(s)
         s = s.next
 
 
+cdef inline void bound_locked_make_free_slots(pubsub *q, int64_t n) noexcept nogil:
+    """Make free slots for n messages, or for as many as maxsize allows, by dropping the oldest. maxsize is read once,
+    so that changing it drops nothing. The caller trims."""
+    # relaxed because: a new maxsize holds for calls that begin later
+    cdef int64_t maxsize = mt_load_relaxed_i64(&q.maxsize)
+    if maxsize > 0:
+        skip_to(q, end_seq(q) + min(n, maxsize) - maxsize, True)
+
+
 cdef inline void skip_all(pubsub *q) noexcept nogil:
     """Advance every subscriber to the end. The caller trims."""
-    cdef subscriber *s = first_record(q)
-    cdef int64_t end = end_seq(q)
-    while s != NULL:
-        lock_subscriber(s)
-        if not s.closed and locked_next_seq(s) < end:
-            locked_skip(s, end)
-        unlock_subscriber(s)
-        s = s.next
+    skip_to(q, end_seq(q), False)
 
 
 cdef inline void wake_all_getters(pubsub *q) noexcept nogil:
@@ -1328,9 +1356,7 @@ cdef inline void wake_all_getters(pubsub *q) noexcept nogil:
         to_post = NULL
         lock_subscriber(s)
         locked_wake_all(q, s, &to_post)
-        unlock_subscriber(s)
-        if to_post != NULL:
-            post(to_post)
+        unlock_and_post(s, to_post)
         s = s.next
 
 

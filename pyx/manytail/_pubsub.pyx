@@ -22,12 +22,12 @@ from manytail._c cimport (
 )
 from manytail._cpython cimport (
     PySequence_Fast_ITEMS, PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_clear_of, mt_list_filled, mt_list_reserve_by,
-    mt_list_slots, mt_owned_item, mt_patch_gc, mt_traverse_of, traverseproc, visitproc,
+    mt_list_slots, mt_owned_item, mt_patch_gc, mt_return_raising, mt_traverse_of, traverseproc, visitproc,
 )
 from manytail._lifecycle cimport int_argument, tell_of_forks, unclosed, unpicklable
 from manytail._waiting cimport (
-    NEVER, ONCE, WAIT, Waiting, again, checkpoint, deadline_from, linger_from, look, new_waiting, post, sooner,
-    visit_tasks, wait_node, wait_point,
+    NEVER, ONCE, WAIT, Waiting, again, checkpoint, deadline_from, linger_from, look, new_waiting, sooner, visit_tasks,
+    wait_point,
 )
 
 from types import GenericAlias
@@ -39,6 +39,8 @@ cdef object MAKER = object()
 cdef str WHY_NO_COPY = (
     "a queue lives in one process; make it inside the process or task that uses it, and send the messages instead"
 )
+cdef object NOTHING = object()
+cdef PyObject *EMPTY = <PyObject *>Empty       # borrowed from the imports above
 cdef dict SLOW = {"block": ps.SLOW_BLOCK, "raise": ps.SLOW_RAISE, "drop_oldest": ps.SLOW_DROP}
 cdef dict STARTS = {"next": ps.START_NEXT, "oldest": ps.START_OLDEST}
 
@@ -528,7 +530,7 @@ cdef class Subscriber:
 
     # -------------------------------------------------------------------------------------------------------------- get
     cdef int refuse(self, int status) except -1:
-        """Raise the exception of a get that has nothing to return."""
+        """Raise the exception of a get that has nothing to return. MT_EMPTY: nothing came in time. MT_OK: try again."""
         cdef int64_t missed
         if status == MT_INTERRUPTED:
             return -1               # the signal handler's exception is set
@@ -542,14 +544,14 @@ cdef class Subscriber:
             missed = ps.take_missed(self.q, self.s)
             if missed:
                 raise Lagged(missed)
-            return 0                # another thread has raised Lagged: try again
-        raise Empty
+            return MT_OK            # another thread has raised Lagged
+        return MT_EMPTY
 
     cdef inline int take(self, uintptr_t *item) noexcept:
         """One try, with the status of ps.take()."""
-        cdef bint may_trim
-        cdef int r = ps.take(self.q, self.s, item, &may_trim)
-        if may_trim:
+        cdef bint trim_next
+        cdef int r = ps.take(self.q, self.s, item, &trim_next)
+        if trim_next:
             trim(self.q)
         return r
 
@@ -564,19 +566,26 @@ cdef class Subscriber:
         cdef uintptr_t item = 0
         if timeout is None and likely(self.take(&item) == MT_OK):
             return mt_owned_item(item)
-        return self.get_slow(deadline_from(block, timeout))
+        if unlikely(self.get_slow(deadline_from(block, timeout), &item) != MT_OK):
+            mt_return_raising(EMPTY)
+        return mt_owned_item(item)
 
-    cdef object get_slow(self, int64_t deadline):
+    cdef int get_slow(self, int64_t deadline, uintptr_t *item) except -1:
+        """MT_OK and a message, whose reference is the caller's. MT_EMPTY: nothing came in time."""
         cdef wait_point p
-        cdef uintptr_t item = 0
         cdef int r
         while True:
-            r = self.take(&item)
+            r = self.take(item)
             if r == MT_OK:
-                return mt_owned_item(item)
+                return r
             ps.message_point(&p, self.s)
-            if not again(&p, 1, &r, deadline):
-                self.refuse(r)
+            if not again(&p, 1, &r, deadline) and self.refuse(r) == MT_EMPTY:
+                return MT_EMPTY
+
+    cdef object get_by(self, int64_t deadline):
+        """A message, or NOTHING: none came in time."""
+        cdef uintptr_t item = 0
+        return mt_owned_item(item) if self.get_slow(deadline, &item) == MT_OK else NOTHING
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
@@ -596,24 +605,29 @@ cdef class Subscriber:
             return []
         deadline = deadline_from(block, timeout)
         if longer and deadline != ONCE:
-            return self.lingering(n, deadline, longer)
-        out = self.take_many(n, &r)
-        return out if likely(r == MT_OK) else self.get_many_slow(n, deadline, r)
+            out = self.lingering(n, deadline, longer)
+        else:
+            out = self.take_many(n, &r)
+            if unlikely(r != MT_OK):
+                out = self.get_many_slow(n, deadline, r)
+        if out is None:
+            mt_return_raising(EMPTY)
+        return out
 
     cdef list get_many_slow(self, int64_t n, int64_t deadline, int r):
-        """get_many after a first try that returned r."""
+        """get_many after a first try that returned r. None: nothing came in time."""
         cdef wait_point p
         cdef list out = None
         while r != MT_OK:
             ps.message_point(&p, self.s)
-            if not again(&p, 1, &r, deadline):
-                self.refuse(r)
+            if not again(&p, 1, &r, deadline) and self.refuse(r) == MT_EMPTY:
+                return None
             out = self.take_many(n, &r)
         return out
 
     cdef list lingering(self, int64_t n, int64_t deadline, int64_t linger):
         """get_many with linger. It takes nothing while it waits, so threads that share the subscriber may take the
-        messages."""
+        messages. None: nothing came in time."""
         cdef list out
         cdef int r
         while True:
@@ -627,8 +641,9 @@ cdef class Subscriber:
                 out = self.take_many(n, &r)
                 if r == MT_OK:
                     return out
-            if r != MT_EMPTY:           # other threads took all of them: wait for the first again
-                self.refuse(r)
+            # MT_EMPTY: other threads took all of them, so wait for the first again.
+            if r != MT_EMPTY and self.refuse(r) == MT_EMPTY:
+                return None
 
     cdef int wait_for(self, int64_t n, int64_t deadline) noexcept:
         """Wait for n messages. MT_OK: they are there, or a take would raise Lagged, or the queue was shut down with
@@ -646,13 +661,10 @@ cdef class Subscriber:
 
     cdef list take_many(self, int64_t n, int *status):
         """Take up to n messages without waiting. *status: why there are none."""
-        cdef wait_node *to_post = NULL
-        cdef int64_t seq, got = 0
+        cdef int64_t got = 0
+        cdef bint trim_next = False
         cdef list out
-        ps.lock_subscriber(self.s)
-        status[0] = self.locked_status()
-        n = ps.locked_available(self.s, n) if status[0] == MT_OK else 0
-        ps.unlock_subscriber(self.s)
+        status[0] = ps.available(self.s, &n)
         if status[0] != MT_OK:
             return None
         # The list is allocated before the messages are taken: after that nothing can fail.
@@ -661,22 +673,11 @@ cdef class Subscriber:
         except BaseException:
             ps.forward_not_empty(self.q, self.s)    # this call may have been woken for them and does not take them
             raise
-        ps.lock_subscriber(self.s)
-        status[0] = self.locked_status()
-        seq = ps.locked_next_seq(self.s)
-        if status[0] == MT_OK:
-            got = ps.locked_take_many(self.s, mt_list_slots(<PyObject *>out), n)
-            mt_list_filled(<PyObject *>out, got)
-            ps.locked_propagate(self.q, self.s, &to_post)
-        ps.unlock_subscriber(self.s)
-        if to_post != NULL:
-            post(to_post)
-        if got and ps.may_trim(self.q, self.s, seq):
+        status[0] = ps.take_many(self.q, self.s, mt_list_slots(<PyObject *>out), n, &got, &trim_next)
+        mt_list_filled(<PyObject *>out, got)
+        if trim_next:
             trim(self.q)
         return out
-
-    cdef int locked_status(self) noexcept:
-        return ps.LAGGED if self.s.missed and not self.s.closed else ps.locked_status(self.s)
 
     async def aget(self):
         """get for coroutines of asyncio and trio. Cancelling it loses no message; its wake-up goes to another
@@ -685,10 +686,9 @@ cdef class Subscriber:
         if pause is not None:
             await pause
         while True:
-            try:
-                return self.get_slow(ONCE)
-            except Empty:
-                pass
+            message = self.get_by(ONCE)
+            if message is not NOTHING:
+                return message
             await self.until_message()
 
     cdef object until_message(self):
@@ -766,7 +766,7 @@ cdef class MessageIterator:
 
     def __next__(self):
         try:
-            return self.subscriber.get_slow(NEVER)
+            return self.subscriber.get_by(NEVER)
         except (ShutDown, ClosedError):
             raise StopIteration from None
 
