@@ -169,8 +169,11 @@ KINDS = {bool: BOOLEAN, int: NUMBER, float: NUMBER, str: STRING}
 
 
 def _header(name: str) -> Evaluate:
+    # Not `headers.get`: in CPython 3.13 without the GIL that waits if another thread made the name; docs/design/broker.md
     def header(entry: Selectable) -> Any:
-        value = entry.headers.get(name)
+        headers, value = entry.headers, None
+        if name in headers:
+            value = headers[name]
         return value if type(value) in PLAIN else _plain(value)
 
     def priority(entry: Selectable) -> Any:
@@ -388,7 +391,9 @@ def _compared_with(name: str, compare: Callable[[Any, Any], bool], constant: Any
     usual, also = (int, float) if KINDS[type(constant)] is NUMBER else (type(constant), type(constant))
 
     def comparison(entry: Selectable) -> Any:
-        value = entry.headers.get(name)
+        headers, value = entry.headers, None
+        if name in headers:
+            value = headers[name]
         kind = type(value)
         return compare(value, constant) if kind is usual or kind is also else otherwise(entry)
 

@@ -38,15 +38,15 @@ class Former:
         released = []
         for item in items:
             place = self._place(item)
-            batch = self._open.get(place)
-            if batch is None:
+            if place in self._open:
+                batch = self._open[place]
+                batch.items.append(item)
+            else:
                 batch = self._open[place] = Batch([item])
                 if self._linger:
                     self._lingering[batch] = now + self._linger
                 else:
                     released.append(batch)
-            else:
-                batch.items.append(item)
             if len(batch.items) >= self._size:
                 del self._open[place]
                 if self._lingering.pop(batch, None) is not None:
@@ -63,7 +63,7 @@ class Former:
     def close(self, batch: Batch) -> None:
         """The batch starts: no further item joins it."""
         place = self._place(batch)
-        if self._open.get(place) is batch:
+        if place in self._open and self._open[place] is batch:
             del self._open[place]
 
     def drain(self) -> list[Batch]:

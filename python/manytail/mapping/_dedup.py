@@ -54,16 +54,17 @@ class Dedup:
 
     def failed(self, item: Item) -> Item | None:
         """The item has failed for good. Returns the follower that leads in its place, if it led and has followers."""
-        if self._leaders.get(item.identity) is not item:
+        identity = item.identity
+        if identity not in self._leaders or self._leaders[identity] is not item:
             return None
-        del self._leaders[item.identity]
-        followers = self._followers.get(item.identity)
-        if not followers:
+        del self._leaders[identity]
+        if identity not in self._followers:
             return None
+        followers = self._followers[identity]
         self.following -= 1
-        leader = self._leaders[item.identity] = followers.popleft()
+        leader = self._leaders[identity] = followers.popleft()
         if not followers:
-            del self._followers[item.identity]
+            del self._followers[identity]
         return leader
 
     def drain(self) -> list[Item]:
