@@ -169,7 +169,7 @@ KINDS = {bool: BOOLEAN, int: NUMBER, float: NUMBER, str: STRING}
 
 
 def _header(name: str) -> Evaluate:
-    # Not `headers.get`: in CPython 3.13 without the GIL that waits if another thread made the name; docs/design/broker.md
+    # Not `headers.get`: in CPython 3.13t that waits if another thread made the name (docs/design/broker.md).
     def header(entry: Selectable) -> Any:
         headers, value = entry.headers, None
         if name in headers:
