@@ -184,9 +184,9 @@ $(MADE)/docs: $(MADE)/dev pyproject.toml
 	@touch $@
 
 # Called by test-freethreaded with FT_PYTHON, the interpreter that was found or built. Left out is what the GIL means
-# nothing to, or whose dependencies have no wheels for that interpreter: Spark, the demo, the simulator, which has no
-# threads, and the tests of the packaging but the one of free threading.
-FT_TESTS := --ignore=tests/simulation --ignore=tests/spark --ignore=tests/demo --ignore=tests/typing --ignore-glob='tests/packaging/test_[!f]*' -m 'not spark and not rabbitmq'
+# nothing to, or whose dependencies have no wheels for that interpreter: Spark, the demo, the simulator and the codec,
+# which have no threads, and the tests of the packaging but the one of free threading.
+FT_TESTS := --ignore=tests/simulation --ignore=tests/shared/test_codec.py --ignore=tests/spark --ignore=tests/demo --ignore=tests/typing --ignore-glob='tests/packaging/test_[!f]*' -m 'not spark and not rabbitmq'
 
 .PHONY: freethreaded-suite
 freethreaded-suite: $(FT_MADE)/dev $(QUICK_YIELD)
