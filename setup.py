@@ -134,7 +134,8 @@ class BuildExt(build_ext):
 
     def finalize_options(self):
         super().finalize_options()
-        if self.inplace or self.editable_mode:
+        self.in_tree = self.inplace or self.editable_mode  # setuptools clears `inplace` while it compiles
+        if self.in_tree:
             # pip uses a new temporary directory for each editable install. A fixed one compiles only what changed.
             self.build_lib = self.build_temp = f"build/inplace{Path(sysconfig.get_config_var('EXT_SUFFIX')).stem}"
 
@@ -158,7 +159,7 @@ class BuildExt(build_ext):
             self.compiler.linker_so = [flag for flag in self.compiler.linker_so if not flag.startswith("-Wl,-rpath")]
         for module in self.extensions:
             module.extra_compile_args += compile_flags(msvc)
-            module.extra_link_args += link_flags(self.inplace or self.editable_mode)
+            module.extra_link_args += link_flags(self.in_tree)
         super().build_extensions()
 
 
