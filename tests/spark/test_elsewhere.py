@@ -16,7 +16,7 @@ from support.databases import Database
 
 SCRIPTS = Path(__file__).parent / "scripts"
 ROOT = Path(__file__).resolve().parents[2]
-GUIDE = ROOT / "docs" / "guides" / "spark-production.md"
+PAGE = ROOT / "docs" / "questions" / "serverless.md"
 ON_CONNECT = ("map_concurrent", "udf", "fan_out", "failures", "options", "delivery", "limits", "isolation", "streaming")
 
 
@@ -50,8 +50,8 @@ def run(script: str, directory: Path, *arguments: str, **changes: str) -> str:
 
 
 def connect_example() -> str:
-    """The block of the guide that runs on Spark Connect."""
-    blocks = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    """The block of the page that runs on Spark Connect."""
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     (example,) = [block for block in blocks if ".remote(" in block]
     return example
 

@@ -1,6 +1,7 @@
-"""map_concurrent, concurrent_udf, fan_out and the guide's example through Spark Connect; test_elsewhere.py runs it.
+"""map_concurrent, concurrent_udf, fan_out and an example through Spark Connect; test_elsewhere.py runs it.
 
-The argument is a file with the example. The whole suite on Connect: `make test-long`, or MANYTAIL_CONNECT=1.
+The argument is a file with the example, which stands in docs/questions. The whole suite on Connect: `make test-long`,
+or MANYTAIL_CONNECT=1.
 """
 
 import datetime
@@ -116,7 +117,7 @@ raises(
     "key 5",
 )
 
-# The package is sent to the workers; the example of the guide
+# The package is sent to the workers; the example of docs/questions
 bootstrap(spark)
 assert len(source.transform(map_concurrent, later, "x long").collect()) == 100
 example = Path(sys.argv[1])
