@@ -6,6 +6,8 @@ manytail writes, read it first. run.py starts this file as a program, twice; it 
 
 import argparse
 import json
+import signal
+import sys
 import time
 import uuid
 from collections import Counter
@@ -24,6 +26,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as sf
 
 from manytail import RetryLater, Shared
+from manytail.demo.cli import interrupt
 from manytail.demo.session import spark_session
 from manytail.spark import Delivery, fan_out, map_concurrent
 
@@ -150,4 +153,8 @@ if __name__ == "__main__":
     parser.add_argument("--rate", type=float, required=True)
     parser.add_argument("--budget", type=float, required=True)
     options = parser.parse_args()
-    main(options.out.resolve(), options.url, options.rate, options.budget)
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        main(options.out.resolve(), options.url, options.rate, options.budget)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -3,7 +3,7 @@
     python examples/packages/run.py [--packages N] [--out DIR] [--index FILE]
 
 The steps: read the index, start the service, run the job until the service kills it, run it again, count, and write the
-report. Exit status: 0 all adds up, 1 it does not or the second run failed, 2 something is missing.
+report. Exit status: 0 all adds up, 1 it does not or the second run failed, 2 there is no index, 130 stopped.
 """
 
 import argparse
@@ -27,15 +27,26 @@ from tally import Tally
 from manytail import Shared
 
 HERE = Path(__file__).parent
+RESULTS = (
+    "index.parquet",
+    "asked.parquet",
+    "job.json",
+    "log.json",
+    "calls",
+    "results",
+    "shared.db*",
+    "report.html",
+    ".spark-*",
+)
 KILL_AT, BUDGET = 0.6, 0.97  # of the packages that are asked for, and of what all of them cost
 
 
 def perform(options: argparse.Namespace) -> Tally:
     """Both runs, and what they came to."""
     out = options.out.resolve()
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
     packages = index.read(options.index)
+    out.mkdir(parents=True, exist_ok=True)
+    clear(out)
     pq.write_table(packages, out / "index.parquet")
     asked = packages.slice(0, options.packages)
     pq.write_table(asked, out / "asked.parquet")
@@ -62,6 +73,12 @@ def perform(options: argparse.Namespace) -> Tally:
     return Tally.of(rows, done, log, accounts, budget=budget, edges=edges, answered=answered, seconds=job["seconds"])
 
 
+def clear(out: Path) -> None:
+    """Remove what an earlier run left: with its database nothing would be paid for."""
+    for path in (each for name in RESULTS for each in out.glob(name)):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
 def run(out: Path, url: str, rate: int, budget: int, kill_at: int) -> int:
     """Run the job in processes of its own; its exit status, negative if a signal ended it."""
     command: list[Any] = [sys.executable, HERE / "job.py", out, url, f"--rate={rate}", f"--budget={budget}"]
@@ -79,7 +96,8 @@ def serving(out: Path, options: argparse.Namespace) -> Iterator[str]:
     command: list[Any] = [sys.executable, HERE / "service.py", out / "index.parquet"]
     command += [f"--rate={options.rate}", f"--busy={options.busy}"]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as service:
+    # In a session of its own: Ctrl-C ends the job, and then this program ends the service.
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, start_new_session=True) as service:
         assert service.stdout is not None
         url = service.stdout.readline().strip()
         if not url:
@@ -107,6 +125,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except index.NoIndex as error:
         print(error, file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("Stopped.", file=sys.stderr)
+        return 130
     except RuntimeError as error:
         print(f"Failed: {error}", file=sys.stderr)
         return 1

@@ -39,6 +39,8 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def test_a_killed_job_pays_again_only_for_what_was_not_recorded(tmp_path: Path, example: Any) -> None:
     out = tmp_path / "out"
+    out.mkdir()
+    (out / "mine").touch()
     command = [sys.executable, EXAMPLE / "run.py", "--index", EXCERPT, "--busy", "100", "--out", out]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -85,7 +87,8 @@ def test_a_killed_job_pays_again_only_for_what_was_not_recorded(tmp_path: Path, 
     edges = pd.concat(map(pd.read_parquet, (out / "results").glob("edges-*.parquet")))
     assert len(edges) == sum(len(group) for groups in asked["depends"] for group in groups)
     assert "It adds up." in (out / "report.html").read_text(encoding="utf-8")
-    assert not list(out.glob(".spark-*"))
+    results = {"index.parquet", "asked.parquet", "calls", "results", "shared.db", "job.json", "log.json", "report.html"}
+    assert {path.name for path in out.iterdir()} - {"shared.db-shm", "shared.db-wal"} == results | {"mine", "spark.log"}
 
 
 @pytest.mark.parametrize(
