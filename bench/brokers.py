@@ -22,13 +22,8 @@ PREFETCH = 200
 CHANNELS, PREFETCH_OF_FOUR, BODY = 4, 100, 100  # of the rows with threads; a body is so many fresh bytes
 
 
-def messages(connection: Any, n: int) -> float:
-    """Messages per second: n published through a direct exchange, then n callbacks that ack, all on one channel."""
-    channel = connection.channel()
-    channel.exchange_declare("bench", "direct", auto_delete=True)
-    queue = channel.queue_declare("", exclusive=True).method.queue
-    channel.queue_bind(queue, "bench", "key")
-    channel.basic_qos(prefetch_count=PREFETCH)
+def acks(n: int, at_end: Callable[[Any], object]) -> Callable[..., None]:
+    """A callback that acks each message, and calls `at_end` with the channel after the n-th."""
     left = n
 
     def callback(channel: Any, method: Any, properties: Any, body: bytes) -> None:
@@ -36,12 +31,22 @@ def messages(connection: Any, n: int) -> float:
         channel.basic_ack(method.delivery_tag)
         left -= 1
         if left == 0:
-            channel.stop_consuming()
+            at_end(channel)
 
+    return callback
+
+
+def messages(connection: Any, n: int) -> float:
+    """Messages per second: n published through a direct exchange, then n callbacks that ack, all on one channel."""
+    channel = connection.channel()
+    channel.exchange_declare("bench", "direct", auto_delete=True)
+    queue = channel.queue_declare("", exclusive=True).method.queue
+    channel.queue_bind(queue, "bench", "key")
+    channel.basic_qos(prefetch_count=PREFETCH)
     began = time.perf_counter()
     for _ in range(n):
         channel.basic_publish("bench", "key", b"x")
-    channel.basic_consume(queue, callback)
+    channel.basic_consume(queue, acks(n, lambda consuming: consuming.stop_consuming()))
     channel.start_consuming()
     took = time.perf_counter() - began
     channel.queue_delete(queue)
@@ -63,19 +68,10 @@ def messages_of_threads(connection: Any, n: int) -> float:
     consumed = [threading.Event() for _ in range(CHANNELS)]
 
     def consume(queue: str, done: threading.Event) -> Any:
-        left = each
-
-        def callback(channel: Any, method: Any, properties: Any, body: bytes) -> None:
-            nonlocal left
-            channel.basic_ack(method.delivery_tag)
-            left -= 1
-            if left == 0:
-                done.set()
-
         channel = connection.channel()
         channel.queue_declare(queue)
         channel.basic_qos(prefetch_count=PREFETCH_OF_FOUR)
-        channel.basic_consume(queue, callback)
+        channel.basic_consume(queue, acks(each, lambda _: done.set()))
         return channel
 
     def publish(channel: Any, queue: str) -> None:
