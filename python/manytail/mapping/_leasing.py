@@ -68,7 +68,6 @@ class Leasing:
         self.to_lease: list[LeaseRequest] = []  # an effect: the runner removes them
         self.granted = 0
         self._options = options
-        self._joint = is_joint(options)
         self._given = given_rates(options)
         self._map_due = -math.inf  # joint slots: no request before that time, because a limit of the map refuses it
         self._asking = 0
@@ -128,7 +127,7 @@ class Leasing:
         for wanted, begin, rate, granted, by_map, lead in answers:
             lane, part = wanted.lane, wanted.parts[0]
             slots: Any = of_map[part.group.decode()] if lane is None else lane.limits.slots
-            if self._joint:
+            if isinstance(slots, JointSlots):
                 slots.leased(begin, granted)
                 self.granted += granted
                 self._map_due = begin if by_map else self._map_due
