@@ -1,11 +1,14 @@
-# The ends of an entry queue (_eq.pxd). A delivery ends: ack, reject, release, unlock. An entry ends: acked, expired,
-# discarded. Private.
+# How deliveries and entries of an entry queue end (_eq.pxd). Private.
 #
-# One compare-and-swap of the entry's state word decides which of several calls ends a delivery (_entry.pxd). It is made
-# under the order lock, in one hold with all that follows from it: unlinking, counts, credit, wake-ups. What runs user
-# code, dropping the item and the dead letter, is left to the caller in `effects.dead`.
+# A delivery ends when its holder acks, rejects or releases the entry. It also ends when the holder has unlocked the
+# entry and the entry is discarded. An entry ends when it is acked, rejected or discarded: `entry.reason` says why. It
+# is then dead: DEQUEUED, and at once DELETED.
 #
-# Invariant E3 holds at each return. E5: lock_credit_of_holder() comes first.
+# One compare-and-swap of the entry's state word decides which of several calls ends a delivery (_entry.pxd). The order
+# lock is held for the swap and for all that follows from it: unlinking, counts, credit, wake-ups. Dropping the item and
+# sending the dead letter may run user code. So the caller does both after unlocking, for the entries in `effects.dead`.
+#
+# Invariant E3 holds at each return. For E5, whatever ends a delivery begins with lock_credit_of_holder().
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc
 
@@ -32,10 +35,10 @@ from manytail._waiting cimport notify_all
 
 # ------------------------------------------------------------------------------------------------ the end of a delivery
 cdef inline shared_credit *lock_credit_of_holder(entry *e) noexcept nogil:
-    """The first step of all that ends a delivery of e: lock the credit that its holder shares. NULL: none.
+    """The first step of whatever ends a delivery of e: lock the credit that its holder shares. NULL: it shares none.
 
-    Nothing may be changed before it. A thread that waits for a lock detaches, and then another thread may fork; the
-    child must not find a delivery that is half ended (E5). After this step nothing detaches until unlock_credit."""
+    Change nothing before this step. A thread that waits for a lock detaches, and then another thread may fork: the
+    child would find a delivery that is half ended (E5). After this step nothing detaches until unlock_credit()."""
     cdef subscription *s = <subscription *>e.owner
     if likely(s == NULL or s.credit == NULL):
         return NULL
@@ -44,7 +47,7 @@ cdef inline shared_credit *lock_credit_of_holder(entry *e) noexcept nogil:
 
 
 cdef inline void locked_end_delivery(entry_queue *q, entry *e, effects *fx) noexcept nogil:
-    """Take e from its holder's list and return its credit. A shared credit is locked."""
+    """Remove e from its holder's list and return its credit. A shared credit is locked by the caller."""
     cdef subscription *s = <subscription *>e.owner
     q.acquired -= 1
     if unlikely(s == NULL):
@@ -60,7 +63,8 @@ cdef inline void locked_end_delivery(entry_queue *q, entry *e, effects *fx) noex
 
 
 cdef inline bint locked_end(entry_queue *q, entry *e, uint64_t delivery, uint32_t reason, effects *fx) noexcept nogil:
-    """ACQUIRED -> dead, by its holder, whose shared credit is locked. False: the delivery has ended before."""
+    """ACQUIRED -> dead, by the holder of that delivery. A shared credit is locked. False: the delivery has already
+    ended."""
     if unlikely(not entry_dequeue(&e.word, delivery)):
         return False
     locked_end_delivery(q, e, fx)
@@ -70,7 +74,7 @@ cdef inline bint locked_end(entry_queue *q, entry *e, uint64_t delivery, uint32_
 
 cdef inline bint locked_finish(entry_queue *q, entry *e, uint64_t delivery, uint32_t reason,
                                effects *fx) noexcept nogil:
-    """locked_end(), which locks a shared credit itself."""
+    """Lock a shared credit, and call locked_end()."""
     cdef shared_credit *c = lock_credit_of_holder(e)
     cdef bint done = locked_end(q, e, delivery, reason, fx)
     unlock_credit(c)
@@ -78,7 +82,7 @@ cdef inline bint locked_finish(entry_queue *q, entry *e, uint64_t delivery, uint
 
 
 cdef inline int64_t locked_finish_up_to(entry_queue *q, subscription *s, entry *last, effects *fx) noexcept nogil:
-    """Ack what s got no later than `last`, which it holds. Returns how many."""
+    """Ack the entries that s holds, from the first that it got up to `last`, which it holds. Returns how many."""
     cdef shared_credit *c = lock_credit_of_holder(last)
     cdef entry *e
     cdef entry *following = s.held_first
@@ -94,8 +98,8 @@ cdef inline int64_t locked_finish_up_to(entry_queue *q, subscription *s, entry *
 
 
 cdef inline bint locked_release(entry_queue *q, entry *e, uint64_t delivery, int64_t due, effects *fx) noexcept nogil:
-    """ACQUIRED -> AVAILABLE, or HELD until `due`; or dead (locked_reason_to_end). False: the delivery has ended
-    before."""
+    """ACQUIRED -> AVAILABLE (due: 0), or HELD until `due`, or dead if locked_reason_to_end() says so. False: the
+    delivery has already ended."""
     cdef shared_credit *c = lock_credit_of_holder(e)
     cdef uint32_t reason = locked_reason_to_end(q, e, delivery)
     cdef bint done
@@ -108,13 +112,14 @@ cdef inline bint locked_release(entry_queue *q, entry *e, uint64_t delivery, int
             locked_end_delivery(q, e, fx)
             locked_released(q, e, due, fx)
     unlock_credit(c)
+    # The depth is unchanged, but e can be dropped now: overflow spares a locked entry.
     if unlikely(locked_overflows(q)) and done and is_linked(e):
         locked_drop_oldest(q, NULL, fx)
     return done
 
 
 cdef inline uint32_t locked_reason_to_end(entry_queue *q, entry *e, uint64_t delivery) noexcept nogil:
-    """The reason why a released entry is discarded, or 0."""
+    """Why a release of e discards it instead, or 0."""
     if q.max_deliveries > 0 and delivery >= <uint64_t>q.max_deliveries:
         return EXHAUSTED
     if q.shut_now:
@@ -127,10 +132,12 @@ cdef inline uint32_t locked_reason_to_end(entry_queue *q, entry *e, uint64_t del
 
 
 cdef inline void locked_released(entry_queue *q, entry *e, int64_t due, effects *fx) noexcept nogil:
-    """Complete a release: the delivery has ended, and the state is AVAILABLE or HELD."""
+    """Complete a release. The delivery has ended, and the state is AVAILABLE (due: 0) or HELD."""
     if unlikely(q.value_keys.n):
-        q.event_count += 1      # also for a putter that is about to wait
-        notify_all(&q.putters, &fx.to_post)     # a put that replaces this entry needs no free slot
+        # A put that replaces this entry needs no free slot. Wake the putters that wait. The event is for one that is
+        # about to wait (locked_poll_room).
+        q.event_count += 1
+        notify_all(&q.putters, &fx.to_post)
     if due:
         q.held += 1
         e.options.due = due
@@ -142,8 +149,8 @@ cdef inline void locked_released(entry_queue *q, entry *e, int64_t due, effects 
 
 
 cdef inline bint locked_unlock_entry(entry_queue *q, entry *e, uint64_t delivery, effects *fx) noexcept nogil:
-    """Unlock an ACQUIRED entry, and expire or drop it if that is due. False: the delivery has ended, or the entry is
-    not locked."""
+    """Unlock an ACQUIRED entry: expiry, purge and overflow may discard it from now on. Expire or drop it at once if
+    that is due. False: the delivery has ended, or the entry is not locked."""
     if not entry_unlock(&e.word, delivery):
         return False
     if e.options != NULL and e.options.expires and is_linked(e):
@@ -158,8 +165,8 @@ cdef inline bint locked_unlock_entry(entry_queue *q, entry *e, uint64_t delivery
 
 # -------------------------------------------------------------------------------------------------- the end of an entry
 cdef inline void locked_unlink_dead(entry_queue *q, entry *e, uint32_t reason, effects *fx) noexcept nogil:
-    """DEQUEUED -> DELETED: unlink e. The list's references move to the effects. The caller has updated the counts of
-    states."""
+    """DEQUEUED -> DELETED: unlink e. The list's references to e and its item move to the effects, or to the dead-letter
+    thread. The caller has updated `available`, `acquired` and `held`."""
     if unlikely(e.options != NULL):
         locked_unlink_options(q, e, fx)
     if unlikely(e.keyed):
@@ -174,7 +181,7 @@ cdef inline void locked_unlink_dead(entry_queue *q, entry *e, uint32_t reason, e
         locked_count_death(q, reason)
     entry_delete(&e.word)
     if unlikely(reason == EXPIRED and q.dead_letter == DEAD_LETTER_CALL):
-        locked_leave_to_thread(q, e, fx)        # under the lock, so that the calls are in the order of expiry
+        locked_leave_to_thread(q, e, fx)        # under the order lock, so the callable gets them in order of expiry
     else:
         e.after.dead_next = fx.dead
         fx.dead = e
@@ -183,6 +190,7 @@ cdef inline void locked_unlink_dead(entry_queue *q, entry *e, uint32_t reason, e
 
 
 cdef inline void locked_unlink_options(entry_queue *q, entry *e, effects *fx) noexcept nogil:
+    """Remove e from all that its options link it to: timers, order of arrival, last values, groups."""
     cdef entry_options *o = e.options
     if o.timer:
         timers_remove(&q.timers, e)
@@ -219,7 +227,7 @@ cdef inline void locked_count_death(entry_queue *q, uint32_t reason) noexcept no
 
 
 cdef inline bint locked_discard(entry_queue *q, entry *e, uint32_t reason, effects *fx) noexcept nogil:
-    """AVAILABLE, HELD, or ACQUIRED and not locked -> dead. False: it is in another state."""
+    """AVAILABLE, HELD, or ACQUIRED and not locked -> dead. False: e is locked or dead."""
     if not locked_discard_one(q, e, reason, fx):
         return False
     if unlikely(q.shut):
@@ -228,8 +236,8 @@ cdef inline bint locked_discard(entry_queue *q, entry *e, uint32_t reason, effec
 
 
 cdef inline bint locked_discard_one(entry_queue *q, entry *e, uint32_t reason, effects *fx) noexcept nogil:
-    """locked_discard() without locked_wake_at_end(), which is linear in the filtered subscriptions: after discarding
-    many the caller calls it once."""
+    """Like locked_discard(), but without locked_wake_at_end(), which takes time linear in the number of filtered
+    subscriptions. A caller that discards many entries calls that once, at the end."""
     cdef int was = state_of(e)
     cdef shared_credit *c = NULL
     cdef bint done = False
@@ -251,7 +259,7 @@ cdef inline bint locked_discard_one(entry_queue *q, entry *e, uint32_t reason, e
 
 
 cdef inline int64_t locked_discard_all(entry_queue *q, uint32_t reason, bint unlocked, effects *fx) noexcept nogil:
-    """Discard all AVAILABLE and HELD entries; unlocked: also ACQUIRED ones that are not locked. Returns how many."""
+    """Discard all AVAILABLE and HELD entries. unlocked: also ACQUIRED ones that are not locked. Returns how many."""
     cdef int64_t n = 0
     cdef uint32_t i
     cdef entry *e
@@ -269,8 +277,9 @@ cdef inline int64_t locked_discard_all(entry_queue *q, uint32_t reason, bint unl
 
 
 cdef inline void locked_drop_oldest(entry_queue *q, entry *spared, effects *fx) noexcept nogil:
-    """Discard entries, but not `spared`, until the depth is maxsize: the least urgent level first, in a level the
-    oldest first."""
+    """Discard entries until the depth is at most maxsize. It stays above if the entries that are left are locked or
+    `spared` (NULL: none). Order: the least urgent level first, and in a level the first entry first. A sorted queue
+    discards in the order of arrival."""
     cdef entry *e
     cdef entry *following
     cdef int64_t i = q.nlevels
@@ -294,7 +303,8 @@ cdef inline void locked_drop_oldest(entry_queue *q, entry *spared, effects *fx) 
 
 # --------------------------------------------------------------------------------------------------------------- timers
 cdef inline void locked_set_timer(entry_queue *q, entry *e) noexcept nogil:
-    """Set its timer to when it expires or its hold ends, whichever is first. A slot in the heap is reserved."""
+    """Set the timer of e to when it expires or, if it is HELD, is due, whichever is first. With neither, remove the
+    timer. The caller has reserved a slot in the heap."""
     cdef int64_t when = e.options.expires
     if state_of(e) == HELD and (when == 0 or e.options.due < when):
         when = e.options.due
@@ -305,14 +315,15 @@ cdef inline void locked_set_timer(entry_queue *q, entry *e) noexcept nogil:
 
 
 cdef inline bint locked_reserve_timer(entry_queue *q, entry *e) noexcept nogil:
-    """Reserve what locked_set_timer needs. False: no memory."""
+    """Reserve what locked_set_timer needs: options, and a slot in the heap. False: no memory."""
     if e.options == NULL:
         e.options = <entry_options *>calloc(1, sizeof(entry_options))
     return e.options != NULL and heap_reserve(&q.timers, q.timers.n + 1)
 
 
 cdef inline void locked_run_timers(entry_queue *q, int64_t now, effects *fx) noexcept nogil:
-    """Expire, or make AVAILABLE, the entries that are due."""
+    """Expire the entries whose time is over, and make the HELD ones that are due AVAILABLE. Each step removes the first
+    timer or sets it to later than `now`, so the loop ends."""
     cdef entry *e
     while q.timers.n and <int64_t>q.timers.items[0].key <= now:
         e = <entry *>q.timers.items[0].member
@@ -331,8 +342,8 @@ cdef inline void locked_run_timers(entry_queue *q, int64_t now, effects *fx) noe
 
 # -------------------------------------------------------------------------------------- work for the dead-letter thread
 cdef inline void locked_leave_to_thread(entry_queue *q, entry *e, effects *fx) noexcept nogil:
-    """Leave a dead entry to the dead-letter thread (_timer.pyx), which runs the user's code for it: the callable, and
-    the finalizer of its item."""
+    """Leave a dead entry to the dead-letter thread (_timer.pyx). That thread calls the dead-letter callable and drops
+    the item, which may run its finalizer."""
     e.after.dead_next = NULL
     if q.for_thread_last != NULL:
         q.for_thread_last.after.dead_next = e
@@ -343,6 +354,8 @@ cdef inline void locked_leave_to_thread(entry_queue *q, entry *e, effects *fx) n
 
 
 cdef inline void locked_leave_keys_to_thread(entry_queue *q, effects *fx) noexcept nogil:
+    """Leave the records in fx.keys, of which there is one at least, to the dead-letter thread: freeing them drops keys,
+    which may run their finalizers."""
     cdef key_record *k = fx.keys
     while k.next != NULL:
         k = k.next
@@ -353,5 +366,6 @@ cdef inline void locked_leave_keys_to_thread(entry_queue *q, effects *fx) noexce
 
 
 cdef inline void locked_notify_thread(entry_queue *q, effects *fx) noexcept nogil:
+    """Let the caller notify the dead-letter thread, unless that is already notified of this queue."""
     fx.notify_thread = fx.notify_thread or not q.thread_notified
     q.thread_notified = True

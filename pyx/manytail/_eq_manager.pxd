@@ -1,15 +1,17 @@
-# The manager of the subscriptions of an entry queue (_eq.pxd): which of them wait, whom an entry wakes, and which have
-# the first claim to it. Private. Source: the consumer manager of Qpid's queues.
+# The manager of the subscriptions of an entry queue (_eq.pxd): which of them wait, which ones an entry wakes, and which
+# have the first claim to it. Private. Source: the consumer manager of Qpid's queues.
 #
-# Each subscription is in one list, by its state (locked_list_for): idle, interested, waiting, filtered, notified, or
-# one of the two of browsers. All but idle and browsers have a list per priority, in a `subscription_rank`. A move is
-# O(1), and a put looks only at those that wait.
+# Each subscription that is not closed is in one list, by its state (locked_list_for). The queue has the lists `idle`,
+# `browsers` and `browsers_waiting`. Each `subscription_rank` has the lists `interested`, `waiting`, `filtered` and
+# `notified`, for the acquiring subscriptions of one priority. A move is O(1), and a put visits only subscriptions with
+# waiters.
 #
 # Invariants
 #   M1  A subscription is in the list of its state: whoever changes its state calls locked_relist. `nwaiting` counts
-#       those that a put may have to wake.
-#   M2  Whoever makes an entry takable wakes one waiter of the unfiltered subscriptions, and all of the filtered ones
-#       that it may suit. Whoever was notified and cannot take an entry wakes another waiter. So E4 holds.
+#       the subscriptions in `waiting`, `filtered` and `browsers_waiting`. Exception: a shared credit may change while
+#       the order lock is not held. So locked_notify checks is_interested() again.
+#   M2  Whoever makes an entry takable notifies one unfiltered subscription, and each filtered one that it may suit. A
+#       notified waiter that gives up, or cannot take an entry that others may take, notifies another one. So E4 holds.
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
@@ -29,13 +31,15 @@ cdef inline bint has_credit(subscription *s) noexcept nogil:
     cdef int64_t limit
     if likely(s.credit == NULL):
         return s.limit <= 0 or s.nheld < s.limit
-    # relaxed because: a change of either is followed by an event, under the order lock or the credit's
+    # relaxed because: it is set once, before the Consumer has a subscription
     limit = mt_load_relaxed_i64(&s.credit.limit)
-    return limit <= 0 or mt_load_relaxed_i64(&s.credit.used) < limit       # relaxed because: as above
+    # relaxed because: a return of credit is followed by an event under the credit's lock, so a get that reads the old
+    # value does not wait: it tries again
+    return limit <= 0 or mt_load_relaxed_i64(&s.credit.used) < limit
 
 
 cdef inline bint is_suspended(subscription *s) noexcept nogil:
-    # relaxed because: as in has_credit
+    # relaxed because: a change is followed by an event under the order lock of each queue of the Consumer
     return s.suspended or (unlikely(s.credit != NULL) and mt_load_relaxed_i64(&s.credit.suspended) != 0)
 
 
@@ -52,13 +56,15 @@ cdef inline int locked_usable(subscription *s) noexcept nogil:
 
 
 cdef inline bint quick_wants(subscription *s, entry *e) noexcept nogil:
-    """Whether e passes the filters except the selector and groups. A False is final."""
+    """Whether e passes `start` and `origin`. They never change, so e that fails never suits s. Entries that come from
+    the origin fail."""
     if e.seq < s.start:
         return False
     return s.origin == NULL or e.options == NULL or e.options.origin != s.origin
 
 
 cdef inline bint may_take(entry_queue *q, subscription *s, entry *e) noexcept nogil:
+    """Whether e passes all filters of s except the selector, which is Python code and cannot run here."""
     return quick_wants(s, e) and (q.groups == GROUPS_NONE or s.browse or group_allows(e, &s.own))
 
 
@@ -92,7 +98,7 @@ cdef inline bint counts_as_waiting(entry_queue *q, subscription_list *l, subscri
 
 
 cdef inline subscription_list *locked_list_for(entry_queue *q, subscription *s) noexcept nogil:
-    """The list that a subscription belongs to."""
+    """The list of the state of s."""
     if not is_interested(s):
         return &q.idle
     if s.browse:
@@ -103,7 +109,7 @@ cdef inline subscription_list *locked_list_for(entry_queue *q, subscription *s) 
 
 
 cdef inline void locked_relist(entry_queue *q, subscription *s) noexcept nogil:
-    """Move a subscription to the end of the list that it belongs to, unless it is in it. O(1)."""
+    """Move s to the end of the list of its state, unless it is already in that list. O(1)."""
     cdef subscription_list *to
     if s.closed:
         return
@@ -133,7 +139,7 @@ cdef inline subscription_rank *locked_rank(entry_queue *q, int64_t priority) noe
 
 
 cdef inline void locked_leave_rank(entry_queue *q, subscription_rank *rank) noexcept nogil:
-    """A subscription has left it: free it if it is empty."""
+    """Call it after a subscription has left `rank`: free the rank if it is empty."""
     cdef subscription_rank **at = &q.ranks
     if rank.all.first != NULL:
         return
@@ -146,8 +152,8 @@ cdef inline void locked_leave_rank(entry_queue *q, subscription_rank *rank) noex
 
 # --------------------------------------------------------------------------------------------------------------- waking
 cdef inline bint locked_notify(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
-    """Notify the thread and the task that wait longest in s, and move s to the end of its list. False: nobody waits, or
-    s is idle."""
+    """Notify the thread and the task that wait longest in s (_waiting.pxd: why both). If s has more waiters, move it to
+    the end of its list: a round robin of subscriptions. False: s has no waiters, or is idle."""
     cdef int64_t n = s.waiters.n
     cdef subscription_list *listed
     if n == 0 or not is_interested(s):
@@ -164,25 +170,27 @@ cdef inline bint locked_notify(entry_queue *q, subscription *s, effects *fx) noe
 
 
 cdef inline void locked_answer(subscription *s) noexcept nogil:
-    """A notified waiter tries again, or has given up."""
+    """Count a notification of s as answered: its waiter tries again, or has given up."""
     if s.notified > 0:          # in the child of a fork it was reset to 0
         s.notified -= 1
     locked_relist(s.q, s)
 
 
 cdef inline void locked_wake(entry_queue *q, entry *e, bint arrived, effects *fx) noexcept nogil:
-    """e has become takable.
+    """Wake waiters for e, which has become takable. arrived: by a put. Browsers get each entry once, so they are woken
+    only then.
 
-    A woken waiter takes one entry, so one unfiltered subscription is woken. All filtered ones that e may suit are woken
-    too, because their selectors cannot run here."""
+    A woken waiter takes one entry, so one unfiltered subscription is woken. Each filtered one that e may suit is woken
+    too: selectors cannot run here, so which of them take e is not known."""
     q.event_count += 1
     if unlikely(q.nwaiting != 0):
         locked_wake_ranks(q, e, arrived, fx)
 
 
 cdef inline int64_t locked_wake_filtered(entry_queue *q, subscription_list *some, entry *e, effects *fx) noexcept nogil:
+    """Wake each subscription of a list that e may suit (NULL: each). Returns how many were notified."""
     cdef subscription *s = some.first
-    cdef subscription *last = some.last
+    cdef subscription *last = some.last         # locked_notify may move those before it behind it
     cdef subscription *following
     cdef int64_t n = 0
     while s != NULL:
@@ -196,8 +204,8 @@ cdef inline int64_t locked_wake_filtered(entry_queue *q, subscription_list *some
 
 
 cdef inline int64_t locked_wake_ranks(entry_queue *q, entry *e, bint arrived, effects *fx) noexcept nogil:
-    """Wake the unfiltered subscription of the highest priority, and all filtered ones that e may suit (NULL: all).
-    Returns how many were notified."""
+    """Wake one unfiltered subscription, of the highest priority at which one waits, and each filtered one that e may
+    suit (NULL: each). arrived: browsers too. Returns how many subscriptions were notified."""
     cdef subscription_rank *rank = q.ranks
     cdef int64_t n = 0
     cdef bint done = False
@@ -212,7 +220,8 @@ cdef inline int64_t locked_wake_ranks(entry_queue *q, entry *e, bint arrived, ef
 
 
 cdef inline void locked_wake_many(entry_queue *q, int64_t n, effects *fx) noexcept nogil:
-    """Up to n entries may have become takable for other subscriptions."""
+    """Wake waiters for up to n entries that may have become takable. Which entries is not known, so filtered
+    subscriptions are woken whatever their filters."""
     q.event_count += 1
     while n > 0 and q.nwaiting and locked_wake_ranks(q, NULL, True, fx):
         n -= 1
@@ -231,7 +240,7 @@ cdef inline void locked_wake_everybody(entry_queue *q, effects *fx) noexcept nog
     while s != NULL:
         locked_wake_subscription(q, s, fx)
         s = next_acquiring(q, s)
-    s = q.filtered
+    s = q.filtered              # has all browsers, which are in no rank
     while s != NULL:
         if s.browse:
             locked_wake_subscription(q, s, fx)
@@ -239,8 +248,9 @@ cdef inline void locked_wake_everybody(entry_queue *q, effects *fx) noexcept nog
 
 
 cdef inline void locked_wake_at_end(entry_queue *q, effects *fx) noexcept nogil:
-    """An entry left a queue that is shut down: wake subscriptions that may have nothing left to wait for. Filtered ones
-    are woken in any case, even idle ones: only their own search can tell whether an entry that is left suits them."""
+    """Call it after an entry of a queue that is shut down was acquired or discarded: wake subscriptions that may have
+    nothing left to wait for. If no entry is AVAILABLE or HELD, those are all. Else they are the filtered ones that do
+    not browse, even if idle: only their own search can tell whether an entry that is left suits them."""
     cdef subscription *s = q.filtered
     q.event_count += 1
     if q.available + q.held == 0:
@@ -266,14 +276,15 @@ cdef inline void locked_set_limit(entry_queue *q, subscription *s, int64_t limit
 
 
 cdef inline void locked_interest_changed(entry_queue *q, subscription *s, bint was, effects *fx) noexcept nogil:
-    """Whether s is interested may have changed. was: it was interested before."""
+    """Call it after a change to whether s is interested. was: s may have been interested before."""
     q.event_count += 1
     locked_relist(q, s)
     if is_interested(s):
         while s.waiters.n and locked_notify(q, s, fx):
             pass
     elif was:
-        locked_wake_many(q, q.available, fx)        # waiters that s outranked, and for wake-ups that went to s
+        # s outranks nobody now. Also, waiters of s that were notified can take nothing, so wake others instead.
+        locked_wake_many(q, q.available, fx)
 
 
 # ------------------------------------------------------------------------------------------------------ the first claim
@@ -297,7 +308,8 @@ cdef inline subscription *next_above(subscription *s, subscription *h) noexcept 
 
 
 cdef inline bint locked_outranked(subscription *s, bint *maybe) noexcept nogil:
-    """Whether an interested, unfiltered subscription has a higher priority. *maybe: or a filtered one has."""
+    """Whether an interested, unfiltered subscription has a higher priority than s. If this is False, *maybe says
+    whether a filtered one has: that one outranks s only for entries that it wants."""
     cdef subscription *h = next_above(s, NULL)
     maybe[0] = False
     while h != NULL:
@@ -309,7 +321,7 @@ cdef inline bint locked_outranked(subscription *s, bint *maybe) noexcept nogil:
 
 
 cdef inline bint locked_is_rival(subscription *s, uint32_t id) noexcept nogil:
-    """Whether the subscription with that id has a higher priority than s, and is interested."""
+    """Whether the subscription with that id is interested and has a higher priority than s."""
     cdef subscription *h = next_above(s, NULL)
     while h != NULL and h.id != id:
         h = next_above(s, h)
@@ -318,6 +330,7 @@ cdef inline bint locked_is_rival(subscription *s, uint32_t id) noexcept nogil:
 
 # -------------------------------------------------------------------------------------------------------- shared credit
 cdef inline void locked_credit_back(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
+    """Call it after `nheld` was reduced: return shared credit, and notify a waiter of s. A shared credit is locked."""
     if s.credit != NULL:
         locked_return_credit(s.credit, fx)
     q.event_count += 1
@@ -327,10 +340,11 @@ cdef inline void locked_credit_back(entry_queue *q, subscription *s, effects *fx
 
 
 cdef inline void locked_return_credit(shared_credit *c, effects *fx) noexcept nogil:
-    """Return credit of a Consumer, and notify its waiters, whichever queue they wait for."""
-    # pairs with: mt_fetch_add_acq_rel in locked_start_delivery
+    """Return one credit of a Consumer, and notify its waiters, whichever queues they wait for. The credit is locked."""
+    # pairs with: mt_fetch_add_acq_rel in locked_start_delivery: that one holds the order lock of any queue of the
+    # Consumer, but not the credit's lock
     mt_fetch_add_acq_rel_i64(&c.used, -1)
-    # relaxed because: a change of the limit is followed by credit_notify()
+    # relaxed because: the limit is set once, before the Consumer has a subscription
     if mt_load_relaxed_i64(&c.limit) > 0:
         locked_credit_notify(c, fx)
 
@@ -347,10 +361,10 @@ cdef inline void credit_notify(shared_credit *c, effects *fx) noexcept nogil:
 
 
 # -------------------------------------------------------------------------------------------------------------- waiting
-# A try that fails stores the queue's event_count in p.key, under the lock. If it has changed, the call tries again
-# instead of waiting.
+# A try that fails stores the queue's event_count in p.key, under the order lock. If it has changed since, the call
+# tries again instead of waiting.
 cdef inline void entries_point(wait_point *p, subscription *s, bint attached) noexcept nogil:
-    """A getter waits until it has to try again. The caller has set `key`."""
+    """The point at which a get waits until it has to try again. The try sets `key`, before or after this call."""
     make_point(p, &s.waiters, &s.q.lock, s.q.gil_locked, attached, locked_poll_entries, s)
     p.changed = locked_waiters_changed
     p.forward = locked_forward_entry
@@ -367,7 +381,7 @@ cdef inline void locked_waiters_changed(wait_point *p) noexcept nogil:
 
 
 cdef inline void locked_forward_entry(wait_point *p, wait_node **to_post) noexcept nogil:
-    """A waiter does not try again: notify another one."""
+    """A waiter will not try again: count its notification as answered, and notify another waiter."""
     cdef subscription *s = <subscription *>p.of
     cdef effects fx
     memset(&fx, 0, sizeof(effects))
@@ -379,7 +393,8 @@ cdef inline void locked_forward_entry(wait_point *p, wait_node **to_post) noexce
 
 
 cdef inline void credit_point(wait_point *p, shared_credit *c) noexcept nogil:
-    """A Consumer waits until its credit has an event."""
+    """The point at which a get of a Consumer waits for an event of the credit. The get stores the credit's event_count
+    in `key` before it tries the queues, so credit that comes back during the try is not missed."""
     make_point(p, &c.waiters, &c.lock, c.gil_locked, True, locked_poll_credit, c)
 
 
