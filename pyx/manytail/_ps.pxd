@@ -1,49 +1,57 @@
 # The publish/subscribe list: a linked list of message chunks, with a cursor for each subscriber. Messages are freed
-# from the old end. Private; its face is _pubsub.pyx.
+# from the old end. Private: its Python interface is _pubsub.pyx.
 #
 #      oldest                                                        newest
 #     [ . . m m m m S ]--next-->[ m m m m m m m ]--next-->[ m m m _ _ _ _ ]        . freed   _ empty   S seal
 #           ^freed_seq, low_seq     ^next_seq of B             ^next_seq of A
 #
 # Source: the publish/subscribe queue of disclosure IPCOM000185635D (a message is expected by exactly those who are
-# subscribed when it is published), as the third construction of docs/design/pubsub.md, which proves it. Messages have
-# no reference counts for subscribers. A message's position in the list is its sequence number, and a subscriber has the
-# sequence number that it takes next. So message n is expected by exactly { s : first_s <= n, next_seq_s <= n }, and the
-# smallest next_seq is where the messages begin that must be kept.
+# subscribed when it is published), as the third construction of docs/design/pubsub.md, which proves it. No message
+# counts the subscribers that still expect it. A message's sequence number is its position in the list. A subscriber's
+# next_seq is the sequence number that it takes next. So message n is expected by exactly the subscribers with
+# next_seq <= n, and the smallest next_seq is the first message that must be kept.
 #
 # PUBLISH writes the first empty slot of the newest chunk by compare-and-swap, or links a new chunk that begins with the
 # message. A run of messages is one new chunk, so it appears atomically and without gaps; the chunk before it gets a
 # SEAL in its first empty slot. So slots fill in order, and `next` is linked only when all slots before the seal are
-# full. TAKE reads the slot at next_seq and advances next_seq. Only threads that share a subscriber exclude each other.
+# full.
+# TAKE reads the slot at next_seq and advances next_seq. It holds the subscriber's lock, which excludes other threads of
+# the same subscriber, and publishers that wake the subscriber or drop its messages.
 # TRIM frees what no subscriber expects. A thread trims after it has moved the smallest next_seq, or has left. One
-# thread trims at a time (`trimming`); a second one does not wait, but makes the first one trim again.
+# thread trims at a time (`trimming`). A second one does not wait: it makes the first one trim again.
 # JOIN, one thread at a time:
 #     joiner:   next_seq = JOINING; joins += 1; choose where to begin; next_seq = that, by compare-and-swap
 #     observer: read joins; read every next_seq; read joins
-# All of these are sequentially consistent. An observer that reads the same `joins` twice has seen JOINING or the new
-# next_seq, or the joiner chooses later and begins no earlier than the smallest next_seq that the observer found. A
-# trimmer that sees JOINING gives up; the joiner trims after it has joined. A publisher that finds no free slot cannot
-# wait for a joiner, so it makes the joiner choose again: it changes JOINING, and the joiner's compare-and-swap fails.
+# All of these are sequentially consistent. Suppose that an observer reads the same `joins` twice. Then it has seen
+# JOINING or the new next_seq; or the joiner chooses later, and begins no earlier than the smallest next_seq that the
+# observer found. A trimmer that sees JOINING does not advance low_seq; the joiner trims after it has joined.
+# A publisher that counts free slots does not wait for a joiner. It makes the joiner choose again: it changes JOINING,
+# and the joiner's compare-and-swap fails.
 #
 # Invariants
-#   I1  freed_seq <= low_seq <= every next_seq <= end, at every moment; joiners do not count.
+#   I1  freed_seq <= low_seq <= every next_seq <= end, at every moment. The next_seq of a joiner, and of a record that
+#       is closed or unused, does not count.
 #   I2  A subscriber's chunk holds its next message, or ends right before it. A chunk is unlinked only when every
 #       next_seq is beyond the first slot of the chunk after it. So a subscriber's chunk is never unlinked.
 #   I3  The list owns one reference to each message in [freed_seq, end). A take adds one before it moves next_seq.
+#       locked_take_sole() gets the list's reference instead, and advances freed_seq beyond the message.
 #   I4  A thread that moves a next_seq away from low_seq, or leaves, trims after that, unless it has seen another
-#       next_seq that is not beyond low_seq, or a joiner.
+#       next_seq that is not beyond low_seq, or a joiner. Then I4 holds for the thread that moves that one. A joiner
+#       always trims.
 #
-# Progress: publishing, leaving and trimming are lock-free. A take is wait-free among different subscribers (its retries
-# are steps along the list). Joiners exclude each other (join_lock). Publishers and joiners read chunks that may be
-# unlinked at the same time, so they hold a pin of `epoch` (epoch.h), and so does the thread that unlinks.
+# Progress: trimming is lock-free, and so is a publish that wakes no getter, waits for no free slot and drops nothing.
+# Takes of different subscribers do not wait for each other: the loop of a take only walks along the list.
+# Leaving takes only the subscriber's own lock. Joiners exclude each other (join_lock).
+# Publishers and joiners read chunks that may be unlinked at the same time, so they hold a pin of `epoch` (epoch.h), and
+# so does the thread that unlinks.
 #
-# With a GIL (GIL_LOCKED) the GIL is the lock: every call is attached and runs no Python code inside. The algorithm is
+# With a GIL (GIL_LOCKED) the GIL is the lock: every call holds it throughout and runs no Python code. The algorithm is
 # the same, but its read-modify-writes are plain (the ps_ functions), and its locks and pins are not used.
 #
-# Names: locked_ functions need the subscriber's lock, bound_locked_ ones need bound_lock. Lock order: join_lock,
-# bound_lock, then one subscriber's lock. No thread waits for a lock while it holds a pin, trims, or is inside a
-# multi-step change, so a fork finds every list consistent. `to_post` collects waiters to post after unlocking
-# (_waiting.pxd).
+# Names: the caller of a locked_ function holds the subscriber's lock, that of a bound_locked_ one holds bound_lock, the
+# lock of publishers at capacity. Lock order: join_lock, bound_lock, then one subscriber's lock. No thread waits for a
+# lock while it holds a pin, trims, or is inside a multi-step change, so a fork finds every list consistent. `to_post`
+# collects waiters to post after unlocking (_waiting.pxd).
 from libc.stdint cimport INT64_MAX, INT64_MIN as JOINING, INT64_MAX as NO_SUBSCRIBER, int64_t, uint32_t, uintptr_t
 from libc.stdlib cimport calloc, free
 
@@ -63,10 +71,10 @@ from manytail._waiting cimport (
 )
 
 cdef enum:
-    # Status codes besides MT_OK, ...
-    LAGGED = 16             # messages were dropped for this subscriber, and it has not been told
+    # Status codes, besides the MT_ ones.
+    LAGGED = 16             # messages of this subscriber were dropped, and take_missed() has not reported them
     CLOSED = 17             # the subscriber has left
-    UNRETAINED = 18         # published without subscribers, so not kept
+    UNRETAINED = 18         # published without subscribers, so not kept (only with a GIL: pass_by)
 
     # What a slot without a message holds. Messages are pointers, which are greater.
     SLOT_EMPTY = 0
@@ -77,7 +85,7 @@ cdef enum:
     START_NEXT = -1         # the next message to be published
     START_OLDEST = -2       # the oldest message that is retained
 
-    # What a publish does without a free slot.
+    # What a publish does if no slot is free.
     SLOW_BLOCK = 0
     SLOW_RAISE = 1
     SLOW_DROP = 2           # drop the oldest messages
@@ -85,7 +93,7 @@ cdef enum:
     # States of `trimming`.
     TRIM_IDLE = 0
     TRIM_BUSY = 1
-    TRIM_AGAIN = 2          # busy, and another thread has come: trim again
+    TRIM_AGAIN = 2          # busy, and another thread has asked to trim: trim again
 
     CACHE_LINE = 64
     FIRST_CAP = 10          # slots of a small chunk: 120 bytes
@@ -107,13 +115,14 @@ ctypedef struct pubsub
 
 ctypedef struct subscriber:
     mt_lock lock                    # for its own threads, and for publishers that wake it or drop its messages
-    # The sequence number that it takes next. Negative: it is joining; JOINING + how often it had to choose again.
-    # NO_SUBSCRIBER: closed or unused. Written under the lock, or by a publisher that makes it choose again.
+    # The sequence number that it takes next. Negative: it is joining, and the value is JOINING + how often a publisher
+    # made it choose again. NO_SUBSCRIBER: closed or unused. Written under the lock; while it is negative, also by
+    # publishers without the lock.
     mt_atomic_i64 next_seq
     message_chunk *chunk            # under lock, as the fields down to not_empty; I2
-    uint32_t slot                   # of next_seq in chunk; if it is cap or the seal, the next chunk's first slot
+    uint32_t slot                   # of next_seq in chunk. At cap or at the seal: next_seq is slot 0 of the next chunk
     uint32_t closed
-    int64_t missed                  # messages dropped since it was last told
+    int64_t missed                  # messages dropped since the last take_missed()
     int64_t closed_at               # its next_seq when it was closed
     wait_list not_empty             # getters that wait for a message
     mt_atomic_u32 waiting           # not_empty.n, for publishers, which read it without the lock
@@ -125,9 +134,9 @@ ctypedef struct subscriber:
 ctypedef struct pubsub:
     # Publishers.
     mt_atomic_uptr newest           # the newest chunk or one shortly before it
-    mt_atomic_i64 maxsize           # <= 0: no bound
+    mt_atomic_i64 maxsize           # <= 0: unlimited
     uint32_t slow                   # constant: SLOW_*
-    mt_atomic_u32 shut
+    mt_atomic_u32 shut              # 1: a shutdown has begun; SLOT_SHUT may not be written yet
     mt_atomic_u32 nwaiting          # the sum of `waiting` over all subscribers
     mt_atomic_u32 not_full_waiting  # not_full.n, for trimmers, which read it without the lock
     char pad0[CACHE_LINE]
@@ -138,7 +147,7 @@ ctypedef struct pubsub:
     mt_atomic_i64 joins             # how many joins have begun
     mt_atomic_uptr slowest_hint     # the subscriber that had the smallest next_seq in the last search
     mt_atomic_uptr oldest           # the first chunk of the list
-    int64_t freed_seq               # the messages before it are freed; only the trimming thread uses it
+    int64_t freed_seq               # the messages before it are freed. Used by the trimming thread and pass_by
     char pad1[CACHE_LINE]
     # Seldom written.
     mt_atomic_uptr subscriber_records   # stack of all records; never popped, unused records are used again
@@ -146,7 +155,7 @@ ctypedef struct pubsub:
     mt_atomic_u32 begun             # 1: options are set, and cannot be set again
     mt_atomic_u32 refs              # its PubSubQueue, and each Subscriber
     mt_lock join_lock
-    mt_lock bound_lock              # without a free slot: publishers that wait or drop messages; shutdown
+    mt_lock bound_lock              # for publishers at capacity, which wait or drop messages, and for shutdown
     wait_list not_full              # under bound_lock: publishers that wait
     mt_epoch epoch
 
@@ -300,7 +309,8 @@ cdef inline message_chunk *next_chunk(message_chunk *c) noexcept nogil:
 
 cdef inline uintptr_t slot_value(message_chunk *c, uint32_t i) noexcept nogil:
     # pairs with: ps_cas_uptr in claim, mt_store_release in fill. Sequentially consistent for a thread that has just
-    # announced that it waits or leaves: either it sees the message, or the publisher sees the announcement.
+    # been counted as waiting, or is no longer counted as a subscriber: either it sees the message, or the publisher
+    # sees the new count.
     return mt_load_seq_cst_uptr(slots(c) + i)
 
 
@@ -315,8 +325,8 @@ cdef inline uintptr_t slot_state(message_chunk *c, uint32_t i) noexcept nogil:
 
 
 cdef inline uint32_t first_free(message_chunk *c) noexcept nogil:
-    """The first slot, from the hint on, that holds no message, or cap. It becomes the hint."""
-    # relaxed because: a hint; each slot is read with an order of its own
+    """The first slot that holds no message, or cap. The search begins at the hint `used`, and updates it."""
+    # relaxed because: a hint; slot_value() orders the read of each slot
     cdef uint32_t hint = mt_load_relaxed_u32(&c.used), i = hint
     while i < c.cap and slot_value(c, i) > <uintptr_t>SLOT_SEAL:
         i += 1
@@ -336,7 +346,7 @@ cdef inline uint32_t cap_of_next(pubsub *q, message_chunk *before, int64_t seq) 
     return 58 if before.cap >= <uint32_t>FIRST_CAP else <uint32_t>FIRST_CAP
 
 
-# ---------------------------------------------------------------------------------------------------- making and ending
+# ---------------------------------------------------------------------------------------------------- creating, freeing
 cdef inline pubsub *new_pubsub() noexcept nogil:
     """A list with one reference, for its PubSubQueue. NULL: no memory."""
     cdef pubsub *q = <pubsub *>mt_alloc_aligned(sizeof(pubsub))
@@ -355,7 +365,7 @@ cdef inline pubsub *new_pubsub() noexcept nogil:
 
 
 cdef inline void free_pubsub(pubsub *q) noexcept nogil:
-    """No thread uses it any longer, and trims have freed all messages."""
+    """Free the list. No thread uses it any longer, and trims have freed all messages."""
     # relaxed because: no other thread uses it
     cdef message_chunk *c = <message_chunk *>mt_load_relaxed_uptr(&q.oldest)
     cdef subscriber *s = <subscriber *>mt_load_relaxed_uptr(&q.subscriber_records)  # relaxed because: as above
@@ -380,21 +390,24 @@ cdef inline int64_t low_seq(pubsub *q) noexcept nogil:
 
 
 cdef inline void set_low_seq(pubsub *q, int64_t seq) noexcept nogil:
-    # pairs with: mt_load_seq_cst in low_seq; before every next_seq is read again
+    # pairs with: mt_load_seq_cst in low_seq. A trimmer writes it, then reads every next_seq again (advance).
     ps_xchg_i64(&q.low_seq, seq)
 
 
 cdef inline int64_t next_seq(subscriber *s) noexcept nogil:
-    # pairs with: ps_xchg_i64 in locked_move
+    # pairs with: ps_xchg_i64 in locked_move; ps_cas_i64 in locked_appear, make_joiners_choose_again
     return mt_load_seq_cst_i64(&s.next_seq)
 
 
 cdef inline int64_t locked_next_seq(subscriber *s) noexcept nogil:
-    return mt_load_relaxed_i64(&s.next_seq)     # relaxed because: changed under the lock that the caller holds
+    # relaxed because: the caller holds the lock. Others change it only while it is negative, and locked_appear()
+    # compares it again.
+    return mt_load_relaxed_i64(&s.next_seq)
 
 
 cdef inline void locked_move(subscriber *s, int64_t seq) noexcept nogil:
-    # pairs with: mt_load_seq_cst in next_seq; before the read in low_seq and, by a joiner, the increment of joins
+    # pairs with: mt_load_seq_cst in next_seq. After this write a taker reads low_seq (may_trim), and a joiner
+    # increments `joins`.
     ps_xchg_i64(&s.next_seq, seq)
 
 
@@ -411,7 +424,7 @@ cdef inline message_chunk *newest_chunk(pubsub *q, uint32_t *i) noexcept nogil:
         if likely(following == NULL):
             return c
         c = following
-        # pairs with: mt_load_acquire above. If it fails, another thread has helped.
+        # pairs with: mt_load_acquire above. If it fails, another thread has advanced `newest`.
         ps_cas_uptr(&q.newest, &seen, <uintptr_t>c)
         seen = <uintptr_t>c
 
@@ -422,7 +435,7 @@ cdef inline void find_end(pubsub *q, list_end *end) noexcept nogil:
         end.chunk = newest_chunk(q, &end.slot)
         end.state = slot_state(end.chunk, end.slot)
         if likely(end.state <= <uintptr_t>SLOT_SEAL):
-            break                       # else a publisher has written the slot meanwhile
+            break                       # else a publisher has filled the slot meanwhile: search again
     end.seq = end.chunk.base + end.slot
 
 
@@ -442,13 +455,13 @@ cdef inline subscriber *first_record(pubsub *q) noexcept nogil:
 
 
 cdef inline int64_t joins(pubsub *q) noexcept nogil:
-    """If it is equal before and after reading every next_seq, no join began in between (see JOIN above)."""
+    """How many joins have begun. An observer reads it before and after it reads every next_seq (JOIN, above)."""
     # pairs with: ps_fetch_add_i64 in locked_join
     return mt_load_seq_cst_i64(&q.joins)
 
 
 cdef inline int64_t slowest(pubsub *q, subscriber **who) noexcept nogil:
-    """The smallest next_seq, and its subscriber; or NO_SUBSCRIBER, and NULL. Joiners do not count."""
+    """The smallest next_seq, and *who has it; or NO_SUBSCRIBER, and NULL. Joiners do not count."""
     cdef int64_t least = NO_SUBSCRIBER, seq
     cdef subscriber *s = first_record(q)
     who[0] = NULL
@@ -462,20 +475,20 @@ cdef inline int64_t slowest(pubsub *q, subscriber **who) noexcept nogil:
 
 
 cdef inline int64_t retained(pubsub *q, int64_t end) noexcept nogil:
-    """How many messages before `end` are expected. Recomputed, because low_seq lags while a trimmer is suspended."""
+    """How many messages before `end` are expected. Read from every next_seq: low_seq lags until a trimmer has run."""
     cdef subscriber *who
     return end - min(slowest(q, &who), end)
 
 
 # ------------------------------------------------------------------------------------------------------------- capacity
 cdef inline int64_t make_joiners_choose_again(pubsub *q, int64_t least) noexcept nogil:
-    """Make each joiner choose after this call where it begins. Returns the smallest of `least` and every next_seq that
-    it has read."""
+    """Make each joiner choose again where it begins, later than this call. Returns the smallest of `least` and every
+    next_seq that was read here; joiners do not count."""
     cdef subscriber *s = first_record(q)
     cdef int64_t seq, seen
     while s != NULL:
         seq = seen = next_seq(s)
-        # pairs with: ps_cas_i64 in locked_appear: one of the two fails
+        # pairs with: ps_cas_i64 in locked_appear: of the two swaps of one JOINING value, one fails
         while seq < 0 and not ps_cas_i64(&s.next_seq, &seen, seq + 1):
             seq = seen = next_seq(s)
         if 0 <= seq < least:
@@ -485,8 +498,9 @@ cdef inline int64_t make_joiners_choose_again(pubsub *q, int64_t least) noexcept
 
 
 cdef inline int64_t free_slots_exactly(pubsub *q, int64_t end, int64_t maxsize) noexcept nogil:
-    """How many slots are free, from every next_seq, because low_seq may lag. If none, there was none when the smallest
-    next_seq was read. If some, no subscriber is so far behind, and none can begin there: joiners choose again."""
+    """How many slots are free, computed from every next_seq, because low_seq may lag. <= 0: none was free when the
+    smallest next_seq was read. > 0: no subscriber is further back than the one counted, and no joiner can begin further
+    back, because joiners choose again."""
     cdef subscriber *who
     cdef int64_t before, least
     while True:
@@ -501,7 +515,7 @@ cdef inline int64_t free_slots_exactly(pubsub *q, int64_t end, int64_t maxsize) 
 
 
 cdef inline int64_t free_slots(pubsub *q, int64_t end) noexcept nogil:
-    """How many messages may be published from `end` on."""
+    """How many messages may be published from `end` on. <= 0: none."""
     # relaxed because: a new maxsize holds for calls that begin after it was set
     cdef int64_t maxsize = mt_load_relaxed_i64(&q.maxsize), n
     if maxsize <= 0:
@@ -512,7 +526,7 @@ cdef inline int64_t free_slots(pubsub *q, int64_t end) noexcept nogil:
 
 # -------------------------------------------------------------------------------------------------------------- publish
 cdef inline bint claim(message_chunk *c, uint32_t i, uintptr_t value) noexcept nogil:
-    """Write a slot that was seen empty. False: another publisher was faster."""
+    """Write a slot that was seen empty. False: another publisher has written it."""
     cdef uintptr_t empty = SLOT_EMPTY
     # pairs with: mt_load_seq_cst in slot_value. Sequentially consistent, before `nwaiting` is read: either the
     # publisher sees the waiter, or the waiter sees the message.
@@ -520,28 +534,29 @@ cdef inline bint claim(message_chunk *c, uint32_t i, uintptr_t value) noexcept n
 
 
 cdef inline bint link(pubsub *q, list_end *end, message_chunk *fresh) noexcept nogil:
-    """Make `fresh` the chunk after end.chunk, which is full or sealed. False: another publisher was faster."""
+    """Make `fresh` the chunk after end.chunk, which is full or sealed. False: another publisher has linked one."""
     cdef uintptr_t none = 0, seen = <uintptr_t>end.chunk
     fresh.base = end.seq
     mt_point()
     # pairs with: mt_load_seq_cst in next_chunk. Sequentially consistent for the same reason as in claim.
     if not ps_cas_uptr(&end.chunk.next, &none, <uintptr_t>fresh):
         return False
-    # pairs with: mt_load_acquire in newest_chunk. If it fails, another thread has helped.
+    # pairs with: mt_load_acquire in newest_chunk. If it fails, another thread has advanced `newest`.
     ps_cas_uptr(&q.newest, &seen, <uintptr_t>fresh)
     return True
 
 
 cdef inline bint no_subscriber(pubsub *q) noexcept nogil:
-    """Called after a publish. If True the publisher trims. If False, the last subscriber to leave sees the message in
-    its own trim."""
-    # pairs with: ps_fetch_add_u32 in locked_leave
+    """Asked after a publish. True: the publisher trims. False: the last subscriber that leaves sees the message in its
+    own trim. With a GIL, pass_by also asks before a publish."""
+    # pairs with: ps_fetch_add_u32 in locked_leave, locked_join
     return mt_load_seq_cst_u32(&q.nsubscribers) == 0
 
 
 cdef inline bint pass_by(pubsub *q, list_end *end, int64_t n) noexcept nogil:
-    """With a GIL and without subscribers: only advance the sequence numbers of the newest, empty chunk past n messages.
-    False: keep them. freed_seq != end.seq: a finalizer publishes while a trim is not complete."""
+    """With a GIL and without subscribers, publish n messages without keeping them: only advance the sequence numbers of
+    the newest chunk, all of whose messages are freed. False: not possible, nothing was done. freed_seq != end.seq: a
+    trim is not complete, and a finalizer that it runs publishes."""
     if not GIL_LOCKED or likely(not no_subscriber(q)) or q.freed_seq != end.seq:
         return False
     end.chunk.base += n
@@ -551,8 +566,8 @@ cdef inline bint pass_by(pubsub *q, list_end *end, int64_t n) noexcept nogil:
 
 
 cdef inline int find_free_slots(pubsub *q, list_end *end, int64_t *n) noexcept nogil:
-    """How a publish of *n messages begins. MT_OK: publish *n of them at `end`, at least one and maybe fewer.
-    UNRETAINED: all are passed by. Else MT_FULL or MT_SHUTDOWN."""
+    """Find where and how many of *n messages can be published. MT_OK: publish *n of them at `end`, at least one and
+    maybe fewer than asked. UNRETAINED: all are published, and none is kept (pass_by). Else MT_FULL or MT_SHUTDOWN."""
     find_end(q, end)
     if unlikely(end.state == <uintptr_t>SLOT_SHUT):
         return MT_SHUTDOWN
@@ -564,8 +579,8 @@ cdef inline int find_free_slots(pubsub *q, list_end *end, int64_t *n) noexcept n
 
 
 cdef inline message_chunk *new_run(const uintptr_t *items, int64_t n, uint32_t cap, int64_t *kept) noexcept nogil:
-    """A chunk of cap slots that begins with these n items. Adds a reference to those from *kept on, which have none
-    yet. NULL: no memory."""
+    """A chunk of cap slots that begins with these n items. The first *kept items already have a reference for the list:
+    add one to each of the others, and update *kept. NULL: no memory."""
     cdef message_chunk *c = new_chunk(cap)
     cdef uint32_t i
     if c == NULL:
@@ -580,7 +595,7 @@ cdef inline message_chunk *new_run(const uintptr_t *items, int64_t n, uint32_t c
 
 
 cdef inline int publish(pubsub *q, uintptr_t item, int64_t *seq) noexcept nogil:
-    """One try: MT_OK, UNRETAINED, MT_FULL, MT_SHUTDOWN or MT_NOMEM. MT_OK: the list has taken over a reference."""
+    """One try: MT_OK, UNRETAINED, MT_FULL, MT_SHUTDOWN or MT_NOMEM. MT_OK: the list owns the caller's reference."""
     cdef message_chunk *fresh = NULL
     cdef mt_pin *own = pin(q)
     cdef int64_t n, kept = 1
@@ -612,8 +627,9 @@ cdef inline int publish(pubsub *q, uintptr_t item, int64_t *seq) noexcept nogil:
 
 
 cdef inline int publish_run(pubsub *q, const uintptr_t *items, int64_t n, int64_t *done, int64_t *kept) noexcept nogil:
-    """One try to publish n items as one run. MT_FULL: only *done of them, because there are no more free slots. The
-    first *kept items got a reference; the caller drops those of the items beyond *done."""
+    """One try to publish n items as one run. MT_FULL: only the first *done, because no more slots are free, or n is
+    beyond LONGEST_RUN. The first *kept items got a reference; the caller drops those of the items beyond *done.
+    Items that pass_by() does not keep count as done, without a reference."""
     cdef message_chunk *fresh = NULL
     cdef mt_pin *own = pin(q)
     cdef int64_t k
@@ -648,7 +664,7 @@ cdef inline int publish_run(pubsub *q, const uintptr_t *items, int64_t n, int64_
 
 
 cdef inline void mark_end(pubsub *q) noexcept nogil:
-    """Write SLOT_SHUT into the first empty slot: from that instant on no message is accepted."""
+    """Write SLOT_SHUT into the first empty slot, or link a chunk that holds it. No message is accepted after that."""
     cdef mt_pin *own
     cdef message_chunk *fresh
     cdef list_end end
@@ -689,7 +705,8 @@ cdef inline bint is_shut(pubsub *q) noexcept nogil:
 
 # ----------------------------------------------------------------------------------------------------------------- take
 cdef inline uintptr_t locked_peek(subscriber *s) noexcept nogil:
-    """The message at next_seq. SLOT_EMPTY: there is none yet. SLOT_SHUT: there will be none."""
+    """The message at next_seq. SLOT_EMPTY: there is none yet. SLOT_SHUT: there will be none. It may move s.chunk to the
+    next chunk, but does not move next_seq."""
     cdef message_chunk *following
     cdef uintptr_t value
     while True:
@@ -736,7 +753,7 @@ cdef inline int locked_take(subscriber *s, uintptr_t *item) noexcept nogil:
 
 
 cdef inline int64_t locked_take_many(subscriber *s, uintptr_t *items, int64_t n) noexcept nogil:
-    """Take up to n messages, in one step. The caller gets references."""
+    """Take up to n messages. next_seq moves once, past all of them. The caller gets references."""
     cdef int64_t got = 0
     cdef uintptr_t value
     while got < n:
@@ -781,7 +798,8 @@ cdef inline void locked_skip(subscriber *s, int64_t seq) noexcept nogil:
 
 # ----------------------------------------------------------------------------------------------------------------- trim
 cdef inline bint may_trim(pubsub *q, subscriber *s, int64_t seq) noexcept nogil:
-    """After s has moved on from `seq`: whether it has to trim (I4). A cheap check that avoids most trims."""
+    """After s has moved on from `seq`: whether the caller must trim (I4). A cheap check that avoids most trims.
+    False: s was not at low_seq, or another subscriber or a joiner keeps the messages from `seq` on."""
     cdef subscriber *slow
     if low_seq(q) < seq:
         return False
@@ -791,8 +809,8 @@ cdef inline bint may_trim(pubsub *q, subscriber *s, int64_t seq) noexcept nogil:
 
 
 cdef inline int64_t smallest_seq(pubsub *q, int64_t enough) noexcept nogil:
-    """The smallest next_seq, joiners' too, or NO_SUBSCRIBER. The search begins at the slowest subscriber of the last
-    one, and stops at a next_seq <= `enough`."""
+    """The smallest next_seq, or NO_SUBSCRIBER. Joiners count: theirs is negative. The search begins at the subscriber
+    that was slowest in the last search, and stops at a next_seq <= `enough`."""
     cdef subscriber *first = first_record(q)
     cdef subscriber *begin = <subscriber *>mt_load_relaxed_uptr(&q.slowest_hint)    # relaxed because: a hint
     cdef subscriber *s
@@ -816,8 +834,8 @@ cdef inline int64_t smallest_seq(pubsub *q, int64_t enough) noexcept nogil:
 
 
 cdef inline int64_t seq_to_free(pubsub *q, int64_t before) noexcept nogil:
-    """Up to where messages may be freed; `before` if no further. A joiner counts: it may begin at any retained message,
-    and trims after it has joined."""
+    """The sequence number before which messages may be freed, or `before` if there are no more to free. While a thread
+    joins it is `before`: the joiner may begin at any retained message, and trims after it has joined."""
     cdef int64_t joins_before = joins(q), seq = smallest_seq(q, before)
     if seq == NO_SUBSCRIBER:
         seq = end_seq(q)
@@ -841,10 +859,11 @@ cdef inline void advance(pubsub *q) noexcept nogil:
 
 
 cdef inline void unlink(pubsub *q, message_chunk *c, message_chunk *following) noexcept nogil:
-    """Unlink the oldest chunk, c. The trimming thread calls it."""
+    """Unlink the oldest chunk, c. Only the trimming thread calls it."""
     cdef uintptr_t seen = <uintptr_t>c
     cdef mt_pin *own = pin(q)
-    # pairs with: mt_load_acquire in newest_chunk: the search for the newest never begins at an unlinked chunk
+    # pairs with: mt_load_acquire in newest_chunk. `newest` leaves c before c is retired, so a thread that pins later
+    # cannot find c.
     ps_cas_uptr(&q.newest, &seen, <uintptr_t>following)
     # pairs with: mt_load_acquire in locked_choose
     mt_store_release_uptr(&q.oldest, <uintptr_t>following)
@@ -858,7 +877,7 @@ cdef inline void unlink(pubsub *q, message_chunk *c, message_chunk *following) n
 cdef inline void free_passed(pubsub *q, freed *f) noexcept nogil:
     """Collect the messages before low_seq, as many as fit into f, and unlink chunks (I2: not while a subscriber may be
     at the end of one)."""
-    # relaxed because: only trimmers write both
+    # relaxed because: written only by the trimming thread, which calls this
     cdef message_chunk *c = <message_chunk *>mt_load_relaxed_uptr(&q.oldest)
     cdef int64_t to = mt_load_relaxed_i64(&q.low_seq)   # relaxed because: as above
     cdef message_chunk *following = next_chunk(c)
@@ -894,7 +913,7 @@ cdef inline void trim(pubsub *q, freed *f) noexcept nogil:
     if GIL_LOCKED:
         trim_once(q, f)
         return
-    # pairs with: itself, and ps_cas_u32 below: the thread that trims sees that another one has come
+    # pairs with: itself, ps_cas_u32 below and in locked_take_sole: the thread that trims sees TRIM_AGAIN
     if ps_xchg_u32(&q.trimming, TRIM_AGAIN) != <uint32_t>TRIM_IDLE:
         return
     while True:
@@ -902,15 +921,18 @@ cdef inline void trim(pubsub *q, freed *f) noexcept nogil:
         trim_once(q, f)
         mt_point()
         busy = TRIM_BUSY
-        # pairs with: ps_xchg_u32 above
+        # pairs with: ps_xchg_u32 above; ps_cas_u32 in locked_take_sole
         if ps_cas_u32(&q.trimming, &busy, TRIM_IDLE):
             return
 
 
 cdef inline bint locked_take_sole(pubsub *q, subscriber *s, uintptr_t *item, bint *again) noexcept nogil:
-    """Take by the only subscriber, and trim in the same step: the taker gets the list's reference, unless somebody
-    joins. That saves two changes of the reference count of another thread's object. False: not possible, nothing was
-    done. *again: another thread has come to trim, and the caller does it."""
+    """Take by the only subscriber, and trim that message too. The taker gets the list's reference, unless a thread
+    joins. That saves two changes of the reference count of another thread's object. False: nothing was taken. *again:
+    another thread has asked to trim meanwhile, and the caller trims.
+
+    After set_low_seq() it need not check again as advance() does: s stays at the new low_seq while its lock is held,
+    and I4 holds for the thread that moves s next."""
     cdef int64_t seq = locked_next_seq(s)
     cdef uint32_t word = TRIM_IDLE
     cdef bint took = False
@@ -918,13 +940,14 @@ cdef inline bint locked_take_sole(pubsub *q, subscriber *s, uintptr_t *item, bin
     again[0] = False
     if unlikely(s.closed or s.missed):
         return False
-    # relaxed because: a guess; seq_to_free() checks the subscribers, and s.chunk cannot be unlinked (I2)
+    # relaxed because: a guess. Without a GIL seq_to_free() checks the subscribers; with one the count is exact. s.chunk
+    # cannot be unlinked (I2). If it is not the oldest chunk, there are chunks for trim() to unlink.
     if mt_load_relaxed_u32(&q.nsubscribers) != 1 or mt_load_relaxed_uptr(&q.oldest) != <uintptr_t>s.chunk:
         return False
     value = slot_state(s.chunk, s.slot)
     if unlikely(value <= <uintptr_t>SLOT_SEAL):
         return False
-    # pairs with: itself; ps_cas_u32 in trim
+    # pairs with: ps_cas_u32 below, ps_xchg_u32 below, ps_cas_u32 in trim: each writes TRIM_IDLE
     if not GIL_LOCKED and unlikely(not ps_cas_u32(&q.trimming, &word, TRIM_BUSY)):
         return False
     if likely(q.freed_seq == seq and low_seq(q) == seq):
@@ -940,7 +963,7 @@ cdef inline bint locked_take_sole(pubsub *q, subscriber *s, uintptr_t *item, bin
         took = True
     word = TRIM_BUSY
     mt_point()
-    # pairs with: ps_xchg_u32 in trim
+    # pairs with: ps_xchg_u32 in trim; ps_cas_u32 above
     if not GIL_LOCKED and unlikely(not ps_cas_u32(&q.trimming, &word, TRIM_IDLE)):
         ps_xchg_u32(&q.trimming, TRIM_IDLE)     # pairs with: as above; the caller trims for the other thread
         again[0] = True
@@ -951,7 +974,7 @@ cdef inline bint locked_take_sole(pubsub *q, subscriber *s, uintptr_t *item, bin
 cdef inline void locked_count_waiting(pubsub *q, subscriber *s) noexcept nogil:
     """not_empty has changed: update the counts that publishers read."""
     cdef uint32_t now = <uint32_t>s.not_empty.n
-    # pairs with: mt_load_seq_cst in wake_waiting_getters; before the slot is read (slot_value)
+    # pairs with: mt_load_seq_cst in wake_waiting_getters. A getter that begins to wait reads the slot after this.
     cdef uint32_t before = ps_xchg_u32(&s.waiting, now)
     if now != before:
         ps_fetch_add_u32(&q.nwaiting, now - before)     # pairs with: mt_load_seq_cst in wake_getters, shut_down
@@ -964,8 +987,8 @@ cdef inline bint locked_first_thread_lingers(subscriber *s) noexcept nogil:
 
 
 cdef inline void locked_propagate(pubsub *q, subscriber *s, wait_node **to_post) noexcept nogil:
-    """If there is a message, notify the next waiter. Waiters for more messages than there are are passed over: they
-    would take none, and those behind them would sleep on."""
+    """If there is a message, notify the next waiter. A waiter that wants more messages than there are is skipped: it
+    would take none, and the waiters after it would not be notified."""
     if unlikely(s.not_empty.n != 0) and locked_status(s) == MT_OK:
         if unlikely(locked_first_thread_lingers(s)):
             notify_fitting(&s.not_empty, end_seq(q) - locked_next_seq(s), to_post)
@@ -981,8 +1004,8 @@ cdef inline void locked_wake_all(pubsub *q, subscriber *s, wait_node **to_post) 
 
 
 cdef inline void forward_not_empty(pubsub *q, subscriber *s) noexcept nogil:
-    """Notify a getter of this subscriber if there is a message: one was published, or a notified getter does not
-    take."""
+    """Notify a getter of this subscriber if there is a message. Called after a publish, or by a notified getter that
+    takes none."""
     cdef wait_node *to_post = NULL
     lock_subscriber(s)
     locked_propagate(q, s, &to_post)
@@ -990,8 +1013,8 @@ cdef inline void forward_not_empty(pubsub *q, subscriber *s) noexcept nogil:
 
 
 cdef inline int64_t take_missed(pubsub *q, subscriber *s) noexcept nogil:
-    """How many messages were dropped since the last call. The caller takes no message, so it forwards its
-    notification."""
+    """How many messages were dropped since the last call. The caller takes no message, so this notifies another
+    getter."""
     cdef wait_node *to_post = NULL
     cdef int64_t missed
     lock_subscriber(s)
@@ -1014,7 +1037,7 @@ cdef inline void wake_waiting_getters(pubsub *q) noexcept nogil:
 cdef inline void wake_getters(pubsub *q) noexcept nogil:
     """A message was published: wake a getter of each subscriber that has waiters."""
     mt_point()
-    # pairs with: ps_fetch_add_u32 in locked_count_waiting, after the slot was written (claim, link)
+    # pairs with: ps_fetch_add_u32 in locked_count_waiting. The slot was written before this (claim, link).
     if unlikely(mt_load_seq_cst_u32(&q.nwaiting) != 0):
         wake_waiting_getters(q)
 
@@ -1071,15 +1094,14 @@ cdef inline int take(pubsub *q, subscriber *s, uintptr_t *item, bint *trim_next)
     return r
 
 
-# ---------------------------------------------------------------------------------- waking publishers without a free
-# slot
+# ---------------------------------------------------------------------------------------------------- waking publishers
 cdef inline bint has_free_slot(pubsub *q) noexcept nogil:
     return free_slots(q, end_seq(q)) > 0
 
 
 cdef inline void bound_locked_count_waiting(pubsub *q) noexcept nogil:
     """not_full has changed: update the count that trimmers read."""
-    # pairs with: mt_load_seq_cst in forward_not_full, wake_publisher; before the waiter polls has_free_slot()
+    # pairs with: mt_load_seq_cst in forward_not_full, wake_publisher. The waiter polls has_free_slot() after this.
     ps_xchg_u32(&q.not_full_waiting, <uint32_t>q.not_full.n)
 
 
@@ -1097,22 +1119,23 @@ cdef inline void notify_publishers(pubsub *q, bint every_one) noexcept nogil:
 
 
 cdef inline void wake_publisher(pubsub *q) noexcept nogil:
-    """low_seq has advanced: wake one publisher, which wakes the next."""
+    """low_seq may have advanced: wake one publisher, which wakes the next."""
     mt_point()
-    # pairs with: ps_xchg_u32 in bound_locked_count_waiting, after low_seq was written (set_low_seq)
+    # pairs with: ps_xchg_u32 in bound_locked_count_waiting. low_seq was written before this (set_low_seq).
     if unlikely(mt_load_seq_cst_u32(&q.not_full_waiting) != 0):
         notify_publishers(q, False)
 
 
 cdef inline void forward_not_full(pubsub *q) noexcept nogil:
-    """A woken publisher does not use its free slot, or there may be another one: wake the next publisher."""
+    """Wake the next publisher if a slot is free: the woken one did not use its slot, or more than one is free."""
     # pairs with: ps_xchg_u32 in bound_locked_count_waiting
     if unlikely(mt_load_seq_cst_u32(&q.not_full_waiting) != 0) and has_free_slot(q):
         notify_publishers(q, False)
 
 
 # -------------------------------------------------------------------------------------------------------------- waiting
-# The wait points (_waiting.pxd) of a get, and of a publish without a free slot.
+# The wait points (_waiting.pxd) of a get, and of a publish at capacity. Their functions `changed` update the counts of
+# waiters that other threads read.
 cdef inline void message_point(wait_point *p, subscriber *s) noexcept nogil:
     """A getter waits until there is a message, or none will come."""
     make_point(p, &s.not_empty, &s.lock, GIL_LOCKED, True, locked_poll_message, s)
@@ -1128,7 +1151,7 @@ cdef inline int locked_poll_message(wait_point *p, bint parking) noexcept nogil:
 
 
 cdef inline void messages_point(wait_point *p, subscriber *s, int64_t n) noexcept nogil:
-    """A getter that lingers waits until there are n messages, or as many as maxsize allows, or no more will come."""
+    """A get_many with `linger` waits until there are n messages, or as many as maxsize allows, or no more will come."""
     message_point(p, s)
     p.amount = n
     p.poll = locked_poll_messages
@@ -1184,7 +1207,7 @@ cdef inline void bound_locked_forward_free_slot(wait_point *p, wait_node **to_po
 
 # ----------------------------------------------------------------------------------------------------- subscribe, leave
 cdef inline subscriber *new_record(pubsub *q) noexcept nogil:
-    """A record that is not in use, or a new one. NULL: no memory."""
+    """A record that was not in use, or a new one; it is in use now. NULL: no memory."""
     # pairs with: ps_cas_uptr below
     cdef uintptr_t first = mt_load_acquire_uptr(&q.subscriber_records)
     cdef subscriber *s = <subscriber *>first
@@ -1206,20 +1229,21 @@ cdef inline subscriber *new_record(pubsub *q) noexcept nogil:
     s.closed = True
     while True:
         s.next = <subscriber *>first
-        # pairs with: mt_load_acquire above and in first_record. A trimmer that does not see it finds `joins` changed.
+        # pairs with: mt_load_acquire above and in first_record. A trimmer that does not see s sees `joins` change.
         if ps_cas_uptr(&q.subscriber_records, &first, <uintptr_t>s):
             return s
 
 
 cdef inline void free_record(subscriber *s) noexcept nogil:
-    """A closed record may be used again."""
+    """Make a closed record available to new_record()."""
     # pairs with: ps_cas_u32 in new_record
     mt_store_release_u32(&s.in_use, 0)
 
 
 cdef inline int64_t slowest_now(pubsub *q) noexcept nogil:
-    """The smallest next_seq at one instant, or NO_SUBSCRIBER. The caller holds join_lock. Each next_seq only grows, so
-    the smallest one read is the smallest of all if it is unchanged after reading them all."""
+    """The smallest next_seq at one instant, or NO_SUBSCRIBER. The caller holds join_lock, so no other thread joins and
+    each next_seq only grows. If the smallest one is unchanged after all were read, it was the smallest of all at that
+    instant."""
     cdef subscriber *who
     cdef int64_t seq
     while True:
@@ -1247,7 +1271,7 @@ cdef inline int locked_choose(pubsub *q, subscriber *s, int64_t start, int64_t *
 
 
 cdef inline bint locked_appear(subscriber *s, int64_t *seen, int64_t seq) noexcept nogil:
-    """Publish where the joiner begins. False: a publisher has changed JOINING, so choose again."""
+    """Set next_seq to where the joiner begins. False: a publisher has changed JOINING, so choose again."""
     mt_point()
     # pairs with: mt_load_seq_cst in next_seq, ps_cas_i64 in make_joiners_choose_again
     if ps_cas_i64(&s.next_seq, seen, seq):
@@ -1258,10 +1282,10 @@ cdef inline bint locked_appear(subscriber *s, int64_t *seen, int64_t seq) noexce
 
 cdef inline int locked_join(pubsub *q, subscriber *s, int64_t start) noexcept nogil:
     """Subscribe from `start`, a sequence number or START_*. MT_OK or MT_BADARG. The caller holds join_lock too. It
-    trims afterwards in both cases, because trimmers may have given up.
+    trims afterwards in both cases, because trimmers that saw JOINING did not advance low_seq.
 
-    Linearization point: the choice that locked_appear() publishes. No observer has relied on the subscriber's absence
-    between the two."""
+    Linearization point: the last locked_choose(). Between it and locked_appear() no observer acts as if there were no
+    joiner: a trimmer does not advance low_seq, and a publisher that counts free slots makes locked_appear() fail."""
     cdef mt_pin *own = pin(q)
     cdef int64_t seq = 0, seen = JOINING
     cdef int r
@@ -1300,7 +1324,7 @@ cdef inline bint locked_leave(pubsub *q, subscriber *s) noexcept nogil:
         return False
     s.closed = True
     s.closed_at = locked_next_seq(s)
-    # pairs with: mt_load_seq_cst in no_subscriber; before the caller's trim looks for the newest message
+    # pairs with: mt_load_seq_cst in no_subscriber. The caller's trim looks for the newest message after this.
     ps_fetch_add_u32(&q.nsubscribers, <uint32_t>-1)
     locked_move(s, NO_SUBSCRIBER)
     return True
@@ -1317,9 +1341,10 @@ cdef inline bint close_subscriber(pubsub *q, subscriber *s) noexcept nogil:
     return left
 
 
-# ---------------------------------------------------------------------------------------------- dropping, the end, fork
+# ------------------------------------------------------------------------------------------------ drop, shut down, fork
 cdef inline void skip_to(pubsub *q, int64_t to, bint dropped) noexcept nogil:
-    """Advance the subscribers that are before `to`. dropped: count what they miss. The caller trims."""
+    """Advance the subscribers that are before `to`, after joiners have joined.
+    dropped: count what they miss. The caller trims."""
     cdef subscriber *s = first_record(q)
     cdef int64_t seq
     while s != NULL:
@@ -1376,15 +1401,16 @@ cdef inline void shut_down(pubsub *q, bint immediate) noexcept nogil:
     if immediate:
         skip_all(q)
     mt_point()
-    # pairs with: ps_fetch_add_u32 in locked_count_waiting. SLOT_SHUT is written before: a getter that has not seen it
-    # is counted here
+    # pairs with: ps_fetch_add_u32 in locked_count_waiting. SLOT_SHUT was written before this, so a waiting getter that
+    # has not seen it is counted.
     if mt_load_seq_cst_u32(&q.nwaiting) != 0:
         wake_all_getters(q)
     notify_publishers(q, True)
 
 
 cdef inline void after_fork(pubsub *q, unsigned long me) noexcept nogil:
-    """In the child of a fork: reset the locks, and keep only the waiting tasks of the forking thread (A6)."""
+    """In the child of a fork: reset the locks, and keep only the waiting tasks of the forking thread (A6 of
+    _waiting.pxd)."""
     cdef subscriber *s = first_record(q)
     mt_lock_reset(&q.join_lock)
     mt_lock_reset(&q.bound_lock)
