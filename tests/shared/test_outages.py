@@ -55,6 +55,7 @@ import os, sys
 from manytail import Shared
 from manytail.mapping import _shared_store
 shared = Shared("sqlite:///{tmp_path}/a.db", "a")
+Shared("sqlite:///{tmp_path}/b.db", "a").remembered()  # imports what a user without rights might not be able to read
 if os.geteuid() == 0:
     os.chmod({str(tmp_path.parent)!r}, 0o755), os.chmod({str(tmp_path)!r}, 0o755)
     for folder in {[str(parent) for parent in tmp_path.parents]!r}:
