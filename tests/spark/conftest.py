@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pyspark.cloudpickle import register_pickle_by_value
+from pyspark.sql import functions as F
 from support import notes as notes_module
 from support.databases import database, postgresql, server, sqlite
 from support.notes import Notes
@@ -28,6 +29,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.spark)
+        if item.get_closest_marker("udf") and not hasattr(F, "arrow_udf"):
+            item.add_marker(pytest.mark.skip(reason="concurrent_udf needs PySpark 4.1"))
 
 
 def prepare() -> None:

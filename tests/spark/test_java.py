@@ -9,6 +9,7 @@ from manytail.spark._java import JavaNotFoundError, java_version, prepare_enviro
 
 pytestmark = pytest.mark.spark
 
+
 def java_that_says(directory: Path, version: str) -> Path:
     """A directory whose bin/java answers `-version` as that Java would."""
     java = directory / "bin" / "java"

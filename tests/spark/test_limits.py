@@ -64,6 +64,7 @@ def test_equal_rows_share_a_call_unless_row_id_tells_them_apart(spark: Any, note
     assert len(notes.read()) == (10 if row_id is None else 1_000)
 
 
+@pytest.mark.udf
 def test_a_column_function_shares_calls_too(spark: Any, notes: Notes) -> None:
     add = notes.add
 

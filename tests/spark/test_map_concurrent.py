@@ -129,11 +129,11 @@ def test_values_are_those_of_a_collected_row(spark: Any) -> None:
     source = spark.range(1).selectExpr(*columns_sql, "parse_json('[1, 2]') AS variant")
     (collected,) = source.collect()
     expected = {name: repr(collected[name]) for name in columns}
+    expected["binary"] = repr(b"\x00\xff")  # PySpark 4.0 collects a bytearray
 
     def fn(row: Any) -> tuple[list[str], bool]:
-        wrong = [
-            f"{name}: {row[name]!r} is not {value}" for name, value in expected.items() if repr(row[name]) != value
-        ]
+        found = {name: repr(row[name]) for name in expected}
+        wrong = [f"{name}: {found[name]} is not {value}" for name, value in expected.items() if found[name] != value]
         return wrong, row.struct.b[0].c == "x" and row.variant.toPython() == [1, 2]
 
     assert source.transform(map_concurrent, fn, "wrong array<string>, rows boolean", columns="replace").collect() == [
@@ -189,15 +189,17 @@ def test_all_types_of_results(spark: Any) -> None:
         "a boolean, b tinyint, c smallint, d int, e bigint, f float, g double, h string, i binary, j date, "
         "k timestamp_ntz, l decimal(20,3),"
         " m interval day to second, n array<struct<x:int,y:map<string,double>>>, o variant, "
-        "p map<timestamp,array<timestamp_ntz>>, q time(6), r void"
+        "p map<timestamp,array<timestamp_ntz>>, q void"
     )
     value = (
         True, -1, 2, 3, 4, 0.5, 1e300, "ä", b"\x00", datetime.date(2024, 2, 29), datetime.datetime(1, 1, 1),
         Decimal("12345678901234567.125"),
         datetime.timedelta(days=-3, microseconds=1), [{"x": 1, "y": {"k": 1.5}}], T.VariantVal.parseJson("[1]"),
         {datetime.datetime(2024, 7, 1, tzinfo=datetime.UTC): [datetime.datetime(2024, 7, 1)]},
-        datetime.time(1, 2, 3, 4), None,
+        None,
     )  # fmt: skip
+    if hasattr(T, "TimeType"):  # PySpark 4.1
+        schema, value = f"{schema}, r time(6)", (*value, datetime.time(1, 2, 3, 4))
     df = spark.range(2).transform(map_concurrent, lambda row: value if row.id else None, schema, columns="replace")
     nothing, found = df.collect()
     assert tuple(nothing) == (None,) * len(value)
@@ -205,7 +207,7 @@ def test_all_types_of_results(spark: Any) -> None:
     assert found.n == [Row(x=1, y={"k": 1.5})]
     assert found.o.toJson() == "[1]"
     assert [list(values) for values in found.p.values()] == [[datetime.datetime(2024, 7, 1)]]
-    assert (found.q, found.r) == (value[16], None)
+    assert tuple(found)[16:] == value[16:]
 
 
 def test_the_order_of_rows_is_that_of_sort_within_partitions(spark: Any) -> None:

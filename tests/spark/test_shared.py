@@ -165,7 +165,7 @@ def test_batches_remember_each_row_by_itself(spark: Any, sqlite: Database, notes
     assert Counter(notes.read()) == Counter(str(n) for n in range(15))
 
 
-@pytest.mark.skipif(not hasattr(F, "arrow_udf"), reason="concurrent_udf needs PySpark 4.1")
+@pytest.mark.udf
 def test_a_column_function_remembers_and_keeps_a_budget(spark: Any, sqlite: Database, notes: Notes) -> None:
     def double(n: Any) -> Any:
         notes.add(n)
@@ -180,6 +180,7 @@ def test_a_column_function_remembers_and_keeps_a_budget(spark: Any, sqlite: Data
         assert [row.error.type for row in rows if row.error] == ["manytail.BudgetExceeded"] * 2
 
 
+@pytest.mark.udf
 def test_options_that_do_not_fit(spark: Any, sqlite: Database) -> None:
     df, shared = spark.range(3), Shared(sqlite.url, "a")
     secret = Shared("postgresql+psycopg://me:secret@host/db", "a")

@@ -16,7 +16,7 @@ from support.notes import Notes
 from manytail.spark import Delivery, concurrent_udf
 
 register_pickle_by_value(sys.modules[__name__])
-pytestmark = pytest.mark.skipif(not hasattr(F, "arrow_udf"), reason="concurrent_udf needs PySpark 4.1")
+pytestmark = pytest.mark.udf
 
 
 def column(df: Any, made: Any) -> list[Any]:

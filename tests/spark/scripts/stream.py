@@ -47,7 +47,6 @@ def start(spark, directory, note):
         note(delivery.idempotency_key)
         return 2 * row.id
 
-    later = concurrent_udf(lambda number: number + 1, "long", workers=4)
     files = spark.readStream.schema("id long").option("maxFilesPerTrigger", 4).parquet(str(Path(directory, "in")))
     rows = files.transform(
         map_concurrent,
@@ -60,7 +59,10 @@ def start(spark, directory, note):
         shared=shared_in(directory),
         remember=True,
     )
-    rows = rows.select("id", "twice", later("id").alias("next"))
+    after = F.col("id") + 1
+    if hasattr(F, "arrow_udf"):  # concurrent_udf needs PySpark 4.1
+        after = concurrent_udf(lambda number: number + 1, "long", workers=4)("id")
+    rows = rows.select("id", "twice", after.alias("next"))
     writer = rows.writeStream.format("parquet").option("checkpointLocation", str(Path(directory, "checkpoint")))
     return writer.trigger(availableNow=True).start(str(Path(directory, "out")))
 
