@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.scheduling import Rows, Run, Script, batches, finished, results
+from support.threads import DEADLINE
 
 
 class Log:
@@ -98,6 +99,65 @@ def test_exit_sees_the_failure_of_the_task() -> None:
 
     with pytest.raises(ZeroDivisionError) as caught:
         finished(lambda row, resource: 1 // row, [Rows([0])], workers=1, setup=Resource)
+    assert seen == [caught.value]
+
+
+class NotingLock:
+    """A lock that tells when the thread `watched` finds it taken: `refused`, or `waits`."""
+
+    def __init__(self, lock: Any) -> None:
+        self.lock = lock
+        self.watched: int | None = None
+        self.refused, self.waits = threading.Event(), threading.Event()
+
+    def acquire(self, blocking: bool = True) -> bool:
+        taken: bool = self.lock.acquire(False)
+        if not taken and threading.get_ident() == self.watched:
+            (self.waits if blocking else self.refused).set()
+        return taken or (blocking and self.lock.acquire())
+
+    def release(self) -> None:
+        self.lock.release()
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+
+def test_exit_sees_the_failure_that_another_thread_handles() -> None:
+    """The thread that holds the lock stops the map before it handles the failure."""
+    seen: list[Any] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Resource:
+        def __enter__(self) -> None:
+            pass
+
+        def __exit__(self, *error: Any) -> None:
+            seen.append(error[1])
+            lock.waits.set()
+
+    def call(row: int, resource: None) -> float:
+        lock.watched = threading.get_ident()
+        begun.set()
+        assert go_on.wait(DEADLINE)
+        return 1 / row
+
+    with Run(call, [Rows([0])], workers=1, setup=Resource) as run:
+        runner = run.batch_map.runner
+        lock = NotingLock(runner._lock)
+        assert begun.wait(DEADLINE)
+        runner._lock = lock  # type: ignore[assignment]
+        with lock:
+            go_on.set()
+            assert lock.refused.wait(DEADLINE)
+            runner.go_on()
+            assert lock.waits.wait(DEADLINE)
+        runner.settle()
+        with pytest.raises(ZeroDivisionError) as caught:
+            run.result()
     assert seen == [caught.value]
 
 

@@ -201,7 +201,7 @@ class Runner:
                 call.refused[item] = self._unaffordable(item)
         if refused and len(refused) == (len(call.items) if isinstance(call, Batch) else 1):
             errors = [self._kept(Verdict(Kind.FAIL, error=self._unaffordable(item)), item).error for item in refused]
-            self.report(scheduler.refused, call, errors)
+            self._report_end({Kind.FAIL}, scheduler.refused, call, errors)
             return True
         return False
 
@@ -283,28 +283,29 @@ class Runner:
             for one, item in zip(kept, batch.items, strict=True):
                 if one is not None and one.kind is Kind.DEFER:
                     self.permits.give_back(self.cost(item))
-        deferred = any(one is not None and one.kind is Kind.DEFER for one in kept)
-        self._report_end(self.scheduler.returned, batch, kept, deferred)
+        kinds = {one.kind for one in kept if one is not None}
+        self._report_end(kinds, self.scheduler.returned, batch, kept, self.now())
 
     def _report_failure(self, item: Item, verdict: Verdict) -> None:
         if self.permits is not None:
             item.last_error = verdict.error
             if verdict.kind is Kind.DEFER:
                 self.permits.give_back(self.cost(item))
-        self._report_end(self.scheduler.failed, item, self._kept(verdict, item), verdict.kind is Kind.DEFER)
+        self._report_end({verdict.kind}, self.scheduler.failed, item, self._kept(verdict, item), self.now())
 
     def _kept(self, verdict: Verdict, item: Item) -> Verdict:
-        """Before a verdict is reported: a failure halts the map at once, or `keep_error` replaces its error."""
-        if verdict.kind is Kind.FAIL:
-            if self.options.errors == "raise":
-                self.scheduler.halted = True
-            elif self._keep_error is not None:
-                return Verdict(Kind.FAIL, error=self._keep_error(verdict.error, item.attempts))
+        """What is reported of a verdict: where the map goes on, `keep_error` replaces the error of a failure."""
+        if verdict.kind is Kind.FAIL and self.options.errors != "raise" and self._keep_error is not None:
+            return Verdict(Kind.FAIL, error=self._keep_error(verdict.error, item.attempts))
         return verdict
 
-    def _report_end(self, event: Callable[..., None], call: Item, verdict: Any, deferred: bool) -> None:
-        self._events.append((event, call, verdict, self.now()))
-        if deferred:
+    def _report_end(self, kinds: set[Kind], *event: Any) -> None:
+        """Report the end of a call, whose verdicts are of these kinds."""
+        self._events.append(event)
+        if Kind.FAIL in kinds and self.options.errors == "raise":
+            # Halt the map at once, but after the event: who sees it halted and asks for `error` must get this one.
+            self.scheduler.halted = True
+        if Kind.DEFER in kinds:
             # Handle the deferral before the worker continues: otherwise it could take the next call of the same key.
             with self._lock:
                 self._handle()
@@ -465,8 +466,14 @@ class Runner:
 
     def fail(self, error: BaseException) -> None:
         """The map fails for a reason that is not an item's."""
+        self._events.append((self.scheduler.fail, error))
         self.scheduler.halted = True
-        self.report(self.scheduler.fail, error)
+        self.settle()
+
+    def error(self) -> BaseException | None:
+        """What the map raises, or None. For a worker that ends: it waits for the lock."""
+        with self.state():
+            return self.scheduler.error
 
     def stop(self, cancel: bool = False) -> None:
         """No further call starts; coroutines are cancelled if `cancel`. Does not wait."""

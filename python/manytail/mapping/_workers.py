@@ -212,7 +212,7 @@ class ThreadWorkers:
                     self._serve(call)
             finally:
                 if not (worker.abandoned and self._over):
-                    stack.__exit__(*exit_arguments(runner.scheduler.error))
+                    stack.__exit__(*exit_arguments(runner.error()))
         except BaseException as error:
             if worker.abandoned:
                 log.warning("closing the resource of a call that ran out of time failed", exc_info=True)
@@ -344,7 +344,7 @@ class LoopWorkers:
                     for _ in range(runner.options.workers):
                         group.create_task(self._serve(call))
             finally:
-                await stack.__aexit__(*exit_arguments(runner.scheduler.error))
+                await stack.__aexit__(*exit_arguments(runner.error()))
         except asyncio.CancelledError:
             if not runner.stopping:
                 runner.fail(RuntimeError("the loop of the map was cancelled"))
