@@ -8,49 +8,12 @@ pytestmark = pytest.mark.thread_unsafe(reason="processes of their own; four of e
 
 needs_fork = pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="no os.fork here")
 
-# A child reports by its exit status: 0 if its function returned, 1 with a traceback if it raised. `alarm` kills a child
-# that hangs.
 FORK = """
 import asyncio, os, signal, sys, threading, time, traceback
 from queue import Empty, Full
 from manytail import IndexMultiQueue, MultiQueue, ShutDown
-
-def in_child(function):
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            signal.alarm(60)
-            function()
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(code)
-    _, status = os.waitpid(pid, 0)
-    assert status == 0, f"child ended with status {status}"
-
-def until(predicate):
-    end = time.monotonic() + 60
-    while not predicate():
-        assert time.monotonic() < end
-        time.sleep(0.001)
-
-def thread(function, *args, **kwargs):
-    result = []
-    def run():
-        try:
-            result.append(function(*args, **kwargs))
-        except BaseException as error:
-            result.append(error)
-    it = threading.Thread(target=run, daemon=True)
-    it.start()
-    def join():
-        it.join(60)
-        assert not it.is_alive()
-        return result[0]
-    return join
+from support.forks import in_child, thread
+from support.threads import wait_until as until
 
 for new in (MultiQueue, IndexMultiQueue):
     queue = new()
@@ -448,8 +411,8 @@ def hold():
         assert go.wait(60)
 
 os.register_at_fork(before=hold)
-import sys, signal, traceback
 from manytail import IndexMultiQueue
+from support.forks import status_of_child
 
 queue = IndexMultiQueue()
 tail = queue.add("rows")
@@ -480,20 +443,7 @@ def whole():
 
 def fork(hold_it):
     armed.on = hold_it
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            signal.alarm(60)
-            whole()
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(code)
-    _, status = os.waitpid(pid, 0)
-    results.append(status)
+    results.append(status_of_child(whole))
 
 results = []
 mover = threading.Thread(target=move, daemon=True)

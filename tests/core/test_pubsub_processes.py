@@ -15,42 +15,10 @@ pytestmark = pytest.mark.thread_unsafe(reason="signals go to the main thread; pr
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no os.fork here")
 needs_posix_signals = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timers on Windows")
 
-# A child reports by its exit status: 0 if its function returned, 1 with a traceback if it raised. `alarm` kills a child
-# that hangs.
 FORK = """
 import asyncio, os, signal, sys, threading, time, traceback
 from manytail import ClosedError, Full, Empty, PubSubQueue, ShutDown
-
-def in_child(function):
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            signal.alarm(60)
-            function()
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(code)
-    _, status = os.waitpid(pid, 0)
-    assert status == 0, f"child ended with status {status}"
-
-def thread(function, *args, **kwargs):
-    result = []
-    def run():
-        try:
-            result.append(function(*args, **kwargs))
-        except BaseException as error:
-            result.append(error)
-    it = threading.Thread(target=run, daemon=True)
-    it.start()
-    def join():
-        it.join(60)
-        assert not it.is_alive()
-        return result[0]
-    return join
+from support.forks import in_child, thread
 
 queue = PubSubQueue(maxsize=3)
 a, b = queue.subscribe(), queue.subscribe()

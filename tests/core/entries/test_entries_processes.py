@@ -172,27 +172,10 @@ def run_forked(body):
 import os, sys, threading, time, warnings
 warnings.simplefilter("ignore")
 import manytail
+from support.forks import in_child
 from support.threads import wait_asleep, Task
 {body}
-pid = os.fork()
-if pid == 0:
-    try:
-        child()
-    except BaseException:
-        import traceback
-        traceback.print_exc()
-        os._exit(1)
-    os._exit(0)
-end = time.monotonic() + {DEADLINE}
-while True:
-    done, status = os.waitpid(pid, os.WNOHANG)
-    if done:
-        break
-    if time.monotonic() > end:
-        os.kill(pid, 9)
-        raise AssertionError("the child hangs")
-    time.sleep(0.005)
-assert os.waitstatus_to_exitcode(status) == 0
+in_child(child)
 parent()
 print("done", flush=True)
 os._exit(0)
@@ -298,33 +281,13 @@ def work():
 tasks = [Task(work, (), {}) for _ in range(3)]
 for task in tasks:
     task.start()
-def in_child():
-    before = queue.stats()
+def child():
     queue.put("mine")
     with queue.subscribe() as subscription:
         while subscription.get(True, 30).item != "mine":
             pass
 for _ in range(15):
-    pid = os.fork()
-    if pid == 0:
-        try:
-            in_child()
-        except BaseException:
-            import traceback
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    end = time.monotonic() + 60
-    while True:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            break
-        if time.monotonic() > end:
-            os.kill(pid, 9)
-            raise AssertionError("the child hangs")
-        time.sleep(0.002)
-    assert os.waitstatus_to_exitcode(status) == 0, status
-child = in_child
+    in_child(child)
 def parent():
     stop.set()
     for task in tasks:
