@@ -8,23 +8,13 @@ import pytest
 import trio
 import trio.testing
 from support.counts import count
-from support.event_loops import LIBRARIES
+from support.event_loops import LIBRARIES, within
 from support.queues import as_list
-from support.threads import DEADLINE, LONG, Threads, wait_getters, wait_putters
+from support.threads import LONG, Threads, wait_getters, wait_putters
 
 from manytail import MultiQueue, ShutDown
 
 CANCELLATIONS = count(2_000, 10_000)
-
-
-def within(function, *args):
-    """Run a trio program that must end."""
-
-    async def main():
-        with trio.fail_after(DEADLINE):
-            return await function(*args)
-
-    return trio.run(main)
 
 
 # ------------------------------------------------------------------------------------------------ same meaning

@@ -8,22 +8,12 @@ import pytest
 import trio
 import trio.testing
 from support.counts import count
-from support.event_loops import LIBRARIES
-from support.threads import DEADLINE, LONG, Threads
+from support.event_loops import LIBRARIES, within
+from support.threads import LONG, Threads
 
 from manytail import ClosedError, Full, Lagged, PubSubQueue, ShutDown
 
 CANCELLATIONS = count(2_000, 10_000)
-
-
-def within(function, *args):
-    """Run a trio program that must come to an end."""
-
-    async def main():
-        with trio.fail_after(DEADLINE):
-            return await function(*args)
-
-    return trio.run(main)
 
 
 def full_queue():

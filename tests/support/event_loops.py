@@ -8,6 +8,8 @@ import anyio
 import anyio.lowlevel
 import trio
 
+from .threads import DEADLINE
+
 
 async def in_asyncio(call, turns):
     """What the call returned, in a list. None: it was cancelled after so many iterations of the loop."""
@@ -35,6 +37,16 @@ async def in_trio(call, turns):
             await trio.lowlevel.checkpoint()
         scope.cancel()
     return result or None
+
+
+def within(function, *args):
+    """Run a trio program that must come to an end."""
+
+    async def main():
+        with trio.fail_after(DEADLINE):
+            return await function(*args)
+
+    return trio.run(main)
 
 
 # By name: run(function), and cancelled_after(coroutine, turns).

@@ -5,21 +5,12 @@ import outcome
 import pytest
 import trio
 from support.counts import count
+from support.event_loops import within
 from support.threads import DEADLINE, LONG, Threads, wait_until
 
 from manytail import Consumer, EntryQueue, ShutDown
 
 CANCELLATIONS = count(300, 5_000)
-
-
-def within(function, *args):
-    """Run a trio program that must come to an end."""
-
-    async def main():
-        with trio.fail_after(DEADLINE):
-            return await function(*args)
-
-    return trio.run(main)
 
 
 def getters_of(queue):
