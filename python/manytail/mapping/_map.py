@@ -367,7 +367,12 @@ class Source(Iterator[list[Item]]):
         make, scheduler = self._plan.item, self._runner.scheduler
         if not self.never_blocks:
             return [make(scheduler, next(self._values))]
-        items = [make(scheduler, value) for value in islice(self._values, min(self._runner.room, CHUNK))]
+        values = islice(self._values, min(self._runner.room, CHUNK))
+        if self._plan.describes:
+            items = [make(scheduler, value) for value in values]
+        else:
+            items = [Item(value) for value in values]
+            scheduler.admission.assign(items)
         if not items:
             raise StopIteration
         return items

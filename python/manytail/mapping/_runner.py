@@ -338,10 +338,11 @@ class Runner:
             self.set_timer(-math.inf if scheduler.overdue else scheduler.wake_at)
         if self.stopping:
             return
-        # Refill in strides, because each refill may wake workers, and at once if a worker may find nothing to do.
+        # Refill in strides, because each refill may wake workers, and at once if a worker may find nothing to do. A
+        # reader is asked for more as soon as nothing is pending.
         if not self._is_refill_useless():
             hungry = scheduler.in_flight <= self._refill_at or scheduler.ready.qsize() < self.options.workers
-            if hungry or scheduler.admission.paused or not self._pending:
+            if hungry or scheduler.admission.paused or not (self._pending or self.source is not None):
                 self._refill(hungry)
                 # Halted by an item that failed before its call, or because no thread could be started. Stop here:
                 # perhaps no further event comes.
