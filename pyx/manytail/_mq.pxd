@@ -451,7 +451,7 @@ cdef inline void head_subtract_sizes(subqueue *s, chunk *c, uint32_t first, int6
         sum += <uint64_t>sizes[i]
     # relaxed because: written under the take lock, which is held
     sum += <uint64_t>mt_load_relaxed_i64(&s.size_removed)
-    # pairs with: mt_load_seq_cst in tail_size, after mt_xchg_seq_cst of not_full_waiting in tail_publish_waiters
+    # pairs with: mt_load_seq_cst in tail_size, after mt_xchg_seq_cst of not_full_waiting in tail_waiters_changed
     mt_xchg_seq_cst_i64(&s.size_removed, <int64_t>sum)
 
 
@@ -581,10 +581,10 @@ cdef inline void head_make_room(queue *q, subqueue *s, int64_t out, bint attache
         mt_store_release_i64(&s.head_seq, out)       # pairs with: nothing, the GIL orders it
     else:
         # pairs with: mt_load_seq_cst in tail_free_slots, after mt_xchg_seq_cst of not_full_waiting in
-        # tail_publish_waiters: either the putter sees the free slot, or the load below sees the putter
+        # tail_waiters_changed: either the putter sees the free slot, or the load below sees the putter
         mt_xchg_seq_cst_i64(&s.head_seq, out)
     mt_point()
-    # pairs with: mt_xchg_seq_cst in tail_publish_waiters
+    # pairs with: mt_xchg_seq_cst in tail_waiters_changed
     if unlikely(mt_load_seq_cst_u32(&s.not_full_waiting) != 0):
         lock_put(q, s, attached)
         tail_notify(s, to_post)
@@ -801,7 +801,7 @@ cdef inline int head_poll_joined(wait_point *p, bint parking) noexcept nogil:
 cdef inline void room_point(wait_point *p, subqueue *s, bint attached) noexcept nogil:
     """A putter waits until its sub-queue has a free slot, or accepts no more items."""
     make_point(p, &s.not_full, &s.put_lock, s.gil_locked, attached, tail_poll_free_slots, s)
-    p.changed = tail_publish_waiters
+    p.changed = tail_waiters_changed
     p.forward = tail_forward_free_slots
 
 
@@ -828,7 +828,7 @@ cdef inline int tail_poll_free_slots(wait_point *p, bint parking) noexcept nogil
     return MT_OK if tail_free_slots(s, mt_load_relaxed_i64(&s.tail_seq)) > 0 else WAIT     # relaxed because: put lock
 
 
-cdef inline void tail_publish_waiters(wait_point *p) noexcept nogil:
+cdef inline void tail_waiters_changed(wait_point *p) noexcept nogil:
     cdef subqueue *s = <subqueue *>p.of
     # pairs with: mt_load_seq_cst in head_make_room, after mt_xchg_seq_cst of head_seq
     mt_xchg_seq_cst_u32(&s.not_full_waiting, <uint32_t>s.not_full.n)

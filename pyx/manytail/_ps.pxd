@@ -48,10 +48,14 @@
 # With a GIL (GIL_LOCKED) the GIL is the lock: every call holds it throughout and runs no Python code. The algorithm is
 # the same, but its read-modify-writes are plain (the ps_ functions), and its locks and pins are not used.
 #
-# Names: the caller of a locked_ function holds the subscriber's lock, that of a bound_locked_ one holds bound_lock, the
-# lock of publishers at capacity. Lock order: join_lock, bound_lock, then one subscriber's lock. No thread waits for a
-# lock while it holds a pin, trims, or is inside a multi-step change, so a fork finds every list consistent. `to_post`
-# collects waiters to post after unlocking (_waiting.pxd).
+# Names: the caller of a locked_ function holds the subscriber's lock. That of a capacity_locked_ one holds
+# capacity_lock, the lock of publishers at capacity. Lock order: join_lock, capacity_lock, then one subscriber's lock.
+# `to_post` collects waiters to post after unlocking (_waiting.pxd).
+#
+# Fork: os.fork() stops the other attached threads where they detach: while they wait, for a lock (_lock.pxd) or as a
+# waiter. No thread waits while it holds a pin, trims, or has JOINING as its next_seq. So the child finds `trimming`
+# idle and no joiner. But skip_to() may wait for the lock of the next subscriber after it has moved one and before its
+# caller trims: after_fork() restores I4.
 from libc.stdint cimport INT64_MAX, INT64_MIN as JOINING, INT64_MAX as NO_SUBSCRIBER, int64_t, uint32_t, uintptr_t
 from libc.stdlib cimport calloc, free
 
@@ -74,7 +78,7 @@ cdef enum:
     # Status codes, besides the MT_ ones.
     LAGGED = 16             # messages of this subscriber were dropped, and take_missed() has not reported them
     CLOSED = 17             # the subscriber has left
-    UNRETAINED = 18         # published without subscribers, so not kept (only with a GIL: pass_by)
+    UNRETAINED = 18         # published without subscribers, so not kept (only with a GIL: publish_unretained)
 
     # What a slot without a message holds. Messages are pointers, which are greater.
     SLOT_EMPTY = 0
@@ -107,7 +111,7 @@ cdef enum:
 ctypedef struct message_chunk:      # followed in memory by cap slots
     mt_retired retired
     mt_atomic_uptr next
-    int64_t base                    # sequence number of slot 0; constant once linked (with a GIL: see pass_by)
+    int64_t base                    # sequence number of slot 0; constant once linked, but for publish_unretained
     uint32_t cap                    # constant
     mt_atomic_u32 used              # a hint: the slots before it are not empty
 
@@ -147,7 +151,7 @@ ctypedef struct pubsub:
     mt_atomic_i64 joins             # how many joins have begun
     mt_atomic_uptr slowest_hint     # the subscriber that had the smallest next_seq in the last search
     mt_atomic_uptr oldest           # the first chunk of the list
-    int64_t freed_seq               # the messages before it are freed. Used by the trimming thread and pass_by
+    int64_t freed_seq               # the messages before it are freed. For the trimming thread, publish_unretained
     char pad1[CACHE_LINE]
     # Seldom written.
     mt_atomic_uptr subscriber_records   # stack of all records; never popped, unused records are used again
@@ -155,8 +159,8 @@ ctypedef struct pubsub:
     mt_atomic_u32 begun             # 1: options are set, and cannot be set again
     mt_atomic_u32 refs              # its PubSubQueue, and each Subscriber
     mt_lock join_lock
-    mt_lock bound_lock              # for publishers at capacity, which wait or drop messages, and for shutdown
-    wait_list not_full              # under bound_lock: publishers that wait
+    mt_lock capacity_lock              # for publishers at capacity, which wait or drop messages, and for shutdown
+    wait_list not_full              # under capacity_lock: publishers that wait
     mt_epoch epoch
 
 # The end of the list, as a publisher has found it.
@@ -277,12 +281,12 @@ cdef inline void unlock_and_post(subscriber *s, wait_node *to_post) noexcept nog
         post(to_post)
 
 
-cdef inline void lock_bound(pubsub *q) noexcept nogil:
-    enter(&q.bound_lock, GIL_LOCKED, True)
+cdef inline void lock_capacity(pubsub *q) noexcept nogil:
+    enter(&q.capacity_lock, GIL_LOCKED, True)
 
 
-cdef inline void unlock_bound(pubsub *q) noexcept nogil:
-    leave(&q.bound_lock, GIL_LOCKED)
+cdef inline void unlock_capacity(pubsub *q) noexcept nogil:
+    leave(&q.capacity_lock, GIL_LOCKED)
 
 
 # --------------------------------------------------------------------------------------------------------------- chunks
@@ -406,7 +410,7 @@ cdef inline int64_t locked_next_seq(subscriber *s) noexcept nogil:
 
 
 cdef inline void locked_move(subscriber *s, int64_t seq) noexcept nogil:
-    # pairs with: mt_load_seq_cst in next_seq. After this write a taker reads low_seq (may_trim), and a joiner
+    # pairs with: mt_load_seq_cst in next_seq. After this write a taker reads low_seq (must_trim), and a joiner
     # increments `joins`.
     ps_xchg_i64(&s.next_seq, seq)
 
@@ -548,12 +552,12 @@ cdef inline bint link(pubsub *q, list_end *end, message_chunk *fresh) noexcept n
 
 cdef inline bint no_subscriber(pubsub *q) noexcept nogil:
     """Asked after a publish. True: the publisher trims. False: the last subscriber that leaves sees the message in its
-    own trim. With a GIL, pass_by also asks before a publish."""
+    own trim. With a GIL, publish_unretained also asks before a publish."""
     # pairs with: ps_fetch_add_u32 in locked_leave, locked_join
     return mt_load_seq_cst_u32(&q.nsubscribers) == 0
 
 
-cdef inline bint pass_by(pubsub *q, list_end *end, int64_t n) noexcept nogil:
+cdef inline bint publish_unretained(pubsub *q, list_end *end, int64_t n) noexcept nogil:
     """With a GIL and without subscribers, publish n messages without keeping them: only advance the sequence numbers of
     the newest chunk, all of whose messages are freed. False: not possible, nothing was done. freed_seq != end.seq: a
     trim is not complete, and a finalizer that it runs publishes."""
@@ -567,11 +571,12 @@ cdef inline bint pass_by(pubsub *q, list_end *end, int64_t n) noexcept nogil:
 
 cdef inline int find_free_slots(pubsub *q, list_end *end, int64_t *n) noexcept nogil:
     """Find where and how many of *n messages can be published. MT_OK: publish *n of them at `end`, at least one and
-    maybe fewer than asked. UNRETAINED: all are published, and none is kept (pass_by). Else MT_FULL or MT_SHUTDOWN."""
+    maybe fewer than asked. UNRETAINED: all are published, and none is kept (publish_unretained). Else MT_FULL or
+    MT_SHUTDOWN."""
     find_end(q, end)
     if unlikely(end.state == <uintptr_t>SLOT_SHUT):
         return MT_SHUTDOWN
-    if pass_by(q, end, n[0]):
+    if publish_unretained(q, end, n[0]):
         return UNRETAINED
     n[0] = min(n[0], free_slots(q, end.seq))
     mt_point()
@@ -629,7 +634,7 @@ cdef inline int publish(pubsub *q, uintptr_t item, int64_t *seq) noexcept nogil:
 cdef inline int publish_run(pubsub *q, const uintptr_t *items, int64_t n, int64_t *done, int64_t *kept) noexcept nogil:
     """One try to publish n items as one run. MT_FULL: only the first *done, because no more slots are free, or n is
     beyond LONGEST_RUN. The first *kept items got a reference; the caller drops those of the items beyond *done.
-    Items that pass_by() does not keep count as done, without a reference."""
+    Items that publish_unretained() does not keep count as done, without a reference."""
     cdef message_chunk *fresh = NULL
     cdef mt_pin *own = pin(q)
     cdef int64_t k
@@ -797,14 +802,15 @@ cdef inline void locked_skip(subscriber *s, int64_t seq) noexcept nogil:
 
 
 # ----------------------------------------------------------------------------------------------------------------- trim
-cdef inline bint may_trim(pubsub *q, subscriber *s, int64_t seq) noexcept nogil:
+cdef inline bint must_trim(pubsub *q, subscriber *s, int64_t seq) noexcept nogil:
     """After s has moved on from `seq`: whether the caller must trim (I4). A cheap check that avoids most trims.
     False: s was not at low_seq, or another subscriber or a joiner keeps the messages from `seq` on."""
     cdef subscriber *slow
     if low_seq(q) < seq:
         return False
-    # relaxed because: a hint; records are never freed, and its next_seq is read below
-    slow = <subscriber *>mt_load_relaxed_uptr(&q.slowest_hint)
+    # pairs with: mt_store_release in smallest_seq. So a record that another thread has made is initialised. It is freed
+    # only with the list.
+    slow = <subscriber *>mt_load_acquire_uptr(&q.slowest_hint)
     return slow == NULL or slow == s or next_seq(slow) > seq
 
 
@@ -812,7 +818,8 @@ cdef inline int64_t smallest_seq(pubsub *q, int64_t enough) noexcept nogil:
     """The smallest next_seq, or NO_SUBSCRIBER. Joiners count: theirs is negative. The search begins at the subscriber
     that was slowest in the last search, and stops at a next_seq <= `enough`."""
     cdef subscriber *first = first_record(q)
-    cdef subscriber *begin = <subscriber *>mt_load_relaxed_uptr(&q.slowest_hint)    # relaxed because: a hint
+    # relaxed because: only the trimming thread writes it, which calls this
+    cdef subscriber *begin = <subscriber *>mt_load_relaxed_uptr(&q.slowest_hint)
     cdef subscriber *s
     cdef subscriber *slow = NULL
     cdef int64_t least = NO_SUBSCRIBER, seq
@@ -829,7 +836,8 @@ cdef inline int64_t smallest_seq(pubsub *q, int64_t enough) noexcept nogil:
         s = s.next if s.next != NULL else first
         if least <= enough or s == begin:
             break
-    mt_store_relaxed_uptr(&q.slowest_hint, <uintptr_t>slow)     # relaxed because: a hint
+    # pairs with: mt_load_acquire in must_trim
+    mt_store_release_uptr(&q.slowest_hint, <uintptr_t>slow)
     return least
 
 
@@ -934,7 +942,7 @@ cdef inline bint locked_take_sole(pubsub *q, subscriber *s, uintptr_t *item, bin
     After set_low_seq() it need not check again as advance() does: s stays at the new low_seq while its lock is held,
     and I4 holds for the thread that moves s next."""
     cdef int64_t seq = locked_next_seq(s)
-    cdef uint32_t word = TRIM_IDLE
+    cdef uint32_t expected = TRIM_IDLE
     cdef bint took = False
     cdef uintptr_t value
     again[0] = False
@@ -948,7 +956,7 @@ cdef inline bint locked_take_sole(pubsub *q, subscriber *s, uintptr_t *item, bin
     if unlikely(value <= <uintptr_t>SLOT_SEAL):
         return False
     # pairs with: ps_cas_u32 below, ps_xchg_u32 below, ps_cas_u32 in trim: each writes TRIM_IDLE
-    if not GIL_LOCKED and unlikely(not ps_cas_u32(&q.trimming, &word, TRIM_BUSY)):
+    if not GIL_LOCKED and unlikely(not ps_cas_u32(&q.trimming, &expected, TRIM_BUSY)):
         return False
     if likely(q.freed_seq == seq and low_seq(q) == seq):
         item[0] = value
@@ -961,10 +969,10 @@ cdef inline bint locked_take_sole(pubsub *q, subscriber *s, uintptr_t *item, bin
         else:
             keep(value)
         took = True
-    word = TRIM_BUSY
+    expected = TRIM_BUSY
     mt_point()
     # pairs with: ps_xchg_u32 in trim; ps_cas_u32 above
-    if not GIL_LOCKED and unlikely(not ps_cas_u32(&q.trimming, &word, TRIM_IDLE)):
+    if not GIL_LOCKED and unlikely(not ps_cas_u32(&q.trimming, &expected, TRIM_IDLE)):
         ps_xchg_u32(&q.trimming, TRIM_IDLE)     # pairs with: as above; the caller trims for the other thread
         again[0] = True
     return took
@@ -1069,7 +1077,7 @@ cdef inline int take_many(
         got[0] = locked_take_many(s, items, n)
         locked_propagate(q, s, &to_post)
     unlock_and_post(s, to_post)
-    trim_next[0] = r == MT_OK and may_trim(q, s, seq)
+    trim_next[0] = r == MT_OK and must_trim(q, s, seq)
     return r
 
 
@@ -1090,7 +1098,7 @@ cdef inline int take(pubsub *q, subscriber *s, uintptr_t *item, bint *trim_next)
         wake_publisher(q)
         trim_next[0] = again
     else:
-        trim_next[0] = again or (r == MT_OK and may_trim(q, s, seq))
+        trim_next[0] = again or (r == MT_OK and must_trim(q, s, seq))
     return r
 
 
@@ -1099,7 +1107,7 @@ cdef inline bint has_free_slot(pubsub *q) noexcept nogil:
     return free_slots(q, end_seq(q)) > 0
 
 
-cdef inline void bound_locked_count_waiting(pubsub *q) noexcept nogil:
+cdef inline void capacity_locked_count_waiting(pubsub *q) noexcept nogil:
     """not_full has changed: update the count that trimmers read."""
     # pairs with: mt_load_seq_cst in forward_not_full, wake_publisher. The waiter polls has_free_slot() after this.
     ps_xchg_u32(&q.not_full_waiting, <uint32_t>q.not_full.n)
@@ -1107,13 +1115,13 @@ cdef inline void bound_locked_count_waiting(pubsub *q) noexcept nogil:
 
 cdef inline void notify_publishers(pubsub *q, bint every_one) noexcept nogil:
     cdef wait_node *to_post = NULL
-    lock_bound(q)
+    lock_capacity(q)
     if every_one:
         notify_all(&q.not_full, &to_post)
     else:
         notify(&q.not_full, &to_post)
-    bound_locked_count_waiting(q)
-    unlock_bound(q)
+    capacity_locked_count_waiting(q)
+    unlock_capacity(q)
     if to_post != NULL:
         post(to_post)
 
@@ -1121,14 +1129,14 @@ cdef inline void notify_publishers(pubsub *q, bint every_one) noexcept nogil:
 cdef inline void wake_publisher(pubsub *q) noexcept nogil:
     """low_seq may have advanced: wake one publisher, which wakes the next."""
     mt_point()
-    # pairs with: ps_xchg_u32 in bound_locked_count_waiting. low_seq was written before this (set_low_seq).
+    # pairs with: ps_xchg_u32 in capacity_locked_count_waiting. low_seq was written before this (set_low_seq).
     if unlikely(mt_load_seq_cst_u32(&q.not_full_waiting) != 0):
         notify_publishers(q, False)
 
 
 cdef inline void forward_not_full(pubsub *q) noexcept nogil:
     """Wake the next publisher if a slot is free: the woken one did not use its slot, or more than one is free."""
-    # pairs with: ps_xchg_u32 in bound_locked_count_waiting
+    # pairs with: ps_xchg_u32 in capacity_locked_count_waiting
     if unlikely(mt_load_seq_cst_u32(&q.not_full_waiting) != 0) and has_free_slot(q):
         notify_publishers(q, False)
 
@@ -1139,7 +1147,7 @@ cdef inline void forward_not_full(pubsub *q) noexcept nogil:
 cdef inline void message_point(wait_point *p, subscriber *s) noexcept nogil:
     """A getter waits until there is a message, or none will come."""
     make_point(p, &s.not_empty, &s.lock, GIL_LOCKED, True, locked_poll_message, s)
-    p.changed = locked_publish_waiters
+    p.changed = locked_waiters_changed
     p.forward = locked_forward_message
     p.spin_first = SPIN_FIRST
     p.spin_limit = SPIN_LIMIT
@@ -1170,7 +1178,7 @@ cdef inline int locked_poll_messages(wait_point *p, bint parking) noexcept nogil
     return WAIT if r == MT_EMPTY else r
 
 
-cdef inline void locked_publish_waiters(wait_point *p) noexcept nogil:
+cdef inline void locked_waiters_changed(wait_point *p) noexcept nogil:
     cdef subscriber *s = <subscriber *>p.of
     locked_count_waiting(s.q, s)
 
@@ -1182,27 +1190,27 @@ cdef inline void locked_forward_message(wait_point *p, wait_node **to_post) noex
 
 cdef inline void free_slot_point(wait_point *p, pubsub *q) noexcept nogil:
     """A publisher waits until a slot is free, or no more messages are accepted."""
-    make_point(p, &q.not_full, &q.bound_lock, GIL_LOCKED, True, bound_locked_poll_free_slot, q)
-    p.changed = bound_locked_publish_waiters
-    p.forward = bound_locked_forward_free_slot
+    make_point(p, &q.not_full, &q.capacity_lock, GIL_LOCKED, True, capacity_locked_poll_free_slot, q)
+    p.changed = capacity_locked_waiters_changed
+    p.forward = capacity_locked_forward_free_slot
 
 
-cdef inline int bound_locked_poll_free_slot(wait_point *p, bint parking) noexcept nogil:
+cdef inline int capacity_locked_poll_free_slot(wait_point *p, bint parking) noexcept nogil:
     cdef pubsub *q = <pubsub *>p.of
     if is_shut(q):
         return MT_SHUTDOWN
     return MT_OK if has_free_slot(q) else WAIT
 
 
-cdef inline void bound_locked_publish_waiters(wait_point *p) noexcept nogil:
-    bound_locked_count_waiting(<pubsub *>p.of)
+cdef inline void capacity_locked_waiters_changed(wait_point *p) noexcept nogil:
+    capacity_locked_count_waiting(<pubsub *>p.of)
 
 
-cdef inline void bound_locked_forward_free_slot(wait_point *p, wait_node **to_post) noexcept nogil:
+cdef inline void capacity_locked_forward_free_slot(wait_point *p, wait_node **to_post) noexcept nogil:
     cdef pubsub *q = <pubsub *>p.of
     if q.not_full.n != 0 and has_free_slot(q):
         notify(&q.not_full, to_post)
-        bound_locked_count_waiting(q)
+        capacity_locked_count_waiting(q)
 
 
 # ----------------------------------------------------------------------------------------------------- subscribe, leave
@@ -1360,7 +1368,7 @@ cdef inline void skip_to(pubsub *q, int64_t to, bint dropped) noexcept nogil:
         s = s.next
 
 
-cdef inline void bound_locked_make_free_slots(pubsub *q, int64_t n) noexcept nogil:
+cdef inline void capacity_locked_make_free_slots(pubsub *q, int64_t n) noexcept nogil:
     """Make free slots for n messages, or for as many as maxsize allows, by dropping the oldest. maxsize is read once,
     so that changing it drops nothing. The caller trims."""
     # relaxed because: a new maxsize holds for calls that begin later
@@ -1395,9 +1403,9 @@ cdef inline void set_maxsize(pubsub *q, int64_t maxsize) noexcept nogil:
 
 cdef inline void shut_down(pubsub *q, bint immediate) noexcept nogil:
     """Accept no more messages. immediate: drop all that are retained; the caller trims."""
-    lock_bound(q)                       # a publisher that drops messages holds it until its own message is linked
+    lock_capacity(q)                       # a publisher that drops messages holds it until its own message is linked
     mark_end(q)
-    unlock_bound(q)
+    unlock_capacity(q)
     if immediate:
         skip_all(q)
     mt_point()
@@ -1409,16 +1417,19 @@ cdef inline void shut_down(pubsub *q, bint immediate) noexcept nogil:
 
 
 cdef inline void after_fork(pubsub *q, unsigned long me) noexcept nogil:
-    """In the child of a fork: reset the locks, and keep only the waiting tasks of the forking thread (A6 of
-    _waiting.pxd)."""
+    """In the child of a fork: reset the locks, keep only the waiting tasks of the forking thread (A6 of _waiting.pxd),
+    and restore I4: a thread that is gone may have moved the smallest next_seq and not trimmed. Advancing low_seq to
+    the smallest next_seq is enough: who moves that one trims. Nothing is freed here, because dropping a message may run
+    a finalizer, and a structure that it uses may not be reset yet."""
     cdef subscriber *s = first_record(q)
     mt_lock_reset(&q.join_lock)
-    mt_lock_reset(&q.bound_lock)
+    mt_lock_reset(&q.capacity_lock)
     keep_tasks(&q.not_full, me)
-    bound_locked_count_waiting(q)
+    capacity_locked_count_waiting(q)
     while s != NULL:
         mt_lock_reset(&s.lock)
         keep_tasks(&s.not_empty, me)
         locked_count_waiting(q, s)
         s = s.next
     mt_epoch_after_fork(&q.epoch, 1)
+    advance(q)

@@ -213,18 +213,18 @@ cdef int publish_run_once(ps.pubsub *q, PyObject **items, int64_t n, int64_t *do
     return r
 
 
-# slow="drop_oldest" without a free slot. bound_lock is held from the drop to the publish, so that a shutdown cannot
+# slow="drop_oldest" without a free slot. capacity_lock is held from the drop to the publish, so that a shutdown cannot
 # come in between: nothing is dropped for a message that is then refused. Takers, and publishers that find a free slot,
 # do not use this lock.
 cdef int publish_over_oldest(ps.pubsub *q, PyObject *item, int64_t *seq) noexcept:
     """Publish one message, dropping old ones as needed. Never MT_FULL."""
     cdef int r
-    ps.lock_bound(q)
+    ps.lock_capacity(q)
     r = put_in(q, item, seq)
     while r == MT_FULL:
-        ps.bound_locked_make_free_slots(q, 1)
+        ps.capacity_locked_make_free_slots(q, 1)
         r = put_in(q, item, seq)        # MT_FULL: another publisher was faster
-    ps.unlock_bound(q)
+    ps.unlock_capacity(q)
     trim(q)
     if r == MT_OK:
         after_publish(q)
@@ -237,12 +237,12 @@ cdef int publish_run_over_oldest(ps.pubsub *q, PyObject **items, int64_t n, int6
     """Publish as many items as maxsize allows, at least one, dropping old messages as needed. MT_FULL: items are
     left."""
     cdef int r
-    ps.lock_bound(q)
+    ps.lock_capacity(q)
     r = put_run_in(q, items, n, done)
     while r == MT_FULL and done[0] == 0:
-        ps.bound_locked_make_free_slots(q, n)
+        ps.capacity_locked_make_free_slots(q, n)
         r = put_run_in(q, items, n, done)
-    ps.unlock_bound(q)
+    ps.unlock_capacity(q)
     trim(q)
     if done[0]:
         after_publish(q)

@@ -7,11 +7,14 @@
  *
  *   mixed     nobody waits for anything but a lock of the list
  *   waiting   takers wait for messages and publishers at the bound, with deadlines and interrupts
+ *   forking   a fork comes while another thread, which drops messages, waits for the lock of a subscriber
  */
 #define DRIVER "drive_pubsub"
 #include "driver.h"
 
+#include <semaphore.h>
 #include <stdatomic.h>
+#include <sys/wait.h>
 
 typedef struct {
     _Atomic int refs;
@@ -158,7 +161,7 @@ static int take(session *s, int64_t most) {
     CHECK(r == MT_OK || r == MT_EMPTY || r == PS_ENUM(CLOSED) || r == MT_SHUTDOWN, "take: %d", r);
     for (i = 0; i < n; i++) drop((cell *)items[i]);
     if (sole) PS(wake_publisher)(q);
-    if (again || (n && !sole && PS(may_trim)(q, s->record, from))) trim();
+    if (again || (n && !sole && PS(must_trim)(q, s->record, from))) trim();
     return (int)n;
 }
 
@@ -294,7 +297,58 @@ static void waiting(void) {
     end();
 }
 
+/* ------------------------------------------------------------------------------------------------------------- fork */
+static sem_t forked;
+
+/* shared[2] was moved past both messages and nobody has trimmed; shared[0] has taken both. So the list is trimmed only
+ * if the child finds that shared[1], which is not at low_seq as the parent left it, is the slowest now. */
+static void child(void) {
+    PS(after_fork)(q, PyThread_get_thread_ident());
+    CHECK(take(&shared[1], 1) == 1, "the message is gone");
+    CHECK(cells[0][0].alive == DEAD && cells[0][1].alive == DEAD, "the child does not trim");
+    CHECK(publish_one(0) == MT_OK, "the child cannot publish");
+    _exit(0);
+}
+
+static void fork_once(void) {
+    int status;
+    pid_t pid;
+    native_detaching = NULL;
+    pid = fork();
+    CHECK(pid >= 0, "cannot fork");
+    if (pid == 0) child();
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0, "the child failed: %d", status);
+    sem_post(&forked);
+}
+
+static void dropper(int unused) {
+    (void)unused;
+    PS(lock_capacity)(q);
+    PS(capacity_locked_make_free_slots)(q, 2);
+    PS(unlock_capacity)(q);
+    trim();
+}
+
+static void forking(void) {
+    int i;
+    begin(2);
+    for (i = 0; i < 2; i++) CHECK(publish_one(0) == MT_OK, "no free slot");
+    take(&shared[1], 1);
+    for (i = 0; i < 2; i++) take(&shared[0], 1);
+    sem_init(&forked, 0, 0);
+    PS(lock_subscriber)(shared[1].record);
+    native_detaching = fork_once; /* in the dropper, which waits for that lock */
+    start(dropper, 1);
+    sem_wait(&forked);
+    PS(unlock_subscriber)(shared[1].record);
+    join_from(0);
+    sem_destroy(&forked);
+    CHECK(PS(take_missed)(q, shared[1].record) == 1 && PS(take_missed)(q, shared[2].record) == 2, "not dropped");
+    locked_begin(&shared[1]); /* it has not got the last message */
+    end();
+}
+
 int main(int argc, char **argv) {
-    static const scenario all[] = {{"mixed", mixed, 0}, {"waiting", waiting, 0}};
-    return driver_main(argc, argv, all, 2, 300);
+    static const scenario all[] = {{"mixed", mixed, 0}, {"waiting", waiting, 0}, {"forking", forking, 0}};
+    return driver_main(argc, argv, all, 3, 300);
 }

@@ -85,7 +85,13 @@ void PyThread_release_lock(PyThread_type_lock lock) { sem_post((sem_t *)lock); }
 
 unsigned long PyThread_get_thread_ident(void) { return (unsigned long)pthread_self(); }
 
-PyThreadState *PyEval_SaveThread(void) { return NULL; }
+/* Called where an attached thread is about to detach: a fork of another thread may come there. NULL: nothing. */
+static void (*native_detaching)(void);
+
+PyThreadState *PyEval_SaveThread(void) {
+    if (native_detaching != NULL) native_detaching();
+    return NULL;
+}
 
 void PyEval_RestoreThread(PyThreadState *state) { (void)state; }
 

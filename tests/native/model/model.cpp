@@ -591,6 +591,7 @@ int main(int argc, char **argv) {
     EXPLORE(pubsub_bound);
     EXPLORE(pubsub_late_joiner);
     EXPLORE(pubsub_rejoin);
+    EXPLORE(pubsub_hint);
     EXPLORE(pubsub_sole_oldest);
     EXPLORE(pubsub_sole_join);
     EXPLORE(pubsub_sole_left);

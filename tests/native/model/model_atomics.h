@@ -2,6 +2,9 @@
  *
  * The kernels zero and copy the memory of their structs, so an atomic here is a pointer that may be zeroed: relacy's
  * own variable, with its modification order and the views of all threads, is made at the first access.
+ *
+ * Zeroing new memory is a plain write. So each access to an atomic must happen after it: a thread that finds a structure
+ * through a relaxed load is a data race here, although the checker's own variable shows it the first value.
  */
 #ifndef MODEL_ATOMICS_H
 #define MODEL_ATOMICS_H
@@ -11,14 +14,22 @@
 #include "platform.h"
 
 template <typename T> struct model_atomic {
-    typedef rl::generic_atomic<T, true> checked; /* true: begins as 0 */
-    checked *variable;                           /* NULL: 0, never touched */
+    struct checked : rl::generic_atomic<T, true> { /* true: begins as 0 */
+        rl::var<int> *zeroed;                      /* of the block of memory that it is in, or NULL */
+    };
+    checked *variable; /* NULL: 0, never touched */
 
     void begin();
 
     checked *operator->() {
         if (variable == NULL) begin();
         RL_ASSERT(!model_is_freed(variable)); /* else: access to freed memory */
+        if (variable->zeroed != NULL) {
+            rl::context &c = rl::ctx();
+            c.disable_preemption();
+            (void)(int)(*variable->zeroed)($);
+            c.enable_preemption();
+        }
         return variable;
     }
 };
@@ -29,6 +40,7 @@ template <typename T> void model_atomic<T>::begin() {
     rl::context &c = rl::ctx();
     c.disable_preemption();
     variable = model_variable<checked>();
+    variable->zeroed = model_zeroed(this);
     variable->store(T(), rl::mo_relaxed, $);
     c.enable_preemption();
 }

@@ -56,15 +56,17 @@ struct model_block {
     bool freed;
     void (*destroy)(void *); /* of one of relacy's variables; NULL: memory of the kernels */
     model_fields *fields;    /* or NULL */
+    rl::var<int> *zeroed; /* memory of the kernels: written when it is zeroed, read at each access to an atomic in it */
 };
 
 /* Of one schedule. Kept in plain memory: relacy watches what `new` gives. */
-static model_block model_blocks[1024];
+enum { MODEL_BLOCKS = 2048 };
+static model_block model_blocks[MODEL_BLOCKS];
 static int model_nblocks;
 
 static void *model_add_block(size_t size, void (*destroy)(void *)) {
-    model_block b = {::malloc(size), size, false, destroy, NULL};
-    RL_ASSERT(model_nblocks < 1024);
+    model_block b = {::malloc(size), size, false, destroy, NULL, NULL};
+    RL_ASSERT(model_nblocks < MODEL_BLOCKS);
     memset(b.memory, 0, size);
     model_blocks[model_nblocks++] = b;
     return b.memory;
@@ -88,7 +90,25 @@ static model_block *model_block_of(void *p) {
     return NULL;
 }
 
-static void *model_malloc(size_t size) { return model_add_block(size, NULL); }
+static void *model_malloc(size_t size) {
+    void *memory = model_add_block(size, NULL);
+    rl::var<int> *zeroed = model_variable<rl::var<int>>();
+    rl::context &c = rl::ctx();
+    c.disable_preemption();
+    (*zeroed)($) = 0;
+    c.enable_preemption();
+    model_block_of(memory)->zeroed = zeroed;
+    return memory;
+}
+
+/* Of the kernels' memory that has this address in it; NULL: it is static. */
+static rl::var<int> *model_zeroed(void *at) {
+    for (int i = 0; i < model_nblocks; i++) {
+        model_block *b = &model_blocks[i];
+        if (b->destroy == NULL && at >= b->memory && at < (char *)b->memory + b->size) return b->zeroed;
+    }
+    return NULL;
+}
 
 static model_fields *model_watched(void *p) {
     model_block *b = model_block_of(p);

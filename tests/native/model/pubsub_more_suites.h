@@ -35,6 +35,32 @@ struct pubsub_sole_join : pubsub_joining<pubsub_sole_join, 1> {
     static const bool sole = true;
 };
 
+/* A taker finds the record of a new subscriber by the hint alone: by nothing else has it synchronised with the thread
+ * that made the record. */
+struct pubsub_hint : pubsub_suite<pubsub_hint, 2> {
+    ps_subscriber *second;
+    void before() {
+        begin(1);
+        second = PS(new_record)(q);
+        join(second);
+        RL_ASSERT(publish(1) == 1);
+        mt_store_relaxed_uptr(&q->slowest_hint, 0); /* the next search begins at the newest record */
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            RL_ASSERT(take(first) == 1);
+        } else {
+            ps_subscriber *s = PS(new_record)(q);
+            RL_ASSERT(join(s, PS_ENUM(START_OLDEST)) == 1);
+            close(s);
+        }
+    }
+    void after() {
+        close(second);
+        end();
+    }
+};
+
 /* The second subscriber takes and leaves; the first one finds at some moment that it is alone. */
 struct pubsub_sole_left : pubsub_suite<pubsub_sole_left, 2> {
     static const unsigned bound = 3;

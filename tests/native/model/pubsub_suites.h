@@ -106,7 +106,7 @@ template <typename suite, unsigned threads> struct pubsub_suite : rl::test_suite
         r = took ? MT_OK : PS(locked_take)(s, &item);
         PS(unlock_subscriber)(s);
         if (took && !kept) free_message((message *)item);
-        if (again || (r == MT_OK && !took && PS(may_trim)(q, s, from))) trim();
+        if (again || (r == MT_OK && !took && PS(must_trim)(q, s, from))) trim();
         return r == MT_OK ? (int)((message *)item - messages) : -1 - r;
     }
 

@@ -15,7 +15,7 @@ template <typename suite, unsigned threads> struct pubsub_waiting_suite : pubsub
         mt_load_relaxed_u32(&this->q->nwaiting);
         mt_load_relaxed_u32(&this->q->not_full_waiting);
         mt_load_relaxed_u32(&this->first->waiting);
-        mt_load_relaxed_uptr(&this->q->bound_lock.word);
+        mt_load_relaxed_uptr(&this->q->capacity_lock.word);
         for (int i = 0; i < there; i++) RL_ASSERT(this->publish(i) == i);
         model_interrupts = interrupts;
     }
@@ -134,9 +134,9 @@ struct pubsub_lagged : pubsub_waiting_suite<pubsub_lagged, 3> {
         }
         publish_run(0);
         PS(wake_getters)(q);
-        PS(lock_bound)(q);
-        PS(bound_locked_make_free_slots)(q, 1);
-        PS(unlock_bound)(q);
+        PS(lock_capacity)(q);
+        PS(capacity_locked_make_free_slots)(q, 1);
+        PS(unlock_capacity)(q);
         trim();
     }
     void after() { end(1); }
