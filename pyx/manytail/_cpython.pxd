@@ -11,6 +11,10 @@ cdef extern from "manytail/pygc.h":
         pass
     # returns NULL with an exception set
     ctypedef PyObject *(*newfunc)(PyTypeObject *, PyObject *args, PyObject *kwargs) noexcept
+    # returns NULL with an exception set
+    ctypedef PyObject *(*mt_method)(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names) noexcept
+    mt_method mt_patch_method(PyTypeObject *, const char *name, mt_method shortcut) except NULL
+    PyObject *mt_new_none() noexcept
     newfunc mt_new_of(PyTypeObject *)
     void mt_patch_gc(PyTypeObject *, traverseproc, inquiry)
     void mt_patch_new(PyTypeObject *)
@@ -35,3 +39,4 @@ cdef extern from "Python.h":
     void Py_DECREF_raw "Py_DECREF" (PyObject *) nogil      # attached callers only
     PyObject **PySequence_Fast_ITEMS(object)
     Py_ssize_t PyList_GET_SIZE(object)
+    PyObject *PyLong_FromLongLong(long long) noexcept

@@ -23,8 +23,8 @@ from manytail._c cimport (
 from manytail._chunks cimport chunk, chunk_items
 from manytail._cpython cimport (
     PySequence_Fast_ITEMS, PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_let_go_of_gil_first, mt_list_filled,
-    mt_list_reserve, mt_list_slots, mt_owned, mt_owned_item, mt_pair_fill, mt_pair_reserve, mt_patch_gc,
-    mt_return_raising, mt_traverse_of, traverseproc, visitproc,
+    mt_list_reserve, mt_list_slots, mt_method, mt_new_none, mt_owned, mt_owned_item, mt_pair_fill, mt_pair_reserve,
+    mt_patch_gc, mt_patch_method, mt_return_raising, mt_traverse_of, traverseproc, visitproc,
 )
 from manytail._int64 cimport Int64s, int64_of, int64s_of
 from manytail._mq cimport (
@@ -108,6 +108,19 @@ cdef int refuse(int status, subqueue *s) except -1:
     if s.closed_flags & MT_CLOSED_DETACHED:
         raise ShutDown(f"sub-queue {<object>s.key!r} was removed from its MultiQueue and takes no more items")
     raise ShutDown("the queue was shut down and takes no more items")
+
+
+cdef inline int get_once(queue *q, uintptr_t *item) noexcept nogil:
+    """One try. MT_OK: an item, whose reference is the caller's. Else MT_EMPTY."""
+    cdef wait_node *to_post = NULL
+    cdef subqueue *s
+    cdef int r
+    lock_take(q, True)
+    r = head_get(q, item, &s, True, &to_post)
+    unlock_take(q)
+    if unlikely(to_post != NULL):
+        post(to_post)
+    return r
 
 
 cdef int refuse_unless_ok(int status) except -1:
@@ -270,18 +283,11 @@ cdef class MultiQueue:
 
         timeout: seconds for the whole call; None waits for ever. block=False does not wait and ignores timeout.
         Empty: nothing came in time. ShutDown: shut down and drained. ValueError: timeout is negative or NaN."""
-        cdef wait_node *to_post = NULL
-        cdef subqueue *s
         cdef uintptr_t item
         cdef PyObject *found
         cdef int r
         if timeout is None and self.choose is None:
-            lock_take(self.q, True)
-            r = head_get(self.q, &item, &s, True, &to_post)
-            unlock_take(self.q)
-            if unlikely(to_post != NULL):
-                post(to_post)
-            if likely(r == MT_OK):
+            if likely(get_once(self.q, &item) == MT_OK):
                 return object_of(self.raw, item)
             r = self.get_slow(NEVER if block else ONCE, False, True, &found)
         else:
@@ -961,13 +967,6 @@ cdef class SubQueue:
         Full: no free slot in time. ShutDown: the queue was shut down or this sub-queue removed; also while waiting.
         ValueError: timeout is negative or NaN, or the item's size is negative or larger than maxsize. An exception of
         the sizer passes through. Nothing is put when it raises."""
-        cdef int r
-        if timeout is None and self.direct:
-            Py_INCREF(item)
-            r = put_once(self.s.mq, self.s, <uintptr_t><PyObject *>item, True)
-            if likely(r == MT_OK):
-                return
-            Py_DECREF(item)
         if not self.put_slow(item, deadline_from(block, timeout), False):
             mt_return_raising(FULL)
 
@@ -1349,6 +1348,33 @@ cdef int queue_clear(PyObject *self) noexcept:
     (<MultiQueue>self).choose = None
     return 0
 
+
+# ------------------------------------------------------------------------------------------------------------ shortcuts
+# put(item) and get() without more arguments, before the methods that Cython compiles: see mt_patch_method (pygc.h).
+# What does not succeed at once begins again in the method.
+cdef mt_method full_put, full_get
+
+
+cdef PyObject *short_put(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names) noexcept:
+    cdef subqueue *s = (<SubQueue>self).s
+    if likely(n == 1 and names == NULL and (<SubQueue>self).direct):
+        Py_INCREF_raw(args[0])
+        if likely(put_once(s.mq, s, <uintptr_t>args[0], True) == MT_OK):
+            return mt_new_none()
+        Py_DECREF_raw(args[0])          # never the last reference: the caller has one
+    return full_put(self, args, n, names)
+
+
+cdef PyObject *short_get(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names) noexcept:
+    cdef uintptr_t item
+    if likely(n == 0 and names == NULL and (<MultiQueue>self).choose is None and not (<MultiQueue>self).raw):
+        if likely(get_once((<MultiQueue>self).q, &item) == MT_OK):
+            return <PyObject *>item
+    return full_get(self, args, n, names)
+
+
+full_put = mt_patch_method(<PyTypeObject *>SubQueue, "put", short_put)
+full_get = mt_patch_method(<PyTypeObject *>MultiQueue, "get", short_get)
 
 base_tail_traverse = mt_traverse_of(<PyTypeObject *>SubQueue)
 mt_patch_gc(<PyTypeObject *>SubQueue, tail_traverse, tail_clear)

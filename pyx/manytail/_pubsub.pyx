@@ -21,8 +21,9 @@ from manytail._c cimport (
     mt_load_relaxed_uptr, mt_load_seq_cst_u32, mt_store_relaxed_i64, unlikely,
 )
 from manytail._cpython cimport (
-    PySequence_Fast_ITEMS, PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_clear_of, mt_list_filled, mt_list_reserve_by,
-    mt_list_slots, mt_owned_item, mt_patch_gc, mt_return_raising, mt_traverse_of, traverseproc, visitproc,
+    PyLong_FromLongLong, PySequence_Fast_ITEMS, PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_clear_of, mt_list_filled,
+    mt_list_reserve_by, mt_list_slots, mt_method, mt_owned_item, mt_patch_gc, mt_patch_method, mt_return_raising,
+    mt_traverse_of, traverseproc, visitproc,
 )
 from manytail._lifecycle cimport int_argument, tell_of_forks, unclosed, unpicklable
 from manytail._waiting cimport (
@@ -249,6 +250,15 @@ cdef int publish_run_over_oldest(ps.pubsub *q, PyObject **items, int64_t n, int6
     return r
 
 
+cdef inline int take_once(ps.pubsub *q, ps.subscriber *s, uintptr_t *item) noexcept:
+    """One try, with the status of ps.take()."""
+    cdef bint trim_next
+    cdef int r = ps.take(q, s, item, &trim_next)
+    if trim_next:
+        trim(q)
+    return r
+
+
 cdef void drop_list(ps.pubsub *q) noexcept:
     """Drop the reference of a PubSubQueue or Subscriber. The last one frees the list."""
     # pairs with: itself: who frees the list sees what the others did
@@ -332,9 +342,6 @@ cdef class PubSubQueue:
         timeout: seconds for the whole call; None waits for ever. block=False does not wait and ignores timeout.
         Full: no free slot in time, because the slowest subscriber lags by maxsize. ShutDown: the queue was shut down;
         also while waiting. ValueError: timeout is negative or NaN. Nothing is published when it raises."""
-        cdef int64_t seq = 0
-        if timeout is None and likely(publish_once(self.q, <PyObject *>item, &seq) == MT_OK):
-            return seq
         return self.publish_slow(item, deadline_from(block, timeout))
 
     cdef int64_t publish_slow(self, object item, int64_t deadline) except -1:
@@ -547,14 +554,6 @@ cdef class Subscriber:
             return MT_OK            # another thread has raised Lagged
         return MT_EMPTY
 
-    cdef inline int take(self, uintptr_t *item) noexcept:
-        """One try, with the status of ps.take()."""
-        cdef bint trim_next
-        cdef int r = ps.take(self.q, self.s, item, &trim_next)
-        if trim_next:
-            trim(self.q)
-        return r
-
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def get(self, block=True, timeout=None):
@@ -564,8 +563,6 @@ cdef class Subscriber:
         Empty: nothing came in time. ShutDown: shut down and drained. ClosedError: the subscriber was closed. Lagged:
         messages were dropped; raised once, the next call takes a message. ValueError: timeout is negative or NaN."""
         cdef uintptr_t item = 0
-        if timeout is None and likely(self.take(&item) == MT_OK):
-            return mt_owned_item(item)
         if unlikely(self.get_slow(deadline_from(block, timeout), &item) != MT_OK):
             mt_return_raising(EMPTY)
         return mt_owned_item(item)
@@ -575,7 +572,7 @@ cdef class Subscriber:
         cdef wait_point p
         cdef int r
         while True:
-            r = self.take(item)
+            r = take_once(self.q, self.s, item)
             if r == MT_OK:
                 return r
             ps.message_point(&p, self.s)
@@ -837,6 +834,29 @@ cdef int subscriber_traverse(PyObject *self, visitproc visit, void *arg) noexcep
     cdef int r = base_subscriber_traverse(self, visit, arg)
     return r if r or s == NULL else visit_tasks(&s.not_empty, visit, arg)
 
+
+# ------------------------------------------------------------------------------------------------------------ shortcuts
+# publish(item) and get() without more arguments, as in _multiqueue.pyx.
+cdef mt_method full_publish, full_get
+
+
+cdef PyObject *short_publish(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names) noexcept:
+    cdef int64_t seq = 0
+    if likely(n == 1 and names == NULL) and likely(publish_once((<PubSubQueue>self).q, args[0], &seq) == MT_OK):
+        return PyLong_FromLongLong(seq)
+    return full_publish(self, args, n, names)
+
+
+cdef PyObject *short_get(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names) noexcept:
+    cdef uintptr_t item
+    if likely(n == 0 and names == NULL):
+        if likely(take_once((<Subscriber>self).q, (<Subscriber>self).s, &item) == MT_OK):
+            return <PyObject *>item
+    return full_get(self, args, n, names)
+
+
+full_publish = mt_patch_method(<PyTypeObject *>PubSubQueue, "publish", short_publish)
+full_get = mt_patch_method(<PyTypeObject *>Subscriber, "get", short_get)
 
 base_queue_traverse = mt_traverse_of(<PyTypeObject *>PubSubQueue)
 mt_patch_gc(<PyTypeObject *>PubSubQueue, queue_traverse, queue_clear)

@@ -30,7 +30,8 @@ from manytail._c cimport (
 )
 from manytail._chunks cimport chunk
 from manytail._cpython cimport (
-    PyTypeObject, mt_owned_item, mt_patch_gc, mt_return_raising, mt_traverse_of, traverseproc, visitproc,
+    PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_method, mt_new_none, mt_owned_item, mt_patch_gc, mt_patch_method,
+    mt_return_raising, mt_traverse_of, traverseproc, visitproc,
 )
 from manytail._lock cimport enter as take_lock, leave as give_lock
 from manytail._mq cimport (
@@ -93,6 +94,30 @@ cdef inline int head_get_lone(queue *q, subqueue *s, uintptr_t *item, wait_node 
 
 
 # ---------------------------------------------------------------------------------------------------------- kernel mode
+cdef inline int put_at_once(queue *q, subqueue *s, PyObject *item) noexcept:
+    """MT_OK, or why nothing was put."""
+    cdef int r
+    Py_INCREF_raw(item)
+    r = put_once(q, s, <uintptr_t>item, True)
+    if unlikely(r != MT_OK):
+        Py_DECREF_raw(item)             # never the last reference: the caller has one
+    return r
+
+
+cdef inline int get_at_once(queue *q, subqueue *s, uintptr_t *item) noexcept:
+    """MT_OK and an item, whose reference is the caller's; or MT_EMPTY, MT_SHUTDOWN."""
+    cdef wait_node *to_post = NULL
+    cdef int r
+    lock_take(q, True)
+    r = head_get_lone(q, s, item, &to_post)
+    if unlikely(r != MT_OK) and q.shut:
+        r = MT_SHUTDOWN
+    unlock_take(q)
+    if unlikely(to_post != NULL):
+        post(to_post)
+    return r
+
+
 @cython.trashcan(True)      # queues nested 200,000 deep are freed without recursion
 @cython.no_gc_clear         # fifo_clear() below breaks cycles and leaves the queue usable
 cdef class Fifo:
@@ -135,28 +160,6 @@ cdef class Fifo:
         clear_subqueue(self.q, self.s, &chain, &first, &last, True)
         drop_chain(self.q, chain, first, last, drop_object, NULL, True)
 
-    cdef inline int put_at_once(self, object item) noexcept:
-        """MT_OK, or why nothing was put."""
-        cdef int r
-        Py_INCREF(item)
-        r = put_once(self.q, self.s, <uintptr_t><PyObject *>item, True)
-        if unlikely(r != MT_OK):
-            Py_DECREF(item)
-        return r
-
-    cdef inline int get_at_once(self, uintptr_t *item) noexcept:
-        """MT_OK and an item, whose reference is the caller's; or MT_EMPTY, MT_SHUTDOWN."""
-        cdef wait_node *to_post = NULL
-        cdef int r
-        lock_take(self.q, True)
-        r = head_get_lone(self.q, self.s, item, &to_post)
-        if unlikely(r != MT_OK) and self.q.shut:
-            r = MT_SHUTDOWN
-        unlock_take(self.q)
-        if unlikely(to_post != NULL):
-            post(to_post)
-        return r
-
     cdef int put_waiting(self, object item, int64_t deadline) except -1:
         """MT_OK, or why nothing was put: MT_FULL, MT_TIMEOUT, MT_SHUTDOWN."""
         cdef int r
@@ -169,12 +172,12 @@ cdef class Fifo:
     cdef int get_waiting(self, int64_t deadline, uintptr_t *item) except -1:
         """MT_OK, or why there is no item: MT_EMPTY, MT_TIMEOUT, MT_SHUTDOWN."""
         cdef wait_point p
-        cdef int r = self.get_at_once(item)
+        cdef int r = get_at_once(self.q, self.s, item)
         if r == MT_OK or (r == MT_EMPTY and deadline == ONCE):
             return r
         items_point(&p, self.q, True)
         while again(&p, 1, &r, deadline):
-            r = self.get_at_once(item)
+            r = get_at_once(self.q, self.s, item)
         return raise_if_failed(r)
 
     cdef int64_t count(self) noexcept:
@@ -205,7 +208,7 @@ cdef class SimpleQueue(Fifo):
     @cython.embedsignature.format("clinic")
     def put(self, item, block=True, timeout=None):
         """Append an item. It never waits; block and timeout are there for compatibility with Queue, and ignored."""
-        if unlikely(self.put_at_once(item) != MT_OK):
+        if put_at_once(self.q, self.s, <PyObject *>item) != MT_OK:
             raise MemoryError
 
     @cython.binding(False)
@@ -216,8 +219,6 @@ cdef class SimpleQueue(Fifo):
         timeout: seconds for the whole call; None waits for ever. block=False does not wait and ignores timeout.
         Empty: nothing came in time. ValueError: timeout is negative or NaN."""
         cdef uintptr_t item = 0
-        if likely(timeout is None) and likely(self.get_at_once(&item) == MT_OK):
-            return mt_owned_item(item)
         if self.get_waiting(deadline_from(block, timeout), &item) != MT_OK:
             mt_return_raising(EMPTY)
         return mt_owned_item(item)
@@ -226,7 +227,7 @@ cdef class SimpleQueue(Fifo):
     @cython.embedsignature.format("clinic")
     def put_nowait(self, item):
         """put(item)"""
-        if self.put_at_once(item) != MT_OK:
+        if put_at_once(self.q, self.s, <PyObject *>item) != MT_OK:
             raise MemoryError
 
     @cython.binding(False)
@@ -234,7 +235,7 @@ cdef class SimpleQueue(Fifo):
     def get_nowait(self):
         """get(block=False)"""
         cdef uintptr_t item = 0
-        if self.get_at_once(&item) != MT_OK:
+        if get_at_once(self.q, self.s, &item) != MT_OK:
             mt_return_raising(EMPTY)
         return mt_owned_item(item)
 
@@ -688,8 +689,6 @@ cdef class BaseQueue(Fifo):
         timeout: seconds for the whole call; None waits for ever. block=False does not wait. Without maxsize both are
         ignored. Full: no free slot in time. ShutDown: the queue was shut down, also while waiting. ValueError: timeout
         is negative or NaN. Nothing is put when it raises."""
-        if likely(timeout is None and self.s != NULL) and likely(self.put_at_once(item) == MT_OK):
-            return
         if not self.put_slow(item, block, timeout):
             mt_return_raising(FULL)
 
@@ -750,8 +749,6 @@ cdef class BaseQueue(Fifo):
         timeout: seconds for the whole call; None waits for ever. block=False does not wait and ignores timeout.
         Empty: nothing came in time. ShutDown: shut down and drained. ValueError: timeout is negative or NaN."""
         cdef uintptr_t item = 0
-        if likely(timeout is None and self.s != NULL) and likely(self.get_at_once(&item) == MT_OK):
-            return mt_owned_item(item)
         if self.get_slow(deadline_from(block, timeout), &item) != MT_OK:
             mt_return_raising(EMPTY)
         return mt_owned_item(item)
@@ -975,6 +972,46 @@ cdef int fifo_clear(PyObject *self) noexcept:
         (<Fifo>self).drop_items()
     return 0
 
+
+# ------------------------------------------------------------------------------------------------------------ shortcuts
+# put(item) and get() in kernel mode, as in _multiqueue.pyx.
+cdef mt_method full_put, full_get, full_simple_put, full_simple_get
+
+
+cdef PyObject *short_put(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names) noexcept:
+    cdef subqueue *s = (<Fifo>self).s
+    if likely(n == 1 and names == NULL and s != NULL) and likely(put_at_once(s.mq, s, args[0]) == MT_OK):
+        return mt_new_none()
+    return full_put(self, args, n, names)
+
+
+cdef PyObject *short_get(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names) noexcept:
+    cdef subqueue *s = (<Fifo>self).s
+    cdef uintptr_t item
+    if likely(n == 0 and names == NULL and s != NULL) and likely(get_at_once(s.mq, s, &item) == MT_OK):
+        return <PyObject *>item
+    return full_get(self, args, n, names)
+
+
+cdef PyObject *short_simple_put(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names) noexcept:
+    cdef subqueue *s = (<Fifo>self).s
+    if likely(n == 1 and names == NULL) and likely(put_at_once(s.mq, s, args[0]) == MT_OK):
+        return mt_new_none()
+    return full_simple_put(self, args, n, names)
+
+
+cdef PyObject *short_simple_get(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names) noexcept:
+    cdef subqueue *s = (<Fifo>self).s
+    cdef uintptr_t item
+    if likely(n == 0 and names == NULL) and likely(get_at_once(s.mq, s, &item) == MT_OK):
+        return <PyObject *>item
+    return full_simple_get(self, args, n, names)
+
+
+full_put = mt_patch_method(<PyTypeObject *>BaseQueue, "put", short_put)
+full_get = mt_patch_method(<PyTypeObject *>BaseQueue, "get", short_get)
+full_simple_put = mt_patch_method(<PyTypeObject *>SimpleQueue, "put", short_simple_put)
+full_simple_get = mt_patch_method(<PyTypeObject *>SimpleQueue, "get", short_simple_get)
 
 base_simple_traverse = mt_traverse_of(<PyTypeObject *>SimpleQueue)
 mt_patch_gc(<PyTypeObject *>SimpleQueue, simple_traverse, fifo_clear)
