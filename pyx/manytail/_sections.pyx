@@ -3,44 +3,14 @@
 A section is the code under the lock, `with sections:`. It may be interrupted in its own thread, by a signal handler or
 by a finalizer that the garbage collector runs; then it refuses to begin again there.
 
-Algorithm: a mutex without hand-over. A release frees the lock, and whoever tries first takes it: a thread that runs
-goes on without a switch of threads. It wakes a waiter only if no thread is about to try anyway. Without the GIL a
-thread that finds the lock taken spins for about as long as a section takes before it sleeps; with the GIL the owner
-cannot run while it spins, so it sleeps at once. Sources: Go's sync.Mutex (a release wakes nobody while a woken or
-spinning thread is there); _waiting.pxd for the sleep.
-
-Invariants
-- `owner` is written only under `guard`. 0 means: free.
-- `contenders` counts the threads that found the lock taken and will look again before they sleep, woken ones included.
-- While the lock is free and threads sleep, `contenders` > 0. So no wake-up is lost: a contender takes the lock, and its
-  release looks for waiters again; or it sleeps, which it does only if it finds the lock taken.
-- No Python code runs between the last look at `calls` and the release, so no call that was put off stays behind.
-Progress: blocking.
+_section_lock.pxd has the lock. No Python code runs between the last look at `calls` and the release, so no call that
+was put off stays behind.
 """
-from libc.stdint cimport int64_t
-
-from manytail._c cimport (
-    MT_EMPTY, MT_FREE_THREADED, MT_INTERRUPTED, MT_NOMEM, MT_OK, PyThread_get_thread_ident, mt_atomic_i64, mt_backoff,
-    mt_backoff_spin, mt_load_relaxed_i64, mt_lock, mt_lock_reset, mt_store_relaxed_i64, unlikely,
-)
+from manytail._c cimport MT_INTERRUPTED, MT_NOMEM, MT_OK, unlikely
 from manytail._lifecycle cimport raise_pending, tell_of_forks, unpicklable
-from manytail._lock cimport enter, leave
-from manytail._waiting cimport (
-    NEVER, WAIT, again, keep_tasks, make_point, notify, post, wait_list, wait_node, wait_point,
+from manytail._section_lock cimport (
+    REENTERED, contend, forget_in_child, owner_of, section_lock, this_thread, try_lock, unlock,
 )
-
-cdef enum:
-    LOOKS = 20              # before a thread sleeps
-    PAUSES = 4              # 2**PAUSES pauses between two looks
-    REENTERED = -1          # what try_lock() returns, besides MT_OK
-    CONTENDER = -2
-
-
-ctypedef struct section_lock:
-    mt_lock guard               # guards the other fields; with the GIL, the GIL does
-    wait_list waiters
-    mt_atomic_i64 owner         # the thread that is in a section; 0: none
-    int64_t contenders
 
 
 cdef class Sections:
@@ -90,12 +60,14 @@ cdef class Sections:
         try:
             self.carry_out()
         finally:
-            if self.dropped:
-                dropped = self.dropped.copy()
-                self.dropped.clear()
-            if self.calls:      # a signal handler may add one at any moment: only what is swapped out is made
-                calls, self.calls = self.calls, []
-            unlock(&self.lock)
+            try:                # a new list may be a MemoryError; then the next section ends with what is left
+                if self.dropped:
+                    dropped = self.dropped.copy()
+                    self.dropped.clear()
+                if self.calls:  # a signal handler may add one at any moment: only what is swapped out is made
+                    calls, self.calls = self.calls, []
+            finally:
+                unlock(&self.lock)
             if calls is not None or dropped is not None:
                 self._after_section(calls, dropped)
 
@@ -132,23 +104,14 @@ cdef class Sections:
 
     cdef int take(self) except -1:
         cdef int r = try_lock(&self.lock)
-        if unlikely(r == REENTERED):
-            raise self._reentered()
-        if unlikely(r == CONTENDER):
-            self.contend()
+        if unlikely(r != MT_OK):
+            self.take_slowly(r)
         return 0
 
-    cdef int contend(self) except -1:
-        """Take the lock, which was just found taken. This thread is counted in `contenders`."""
-        cdef wait_point p
-        cdef int r
-        make_point(&p, &self.lock.waiters, &self.lock.guard, not MT_FREE_THREADED, True, poll_owner, &self.lock)
-        p.forward = forward_turn
-        while True:
-            spin(&self.lock)
-            r = try_as_contender(&self.lock)
-            if not again(&p, 1, &r, NEVER):
-                break
+    cdef int take_slowly(self, int r) except -1:
+        if r == REENTERED:
+            raise self._reentered()
+        r = contend(&self.lock)
         if r == MT_INTERRUPTED:
             raise_pending()
         if r == MT_NOMEM:
@@ -156,96 +119,4 @@ cdef class Sections:
         return 0
 
     def _after_fork(self):
-        """In the child: a section of another thread stays open for ever, but nobody waits."""
-        mt_lock_reset(&self.lock.guard)
-        keep_tasks(&self.lock.waiters, PyThread_get_thread_ident())
-        self.lock.contenders = 0
-
-
-# ------------------------------------------------------------------------------------------------------------- the lock
-cdef inline int64_t this_thread() noexcept nogil:
-    return <int64_t>PyThread_get_thread_ident()
-
-
-cdef inline int64_t owner_of(section_lock *lock) noexcept nogil:
-    # relaxed because: the guard orders what sections read and write. Without the guard this is a guess, or it tells a
-    # thread whether it is the owner itself
-    return mt_load_relaxed_i64(&lock.owner)
-
-
-cdef inline void set_owner(section_lock *lock, int64_t thread) noexcept nogil:
-    mt_store_relaxed_i64(&lock.owner, thread)      # relaxed because: written under the guard
-
-
-cdef inline int try_lock(section_lock *lock) noexcept nogil:
-    """MT_OK, REENTERED, or CONTENDER: another thread has it, and this one is counted in `contenders`."""
-    cdef int64_t me = this_thread()
-    cdef int64_t owner
-    enter(&lock.guard, not MT_FREE_THREADED, True)
-    owner = owner_of(lock)
-    if owner == 0:
-        set_owner(lock, me)
-    elif owner != me:
-        lock.contenders += 1
-    leave(&lock.guard, not MT_FREE_THREADED)
-    if owner == 0:
-        return MT_OK
-    return REENTERED if owner == me else CONTENDER
-
-
-cdef inline int try_as_contender(section_lock *lock) noexcept nogil:
-    cdef int r = MT_EMPTY
-    enter(&lock.guard, not MT_FREE_THREADED, True)
-    if owner_of(lock) == 0:
-        set_owner(lock, this_thread())
-        lock.contenders -= 1
-        r = MT_OK
-    leave(&lock.guard, not MT_FREE_THREADED)
-    return r
-
-
-cdef inline void unlock(section_lock *lock) noexcept nogil:
-    cdef wait_node *to_post = NULL
-    enter(&lock.guard, not MT_FREE_THREADED, True)
-    set_owner(lock, 0)
-    wake_contender(lock, &to_post)
-    leave(&lock.guard, not MT_FREE_THREADED)
-    if unlikely(to_post != NULL):
-        post(to_post)
-
-
-cdef inline void wake_contender(section_lock *lock, wait_node **to_post) noexcept nogil:
-    """The lock is free: wake a waiter, unless a contender will look at it. Under the guard."""
-    if lock.contenders == 0 and lock.waiters.n:
-        lock.contenders = 1
-        notify(&lock.waiters, to_post)
-
-
-cdef int poll_owner(wait_point *p, bint parking) noexcept nogil:
-    cdef section_lock *lock = <section_lock *>p.of
-    if owner_of(lock) == 0:
-        return MT_OK
-    if parking:
-        lock.contenders -= 1       # whoever wakes it counts it again
-    return WAIT
-
-
-cdef void forward_turn(wait_point *p, wait_node **to_post) noexcept nogil:
-    """A contender leaves by an exception."""
-    cdef section_lock *lock = <section_lock *>p.of
-    lock.contenders -= 1
-    if owner_of(lock) == 0:
-        wake_contender(lock, to_post)
-
-
-cdef inline void spin(section_lock *lock) noexcept nogil:
-    """Without the GIL: pause until the lock looks free, for a limited time."""
-    cdef mt_backoff pause
-    cdef int _look
-    if MT_FREE_THREADED:
-        for _look in range(LOOKS):
-            if owner_of(lock) == 0:
-                return
-            pause.step = PAUSES
-            pause.limit = PAUSES + 1
-            mt_backoff_spin(&pause)
+        forget_in_child(&self.lock)

@@ -85,7 +85,7 @@ cdef enum:
 
 cdef enum:
     LONGEST_S = 1000000         # 11 days; a longer sleep is split
-    # See park().
+    # See longer_slice().
     SLICE_US = 50000
     FIRST_SLICE_US = 1000
     LAST_SLICE_US = 100000
@@ -123,6 +123,8 @@ ctypedef struct wait_point:
     uint32_t spin_first         # without the GIL: pause 2**spin_first up to 2**spin_limit times before sleeping
     uint32_t spin_limit         # 0: do not spin
     int64_t amount              # how much it waits for, in a list that notify_fitting() serves
+    bint handlers_later         # only with attached, one point and no deadline: see park_until_signal
+    long long slice_us          # for park_until_signal
     void *of                    # for the functions below: the structure that has the list
     # The functions are called with the lock held.
     # WAIT; MT_OK: try again; else what the call returns. parking: the waiter is on the list, so from here on whoever
@@ -310,6 +312,7 @@ cdef inline void make_point(wait_point *p, wait_list *waiters, mt_lock *lock, bi
     p.spin_first = 0
     p.spin_limit = 0
     p.amount = 1
+    p.handlers_later = False
     p.of = of
     p.poll = poll
     p.changed = NULL
@@ -467,7 +470,7 @@ cdef inline int sleep_until_posted(wait_point *p, int n, int64_t deadline) noexc
     if r != WAIT:
         return r
     mt_point()
-    r = park(w.sem, deadline, p.attached)
+    r = park_until_signal(p, w.sem) if p.handlers_later else park(w.sem, deadline, p.attached)
     mt_point()
     finish_wait(p, n, w, r == MT_INTERRUPTED)
     for i in range(n):
@@ -502,10 +505,20 @@ cdef inline int sleep_once(void *sem, long long us, bint attached) noexcept nogi
     return got
 
 
+# A signal that comes between detaching and falling asleep does not end the sleep. So the main thread checks for signals
+# after 1, 10 and 100 ms, and only then sleeps until the deadline. On Windows no signal ends a sleep, so there the main
+# thread always sleeps in slices.
+cdef inline long long longer_slice(long long slice_us) noexcept nogil:
+    """The slice after this one. 0: none, sleep until the deadline."""
+    if semaphores_miss_signals:
+        return SLICE_US
+    return slice_us * 10 if slice_us < LAST_SLICE_US else 0
+
+
 cdef inline int park(void *sem, int64_t deadline, bint attached) noexcept nogil:
     """Sleep until the semaphore is posted: MT_OK. Else MT_TIMEOUT, or MT_INTERRUPTED with a Python exception set."""
     cdef bint slices = attached and PyThread_get_thread_ident() == main_thread
-    cdef long long us, slice_us = FIRST_SLICE_US
+    cdef long long us, slice_us = FIRST_SLICE_US if slices else 0
     cdef int got
     if attached and run_signal_handlers() < 0:      # a signal that came before the sleep does not end it
         return MT_INTERRUPTED
@@ -513,22 +526,30 @@ cdef inline int park(void *sem, int64_t deadline, bint attached) noexcept nogil:
         us = microseconds_left(deadline)
         if us < 0:
             return MT_TIMEOUT
-        if slices and us > slice_us:
+        if slice_us and us > slice_us:
             us = slice_us
         got = sleep_once(sem, us, attached)
         if got == PY_LOCK_ACQUIRED:
             return MT_OK
-        if attached and (got == PY_LOCK_INTR or slices) and run_signal_handlers() < 0:
+        if attached and (got == PY_LOCK_INTR or slice_us) and run_signal_handlers() < 0:
             return MT_INTERRUPTED
-        # A signal that comes between detaching and falling asleep does not end the sleep. So the main thread checks for
-        # signals after 1, 10 and 100 ms, and only then sleeps until the deadline. On Windows no signal ends a sleep, so
-        # there the main thread always sleeps in slices.
-        if semaphores_miss_signals:
-            slice_us = SLICE_US
-        elif slice_us < LAST_SLICE_US:
-            slice_us *= 10
-        else:
-            slices = False
+        if slice_us:
+            slice_us = longer_slice(slice_us)
+
+
+cdef inline int park_until_signal(wait_point *p, void *sem) noexcept nogil:
+    """Sleep until the semaphore is posted: MT_OK. MT_INTERRUPTED: the caller leaves the list, runs the signal handlers,
+    and waits again if none raised. No exception is set.
+
+    For a lock. A handler may take the lock too, and sleep for it. If the call that it interrupts were still on the
+    list, a release could notify that call, which cannot go on before its handler ends: nobody would wake.
+    The first wait has p.slice_us = FIRST_SLICE_US."""
+    cdef bint slices = p.slice_us and PyThread_get_thread_ident() == main_thread
+    if sleep_once(sem, p.slice_us if slices else microseconds_left(NEVER), True) == PY_LOCK_ACQUIRED:
+        return MT_OK
+    if slices:
+        p.slice_us = longer_slice(p.slice_us)
+    return MT_INTERRUPTED
 
 
 # --------------------------------------------------------------------------------------------------- garbage collection

@@ -1,7 +1,10 @@
 """The lock of a broker: one thread at a time, nobody left asleep, and the lock is free whatever ends a section."""
 
+import os
 import signal
+import sys
 import threading
+import time
 from collections import deque
 from functools import partial
 from typing import Any
@@ -166,3 +169,166 @@ def test_a_signal_handler_that_raises_ends_a_wait_and_the_next_waiter_gets_the_l
             assert not sections.locked()
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+def interrupted_while_it_sleeps(sections: Sections, handler: Any, before_release: Any, after_release: Any) -> None:
+    """Enter a section while another thread holds the lock; `handler` runs in this thread's sleep. The other thread
+    calls `before_release` in its section and `after_release` after it."""
+    main, inside = threading.get_ident(), Event()
+
+    def hold() -> None:
+        with sections:
+            inside.set()
+            wait_until(partial(all_sleep, sections, 1))
+            signal.pthread_kill(main, signal.SIGUSR1)
+            before_release()
+        after_release()
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    holder = threading.Thread(target=hold, daemon=True)
+    try:
+        holder.start()
+        assert inside.wait(DEADLINE)
+        with sections:
+            """After the handler."""
+        holder.join(DEADLINE)
+        assert not holder.is_alive()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="needs signals for a thread")
+def test_a_signal_handler_that_sleeps_for_the_lock_is_the_only_call_of_its_thread_that_sleeps() -> None:
+    """A release must not wake the call that the handler interrupts: it cannot go on before the handler ends."""
+    sections, in_handler = Numbered(), Event()
+    asleep, turns = [], []
+
+    def handler(number: int, frame: Any) -> None:
+        asleep.append(sections.sleeping)
+        in_handler.set()
+        if not asleep[0]:
+            with sections:
+                turns.append(number)
+
+    def until_the_handler_sleeps() -> None:
+        assert in_handler.wait(DEADLINE)
+        wait_until(partial(all_sleep, sections, 1))
+
+    interrupted_while_it_sleeps(sections, handler, until_the_handler_sleeps, lambda: None)
+    assert (asleep, turns) == ([0], [signal.SIGUSR1])
+    assert not sections.locked()
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="needs signals for a thread")
+def test_a_call_whose_handler_runs_does_not_count_as_one_that_will_look() -> None:
+    """The lock is released and taken again while the handler runs. Then the handler sleeps for it, and is woken."""
+    sections, in_handler, taken = Numbered(), Event(), Event()
+    turns = []
+
+    def handler(number: int, frame: Any) -> None:
+        in_handler.set()
+        assert taken.wait(DEADLINE)
+        with sections:
+            turns.append(number)
+
+    def take_it_again() -> None:
+        with sections:
+            taken.set()
+            wait_until(partial(all_sleep, sections, 1))
+
+    interrupted_while_it_sleeps(sections, handler, partial(in_handler.wait, DEADLINE), take_it_again)
+    assert turns == [signal.SIGUSR1]
+    assert not sections.locked()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_signal_handler_that_forks_during_a_wait_leaves_the_child_a_lock_that_wakes() -> None:
+    sections, in_handler, released = Numbered(), Event(), Event()
+    child = -1
+
+    def handler(number: int, frame: Any) -> None:
+        nonlocal child
+        in_handler.set()
+        assert released.wait(DEADLINE)
+        child = os.fork()
+
+    def enter() -> None:
+        with sections:
+            """Woken by the release of the main thread."""
+
+    try:
+        interrupted_while_it_sleeps(sections, handler, partial(in_handler.wait, DEADLINE), released.set)
+        if child == 0:
+            other = threading.Thread(target=enter, daemon=True)
+            with sections:
+                other.start()
+                wait_until(partial(all_sleep, sections, 1))
+            other.join(DEADLINE)
+            os._exit(int(other.is_alive()))
+    finally:
+        if child == 0:
+            os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def interrupt_often(main: int, done: Event) -> None:
+    """Signals for the main thread, one after another."""
+    while not done.is_set():
+        signal.pthread_kill(main, signal.SIGUSR1)
+        time.sleep(0)
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="needs signals for a thread")
+def test_handlers_that_take_the_lock_interrupt_a_thread_that_takes_it_too() -> None:
+    """A stress run: each thread gets its turns, whichever wait a signal ends."""
+    sections, done = Numbered(), Event()
+    turns = [0, 0, 0]
+    each = count(500, 20_000)
+
+    def take_turn(who: int) -> None:
+        with sections:
+            turns[who] += 1
+
+    def handler(number: int, frame: Any) -> None:
+        if not sections.interrupted():
+            take_turn(0)
+
+    def take_turns(who: int) -> None:
+        for _ in range(each):
+            take_turn(who)
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with switching_often(), Threads() as threads:
+            threads.start(interrupt_often, threading.get_ident(), done)
+            threads.start(take_turns, 1)
+            take_turns(2)
+            done.set()
+    finally:
+        done.set()
+        signal.signal(signal.SIGUSR1, before)
+    assert turns[1:] == [each, each]
+    assert (sections.sleeping, sections.locked()) == (0, False)
+
+
+def test_the_end_of_a_section_that_finds_no_memory_releases_the_lock() -> None:
+    memory = pytest.importorskip("_testcapi", reason="this interpreter cannot fail allocations on demand")
+    failures = 0
+    interval = sys.getswitchinterval()
+    for number in range(10):
+        sections = Numbered()
+        sections.acquire()
+        sections.dropped.append("body")
+        sections.after(len, ())
+        sys.setswitchinterval(DEADLINE)  # no other thread is to find no memory
+        memory.set_nomemory(number, number + 1)
+        try:
+            sections.release()
+        except MemoryError:
+            failures += 1
+        finally:
+            memory.remove_mem_hooks()
+            sys.setswitchinterval(interval)
+        assert not sections.locked()
+    assert failures

@@ -18,6 +18,8 @@
 #define MQ(name) __pyx_f_8manytail_3_mq_##name
 #define HELD(name) __pyx_f_8manytail_8_mq_held_##name
 #define WP(name) __pyx_f_8manytail_3_wp_##name
+#define SECTION(name) __pyx_f_8manytail_13_section_lock_##name
+#define SECTION_IS(name) __pyx_e_8manytail_13_section_lock_##name
 #define PS(name) __pyx_f_8manytail_3_ps_##name
 #define PS_ENUM(name) __pyx_e_8manytail_3_ps_##name
 #define ENTRY(name) __pyx_f_8manytail_6_entry_##name
@@ -36,6 +38,7 @@ typedef struct __pyx_t_8manytail_3_mq_iterator_position mq_position;
 typedef struct __pyx_t_8manytail_8_mq_held_held_batch held_batch;
 typedef struct __pyx_t_8manytail_3_wp_pool wp_pool;
 typedef struct __pyx_t_8manytail_3_wp_lane wp_lane;
+typedef struct __pyx_t_8manytail_13_section_lock_section_lock section_lock;
 typedef struct __pyx_t_8manytail_3_ps_pubsub ps_pubsub;
 typedef struct __pyx_t_8manytail_3_ps_subscriber ps_subscriber;
 typedef struct __pyx_t_8manytail_3_ps_message_chunk ps_chunk;

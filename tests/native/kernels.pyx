@@ -1,4 +1,4 @@
-"""The nogil kernels (MultiQueue, work pool, entry queue, PubSubQueue) as one C file, without an interpreter and Python
+"""The nogil kernels (MultiQueue, work pool, entry queue, PubSubQueue, the lock of a broker) as one C file, without an interpreter and Python
 objects.
 
 What is compiled is what ships: the very .pxd files of pyx/manytail. drive*.c (sanitizers) and model/*.cpp (the model
@@ -13,6 +13,7 @@ cimport manytail._mq
 cimport manytail._mq_held
 cimport manytail._ps
 cimport manytail._ready
+cimport manytail._section_lock
 cimport manytail._lifecycle
 cimport manytail._waiting
 cimport manytail._wp

@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 KERNELS = ["_lock.pxd", "_waiting.pxd", "_waiting.pyx", "_lifecycle.pxd", "_lifecycle.pyx"]
-KERNELS += ["_mq.pxd", "_wp.pxd", "_ps.pxd"]
+KERNELS += ["_mq.pxd", "_wp.pxd", "_ps.pxd", "_section_lock.pxd"]
 ENTRIES = [
     "_entry.pxd",
     "_eq.pxd",
@@ -31,6 +31,7 @@ FACES += ["_queue.pyx", "_workpool.pyx", "_pubsub.pyx", "_sections.pyx"]
 NATIVE = ["drive.c", "drive_entries.c", "drive_pool.c", "drive_pubsub.c", "kernels.h", "model/entry_suites.h"]
 NATIVE += ["model/link_suites.h", "model/model.cpp", "model/pool_suites.h", "model/pubsub_suites.h"]
 NATIVE += ["model/pubsub_more_suites.h", "model/pubsub_waiting_suites.h", "model/waiting_suites.h"]
+NATIVE += ["model/section_suites.h"]
 DONE = [
     *(ROOT / "pyx" / "manytail" / name for name in [*KERNELS, *ENTRIES, *FACES]),
     *(ROOT / "tests" / "native" / name for name in NATIVE),

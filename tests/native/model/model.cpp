@@ -448,6 +448,7 @@ struct removed : queue_suite<removed, 3> {
 };
 
 #include "waiting_suites.h"
+#include "section_suites.h"
 #include "ready_suites.h"
 #include "entry_suites.h"
 #include "link_suites.h"
@@ -514,6 +515,9 @@ int main(int argc, char **argv) {
     EXPLORE(waiting_two_lists);
     EXPLORE(waiting_cancelled);
     EXPLORE(waiting_refused);
+    EXPLORE(section_three);
+    EXPLORE(section_raised);
+    EXPLORE(section_handler);
     EXPLORE(two_tails);
     EXPLORE(empty_again);
     EXPLORE(empty_again_many);

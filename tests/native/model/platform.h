@@ -189,10 +189,24 @@ PyThread_type_lock PyThread_allocate_lock(void) {
 
 void PyThread_free_lock(PyThread_type_lock lock) { ((model_semaphore *)lock)->deinit($); }
 
-/* A wait with a deadline ends by it at any moment, or as if there were none: the checker tries both. */
-PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock lock, PY_TIMEOUT_T us, int) {
-    bool ends = us == 0 || (us > 0 && us < MODEL_FOREVER_US && rl::rand(2));
-    if (((model_semaphore *)lock)->wait(ends, false, $) == rl::sema_wakeup_reason_success) return PY_LOCK_ACQUIRED;
+static int model_signals;             /* how many more waits of attached calls a signal may end in this schedule */
+static unsigned long model_signalled; /* the thread whose wait it ended; 0: none */
+static void (*model_handler)(void);   /* the signal's, or NULL */
+
+/* A wait with a deadline ends by it at any moment, or as if there were none: the checker tries both. Likewise one that
+ * a signal may end. */
+PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock lock, PY_TIMEOUT_T us, int interruptible) {
+    bool timed = us == 0 || (us > 0 && us < MODEL_FOREVER_US && rl::rand(2));
+    bool signal = !timed && us != 0 && interruptible && model_signals && rl::rand(2);
+    model_signals -= signal;
+    if (((model_semaphore *)lock)->wait(timed || signal, false, $) == rl::sema_wakeup_reason_success) {
+        model_signals += signal;
+        return PY_LOCK_ACQUIRED;
+    }
+    if (signal) {
+        model_signalled = PyThread_get_thread_ident();
+        return PY_LOCK_INTR;
+    }
     if (us > 0) model_now += us * 1000;
     return PY_LOCK_FAILURE;
 }
@@ -210,6 +224,10 @@ void PyEval_RestoreThread(PyThreadState *) {}
 static int model_interrupts; /* how many more waits of attached calls may be interrupted in this schedule */
 
 static inline int run_signal_handlers(void) {
+    if (model_signalled == PyThread_get_thread_ident()) {
+        model_signalled = 0;
+        if (model_handler != NULL) model_handler();
+    }
     if (model_interrupts == 0 || rl::rand(2) == 0) return 0;
     model_interrupts--;
     return -1;
