@@ -145,11 +145,11 @@ def test_exit_sees_the_failure_that_another_thread_handles() -> None:
         assert go_on.wait(DEADLINE)
         return 1 / row
 
-    with Run(call, [Rows([0])], workers=1, setup=Resource) as run:
-        runner = run.batch_map.runner
-        lock = NotingLock(runner._lock)
+    run = Run(call, [Rows([0])], workers=1, setup=Resource)
+    runner = run.batch_map.runner
+    lock = runner._lock = NotingLock(runner._lock)  # type: ignore[assignment]
+    with run:
         assert begun.wait(DEADLINE)
-        runner._lock = lock  # type: ignore[assignment]
         with lock:
             go_on.set()
             assert lock.refused.wait(DEADLINE)
