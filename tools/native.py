@@ -110,7 +110,6 @@ class Tree:
         compiled = self.build / f"{name}.o"
         common = [
             *flags,
-            "-g",
             "-ffunction-sections",
             "-fdata-sections",
             "-fno-strict-aliasing",
@@ -138,7 +137,7 @@ class Tree:
         )
         return stubs
 
-    def model(self, relacy, optimise="-O2"):
+    def model(self, relacy, optimise="-O3"):
         flags = ["-std=gnu++14", optimise, "-DMT_MODEL=1", "-w", f"-isystem{relacy}"]
         return self.program("model", "g++", self.root / "tests" / "native" / "model" / "model.cpp", flags)
 
@@ -146,7 +145,7 @@ class Tree:
         return sorted(path.stem for path in (self.root / "tests" / "native").glob("drive*.c"))
 
     def driver(self, name, sanitizer):
-        flags = ["-std=gnu11", "-O1", "-fno-omit-frame-pointer", "-DMT_DELAYS=1", SANITIZERS[sanitizer]]
+        flags = ["-std=gnu11", "-O1", "-g", "-fno-omit-frame-pointer", "-DMT_DELAYS=1", SANITIZERS[sanitizer]]
         return self.program(f"{name}-{sanitizer}", "gcc", self.root / "tests" / "native" / f"{name}.c", flags)
 
 

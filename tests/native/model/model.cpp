@@ -474,7 +474,31 @@ struct no_output : std::streambuf {
     int overflow(int c) { return c; }
 };
 
+/* The suite that relacy runs, called through pointers. Relacy's search is a template of what it runs. With one class for
+ * each number of threads the compiler makes two or three of these searches; with one for each suite it takes minutes. */
+static struct {
+    void *memory; /* of the suite, which is made anew for each schedule */
+    void (*make)(void *), (*destroy)(void *), (*before)(void *), (*thread)(void *, unsigned), (*after)(void *);
+} run;
+
+template <typename suite> struct calls {
+    static void make(void *memory) { new (memory) suite(); }
+    static void destroy(void *memory) { ((suite *)memory)->~suite(); }
+    static void before(void *memory) { ((suite *)memory)->before(); }
+    static void thread(void *memory, unsigned index) { ((suite *)memory)->thread(index); }
+    static void after(void *memory) { ((suite *)memory)->after(); }
+};
+
+template <unsigned threads> struct running_suite : rl::test_suite<running_suite<threads>, threads> {
+    running_suite() { run.make(run.memory); }
+    ~running_suite() { run.destroy(run.memory); }
+    void before() { run.before(run.memory); }
+    void thread(unsigned index) { run.thread(run.memory, index); }
+    void after() { run.after(run.memory); }
+};
+
 template <typename suite> static void explore(const char *name) {
+    typedef calls<suite> c;
     no_output nothing;
     std::ostream silence(&nothing);
     rl::test_params params;
@@ -489,12 +513,14 @@ template <typename suite> static void explore(const char *name) {
     params.execution_depth_limit = 5000;
     params.output_stream = verbose ? &std::cout : &silence;
     params.progress_stream = &silence;
+    run = {(::malloc)(sizeof(suite)), c::make, c::destroy, c::before, c::thread, c::after};
     unsigned began = get_tick_count();
-    bool good = rl::simulate<suite>(params);
+    bool good = rl::simulate<running_suite<suite::params::thread_count>>(params);
     printf("model: %-20s bound %u: %9llu schedules, %5.1f s%s%s\n", name, params.context_bound,
            (unsigned long long)params.stop_iteration, (get_tick_count() - began) / 1000.0, good ? "" : ": ",
            good ? "" : rl::test_result_str(params.test_result));
     fflush(stdout);
+    (::free)(run.memory);
     bad += !good;
 }
 
