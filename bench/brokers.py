@@ -163,7 +163,7 @@ def topic() -> Iterator[Measure]:
         exchanges = broker._runtime.host.exchanges
         route: Callable[..., Any] = exchanges.route
         exchange = exchanges.by_name["topic"]
-        published = [Message(b"", None, "topic", (key,)) for key in keys]
+        published = [Message(b"", None, "topic", key) for key in keys]
 
         def measure(n: int) -> float:
             rounds = max(1, n // len(published))

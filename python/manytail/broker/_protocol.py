@@ -233,18 +233,20 @@ class QueueArguments:
 
 # ------------------------------------------------------------------------------------------------------------- messages
 class Message:
-    """Body, properties, the exchange it was published to, and all its routing keys: its own first, then those of the CC
-    and BCC headers.
+    """Body, properties, the exchange it was published to, its routing key, and those of the CC and BCC headers.
 
     A message never changes after its publish: all queues that contain it share it."""
 
-    __slots__ = ("body", "exchange", "keys", "properties")
+    __slots__ = ("body", "copies", "exchange", "key", "properties")
 
-    def __init__(self, body: Any, properties: BasicProperties | None, exchange: str, keys: tuple[str, ...]) -> None:
+    def __init__(
+        self, body: Any, properties: BasicProperties | None, exchange: str, key: str, copies: tuple[str, ...] = ()
+    ) -> None:
         self.body = body
         self.properties = properties
         self.exchange = exchange
-        self.keys = keys
+        self.key = key
+        self.copies = copies
 
     @property
     def headers(self) -> dict[str, Any]:
@@ -263,7 +265,7 @@ def message_of(body: Any, properties: Any, exchange: Any, key: Any) -> tuple[Mes
     have."""
     exchange, key = require_string(exchange, "exchange"), require_string(key, "routing_key")
     if properties is None:
-        return Message(body, None, exchange, (key,)), None
+        return Message(body, None, exchange, key), None
     if type(properties) is BasicProperties:
         given = fresh()
         given.__dict__.update(properties.__dict__)
@@ -273,10 +275,10 @@ def message_of(body: Any, properties: Any, exchange: Any, key: Any) -> tuple[Mes
         given.headers = table(given.headers, "headers")
     if given.priority is not None:
         given.priority = _priority(given.priority)
-    message = Message(body, given, exchange, (key,))
+    message = Message(body, given, exchange, key)
     try:
         _check_expiration(given)
-        message.keys = (key, *_carbon_copies(given.headers))
+        message.copies = _carbon_copies(given.headers)
     except ReplyError as error:
         return message, error
     return message, None
@@ -300,7 +302,7 @@ def _check_expiration(properties: BasicProperties) -> None:
     properties.expiration = str.__str__(expiration)
 
 
-def _carbon_copies(headers: dict[str, Any] | None) -> list[str]:
+def _carbon_copies(headers: dict[str, Any] | None) -> tuple[str, ...]:
     """The routing keys in the headers CC and BCC. BCC is removed."""
     keys: list[str] = []
     if headers:
@@ -310,7 +312,7 @@ def _carbon_copies(headers: dict[str, Any] | None) -> list[str]:
                 precondition_failed(f"invalid header {name}={listed!r}: expected a list of routing keys")
             keys += [key for key in listed or () if isinstance(key, str)]
         headers.pop("BCC", None)
-    return keys
+    return tuple(keys)
 
 
 def delivered_properties(message: Message, returns: int) -> BasicProperties:

@@ -347,9 +347,8 @@ class Exchanges:
 
     def route(self, exchange: Exchange, message: Message) -> Collection[Any]:
         """The queues for a message, each once."""
-        keys = message.keys
-        if len(keys) == 1 and not exchange.exchanges_bound:
-            found: Any = exchange.matches(message, keys[0])
+        if not message.copies and not exchange.exchanges_bound:
+            found: Any = exchange.matches(message, message.key)
             if found or exchange.alternate is None:
                 return found  # type: ignore[no-any-return]
         return self._walk(exchange, message)
@@ -362,7 +361,7 @@ class Exchanges:
         seen = {exchange}
         for source in pending:
             found: dict[Any, None] = {}
-            for key in message.keys:
+            for key in (message.key, *message.copies):
                 found.update(dict.fromkeys(source.matches(message, key)))
             if not found and source.alternate is not None:
                 alternate = self.by_name.get(source.alternate)

@@ -51,12 +51,12 @@ class Delivery:
     """A message in one queue: ready, or unacknowledged on the channel that it was delivered to."""
 
     __slots__ = ("consumer", "entry", "expires_at", "message", "queue", "redelivered", "returns")
+    entry: Any  # its place in the ready list: set when it is taken
+    consumer: Consumer | None  # whose credit it uses: set when it is delivered
 
     def __init__(self, message: Message, queue: Queue) -> None:
         self.message = message
         self.queue = queue
-        self.entry: Any = None  # its place in the ready list, while it is unacknowledged
-        self.consumer: Consumer | None = None  # whose credit it uses
         self.redelivered = False
         self.returns = 0  # how often it was requeued, for x-delivery-limit
         self.expires_at: float | None = None  # set when it is enqueued
@@ -596,24 +596,22 @@ class ChannelState:
             del unacked[earlier]
         return collected
 
-    def ack_one(self, delivery: Delivery) -> bool:
-        """Settle one delivery that the caller has removed from `unacked`; nearly all acks are such. The caller drops
-        its reference, and calls freed() if this returns True."""
-        entry, delivery.entry = delivery.entry, None
-        entry.ack()
+    def ack_one(self, tag: int, now: float) -> Delivery | None:
+        """Acknowledge one delivery outside a transaction; nearly all acks are such. Returns it, or None if the tag is
+        unknown. The caller drops it outside the section, because that may free the body."""
+        delivery = self.unacked.pop(tag, None)
+        if delivery is None:
+            return None
+        delivery.entry.ack()
+        delivery.entry = None
         consumer = delivery.consumer
         if consumer is None:
-            return False
+            return delivery
         consumer.credit += 1
-        return consumer.parked or self._limit > 0 or delivery.queue.single_active
-
-    def freed(self, delivery: Delivery, now: float) -> None:
-        """Serve consumers that waited for the credit of this delivery."""
-        consumer = delivery.consumer
-        if consumer is not None and not self._limit and consumer.queue.serve_only(consumer, now):
-            delivery.consumer = None
-        else:
+        others_wait = self._limit > 0 or delivery.queue.single_active
+        if others_wait or (consumer.parked and not consumer.queue.serve_only(consumer, now)):
             self._free((delivery,), (), now)
+        return delivery
 
     def _settle(self, how: str, deliveries: list[Delivery], now: float) -> None:
         by_queue: dict[Queue, list[Delivery]] = {}
@@ -898,7 +896,9 @@ def _dead_letter(message: Message, reason: str, queue: str, exchange: str, key: 
         headers.pop("CC", None)
     properties.headers = headers
     properties.__dict__.pop("expiration", None)
-    return Message(message.body, properties, exchange, message.keys if key is None else (key,))
+    if key is not None:
+        return Message(message.body, properties, exchange, key)
+    return Message(message.body, properties, exchange, message.key, message.copies)
 
 
 def _record(headers: dict[str, Any], message: Message, reason: str, queue: str, time: datetime) -> None:
@@ -914,7 +914,7 @@ def _record(headers: dict[str, Any], message: Message, reason: str, queue: str, 
     if same is None:
         copies = [key for key in headers.get("CC") or [] if type(key) is str]
         latest = {"count": 1, "reason": reason, "queue": queue, "time": time, "exchange": message.exchange}
-        latest["routing-keys"] = [message.keys[0], *copies]
+        latest["routing-keys"] = [message.key, *copies]
         if message.properties is not None and message.properties.expiration is not None:
             latest["original-expiration"] = message.properties.expiration
     else:

@@ -206,7 +206,7 @@ class Channel(Closable):
                 self._notify_cancelled(addressee)
             else:
                 _, tag, redelivered, message, returns = item
-                method = _Deliver(addressee.tag, tag, redelivered, message.exchange, message.keys[0])
+                method = _Deliver(addressee.tag, tag, redelivered, message.exchange, message.key)
                 addressee.callback(self, method, delivered_properties(message, returns), message.body)
         except BaseException as error:
             self._failed(error)
@@ -252,7 +252,7 @@ class Channel(Closable):
         if isinstance(body, str):
             body = body.encode()
         if properties is None and type(exchange) is str and type(routing_key) is str and len(routing_key) < 64:
-            message, refusal = Message(body, None, exchange, (routing_key,)), None
+            message, refusal = Message(body, None, exchange, routing_key), None
         else:
             message, refusal = message_of(body, properties, exchange, routing_key)
         try:
@@ -285,9 +285,7 @@ class Channel(Closable):
         if not multiple and type(delivery_tag) is int and not state.transacted:
             try:
                 with self._runtime:
-                    delivery = state.unacked.pop(delivery_tag, None)
-                    if delivery is not None and state.ack_one(delivery):
-                        state.freed(delivery, _monotonic())
+                    delivery = state.ack_one(delivery_tag, _monotonic())
             except exceptions.ReentrancyError:
                 delivery = None
             if delivery is not None:
@@ -391,7 +389,7 @@ class Channel(Closable):
 
     def _delivered(self, effect: Any) -> tuple[Basic.Deliver, BasicProperties, Any]:
         consumer, tag, redelivered, message, returns = effect
-        method = _Deliver(consumer.tag, tag, redelivered, message.exchange, message.keys[0])
+        method = _Deliver(consumer.tag, tag, redelivered, message.exchange, message.key)
         return method, delivered_properties(message, returns), message.body
 
     def start_consuming(self) -> None:
@@ -495,7 +493,7 @@ class Channel(Closable):
         if taken is None:
             return None, None, None
         tag, redelivered, message, returns, left = taken
-        method = Basic.GetOk(tag, redelivered, message.exchange, message.keys[0], left)
+        method = Basic.GetOk(tag, redelivered, message.exchange, message.key, left)
         return method, delivered_properties(message, returns), message.body
 
     # --------------------------------------------------------------------------------------------- exchanges and queues
@@ -594,7 +592,7 @@ class Channel(Closable):
 
 
 def _returned_as(message: Message) -> tuple[Basic.Return, BasicProperties, Any]:
-    method = Basic.Return(312, "NO_ROUTE", message.exchange, message.keys[0])
+    method = Basic.Return(312, "NO_ROUTE", message.exchange, message.key)
     return method, delivered_properties(message, 0), message.body
 
 
