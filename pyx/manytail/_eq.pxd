@@ -79,7 +79,7 @@ cdef enum:                      # status codes beside MT_*
 
 cdef enum:
     LEVEL_SHIFT = 48            # entry.order = priority level << LEVEL_SHIFT | arrival number, unless sorted
-    TIMER_GRACE = 1000000000    # ns; if the shared timer would sleep longer than this for nothing, it is told
+    TIMER_GRACE = 1000000000    # ns; if the shared timer would sleep longer than this for nothing, it is notified
 
 ctypedef struct entry_queue     # declared first: they point to each other
 ctypedef struct subscription
@@ -170,8 +170,8 @@ ctypedef struct effects:        # what the caller does after unlocking
     wait_node *to_post
     entry *dead                 # drop their items and the list's references; by dead_next
     key_record *keys            # free these records
-    bint notify_thread          # tell the dead-letter thread that this queue has work for it
-    bint timers_ended           # tell the timer thread that this queue has no timers left
+    bint notify_thread          # notify the dead-letter thread: this queue has work for it
+    bint timers_ended           # notify the timer thread: this queue has no timers left
 
 ctypedef struct acquired_entry:     # what a handle is made of, with a reference to each
     entry *e

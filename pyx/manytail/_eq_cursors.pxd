@@ -17,7 +17,7 @@ from manytail._entry cimport (
 )
 from manytail._eq cimport cursor, entry_queue, subscription
 from manytail._eq_keys cimport GROUPS_NONE, group_shown
-from manytail._eq_manager cimport locked_is_rival, quick_wants
+from manytail._eq_manager cimport locked_is_rival, passes_start_and_origin
 
 
 cdef inline bint open_cursor(entry_queue *q, cursor *c, bint newest) noexcept nogil:
@@ -130,12 +130,12 @@ cdef inline void locked_show(entry_queue *q, entry *e, bint arrived) noexcept no
     cdef subscription *s = q.filtered
     cursor_return(q, &q.shared, e)
     while s != NULL:
-        if s.own_cursor.positions != NULL and (arrived or not s.browse) and quick_wants(s, e):
+        if s.own_cursor.positions != NULL and (arrived or not s.browse) and passes_start_and_origin(s, e):
             cursor_return(q, &s.own_cursor, e)
         s = s.filtered_next
     s = q.below
     while s != NULL:
-        if quick_wants(s, e):
+        if passes_start_and_origin(s, e):
             cursor_return(q, &s.below, e)
         s = s.below_next
     if unlikely(q.groups != GROUPS_NONE) and not arrived:

@@ -27,7 +27,7 @@ from manytail._eq_cursors cimport locked_show
 from manytail._eq_keys cimport (
     GROUPS_ASSIGNED, GROUPS_NONE, group_dead, group_removed, key_record, unpin_record, value_removed, value_replaced,
 )
-from manytail._eq_manager cimport locked_credit_back, locked_wake, locked_wake_at_end, locked_wake_many
+from manytail._eq_manager cimport locked_credit_back, locked_wake, locked_wake_after_shutdown, locked_wake_many
 from manytail._eq_sorted cimport index_remove
 from manytail._heap cimport heap_reserve
 from manytail._waiting cimport notify_all
@@ -68,7 +68,7 @@ cdef inline bint locked_end(entry_queue *q, entry *e, uint64_t delivery, uint32_
     if unlikely(not entry_dequeue(&e.word, delivery)):
         return False
     locked_end_delivery(q, e, fx)
-    locked_unlink_dead(q, e, reason, fx)
+    locked_unlink_ended(q, e, reason, fx)
     return True
 
 
@@ -164,7 +164,7 @@ cdef inline bint locked_unlock_entry(entry_queue *q, entry *e, uint64_t delivery
 
 
 # -------------------------------------------------------------------------------------------------- the end of an entry
-cdef inline void locked_unlink_dead(entry_queue *q, entry *e, uint32_t reason, effects *fx) noexcept nogil:
+cdef inline void locked_unlink_ended(entry_queue *q, entry *e, uint32_t reason, effects *fx) noexcept nogil:
     """DEQUEUED -> DELETED: unlink e. The list's references to e and its item move to the effects, or to the dead-letter
     thread. The caller has updated `available`, `acquired` and `held`."""
     if unlikely(e.options != NULL):
@@ -178,7 +178,7 @@ cdef inline void locked_unlink_dead(entry_queue *q, entry *e, uint32_t reason, e
     if likely(reason == ACKED):
         q.counters.acked += 1
     else:
-        locked_count_death(q, reason)
+        locked_count_ended(q, reason)
     entry_delete(&e.word)
     if unlikely(reason == EXPIRED and q.dead_letter == DEAD_LETTER_CALL):
         locked_leave_to_thread(q, e, fx)        # under the order lock, so the callable gets them in order of expiry
@@ -213,7 +213,7 @@ cdef inline void locked_unlink_options(entry_queue *q, entry *e, effects *fx) no
         o.group = NULL
 
 
-cdef inline void locked_count_death(entry_queue *q, uint32_t reason) noexcept nogil:
+cdef inline void locked_count_ended(entry_queue *q, uint32_t reason) noexcept nogil:
     if reason == REJECTED:
         q.counters.rejected += 1
     elif reason == EXPIRED:
@@ -231,12 +231,12 @@ cdef inline bint locked_discard(entry_queue *q, entry *e, uint32_t reason, effec
     if not locked_discard_one(q, e, reason, fx):
         return False
     if unlikely(q.shut):
-        locked_wake_at_end(q, fx)
+        locked_wake_after_shutdown(q, fx)
     return True
 
 
 cdef inline bint locked_discard_one(entry_queue *q, entry *e, uint32_t reason, effects *fx) noexcept nogil:
-    """Like locked_discard(), but without locked_wake_at_end(), which takes time linear in the number of filtered
+    """Like locked_discard(), but without locked_wake_after_shutdown(), which takes time linear in the number of filtered
     subscriptions. A caller that discards many entries calls that once, at the end."""
     cdef int was = state_of(e)
     cdef shared_credit *c = NULL
@@ -253,7 +253,7 @@ cdef inline bint locked_discard_one(entry_queue *q, entry *e, uint32_t reason, e
         elif done:
             q.held -= 1
     if done:
-        locked_unlink_dead(q, e, reason, fx)
+        locked_unlink_ended(q, e, reason, fx)
     unlock_credit(c)
     return done
 
@@ -272,7 +272,7 @@ cdef inline int64_t locked_discard_all(entry_queue *q, uint32_t reason, bint unl
                 n += locked_discard_one(q, e, reason, fx)
             e = following
     if q.shut and n:
-        locked_wake_at_end(q, fx)
+        locked_wake_after_shutdown(q, fx)
     return n
 
 

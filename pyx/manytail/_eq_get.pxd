@@ -23,7 +23,7 @@ from manytail._eq_cursors cimport cursor_first, cursor_skip
 from manytail._eq_end cimport locked_release
 from manytail._eq_keys cimport GROUPS_ASSIGNED, GROUPS_NONE, group_taken, groups_first
 from manytail._eq_manager cimport (
-    has_credit, locked_answer, locked_notify, locked_outranked, locked_relist, locked_usable, locked_wake_at_end,
+    has_credit, locked_answer, locked_notify, locked_outranked, locked_relist, locked_usable, locked_wake_after_shutdown,
     locked_wake_many, may_take, next_above,
 )
 from manytail._waiting cimport TASKS, THREADS, notify_first
@@ -32,7 +32,7 @@ from manytail._waiting cimport TASKS, THREADS, notify_first
 cdef inline int locked_take(entry_queue *q, subscription *s, entry **out, uint64_t *delivery,
                             effects *fx) noexcept nogil:
     """The fast path of a get: take the first AVAILABLE entry for an unfiltered subscription. SLOW: filters decide."""
-    cdef bint maybe
+    cdef bint filtered_above
     cdef int r = locked_usable(s)
     cdef entry *e
     if unlikely(r != MT_OK):
@@ -40,9 +40,9 @@ cdef inline int locked_take(entry_queue *q, subscription *s, entry **out, uint64
     if unlikely(s.filtered):
         return SLOW
     if unlikely(q.nranks > 1):
-        if locked_outranked(s, &maybe):
+        if locked_outranked(s, &filtered_above):
             return MT_EMPTY
-        if maybe:
+        if filtered_above:
             return SLOW
     e = cursor_first(q, &q.shared)
     if unlikely(e == NULL):
@@ -82,7 +82,7 @@ cdef inline void locked_after_get(entry_queue *q, subscription *s, effects *fx) 
     if q.groups != GROUPS_NONE and s.waiters.n:
         locked_notify(q, s, fx)         # s owns the group, so another waiter of s may take the rest of it
     if q.shut:
-        locked_wake_at_end(q, fx)
+        locked_wake_after_shutdown(q, fx)
 
 
 cdef inline bint locked_nothing_left(entry_queue *q, subscription *s) noexcept nogil:

@@ -14,7 +14,7 @@ from manytail._eq cimport (
 from manytail._eq_capacity cimport list_dead_letter_call
 from manytail._eq_cursors cimport close_cursor, locked_close_below, open_cursor
 from manytail._eq_end cimport (
-    lock_credit_of_holder, locked_discard_all, locked_end_delivery, locked_release, locked_unlink_dead,
+    lock_credit_of_holder, locked_discard_all, locked_end_delivery, locked_release, locked_unlink_ended,
 )
 from manytail._eq_get cimport locked_unreserve
 from manytail._eq_keys cimport GROUPS_ASSIGNED, GROUPS_NONE, groups_closed
@@ -114,7 +114,7 @@ cdef inline void locked_clear(entry_queue *q, entry *e, effects *fx) noexcept no
         q.held -= 1
     else:
         q.available -= 1
-    locked_unlink_dead(q, e, CLEARED, fx)
+    locked_unlink_ended(q, e, CLEARED, fx)
     unlock_credit(c)
 
 

@@ -55,7 +55,7 @@ cdef inline int locked_usable(subscription *s) noexcept nogil:
     return MT_OK
 
 
-cdef inline bint quick_wants(subscription *s, entry *e) noexcept nogil:
+cdef inline bint passes_start_and_origin(subscription *s, entry *e) noexcept nogil:
     """Whether e passes `start` and `origin`. They never change, so e that fails never suits s. Entries that come from
     the origin fail."""
     if e.seq < s.start:
@@ -65,7 +65,7 @@ cdef inline bint quick_wants(subscription *s, entry *e) noexcept nogil:
 
 cdef inline bint may_take(entry_queue *q, subscription *s, entry *e) noexcept nogil:
     """Whether e passes all filters of s except the selector, which is Python code and cannot run here."""
-    return quick_wants(s, e) and (q.groups == GROUPS_NONE or s.browse or group_allows(e, &s.own))
+    return passes_start_and_origin(s, e) and (q.groups == GROUPS_NONE or s.browse or group_allows(e, &s.own))
 
 
 # ---------------------------------------------------------------------------------------------------------------- lists
@@ -247,7 +247,7 @@ cdef inline void locked_wake_everybody(entry_queue *q, effects *fx) noexcept nog
         s = s.filtered_next
 
 
-cdef inline void locked_wake_at_end(entry_queue *q, effects *fx) noexcept nogil:
+cdef inline void locked_wake_after_shutdown(entry_queue *q, effects *fx) noexcept nogil:
     """Call it after an entry of a queue that is shut down was acquired or discarded: wake subscriptions that may have
     nothing left to wait for. If no entry is AVAILABLE or HELD, those are all. Else they are the filtered ones that do
     not browse, even if idle: only their own search can tell whether an entry that is left suits them."""
@@ -307,15 +307,15 @@ cdef inline subscription *next_above(subscription *s, subscription *h) noexcept 
     return NULL
 
 
-cdef inline bint locked_outranked(subscription *s, bint *maybe) noexcept nogil:
-    """Whether an interested, unfiltered subscription has a higher priority than s. If this is False, *maybe says
+cdef inline bint locked_outranked(subscription *s, bint *filtered_above) noexcept nogil:
+    """Whether an interested, unfiltered subscription has a higher priority than s. If this is False, *filtered_above says
     whether a filtered one has: that one outranks s only for entries that it wants."""
     cdef subscription *h = next_above(s, NULL)
-    maybe[0] = False
+    filtered_above[0] = False
     while h != NULL:
         if not h.filtered:
             return True
-        maybe[0] = True
+        filtered_above[0] = True
         h = next_above(s, h)
     return False
 

@@ -40,7 +40,7 @@ from manytail._eq_keys cimport GROUPS_NONE
 from manytail._eq_life cimport close_credit, locked_subscribe, locked_unsubscribe, open_credit
 from manytail._eq_manager cimport (
     credit_notify, entries_point, is_interested, locked_is_rival, locked_outranked, locked_set_limit,
-    locked_set_suspended, locked_usable, locked_wake_many, may_take, quick_wants,
+    locked_set_suspended, locked_usable, locked_wake_many, may_take, passes_start_and_origin,
 )
 from manytail._lifecycle cimport int_argument, unclosed, unpicklable
 from manytail._waiting cimport (
@@ -350,7 +350,7 @@ cdef class Subscription:
         cdef int state
         for h in it:
             state = state_of(h.e)
-            if (state == HELD or (available and state == AVAILABLE)) and quick_wants(&self.s, h.e):
+            if (state == HELD or (available and state == AVAILABLE)) and passes_start_and_origin(&self.s, h.e):
                 if self.selector is None or judge(self.queue_, self.selector, h, self.listens()):
                     return True
         return False

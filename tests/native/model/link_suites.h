@@ -153,7 +153,7 @@ template <typename suite, unsigned threads> struct link_suite : rl::test_suite<s
         bool done = ENTRY(entry_dequeue)(&e->word, delivery);
         if (done) {
             lock();
-            locked_unlink_dead(e);
+            locked_unlink_ended(e);
             unlock();
             ENTRY(entry_drop)(e); /* the list's reference */
         }
@@ -165,12 +165,12 @@ template <typename suite, unsigned threads> struct link_suite : rl::test_suite<s
     void withdraw(entry *e) {
         lock();
         bool done = is_linked(e) && ENTRY(entry_withdraw)(&e->word);
-        if (done) locked_unlink_dead(e);
+        if (done) locked_unlink_ended(e);
         unlock();
         if (done) ENTRY(entry_drop)(e);
     }
 
-    void locked_unlink_dead(entry *e) {
+    void locked_unlink_ended(entry *e) {
         int at = 0;
         if (e->options != NULL) ENTRY(timers_remove)(&timers, e);
         ENTRY(list_unlink)(&list, e);
@@ -383,7 +383,7 @@ struct link_stolen : link_suite<link_stolen, 3> {
             next = e->next;
             if (!(state(e) == ENTRY_IS(ACQUIRED) ? ENTRY(entry_steal)(&e->word) : ENTRY(entry_withdraw)(&e->word)))
                 continue;
-            locked_unlink_dead(e);
+            locked_unlink_ended(e);
             dead[n++] = e;
         }
         unlock();
@@ -454,7 +454,7 @@ struct link_places : link_suite<link_places, 2> {
         for (int k = 0; k < 3; k++)
             if (extra[k].on != NULL && at[k] == e) at[k] = e->next;
         RL_ASSERT(ENTRY(entry_withdraw)(&e->word));
-        locked_unlink_dead(e);
+        locked_unlink_ended(e);
         ENTRY(entry_drop)(e);
     }
     void after() {
@@ -490,7 +490,7 @@ struct link_timers : link_suite<link_timers, 2> {
                 break;
             default:
                 RL_ASSERT(ENTRY(entry_withdraw)(&e->word));
-                locked_unlink_dead(dead = e);
+                locked_unlink_ended(dead = e);
             }
             RL_ASSERT(timers.n == n);
             unlock();
