@@ -153,11 +153,9 @@ cdef inline bint locked_unlock_entry(entry_queue *q, entry *e, uint64_t delivery
     that is due. False: the delivery has ended, or the entry is not locked."""
     if not entry_unlock(&e.word, delivery):
         return False
-    if e.options != NULL and e.options.expires and is_linked(e):
-        if e.options.expires <= mt_now_ns():
-            locked_discard(q, e, EXPIRED, fx)
-        elif heap_reserve(&q.timers, q.timers.n + 1):
-            locked_set_timer(q, e)
+    # If it expires later, its timer is set since the put: only locked_run_timers removes it, when its time is over.
+    if e.options != NULL and e.options.expires and e.options.expires <= mt_now_ns():
+        locked_discard(q, e, EXPIRED, fx)
     if locked_overflows(q):
         locked_drop_oldest(q, NULL, fx)
     return True
@@ -236,8 +234,8 @@ cdef inline bint locked_discard(entry_queue *q, entry *e, uint32_t reason, effec
 
 
 cdef inline bint locked_discard_one(entry_queue *q, entry *e, uint32_t reason, effects *fx) noexcept nogil:
-    """Like locked_discard(), but without locked_wake_after_shutdown(), which takes time linear in the number of filtered
-    subscriptions. A caller that discards many entries calls that once, at the end."""
+    """Like locked_discard(), but without locked_wake_after_shutdown(), which takes time linear in the number of
+    filtered subscriptions. A caller that discards many entries calls that once, at the end."""
     cdef int was = state_of(e)
     cdef shared_credit *c = NULL
     cdef bint done = False

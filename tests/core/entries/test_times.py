@@ -110,6 +110,21 @@ def test_an_unlocked_entry_is_stolen_by_expiry(new, keep):
     assert (queue.stats().expired, queue.stats().acked) == (1, 0)
 
 
+def test_unlocked_entries_expire_however_often_they_were_locked(new, keep):
+    """The timer of an acquired entry stays set, and an unlock allocates nothing that could be missing."""
+    queue = new()
+    ends = [queue.put(n, ttl=0.01).expires_at for n in range(4)]    # as many as the heap of timers has slots at first
+    for got in keep(queue.subscribe()).get_many(4, False) if queue.qsize() else []:
+        got.unlock()
+        got.lock()
+        queue.maintain()
+        got.unlock()
+    pass_time(ends[-1])
+    queue.maintain()
+    wait_until(lambda: queue.stats().expired == 4)
+    assert queue.depth() == 0
+
+
 def test_a_held_entry_expires(new):
     queue = new()
     entry = queue.put(1, ttl=0.001, delay=1000)
