@@ -6,7 +6,6 @@ to it (put with immediate=True) stays reserved for its next get.
 """
 cimport cython
 from cpython.exc cimport PyErr_Fetch, PyErr_Restore, PyErr_SetInterrupt
-from cpython.list cimport PyList_GetSlice
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
@@ -16,11 +15,9 @@ from manytail._c cimport (
     mt_store_relaxed_i64, mt_xchg_acq_rel_u32,
 )
 from manytail._cpython cimport PyTypeObject, mt_patch_new
-from manytail._entries cimport EntryQueue, end_hold, handle_of, release_all, unraisable
-from manytail._eq cimport (
-    CLOSED, acquired_entry, begin_hold, effects, lock_credit, lock_order, unlock_credit, unlock_order,
-)
-from manytail._eq_manager cimport credit_point, entries_point, locked_answer, locked_relist, locked_wake_many
+from manytail._entries cimport EntryQueue, handle_of, release_all, unraisable
+from manytail._eq cimport CLOSED, acquired_entry, lock_credit, lock_order, unlock_credit, unlock_order
+from manytail._eq_manager cimport credit_point, entries_point, locked_answer
 from manytail._lifecycle cimport int_argument, raise_pending, unclosed, unpicklable
 from manytail._subscriptions cimport Credit, Subscription, consumer_waits, iterate, new_credit, open_subscription
 from manytail._waiting cimport (
@@ -38,7 +35,7 @@ from manytail.errors import ClosedError, Empty, ShutDown
 cdef class Consumer
 
 
-cdef object try_all(list subs, int64_t *turn, wait_point *points, bint alone):
+cdef object try_all(tuple subs, int64_t *turn, wait_point *points, bint alone):
     """Try the subscriptions in round robin, beginning with number *turn. Returns an entry or None. ShutDown: all of
     them would raise it. points: the wait points of `subs`; NULL: no wait came before. alone: for a get of one of the
     Consumer's subscriptions."""
@@ -72,7 +69,7 @@ cdef class Points:
     cdef Consumer owner         # None: `alone`, or a listener that waits, which does not keep the Consumer alive
     cdef bint alone             # a get of one of its subscriptions
     cdef bint listens           # a listener's
-    cdef list subs              # the list is never changed, but replaced
+    cdef tuple subs
     cdef wait_point *all        # the credit's, then one per subscription; NULL: before the first try
     cdef int64_t turn           # for try_all(), if alone
 
@@ -85,15 +82,15 @@ cdef class Points:
     cdef int renew(self) except -1:
         """Call it before each try: the subscriptions may have changed."""
         cdef int64_t version = self.credit.version()    # read before the subscriptions: a later change ends the wait
-        cdef list subs = self.subs
+        cdef tuple subs = self.subs
         if not self.alone:
             subs = self.owner.open_subs() if self.listens else self.owner.usable()
-        if self.all == NULL or not same_objects(subs, self.subs):
+        if self.all == NULL or subs is not self.subs:
             self.place(subs)
         self.all[0].key = version
         return 0
 
-    cdef int place(self, list subs) except -1:
+    cdef int place(self, tuple subs) except -1:
         cdef wait_point *points = <wait_point *>malloc((len(subs) + 1) * sizeof(wait_point))
         cdef Py_ssize_t i
         if points == NULL:
@@ -167,17 +164,7 @@ cdef void entries_were_forwarded(Waiting it) noexcept:
     (<Points>it.of).release_unclaimed()
 
 
-cdef bint same_objects(list some, list others):
-    cdef Py_ssize_t i
-    if len(some) != len(others):
-        return False
-    for i in range(len(some)):
-        if some[i] is not others[i]:
-            return False
-    return True
-
-
-cdef Points new_points(Credit credit, list subs, Consumer owner):
+cdef Points new_points(Credit credit, tuple subs, Consumer owner):
     cdef Points points = Points.__new__(Points)
     points.credit = credit
     points.subs = subs
@@ -186,7 +173,7 @@ cdef Points new_points(Credit credit, list subs, Consumer owner):
     return points
 
 
-cdef object get_from(Credit credit, list subs, Consumer owner, int64_t deadline):
+cdef object get_from(Credit credit, tuple subs, Consumer owner, int64_t deadline):
     """get of a Consumer, or of one of its subscriptions."""
     cdef int64_t turn = 0
     cdef Points points
@@ -251,7 +238,6 @@ cdef class Consumer:
     [1, 3, 2]
     """
     cdef Credit credit
-    cdef list subs
     cdef int64_t priority
     cdef int64_t turn
     cdef bint closed_
@@ -261,7 +247,6 @@ cdef class Consumer:
 
     def __cinit__(self, *args, **options):
         self.credit = new_credit()
-        self.subs = []
 
     def __init__(self, *, prefetch=0, priority=0):
         cdef int64_t limit = int_argument("prefetch", prefetch, "an int >= 0 (0: no limit)")
@@ -280,7 +265,7 @@ cdef class Consumer:
 
     def __del__(self):
         if self.started and not self.closed_:
-            queues = len(self.subs)
+            queues = len(self.credit.subscriptions())
             self.close()
             unclosed(f"unclosed Consumer of {queues} queues: it releases the entries that it holds")
 
@@ -290,40 +275,30 @@ cdef class Consumer:
         raise unpicklable(self)
 
     def __repr__(self):
-        return f"<Consumer of {len(self.subs)} queues, {self.unacked} unacked{', closed' if self.closed_ else ''}>"
+        queues = len(self.credit.subscriptions())
+        return f"<Consumer of {queues} queues, {self.unacked} unacked{', closed' if self.closed_ else ''}>"
 
     cdef int check_open(self) except -1:
         if self.closed_:
             raise ClosedError("the consumer is closed")
         return 0
 
-    cdef list usable(self):
+    cdef tuple usable(self):
         """Its open subscriptions, for a get. ClosedError: it is closed, or listens."""
         self.check_open()
         if self.listener is not None:
             raise ClosedError("the consumer listens: its entries go to the callback")
         return self.open_subs()
 
-    cdef list open_subs(self):
-        """Its open subscriptions. Removes the closed ones from the list, while other threads do the same, subscribe and
-        close. Each step on the list is atomic by itself: a thread that has to wait leaves its critical sections."""
-        cdef Subscription s
-        cdef list found = PyList_GetSlice(self.subs, 0, len(self.subs)), still_open
-        for s in found:
-            if s.s.closed:
-                break
-        else:
-            return found
-        still_open = []
-        for s in found:
-            if not s.s.closed:
-                still_open.append(s)
-            else:
-                try:
-                    self.subs.remove(s)
-                except ValueError:      # another thread has removed it
-                    pass
-        return still_open
+    cdef tuple open_subs(self):
+        """Its open subscriptions. Drops the closed ones, while other threads do the same, subscribe and close."""
+        cdef tuple found = self.credit.subscriptions()
+        still_open = [s for s in found if not (<Subscription>s).s.closed]
+        while len(still_open) < len(found):
+            self.credit.replace(found, tuple(still_open))
+            found = self.credit.subscriptions()
+            still_open = [s for s in found if not (<Subscription>s).s.closed]
+        return found
 
     def subscribe(self, queue, **options):
         """A subscription of this consumer to one more queue. Options and errors as EntryQueue.subscribe, without
@@ -336,13 +311,20 @@ cdef class Consumer:
         unlock_credit(&self.credit.p)
         given = subscribe_options(options)
         it = open_subscription(queue, 0, given[0], given[1], given[2], self.priority, given[3], given[4], self.credit)
-        with cython.critical_section(self):
-            self.subs.append(it)
+        self.add(it)
         if self.closed_:
             it.close()
             self.check_open()
+        # A change of the credit between open_subscription() and add() did not come to its queue.
+        it.interest_changed()
         self.credit.notify()
         return it
+
+    cdef int add(self, Subscription it) except -1:
+        cdef tuple found = self.credit.subscriptions()
+        while not self.credit.replace(found, found + (it,)):
+            found = self.credit.subscriptions()
+        return 0
 
     def get(self, block=True, timeout=None):
         """Acquire the next entry of its queues in round robin, waiting for one if need be, also while it has no queue.
@@ -409,19 +391,9 @@ cdef class Consumer:
         return mt_load_relaxed_i64(&self.credit.p.used)     # relaxed because: statistics; may be stale
 
     cdef int set_suspended(self, bint suspended) except -1:
-        cdef Subscription s
-        cdef effects fx
         # relaxed because: every queue's event_count is changed afterwards, under its order lock
         mt_store_relaxed_i64(&self.credit.p.suspended, suspended)
-        for s in self.open_subs():
-            begin_hold(s.s.q, &fx)
-            if not s.s.closed:
-                locked_relist(s.s.q, &s.s)
-                if suspended:
-                    locked_wake_many(s.s.q, s.s.q.available, &fx)
-                else:
-                    s.s.q.event_count += 1
-            end_hold(s.queue_, &fx)
+        self.credit.interest_changed()
         return self.credit.notify()
 
     def suspend(self):
@@ -438,12 +410,12 @@ cdef class Consumer:
         self.closed_ = True
         if self.listener is not None:
             self.listener.stop()
-        for s in list(self.subs):
-            s.close()
-        with cython.critical_section(self):
-            gone = self.subs[:]                 # dropped after the critical section, because that may run finalizers
-            self.subs[:] = []
-        del gone
+        cdef tuple found = self.credit.subscriptions()
+        while found:
+            for s in found:
+                s.close()
+            self.credit.replace(found, ())
+            found = self.credit.subscriptions()
         self.credit.notify()
 
 
@@ -621,11 +593,11 @@ def _find_or_wait(Consumer owner not None, listener):
     return True
 
 
-cdef object get_alone(Credit credit, list subscriptions, int64_t deadline):
+cdef object get_alone(Credit credit, tuple subscriptions, int64_t deadline):
     return get_from(credit, subscriptions, None, deadline)
 
 
-cdef object aget_alone(Credit credit, list subscriptions):
+cdef object aget_alone(Credit credit, tuple subscriptions):
     return _aget_from(credit, subscriptions, None)
 
 

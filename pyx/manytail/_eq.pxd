@@ -35,7 +35,8 @@
 #   E2  For every cursor, an AVAILABLE entry that may be wanted is at or after its position, or among its redeliveries.
 #       Exception: subscription.below passes entries that a subscription of below_ids wants (_eq_cursors.pxd).
 #   E3  An entry is in its holder's list of held or of reserved entries, and counted in `nheld`, exactly while `owner`
-#       is set. The `used` of a shared credit is the sum of nheld.
+#       is set. The `used` of a shared credit is the sum of nheld, and of what gets that are about to acquire have
+#       taken. It never exceeds the limit.
 #   E4  No waiter sleeps while an entry that it may take is AVAILABLE, unless a notified waiter has not tried yet.
 #   E5  A fork finds no half-done step: whatever ends a delivery takes all locks before it changes anything.
 from cpython.ref cimport PyObject

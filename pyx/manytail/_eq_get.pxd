@@ -16,15 +16,17 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport uint64_t, uintptr_t
 from libc.stdlib cimport realloc
 
-from manytail._c cimport MT_EMPTY, MT_OK, keep, mt_fetch_add_acq_rel_i64, unlikely
+from manytail._c cimport MT_EMPTY, MT_OK, keep, unlikely
 from manytail._entry cimport entry, entry_acquire, entry_word, held_append, held_remove, word_delivery
-from manytail._eq cimport SLOW, effects, entry_queue, keep_for_handle, selector_result, selector_results, subscription
+from manytail._eq cimport (
+    NO_CREDIT, SLOW, effects, entry_queue, keep_for_handle, selector_result, selector_results, subscription,
+)
 from manytail._eq_cursors cimport cursor_first, cursor_skip
 from manytail._eq_end cimport locked_release
 from manytail._eq_keys cimport GROUPS_ASSIGNED, GROUPS_NONE, group_taken, groups_first
 from manytail._eq_manager cimport (
-    has_credit, locked_answer, locked_notify, locked_outranked, locked_relist, locked_usable, locked_wake_after_shutdown,
-    locked_wake_many, may_take, next_above,
+    has_credit, locked_answer, locked_notify, locked_outranked, locked_relist, locked_usable,
+    locked_wake_after_shutdown, locked_wake_many, may_take, next_above, take_shared_credit,
 )
 from manytail._waiting cimport TASKS, THREADS, notify_first
 
@@ -47,6 +49,8 @@ cdef inline int locked_take(entry_queue *q, subscription *s, entry **out, uint64
     e = cursor_first(q, &q.shared)
     if unlikely(e == NULL):
         return MT_EMPTY
+    if unlikely(s.credit != NULL) and not take_shared_credit(s.credit):
+        return NO_CREDIT
     cursor_skip(q, &q.shared, e)
     delivery[0] = locked_start_delivery(q, s, e)
     keep_for_handle(q, e)
@@ -57,7 +61,8 @@ cdef inline int locked_take(entry_queue *q, subscription *s, entry **out, uint64
 
 
 cdef inline uint64_t locked_start_delivery(entry_queue *q, subscription *s, entry *e) noexcept nogil:
-    """AVAILABLE -> ACQUIRED. Returns the delivery number. The caller calls keep_for_handle()."""
+    """AVAILABLE -> ACQUIRED. Returns the delivery number. The caller has taken a shared credit, if s shares one. It
+    calls keep_for_handle()."""
     cdef uint64_t delivery = entry_acquire(&e.word)
     q.available -= 1
     q.acquired += 1
@@ -65,8 +70,6 @@ cdef inline uint64_t locked_start_delivery(entry_queue *q, subscription *s, entr
     e.owner = s
     held_append(&s.held_first, &s.held_last, e)
     s.nheld += 1
-    if unlikely(s.credit != NULL):
-        mt_fetch_add_acq_rel_i64(&s.credit.used, 1)     # pairs with: mt_fetch_add_acq_rel in locked_return_credit
     if unlikely(q.groups != GROUPS_NONE):
         group_taken(&q.groups_takable, e, &s.own, q.groups == GROUPS_ASSIGNED)
     if unlikely(s.limit > 0 or s.credit != NULL) and not has_credit(s):
@@ -76,7 +79,8 @@ cdef inline uint64_t locked_start_delivery(entry_queue *q, subscription *s, entr
 
 
 cdef inline void locked_after_get(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
-    """After s has acquired an entry, wake the waiters whose condition that changes."""
+    """After s has acquired an entry, wake the waiters of this queue whose condition that changes. If s shares a credit,
+    Credit.interest_changed (_subscriptions.pyx) wakes those of other queues."""
     if q.nranks > 1 and (s.limit > 0 or s.credit != NULL) and not has_credit(s):
         locked_wake_many(q, q.available, fx)        # s has no credit left, so it outranks nobody
     if q.groups != GROUPS_NONE and s.waiters.n:
@@ -137,7 +141,8 @@ cdef inline bint locked_rivals(entry_queue *q, subscription *s, entry *e, select
 
 # ----------------------------------------------------------------------------------------------------- reserved entries
 cdef inline void locked_reserve(entry_queue *q, subscription *s, entry *e, effects *fx) noexcept nogil:
-    """Acquire e for the waiter that waits longest in s, a thread if there is one, and notify it."""
+    """Acquire e for the waiter that waits longest in s, a thread if there is one, and notify it. The caller has taken a
+    shared credit, if s shares one."""
     locked_start_delivery(q, s, e)
     held_remove(&s.held_first, &s.held_last, e)
     held_append(&s.reserved_first, &s.reserved_last, e)

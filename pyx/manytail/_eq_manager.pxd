@@ -9,14 +9,17 @@
 # Invariants
 #   M1  A subscription is in the list of its state: whoever changes its state calls locked_relist. `nwaiting` counts
 #       the subscriptions in `waiting`, `filtered` and `browsers_waiting`. Exception: a shared credit may change while
-#       the order lock is not held. So locked_notify checks is_interested() again.
+#       the order lock is not held. So locked_notify checks is_interested() again. Whoever makes a Consumer idle calls
+#       locked_interest_changed for each of its subscriptions afterwards (Credit.interest_changed).
 #   M2  Whoever makes an entry takable notifies one unfiltered subscription, and each filtered one that it may suit. A
 #       notified waiter that gives up, or cannot take an entry that others may take, notifies another one. So E4 holds.
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from manytail._c cimport MT_OK, likely, mt_fetch_add_acq_rel_i64, mt_load_relaxed_i64, unlikely
+from manytail._c cimport (
+    MT_OK, likely, mt_cas_acq_rel_i64, mt_fetch_add_acq_rel_i64, mt_load_relaxed_i64, mt_point, unlikely,
+)
 from manytail._entry cimport entry
 from manytail._eq cimport (
     CLOSED, NO_CREDIT, effects, entry_queue, lock_credit, shared_credit, subscription, subscription_list,
@@ -33,8 +36,9 @@ cdef inline bint has_credit(subscription *s) noexcept nogil:
         return s.limit <= 0 or s.nheld < s.limit
     # relaxed because: it is set once, before the Consumer has a subscription
     limit = mt_load_relaxed_i64(&s.credit.limit)
-    # relaxed because: a return of credit is followed by an event under the credit's lock, so a get that reads the old
-    # value does not wait: it tries again
+    # relaxed because: each change is followed by an event, so a get that reads the old value does not wait: it tries
+    # again. A return of credit is an event under the credit's lock. If a take leaves none, Credit.interest_changed
+    # makes one under the order lock of each queue.
     return limit <= 0 or mt_load_relaxed_i64(&s.credit.used) < limit
 
 
@@ -308,8 +312,8 @@ cdef inline subscription *next_above(subscription *s, subscription *h) noexcept 
 
 
 cdef inline bint locked_outranked(subscription *s, bint *filtered_above) noexcept nogil:
-    """Whether an interested, unfiltered subscription has a higher priority than s. If this is False, *filtered_above says
-    whether a filtered one has: that one outranks s only for entries that it wants."""
+    """Whether an interested, unfiltered subscription has a higher priority than s. If this is False, *filtered_above
+    says whether a filtered one has: that one outranks s only for entries that it wants."""
     cdef subscription *h = next_above(s, NULL)
     filtered_above[0] = False
     while h != NULL:
@@ -329,6 +333,26 @@ cdef inline bint locked_is_rival(subscription *s, uint32_t id) noexcept nogil:
 
 
 # -------------------------------------------------------------------------------------------------------- shared credit
+cdef inline bint take_shared_credit(shared_credit *c) noexcept nogil:
+    """Take one credit of a Consumer, for an entry that one of its subscriptions is about to acquire. False: there is
+    none. Gets of several queues, under several order locks, compete for it. Progress: lock-free."""
+    # relaxed because: it is set once, before the Consumer has a subscription
+    cdef int64_t limit = mt_load_relaxed_i64(&c.limit)
+    # relaxed because: the swap checks it
+    cdef int64_t used = mt_load_relaxed_i64(&c.used)
+    while limit <= 0 or used < limit:
+        mt_point()
+        # pairs with: mt_fetch_add_acq_rel in return_shared_credit
+        if mt_cas_acq_rel_i64(&c.used, &used, used + 1):
+            return True
+    return False
+
+
+cdef inline void return_shared_credit(shared_credit *c) noexcept nogil:
+    # pairs with: mt_cas_acq_rel in take_shared_credit
+    mt_fetch_add_acq_rel_i64(&c.used, -1)
+
+
 cdef inline void locked_credit_back(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
     """Call it after `nheld` was reduced: return shared credit, and notify a waiter of s. A shared credit is locked."""
     if s.credit != NULL:
@@ -341,9 +365,7 @@ cdef inline void locked_credit_back(entry_queue *q, subscription *s, effects *fx
 
 cdef inline void locked_return_credit(shared_credit *c, effects *fx) noexcept nogil:
     """Return one credit of a Consumer, and notify its waiters, whichever queues they wait for. The credit is locked."""
-    # pairs with: mt_fetch_add_acq_rel in locked_start_delivery: that one holds the order lock of any queue of the
-    # Consumer, but not the credit's lock
-    mt_fetch_add_acq_rel_i64(&c.used, -1)
+    return_shared_credit(c)
     # relaxed because: the limit is set once, before the Consumer has a subscription
     if mt_load_relaxed_i64(&c.limit) > 0:
         locked_credit_notify(c, fx)

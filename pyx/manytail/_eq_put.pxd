@@ -21,7 +21,9 @@ from manytail._eq_cursors cimport locked_show
 from manytail._eq_end cimport locked_discard, locked_drop_oldest, locked_set_timer
 from manytail._eq_get cimport locked_after_get, locked_reserve, note_selector
 from manytail._eq_keys cimport GROUPS_NONE, group_shown, groups_renumbered, value_added
-from manytail._eq_manager cimport is_interested, locked_wake, may_take, next_acquiring
+from manytail._eq_manager cimport (
+    credit_notify, is_interested, locked_wake, may_take, next_acquiring, return_shared_credit, take_shared_credit,
+)
 from manytail._eq_sorted cimport index_link, search_place, search_range
 from manytail._heap cimport heap_reserve
 
@@ -169,16 +171,31 @@ cdef inline int locked_hand_over(entry_queue *q, entry *e, search_range *found, 
     if locked_refuses(q, e):
         return MT_FULL
     e.seq = q.nseq                  # may_take() compares it with `start`
-    r = locked_find_waiting(q, e, v, &s)
-    if r == MT_OK:
-        r = locked_enter(q, e, found, fx)
+    r = locked_find_taker(q, e, v, &s)
     if r != MT_OK:
+        return r
+    r = locked_enter(q, e, found, fx)
+    if r != MT_OK:
+        if s.credit != NULL:
+            return_shared_credit(s.credit)      # before the lock: a thread that waits for one may be forked away (E5)
+            credit_notify(s.credit, fx)
         return r
     locked_reserve(q, s, e, fx)
     locked_after_get(q, s, fx)
     if locked_overflows(q) and not in_dead_letter_call(q):
         locked_drop_oldest(q, e, fx)
     return MT_OK
+
+
+cdef inline int locked_find_taker(entry_queue *q, entry *e, selector_results *v, subscription **found) noexcept nogil:
+    """locked_find_waiting(), which must find one whose shared credit, if any, can be taken."""
+    cdef int r
+    while True:
+        found[0] = NULL
+        r = locked_find_waiting(q, e, v, found)
+        if r != MT_OK or found[0].credit == NULL or take_shared_credit(found[0].credit):
+            return r
+        # A get of another queue took the last credit after locked_find_waiting() had looked.
 
 
 cdef inline int locked_find_waiting(entry_queue *q, entry *e, selector_results *v, subscription **found) noexcept nogil:

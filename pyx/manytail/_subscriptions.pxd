@@ -23,10 +23,13 @@ ctypedef struct judgement:      # what selectors said about the entry that was j
 cdef class Credit:
     cdef shared_credit p
     cdef bint listens           # its Consumer has a listener
-    cdef object nothing         # makes it a type that the garbage collector knows
+    cdef tuple shared_by        # the open subscriptions of the Consumer; never changed, but replaced
     cdef int64_t get_limit(self) noexcept
     cdef bint lasts(self) noexcept
     cdef int64_t version(self) noexcept
+    cdef tuple subscriptions(self)
+    cdef bint replace(self, tuple was, tuple by)
+    cdef void interest_changed(self) noexcept
     cdef int notify(self) except -1
 
 
@@ -47,12 +50,14 @@ cdef class Subscription:
     cdef int take_slow(self, acquired_entry *t, int64_t *event_key) except -2
     cdef int search(self, cursor *c, search_way way, acquired_entry *t, int64_t *event_key) except -2
     cdef bint wanted_left(self, bint available) except -1
+    cdef void interest_changed(self) noexcept
     cdef bint listens(self) noexcept
     cdef entry *locked_candidate(self, cursor *c, search_way way, int *r) noexcept nogil
-    cdef void locked_obtain(self, entry *e, cursor *c, search_way way, acquired_entry *t, effects *fx) noexcept nogil
+    cdef bint locked_obtain(self, entry *e, cursor *c, search_way way, acquired_entry *t, effects *fx) noexcept nogil
     cdef int judge_unlocked(self, entry *e, bint asks_rivals, judgement *last) except -1
     cdef void release_unclaimed(self) noexcept
     cdef int linger(self, list out, int64_t n, int64_t deadline) except -1
+    cdef int linger_with_credit(self, list out, int64_t n, int64_t deadline) except -1
     cdef int forward(self) except -1
     cdef object entry_or_wait(self, Waiting last)
     cdef object ack_run(self, Entry h)
@@ -62,8 +67,8 @@ cdef class Subscription:
 # How a subscription of a Consumer waits. _consumers.pyx sets this when it is imported: _subscriptions does not depend
 # on it.
 ctypedef struct consumer_calls:
-    object (*get)(Credit, list subscriptions, int64_t deadline)
-    object (*aget)(Credit, list subscriptions)
+    object (*get)(Credit, tuple subscriptions, int64_t deadline)
+    object (*aget)(Credit, tuple subscriptions)
 
 cdef consumer_calls consumer_waits
 

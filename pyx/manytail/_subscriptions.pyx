@@ -39,8 +39,9 @@ from manytail._eq_get cimport (
 from manytail._eq_keys cimport GROUPS_NONE
 from manytail._eq_life cimport close_credit, locked_subscribe, locked_unsubscribe, open_credit
 from manytail._eq_manager cimport (
-    credit_notify, entries_point, is_interested, locked_is_rival, locked_outranked, locked_set_limit,
-    locked_set_suspended, locked_usable, locked_wake_many, may_take, passes_start_and_origin,
+    credit_notify, entries_point, has_credit, is_interested, locked_interest_changed, locked_is_rival, locked_outranked,
+    locked_set_limit, locked_set_suspended, locked_usable, locked_wake_many, may_take,
+    passes_start_and_origin, take_shared_credit,
 )
 from manytail._lifecycle cimport int_argument, unclosed, unpicklable
 from manytail._waiting cimport (
@@ -83,6 +84,7 @@ cdef class Credit:
     """Credit that the subscriptions of one Consumer share: how many entries they may hold together, and its waiters."""
 
     def __cinit__(self):
+        self.shared_by = ()
         open_credit(&registry, &self.p)
 
     def __dealloc__(self):
@@ -104,6 +106,31 @@ cdef class Credit:
         now = self.p.event_count
         unlock_credit(&self.p)
         return now
+
+    cdef tuple subscriptions(self):
+        """Those that share it. Some may be closed."""
+        with cython.critical_section(self):
+            found = self.shared_by
+        return found
+
+    cdef bint replace(self, tuple was, tuple by):
+        """Set the subscriptions that share it. False: they are no longer `was`, and nothing has changed."""
+        cdef bint done
+        with cython.critical_section(self):
+            done = self.shared_by is was
+            if done:
+                self.shared_by = by     # frees nothing: the caller refers to `was`
+        return done
+
+    cdef void interest_changed(self) noexcept:
+        """Call it after a take has left no credit, and after the Consumer was suspended or resumed, without a lock.
+
+        If its subscriptions are idle by now, wake who waits in their queues: those are outranked no longer. One queue
+        after the other, because nobody holds two order locks. A get that still sees the old credit in one of them
+        either finds it changed when it waits (event_count), or waits before, and is woken."""
+        cdef Subscription s
+        for s in self.subscriptions():
+            s.interest_changed()
 
     cdef int notify(self) except -1:
         cdef effects fx
@@ -174,7 +201,7 @@ cdef class Subscription:
         """r: what the first try at p returned; -1: there was none."""
         cdef acquired_entry t
         if self.credit is not None:
-            return consumer_waits.get(self.credit, [self], deadline)
+            return consumer_waits.get(self.credit, (self,), deadline)
         entries_point(p, &self.s, True)
         while True:
             if r == -1:
@@ -226,9 +253,11 @@ cdef class Subscription:
         unlock_order(q)
         if unlikely(has_effects(&fx)):
             self.queue_.run_effects(&fx)
-        if likely(r == MT_OK):
-            return r
-        return self.take_asking(t, p, woken, r) if r != MT_EMPTY else r
+        if unlikely(r != MT_OK):
+            r = self.take_asking(t, p, woken, r) if r != MT_EMPTY else r
+        if unlikely(self.credit is not None) and r == MT_OK and not has_credit(&self.s):
+            self.credit.interest_changed()
+        return r
 
     cdef int take_asking(self, acquired_entry *t, wait_point *p, bint woken, int r) except -2:
         """The slow part of a try whose fast part returned r: ask selectors, and forward the notification."""
@@ -300,10 +329,10 @@ cdef class Subscription:
             else:
                 cursor_skip(q, c, e)
             e = self.locked_candidate(c, way, &r)
-        if e != NULL:
-            self.locked_obtain(e, c, way, t, &fx)
-        elif q.shut and ((r == MT_EMPTY and (q.held == 0 or self.s.browse))
-                         or (r == NO_CREDIT and q.held + q.available == 0)):
+        if e != NULL and not self.locked_obtain(e, c, way, t, &fx):
+            r = NO_CREDIT
+        if q.shut and ((r == MT_EMPTY and (q.held == 0 or self.s.browse))
+                       or (r == NO_CREDIT and q.held + q.available == 0)):
             r = MT_SHUTDOWN
         event_key[0] = q.event_count
         drop_judgement(&last)
@@ -332,8 +361,10 @@ cdef class Subscription:
                 return e
             cursor_skip(q, c, e)
 
-    cdef void locked_obtain(self, entry *e, cursor *c, search_way way, acquired_entry *t, effects *fx) noexcept nogil:
-        """Acquire e, or browse it."""
+    cdef bint locked_obtain(self, entry *e, cursor *c, search_way way, acquired_entry *t, effects *fx) noexcept nogil:
+        """Acquire e, or browse it. False: a get of another queue has taken the last shared credit."""
+        if not self.s.browse and self.s.credit != NULL and not take_shared_credit(self.s.credit):
+            return False
         if way != BY_HEAPS:
             cursor_skip(self.s.q, c, e)
         if self.s.browse:
@@ -342,6 +373,7 @@ cdef class Subscription:
             note_acquired(t, e, locked_start_delivery(self.s.q, &self.s, e))
             locked_after_get(self.s.q, &self.s, fx)
         keep_for_handle(self.s.q, e)
+        return True
 
     cdef bint wanted_left(self, bint available) except -1:
         """Whether this subscription wants some HELD entry; available: or an AVAILABLE one."""
@@ -354,6 +386,14 @@ cdef class Subscription:
                 if self.selector is None or judge(self.queue_, self.selector, h, self.listens()):
                     return True
         return False
+
+    cdef void interest_changed(self) noexcept:
+        """Call it after a change to the shared credit: see Credit.interest_changed."""
+        cdef effects fx
+        begin_hold(self.s.q, &fx)
+        if not self.s.closed:
+            locked_interest_changed(self.s.q, &self.s, True, &fx)
+        end_hold(self.queue_, &fx)
 
     cdef bint listens(self) noexcept:
         return self.credit is not None and self.credit.listens
@@ -451,6 +491,8 @@ cdef class Subscription:
         cdef acquired_entry t
         cdef wait_point p
         cdef int r
+        if self.credit is not None:
+            return self.linger_with_credit(out, n, deadline)
         entries_point(&p, &self.s, True)
         while len(out) < n:
             r = self.take(&t, &p)
@@ -467,11 +509,20 @@ cdef class Subscription:
                 return 0
         return 0
 
+    cdef int linger_with_credit(self, list out, int64_t n, int64_t deadline) except -1:
+        """linger() with a shared credit: that may go and come back in other queues, so it waits for it too."""
+        try:
+            while len(out) < n and self.credit.lasts():
+                out.append(consumer_waits.get(self.credit, (self,), deadline))
+        except (Empty, ShutDown, ClosedError):
+            return 0
+        return 0
+
     # ------------------------------------------------------------------------------------------------------------ async
     async def aget(self):
         """get for coroutines of asyncio and trio. Cancelling it loses no entry and no wake-up."""
         if self.credit is not None:
-            return await consumer_waits.aget(self.credit, [self])
+            return await consumer_waits.aget(self.credit, (self,))
         pause = checkpoint()
         if pause is not None:
             await pause

@@ -282,6 +282,28 @@ class LowerAfterCredit(LowerAfterSuspend):
         assert self.first.ack()
 
 
+class LowerAfterCreditElsewhere(LowerAfterSuspend):
+    """A Consumer of higher priority takes an entry of another queue, and has no credit for this one."""
+
+    def __init__(self) -> None:
+        Get.__init__(self)
+        self.elsewhere = EntryQueue("b")
+        self.higher = Consumer(prefetch=1, priority=1)
+        self.higher.subscribe(self.queue)
+        self.other = self.higher.subscribe(self.elsewhere)
+
+    def begin(self) -> None:
+        self.queue.put(1)
+        self.elsewhere.put(2)
+
+    def wake(self) -> None:
+        self.first = self.other.get(block=False)
+
+    def end(self) -> None:
+        super().end()
+        assert self.first.ack()
+
+
 # ------------------------------------------------------------------------------------------ who waits for a free slot
 class Put(Pair):
     """The queue of one slot is full whenever a round begins."""
@@ -581,6 +603,7 @@ ENTRY_PAIRS = {
     "entry lower get/higher suspends": LowerAfterSuspend,
     "entry lower get/higher closes": LowerAfterClose,
     "entry lower get/higher out of credit": LowerAfterCredit,
+    "entry lower get/higher consumer out of credit": LowerAfterCreditElsewhere,
     "entry put/ack": Put,
     "entry put_many/ack": PutManyAck,
     "entry put/reject": PutReject,

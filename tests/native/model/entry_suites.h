@@ -106,4 +106,51 @@ struct entry_held : entry_suite<entry_held, 3> {
     }
 };
 
+/* The shared credit of a Consumer. Gets of several queues take it under several order locks, and acks return it. */
+template <typename suite> struct credit_suite : rl::test_suite<suite, 3> {
+    static const unsigned bound = 3;
+    shared_credit c;
+    rl::var<int> holder; /* only the credit orders those who write it: there is one */
+    int holding, got;
+
+    void before() {
+        memset((void *)&c, 0, sizeof c);
+        mt_store_relaxed_i64(&c.limit, 1);
+        mt_store_relaxed_i64(&c.used, 0);
+        holder($) = 0;
+        holding = got = 0;
+    }
+
+    bool take() {
+        if (!MANAGER(take_shared_credit)(&c)) return false;
+        RL_ASSERT(++holding == 1);
+        holder($) = ++got;
+        return true;
+    }
+
+    void give_back() {
+        RL_ASSERT(holder($) == got);
+        holding--;
+        MANAGER(return_shared_credit)(&c);
+    }
+
+    void after() {
+        RL_ASSERT(mt_load_relaxed_i64(&c.used) == holding);
+        RL_ASSERT(got > 0);
+        model_end_memory();
+    }
+};
+
+/* One credit and three gets at once: one of them has it. */
+struct credit_shared : credit_suite<credit_shared> {
+    void thread(unsigned) { take(); }
+};
+
+/* It comes back while others try. Who gets it after that sees what its last holder did. */
+struct credit_returned : credit_suite<credit_returned> {
+    void thread(unsigned) {
+        if (take()) give_back();
+    }
+};
+
 #endif

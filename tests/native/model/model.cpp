@@ -577,6 +577,8 @@ int main(int argc, char **argv) {
     EXPLORE(entry_states);
     EXPLORE(entry_theft);
     EXPLORE(entry_held);
+    EXPLORE(credit_shared);
+    EXPLORE(credit_returned);
     EXPLORE(link_order);
     EXPLORE(link_kept);
     EXPLORE(link_again);
