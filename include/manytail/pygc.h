@@ -125,6 +125,17 @@ static inline int mt_visit_one(void *o, visitproc visit, void *arg) {
     Py_VISIT((PyObject *)o);
     return 0;
 }
+static inline destructor mt_dealloc_of(PyTypeObject *t) { return t->tp_dealloc; }
+static inline void mt_patch_dealloc(PyTypeObject *t, destructor dealloc) { t->tp_dealloc = dealloc; }
+/* Free an object whose attributes may be nested without end. `again`, the tp_dealloc of its type, calls this.
+ * `by_recursion` frees the object and its attributes. Beyond some depth the trashcan keeps the object, and calls
+ * `again` later. */
+static inline void mt_dealloc_nested(PyObject *o, destructor again, destructor by_recursion) {
+    PyObject_GC_UnTrack(o);
+    Py_TRASHCAN_BEGIN(o, again);
+    by_recursion(o);
+    Py_TRASHCAN_END;
+}
 static inline newfunc mt_new_of(PyTypeObject *t) { return t->tp_new; }
 static inline traverseproc mt_traverse_of(PyTypeObject *t) { return t->tp_traverse; }
 static inline inquiry mt_clear_of(PyTypeObject *t) { return t->tp_clear; }

@@ -292,13 +292,16 @@ cdef class Consumer:
 
     cdef tuple open_subs(self):
         """Its open subscriptions. Drops the closed ones, while other threads do the same, subscribe and close."""
-        cdef tuple found = self.credit.subscriptions()
-        still_open = [s for s in found if not (<Subscription>s).s.closed]
-        while len(still_open) < len(found):
-            self.credit.replace(found, tuple(still_open))
+        cdef Subscription s
+        cdef tuple found
+        while True:
             found = self.credit.subscriptions()
-            still_open = [s for s in found if not (<Subscription>s).s.closed]
-        return found
+            for s in found:
+                if s.s.closed:
+                    break
+            else:
+                return found
+            self.credit.replace(found, tuple([it for it in found if not (<Subscription>it).s.closed]))
 
     def subscribe(self, queue, **options):
         """A subscription of this consumer to one more queue. Options and errors as EntryQueue.subscribe, without

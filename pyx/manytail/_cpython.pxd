@@ -16,6 +16,10 @@ cdef extern from "manytail/pygc.h":
     mt_method mt_patch_method(PyTypeObject *, const char *name, mt_method shortcut) except NULL
     PyObject *mt_new_none() noexcept
     newfunc mt_new_of(PyTypeObject *)
+    ctypedef void (*destructor)(PyObject *) noexcept
+    destructor mt_dealloc_of(PyTypeObject *)
+    void mt_patch_dealloc(PyTypeObject *, destructor)
+    void mt_dealloc_nested(PyObject *, destructor again, destructor by_recursion)
     void mt_patch_gc(PyTypeObject *, traverseproc, inquiry)
     void mt_patch_new(PyTypeObject *)
     int mt_visit_one(void *, visitproc, void *) noexcept
@@ -37,6 +41,7 @@ cdef extern from "manytail/pygc.h":
 cdef extern from "Python.h":
     void Py_INCREF_raw "Py_INCREF" (PyObject *) nogil
     void Py_DECREF_raw "Py_DECREF" (PyObject *) nogil      # attached callers only
+    bint PyObject_IS_GC(object)
     PyObject **PySequence_Fast_ITEMS(object)
     Py_ssize_t PyList_GET_SIZE(object)
     PyObject *PyLong_FromLongLong(long long) noexcept

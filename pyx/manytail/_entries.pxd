@@ -25,7 +25,6 @@ cdef class Entry:
     cdef entry *e
     cdef uint64_t delivery
     cdef object __weakref__
-    cdef object finish(self, uint32_t reason)
 
 
 cdef class EntryQueue:

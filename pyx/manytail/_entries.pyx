@@ -32,8 +32,8 @@ from manytail._c cimport (
     mt_now_coarse_ns, mt_now_ns, mt_point, unlikely,
 )
 from manytail._cpython cimport (
-    PyTypeObject, Py_DECREF_raw, mt_new_of, mt_owned, mt_patch_gc, mt_patch_new, mt_traverse_of, mt_visit_one, newfunc,
-    traverseproc, visitproc,
+    PyObject_IS_GC, PyTypeObject, Py_DECREF_raw, destructor, mt_dealloc_nested, mt_dealloc_of, mt_new_of, mt_owned,
+    mt_patch_dealloc, mt_patch_gc, mt_patch_new, mt_traverse_of, mt_visit_one, newfunc, traverseproc, visitproc,
 )
 from manytail._entry cimport (
     ACQUIRED, AVAILABLE, DELETED, DEQUEUED, HELD, entry, entry_drop, entry_lock, entry_new, entry_options, entry_word,
@@ -175,7 +175,6 @@ cdef void forget_acquired(acquired_entry *t) noexcept:
 
 @cython.final
 @cython.freelist(256)
-@cython.trashcan(True)      # handles may be nested: an item, origin or group may be another handle
 @cython.no_gc_clear         # its attributes never change; a cycle through it breaks at another object
 cdef class Entry:
     """Entry(*args, **kwargs)\n--\n
@@ -190,10 +189,6 @@ cdef class Entry:
 
     def __init__(self):
         raise RuntimeError("an Entry is made by its queue, once")
-
-    def __dealloc__(self):
-        if self.e != NULL:
-            entry_drop(self.e)
 
     __class_getitem__ = classmethod(GenericAlias)
 
@@ -267,26 +262,14 @@ cdef class Entry:
     @cython.embedsignature.format("clinic")
     def ack(self):
         """ACQUIRED -> DEQUEUED -> DELETED. False: this delivery has ended, nothing changed."""
-        return self.finish(ACKED)
+        return end_delivery(self, ACKED)
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def reject(self):
         """ACQUIRED -> DEQUEUED -> DELETED; the entry goes to the dead letter if there is one. False: this delivery has
         ended, nothing changed."""
-        return self.finish(REJECTED)
-
-    cdef object finish(self, uint32_t reason):
-        cdef effects fx
-        cdef entry_queue *q = self.q.q
-        cdef bint done
-        if self.delivery == 0 or not word_held_by(entry_word(&self.e.word), self.delivery):
-            return False
-        mt_point()
-        begin_hold(q, &fx)  # before any change: a fork while this thread waits for the lock finds the entry unchanged
-        done = locked_finish(q, self.e, self.delivery, reason, &fx)
-        end_hold(self.q, &fx)
-        return done
+        return end_delivery(self, REJECTED)
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
@@ -331,6 +314,39 @@ cdef class Entry:
     def lock(self):
         """Undo unlock(): nothing may steal the entry. True also if it was locked. False: this delivery has ended."""
         return self.delivery != 0 and bool(entry_lock(&self.e.word, self.delivery))
+
+
+cdef inline object end_delivery(Entry h, uint32_t reason):
+    """ack and reject."""
+    cdef effects fx
+    cdef entry_queue *q = h.q.q
+    cdef bint done
+    if h.delivery == 0 or not word_held_by(entry_word(&h.e.word), h.delivery):
+        return False
+    mt_point()
+    begin_hold(q, &fx)      # before any change: a fork while this thread waits for the lock finds the entry unchanged
+    done = locked_finish(q, h.e, h.delivery, reason, &fx)
+    end_hold(h.q, &fx)
+    return done
+
+
+cdef destructor dealloc_by_recursion    # the tp_dealloc that Cython made for Entry
+
+
+cdef void entry_dealloc(PyObject *self) noexcept:
+    """The tp_dealloc of Entry. It is no `__dealloc__`, before which Cython saves the exception state.
+
+    Handles may be nested without end, because an item, an origin or a group may be another handle. So CPython's
+    trashcan frees them. An item that the collector does not know (None, an int, a str) refers to nothing: then the
+    trashcan would only cost time."""
+    cdef entry *e = (<Entry>self).e
+    (<Entry>self).e = NULL          # the trashcan may call this twice
+    if likely(e != NULL):
+        entry_drop(e)
+    if likely((<Entry>self).extra is None and not PyObject_IS_GC((<Entry>self).thing)):
+        dealloc_by_recursion(self)
+    else:
+        mt_dealloc_nested(self, entry_dealloc, dealloc_by_recursion)
 
 
 cdef newfunc new_entry_object           # the tp_new that Cython made for Entry; mt_patch_new hides it from users
@@ -1548,6 +1564,8 @@ cdef int queue_clear(PyObject *self) noexcept:
 base_queue_traverse = mt_traverse_of(<PyTypeObject *>EntryQueue)
 mt_patch_gc(<PyTypeObject *>EntryQueue, queue_traverse, queue_clear)    # before any subclass exists
 new_entry_object = mt_new_of(<PyTypeObject *>Entry)
+dealloc_by_recursion = mt_dealloc_of(<PyTypeObject *>Entry)
+mt_patch_dealloc(<PyTypeObject *>Entry, entry_dealloc)
 mt_patch_new(<PyTypeObject *>Entry)
 mt_patch_new(<PyTypeObject *>Extra)
 

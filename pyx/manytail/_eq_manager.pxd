@@ -31,15 +31,16 @@ from manytail._waiting cimport WAIT, make_point, notify, notify_all, wait_node, 
 
 # --------------------------------------------------------------------------------------------------- credit and filters
 cdef inline bint has_credit(subscription *s) noexcept nogil:
-    cdef int64_t limit
-    if likely(s.credit == NULL):
-        return s.limit <= 0 or s.nheld < s.limit
+    return s.limit <= 0 or s.nheld < s.limit if likely(s.credit == NULL) else has_shared_credit(s.credit)
+
+
+cdef inline bint has_shared_credit(shared_credit *c) noexcept nogil:
     # relaxed because: it is set once, before the Consumer has a subscription
-    limit = mt_load_relaxed_i64(&s.credit.limit)
+    cdef int64_t limit = mt_load_relaxed_i64(&c.limit)
     # relaxed because: each change is followed by an event, so a get that reads the old value does not wait: it tries
     # again. A return of credit is an event under the credit's lock. If a take leaves none, Credit.interest_changed
     # makes one under the order lock of each queue.
-    return limit <= 0 or mt_load_relaxed_i64(&s.credit.used) < limit
+    return limit <= 0 or mt_load_relaxed_i64(&c.used) < limit
 
 
 cdef inline bint is_suspended(subscription *s) noexcept nogil:

@@ -256,7 +256,7 @@ cdef class Subscription:
         if unlikely(r != MT_OK):
             r = self.take_asking(t, p, woken, r) if r != MT_EMPTY else r
         if unlikely(self.credit is not None) and r == MT_OK and not has_credit(&self.s):
-            self.credit.interest_changed()
+            self.credit.interest_changed()      # this get, or the put that handed it its entry, took the last credit
         return r
 
     cdef int take_asking(self, acquired_entry *t, wait_point *p, bint woken, int r) except -2:
