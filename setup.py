@@ -115,6 +115,7 @@ def translate(modules):
         drop_stale_c(Path(module.sources[0]))
     translated = cythonize(
         modules,
+        nthreads=os.cpu_count(),
         # Public .pxd files are in the package and shipped; private ones lie beside the .pyx.
         include_path=["python", "pyx"],
         build_dir=None if COVERAGE else str(BUILD),  # the coverage plugin looks for the C beside the .pyx
@@ -177,4 +178,5 @@ class BuildPy(build_py):
             self.copy_file(str(header), str(target))
 
 
-setup(ext_modules=extensions(), cmdclass={"build_ext": BuildExt, "build_py": BuildPy})
+if __name__ == "__main__":  # and not in the processes of cythonize, which import this file
+    setup(ext_modules=extensions(), cmdclass={"build_ext": BuildExt, "build_py": BuildPy})
