@@ -9,8 +9,8 @@ run() {
     time "${MAKE:-make}" --no-print-directory "$@"
 }
 
-# The model checker computes for minutes and waits for nothing: at the lowest priority it has the time in which the tests
-# wait. It is a process group of its own, so that it ends with this script.
+# The model checker computes for minutes and waits for nothing: at the lowest priority it has the time in which pip and
+# the tests wait. It is a process group of its own, so that it ends with this script.
 begin_model() {
     mkdir -p build
     set -m
@@ -32,8 +32,9 @@ if [[ ${1:-} == --model ]]; then
     run model
     exit
 fi
-run .venv/made/dev
+run .venv/made/venv
 begin_model
+run .venv/made/dev
 run test
 run -j2 --output-sync=target lint typecheck docs
 run test-freethreaded
