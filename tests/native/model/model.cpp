@@ -474,8 +474,8 @@ struct no_output : std::streambuf {
     int overflow(int c) { return c; }
 };
 
-/* The suite that relacy runs, called through pointers. Relacy's search is a template of what it runs. With one class for
- * each number of threads the compiler makes two or three of these searches; with one for each suite it takes minutes. */
+/* The suite that relacy runs, called through pointers. Relacy's search is a template of what it runs. With one class
+ * for each number of threads the compiler makes three of these searches; with one for each suite it takes minutes. */
 static struct {
     void *memory; /* of the suite, which is made anew for each schedule */
     void (*make)(void *), (*destroy)(void *), (*before)(void *), (*thread)(void *, unsigned), (*after)(void *);
