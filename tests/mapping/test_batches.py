@@ -1,6 +1,7 @@
 """Batches and equal items in real threads and loops. What they promise about time is in tests/simulation."""
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,6 +137,24 @@ def test_a_result_that_does_not_fit_fails_all_items_and_is_not_tried_again(resul
     assert {type(failure.error) for failure in failures} <= {TypeError, ValueError}
     assert all(str(failure.error).startswith("batch: fn returned ") for failure in failures)
     assert calls == [[0, 1, 2]]
+
+
+class Lazy(Sequence[int]):
+    """A result that is computed, and fails, when it is read."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: Any) -> Any:
+        raise ZeroDivisionError(index)
+
+
+def test_what_a_lazy_result_raises_fails_the_call() -> None:
+    def fn(items: list[int]) -> Sequence[int]:
+        return Lazy() if 1 in items else items
+
+    zero, one, two = in_threads(fn, range(3), batch=3, linger=3_600, errors="return")  # the halves are 0; 1 and 2
+    assert (zero, type(one.error), two) == (0, ZeroDivisionError, 2)
 
 
 def test_a_batch_that_runs_out_of_time_is_neither_called_again_nor_split() -> None:

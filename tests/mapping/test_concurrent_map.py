@@ -7,7 +7,7 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from typing import Any
 
@@ -21,6 +21,18 @@ pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process
 
 def manytail_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("manytail-")]
+
+
+def refuse_thread(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starting the thread of that name fails, as where the system has no more threads."""
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == name:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
 
 
 async def collect(results: Any) -> list[Any]:
@@ -224,6 +236,43 @@ def test_whatever_fn_raises_is_the_failure_of_its_item(how: str, kind: type[Base
     expected = RuntimeError if how != "threads" and kind is StopIteration else kind  # no coroutine can raise it
     assert isinstance(results[3].error, expected)
     assert (results[3].item, results[3].attempts, results[3].key) == (3, 1, None)
+
+
+class FalseError(Exception):
+    """An exception that is false, as a collection of errors without any may be."""
+
+    def __len__(self) -> int:
+        return 0
+
+
+def test_an_exception_that_is_false_fails_the_map_too() -> None:
+    def fail(item: int) -> None:
+        raise FalseError(item)
+
+    def items() -> Iterator[int]:
+        raise FalseError("input")
+        yield
+
+    with pytest.raises(FalseError, match="1"):
+        mapped(fail, [1])
+    with pytest.raises(FalseError, match="input"):
+        mapped(str, items())
+
+
+def test_an_input_that_awaits_something_cancelled_fails_the_map() -> None:
+    async def items() -> AsyncIterator[int]:
+        yield 1
+        waited = asyncio.get_running_loop().create_future()
+        waited.cancel()
+        await waited
+
+    async def main() -> None:
+        results = aconcurrent_map(double, items())
+        assert await asyncio.wait_for(anext(results), DEADLINE) == 2
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(anext(results), DEADLINE)
+
+    asyncio.run(main())
 
 
 def test_stop_iteration_of_fn_is_not_the_end_of_the_results() -> None:
@@ -571,17 +620,22 @@ def test_an_interrupted_consumer_ends_the_map(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_system_without_more_threads_fails_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
-    start = threading.Thread.start
-
-    def refuse_third_worker(thread: threading.Thread) -> None:
-        if thread.name == "manytail-worker-3":
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", refuse_third_worker)
+    refuse_thread("manytail-worker-3", monkeypatch)
     with pytest.raises(RuntimeError, match="can't start new thread") as caught:
         mapped(lambda item: item, range(1_000), workers=8)
     assert caught.value.__notes__ == ["manytail: after 2 worker threads (workers=8)"]
+    assert manytail_threads() == []
+
+
+@pytest.mark.parametrize(("name", "fn"), [("manytail-timer", str), ("manytail-loop", double)])
+def test_a_thread_of_the_map_that_cannot_be_started_fails_it(
+    name: str, fn: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse_thread(name, monkeypatch)
+    results = concurrent_map(fn, iter(range(10)), timeout=DEADLINE)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        list(results)
+    results.close()  # type: ignore[attr-defined]
     assert manytail_threads() == []
 
 

@@ -3,7 +3,8 @@
 import pytest
 
 from manytail import RetryLater
-from manytail.mapping._item import Item
+from manytail.mapping._admission import Lane
+from manytail.mapping._item import Batch, Item
 from manytail.mapping._options import Options
 from manytail.mapping._scheduler import Kind, Scheduler, Verdict
 
@@ -67,3 +68,22 @@ def test_a_predicate_that_raises_fails_the_item_with_what_it_raised() -> None:
     assert verdict.kind is Kind.FAIL
     assert isinstance(verdict.error, SystemExit)
     assert verdict.error.__cause__ is error
+
+
+def test_retry_later_of_a_batch_defers_the_items_that_fn_got() -> None:
+    items = [Item(name) for name in ("called", "known", "refused", "unreadable")]
+    called, known, refused, unreadable = items
+    known.known, known.result = True, "recorded"
+    unreadable.error = ValueError("unreadable")
+    for item in items:
+        item.lane = Lane(None, 1, [])
+    batch = Batch(items)
+    batch.refused = {refused: OSError("refused")}
+    verdicts = Scheduler(Options(batch=4, retries=1)).judge_batch(batch, RetryLater(5), 0.0)
+    assert verdicts == [
+        Verdict(Kind.DEFER, 5),
+        None,
+        Verdict(Kind.FAIL, error=batch.refused[refused]),
+        Verdict(Kind.FAIL, error=unreadable.error),
+    ]
+    assert (called.result, known.result) == (None, "recorded")

@@ -9,7 +9,7 @@ import time
 
 import pytest
 from support.process import environment
-from support.threads import DEADLINE, Threads, TooLate, in_time, wait_until
+from support.threads import DEADLINE, LONG, Threads, TooLate, in_time, wait_until
 
 from manytail import BudgetExceeded, DeadlineExceeded, RetryLater, Shared, SharedUnavailable, concurrent_map
 from manytail.mapping._gate import Gate
@@ -240,6 +240,86 @@ def test_what_a_batch_costs_when_it_fails_is_deferred_and_is_split(sqlite, how):
     assert shared.spent() == 9
     failed = [result for result in results if not isinstance(result, int)]
     assert {type(result.error) for result in failed} == {ValueError}
+
+
+@HOW
+def test_a_deferred_batch_gives_back_only_what_was_taken(sqlite, how):
+    """The second item does not fit: it was not paid for."""
+    shared, calls = Shared(sqlite.url, "a"), []
+    options = {"shared": shared, "budget": 3, "cost": float, "errors": "return", "workers": 1}
+    assert run(how, str, [2], **options) == ["2"]
+
+    def fn(items):
+        calls.append(list(items))
+        if len(calls) == 1:
+            raise RetryLater(0.0)
+        return items
+
+    one, two = run(how, fn, [1, 2], batch=2, linger=3_600.0, **options)
+    assert (one, type(two.error), two.attempts) == (1, BudgetExceeded, 0)
+    assert calls == [[1], [1]]
+    assert shared.spent() == 3
+
+
+def test_a_retry_after_a_deferral_that_cannot_fails_with_the_error_of_fn(sqlite):
+    shared, calls = Shared(sqlite.url, "a"), []
+
+    def fn(item):
+        calls.append(item)
+        if len(calls) == 2:
+            assert shared._store().spend([1.0], 3.0) == [True]  # by another process
+            raise RetryLater(0.0)
+        raise OSError("its own")
+
+    (failed,) = run("threads", fn, [1], shared=shared, budget=2.0, retries=5, backoff=0.0, errors="return")
+    assert str(failed.error) == "its own"
+    assert (failed.attempts, calls) == (1, [1, 1])
+
+
+def test_a_map_that_fails_gives_back_what_was_taken_for_calls_that_are_not_made(sqlite, monkeypatch):
+    """The second call is paid for, and the map fails before it starts."""
+    shared, called, paid = Shared(sqlite.url, "a"), threading.Event(), threading.Event()
+
+    def items():
+        yield 0
+        called.wait(LONG)
+        yield 1
+
+    def fn(item):
+        called.set()
+        paid.wait(LONG)
+        raise OSError("its own")
+
+    results = concurrent_map(fn, items(), shared=shared, budget=9.0, workers=2)
+    scheduler, spend = results._runner.scheduler, shared._store().spend
+
+    def slow_spend(costs, budget, give_up=None):
+        taken = spend(costs, budget, give_up)
+        if called.is_set():
+            paid.set()
+            wait_until(lambda: scheduler.halted)
+        return taken
+
+    monkeypatch.setattr(shared._store(), "spend", slow_spend)
+    with pytest.raises(OSError, match="its own"):
+        list(results)
+    assert shared.spent() == 1.0
+
+
+def test_the_deadline_does_not_wait_for_the_budget(sqlite, monkeypatch):
+    """Nothing else happens in the map: all workers wait for the answer. What was taken is given back."""
+    shared = Shared(sqlite.url, "a")
+    results = concurrent_map(str, [1, 2], shared=shared, budget=9.0, deadline=0.05, workers=2, errors="return")
+    scheduler, spend = results._runner.scheduler, shared._store().spend
+
+    def slow_spend(costs, budget, give_up=None):
+        taken = spend(costs, budget, give_up)
+        wait_until(lambda: scheduler.expired)
+        return taken
+
+    monkeypatch.setattr(shared._store(), "spend", slow_spend)
+    assert [type(result.error) for result in results] == [DeadlineExceeded] * 2
+    assert shared.spent() == 0.0
 
 
 @HOW

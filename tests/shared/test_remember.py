@@ -14,7 +14,7 @@ import pytest
 from support import postgres
 from support.counts import count
 from support.process import environment
-from support.threads import DEADLINE, Threads, wait_until
+from support.threads import DEADLINE, LONG, Threads, wait_until
 
 from manytail import (
     DeadlineExceeded,
@@ -27,7 +27,13 @@ from manytail import (
     concurrent_map,
 )
 from manytail.mapping import _remember
+from manytail.mapping._idempotency import idempotency_key
+from manytail.mapping._item import Item
+from manytail.mapping._options import Options
 from manytail.mapping._rates import LATE
+from manytail.mapping._remember import Memory
+from manytail.mapping._runner import ThreadRunner
+from manytail.mapping._scheduler import Scheduler
 
 pytestmark = pytest.mark.thread_unsafe(reason="a database, an environment or a process of its own for each test")
 
@@ -260,6 +266,89 @@ def test_an_item_that_waited_is_looked_up_again_before_its_call(sqlite, how, mon
     assert sorted(service.calls) == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_result_that_a_worker_finds_and_cannot_read_fails_each_equal_item(sqlite, batch, monkeypatch):
+    """Another process records it after the items came. Equal items wait for the first of them."""
+    monkeypatch.setattr(_remember, "FRESH", 0.0)
+    shared, seen, calls = Shared(sqlite.url, "a"), [], []
+
+    def fn(item):
+        calls.append(item)
+        wait_until(lambda: results._runner.scheduler.in_flight == 3)
+        shared._store().record({bytes.fromhex(idempotency_key(1)): b"no result"})
+        return item
+
+    results = concurrent_map(
+        fn, [[0], 1, 1], key=str, shared=shared, remember=True, batch=batch, dedup=5, workers=1, retries=1,
+        backoff=3_600.0, errors="return", progress=seen.append,
+    )  # fmt: skip
+    _, first, second = results
+    assert len(calls) == 1
+    assert [type(failed.error) for failed in (first, second)] == [ValueError] * 2
+    assert (seen[-1].failed, seen[-1].retried) == (2, 0)
+
+
+def test_what_a_worker_finds_for_items_of_a_batch_counts_as_remembered(sqlite, monkeypatch):
+    monkeypatch.setattr(_remember, "FRESH", 0.0)
+    shared, seen = Shared(sqlite.url, "a"), []
+
+    def fn(items):
+        if items == [0]:
+            wait_until(lambda: results._runner.scheduler.in_flight == 3)
+            assert run("threads", str, [1], shared=Shared(sqlite.url, "a"), remember=True) == ["1"]
+        return list(map(str, items))
+
+    results = concurrent_map(
+        fn, range(3), key=bool, shared=shared, remember=True, batch=2, workers=1, progress=seen.append
+    )
+    assert list(results) == ["0", "1", "2"]
+    assert seen[-1].remembered == 1
+
+
+def test_rows_that_are_looked_up_at_the_end_of_the_input_are_not_lost(sqlite, monkeypatch):
+    """The window has no room for them at that time: the results in it, which wait for the first one, are too large."""
+    shared = Shared(sqlite.url, "a")
+    options, size = Options(workers=3, shared=shared, remember=True), lambda item: item.result or 0.0
+    scheduler = Scheduler(options, buffer=10, window_bytes=1_000.0, sizeof=size)
+    runner = ThreadRunner(scheduler, lambda resource: lambda item: item.value(), memory=Memory(shared, None))
+    gates = {name: threading.Event() for name in ("first", "second", "rest", "lookup", "looked up", "end")}
+    find = Memory._find
+
+    def gated_find(memory, store, items):
+        if items[0].key == "end":
+            gates["looked up"].set()
+            gates["lookup"].wait(LONG)
+        find(memory, store, items)
+
+    def gated(name, result):
+        return lambda: result if gates[name].wait(LONG) else None
+
+    def source():
+        first = [gated("first", 0.0), gated("second", 5_000.0), *[float] * 10]
+        for values, gate in (first, "rest"), ([float] * 2, "end"):
+            items = [Item(value, gate) for value in values]
+            for item in items:
+                item.identity = idempotency_key(str(id(item)))
+            scheduler.assign(items)
+            yield items
+            gates[gate].wait(LONG)
+
+    monkeypatch.setattr(Memory, "_find", gated_find)
+    runner.start(source())
+    wait_until(lambda: scheduler.finished == 10)  # so a worker has nothing to run, and the window grows
+    gates["rest"].set()
+    assert gates["looked up"].wait(DEADLINE)
+    gates["second"].set()
+    wait_until(lambda: scheduler._bytes() >= 1_000.0)
+    gates["lookup"].set()
+    gates["end"].set()
+    wait_until(lambda: scheduler.ended)
+    gates["first"].set()
+    wait_until(lambda: scheduler.over)
+    assert len(scheduler.output) == 14
+    runner.close()
+
+
 @HOW
 def test_a_call_that_misses_its_slot_for_a_lookup_needs_no_other_lookup(sqlite, how, monkeypatch):
     """A look-up takes longer than a start may be late. If each slot needed one, no call would ever start."""
@@ -347,6 +436,24 @@ def test_a_map_that_fails_or_is_closed_records_what_came(sqlite, how):
     assert next(results) == "100"
     results.close()
     assert shared.remembered() >= 41
+
+
+@pytest.mark.parametrize("name", ["manytail-shared", "manytail-limits"])
+def test_a_thread_that_cannot_be_started_fails_the_map(sqlite, name, monkeypatch):
+    start = threading.Thread.start
+
+    def refuse(thread):
+        if thread.name == name:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    shared = Shared(sqlite.url, "a")
+    results = concurrent_map(str, range(9), shared=shared, remember=name == "manytail-shared", rate=1e6)
+    with Threads() as threads:
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            threads.start(list, results).result()
+        threads.start(results.close).result()
 
 
 def test_no_thread_is_left(sqlite):

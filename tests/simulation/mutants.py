@@ -69,8 +69,8 @@ MUTANTS = [
     Mutant(
         "a retry gives its slot back while it rests",
         "scheduler",
-        "            self.retried += self._items_of(item)\n",
-        "            self.retried += self._items_of(item)\n            item.lane.held -= 1\n",
+        "            self.retried += len(item.members())\n",
+        "            self.retried += len(item.members())\n            item.lane.held -= 1\n",
         23,
     ),
     Mutant(
@@ -455,7 +455,13 @@ MUTANTS = [
         "            if not self._budget.fits(cost, self._running_costs()):\n",
         15,
     ),
-    Mutant("a retry beyond the budget hides fn's error", "gate", "item.last_error or limit", "limit", 898),
+    Mutant(
+        "a retry beyond the budget hides fn's error",
+        "gate",
+        "limit if item.last_error is None else item.last_error",
+        "limit",
+        898,
+    ),
     # ---------------------------------------------------------------------------------------- equal items
     Mutant(
         "an item is called beside an equal one", "dedup", "        return leader is item\n", "        return True\n", 8

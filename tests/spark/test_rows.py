@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import Row
 
+from manytail.mapping._idempotency import idempotency_key
 from manytail.spark import RowView
 from manytail.spark._rows import Columns, Reader, group_keys, row_digest, row_digests, session_zone
 
@@ -151,6 +152,7 @@ def test_keys_compare_as_in_group_by() -> None:
     keys = group_keys(pa.array([nan, -nan, 0.0, -0.0, None, None, 1.0]))
     assert [keys.index(key) for key in keys] == [0, 0, 2, 2, 4, 4, 6]
     assert len(set(keys)) == 4
+    assert len(set(map(idempotency_key, keys))) == 4  # names of limits in a database
 
 
 def test_instants_are_keys_not_local_times() -> None:

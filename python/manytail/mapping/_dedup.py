@@ -54,7 +54,7 @@ class Dedup:
 
     def failed(self, item: Item) -> Item | None:
         """The item has failed for good. Returns the follower that leads in its place, if it led and has followers."""
-        identity = item.identity
+        identity = getattr(item, "identity", "")  # an item that arrived with an error may have none
         if identity not in self._leaders or self._leaders[identity] is not item:
             return None
         del self._leaders[identity]

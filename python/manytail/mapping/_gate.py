@@ -139,9 +139,6 @@ class Gate:
         """Calls that run or may run."""
         return len(self.starts) + self._admission.queue.qsize() + self._admission.paused_calls_of_all()
 
-    def _members(self, call: Item) -> list[Item]:
-        return call.items if isinstance(call, Batch) else [call]
-
     def _cost(self, item: Item) -> float:
         return item.cost if self._options.costed else 1.0
 
@@ -207,7 +204,7 @@ class Gate:
 
     # ------------------------------------------------------------------------------------------------ leased slots
     def _cost_of_call(self, call: Item) -> float:
-        return sum(map(self._cost, self._members(call)))
+        return sum(map(self._cost, call.members()))
 
     def _lane_has_slot(self, lane: Lane, now: float) -> bool:
         return self._joint or self._options.per_key_rate is None or self._limits_of(lane).slots.fits(now)
@@ -261,7 +258,7 @@ class Gate:
         any is left."""
         if self._batched:
             self._former.close(call)  # type: ignore[arg-type]
-        chosen = self._members(call)
+        chosen = call.members()
         if self._dedup is not None:
             chosen = [item for item in chosen if self._is_called(item)]
         if self._budget is not None:
@@ -281,7 +278,7 @@ class Gate:
         return self._dedup.leads(item)
 
     def _start(self, call: Item, now: float) -> None:
-        lane, period, members = call.lane, 0, self._members(call)
+        lane, period, members = call.lane, 0, call.members()
         cost = sum(map(self._cost, members))
         taken = {name: slots.take(now, cost if name == "cost_rate" else 1.0) for name, slots in self._rates.items()}
         if self._limits_lanes:
@@ -319,7 +316,7 @@ class Gate:
         if self._breaks:
             call.lane.limits.breaker.undone(start.period)
         if self._batched:
-            for item in self._members(call):
+            for item in call.members():
                 item.attempts -= 1
 
     # ------------------------------------------------------------------------------------------------ calls end
@@ -467,7 +464,7 @@ class Gate:
 
     def _refuse(self, item: Item, cost: float) -> None:
         limit = BudgetExceeded(f"budget: {self._options.budget} leaves less than {cost}, which this item costs")
-        self.refused.append((item, item.last_error or limit))
+        self.refused.append((item, limit if item.last_error is None else item.last_error))
 
     # ------------------------------------------------------------------------------------------------ the end
     def drain_lane(self, lane: Lane) -> list[Item]:
@@ -490,7 +487,7 @@ class Gate:
 
     def flat(self, calls: Iterable[Item]) -> list[Item]:
         """The items of these calls."""
-        return [item for call in calls for item in self._members(call)]
+        return [item for call in calls for item in call.members()]
 
 
 def _defers(verdict: Any) -> bool:

@@ -36,6 +36,15 @@ class Item:
         self.result: Any = None
         self.error: Any = None  # why it failed; an item that arrives with one fails without a call
 
+    # Without batches an item is a call of its own.
+    def members(self) -> list[Item]:
+        """The items of this call."""
+        return [self]
+
+    def to_call(self) -> list[Item]:
+        """The items for fn: not those that are refused, that have failed, or whose results were found recorded."""
+        return [self]
+
 
 class Batch(Item):
     """The items of one call. They have one key and, unless calls of a key start in input order, one priority.
@@ -58,8 +67,10 @@ class Batch(Item):
         self.has_slot = True  # whether it keeps its key's slot while it rests
         self.refused: dict[Item, Any] = {}  # items that are not called this time, and their errors
 
+    def members(self) -> list[Item]:
+        return self.items
+
     def to_call(self) -> list[Item]:
-        """The items for fn: not those that are refused, that have failed, or whose results were found recorded."""
         return [item for item in self.items if self._is_called(item)]
 
     def _is_called(self, item: Item) -> bool:
@@ -67,7 +78,7 @@ class Batch(Item):
 
     def _not_called(self, item: Item) -> Any:
         """The error or the result of an item that fn does not get."""
-        return item.error or self.refused.get(item) or item.result
+        return self.refused.get(item, item.result) if item.error is None else item.error
 
     def with_known(self, results: Any) -> Any:
         """The results of the items that fn got, and those of the other items, in the order of the batch."""
@@ -88,10 +99,11 @@ class Unfit:
 
 
 def batch_result(result: Any, length: int) -> Any:
-    """The sequence that fn returned for a batch of that many items, or Unfit."""
+    """The results that fn returned for a batch of that many items, or Unfit."""
     expected = f"a sequence of {length} results, one for each item"
     if not isinstance(result, Sequence) or isinstance(result, (str, bytes, bytearray, memoryview)):
         return Unfit(TypeError(f"batch: fn returned {type(result).__qualname__} (expected: {expected})"))
-    if len(result) != length:
-        return Unfit(ValueError(f"batch: fn returned {len(result)} results (expected: {expected})"))
-    return result
+    results = list(result)  # what a lazy sequence raises fails the call
+    if len(results) != length:
+        return Unfit(ValueError(f"batch: fn returned {len(results)} results (expected: {expected})"))
+    return results

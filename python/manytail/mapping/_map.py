@@ -38,7 +38,7 @@ from ._runner import Runner, ThreadRunner
 from ._scheduler import Scheduler
 from ._shared import Shared
 from ._types import Delivery, Failure, Progress
-from ._workers import LoopWorkers, refuse_awaitable
+from ._workers import LoopWorkers, cancels_task, refuse_awaitable
 
 _R = TypeVar("_R")
 NEVER_BLOCK = (list, tuple, range)  # types of inputs
@@ -381,7 +381,7 @@ class Source(Iterator[list[Item]]):
 def final_error(runner: Runner) -> BaseException | None:
     """What the map raises after its last result."""
     scheduler = runner.scheduler
-    error = scheduler.error or (scheduler.input_error if scheduler.over else None)
+    error = scheduler.input_error if scheduler.error is None and scheduler.over else scheduler.error
     if error is None:
         return None
     if isinstance(error, (StopIteration, StopAsyncIteration)):  # raised by an iterator it would end the results
@@ -550,9 +550,9 @@ class LoopRunner(Runner):
                 return
             try:
                 got = await anext(items, None)
-            except asyncio.CancelledError:
-                raise
             except BaseException as raised:
+                if cancels_task(raised):
+                    raise
                 got, error = None, raised
             with self.state():
                 if self.stopping:

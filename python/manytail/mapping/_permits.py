@@ -21,7 +21,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ._leasing import LeaseAnswer, LeaseRequest
+from ._leasing import LeaseAnswer, LeaseRequest, given_rates
 from ._rates import Lead
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ DROP_AFTER = 60.0  # seconds after which the limit of an idle key is dropped, an
 
 class Request(NamedTuple):
     costs: list[float]  # of each item of the call
-    answer: Future[list[bool]]  # which of them the budget has room for
+    answer: Future[list[bool] | None]  # which of them the budget has room for; None: the map ends, nothing was taken
 
 
 class Permits:
@@ -53,6 +53,7 @@ class Permits:
         self._returned = 0.0  # costs to give back to the budget
         self._thread: threading.Thread | None = None
         self._stopped = False
+        self._over = False  # the thread ends; a cost that is given back after that starts another
         self._give_up = threading.Event()
         self.leased: Callable[[list[LeaseAnswer]], None]  # the runner's: these leases have come
         self.fail: Callable[[BaseException], None]  # the runner's: the map fails
@@ -70,12 +71,13 @@ class Permits:
                 self._wanted += wanted
                 self._wake()
 
-    def ask(self, costs: list[float]) -> Future[list[bool]]:
-        """Take the costs of the items of a call from the budget. The result says which of them it had room for."""
+    def ask(self, costs: list[float]) -> Future[list[bool] | None]:
+        """Take the costs of the items of a call from the budget. The result says which of them it had room for. None
+        after `stop`."""
         request = Request(costs, Future())
         with self._changed:
             if self._stopped:
-                request.answer.set_result(_free(request))
+                request.answer.set_result(None)
             else:
                 self._requests.append(request)
                 self._wake()
@@ -89,9 +91,11 @@ class Permits:
                 self._wake()
 
     def _wake(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="manytail-limits", daemon=True)
-            self._thread.start()
+        if self._thread is None or self._over:
+            self._over = False
+            thread = threading.Thread(target=self._run, name="manytail-limits", daemon=True)
+            thread.start()
+            self._thread = thread  # only once it is started: `join` waits for its end
         self._changed.notify()
 
     # ------------------------------------------------------------------------------------------------ the end
@@ -104,7 +108,7 @@ class Permits:
             requests, self._requests = self._requests, []
             self._wanted = []
         for request in requests:
-            _answer(request, _free(request))
+            _answer(request, None)
 
     def join(self) -> None:
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -130,7 +134,7 @@ class Permits:
             self._wanted = self._wanted if len(self._rates) == 1 else []
             requests, self._requests = self._requests, []
             returned, self._returned = self._returned, 0.0
-            over = self._stopped and not returned
+            self._over = over = self._stopped and not returned
         try:
             if returned:
                 store.give_back(returned, self._give_up)
@@ -189,17 +193,11 @@ class Permits:
         ]
 
 
-def _free(request: Request) -> list[bool]:
-    """The answer after `stop`: no item is refused. The worker finds the map halted or expired and makes no call."""
-    return [True] * len(request.costs)
-
-
 def permits_of(options: Options) -> Permits | None:
     """The Permits of a map. None: no limit holds over several processes."""
     if options.shared is None:
         return None
-    names = ("rate", "per_key_rate", "cost_rate")
-    rates = {name: rate for name in names if (rate := getattr(options, name)) is not None}
+    rates = {name: getattr(options, name) for name in given_rates(options)}
     return Permits(options.shared, rates, options.budget) if rates or options.budget is not None else None
 
 
@@ -208,6 +206,6 @@ def own_limits(options: Options) -> Options:
     return options if options.shared is None else replace(options, budget=None)
 
 
-def _answer(request: Request, affordable: list[bool]) -> None:
+def _answer(request: Request, affordable: list[bool] | None) -> None:
     if not request.answer.done() and request.answer.set_running_or_notify_cancel():  # else its coroutine was cancelled
         request.answer.set_result(affordable)

@@ -26,6 +26,7 @@ import atexit
 import contextlib
 import logging
 import math
+import os
 import threading
 import time
 from collections import deque
@@ -35,7 +36,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
 from . import _codec
-from ._item import Batch, Item
+from ._item import Item
 from ._types import SharedUnavailable
 
 if TYPE_CHECKING:
@@ -142,15 +143,16 @@ class Memory:
         if self.error is not None:
             return
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="manytail-shared", daemon=True)
+            thread = threading.Thread(target=self._run, name="manytail-shared", daemon=True)
+            thread.start()
+            self._thread = thread  # only once it is started: others wait for its end
             _running.add(self)
-            self._thread.start()
         self._changed.notify()
 
     # ------------------------------------------------------------------------------------------------ from workers
     def is_fresh(self, call: Item) -> bool:
         """Whether the last look-up of each item of the call is recent enough, or was kept for it. Ends that."""
-        old, items = time.monotonic() - FRESH, call.items if isinstance(call, Batch) else [call]
+        old, items = time.monotonic() - FRESH, call.members()
         fresh = all(item.looked_up > old for item in items)
         for item in items:
             if item.looked_up == KEPT:
@@ -160,7 +162,7 @@ class Memory:
     def keep(self, call: Item) -> None:
         """A call with fresh look-ups missed its slot. They hold for its next slot too, whenever that comes. Otherwise
         no call could start if a round trip to the database takes longer than a start may be late."""
-        for item in call.items if isinstance(call, Batch) else [call]:
+        for item in call.members():
             item.looked_up = KEPT
 
     def recall(self, item: Item) -> Future[None]:
@@ -282,9 +284,7 @@ class Memory:
             else:
                 ended, over = [], False
         if recalls:
-            self._find(
-                store, [each for item, _ in recalls for each in (item.to_call() if isinstance(item, Batch) else [item])]
-            )
+            self._find(store, [item for call, _ in recalls for item in call.to_call()])
             with self._changed:
                 del self._recalls[: len(recalls)]
             for _, future in recalls:
@@ -380,6 +380,7 @@ class Memory:
 
 
 _running: WeakSet[Memory] = WeakSet()
+os.register_at_fork(after_in_child=_running.clear)  # a child has none of their threads, and would wait for them
 
 
 @atexit.register

@@ -162,16 +162,17 @@ class Runner:
     def cost(self, item: Item) -> float:
         return item.cost if self.options.costed else 1.0
 
-    def to_pay(self, call: Item) -> Future[list[bool]]:
-        """Ask the budget for the items that are to be called. The result says which of them it has room for."""
+    def to_pay(self, call: Item) -> Future[list[bool] | None]:
+        """Ask the budget for the items that are to be called. The result says which of them it has room for. None: the
+        map ends, and nothing was taken."""
         assert self.permits is not None
         if isinstance(call, Batch):
             call.refused = {}
-        called, paid = self._to_call(call), self._paid.pop(call, None)
+        called, paid = call.to_call(), self._paid.pop(call, None)
         if paid is None:
             return self.permits.ask([self.cost(item) for item in called])
         self._give_back(item for item, fits in paid.items() if fits and item not in called)
-        future: Future[list[bool]] = Future()
+        future: Future[list[bool] | None] = Future()
         future.set_result([paid[item] for item in called])
         return future
 
@@ -180,35 +181,37 @@ class Runner:
         assert self.permits is not None
         self.permits.give_back(sum(map(self.cost, items)))
 
-    @staticmethod
-    def _to_call(call: Item) -> list[Item]:
-        return call.to_call() if isinstance(call, Batch) else [call]
-
-    def skip_unaffordable(self, call: Item, affordable: list[bool]) -> bool:
+    def skip_unaffordable(self, call: Item, affordable: list[bool] | None) -> bool:
         """Skip a call that the budget has no room for, or that may not start because the map ends. affordable: the
         budget's answer."""
-        scheduler = self.scheduler
-        if scheduler.halted:
+        scheduler, called = self.scheduler, call.to_call()
+        if affordable is None or scheduler.halted or (scheduler.expired and any(affordable)):
+            if affordable is not None:
+                self._give_back(item for item, fits in zip(called, affordable, strict=True) if fits)
+            if not scheduler.halted:
+                self._report_failure(call, Verdict(Kind.FAIL, error=scheduler.deadline_exceeded()))
             return True
-        called = self._to_call(call)
         refused = [item for item, fits in zip(called, affordable, strict=True) if not fits]
-        if scheduler.expired and len(refused) < len(called):
-            self._report_failure(call, Verdict(Kind.FAIL, error=scheduler.deadline_exceeded()))
-            return True
         if isinstance(call, Batch):
             for item in refused:
                 item.attempts -= 1  # counted with its batch
                 call.refused[item] = self._unaffordable(item)
-        if refused and len(refused) == (len(call.items) if isinstance(call, Batch) else 1):
-            errors = [self._kept(Verdict(Kind.FAIL, error=self._unaffordable(item)), item).error for item in refused]
-            self._report_end({Kind.FAIL}, scheduler.refused, call, errors)
+        if refused and len(refused) == len(call.members()):
+            self._refuse(call, [self._unaffordable(item) for item in refused])
             return True
         return False
+
+    def _refuse(self, call: Item, errors: list[BaseException]) -> None:
+        """Report the failure of all items of a call that is not made."""
+        failures = [Verdict(Kind.FAIL, error=error) for error in errors]
+        kept = [self._kept(one, item).error for one, item in zip(failures, call.members(), strict=True)]
+        self._report_end({Kind.FAIL}, self.scheduler.refused, call, kept)
 
     @staticmethod
     def _unaffordable(item: Item) -> BaseException:
         limit = BudgetExceeded("budget: what all that use it have spent leaves less than this item costs")
-        return getattr(item, "last_error", None) or limit
+        last: BaseException | None = getattr(item, "last_error", None)
+        return limit if last is None else last
 
     def skip_late(self, item: Item, affordable: list[bool] | None = None) -> bool:
         """Skip a call that would start too late for the slots that the gate gave it. affordable: the budget's answer,
@@ -223,7 +226,7 @@ class Runner:
                 for refused in item.refused:
                     refused.attempts += 1
                 item.refused = {}
-            self._paid[item] = dict(zip(self._to_call(item), affordable, strict=True))
+            self._paid[item] = dict(zip(item.to_call(), affordable, strict=True))
         self.report(self.scheduler.missed, item, now)
         return True
 
@@ -237,7 +240,7 @@ class Runner:
                 return False
             self._report_failure(item, Verdict(Kind.FAIL, error=scheduler.deadline_exceeded()))
         elif item.error is not None:  # the recorded result cannot be read
-            self._report_failure(item, Verdict(Kind.FAIL, error=item.error))
+            self._refuse(item, [item.error])
         elif item.known:
             self.report(scheduler.recalled, item)
         elif scheduler.expired:  # nothing was looked up
@@ -288,9 +291,10 @@ class Runner:
 
     def _report_failure(self, item: Item, verdict: Verdict) -> None:
         if self.permits is not None:
-            item.last_error = verdict.error
             if verdict.kind is Kind.DEFER:
                 self.permits.give_back(self.cost(item))
+            else:
+                item.last_error = verdict.error
         self._report_end({verdict.kind}, self.scheduler.failed, item, self._kept(verdict, item), self.now())
 
     def _kept(self, verdict: Verdict, item: Item) -> Verdict:
@@ -402,8 +406,8 @@ class Runner:
             scheduler.arrived(items, now)
             if scheduler.gate is not None:
                 scheduler.dispatch(now)
-                if scheduler.wake_at < math.inf:
-                    self.set_timer(scheduler.wake_at)
+            if scheduler.wake_at < math.inf:
+                self.set_timer(scheduler.wake_at)
             self.workers.items_came(len(items))
             self.idle_since = None
             room = scheduler.room()
@@ -427,8 +431,8 @@ class Runner:
         self.go_on()
 
     def _input_ended(self, error: BaseException | None) -> None:
-        if self._pending and not self.stopping:  # looked up, not in flight; the window has free slots for them
-            self._feed(self.scheduler.room())
+        if not self.scheduler.halted:
+            self._feed(len(self._pending))  # looked up, not in flight: after the end `room` is 0
         if error is not None and self._input_error_first:
             self.scheduler.fail(error)
         else:
@@ -612,8 +616,9 @@ class _Timer:
             return
         self._at = at
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="manytail-timer", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="manytail-timer", daemon=True)
+            thread.start()
+            self._thread = thread  # only once it is started: `join` waits for its end
         else:
             self._wakeup.set()
 

@@ -19,7 +19,7 @@ runs user code and changes nothing; read and set `halted`.
     input_ended(error)      the input has no more items, or raised                            over
     started(item, now)      a worker took the item; only where `reports_starts`               ready, wake_at, overdue
     succeeded(item)         the call returned; item.result is set                             ready, output
-    refused(call, errors)   a worker took it and found the shared budget spent: no call       ready, output, halted
+    refused(call, errors)   a worker took it, and its items fail without a call               ready, output, halted
     recalled(item)          a worker took the item and found its recorded result: no call     ready, output
     failed(item, verdict, now)  the call raised; the verdict is from judge                    ready, output, wake_at,
                                                                                               halted
@@ -232,7 +232,7 @@ class Scheduler:
                 item.lane.line.append(item)
         if self.expired:
             for item in items:
-                self._fail(item, item.error or self.deadline_exceeded())
+                self._fail(item, self.deadline_exceeded() if item.error is None else item.error)
             return
         bad = [item for item in items if item.error is not None]
         known = [item for item in items if item.known and item.error is None] if self.options.remember else []
@@ -299,12 +299,13 @@ class Scheduler:
             self._apply_gate_effects()
 
     def refused(self, call: Item, errors: list[Any]) -> None:
-        """A worker took the call, and the budget of `shared` has room for none of its items: the error of each."""
+        """A worker took the call and does not make it: the error of each of its items. The budget of `shared` has room
+        for none of them, or the recorded result cannot be read."""
         if self.gate is not None:
             self.gate.deferred(call)
         if self._open:
             self.admission.finished(call)
-        for item, error in zip(call.items if isinstance(call, Batch) else [call], errors, strict=True):
+        for item, error in zip(call.members(), errors, strict=True):
             self._fail(item, error)
         if self.gate is not None:
             self._apply_gate_effects()
@@ -339,7 +340,8 @@ class Scheduler:
     def judge_batch(self, batch: Batch, error: BaseException, chance: float) -> Verdict | list[Verdict | None]:
         """The same for a call with a batch: a verdict on the batch, or one on each of its items."""
         if isinstance(error, RetryLater):
-            return [self.judge(item, error, chance) for item in batch.items]
+            batch.result = batch.with_known([error] * len(batch.to_call()))
+            return self.judge_results(batch, chance)
         verdict = self.judge(batch, error, chance)
         if verdict.kind is not Kind.FAIL:
             return verdict
@@ -352,8 +354,9 @@ class Scheduler:
             return [Verdict(Kind.FAIL, error=batch.result.error)] * len(batch.items)
         verdicts: list[Verdict | None] = []
         for item, result in zip(batch.items, batch.result, strict=True):
-            if item in batch.refused:
-                verdicts.append(Verdict(Kind.FAIL, error=batch.refused[item]))
+            uncalled = batch.refused.get(item, item.error)  # why fn did not get it
+            if uncalled is not None:
+                verdicts.append(Verdict(Kind.FAIL, error=uncalled))
                 continue
             failed = isinstance(result, BaseException)
             verdicts.append(self.judge(item, result, chance, batch.attempts) if failed else None)
@@ -399,19 +402,15 @@ class Scheduler:
         if verdict.kind is Kind.DEFER:
             item.attempts -= 1
             item.deferred = (item.deferred or 0.0) + verdict.seconds
-            self.deferred += self._items_of(item)
+            self.deferred += len(item.members())
             if due > item.lane.paused_until:
                 (self.admission if self.gate is None else self.gate).pause(item.lane, due)
                 heappush(self._timers, (due, next(self._numbers), item.lane))
         else:
-            self.retried += self._items_of(item)
-        self.resting += self._items_of(item)
+            self.retried += len(item.members())
+        self.resting += len(item.members())
         heappush(self._timers, (due, next(self._numbers), item))
         self.wake_at = min(self.wake_at, due)
-
-    @staticmethod
-    def _items_of(call: Item) -> int:
-        return len(call.items) if isinstance(call, Batch) else 1
 
     def fail(self, error: BaseException) -> None:
         if self.error is None:
@@ -438,11 +437,13 @@ class Scheduler:
         failed = []
         for item, verdict in zip(batch.items, verdicts, strict=True):
             if verdict is None:
+                self.remembered += item.known
                 self._complete(item)
             elif verdict.kind is Kind.FAIL or self.expired:
                 failed.append((item, verdict.error if verdict.kind is Kind.FAIL else self.deadline_exceeded()))
             else:
-                item.last_error = verdict.error or item.last_error
+                if verdict.kind is Kind.RETRY:
+                    item.last_error = verdict.error
                 again.setdefault(verdict._replace(error=None), []).append(item)
         self._apply_gate_effects()
         self._rest_in_parts(batch, again, now)
@@ -524,7 +525,7 @@ class Scheduler:
         self._timers = [entry for entry in self._timers if entry[2] not in gone]
         heapify(self._timers)
         for call in resting:
-            self.resting -= self._items_of(call)
+            self.resting -= len(call.members())
             if _holds_slot(call):
                 self.admission.finished(call)
         for item in self.gate.flat(resting) + self.gate.drain_lane(lane):
@@ -545,7 +546,7 @@ class Scheduler:
                 elif each.paused_until <= now:
                     self.admission.resume(each)
             else:
-                self.resting -= self._items_of(each)
+                self.resting -= len(each.members())
                 if not self.halted:
                     self._call_again(each)
         overdue = []
@@ -588,8 +589,7 @@ class Scheduler:
     # ------------------------------------------------------------------------------------------------ the output
     def _fail(self, item: Item, error: Any) -> None:
         """The item has failed for good."""
-        # An item that arrived with its error leads no others. After the deadline no follower is called.
-        if self.gate is not None and item.error is None and not self.expired:
+        if self.gate is not None and not self.expired:  # after the deadline no follower is called
             self.gate.failed_for_good(item)
         item.error = error
         self.failures += 1

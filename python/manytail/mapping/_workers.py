@@ -72,6 +72,12 @@ def refuse_awaitable(value: Any) -> Any:
     return value
 
 
+def cancels_task(error: BaseException) -> bool:
+    """Whether the error cancels the current task: the map is closed. Any other CancelledError is the user's own."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
 class _Worker:
     """One thread and, if calls are timed, the item that it runs.
 
@@ -377,9 +383,8 @@ class LoopWorkers:
             try:
                 item.result = await (self._timed_call(call, item) if self._timed else call(item))
             except BaseException as error:
-                task = asyncio.current_task()
-                if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-                    raise  # the map is closed; any other cancellation is the call's own
+                if cancels_task(error):
+                    raise
                 attempt = self._timeouts.pop(item, None)
                 if attempt is not None and attempt.error is not None:
                     runner.timed_out(item, attempt.error)
@@ -421,10 +426,10 @@ class CoroutineWorkers(LoopWorkers):
 
     def items_came(self, items: int) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(
-                target=copy_context().run, args=(self._run,), name="manytail-loop", daemon=True
-            )
-            self._thread.start()
+            run = copy_context().run
+            thread = threading.Thread(target=run, args=(self._run,), name="manytail-loop", daemon=True)
+            thread.start()
+            self._thread = thread  # only once it is started: `join` waits for its end
 
     def _run(self) -> None:
         try:

@@ -234,7 +234,7 @@ def normalise(value: Any) -> Hashable:
     return value  # type: ignore[no-any-return]
 
 
-_NAN = "NaN", float  # the key of NaN; no value of a key column equals it
+_NAN = ("NaN",)  # the key of NaN: no value of a key column is a tuple
 
 
 def group_keys(column: pa.Array) -> list[Hashable]:
