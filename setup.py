@@ -80,7 +80,7 @@ def compile_flags(msvc):
     optimize = "-O0" if UNOPTIMIZED else "-O1" if DELAYS else "-O3"
     flags = GNU + (["-O0", "-g3", "-UNDEBUG"] if DEBUG else [optimize, "-g0"])
     if SANITIZE:
-        flags += [SANITIZERS[SANITIZE], "-g", "-O1", "-fno-omit-frame-pointer"]
+        flags += [SANITIZERS[SANITIZE], "-g1", "-O1", "-fno-omit-frame-pointer"]  # -g1: lines, for reports
     return flags
 
 

@@ -145,7 +145,7 @@ class Tree:
         return sorted(path.stem for path in (self.root / "tests" / "native").glob("drive*.c"))
 
     def driver(self, name, sanitizer):
-        flags = ["-std=gnu11", "-O1", "-g", "-fno-omit-frame-pointer", "-DMT_DELAYS=1", SANITIZERS[sanitizer]]
+        flags = ["-std=gnu11", "-O1", "-g1", "-fno-omit-frame-pointer", "-DMT_DELAYS=1", SANITIZERS[sanitizer]]
         return self.program(f"{name}-{sanitizer}", "gcc", self.root / "tests" / "native" / f"{name}.c", flags)
 
 
