@@ -1,4 +1,5 @@
-"""Sections: the lock of a broker, and what happens at the end of each of its sections.
+"""Sections: the lock of a broker, and what happens at the end of each of its sections. RunningItem: which callback of a
+channel runs.
 
 A section is the code under the lock, `with sections:`. It may be interrupted in its own thread, by a signal handler or
 by a finalizer that the garbage collector runs; then it refuses to begin again there.
@@ -6,8 +7,9 @@ by a finalizer that the garbage collector runs; then it refuses to begin again t
 _section_lock.pxd has the lock. No Python code runs between the last look at `calls` and the release, so no call that
 was put off stays behind.
 """
-from manytail._c cimport MT_INTERRUPTED, MT_NOMEM, MT_OK, unlikely
+from manytail._c cimport GIL_LOCKED, MT_INTERRUPTED, MT_NOMEM, MT_OK, mt_lock, mt_lock_reset, mt_point, unlikely
 from manytail._lifecycle cimport raise_pending, tell_of_forks, unpicklable
+from manytail._lock cimport enter, leave
 from manytail._section_lock cimport (
     REENTERED, contend, forget_in_child, owner_of, section_lock, this_thread, try_lock, unlock,
 )
@@ -120,3 +122,71 @@ cdef class Sections:
 
     def _after_fork(self):
         forget_in_child(&self.lock)
+
+
+cdef class RunningItem:
+    """The item of a lane that runs, and who waits until it has ended. An item is a tuple that begins with its addressee
+    and a number; _runtime.py has the attributes of an addressee.
+
+    An addressee that is gone begins nothing. So whoever sets `gone`, and then finds that no item of it runs, knows that
+    none will. `guard` makes a look at `gone` and the begin one step; no Python code runs under it."""
+    cdef mt_lock guard
+    cdef object addressee       # None: no item runs
+    cdef list watchers          # Events, for the end of the item
+    cdef object __weakref__
+
+    def __cinit__(self):
+        self.watchers = []
+        tell_of_forks(self)
+
+    def __reduce__(self):
+        raise unpicklable(self, "threads of this process wait for it")
+
+    def begin(self, tuple item):
+        """Whether the item runs. False: its addressee is gone."""
+        cdef object addressee = item[0], number = item[1], _begun = None      # let go after unlocking
+        cdef bint gone
+        enter(&self.guard, GIL_LOCKED, True)
+        try:
+            gone = addressee.gone
+            mt_point()
+            if not gone:
+                addressee.seen = number
+                self.addressee = addressee
+                if addressee.auto_ack:
+                    _begun = addressee.buffer.popleft()
+        finally:
+            leave(&self.guard, GIL_LOCKED)
+        return not gone
+
+    def end(self):
+        """The item has ended. Returns the events to set."""
+        cdef list watchers = []
+        cdef object _ended          # let go after unlocking
+        enter(&self.guard, GIL_LOCKED, True)
+        _ended, self.addressee = self.addressee, None
+        if self.watchers:
+            watchers, self.watchers = self.watchers, watchers
+        leave(&self.guard, GIL_LOCKED)
+        return watchers
+
+    def watch(self, addressee, watcher):
+        """If an item of that addressee runs (None: any item), set `watcher` when it ends. Returns whether one runs."""
+        cdef bint runs
+        enter(&self.guard, GIL_LOCKED, True)
+        runs = self.addressee is not None and (addressee is None or self.addressee is addressee)
+        if runs:
+            self.watchers.append(watcher)
+        leave(&self.guard, GIL_LOCKED)
+        return runs
+
+    def seen(self, consumer):
+        """The number of the last item of a consumer that began. Once the consumer is gone it does not change."""
+        enter(&self.guard, GIL_LOCKED, True)
+        try:
+            return consumer.seen
+        finally:
+            leave(&self.guard, GIL_LOCKED)
+
+    def _after_fork(self):
+        mt_lock_reset(&self.guard)

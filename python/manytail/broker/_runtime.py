@@ -17,14 +17,14 @@ import threading
 import time
 from _thread import get_ident
 from bisect import bisect_left, insort
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any, NoReturn, Self
 
 from manytail._lifecycle import refuse_copy
 from manytail._queue import Condition
-from manytail._sections import Sections
+from manytail._sections import RunningItem, Sections
 from manytail._workpool import Dispatcher
 from manytail.broker._state import Delivery, VirtualHost
 from manytail.broker.exceptions import ReentrancyError
@@ -325,53 +325,33 @@ class Lane:
     Unbounded: prefetch bounds it, and a callback that publishes to a queue that only its own channel drains must not
     wait for itself. Items are added inside sections, so their order is that of the deliveries."""
 
-    __slots__ = ("_items", "_lock", "_run", "_running", "_watchers", "add")
+    __slots__ = ("_items", "_run", "_running", "add", "seen")
 
     def __init__(self, dispatch: Dispatch, run: Callable[[Any], object]) -> None:
         self._run = run
-        self._lock = threading.RLock()  # re-entrant: a finalizer may call a method here in the same thread
-        self._running: Any = None  # the addressee of the running item
-        self._watchers: list[threading.Event] = []
+        self._running = RunningItem()
+        self.seen: Callable[[Any], int] = self._running.seen
         self._items: Any = dispatch.pool.lane(self._handle)
         self.add: Callable[[Any], object] = self._items.add
 
     def _handle(self, item: Any) -> None:
-        """Run an item, unless its addressee is gone. Under the lock, so that the call that ends a consumer either finds
-        the item running, or the item does not begin."""
-        addressee = item[0]
-        with self._lock:
-            if addressee.gone:
-                return
-            addressee.seen = item[1]
-            if addressee.auto_ack:
-                addressee.buffer.popleft()
-            self._running = addressee
+        """Run an item, unless its addressee is gone. The call that ends a consumer either finds the item running, or
+        the item does not begin."""
+        if not self._running.begin(item):
+            return
         try:
             self._run(item)
         finally:
-            watchers: Sequence[threading.Event] = ()
-            with self._lock:
-                self._running = None
-                if self._watchers:
-                    watchers, self._watchers = self._watchers, []
-            for watcher in watchers:
+            for watcher in self._running.end():
                 watcher.set()
-
-    def seen(self, consumer: Any) -> int:
-        """The tag of the last delivery to a consumer that began. Once the consumer is gone it does not change."""
-        with self._lock:
-            tag: int = consumer.seen
-            return tag
 
     def wait_for(self, addressee: Any) -> None:
         """Wait until no item of that addressee runs. None: until the item that runs has ended, whoever it is for. Not
         from inside the lane."""
         while True:
-            with self._lock:
-                if self._running is None or (addressee is not None and self._running is not addressee):
-                    return
-                watcher = threading.Event()
-                self._watchers.append(watcher)
+            watcher = threading.Event()
+            if not self._running.watch(addressee, watcher):
+                return
             watcher.wait()
             if addressee is None:
                 return

@@ -62,7 +62,7 @@ class Subscriber(Consumer):
         super().__init__(tag, target, auto_ack, exclusive, priority)
         self.callback = callback
         self.buffer: deque[Any] = deque()  # deliveries that have not begun: of a generator, and with auto_ack
-        self.seen = 0  # the tag of the last delivery that began; the lane's lock guards it
+        self.seen = 0  # the tag of the last delivery that began; only RunningItem sets it
 
 
 class _State(ChannelState, Addressee):

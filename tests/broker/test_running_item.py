@@ -1,0 +1,75 @@
+"""Which item of a lane runs: none of an addressee that is gone, and who waits for its end is woken."""
+
+from collections import deque
+from typing import Any
+
+import pytest
+from support.counts import count
+from support.threads import DEADLINE, Threads, switching_often
+
+from manytail._queue import Event
+from manytail._sections import RunningItem
+
+
+class Addressee:
+    """As in manytail.broker._runtime."""
+
+    def __init__(self) -> None:
+        self.gone = False
+        self.auto_ack = False
+        self.seen = 0
+        self.buffer: deque[Any] = deque()
+
+
+def test_an_item_of_an_addressee_that_is_gone_does_not_begin() -> None:
+    running, addressee = RunningItem(), Addressee()
+    assert running.begin((addressee, 1))
+    assert running.end() == []
+    addressee.gone = True
+    assert not running.begin((addressee, 2))
+    assert running.seen(addressee) == 1
+
+
+def test_an_item_that_needs_no_ack_leaves_the_buffer_when_it_begins() -> None:
+    running, addressee = RunningItem(), Addressee()
+    addressee.auto_ack = True
+    first, second = (addressee, 1), (addressee, 2)
+    addressee.buffer += [first, second]
+    assert running.begin(first)
+    assert list(addressee.buffer) == [second]
+
+
+def test_the_end_of_an_item_returns_the_events_of_those_who_watch_its_addressee() -> None:
+    running, addressee, other = RunningItem(), Addressee(), Addressee()
+    assert not running.watch(addressee, "too early")
+    running.begin((addressee, 1))
+    assert not running.watch(other, "of another")
+    assert running.watch(addressee, "first")
+    assert running.watch(None, "of any")
+    assert running.end() == ["first", "of any"]
+    assert not running.watch(None, "too late")
+
+
+@pytest.mark.thread_unsafe(reason="the switch interval")
+def test_nothing_begins_after_an_addressee_was_found_gone_and_idle() -> None:
+    """A stress run: who makes it gone waits for the item that runs, and then sees the last number."""
+    with switching_often():
+        for _ in range(count(50, 2_000)):
+            running, addressee, begun = RunningItem(), Addressee(), Event()
+
+            def serve(running: RunningItem = running, addressee: Addressee = addressee, begun: Event = begun) -> None:
+                number = 0
+                while running.begin((addressee, number := number + 1)):
+                    begun.set()
+                    for watcher in running.end():
+                        watcher.set()
+
+            with Threads() as threads:
+                threads.start(serve)
+                assert begun.wait(DEADLINE)
+                addressee.gone = True
+                ended = Event()
+                if running.watch(addressee, ended):
+                    assert ended.wait(DEADLINE)
+                seen = running.seen(addressee)
+            assert running.seen(addressee) == seen
