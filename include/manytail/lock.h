@@ -35,6 +35,13 @@ typedef struct {
     mt_atomic_uptr word;
 } mt_lock;
 
+/* Take the lock if it is free and nobody waits for it. 1: the caller holds it. One instruction, for the fast path. */
+static inline int mt_lock_try_unused(mt_lock *l) {
+    uintptr_t unused = 0;
+    /* pairs with: mt_cas_release in mt_unlock; mt_cas_acq_rel in mt_unlock_slow */
+    return mt_cas_acquire_uptr(&l->word, &unused, MT_LOCKED);
+}
+
 /* Take the lock unless it is taken. 1: the caller holds it. */
 static inline int mt_lock_try(mt_lock *l) {
     /* relaxed because: only a guess for the compare-and-swap below */

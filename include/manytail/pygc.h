@@ -119,7 +119,7 @@ static inline mt_method mt_patch_method(PyTypeObject *t, const char *name, mt_me
     m->ml_meth = (PyCFunction)(void (*)(void))shortcut;
     return method;
 }
-static inline PyObject *mt_new_none(void) { return Py_NewRef(Py_None); }
+static inline PyObject *mt_new_none(void) { Py_RETURN_NONE; }
 
 static inline int mt_visit_one(void *o, visitproc visit, void *arg) {
     Py_VISIT((PyObject *)o);

@@ -64,6 +64,7 @@ cdef extern from "manytail/lock.h" nogil:
     ctypedef struct mt_lock:
         pass
     bint mt_lock_try(mt_lock *l)
+    bint mt_lock_try_unused(mt_lock *l)
     bint mt_lock_enqueue(mt_lock *l, mt_lock_node *n)
     mt_lock_node *mt_unlock(mt_lock *l)
     void mt_lock_reset(mt_lock *l)

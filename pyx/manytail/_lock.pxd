@@ -2,14 +2,15 @@
 # spins, then parks on a PyThread lock used as a binary semaphore. Private.
 #
 # gil_locked: the structure holds Python objects on a build with the GIL. Its calls are attached and run no Python code
-# inside a critical section, so the GIL is the lock, and enter() and leave() do nothing.
+# inside a critical section, so the GIL is the lock, and enter() and leave() do nothing. Without the GIL there is no
+# such structure: the compiler leaves the check out.
 # attached: the caller is attached to the interpreter; it detaches while it parks.
 from libc.stdint cimport uint32_t
 
 from manytail._c cimport (
-    PyEval_RestoreThread, PyEval_SaveThread, PyThreadState, PyThread_acquire_lock_timed, PyThread_allocate_lock,
-    PyThread_free_lock, PyThread_release_lock, mt_backoff, mt_backoff_spin, mt_lock, mt_lock_enqueue, mt_lock_node,
-    mt_lock_try, mt_point, mt_unlock, mt_yield_cpu, unlikely,
+    MT_FREE_THREADED, PyEval_RestoreThread, PyEval_SaveThread, PyThreadState, PyThread_acquire_lock_timed,
+    PyThread_allocate_lock, PyThread_free_lock, PyThread_release_lock, mt_backoff, mt_backoff_spin, mt_lock,
+    mt_lock_enqueue, mt_lock_node, mt_lock_try, mt_lock_try_unused, mt_point, mt_unlock, mt_yield_cpu, unlikely,
 )
 
 cdef enum:
@@ -25,27 +26,27 @@ cdef void wait_for_heavy_lock(mt_lock *l, bint attached) noexcept nogil
 
 
 cdef inline void enter(mt_lock *l, bint gil_locked, bint attached) noexcept nogil:
-    if not gil_locked and unlikely(not mt_lock_try(l)):
+    if (MT_FREE_THREADED or not gil_locked) and unlikely(not mt_lock_try_unused(l)):
         wait_for_lock(l, attached)
 
 
 cdef inline void enter_heavy(mt_lock *l, bint gil_locked, bint attached) noexcept nogil:
     """enter() for a lock whose holders write many cache lines: see lock_slow_heavy."""
-    if not gil_locked and unlikely(not mt_lock_try(l)):
+    if (MT_FREE_THREADED or not gil_locked) and unlikely(not mt_lock_try_unused(l)):
         wait_for_heavy_lock(l, attached)
 
 
 cdef inline void leave(mt_lock *l, bint gil_locked) noexcept nogil:
     cdef mt_lock_node *next_holder
-    if not gil_locked:
+    if MT_FREE_THREADED or not gil_locked:
         next_holder = mt_unlock(l)
         if unlikely(next_holder != NULL):
             post_lock_node(next_holder)
 
 
 cdef inline void lock_slow(mt_lock *l, bint attached) noexcept nogil:
-    """Take a lock that was just found taken: spin a little, then park until it is free."""
-    if not lock_spin(l, 0, LOCK_SPINS):
+    """Take a lock that was just found taken, or with waiters: spin a little, then park until it is free."""
+    if not mt_lock_try(l) and not lock_spin(l, 0, LOCK_SPINS):
         lock_park(l, attached)
 
 
@@ -56,7 +57,7 @@ cdef inline void lock_slow_heavy(mt_lock *l, bint attached) noexcept nogil:
     finds the lock taken backs off long enough for the holder's core to do several operations in a row. With two putters
     and two subscriptions of an EntryQueue that gives 40 % more throughput. The first retry comes after a single pause,
     for a collision that is over at once."""
-    if not lock_spin(l, 0, 1) and not lock_spin(l, HEAVY_FIRST, HEAVY_SPINS):
+    if not mt_lock_try(l) and not lock_spin(l, 0, 1) and not lock_spin(l, HEAVY_FIRST, HEAVY_SPINS):
         lock_park(l, attached)
 
 

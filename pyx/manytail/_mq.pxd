@@ -274,9 +274,9 @@ cdef enum:
 
 
 cdef inline void tail_claim_lines(subqueue *s, uint32_t slot) noexcept nogil:
-    """Prefetch for writing: a getter on another core may have read that cache line last, and fetching it takes longer
-    than eight puts."""
-    if not s.gil_locked:
+    """Prefetch a cache line for writing, once per line of eight slots: a getter on another core may have read that line
+    last, and fetching it takes longer than eight puts."""
+    if not s.gil_locked and slot % 8 == 0:
         mt_prefetch_write(chunk_items(s.tail) + slot)
 
 

@@ -1357,11 +1357,13 @@ cdef mt_method full_put, full_get
 
 cdef PyObject *short_put(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names) noexcept:
     cdef subqueue *s = (<SubQueue>self).s
+    cdef PyObject *item
     if likely(n == 1 and names == NULL and (<SubQueue>self).direct):
-        Py_INCREF_raw(args[0])
-        if likely(put_once(s.mq, s, <uintptr_t>args[0], True) == MT_OK):
+        item = args[0]
+        Py_INCREF_raw(item)
+        if likely(put_once(s.mq, s, <uintptr_t>item, True) == MT_OK):
             return mt_new_none()
-        Py_DECREF_raw(args[0])          # never the last reference: the caller has one
+        Py_DECREF_raw(item)             # never the last reference: the caller has one
     return full_put(self, args, n, names)
 
 

@@ -988,7 +988,7 @@ cdef PyObject *short_put(PyObject *self, PyObject *const *args, Py_ssize_t n, Py
 cdef PyObject *short_get(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names) noexcept:
     cdef subqueue *s = (<Fifo>self).s
     cdef uintptr_t item
-    if likely(n == 0 and names == NULL and s != NULL) and likely(get_at_once(s.mq, s, &item) == MT_OK):
+    if likely(n == 0 and names == NULL and s != NULL) and likely(get_at_once((<Fifo>self).q, s, &item) == MT_OK):
         return <PyObject *>item
     return full_get(self, args, n, names)
 
@@ -1003,7 +1003,7 @@ cdef PyObject *short_simple_put(PyObject *self, PyObject *const *args, Py_ssize_
 cdef PyObject *short_simple_get(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names) noexcept:
     cdef subqueue *s = (<Fifo>self).s
     cdef uintptr_t item
-    if likely(n == 0 and names == NULL) and likely(get_at_once(s.mq, s, &item) == MT_OK):
+    if likely(n == 0 and names == NULL) and likely(get_at_once((<Fifo>self).q, s, &item) == MT_OK):
         return <PyObject *>item
     return full_simple_get(self, args, n, names)
 
