@@ -40,6 +40,8 @@ template <typename suite, unsigned threads> struct section_suite : rl::test_suit
     }
 
     void end(int expected) {
+        model_signals = 0; /* the other suites have none */
+        model_handler = NULL;
         RL_ASSERT(sections($) == expected);
         RL_ASSERT(mt_load_relaxed_i64(&lock.owner) == 0);
         RL_ASSERT(lock.contenders == 0);
