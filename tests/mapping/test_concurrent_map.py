@@ -2,8 +2,10 @@
 
 import asyncio
 import gc
+import itertools
 import math
 import random
+import sys
 import threading
 import time
 import weakref
@@ -617,6 +619,35 @@ def test_an_interrupted_consumer_ends_the_map(monkeypatch: pytest.MonkeyPatch) -
     released.set()
     results.close()  # type: ignore[attr-defined]
     assert manytail_threads() == []
+
+
+@pytest.mark.parametrize("method", ["report", "wait"])
+def test_ctrl_c_at_any_point_leaves_the_lock_free(method: str) -> None:
+    """A profile function raises where the interpreter would: at a function's begin, and after a call into C."""
+    for point in itertools.count():
+        results = concurrent_map(str, range(3), workers=1)
+        runner, events = results._runner, itertools.count()  # type: ignore[attr-defined]
+        interrupted = False
+
+        def interrupt(frame: Any, event: str, argument: Any, point: int = point, events: Any = events) -> None:
+            nonlocal interrupted
+            if event in ("call", "c_return") and next(events) == point:
+                interrupted = True
+                raise KeyboardInterrupt
+
+        sys.setprofile(interrupt)
+        try:
+            if method == "report":
+                runner.report(runner.scheduler.took, 0)
+            else:
+                runner.wait(0)
+        except KeyboardInterrupt:
+            assert not runner._lock.locked(), f"at point {point}"
+        finally:
+            sys.setprofile(None)
+        results.close()  # type: ignore[attr-defined]
+        if not interrupted:
+            return
 
 
 def test_a_system_without_more_threads_fails_the_map(monkeypatch: pytest.MonkeyPatch) -> None:

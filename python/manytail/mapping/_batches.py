@@ -21,6 +21,8 @@ from ._item import Batch, Item
 
 
 class Former:
+    """The batches of one map that are not full and not started."""
+
     def __init__(self, size: int, linger: float, in_order: bool) -> None:
         self._size = size
         self._linger = linger

@@ -348,9 +348,9 @@ def _cost(value: Any) -> float:
 class Source(Iterator[list[Item]]):
     """The items of an input.
 
-    One at a time, because the input and the functions of an item (`key`, ...) may block, and what was read must not
-    wait for what comes. Several at a time of a list, tuple or range without such functions, which never block and run
-    no user code: then the reader, which hands over items, is not needed either.
+    One at a time, because the input and the functions of an item (`key`, ...) may block: an item that was read must not
+    wait for the next one. Several at a time of a list, tuple or range without such functions: reading these never
+    blocks and runs no user code, so the runner may do without a reader thread.
 
     No generator: its frame would keep the last item alive while the input waits.
     """
@@ -527,7 +527,7 @@ class LoopRunner(Runner):
             self.loop.call_soon_threadsafe(function, *arguments)
 
     async def flush(self) -> None:
-        """After the last call: wait until all results are recorded."""
+        """After the last call: wait until all results are recorded. Costs are given back without a wait."""
         if self.permits is not None:
             self.permits.stop()
         if self.memory is not None:

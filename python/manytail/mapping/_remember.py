@@ -109,7 +109,7 @@ class Memory:
         self._results: list[tuple[bytes, Any]] = []  # encoded, except for a BulkCodec
         self._look_at = self._record_at = 0.0  # when waiting items are to be looked up, or results recorded
         self._unrecorded = 0
-        self._waiting: list[Future[None]] = []  # workers that wait in room()
+        self._waiting: list[Future[None]] = []  # of workers, made by `wait_for_backlog`
         self._ended: list[Future[None]] = []  # callers that wait for the end of the thread
         self._thread: threading.Thread | None = None
         self._agreed = False  # whether the database has our codec

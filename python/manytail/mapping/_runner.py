@@ -123,12 +123,17 @@ class Runner:
         self.settle()
 
     def settle(self) -> None:
-        """Handle the events, unless another thread holds the lock: that checks again after the release."""
-        while self._events and self._lock.acquire(False):
+        """Handle the events, unless another thread holds the lock: that checks again after the release.
+
+        A `for` over acquisitions: Ctrl-C may raise after a call, but not between a step of an iterator and the `try`.
+        """
+        for _ in iter(partial(self._lock.acquire, False), False) if self._events else ():
             try:
                 self._handle()
             finally:
                 self._lock.release()
+            if not self._events:
+                return
 
     def _handle(self) -> None:
         events, succeeded = self._events, self.scheduler.succeeded
@@ -521,8 +526,9 @@ class ThreadRunner(Runner):
         self.now = time.monotonic
         from ._workers import CoroutineWorkers, ThreadWorkers
 
+        # Our events: Ctrl-C in `set` of `threading.Event`, which is Python code, can leave that locked.
         self.output_changed = Event()
-        self.read_next = threading.Event()
+        self.read_next = Event()
         self.workers = (CoroutineWorkers if self.options.is_async else ThreadWorkers)(self)
         self._timer = _Timer(self)
         self._reader: threading.Thread | None = None
@@ -571,12 +577,16 @@ class ThreadRunner(Runner):
     def wait(self, wanted: int = 1, timeout: float | None = None) -> None:
         """Wait until `wanted` items are in the output, no more come, the map is idle or stopped, or `timeout` seconds
         have passed."""
-        with self.state():
+        scheduler = self.scheduler
+        with self._lock:  # not `state`: Ctrl-C that raises in its generator would leave the lock held
+            self._handle()
             self._wanted = wanted
-            if len(self.scheduler.output) >= wanted or self.scheduler.full or self.scheduler.over or self.stopping:
-                return
-            self.output_changed.clear()
-        self.output_changed.wait(timeout)  # type: ignore[attr-defined]
+            waits = len(scheduler.output) < wanted and not (scheduler.full or scheduler.over or self.stopping)
+            if waits:
+                self.output_changed.clear()
+        self.settle()
+        if waits:
+            self.output_changed.wait(timeout)  # type: ignore[attr-defined]
 
     def close(self, cancel: bool = False) -> None:
         """Stop, and wait for running calls. Threads may remain that run abandoned calls, or whose input blocks."""
@@ -606,7 +616,7 @@ class _Timer:
     def __init__(self, runner: ThreadRunner) -> None:
         self._runner = runner
         self._at = math.inf
-        self._wakeup = threading.Event()
+        self._wakeup = Event()
         self._closed = False
         self._thread: threading.Thread | None = None
 

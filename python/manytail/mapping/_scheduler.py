@@ -1,8 +1,9 @@
 """The scheduler: decides what a map does next. Pure: no thread, clock, lock, I/O or randomness.
 
 Its owner reports events and carries out the effects. The owner is a runner, which calls everything here from one thread
-at a time, or a simulator with its own clock. Other threads may do three things: take from `ready`; call `judge`, which
-runs user code and changes nothing; read and set `halted`.
+at a time, or a simulator with its own clock. Other threads may take from `ready`, ask `gate.late`, read `expired`, read
+and set `halted`, and judge: `judge`, `judge_batch`, `judge_results` and `give_up` run user code and change at most the
+results of their call. The reader calls `assign`.
 
     state      the item is                                           leaves it by
     waiting    in its lane: its key has no free slot                 another item of the key: finished
@@ -15,6 +16,8 @@ runs user code and changes nothing; read and set `halted`.
 
     event                   meaning                                                           may change
     assign(items)           the reader gives items their lanes (no lock needed)               -
+    first_came(now)         items are looked up before they arrive: the deadline counts       wake_at
+    grow_for_lookups()      the look-ups leave workers with nothing to run                    room()
     arrived(items, now)     at most room() items came into flight                             ready, output, wake_at
     input_ended(error)      the input has no more items, or raised                            over
     started(item, now)      a worker took the item; only where `reports_starts`               ready, wake_at, overdue
@@ -46,7 +49,8 @@ runs user code and changes nothing; read and set `halted`.
 
 Invariants
     in_flight = items arrived - items popped from `output` or dropped - buffered <= window
-    held_back + without_slot + resting + ready + running = in_flight - (len(output) - buffered), until the map is halted
+    held_back + without_slot + resting + ready + running = in_flight - (len(output) - buffered); until the map is
+              halted. With `gate` its items too: in batches that linger, followers, or waiting for the budget
     window    max_in_flight if given; else it starts at 4 x workers x batch and doubles when a worker has nothing to run
               only because the window is full of items that wait for an earlier one, for their key, or for their look-up
     buffered  the first items in `output`, which are in the output batch being filled; at most `buffer`
@@ -150,7 +154,7 @@ class Scheduler:
         self._numbers = count()
         self._running: dict[Item, float] = {}  # where calls are timed: when each is overdue, in this order
         self._deadline_at = math.inf
-        # Counts for `progress`.
+        # Counts, which `progress` reads without a lock.
         self.finished = self.failures = self.retried = self.deferred = self.dropped = self.remembered = 0
 
     # ------------------------------------------------------------------------------------------------ the input

@@ -44,7 +44,6 @@ NAMES = Table(
     Column("codec", Text),
     Column("result_schema", Text),
     Column("spent", Double, nullable=False, server_default=text("0")),
-    Column("budget", Double),
 )
 RESULTS = Table(
     "manytail_results",
