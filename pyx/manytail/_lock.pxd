@@ -4,7 +4,8 @@
 # gil_locked: the structure holds Python objects on a build with the GIL. Its calls are attached and run no Python code
 # inside a critical section, so the GIL is the lock, and enter() and leave() do nothing. Without the GIL there is no
 # such structure: the compiler leaves the check out.
-# attached: the caller is attached to the interpreter; it detaches while it parks.
+# attached: the caller is attached to the interpreter. It detaches while it parks, and attaches before it takes the
+# lock: at interpreter exit a daemon thread that attaches never returns, and finalizers may need the lock.
 from libc.stdint cimport uint32_t
 
 from manytail._c cimport (
@@ -73,20 +74,27 @@ cdef inline bint lock_spin(mt_lock *l, uint32_t first, uint32_t limit) noexcept 
 
 cdef inline void lock_park(mt_lock *l, bint attached) noexcept nogil:
     cdef mt_lock_node node
+    node.sem = PyThread_allocate_lock()
+    if node.sem == NULL:            # no memory for a semaphore, and enter() cannot fail: yield until the lock is free
+        while not mt_lock_try(l):
+            wait_detached(NULL, attached)
+        return
+    PyThread_acquire_lock_timed(node.sem, -1, 0)            # taken, so that the next acquire waits for the post
+    while not mt_lock_enqueue(l, &node):
+        wait_detached(node.sem, attached)
+    PyThread_release_lock(node.sem)
+    PyThread_free_lock(node.sem)
+
+
+cdef inline void wait_detached(void *sem, bint attached) noexcept nogil:
     cdef PyThreadState *state = NULL
     if attached:
         state = PyEval_SaveThread()
-    node.sem = PyThread_allocate_lock()
-    if node.sem == NULL:
-        while not mt_lock_try(l):   # no memory for a semaphore, and enter() cannot fail: yield until the lock is free
-            mt_yield_cpu()
+    mt_point()
+    if sem == NULL:
+        mt_yield_cpu()
     else:
-        PyThread_acquire_lock_timed(node.sem, -1, 0)        # taken, so that the next acquire waits for the post
-        while not mt_lock_enqueue(l, &node):
-            mt_point()
-            PyThread_acquire_lock_timed(node.sem, -1, 0)
-        PyThread_release_lock(node.sem)
-        PyThread_free_lock(node.sem)
+        PyThread_acquire_lock_timed(sem, -1, 0)
     if attached:
         PyEval_RestoreThread(state)
 

@@ -186,12 +186,14 @@ class Timer(ServiceThread):
             heapq.heappush(self.heap, request)
 
     def look(self):
+        """Serve what is due. A request leaves the heap afterwards, so that after_fork() finds it meanwhile."""
         now = mt_now_ns()
         while self.heap and self.heap[0][0] <= now:
-            it = heapq.heappop(self.heap)[2]()
+            it = self.heap[0][2]()
             if it is not None:
                 self.serve(it)
             del it
+            heapq.heappop(self.heap)
 
     def after_fork(self):
         """In the child of a fork: start again with all requests, read or not."""

@@ -8,7 +8,7 @@ import time
 from queue import Empty
 
 import pytest
-from support.process import environment
+from support.process import environment, run_script
 from support.queues import with_interrupt_pending
 from support.threads import DEADLINE, LONG, Threads, acting_when, ctrl_c, wait_asleep
 
@@ -262,6 +262,50 @@ def parent():
     queue.put(2, delay=0.01)
     child()
 """)
+
+
+@forks
+def test_a_queue_that_the_timer_thread_serves_during_a_fork_is_served_in_the_child():
+    run_forked("""
+from manytail._timer import Timer
+class Queue:
+    pass
+queue, parent_pid = Queue(), os.getpid()
+serving, forked, served_in_child = threading.Event(), threading.Event(), threading.Event()
+def serve(queue):
+    if os.getpid() != parent_pid:
+        served_in_child.set()
+    serving.set()
+    forked.wait(30)
+timer = Timer(serve, print)
+timer.watch(1, queue)
+assert serving.wait(30)
+def child():
+    forked.set()
+    timer.after_fork()
+    assert served_in_child.wait(30)
+def parent():
+    forked.set()
+""")
+
+
+def test_the_interpreter_exits_while_daemon_threads_contend_for_the_lock_of_a_finalizer():
+    """Without the GIL: a daemon thread that is stopped at exit must not hold the lock."""
+    assert run_script("""
+import threading
+from manytail import EntryQueue
+queue = EntryQueue()
+subscription = queue.subscribe()        # its finalizer takes the queue's lock
+def work():
+    while True:
+        queue.put(None)
+        queue.purge()
+for _ in range(8):
+    threading.Thread(target=work, daemon=True).start()
+while queue.stats().enqueued < 1000:
+    queue.put(None)
+print("done", flush=True)
+""") == "done\n"
 
 
 @forks
