@@ -12,9 +12,9 @@
 # belong to an event loop, survive a fork, and be for several conditions at once.
 #
 #     wait_point   a condition that a call waits for: its list, its lock, and the structure's functions for it. On the
-#                  stack of the call.
-#     waiter       one wait: of a thread (it has a semaphore) or of a task (a Waiting of _waiting.pyx). One node per
-#     point. wait_node    the place of a waiter in one list.
+#                  stack of a blocking call; a Waiting has its own, or those of what it waits for
+#     waiter       one wait: of a thread (it has a semaphore) or of a task (a Waiting of _waiting.pyx)
+#     wait_node    the place of a waiter in one list; a waiter has one per point
 #
 # A blocking call is a loop of try_it(), which does not block, and again(), which waits at the call's points:
 #
@@ -85,7 +85,7 @@ cdef enum:
 
 cdef enum:
     LONGEST_S = 1000000         # 11 days; a longer sleep is split
-    # See longer_slice().
+    # See next_slice().
     SLICE_US = 50000
     FIRST_SLICE_US = 1000
     LAST_SLICE_US = 100000
@@ -127,8 +127,8 @@ ctypedef struct wait_point:
     long long slice_us          # for park_until_signal
     void *of                    # for the functions below: the structure that has the list
     # The functions are called with the lock held.
-    # WAIT; MT_OK: try again; else what the call returns. parking: the waiter is on the list, so from here on whoever
-    # makes the condition true has to notify.
+    # Returns WAIT, MT_OK (try again), or the status that the call returns. parking: the waiter is on the list, so from
+    # here on whoever makes the condition true has to notify.
     int (*poll)(wait_point *p, bint parking) noexcept nogil
     # A node joined or left the list: tell the lock-free side. NULL: there is none.
     void (*changed)(wait_point *p) noexcept nogil
@@ -198,8 +198,8 @@ cdef inline void notify_all(wait_list *l, wait_node **to_post) noexcept nogil:
 
 cdef inline void notify_fitting(wait_list *l, int64_t available, wait_node **to_post) noexcept nogil:
     """Notify, in order of arrival, the waiters whose amounts fit into `available` together; one that does not fit is
-    passed over. Every taker of an amount calls this again. So a notified waiter that another taker overtakes needs not
-    forward: that taker has notified."""
+    passed over. Every call that takes some of `available` calls this afterwards with the rest. So a notified waiter
+    that finds too little left need not forward."""
     cdef wait_node *node
     cdef wait_node *following
     cdef int64_t left
@@ -429,19 +429,20 @@ cdef inline bint again(wait_point *p, int n, int *r, int64_t deadline) noexcept 
     """After a try that returned *r, wait if it found nothing. True: try again. False: the call returns *r.
 
     *r is MT_TIMEOUT when the deadline is over, and MT_INTERRUPTED, with the exception set, when a signal handler
-    raised. A call that ends with MT_NOMEM forwards even where `woken` is not set: a coroutine's notification came to a
-    wait that has ended, at a point of its own."""
+    raised. Without a wait the points are polled all the same: the try may have read a stale copy of a count."""
     cdef int s, i
     if r[0] != MT_EMPTY and r[0] != MT_FULL:
+        # A try that succeeds uses one point of several. One that fails for memory forwards at all points: a coroutine
+        # was notified at points of a Waiting that is gone, so `woken` is not set here.
         if n > 1 or r[0] == MT_NOMEM:
-            give_up(p, n, r[0] == MT_NOMEM)     # a try that succeeds uses one point of several
+            give_up(p, n, r[0] == MT_NOMEM)
         return False
     for i in range(n):
         p[i].woken = False
     if deadline == ONCE:
         s = look(p, n)
     elif deadline != NEVER and mt_now_ns() >= deadline:
-        s = look(p, n)                          # the try may have read a stale copy of the other side's count
+        s = look(p, n)
         if s == WAIT:
             s = MT_TIMEOUT
     else:
@@ -505,13 +506,15 @@ cdef inline int sleep_once(void *sem, long long us, bint attached) noexcept nogi
     return got
 
 
-# A signal that comes between detaching and falling asleep does not end the sleep. So the main thread checks for signals
-# after 1, 10 and 100 ms, and only then sleeps until the deadline. On Windows no signal ends a sleep, so there the main
-# thread always sleeps in slices.
-cdef inline long long longer_slice(long long slice_us) noexcept nogil:
-    """The slice after this one. 0: none, sleep until the deadline."""
+# A signal that comes between detaching and falling asleep does not end the sleep. So after each signal, as at the start,
+# the main thread checks for signals after 1, 10 and 100 ms, and only then sleeps until the deadline. On Windows no
+# signal ends a sleep, so there the main thread always sleeps in slices.
+cdef inline long long next_slice(int got, long long slice_us) noexcept nogil:
+    """The slice after one that ended with `got`. 0: none, sleep until the deadline."""
     if semaphores_miss_signals:
         return SLICE_US
+    if got == PY_LOCK_INTR:
+        return FIRST_SLICE_US
     return slice_us * 10 if slice_us < LAST_SLICE_US else 0
 
 
@@ -533,8 +536,8 @@ cdef inline int park(void *sem, int64_t deadline, bint attached) noexcept nogil:
             return MT_OK
         if attached and (got == PY_LOCK_INTR or slice_us) and run_signal_handlers() < 0:
             return MT_INTERRUPTED
-        if slice_us:
-            slice_us = longer_slice(slice_us)
+        if slices:
+            slice_us = next_slice(got, slice_us)
 
 
 cdef inline int park_until_signal(wait_point *p, void *sem) noexcept nogil:
@@ -544,11 +547,12 @@ cdef inline int park_until_signal(wait_point *p, void *sem) noexcept nogil:
     For a lock. A handler may take the lock too, and sleep for it. If the call that it interrupts were still on the
     list, a release could notify that call, which cannot go on before its handler ends: nobody would wake.
     The first wait has p.slice_us = FIRST_SLICE_US."""
-    cdef bint slices = p.slice_us and PyThread_get_thread_ident() == main_thread
-    if sleep_once(sem, p.slice_us if slices else microseconds_left(NEVER), True) == PY_LOCK_ACQUIRED:
+    cdef bint slices = PyThread_get_thread_ident() == main_thread
+    cdef int got = sleep_once(sem, p.slice_us if slices and p.slice_us else microseconds_left(NEVER), True)
+    if got == PY_LOCK_ACQUIRED:
         return MT_OK
     if slices:
-        p.slice_us = longer_slice(p.slice_us)
+        p.slice_us = next_slice(got, p.slice_us)
     return MT_INTERRUPTED
 
 

@@ -103,6 +103,7 @@ cdef void wake_or_forward(Waiting waiting) noexcept:
     Forwarding posts the next task, which calls this function again. A closed loop may leave any number of tasks, so a
     nested call only pushes its task onto mt_deferred, and the outermost call works that off without recursion."""
     global mt_finishing, mt_deferred
+    cdef void *following
     if mt_finishing:
         waiting.deferred = mt_deferred
         mt_deferred = <void *>waiting
@@ -113,10 +114,11 @@ cdef void wake_or_forward(Waiting waiting) noexcept:
             waiting.finish(True)
             mt_finishing = False
         Py_DECREF(waiting)              # the reference of its node
-        if mt_deferred == NULL:
+        following = mt_deferred
+        if following == NULL:
             return
-        waiting = <Waiting>mt_deferred
-        mt_deferred = waiting.deferred
+        mt_deferred = (<Waiting>following).deferred     # first: freeing the old `waiting` may call this function
+        waiting = <Waiting>following
 
 
 cdef void write_unraisable(object error, object where) noexcept:
@@ -132,15 +134,18 @@ cdef void write_unraisable(object error, object where) noexcept:
 
 
 # ----------------------------------------------------------------------------------------------------------- coroutines
-cdef object running_loop():
-    """(asyncio's event loop, False) or (trio's token, True), whichever runs the calling code.
+cdef object asyncio_loop():
+    """The event loop of asyncio that runs the calling code, or None. asyncio is not imported here: if it runs the
+    caller, it has been. It may lack the function while another thread imports it."""
+    running = getattr(sys.modules.get("asyncio"), "_get_running_loop", None)
+    return None if running is None else running()
 
-    Neither library is imported here: one that runs the caller has been imported."""
-    asyncio = sys.modules.get("asyncio")
-    if asyncio is not None:
-        loop = asyncio._get_running_loop()
-        if loop is not None:
-            return loop, False
+
+cdef object running_loop():
+    """(asyncio's event loop, False) or (trio's token, True), whichever runs the calling code."""
+    loop = asyncio_loop()
+    if loop is not None:
+        return loop, False
     trio = sys.modules.get("trio")
     if trio is not None:
         try:
@@ -160,8 +165,7 @@ cdef object checkpoint():
     trio wants each call to be a checkpoint. In asyncio one call in CALLS_PER_YIELD is: a coroutine whose calls find
     what they want at once would keep its loop from running."""
     global mt_calls
-    asyncio = sys.modules.get("asyncio")
-    if asyncio is None or asyncio._get_running_loop() is None:
+    if asyncio_loop() is None:
         return yield_to(True) if "trio" in sys.modules and running_loop()[1] else None
     mt_calls += 1
     return yield_to(False) if mt_calls % CALLS_PER_YIELD == 0 else None

@@ -12,6 +12,8 @@ import weakref
 from queue import Empty
 
 import pytest
+from support.counts import count
+from support.process import run_script
 from support.queues import drain, with_interrupt_pending
 from support.threads import DEADLINE, LONG, Threads, acting_when, ctrl_c, wait_getters, wait_putters
 
@@ -423,3 +425,34 @@ def test_a_process_that_waits_dies_of_ctrl_c():
         _, err = child.communicate(timeout=DEADLINE)
     assert "KeyboardInterrupt" in err
     assert child.returncode != 0
+
+
+@needs_posix_signals
+def test_a_signal_that_comes_shortly_after_another_is_handled_in_a_wait():
+    """Not when another signal happens to come: the second one may come when the first has just been handled."""
+    assert run_script(f"""
+import os, select, signal, time
+from manytail import MultiQueue
+handled, handler = os.pipe()
+signal.signal(signal.SIGUSR1, lambda *_: None)
+signal.signal(signal.SIGUSR2, lambda *_: os.write(handler, b"x"))
+waiting = os.getpid()
+if os.fork() == 0:
+    for number in range({count(5_000, 300_000)}):
+        os.kill(waiting, signal.SIGUSR1)
+        until = time.perf_counter_ns() + number * 37 % 60_000
+        while time.perf_counter_ns() < until:
+            continue
+        os.kill(waiting, signal.SIGUSR2)
+        if not select.select([handled], [], [], {DEADLINE})[0]:
+            os.kill(waiting, signal.SIGKILL)
+        os.read(handled, 1)
+    os.kill(waiting, signal.SIGINT)
+    os._exit(0)
+queue = MultiQueue()
+queue.add("a")
+try:
+    queue.get()
+except KeyboardInterrupt:
+    print("done")
+""") == "done\n"

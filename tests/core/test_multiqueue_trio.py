@@ -1,7 +1,9 @@
 """The coroutines of the multi-queue on trio as on asyncio: they wait, threads wake them, cancellation loses nothing."""
 import gc
 import random
+import sys
 import threading
+import types
 
 import outcome
 import pytest
@@ -18,6 +20,14 @@ CANCELLATIONS = count(2_000, 10_000)
 
 
 # ------------------------------------------------------------------------------------------------ same meaning
+def test_another_thread_may_be_importing_asyncio(monkeypatch, new_bulk):
+    queue = new_bulk()
+    queue.add("a").put_many([1, 2])
+    # What a thread that imports it has put there so far.
+    monkeypatch.setitem(sys.modules, "asyncio", types.ModuleType("asyncio"))
+    assert [within(queue.aget), within(queue.aget)] == [1, 2]
+
+
 def test_what_is_there_is_got_at_once(new_bulk):
     queue = new_bulk()
     tail = queue.add("a")
