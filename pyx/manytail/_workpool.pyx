@@ -47,7 +47,7 @@ cdef class SerialLane
 cdef class Call
 
 cdef object LOGGER = logging.getLogger("concurrent.futures")    # where the standard library's executors report
-# .worker: the Worker of this thread, in work(); .lanes: the lanes whose blocks this thread is serving
+# .worker: the Worker of this thread, in work(); .lanes: a tuple of the lanes whose blocks this thread is serving
 cdef object here = threading.local()
 UNSET = ...                                     # an option that was not passed; shown as Ellipsis by help()
 
@@ -167,10 +167,11 @@ cdef class WorkPool:
         """Run calls until the pool has ended and nothing can be taken."""
         cdef Call call
         cdef bint counts = True
-        cdef Worker worker = Worker.__new__(Worker)
-        worker.pool = self
-        here.worker = worker
+        cdef Worker worker
         try:
+            worker = Worker.__new__(Worker)
+            worker.pool = self
+            here.worker = worker
             while True:
                 call = self.take()
                 if call is None:
@@ -179,9 +180,9 @@ cdef class WorkPool:
                 call.run(worker)
                 call = None
         finally:
-            here.worker = None
             if counts:
                 leave_pool(&self.p, True)
+            here.worker = None
 
     def serves(self):
         """Whether the calling thread is in work()."""
@@ -782,18 +783,18 @@ cdef class Dispatcher(WorkPool):
         cdef int64_t fork_generation = 0
         cdef lane_t *ln = begin_batch(&self.p, self.block, of_task, &fork_generation)
         cdef SerialLane serving
+        cdef tuple outer = ()
         if ln == NULL:
             return False
         serving = mt_owned_item(<uintptr_t>ln.object)
-        if getattr(here, "lanes", None) is None:
-            here.lanes = []
-        here.lanes.append(serving)
         try:
+            outer = getattr(here, "lanes", ())
+            here.lanes = (*outer, serving)
             while serving.run_one(fork_generation):
                 pass
         finally:
-            here.lanes.pop()
             serving.finish(fork_generation)
+            here.lanes = outer
         return True
 
     cdef int report(self, item, error) except -1:
@@ -823,7 +824,7 @@ cdef class SerialLane(BaseLane):
     def add(self, item):
         """Append an item: True. False: the lane is closed, and the item was not added. Safe from any thread, finalizers
         and signal handlers included. Waits only for a free slot of a lane with max_pending. Raises what the executor's
-        submit raised, if the item was taken back for that."""
+        submit raised, if the item was taken back for that, or if it is an interruption such as KeyboardInterrupt."""
         cdef Dispatcher dispatcher = self.pool
         cdef int64_t position = 0
         cdef bint let_go = False, start = False
@@ -844,11 +845,13 @@ cdef class SerialLane(BaseLane):
             raise_pending()
         try:
             dispatcher.schedule()
-        except BaseException:
+        except BaseException as error:
             if withdraw_item(self.ln.p, &self.ln, position, <uintptr_t><PyObject *>item, &let_go):
                 if let_go:
                     Py_DECREF(self)
                 Py_DECREF(item)
+                raise
+            if not isinstance(error, Exception):
                 raise
         return True
 
@@ -879,7 +882,7 @@ cdef class SerialLane(BaseLane):
 
     def close(self, drop=True):
         """Accept no more items: add() returns False. drop=True: items that have not begun do not run and are returned.
-        drop=False: they run, and [] is returned. Does not wait: see wait()."""
+        drop=False: they run, and [] is returned; raises as resume(). Does not wait: see wait()."""
         if not drop:
             self._end()
             (<Dispatcher>self.pool).schedule()

@@ -24,8 +24,9 @@
 # GIL the queue is gil_locked: the GIL is that lock. Progress: blocking.
 #
 # Invariants
-#   W1  A lane is enabled if and only if it is not paused and fewer than max_running of its items run (max_running > 0).
-#   W2  `keep_alive` is set, and the pool holds a reference to the lane's object, while the lane has items or runs any.
+#   W1  A lane is enabled if and only if it is not paused and fewer items than max_running (if that is > 0) run.
+#   W2  `keep_alive` is set exactly while the pool holds a reference to the lane's object: from the first put until the
+#       lane is idle.
 #   W3  No worker is parked while an item can be taken, unless a worker that was woken, or has just finished, is about
 #       to take it. Each put that can be taken wakes a worker or asks for a new one. A finish makes at most one item
 #       takable, for the worker that finished. Whatever makes more takable (resume, a higher limit, the end) wakes as
@@ -73,7 +74,7 @@ ctypedef struct pool:
     int64_t workers         # threads that serve it, and those about to be started
     int64_t max_workers     # constant
     int64_t tasks           # of a dispatcher: executor tasks submitted that have not begun their batch
-    int64_t fork_generation  # number of forks since; an item that was taken before a fork is not finished in the child
+    int64_t fork_generation  # forks so far; finish_item() does not count an item of an earlier generation
     lane *not_full_ring     # the lanes with waiters in `not_full`, as a ring: next to get a free slot of the pool
 
 
@@ -110,7 +111,7 @@ cdef inline void head_admit(pool *p, lane *ln, wait_node **to_post) noexcept nog
         if p.max_pending <= 0:
             return
         ln = first
-        while ln.not_full.n == 0 or head_full(p, ln):
+        while head_full(p, ln):
             ln = ln.ring_next
             if ln == first:
                 return

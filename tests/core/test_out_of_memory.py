@@ -11,6 +11,7 @@ import pytest
 from support.threads import DEADLINE
 
 from manytail import MultiQueue
+from manytail._workpool import Dispatcher, Lane, WorkPool
 
 _testcapi = pytest.importorskip("_testcapi", reason="this interpreter cannot fail allocations on demand")
 
@@ -188,3 +189,36 @@ def test_an_iterator_that_fails_for_memory_leaks_nothing_and_skips_nothing(lengt
 
     # From CPython 3.14 on the list may come from a free list.
     assert each_allocation(attempt) > 0 or sys.version_info >= (3, 14)
+
+
+def test_a_worker_that_fails_for_memory_is_counted_out():
+    def attempt(number):
+        pool = WorkPool(lambda: None, 1)
+        Lane(pool).submit(int).cancel()
+        assert pool.workers == 1
+        pool.end()
+        done, _ = failing(pool.work, number)
+        assert pool.workers == 0
+        return done
+
+    assert each_allocation(attempt) > 0
+
+
+def test_a_block_of_a_lane_that_fails_for_memory_is_over():
+    class Manual:
+        def submit(self, task):
+            tasks.append(task)
+
+    tasks, seen = [], []
+    lane = Dispatcher(Manual(), on_error=lambda item, error: None).lane(seen.append)
+
+    def attempt(number):
+        seen.clear()
+        lane.add(number)
+        serve = tasks.pop()
+        done, _ = failing(serve, number)
+        assert lane.running == 0
+        lane._drop()
+        return done
+
+    each_allocation(attempt)

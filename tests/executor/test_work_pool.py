@@ -195,6 +195,18 @@ def test_an_executor_that_refuses_strands_no_key(dispatcher, manual, seen):
     assert seen == [2]
 
 
+def test_an_interruption_of_add_is_raised_though_the_item_has_run(seen):
+    class Interrupted(Inline):
+        def submit(self, task):
+            super().submit(task)
+            raise KeyboardInterrupt
+
+    channel = Dispatcher(Interrupted()).lane(seen.append)
+    with pytest.raises(KeyboardInterrupt):
+        channel.add(1)
+    assert (seen, channel.state) == ([1], "dormant")
+
+
 def test_what_others_added_before_the_refusal_was_known_is_served_later(dispatcher, manual, seen):
     class Late(Manual):
         """Another thread adds between the state change and the refusal, and gets no error."""
