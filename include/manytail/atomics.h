@@ -1,4 +1,4 @@
-/* Atomic operations: the only file of the project that names a memory order or a compiler.
+/* Atomic operations, and hints to the compiler. No other file of the project names a memory order.
  *
  * Every accessor carries its order in its name (mt_load_acquire_i64, mt_cas_release_uptr, ...), so a reader of an
  * algorithm sees the order where the access is made. Three back ends share one spelling:

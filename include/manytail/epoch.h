@@ -311,8 +311,7 @@ static inline int mt_epoch_advance(mt_epoch *e, mt_pin *own, int64_t *epoch, mt_
     return 1;
 }
 
-/* End the pin and return what can be freed. If no other pin is held, the epoch advances twice, and that is everything.
- * */
+/* End the pin and return what can be freed. Without other pins the epoch advances twice, and that is everything. */
 static MT_NOINLINE mt_retired *mt_epoch_collect(mt_epoch *e, mt_pin *own) {
     mt_limbo ready = {NULL, NULL};
     int tries, others = 0;

@@ -17,7 +17,7 @@
 #
 # Invariants
 #   C1  A putter that appends writes `next` under the put lock. Retiring writes it under the take lock, and under the
-#       put lock too unless a later chunk is linked. Slots that are put are written under the put lock. All else is
+#       put lock too unless a later chunk is linked. A put writes its slots under the put lock. All else is
 #       written under the take lock, or before the chunk is linked.
 #   C2  ntombstones counts the set tombstone bits.
 #   C3  A retired chunk without pins is freed: by chunk_retire's caller, or by the caller that removes the last pin.

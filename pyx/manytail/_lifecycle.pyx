@@ -1,4 +1,4 @@
-"""The life of every object of ours, of C and of Python alike.
+"""What our classes share for their beginning, end, copies and forks, and for their arguments.
 
     begin           a class of the Python layers runs __init__ once. An extension type has a flag of its own, which it
                     reads and sets under its lock

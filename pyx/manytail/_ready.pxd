@@ -179,6 +179,7 @@ cdef inline ready_node *ready_front(ready_index *r, ready_level *level) noexcept
 
 
 cdef inline void ready_free(ready_index *r) noexcept nogil:
+    """All sub-queues have left their levels."""
     free(r.best.items)
     free(r.levels)
     memset(r, 0, sizeof(ready_index))

@@ -506,7 +506,7 @@ cdef inline int sleep_once(void *sem, long long us, bint attached) noexcept nogi
     return got
 
 
-# A signal that comes between detaching and falling asleep does not end the sleep. So after each signal, as at the start,
+# A signal that comes between detaching and falling asleep does not end the sleep. So at the start and after each signal
 # the main thread checks for signals after 1, 10 and 100 ms, and only then sleeps until the deadline. On Windows no
 # signal ends a sleep, so there the main thread always sleeps in slices.
 cdef inline long long next_slice(int got, long long slice_us) noexcept nogil:
