@@ -15,7 +15,7 @@ import pytest
 from support.scheduling import Clocked, Rows, Run, Script, Source, batch_map, batches, finished, results
 from support.threads import Threads, wait_until
 
-from manytail.mapping import _runner
+from manytail.mapping import _thread_runner
 from manytail.spark import _task
 
 LONG = 3_600
@@ -291,7 +291,7 @@ def test_closing_the_generator_waits_for_running_calls_and_reads_no_further() ->
 
 
 def test_a_source_that_hangs_does_not_keep_a_failed_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_runner, "JOIN_TIMEOUT", 0.05)
+    monkeypatch.setattr(_thread_runner, "JOIN_TIMEOUT", 0.05)
     source = Source(batches(range(2), 1), hold_before=1)
 
     def fail(row: int) -> None:

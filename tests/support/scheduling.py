@@ -7,8 +7,8 @@ from typing import Any
 
 from manytail.mapping._item import Item
 from manytail.mapping._options import Options
-from manytail.mapping._runner import ThreadRunner
 from manytail.mapping._scheduler import Scheduler
+from manytail.mapping._thread_runner import ThreadRunner
 from manytail.spark._results import describe
 from manytail.spark._task import WINDOW_BYTES, new_rows, output_batches, size_of
 

@@ -1,8 +1,5 @@
-"""The runner: reports events to a scheduler and carries out its effects. What all runners share, and the thread runner.
-
-Threads. The consumer's thread takes finished items. A reader thread reads the input, because that may block for ever,
-and finished items must not wait for it. Workers (`_workers`) make the calls. A timer thread calls `tick`, and abandons
-overdue calls. All are made here and joined by `close`, except abandoned calls and a reader whose input blocks.
+"""The runner: reports events to a scheduler and carries out its effects. Here is what all runners share;
+`_thread_runner` and `_loop_runner` add the reader, the timer and the workers.
 
 One lock makes the scheduler single-threaded, and a worker never waits for it. A thread with an event appends it to
 `_events` and *tries* the lock. If it gets the lock, it handles all events, and checks again after the release. If not,
@@ -22,8 +19,6 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
-
-from manytail._queue import Event
 
 from ._item import Batch, Item
 from ._scheduler import Kind, Scheduler, Verdict
@@ -516,146 +511,3 @@ class Runner:
     def from_thread(self, function: Callable[..., object], *arguments: Any) -> None:
         """For the threads of `memory` and `permits`: call a method of this runner in a thread where workers may."""
         function(*arguments)
-
-
-class ThreadRunner(Runner):
-    """The runner whose reader, timer and workers are threads."""
-
-    def __init__(self, scheduler: Scheduler, *arguments: Any, **keywords: Any) -> None:
-        super().__init__(scheduler, *arguments, **keywords)
-        self.now = time.monotonic
-        from ._workers import CoroutineWorkers, ThreadWorkers
-
-        # Our events: Ctrl-C in `set` of `threading.Event`, which is Python code, can leave that locked.
-        self.output_changed = Event()
-        self.read_next = Event()
-        self.workers = (CoroutineWorkers if self.options.is_async else ThreadWorkers)(self)
-        self._timer = _Timer(self)
-        self._reader: threading.Thread | None = None
-        self._joined = False
-
-    def start(self, source: Iterator[list[Item]], never_blocks: bool = False) -> None:
-        """Begin to read. never_blocks: the source returns at most `room` items at once and runs no user code. It is
-        read under the lock then, by whoever fills the window, if items go from the input straight into flight."""
-        if never_blocks and self.memory is None and self.scheduler.gate is None:
-            self.source = source
-            with self.state():
-                self.go_on()
-            return
-        self._reader = threading.Thread(target=self._read, args=(source,), name="manytail-reader", daemon=True)
-        with self.state():
-            self.go_on()
-        self._reader.start()
-
-    def _read(self, source: Iterator[list[Item]]) -> None:
-        try:
-            self._read_all(source)
-        except BaseException as error:
-            self.fail(error)
-
-    def _read_all(self, source: Iterator[list[Item]]) -> None:
-        while True:
-            items = error = None  # a waiting reader keeps no item alive
-            self.read_next.wait()  # type: ignore[attr-defined]
-            if self.stopping:
-                return
-            try:
-                items = next(source, None)
-            except BaseException as raised:
-                error = raised
-            with self.state():
-                if self.stopping:
-                    return
-                self.items_read(items, error)
-            if items is None:
-                return
-
-    def set_timer(self, at: float) -> None:
-        self._timer.set(at)
-
-    # ------------------------------------------------------------------------------------------------ the consumer's
-    def wait(self, wanted: int = 1, timeout: float | None = None) -> None:
-        """Wait until `wanted` items are in the output, no more come, the map is idle or stopped, or `timeout` seconds
-        have passed."""
-        scheduler = self.scheduler
-        with self._lock:  # not `state`: Ctrl-C that raises in its generator would leave the lock held
-            self._handle()
-            self._wanted = wanted
-            waits = len(scheduler.output) < wanted and not (scheduler.full or scheduler.over or self.stopping)
-            if waits:
-                self.output_changed.clear()
-        self.settle()
-        if waits:
-            self.output_changed.wait(timeout)  # type: ignore[attr-defined]
-
-    def close(self, cancel: bool = False) -> None:
-        """Stop, and wait for running calls. Threads may remain that run abandoned calls, or whose input blocks."""
-        self.stop(cancel)
-        if self._joined:
-            return
-        with self.state():  # handles the stop
-            self._joined = True
-        self.workers.join()
-        self._timer.join()
-        if self._reader is not None and self._reader.ident is not None:
-            self._reader.join(JOIN_TIMEOUT)
-        with self.state():  # handles what the last calls reported
-            self._joined = True
-
-    def flush(self) -> None:
-        """After `close`: wait until all results are recorded, and costs that were given back are stored."""
-        if self.permits is not None:
-            self.permits.join()
-        if self.memory is not None:
-            self.memory.flushed().result()
-
-
-class _Timer:
-    """One thread that calls `tick` at the earliest time that was set, or before. The first `set` starts it."""
-
-    def __init__(self, runner: ThreadRunner) -> None:
-        self._runner = runner
-        self._at = math.inf
-        self._wakeup = Event()
-        self._closed = False
-        self._thread: threading.Thread | None = None
-
-    def set(self, at: float) -> None:
-        """Only under the runner's lock."""
-        if at >= self._at:
-            return
-        self._at = at
-        if self._thread is None:
-            thread = threading.Thread(target=self._run, name="manytail-timer", daemon=True)
-            thread.start()
-            self._thread = thread  # only once it is started: `join` waits for its end
-        else:
-            self._wakeup.set()
-
-    def join(self) -> None:
-        """Only after the last running call has ended or was abandoned."""
-        self._closed = True
-        self._wakeup.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            while not self._closed:
-                self._wakeup.wait(self._tick())
-        except BaseException as error:
-            self._runner.fail(error)
-
-    def _tick(self) -> float | None:
-        """Do what is due. Returns how long to wait then."""
-        runner = self._runner
-        with runner.state():
-            self._at = math.inf
-            overdue = runner.give_up_overdue()
-            self._wakeup.clear()
-            wait = self._at - runner.now()
-        for item, error in overdue:
-            runner.timed_out(item, error)
-        if self._closed:
-            return 0.0
-        return None if wait == math.inf else min(max(0.0, wait), threading.TIMEOUT_MAX)

@@ -31,8 +31,8 @@ from manytail.mapping._map import add_note
 from manytail.mapping._options import Options
 from manytail.mapping._permits import own_limits, permits_of
 from manytail.mapping._remember import Memory
-from manytail.mapping._runner import ThreadRunner
 from manytail.mapping._scheduler import Scheduler
+from manytail.mapping._thread_runner import ThreadRunner
 from manytail.mapping._workers import refuse_awaitable
 
 from ._metrics import CallMeter, Measure
