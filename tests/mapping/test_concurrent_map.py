@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 from typing import Any
 
@@ -684,6 +684,43 @@ def test_a_setup_that_raises_fails_the_map() -> None:
 
     with pytest.raises(ConnectionError, match="no server"):
         mapped(lambda item, resource: item, range(10), setup=setup)
+
+
+class ClosedLater:
+    """A resource that calls `begin` when it is closed, and is closed some turns of the loop later."""
+
+    def __init__(self, begin: Callable[[], object]) -> None:
+        self._begin = begin
+        self.closed = False
+
+    async def aclose(self) -> None:
+        self._begin()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        self.closed = True
+
+
+async def fail(item: int, resource: object) -> None:
+    raise LookupError(item)
+
+
+def test_ending_a_map_does_not_cancel_the_end_of_its_resource() -> None:
+    resource = ClosedLater(lambda: results._runner.stop(cancel=True))  # type: ignore[attr-defined]
+    results = concurrent_map(fail, range(3), setup=lambda: resource)
+    with pytest.raises(LookupError):
+        list(results)
+    assert resource.closed
+
+
+def test_cancelling_a_map_does_not_cancel_the_end_of_its_resource() -> None:
+    async def main() -> None:
+        resource = ClosedLater(lambda: task.cancel())
+        task = asyncio.create_task(collect(aconcurrent_map(fail, range(3), setup=lambda: resource)))
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert resource.closed
+
+    asyncio.run(main())
 
 
 def test_progress_is_told_at_the_end() -> None:

@@ -32,8 +32,8 @@ from manytail.mapping._item import Item
 from manytail.mapping._options import Options
 from manytail.mapping._rates import LATE
 from manytail.mapping._remember import Memory
-from manytail.mapping._runner import ThreadRunner
 from manytail.mapping._scheduler import Scheduler
+from manytail.mapping._thread_runner import ThreadRunner
 
 pytestmark = pytest.mark.thread_unsafe(reason="a database, an environment or a process of its own for each test")
 

@@ -1,5 +1,6 @@
 """A Spark session for one run: quiet on the terminal, with its own JVM. It leaves nothing, however the run ends."""
 
+import logging
 import signal
 import subprocess
 import tempfile
@@ -54,6 +55,8 @@ def spark_session(out: Path) -> Iterator[SparkSession]:
             if SparkContext._active_spark_context is not None:
                 # Otherwise it logs the end of the JVM.
                 cast(Any, SparkContext._active_spark_context)._accumulatorServer.shutdown()
+            # py4j frees Java objects in a thread of its own: it must not report that the JVM is gone.
+            logging.getLogger().addFilter(lambda record: record.msg != "Exception while sending command.")
             gateway.proc.stdin.close()
             gateway.proc.wait()
             gateway.shutdown()

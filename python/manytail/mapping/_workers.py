@@ -318,6 +318,7 @@ class LoopWorkers:
         self._timed = runner.options.timeout is not None or runner.options.deadline is not None
         self._timeouts: dict[Item, _AttemptTimeout] = {}
         self._task: asyncio.Task[None] | None = None
+        self._closing = False  # whether all calls have ended, and the resource is being closed
 
     def items_came(self, items: int) -> None:
         if self._task is None:
@@ -329,7 +330,12 @@ class LoopWorkers:
         return False  # the coroutine reports the end of the call
 
     def stop(self, cancel: bool) -> None:
-        if cancel and self._task is not None:
+        if cancel:
+            self._cancel_calls()
+
+    def _cancel_calls(self) -> None:
+        """Cancel what runs, but not the end of the resource: that would stay open. Only in the loop."""
+        if self._task is not None and not self._closing:
             self._task.cancel()
 
     def join(self) -> None:
@@ -350,6 +356,7 @@ class LoopWorkers:
                     for _ in range(runner.options.workers):
                         group.create_task(self._serve(call))
             finally:
+                self._closing = True
                 await stack.__aexit__(*exit_arguments(runner.error()))
         except asyncio.CancelledError:
             if not runner.stopping:
@@ -459,8 +466,7 @@ class CoroutineWorkers(LoopWorkers):
     def stop(self, cancel: bool) -> None:
         if cancel and not self._cancelled:
             self._cancelled = True
-            if self._task is not None:
-                self._in_loop(self._task.cancel)
+            self._in_loop(self._cancel_calls)
 
     def join(self) -> None:
         if self._thread is not None:

@@ -3,8 +3,8 @@
  * The kernels zero and copy the memory of their structs, so an atomic here is a pointer that may be zeroed: relacy's
  * own variable, with its modification order and the views of all threads, is made at the first access.
  *
- * Zeroing new memory is a plain write. So each access to an atomic must happen after it: a thread that finds a structure
- * through a relaxed load is a data race here, although the checker's own variable shows it the first value.
+ * Zeroing new memory is a plain write. So each access to an atomic must happen after it: a thread that finds a
+ * structure through a relaxed load is a data race here, although the checker's own variable shows it the first value.
  */
 #ifndef MODEL_ATOMICS_H
 #define MODEL_ATOMICS_H
