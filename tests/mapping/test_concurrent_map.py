@@ -686,6 +686,19 @@ def test_a_setup_that_raises_fails_the_map() -> None:
         mapped(lambda item, resource: item, range(10), setup=setup)
 
 
+def test_a_retry_on_that_waits_does_not_delay_the_timeouts_of_other_calls() -> None:
+    both, go_on = threading.Barrier(2), threading.Event()
+
+    def retry_on(error: BaseException) -> bool:
+        both.wait(DEADLINE)
+        return False
+
+    options = {"workers": 2, "timeout": 0.05, "retries": 1, "retry_on": retry_on, "errors": "return"}
+    out = mapped(lambda item: go_on.wait(DEADLINE), [0, 1], **options)
+    go_on.set()
+    assert [type(failure.error) for failure in out] == [TimeoutError, TimeoutError]
+
+
 class ClosedLater:
     """A resource that calls `begin` when it is closed, and is closed some turns of the loop later."""
 

@@ -70,7 +70,9 @@ def test_a_predicate_that_raises_fails_the_item_with_what_it_raised() -> None:
     assert verdict.error.__cause__ is error
 
 
-def test_retry_later_of_a_batch_defers_the_items_that_fn_got() -> None:
+def mixed_batch() -> tuple[Batch, list[Item]]:
+    """A batch with an item that fn gets, one whose result was recorded, one that the budget refused, and one whose
+    recorded result cannot be read."""
     items = [Item(name) for name in ("called", "known", "refused", "unreadable")]
     called, known, refused, unreadable = items
     known.known, known.result = True, "recorded"
@@ -79,6 +81,11 @@ def test_retry_later_of_a_batch_defers_the_items_that_fn_got() -> None:
         item.lane = Lane(None, 1, [])
     batch = Batch(items)
     batch.refused = {refused: OSError("refused")}
+    return batch, [called, known, refused, unreadable]
+
+
+def test_retry_later_of_a_batch_defers_the_items_that_fn_got() -> None:
+    batch, (called, known, refused, unreadable) = mixed_batch()
     verdicts = Scheduler(Options(batch=4, retries=1)).judge_batch(batch, RetryLater(5), 0.0)
     assert verdicts == [
         Verdict(Kind.DEFER, 5),
@@ -87,3 +94,27 @@ def test_retry_later_of_a_batch_defers_the_items_that_fn_got() -> None:
         Verdict(Kind.FAIL, error=unreadable.error),
     ]
     assert (called.result, known.result) == (None, "recorded")
+
+
+def test_a_batch_that_runs_out_of_time_fails_the_items_that_fn_got() -> None:
+    batch, (_, _, refused, unreadable) = mixed_batch()
+    late = TimeoutError()
+    assert Scheduler(Options(batch=4)).lost(batch, late) == [
+        Verdict(Kind.FAIL, error=late),
+        None,
+        Verdict(Kind.FAIL, error=batch.refused[refused]),
+        Verdict(Kind.FAIL, error=unreadable.error),
+    ]
+
+
+def test_a_recorded_result_is_no_success_for_the_breaker() -> None:
+    scheduler = Scheduler(Options(batch=2, breaker=1, breaker_reset=60, errors="return"))
+    items = [Item("known"), Item("called")]
+    scheduler.assign(items)
+    scheduler.arrived(items, 0.0)
+    scheduler.dispatch(0.0)
+    batch = scheduler.ready.get_nowait()
+    items[0].known, items[0].result = True, "recorded"
+    batch.result = batch.with_known([OSError()])
+    scheduler.returned(batch, scheduler.judge_results(batch, 0.0), 0.0)
+    assert batch.lane.limits.breaker.is_open(1.0)

@@ -329,16 +329,16 @@ class Gate:
 
     def returned(self, batch: Batch, verdicts: Sequence[Any], now: float) -> None:
         """The call of a batch has ended. verdicts: None for each item with a result, else its verdict. For the breaker
-        the call succeeded if one of its items did."""
+        the call succeeded if one of the items that fn got did."""
         start = self._end(batch)
-        self._spend(
-            sum(self._cost(item) for item, verdict in zip(batch.items, verdicts, strict=True) if not _defers(verdict))
-        )
+        got = set(batch.to_call())
+        called = [(item, verdict) for item, verdict in zip(batch.items, verdicts, strict=True) if item in got]
+        self._spend(sum(self._cost(item) for item, verdict in called if not _defers(verdict)))
         if self._breaks:
             breaker = batch.lane.limits.breaker
-            if None in verdicts:
+            if any(verdict is None for _, verdict in called):
                 breaker.succeeded(start.period)
-            elif all(map(_defers, verdicts)):
+            elif all(_defers(verdict) for _, verdict in called):
                 breaker.undone(start.period)
             else:
                 self._count_failure(batch.lane, start, now)

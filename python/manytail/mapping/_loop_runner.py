@@ -37,9 +37,10 @@ class LoopRunner(Runner):
             self.loop.call_soon_threadsafe(function, *arguments)
 
     async def flush(self) -> None:
-        """After the last call: wait until all results are recorded. Costs are given back without a wait."""
+        """After the last call: wait until all results are recorded, and costs that were given back are stored."""
         if self.permits is not None:
             self.permits.stop()
+            await asyncio.wrap_future(self.permits.flushed())
         if self.memory is not None:
             self.memory.stop()
             await asyncio.wrap_future(self.memory.flushed())

@@ -54,6 +54,7 @@ class Permits:
         self._thread: threading.Thread | None = None
         self._stopped = False
         self._over = False  # the thread ends; a cost that is given back after that starts another
+        self._ended: list[Future[None]] = []  # done when the thread ends
         self._give_up = threading.Event()
         self.leased: Callable[[list[LeaseAnswer]], None]  # the runner's: these leases have come
         self.fail: Callable[[BaseException], None]  # the runner's: the map fails
@@ -110,6 +111,16 @@ class Permits:
         for request in requests:
             _answer(request, None)
 
+    def flushed(self) -> Future[None]:
+        """After `stop` and the last call: done when all costs that were given back are stored, or cannot be."""
+        future: Future[None] = Future()
+        with self._changed:
+            if self._thread is not None and not self._over:
+                self._ended.append(future)
+                return future
+        future.set_result(None)
+        return future
+
     def join(self) -> None:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
@@ -123,7 +134,14 @@ class Permits:
         except BaseException as error:
             if not self._stopped:
                 self.fail(error)
+            with self._changed:
+                self._over = True
             self.stop()
+        with self._changed:
+            ended, self._ended = self._ended, []
+        for future in ended:
+            if future.set_running_or_notify_cancel():  # else the coroutine that waits for it was cancelled
+                future.set_result(None)
 
     def _work(self, store: Store) -> bool:
         """Wait for requests, and answer all of them. Returns False at the end."""

@@ -462,10 +462,7 @@ class Runner:
     def timed_out(self, item: Item, error: BaseException) -> None:
         if isinstance(item, Batch):
             # A batch whose time is over is neither called again nor split.
-            lost: list[Verdict | None] = [
-                Verdict(Kind.FAIL, error=item.refused.get(each, error)) for each in item.items
-            ]
-            self._report_batch(item, lost)
+            self._report_batch(item, self.scheduler.lost(item, error))
         else:
             self._report_failure(item, self.scheduler.give_up(item, error, random.random()))
 

@@ -351,6 +351,13 @@ class Scheduler:
             return verdict
         return Verdict(Kind.SPLIT, error=verdict.error) if len(batch.items) > 1 else [verdict]
 
+    def lost(self, batch: Batch, error: BaseException) -> list[Verdict | None]:
+        """The verdicts for a batch whose call runs on after its time: `error` for each item that fn got."""
+        got = set(batch.to_call())
+        errors = [error if item in got else batch.refused.get(item, item.error) for item in batch.items]
+        failures = [Verdict(Kind.FAIL, error=each) for each in errors]
+        return [None if item.known else failure for item, failure in zip(batch.items, failures, strict=True)]
+
     def judge_results(self, batch: Batch, chance: float) -> list[Verdict | None]:
         """For a call with a batch that returned `batch.result`: gives each item its result. An exception in it fails
         its item alone."""
@@ -370,9 +377,11 @@ class Scheduler:
 
     def give_up(self, item: Item, error: BaseException, chance: float) -> Verdict:
         """The verdict for an overdue call: a timeout may be tried again, the deadline is final."""
-        return (
-            Verdict(Kind.FAIL, error=error) if isinstance(error, DeadlineExceeded) else self.judge(item, error, chance)
-        )
+        if isinstance(error, DeadlineExceeded):
+            return Verdict(Kind.FAIL, error=error)
+        if self.expired or self.halted:  # no call follows: `retry_on` and `backoff` need not say when
+            return Verdict(Kind.FAIL if item.attempts > self.options.retries else Kind.RETRY, error=error)
+        return self.judge(item, error, chance)
 
     def failed(self, item: Item, verdict: Verdict, now: float) -> None:
         self._running.pop(item, None)

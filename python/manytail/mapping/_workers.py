@@ -85,11 +85,12 @@ class _Worker:
     reports nothing, and its thread ends.
     """
 
-    __slots__ = ("abandoned", "item", "lock", "thread")
+    __slots__ = ("abandoned", "item", "lock", "overdue", "thread")
 
-    def __init__(self) -> None:
+    def __init__(self, overdue: tuple[Item, BaseException] | None) -> None:
         self.lock = threading.Lock()
         self.item: Item | None = None
+        self.overdue = overdue
         self.abandoned = False
         self.thread: threading.Thread
 
@@ -160,12 +161,14 @@ class ThreadWorkers:
                     f"(expected: at most workers, {self._limit})"
                 )
             )
-        elif not self._runner.stopping:
-            self._add()
+        elif not self._runner.stopping and self._add((item, error)):
+            return False
         return True
 
-    def _add(self) -> bool:
-        worker = _Worker()
+    def _add(self, overdue: tuple[Item, BaseException] | None = None) -> bool:
+        """Start a thread. overdue: a call that was abandoned, and why. The thread reports it first: `retry_on` and
+        `backoff` may take their time, so the timer must not call them."""
+        worker = _Worker(overdue)
         self._made += 1
         worker.thread = threading.Thread(
             target=self._context.copy().run,
@@ -210,6 +213,9 @@ class ThreadWorkers:
         runner = self._runner
         stack = ExitStack()
         try:
+            if worker.overdue is not None:
+                runner.timed_out(*worker.overdue)
+                worker.overdue = None  # an idle worker keeps no item alive
             try:
                 call = runner.call_with(enter_setup(stack, runner.options.setup))
                 if self._timed:

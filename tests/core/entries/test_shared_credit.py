@@ -13,6 +13,8 @@ from support.threads import DEADLINE, LONG, Threads, run_all, switching_often, w
 
 from manytail import Consumer, EntryQueue
 
+pytestmark = pytest.mark.thread_unsafe(reason="each test has queues of its own, but not each of its threads")
+
 
 class TwoQueues:
     """A Consumer of two queues, with an entry in the second, and a subscription of lower priority to the second."""
