@@ -569,7 +569,7 @@ MUTANTS = [
         "",
         1,
     ),
-    Mutant("a deferred item of a batch is paid for", "gate", " if not _defers(verdict))\n", ")\n", 9),
+    Mutant("a deferred item of a batch is paid for", "gate", " if not _defers(verdict)", "", 9),
     Mutant(
         "what lingers is forgotten at the deadline",
         "gate",

@@ -445,7 +445,8 @@ class Runner:
         self._fed = 0
 
     def give_up_overdue(self) -> list[tuple[Item, BaseException]]:
-        """Call `tick` if it is time. Returns the abandoned calls: report them by `timed_out`, outside the lock."""
+        """Call `tick` if it is time. Returns the abandoned calls that nobody else reports: report them outside the
+        lock, by `timed_out` as final."""
         scheduler = self.scheduler
         now = self.now()
         if scheduler.wake_at <= now:
@@ -459,10 +460,13 @@ class Runner:
         self.go_on()
         return overdue
 
-    def timed_out(self, item: Item, error: BaseException) -> None:
+    def timed_out(self, item: Item, error: BaseException, final: bool = False) -> None:
+        """Report a call that ran out of time. final: no call follows, so `retry_on` and `backoff` are not asked."""
         if isinstance(item, Batch):
             # A batch whose time is over is neither called again nor split.
             self._report_batch(item, self.scheduler.lost(item, error))
+        elif final:
+            self._report_failure(item, Verdict(Kind.FAIL, error=error))
         else:
             self._report_failure(item, self.scheduler.give_up(item, error, random.random()))
 

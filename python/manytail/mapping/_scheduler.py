@@ -377,11 +377,9 @@ class Scheduler:
 
     def give_up(self, item: Item, error: BaseException, chance: float) -> Verdict:
         """The verdict for an overdue call: a timeout may be tried again, the deadline is final."""
-        if isinstance(error, DeadlineExceeded):
-            return Verdict(Kind.FAIL, error=error)
-        if self.expired or self.halted:  # no call follows: `retry_on` and `backoff` need not say when
-            return Verdict(Kind.FAIL if item.attempts > self.options.retries else Kind.RETRY, error=error)
-        return self.judge(item, error, chance)
+        return (
+            Verdict(Kind.FAIL, error=error) if isinstance(error, DeadlineExceeded) else self.judge(item, error, chance)
+        )
 
     def failed(self, item: Item, verdict: Verdict, now: float) -> None:
         self._running.pop(item, None)

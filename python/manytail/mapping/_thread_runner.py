@@ -156,7 +156,7 @@ class _Timer:
             self._wakeup.clear()
             wait = self._at - runner.now()
         for item, error in overdue:
-            runner.timed_out(item, error)
+            runner.timed_out(item, error, final=True)  # the map ends: else the worker's replacement reports the call
         if self._closed:
             return 0.0
         return None if wait == math.inf else min(max(0.0, wait), threading.TIMEOUT_MAX)
