@@ -99,7 +99,7 @@ cdef class IndexMultiQueue(MultiQueue):
     def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
         """A numpy array (int64) of up to max_items integers: waits for the first as get does, then takes what is there.
         linger: as MultiQueue.get_many."""
-        cdef int64_t n = many_argument(max_items), got, deadline, longer = linger_from(linger)
+        cdef int64_t n = many_argument(max_items), got, slots, deadline, longer = linger_from(linger)
         if n <= 0:
             return numpy_array(0)
         deadline = deadline_from(block, timeout)
@@ -107,7 +107,7 @@ cdef class IndexMultiQueue(MultiQueue):
             return self.result_of(self.lingering(n, deadline, longer))
         while True:
             out = self.array(self.wait_available(n, deadline))
-            got = self.fill(out)
+            got = self.fill(out, &slots)
             if got:
                 return out[:got]
 
@@ -117,12 +117,12 @@ cdef class IndexMultiQueue(MultiQueue):
         """Fill a writable int64 buffer from its start and return how many integers were taken: waits for the first
         as get does, then takes what is there. A buffer of length 0: 0 at once. linger: as MultiQueue.get_many; the
         buffer is exported while it waits."""
-        cdef int64_t got, deadline = deadline_from(block, timeout), longer = linger_from(linger)
+        cdef int64_t got, slots, deadline = deadline_from(block, timeout), longer = linger_from(linger)
         if longer and deadline != ONCE:
             return self.linger_into(out, deadline, longer)
         while True:
-            got = self.fill(out)
-            if got or len(out) == 0:
+            got = self.fill(out, &slots)
+            if got or slots == 0:
                 return got
             self.wait_available(1, deadline)
 
@@ -216,11 +216,16 @@ cdef class IndexMultiQueue(MultiQueue):
             forward_items(self.q, True)     # as in pair()
             raise
 
-    cdef int64_t fill(self, object out) except -1:
-        """Take what is there into a buffer. Returns how many."""
+    cdef int64_t fill(self, object out, int64_t *slots) except -1:
+        """Take what is there into a buffer, which has *slots slots. Returns how many."""
         cdef Py_buffer view
         cdef int64_t got = 0
-        open_int64(out, &view, True)
+        try:
+            open_int64(out, &view, True)
+        except BaseException:
+            forward_items(self.q, True)     # as in pair(): the buffer may have been released during the wait
+            raise
+        slots[0] = view.shape[0]
         try:
             if self.choose is not None:
                 for item in self.take_one_by_one(view.shape[0]):

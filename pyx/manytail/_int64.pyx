@@ -95,7 +95,11 @@ cdef Int64s of_buffer(object items):
 # The Arrow C data interface, the part that a primitive array needs (arrow.apache.org/docs/format/CDataInterface.html).
 cdef extern from *:
     """
-    typedef struct mt_arrow_schema { const char *format; } mt_arrow_schema;
+    typedef struct mt_arrow_schema {
+        const char *format, *name, *metadata;
+        int64_t flags, n_children;
+        struct mt_arrow_schema **children, *dictionary;
+    } mt_arrow_schema;
     typedef struct mt_arrow_array {
         int64_t length, null_count, offset, n_buffers, n_children;
         const void **buffers;
@@ -103,6 +107,7 @@ cdef extern from *:
     """
     ctypedef struct mt_arrow_schema:
         const char *format
+        mt_arrow_schema *dictionary     # NULL unless the array is dictionary-encoded
     ctypedef struct mt_arrow_array:
         int64_t length, null_count, offset
         const void **buffers
@@ -130,6 +135,8 @@ cdef Int64s of_arrow(object items):
     cdef mt_arrow_array *array = <mt_arrow_array *>PyCapsule_GetPointer(array_capsule, b"arrow_array")
     if schema.format[0] != b"l" or schema.format[1] != 0:
         raise TypeError(f"expected an Arrow array of int64, not one of format {(<bytes>schema.format).decode()!r}")
+    if schema.dictionary != NULL:       # `format` is that of its indices
+        raise TypeError("expected an Arrow array of int64, not a dictionary-encoded one")
     if arrow_has_nulls(array):
         raise TypeError("expected an Arrow int64 array without nulls")
     run.n = array.length

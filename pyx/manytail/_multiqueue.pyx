@@ -1,7 +1,7 @@
-"""The Python face of the MultiQueue, and at the end its nogil API.
+"""The Python face of the MultiQueue.
 
-_mq.pxd has the algorithm and its source; its functions are inlined into the methods here. A
-queue of integers is a subclass, in _indexqueue.pyx: `raw` says that the slots hold integers and no references.
+_mq.pxd has the algorithm and its source; its functions are inlined into the methods here. A queue of integers is a
+subclass, in _indexqueue.pyx: `raw` says that the slots hold integers and no references. _nogil.pyx has the nogil API.
 
 Rules of this layer
 - A put adds the item's reference before it publishes the item. A get takes over the reference that the slot held.
@@ -1087,9 +1087,10 @@ cdef class SubQueue:
         """Put a list or tuple of objects, each time as many as fit."""
         cdef object whole = items
         cdef int r
-        if isinstance(items, list) and (not self.s.gil_locked or self.s.bounded):
-            # Copied, because another thread, or the code of an event loop that is woken, may change the list before all
-            # of it is put. With the GIL and without maxsize it is put in one step.
+        # A list is copied, because another thread, or the code of an event loop that is woken, may change it before all
+        # of it is put. With the GIL and without maxsize it is put in one step. An instance of a subclass is copied,
+        # because it may have a length and an iteration of its own.
+        if type(items) is not tuple and (type(items) is not list or not self.s.gil_locked or self.s.bounded):
             whole = tuple(items)
         r = put_run_until(self.s.mq, self.s, <const uintptr_t *>PySequence_Fast_ITEMS(whole), NULL, len(whole), True,
                           deadline, count, True)
@@ -1248,7 +1249,7 @@ cdef class SubQueueIterator:
     cdef iterator_position k
     cdef uint32_t next_item
     cdef list batch             # the snapshot; unused for integers
-    cdef bint busy              # a thread is inside __next__; written in a critical section
+    cdef bint busy              # a thread is inside __next__; checked and set in one critical section
     cdef bint exhausted         # it has ended, and stays so whatever is put
 
     def __cinit__(self, SubQueue sub not None):

@@ -507,7 +507,7 @@ cdef class BaseQueue(Fifo):
     slower for good: from then on each put and get takes the mutex. So do subclasses that override `_init`, `_qsize`,
     `_put` or `_get`, which run under it. Progress: blocking (one short lock for puts, one for gets; in locked mode the
     mutex)."""
-    cdef object size_given      # maxsize as it was given
+    cdef object size_given      # maxsize as it was given; used in a critical section
     cdef int64_t bound          # maxsize as an int; 0: no limit
     cdef int hooks              # OWN_*: those that the class overrides
     cdef bint own_put, own_get  # whether the class overrides put, get: then put_nowait and get_nowait call those
@@ -650,7 +650,8 @@ cdef class BaseQueue(Fifo):
     @queue.setter
     def queue(self, value):
         self.enter_locked_mode()
-        self.container = value
+        with cython.critical_section(self):
+            self.container = value
 
     # ----------------------------------------------------------------------------------------------------- hooks
     def _init(self, maxsize):
@@ -670,10 +671,13 @@ cdef class BaseQueue(Fifo):
         return self.queue.popleft()
 
     cdef object items(self):
-        """`queue`, with the mutex held."""
-        if self.container is None:
+        """`queue`. The critical section keeps it alive if a user assigns another one without the mutex."""
+        cdef object container
+        with cython.critical_section(self):
+            container = self.container
+        if container is None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute 'queue': its _init has not set it")
-        return self.container
+        return container
 
     cdef int64_t locked_count(self) except? -7:
         if self.hooks & OWN_QSIZE:
@@ -805,15 +809,17 @@ cdef class BaseQueue(Fifo):
     @property
     def maxsize(self):
         """How many items fit; 0 or less: no limit."""
-        return self.size_given
+        with cython.critical_section(self):
+            return self.size_given
 
     @maxsize.setter
     def maxsize(self, value):
         cdef int64_t bound = bound_of(value)
-        self.size_given = value
-        self.bound = bound
-        if self.q != NULL:
-            set_maxsize(self.q, self.s, bound, True)
+        with cython.critical_section(self):
+            self.size_given = value
+            self.bound = bound
+            if self.q != NULL:
+                set_maxsize(self.q, self.s, bound, True)
         if self.is_locked():
             self.may_put.wake_all()
 
@@ -821,6 +827,10 @@ cdef class BaseQueue(Fifo):
     @cython.embedsignature.format("clinic")
     def qsize(self):
         """The number of items. Other threads may have changed it when this returns."""
+        return self.size()
+
+    cdef int64_t size(self) except? -7:
+        """What qsize, empty and full look at. A subclass may override qsize in terms of the others."""
         if self.q != NULL and not self.is_locked():
             return self.count()
         self.enter()
@@ -833,13 +843,13 @@ cdef class BaseQueue(Fifo):
     @cython.embedsignature.format("clinic")
     def empty(self):
         """Whether get would have to wait."""
-        return not self.qsize()
+        return self.size() == 0
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def full(self):
         """Whether put would have to wait."""
-        return self.bound > 0 and self.qsize() >= self.bound
+        return self.bound > 0 and self.size() >= self.bound
 
     # ----------------------------------------------------------------------------------------------------- tasks
     @property
@@ -938,6 +948,8 @@ cdef class BaseQueue(Fifo):
 
     def _after_fork(self):
         """In the child of a fork. The mutex is released if another thread held it inside a method above."""
+        if self.lock is None:               # a thread of the parent was about to set it
+            return
         self.may_get.forget_other_threads()
         self.may_put.forget_other_threads()
         self.all_done.forget_other_threads()

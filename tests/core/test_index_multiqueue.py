@@ -294,6 +294,15 @@ def test_other_arrow_types_are_type_errors(pyarrow, kind):
     assert queue.qsize() == 0
 
 
+def test_a_dictionary_encoded_arrow_array_is_a_type_error(pyarrow):
+    """Its format is that of its indices, which are not its values."""
+    queue, tail = queue_of()
+    encoded = pyarrow.DictionaryArray.from_arrays(pyarrow.array([1, 0], pyarrow.int64()), pyarrow.array([10, 20]))
+    with pytest.raises(TypeError, match="dictionary"):
+        tail.put_many(encoded)
+    assert queue.qsize() == 0
+
+
 # ------------------------------------------------------------------------------------------------ arrays out
 @pytest.mark.parametrize("n", SIZES[1:])
 def test_get_many_returns_an_int64_array_of_its_own(numpy, n):
@@ -406,6 +415,20 @@ def test_get_many_into_what_is_no_writable_int64_buffer_is_a_type_error(numpy, m
     with pytest.raises(TypeError):
         queue.get_many_into(make(numpy))
     assert list(tail) == [1, 2, 3]
+
+
+def test_get_many_into_a_buffer_that_is_released_meanwhile_passes_its_wake_up_on():
+    queue, tail = queue_of()
+    out = memoryview(array("q", [0]))
+    with Threads() as threads:
+        first = threads.start(queue.get_many_into, out, timeout=LONG)
+        wait_getters(queue, 1)
+        other = threads.start(queue.get, timeout=LONG)
+        wait_getters(queue, 2)
+        out.release()
+        tail.put(1)
+        assert isinstance(first.outcome(), TypeError)
+        assert other.result() == 1
 
 
 # ------------------------------------------------------------------------------------------------ get_many_with_keys

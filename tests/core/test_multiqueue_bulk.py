@@ -299,6 +299,26 @@ def test_a_list_that_is_changed_while_it_is_put_is_harmless():
     assert run_script(CHANGING_LIST) == "done\n"
 
 
+@pytest.mark.parametrize("sizer", [None, abs], ids=["plain", "sized"])
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_a_subclass_of_list_or_tuple_is_put_as_it_iterates(new, kind, sizer):
+    """Its own length is not asked for: one that is too large would read past the end of the array."""
+
+    class Mine(kind):
+        def __len__(self):
+            return 1
+
+    class Doubling(Mine):
+        def __iter__(self):
+            return (2 * item for item in super().__iter__())
+
+    queue = new()
+    tail = queue.add("a", sizer=sizer if new is MultiQueue else None)
+    assert tail.put_many(Mine([1, 2, 3])) == 3
+    assert tail.put_many(Doubling([4, 5])) == 2
+    assert drain(queue) == [1, 2, 3, 8, 10]
+
+
 def test_put_many_of_a_list_takes_the_turn_of_one_tail(new):
     queue = new()
     a, b = queue.add("a"), queue.add("b")

@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 import weakref
+from collections import deque
 from functools import partial
 
 import pytest
@@ -339,6 +340,20 @@ def test_put_nowait_and_get_nowait_go_through_overridden_put_and_get():
         q.get_nowait()
 
 
+@pytest.mark.parametrize("base", [Queue, LifoQueue])
+def test_empty_and_full_do_not_go_through_an_overridden_qsize(base):
+    class Mine(base):
+        def qsize(self):
+            return "none" if self.empty() else "full" if self.full() else "some"
+
+    q = Mine(2)
+    seen = [q.qsize()]
+    for n in range(2):
+        q.put(n)
+        seen.append(q.qsize())
+    assert seen == ["none", "some", "full"]
+
+
 def test_hooks_may_be_some_of_them():
     class Own(Queue):
         def _init(self, maxsize):
@@ -357,6 +372,25 @@ def test_hooks_may_be_some_of_them():
 
     with pytest.raises(AttributeError, match="its _init has not set it"):
         Without().put(1)
+
+
+@pytest.mark.parametrize("name", ["maxsize", "queue"])
+def test_an_attribute_may_be_assigned_while_others_read_it(name):
+    """Without the GIL a reader must not be left with an object that the assignment frees."""
+    q = locked()
+    first = 10**9
+    make, number_of = {"maxsize": (int, int), "queue": (lambda n: deque([n]), lambda items: items[0])}[name]
+    setattr(q, name, make(first))
+
+    def write():
+        for n in range(50_000):
+            setattr(q, name, make(first + n))
+
+    def read():
+        for _ in range(50_000):
+            assert first <= number_of(getattr(q, name)) < first + 50_000
+
+    run_all(write, write, read, read)
 
 
 # ------------------------------------------------------------------------------------------------ memory, processes
@@ -448,6 +482,32 @@ for q in waiting:
 waiting[0].task_done()
 for thread in threads:
     thread.join()
+print("done")
+""") == "done\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_fork_while_a_queue_is_about_to_enter_locked_mode():
+    """The queue is registered for forks before its conditions are set, and another thread may fork in between. Here a
+    profile function does."""
+    assert run_script("""
+import os, sys, warnings
+warnings.simplefilter("ignore", DeprecationWarning)
+from manytail.queue import Queue
+q, children = Queue(), []
+def fork(frame, event, argument):
+    if event == "return" and frame.f_code.co_qualname == "WeakValueDictionary.__setitem__" and not children:
+        children.append(os.fork())
+        if children == [0]:
+            q.put(1)
+            assert q.get(timeout=60) == 1
+            assert not q.mutex.locked()
+            os._exit(0)
+sys.setprofile(fork)
+q.mutex
+sys.setprofile(None)
+assert len(children) == 1
+assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 0
 print("done")
 """) == "done\n"
 
