@@ -21,28 +21,30 @@ from manytail._mq cimport (
 )
 from manytail._mq_held cimport end_batch
 from manytail._multiqueue cimport Batch, DETACH_FROM, MultiQueue, many_argument, queue_clear, queue_traverse, refuse
-from manytail._waiting cimport ONCE, again, deadline_from, linger_from, wait_node, wait_point
+from manytail._waiting cimport ONCE, again, deadline_from, linger_from, post, wait_node, wait_point
 
 
 # ----------------------------------------------------------------------------------------------------------- bulk moves
 cdef int64_t take_raw(queue *q, uintptr_t *items, int64_t n) noexcept:
     """Take up to n integers without waiting."""
     cdef int64_t got
+    cdef wait_node *to_post = NULL
     if n >= DETACH_FROM and enter_bulk(q):
         with nogil:
-            got = take_raw_now(q, items, n, False)
+            got = take_raw_now(q, items, n, False, &to_post)
             mt_let_go_of_gil_first()
         leave_bulk(q)
-        return got
-    return take_raw_now(q, items, n, True)
+    else:
+        got = take_raw_now(q, items, n, True, &to_post)
+    post(to_post)
+    return got
 
 
-cdef int64_t take_raw_now(queue *q, uintptr_t *items, int64_t n, bint attached) noexcept nogil:
-    cdef wait_node *to_post = NULL
+cdef int64_t take_raw_now(queue *q, uintptr_t *items, int64_t n, bint attached, wait_node **to_post) noexcept nogil:
     cdef int64_t got
     lock_take(q, attached)
-    got = head_get_many(q, items, n, attached, &to_post)
-    unlock_take_and_post(q, to_post)
+    got = head_get_many(q, items, n, attached, to_post)
+    unlock_take(q)
     return got
 
 
@@ -109,7 +111,7 @@ cdef class IndexMultiQueue(MultiQueue):
             out = self.array(self.wait_available(n, deadline))
             got = self.fill(out, &slots)
             if got:
-                return out[:got]
+                return out if got == slots else out[:got]
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
@@ -228,15 +230,31 @@ cdef class IndexMultiQueue(MultiQueue):
         slots[0] = view.shape[0]
         try:
             if self.choose is not None:
-                for item in self.take_one_by_one(view.shape[0]):
-                    int64_at(&view, got)[0] = item
-                    got += 1
+                got = self.fill_chosen(&view)
             elif view.strides[0] == 8:
                 got = take_raw(self.q, <uintptr_t *>view.buf, view.shape[0])
             else:
                 got = take_strided(self.q, &view)
         finally:
             PyBuffer_Release(&view)
+        return got
+
+    cdef int64_t fill_chosen(self, Py_buffer *view) except -1:
+        """fill() with a selection callable."""
+        cdef uintptr_t item
+        cdef PyObject *key
+        cdef int64_t got = 0
+        while got < view.shape[0]:
+            try:
+                if self.take_chosen(&item, &key, NULL) != MT_OK:
+                    break
+            except BaseException:
+                if got:
+                    break       # as in take_one_by_one(): return what was taken
+                raise
+            int64_at(view, got)[0] = <int64_t>item
+            got += 1
+            Py_DECREF_raw(key)
         return got
 
     cdef list take_runs(self, int64_t n):

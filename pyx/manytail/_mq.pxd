@@ -863,7 +863,7 @@ cdef inline int put_once(queue *q, subqueue *s, uintptr_t item, bint attached) n
     more_waiting = tail_crowded(s)
     unlock_put(q, s)
     if unlikely(more_waiting) and r == MT_OK:
-        forward_room(s, attached)       # one place may have become several
+        forward_room(s, attached)       # there may be another free slot than the one that was just used
     return r
 
 
@@ -898,7 +898,20 @@ cdef inline int put_run_once(queue *q, subqueue *s, const uintptr_t *items, cons
                              int64_t *done, bint attached) noexcept nogil:
     """tail_put_run() with its locks and wake-ups."""
     cdef wait_node *to_post = NULL
-    cdef bint more_waiting, unlisted = is_unlisted(s)
+    cdef bint forward
+    cdef int r = put_run_unposted(q, s, items, sizes, n, count_refs, done, attached, &to_post, &forward)
+    if to_post != NULL:
+        post(to_post)
+    if forward:
+        forward_room(s, attached)
+    return r
+
+
+cdef inline int put_run_unposted(queue *q, subqueue *s, const uintptr_t *items, const int64_t *sizes, int64_t n,
+                                 bint count_refs, int64_t *done, bint attached, wait_node **to_post,
+                                 bint *forward) noexcept nogil:
+    """tail_put_run() with its locks. The caller posts *to_post and then, if *forward is set, calls forward_room()."""
+    cdef bint unlisted = is_unlisted(s)
     cdef int r
     if not unlisted:
         lock_put(q, s, attached)
@@ -910,15 +923,11 @@ cdef inline int put_run_once(queue *q, subqueue *s, const uintptr_t *items, cons
         lock_put(q, s, attached)
     r = tail_put_run(q, s, items, sizes, n, count_refs, done)
     if unlisted and done[0]:
-        head_list_if_unlisted(q, s, &to_post)
-    more_waiting = tail_crowded(s)
+        head_list_if_unlisted(q, s, to_post)
+    forward[0] = tail_crowded(s) and done[0] != 0
     unlock_put(q, s)
     if unlisted:
         unlock_take(q)
-    if to_post != NULL:
-        post(to_post)
-    if more_waiting and done[0]:
-        forward_room(s, attached)
     return r
 
 
@@ -1027,8 +1036,8 @@ cdef inline void unregister(queue *q, bint attached) noexcept nogil:
 
 
 cdef inline bint enter_bulk(queue *q) noexcept nogil:
-    """Called attached. 1: the caller may detach for a bulk operation on q, then attach and call leave_bulk(). 0: a fork
-    is pending."""
+    """Called attached. 0: a fork is pending. 1: the caller may detach for a bulk operation on q, then attach and call
+    leave_bulk(). Until then it must not post: that may run Python code, and if this forks, the fork waits for ever."""
     cdef bint ok
     enter(&multiqueues.bulk_lock, False, True)
     ok = multiqueues.forks_pending == 0

@@ -31,7 +31,7 @@ ctypedef struct held_item:
     subqueue *s                 # where it came from
     int64_t timestamp
     int64_t size
-    bint given_back
+    bint given_back             # or dropped: the batch has no reference to the item
 
 ctypedef struct held_batch:
     queue *q
@@ -135,6 +135,7 @@ cdef inline void give_back(held_batch *b, bint objects, bint attached) noexcept 
         unlock_take_and_post(b.q, to_post)
     for i in range(b.n):
         if objects and not b.items[i].given_back:
+            b.items[i].given_back = True    # first: the drop may run the collector, which visits what the batch holds
             drop(b.items[i].item)
     end_batch(b)
 

@@ -30,7 +30,7 @@ cdef class MultiQueue:
     cdef Batch lingering(self, int64_t n, int64_t deadline, int64_t linger)
     cdef list list_of(self, Batch batch)
     cdef object result_of(self, Batch batch)
-    cdef list take_one_by_one(self, int64_t n)
+    cdef int take_one_by_one(self, list out, int64_t n) except -1
     cdef object until_items(self)
 
 
@@ -58,6 +58,7 @@ cdef class SubQueue:
 @cython.final
 cdef class Batch:
     cdef held_batch b
+    cdef object nothing         # an object attribute makes Cython's type one with garbage collection
     cdef bint raw
     cdef bint first             # its first item has not come yet
     cdef bint failed            # the selection raised after items were taken: they are returned, it will raise again

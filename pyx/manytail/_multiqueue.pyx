@@ -22,21 +22,21 @@ from manytail._c cimport (
 )
 from manytail._chunks cimport chunk, chunk_items
 from manytail._cpython cimport (
-    PySequence_Fast_ITEMS, PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_let_go_of_gil_first, mt_list_filled,
-    mt_list_reserve, mt_list_slots, mt_method, mt_new_none, mt_owned, mt_owned_item, mt_pair_fill, mt_pair_reserve,
-    mt_patch_gc, mt_patch_method, mt_return_raising, mt_traverse_of, traverseproc, visitproc,
+    PySequence_Fast_ITEMS, PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_clear_of, mt_let_go_of_gil_first,
+    mt_list_filled, mt_list_reserve, mt_list_slots, mt_method, mt_new_none, mt_owned, mt_owned_item, mt_pair_fill,
+    mt_pair_reserve, mt_patch_gc, mt_patch_method, mt_return_raising, mt_traverse_of, traverseproc, visitproc,
 )
 from manytail._int64 cimport Int64s, int64_of, int64s_of
 from manytail._mq cimport (
     MT_CLOSED_DETACHED, MT_OLDEST, MT_ROUND_ROBIN, MT_WEIGHTED, SNAPSHOT, attach_subqueue, clear_subqueue,
     detach_subqueue, discard_at, drop_chain, drop_left_chunks, drop_object, drop_queue, enable_subqueue, enter_bulk,
-    forget_other_threads, forward_items, free_size_point, free_subqueue, head_count, head_empty, head_finish, head_get,
-    head_get_many, head_next, head_pop, head_propagate, head_put_total, head_qsize, head_removed, head_served,
-    head_skip_tombstones, hold_bulks, item_drop, items_point, iterator_position, join_until, joined_point, leave_bulk,
-    lists_are_quiet, lock_put, lock_take, mt_subqueue_of, new_queue, new_subqueue, position_close, position_open,
-    position_step, put_once, put_run_once, put_run_until, put_sized_until, put_until, queue, release_bulks, room_point,
-    set_maxsize, set_priority, set_weight, shut_queue, subqueue, tail_size, task_done, unlock_put, unlock_take,
-    unlock_take_and_post, visit_items,
+    forget_other_threads, forward_items, forward_room, free_size_point, free_subqueue, head_count, head_empty,
+    head_finish, head_get, head_get_many, head_next, head_pop, head_propagate, head_put_total, head_qsize, head_removed,
+    head_served, head_skip_tombstones, hold_bulks, item_drop, items_point, iterator_position, join_until, joined_point,
+    leave_bulk, lists_are_quiet, lock_put, lock_take, mt_subqueue_of, new_queue, new_subqueue, position_close,
+    position_open, position_step, put_once, put_run_once, put_run_until, put_run_unposted, put_sized_until, put_until,
+    queue, release_bulks, room_point, set_maxsize, set_priority, set_weight, shut_queue, subqueue, tail_size, task_done,
+    unlock_put, unlock_take, unlock_take_and_post, visit_items,
 )
 from manytail._mq_held cimport (
     begin_batch, end_batch, give_back, head_hold, head_reserve, held_batch, hold_what_is_there,
@@ -494,8 +494,6 @@ cdef class MultiQueue:
         cdef wait_node *to_post = NULL
         cdef int64_t got
         cdef list out
-        if self.choose is not None or self.raw:
-            return self.take_one_by_one(n)
         lock_take(self.q, True)
         n = head_qsize(self.q, n)
         unlock_take(self.q)
@@ -507,6 +505,9 @@ cdef class MultiQueue:
         except BaseException:
             forward_items(self.q, True)     # as in pair()
             raise
+        if self.choose is not None or self.raw:
+            self.take_one_by_one(out, n)
+            return out
         lock_take(self.q, True)
         got = head_get_many(self.q, mt_list_slots(<PyObject *>out), n, True, &to_post)
         mt_list_filled(<PyObject *>out, got)
@@ -552,21 +553,25 @@ cdef class MultiQueue:
         """What get_many returns."""
         return self.list_of(batch)
 
-    cdef list take_one_by_one(self, int64_t n):
-        cdef list out = []
+    cdef int take_one_by_one(self, list out, int64_t n) except -1:
+        """Fill `out`, which has n free slots."""
+        cdef int64_t got = 0
         cdef object item
-        while len(out) < n:
+        while got < n:
             try:
                 item = self.take(False)
             except BaseException:
-                if out:
+                if got:
                     # The selection raised after items were taken. Return those; it will raise again at the next call.
                     break
                 raise
             if item is NOTHING:
                 break
-            out.append(item)
-        return out
+            Py_INCREF(item)
+            mt_list_slots(<PyObject *>out)[got] = <uintptr_t><PyObject *>item
+            got += 1
+            mt_list_filled(<PyObject *>out, got)
+        return 0
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
@@ -722,6 +727,7 @@ cdef class MultiQueue:
 
 # --------------------------------------------------------------------------------------------------------------- linger
 @cython.final
+@cython.no_gc_clear     # a cycle breaks at the coroutine that lingers: its finalizer gives everything back
 cdef class Batch:
     """The items that a get_many with linger has taken: see _mq_held.pxd."""
 
@@ -1064,18 +1070,25 @@ cdef class SubQueue:
         return count
 
     cdef int put_raw(self, Int64s run, int64_t deadline, int64_t *count) except -1:
-        """All of them, detached from the interpreter while many move."""
+        """Put a run of integers, detached from the interpreter while there are many to put."""
         cdef subqueue *s = self.s
         cdef wait_point p
+        cdef wait_node *to_post
+        cdef bint forward
         cdef int64_t done = 0
         cdef int r
         room_point(&p, s, True)
         while count[0] < run.n:
             if run.n - count[0] >= DETACH_FROM and enter_bulk(s.mq):
+                to_post = NULL
                 with nogil:
-                    r = put_run_once(s.mq, s, run.items + count[0], NULL, run.n - count[0], False, &done, False)
+                    r = put_run_unposted(s.mq, s, run.items + count[0], NULL, run.n - count[0], False, &done, False,
+                                         &to_post, &forward)
                     mt_let_go_of_gil_first()
                 leave_bulk(s.mq)
+                post(to_post)
+                if forward:
+                    forward_room(s, True)
             else:
                 r = put_run_once(s.mq, s, run.items + count[0], NULL, run.n - count[0], False, &done, True)
             count[0] += done
@@ -1312,9 +1325,9 @@ cdef class SubQueueIterator:
 
 
 # --------------------------------------------------------------------------------------------------- garbage collection
-# The collector visits what C memory refers to: the items of a sub-queue, and the coroutines that wait, which may lead
-# back to the queue. The finalizer of an unreachable coroutine takes it off the wait list.
-cdef traverseproc base_tail_traverse, base_queue_traverse
+# The collector visits what C memory refers to: the items of a sub-queue or of a batch, and the coroutines that wait,
+# which may lead back to the queue. The finalizer of an unreachable coroutine takes it off the wait list.
+cdef traverseproc base_tail_traverse, base_queue_traverse, base_batch_traverse
 
 
 cdef int tail_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
@@ -1340,6 +1353,19 @@ cdef int queue_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
         r = visit_tasks(&q.not_empty, visit, arg)
         if r == 0:
             r = visit_tasks(&q.joiners, visit, arg)
+    return r
+
+
+cdef int batch_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
+    cdef held_batch *b = &(<Batch>self).b
+    cdef int64_t i = 0
+    cdef int r = base_batch_traverse(self, visit, arg)
+    while i < b.n and r == 0:
+        if b.items[i].s.owner != NULL:
+            r = visit(<PyObject *>b.items[i].s.owner, arg)
+        if r == 0 and not (<Batch>self).raw and not b.items[i].given_back:
+            r = visit(<PyObject *>b.items[i].item, arg)
+        i += 1
     return r
 
 
@@ -1383,6 +1409,8 @@ base_tail_traverse = mt_traverse_of(<PyTypeObject *>SubQueue)
 mt_patch_gc(<PyTypeObject *>SubQueue, tail_traverse, tail_clear)
 base_queue_traverse = mt_traverse_of(<PyTypeObject *>MultiQueue)
 mt_patch_gc(<PyTypeObject *>MultiQueue, queue_traverse, queue_clear)
+base_batch_traverse = mt_traverse_of(<PyTypeObject *>Batch)
+mt_patch_gc(<PyTypeObject *>Batch, batch_traverse, mt_clear_of(<PyTypeObject *>Batch))
 
 
 # ----------------------------------------------------------------------------------------------------------------- fork

@@ -513,7 +513,7 @@ cdef class BaseQueue(Fifo):
     cdef bint own_put, own_get  # whether the class overrides put, get: then put_nowait and get_nowait call those
     cdef bint made              # __init__ was called
     cdef bint ended             # shutdown() was called; written in a critical section
-    # Locked mode. All but `lock` are used with the mutex held.
+    # Locked mode. Methods change these with the mutex held; users may assign `queue` and `unfinished_tasks` without it.
     cdef object lock            # the mutex, or None in kernel mode; set once, in a critical section
     cdef object container       # `queue`
     cdef Condition may_get, may_put, all_done

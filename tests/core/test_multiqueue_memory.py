@@ -236,6 +236,26 @@ def through_an_iterator():
     return queue
 
 
+def through_a_coroutine_that_lingers(new=MultiQueue):
+    """The coroutine holds the item, which leads back to it."""
+    queue, item, loop = new(), Item(), asyncio.new_event_loop()
+    queue.add("a").put(item if new is MultiQueue else 1)
+    coroutine = queue.aget_many(5, linger=LONG)
+    item.way_back = queue, coroutine
+    asyncio._set_running_loop(loop)
+    try:
+        while coroutine.send(None) is None:  # it lets the loop run
+            continue
+    finally:
+        asyncio._set_running_loop(None)
+    loop.close()
+    return queue
+
+
+def through_an_index_queues_coroutine_that_lingers():
+    return through_a_coroutine_that_lingers(IndexMultiQueue)
+
+
 def through_many_items():
     queue = MultiQueue()
     for key in range(3):
@@ -269,6 +289,8 @@ CYCLES = [
     through_a_detached_handle,
     through_the_view,
     through_an_iterator,
+    through_a_coroutine_that_lingers,
+    through_an_index_queues_coroutine_that_lingers,
     through_many_items,
     through_an_index_queues_key,
 ]

@@ -470,6 +470,48 @@ def test_two_threads_that_fork_at_once_beside_bulk_calls():
     assert run_script(TWO_FORKS, "-Wignore::DeprecationWarning") == "done\n"
 
 
+FORKING_LOOP = """
+import asyncio, os
+from array import array
+from manytail import IndexMultiQueue
+from support.forks import in_child
+
+class Loop(asyncio.SelectorEventLoop):
+    forks = 0
+
+    def call_soon_threadsafe(self, *args, **options):
+        # what a signal handler may do that comes in here
+        self.forks += 1
+        in_child(lambda: (tail.clear(), tail.put(1), queue.get()))
+        return super().call_soon_threadsafe(*args, **options)
+
+def waits(coroutine):
+    task = loop.create_task(coroutine)
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    return task
+
+queue, loop = IndexMultiQueue(), Loop()
+tail = queue.add("a", maxsize=10_000)
+getter = waits(queue.aget())
+tail.put_many(array("q", range(9_999)))
+assert loop.run_until_complete(getter) == 0
+tail.put_many([1, 2])
+putter = waits(tail.aput(3))
+assert queue.get_many_into(array("q", bytes(80_000))) == 10_000
+loop.run_until_complete(putter)
+assert loop.forks == 2
+loop.close()
+print("done")
+"""
+
+
+@needs_fork
+def test_a_fork_from_the_code_that_a_bulk_call_wakes():
+    """A fork waits until no bulk call moves integers, so a bulk call wakes coroutines only after it has moved them."""
+    assert run_script(FORKING_LOOP, "-Wignore::DeprecationWarning").endswith("done\n")
+
+
 @needs_fork
 def test_a_wait_whose_signal_handler_forks_goes_on_in_the_child_too():
     """In the child the waiting thread is on no list. It tries again."""

@@ -10,7 +10,7 @@ import weakref
 import pytest
 from support.threads import DEADLINE
 
-from manytail import MultiQueue
+from manytail import IndexMultiQueue, MultiQueue
 from manytail._workpool import Dispatcher, Lane, WorkPool
 
 _testcapi = pytest.importorskip("_testcapi", reason="this interpreter cannot fail allocations on demand")
@@ -104,6 +104,7 @@ def turn(loop):
     loop.run_forever()
 
 
+SELECTIONS = {"round_robin": "round_robin", "chosen": lambda ready: ready[0]}
 GETS = {
     "aget": lambda queue: queue.aget(),
     "aget_with_key": lambda queue: queue.aget_with_key(),
@@ -114,7 +115,7 @@ GETS = {
 @pytest.mark.parametrize("selection", ["round_robin", "chosen"])
 @pytest.mark.parametrize("kind", GETS)
 def test_a_woken_get_that_fails_for_memory_passes_the_item_on(loop, kind, selection):
-    queue = MultiQueue(selection=selection if selection == "round_robin" else lambda ready: ready[0])
+    queue = MultiQueue(selection=SELECTIONS[selection])
     tail = queue.add("a")
 
     def attempt(number):
@@ -138,8 +139,9 @@ def test_a_woken_get_that_fails_for_memory_passes_the_item_on(loop, kind, select
     assert queue.stats().getters_waiting == 0
 
 
+@pytest.mark.parametrize("selection", ["round_robin", "chosen"])
 @pytest.mark.parametrize("call", ["get", "get_with_key", "get_many", "peek", "put", "put_many"])
-def test_no_item_is_lost_or_leaked(call):
+def test_no_item_is_lost_or_leaked(call, selection):
     calls = {
         "get": lambda queue, tail, items: queue.get(timeout=0),
         "get_with_key": lambda queue, tail, items: queue.get_with_key(timeout=0),
@@ -150,7 +152,7 @@ def test_no_item_is_lost_or_leaked(call):
     }
 
     def attempt(number):
-        queue = MultiQueue()
+        queue = MultiQueue(selection=SELECTIONS[selection])
         tail = queue.add("a")
         items = [Item() for _ in range(3)]
         refs = [weakref.ref(item) for item in items]
@@ -158,12 +160,31 @@ def test_no_item_is_lost_or_leaked(call):
             tail.put_many(items)
         inside = tail.qsize()
         done, result = failing(lambda: calls[call](queue, tail, items), number)
-        if not done:
-            assert tail.qsize() == inside
+        taken = len(result) if call == "get_many" and done else call.startswith("get") and done
+        if not done or not call.startswith("put"):
+            assert tail.qsize() == inside - taken
         del result
         items.clear()
         tail.clear()
         assert alive(refs) == 0
+        return done
+
+    each_allocation(attempt)
+
+
+@pytest.mark.parametrize("selection", SELECTIONS)
+@pytest.mark.parametrize("call", ["get_many", "get_many_into"])
+def test_no_integer_is_lost(call, selection):
+    numpy = pytest.importorskip("numpy")
+    out = numpy.zeros(3, "int64")
+    calls = {"get_many": lambda queue: len(queue.get_many(3)), "get_many_into": lambda queue: queue.get_many_into(out)}
+
+    def attempt(number):
+        queue = IndexMultiQueue(selection=SELECTIONS[selection])
+        tail = queue.add("a")
+        tail.put_many(range(10**6, 10**6 + 3))
+        done, taken = failing(lambda: calls[call](queue), number)
+        assert tail.qsize() == 3 - (taken if done else 0)
         return done
 
     each_allocation(attempt)
