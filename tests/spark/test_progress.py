@@ -6,6 +6,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,6 +42,17 @@ def test_all_tasks_of_the_maps_made_in_the_block_are_counted(spark: Any, capfd: 
     assert line.seen().done >= 100
 
 
+def test_maps_of_one_plan_are_counted_each(spark: Any) -> None:
+    def fn(row: Any) -> Any:
+        return row.id
+
+    df = spark.range(0, 50, 1, 2)
+    with progress(spark) as line:
+        first = df.transform(map_concurrent, fn, "a long")
+        assert first.transform(map_concurrent, fn, "b long").count() == 50  # in one stage
+        wait_until(lambda: line.seen().done == 100)
+
+
 def test_a_killed_task_breaks_nothing(spark: Any, notes: Notes) -> None:
     def fn(row: Any) -> Any:
         notes.add(row.id)
@@ -61,15 +73,15 @@ def test_the_newest_attempt_of_a_partition_counts() -> None:
     now = [0.0]
     totals = Totals(lambda: now[0])
     assert totals.counts() == Counts()
-    totals.add(1, 0, 7, 1, Counts(done=5, in_flight=3))
-    totals.add(1, 1, 8, 2, Counts(done=1, in_flight=1))
-    totals.add(1, 1, 8, 1, Counts(done=9))  # an older message that arrives later
+    totals.add((1, 1, 0), 7, 1, Counts(done=5, in_flight=3))
+    totals.add((1, 1, 1), 8, 2, Counts(done=1, in_flight=1))
+    totals.add((1, 1, 1), 8, 1, Counts(done=9))  # an older message that arrives later
     assert totals.counts() == Counts(done=6, in_flight=4)
-    totals.add(1, 0, 9, 1, Counts(done=2, in_flight=2))  # the task was tried again
-    totals.add(1, 0, 7, 5, Counts(done=7))  # the earlier attempt is still ending
+    totals.add((1, 1, 0), 9, 1, Counts(done=2, in_flight=2))  # the task was tried again
+    totals.add((1, 1, 0), 7, 5, Counts(done=7))  # the earlier attempt is still ending
     assert totals.counts() == Counts(done=3, in_flight=3)
     now[0] += SILENT + 1
-    totals.add(2, 0, 10, 1, Counts(done=1, in_flight=1))
+    totals.add((1, 2, 0), 10, 1, Counts(done=1, in_flight=1))
     assert totals.counts() == Counts(done=4, in_flight=1)  # a silent task has nothing in flight
     now[0] += FORGOTTEN
     assert totals.counts() == Counts(done=4)
@@ -85,7 +97,7 @@ def block() -> Iterator[Live]:
 def test_what_has_another_size_or_token_is_dropped(block: Live) -> None:
     channel = block.channel()
     assert channel is not None
-    good = MESSAGE.pack(channel.token, 1, 2, 3, 4, 50, 0, 0, 0, 0, 0)
+    good = MESSAGE.pack(channel.token, 1, 1, 2, 3, 4, 50, 0, 0, 0, 0, 0)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         for message in (b"", b"x", good[:-1], good + b"x", bytes(16) + good[16:], os.urandom(65_000)):
             sender.sendto(message, (channel.host, channel.port))
@@ -128,8 +140,10 @@ def test_a_block_is_entered_once_and_may_stand_in_another(block: Live) -> None:
     with pytest.raises(RuntimeError, match="entered twice"):
         block.__enter__()
     with Live("127.0.0.1", "", None) as inner:
-        assert _progress.current_channel() == inner._channel
-    assert _progress.current_channel() == block._channel
+        assert (channel := _progress.current_channel()) is not None
+        assert channel == replace(inner._channel, map=1)
+    assert (channel := _progress.current_channel()) is not None
+    assert channel == replace(block._channel, map=1)
 
 
 def test_no_thread_is_left() -> None:

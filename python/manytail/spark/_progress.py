@@ -6,7 +6,7 @@ differences, so a lost one does not matter. A killed task leaves no connection o
 unreachable driver costs a task nothing.
 
 A datagram has a fixed size: a random token that only the tasks of this block know, then numbers. One with another size
-or token is dropped. Of the attempts of a partition the newest counts.
+or token is dropped. Of the attempts of a map's partition the newest counts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextvars import ContextVar, Token
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,23 +39,25 @@ if TYPE_CHECKING:
 log = logging.getLogger("manytail.spark")
 
 TOKEN_BYTES = 16
-# Token; stage, partition, attempt and number of the message; done, failed, in flight, retried, deferred, remembered.
-MESSAGE = struct.Struct(f">{TOKEN_BYTES}s 10q")
+# Token; number of the map; stage, partition, attempt and number of the message; done, failed, in flight, retried,
+# deferred, remembered.
+MESSAGE = struct.Struct(f">{TOKEN_BYTES}s 11q")
 SILENT = 5.0  # seconds without a message after which a task counts as ended, with nothing in flight
 FORGOTTEN = 600.0  # seconds without a message after which a task's counts are kept only as part of the sum
 
 
 @dataclass(frozen=True)
 class Channel:
-    """Where tasks report. It is sent with the work."""
+    """Where the tasks of a map report. It is sent with the work."""
 
     host: str
     port: int
     token: bytes
+    map: int = 0  # the number of the map in its block: two maps of one plan have the same stages and partitions
 
 
 # ---------------------------------------------------------------------------------------------------- in a task
-_logged: set[Channel] = set()  # channels that this process cannot reach and has logged
+_logged: set[Channel] = set()  # channels that this process cannot reach and has logged, without their maps
 
 
 class Reports:
@@ -73,7 +75,8 @@ class Reports:
 
     def _send(self, seen: Progress) -> None:
         self._number += 1
-        message = MESSAGE.pack(self._channel.token, *self._task, self._number, *seen[: len(Counts._fields)])
+        sender = (self._channel.map, *self._task, self._number)
+        message = MESSAGE.pack(self._channel.token, *sender, *seen[: len(Counts._fields)])
         try:
             if self._socket is None:
                 found = socket.getaddrinfo(self._channel.host, self._channel.port, type=socket.SOCK_DGRAM)
@@ -82,8 +85,8 @@ class Reports:
                 self._socket.connect(found[0][4])
             self._socket.send(message)
         except OSError as error:
-            if self._channel not in _logged:
-                _logged.add(self._channel)
+            if (block := replace(self._channel, map=0)) not in _logged:
+                _logged.add(block)
                 where = f"{self._channel.host}:{self._channel.port}"
                 log.warning("progress: %s cannot be reached from here, the job goes on: %s", where, error)
 
@@ -109,16 +112,17 @@ class Totals:
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._lock = threading.Lock()
-        self._tasks: dict[tuple[int, int], _Task] = {}
+        self._tasks: dict[tuple[int, int, int], _Task] = {}  # by map, stage and partition
         self._past = Counts()  # of forgotten tasks
         self.heard = False  # whether a task has reported
 
-    def add(self, stage: int, partition: int, attempt: int, number: int, counts: Counts) -> None:
+    def add(self, task: tuple[int, int, int], attempt: int, number: int, counts: Counts) -> None:
+        """task: its map, stage and partition."""
         with self._lock:
             self.heard = True
-            known = self._tasks.get((stage, partition))
+            known = self._tasks.get(task)
             if known is None or (known.attempt, known.number) < (attempt, number):
-                self._tasks[stage, partition] = _Task(attempt, number, self._now(), counts)
+                self._tasks[task] = _Task(attempt, number, self._now(), counts)
 
     def counts(self) -> Counts:
         now = self._now()
@@ -182,8 +186,8 @@ class Live:
         while not self._closed:
             message = port.recv(MESSAGE.size + 1)
             if len(message) == MESSAGE.size and hmac.compare_digest(message[:TOKEN_BYTES], token):
-                stage, partition, attempt, number, *counts = MESSAGE.unpack(message)[1:]
-                self._totals.add(stage, partition, attempt, number, Counts(*counts))
+                work, stage, partition, attempt, number, *counts = MESSAGE.unpack(message)[1:]
+                self._totals.add((work, stage, partition), attempt, number, Counts(*counts))
 
     def __exit__(self, *error: object) -> None:
         assert self._before is not None
@@ -205,7 +209,7 @@ class Live:
     def channel(self) -> Channel | None:
         """The channel for a map that is made in the block. None: tasks cannot report."""
         self.maps += 1
-        return self._channel
+        return None if self._channel is None else replace(self._channel, map=self.maps)
 
 
 def _bound(host: str) -> socket.socket:
