@@ -153,7 +153,7 @@ def test_user_defined_types_both_ways(spark: Any) -> None:
     assert df.collect() == [Row(turned=ExamplePoint(2.0, 3.0))]
 
 
-@pytest.mark.parametrize("zone", ["Asia/Tokyo", "GMT+9", "+09:00"])
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "JST", "GMT+9", "+09:00"])
 def test_timestamps_are_naive_in_session_time_both_ways(spark: Any, conf: Any, zone: str) -> None:
     conf("spark.sql.session.timeZone", zone)
 
@@ -171,6 +171,18 @@ def test_timestamps_are_naive_in_session_time_both_ways(spark: Any, conf: Any, z
         "seen", "t = t2", "t = t3[0]", "cast(t2 as string) AS text", "cast(aware as string) AS aware"
     ).collect()[0]
     assert tuple(row) == (f"({local}, {local})", True, True, "2024-07-01 09:00:00", "2024-07-01 18:00:00")
+
+
+def test_a_string_that_is_not_utf_8_fails_only_the_row_that_reads_it(spark: Any) -> None:
+    source = spark.range(0, 4, 1, 1).selectExpr("id", "if(id % 2 = 1, cast(X'61FF' AS string), 'ok') AS s")
+
+    def fn(row: Any) -> Any:
+        return row.s if row.id != 3 else "not read"
+
+    options = {"key": "s", "per_key": 1, "weights": {"ok": 2}, "dedup": 4, "errors": "column", "columns": "replace"}
+    rows = source.transform(map_concurrent, fn, "text string", **options).collect()
+    assert [row.text for row in rows] == ["ok", None, "ok", "not read"]
+    assert [row._error and row._error.type for row in rows] == [None, "ValueError", None, None]
 
 
 def test_session_time_is_that_of_the_job_not_of_the_call(spark: Any, conf: Any) -> None:

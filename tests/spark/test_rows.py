@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import Row
+from pyspark.sql import Row, types
 
 from manytail.mapping._idempotency import idempotency_key
 from manytail.spark import RowView
@@ -74,10 +74,17 @@ def test_repr_copy_and_pickle(row: RowView) -> None:
 
 def test_columns_are_converted_once_and_only_when_asked_for() -> None:
     batch = pa.record_batch({"a": [1, 2], "b": [3, 4]})
-    first, second = views(batch)
-    assert first._columns == {}
+    columns = Columns(Reader(batch.schema.names, batch.schema.types, NEW_YORK), batch)
+    first, second = RowView(columns, 0), RowView(columns, 1)
+    assert columns == {}
     assert (first.a, second.a) == (1, 2)
-    assert first._columns == {"a": [1, 2]}
+    assert columns == {"a": [1, 2]}
+
+
+def test_an_attribute_is_the_column_of_any_name_that_is_no_method() -> None:
+    names = ["_index", "_columns", "_id", "index"]
+    row = views(pa.record_batch({name: [name] for name in names}))[0]
+    assert [getattr(row, name) for name in names] == names
 
 
 UTC_TIME = datetime.datetime(2024, 7, 1, 12, 30, 15, 123456, tzinfo=datetime.UTC)
@@ -133,6 +140,8 @@ def test_values_are_those_of_a_collected_row(array: pa.Array, expected: list[Any
         ("UTC-03:00", -3),
         ("+01:00:36", 1.01),
         ("Asia/Tokyo", 9),
+        ("JST", 9),
+        ("PST", -7),
     ],
 )
 def test_session_zones(name: str, hours: float) -> None:
@@ -158,6 +167,27 @@ def test_keys_compare_as_in_group_by() -> None:
 def test_instants_are_keys_not_local_times() -> None:
     instants = [datetime.datetime(2024, 11, 3, hour, 30, tzinfo=datetime.UTC) for hour in (5, 6, 5)]
     assert len(set(group_keys(pa.array(instants, TIMESTAMP)))) == 2
+
+
+@pytest.mark.skipif(not hasattr(types, "Geometry"), reason="this PySpark has no spatial types")
+@pytest.mark.parametrize("name", ["Geometry", "Geography"])
+def test_spatial_values_are_those_of_a_collected_row(name: str) -> None:
+    marked = pa.field("wkb", pa.binary(), metadata={name.lower(): "true"})
+    column = pa.array([{"srid": 4326, "wkb": b"\x01"}, None], pa.struct([pa.field("srid", pa.int32()), marked]))
+    found = [row.x for row in views(pa.record_batch({"x": column}))]
+    assert type(found[0]) is getattr(types, name)
+    assert (found[0].getSrid(), bytes(found[0].getBytes()), found[1]) == (4326, b"\x01", None)
+
+
+def test_a_string_that_is_not_utf_8_is_a_key() -> None:
+    texts = not_utf_8(b"a", b"\xff", None, b"\xfe", b"\xff", b"")
+    assert group_keys(texts) == ["a", b"\xff", None, b"\xfe", b"\xff", ""]
+
+
+def not_utf_8(*values: bytes | None) -> pa.Array:
+    """A column of strings with these bytes, as Spark makes it: it does not check them."""
+    stored = pa.array(values, pa.binary())
+    return pa.Array.from_buffers(pa.string(), len(stored), stored.buffers())
 
 
 # ---------------------------------------------------------------------------------------------------- idempotency keys
@@ -197,6 +227,16 @@ def test_idempotency_keys_do_not_depend_on_the_sessions_zone() -> None:
 )
 def test_different_rows_have_different_idempotency_keys(left: list[Any], right: list[Any]) -> None:
     assert digest(*[pa.array([value]) for value in left]) != digest(*[pa.array([value]) for value in right])
+
+
+def test_a_string_that_is_not_utf_8_has_an_idempotency_key() -> None:
+    texts = not_utf_8(b"a", b"\xff", b"\xfe")
+    found = row_digests([texts])
+    assert found == [row_digest([texts], index) for index in range(3)]
+    assert len(set(found)) == 3
+    assert found[0] == digest(pa.array(["a"]))
+    nested = pa.StructArray.from_arrays([texts], ["s"])
+    assert len(set(row_digests([nested]))) == 3
 
 
 def test_the_digests_of_all_rows_are_those_of_each() -> None:

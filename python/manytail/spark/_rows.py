@@ -16,12 +16,23 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
+from pyspark.sql import types
 from pyspark.sql.types import ArrayType, DataType, MapType, Row, StructType, UserDefinedType, VariantVal
 
 from manytail.mapping._idempotency import encode
 
 Convert = Callable[[Any], Any]
 
+# The short names that Spark takes for session.timeZone (java.time.ZoneId.SHORT_IDS), and the IANA database lacks.
+_SHORT_ZONES = {
+    "ACT": "Australia/Darwin", "AET": "Australia/Sydney", "AGT": "America/Argentina/Buenos_Aires",
+    "ART": "Africa/Cairo", "AST": "America/Anchorage", "BET": "America/Sao_Paulo", "BST": "Asia/Dhaka",
+    "CAT": "Africa/Harare", "CNT": "America/St_Johns", "CST": "America/Chicago", "CTT": "Asia/Shanghai",
+    "EAT": "Africa/Addis_Ababa", "ECT": "Europe/Paris", "IET": "America/Indiana/Indianapolis", "IST": "Asia/Kolkata",
+    "JST": "Asia/Tokyo", "MIT": "Pacific/Apia", "NET": "Asia/Yerevan", "NST": "Pacific/Auckland",
+    "PLT": "Asia/Karachi", "PNT": "America/Phoenix", "PRT": "America/Puerto_Rico", "PST": "America/Los_Angeles",
+    "SST": "Pacific/Guadalcanal", "VST": "Asia/Ho_Chi_Minh",
+}  # fmt: skip
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?")  # as java.time.ZoneId reads them
 
 
@@ -31,7 +42,7 @@ def session_zone(name: str) -> datetime.tzinfo:
         return datetime.UTC
     offset = _OFFSET.fullmatch(name)
     if offset is None:
-        return ZoneInfo(name)
+        return ZoneInfo(_SHORT_ZONES.get(name, name))
     sign, hours, minutes, seconds = offset.groups(default="0")
     distance = datetime.timedelta(hours=int(hours), minutes=int(minutes), seconds=int(seconds))
     return datetime.timezone(-distance if sign == "-" else distance)
@@ -70,12 +81,22 @@ def _not_null(convert: Convert) -> Convert:
     return lambda value: None if value is None else convert(value)
 
 
+# Types that Arrow has as structs, by the mark in a field's metadata. The last two exist from PySpark 4.1 on.
+_MARKED: dict[bytes, Convert] = {
+    b"variant": lambda value: VariantVal(value["value"], value["metadata"]),
+    b"geometry": lambda value: types.Geometry.fromWKB(value["wkb"], value["srid"]),
+    b"geography": lambda value: types.Geography.fromWKB(value["wkb"], value["srid"]),
+}
+
+
 def _struct_converter(arrow: pa.StructType, zone: datetime.tzinfo, spark: DataType | None) -> Convert:
     fields = [arrow.field(position) for position in range(arrow.num_fields)]
-    if any((field.metadata or {}).get(b"variant") == b"true" for field in fields):
-        return lambda value: VariantVal(value["value"], value["metadata"])
-    types = [field.dataType for field in spark.fields] if isinstance(spark, StructType) else [None] * len(fields)
-    converters = [_converter(field.type, zone, kind) or _same for field, kind in zip(fields, types, strict=True)]
+    marks = {mark for field in fields for mark, marked in (field.metadata or {}).items() if marked == b"true"}
+    for mark, made in _MARKED.items():
+        if mark in marks:
+            return made
+    kinds = [field.dataType for field in spark.fields] if isinstance(spark, StructType) else [None] * len(fields)
+    converters = [_converter(field.type, zone, kind) or _same for field, kind in zip(fields, kinds, strict=True)]
     names = [field.name for field in fields]
 
     return lambda value: _row(names, [convert(item) for item, convert in zip(value.values(), converters, strict=True)])
@@ -189,28 +210,29 @@ class RowView(Mapping[str, Any]):
     """One input row: a mapping from column names to values. Columns are attributes too (`row.url`), unless a method
     has that name."""
 
-    __slots__ = ("_columns", "_index")
+    # Private names: a column may be called `_index`, and its attribute must be the column.
+    __slots__ = ("__columns", "__index")
 
     def __init__(self, columns: Columns, index: int) -> None:
-        self._columns = columns
-        self._index = index
+        self.__columns = columns
+        self.__index = index
 
     def __getitem__(self, name: str) -> Any:
-        return self._columns[name][self._index]
+        return self.__columns[name][self.__index]
 
     def __getattr__(self, name: str) -> Any:
-        if not name.startswith("__") and name in self._columns.reader.position:
-            return self._columns[name][self._index]
+        if not name.startswith("__") and name in self.__columns.reader.position:
+            return self.__columns[name][self.__index]
         raise AttributeError(f"row has no column {name!r} (columns: {', '.join(self)})")
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._columns.reader.names)
+        return iter(self.__columns.reader.names)
 
     def __len__(self) -> int:
-        return len(self._columns.reader.names)
+        return len(self.__columns.reader.names)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._columns.reader.position
+        return name in self.__columns.reader.position
 
     def asDict(self, recursive: bool = False) -> dict[str, Any]:
         """A dict of the row; `recursive` turns nested Rows into dicts too."""
@@ -243,8 +265,23 @@ def group_keys(column: pa.Array) -> list[Hashable]:
     kind = column.type
     if pa.types.is_temporal(kind):
         column = column.cast(pa.int64() if kind.bit_width == 64 else pa.int32())
-    values: list[Any] = column.to_pylist()
+    values = _values(column)
     return [normalise(value) for value in values] if pa.types.is_floating(kind) else values
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """The values of a column of a simple type. A string of Spark may hold bytes that are not UTF-8: then its bytes."""
+    try:
+        return column.to_pylist()  # type: ignore[no-any-return]
+    except UnicodeDecodeError:
+        return [_value(scalar) for scalar in column]
+
+
+def _value(scalar: pa.Scalar) -> Any:
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError:
+        return scalar.as_buffer().to_pybytes()
 
 
 # ---------------------------------------------------------------------------------------------------- idempotency keys
@@ -263,7 +300,7 @@ def row_digests(columns: Sequence[pa.Array]) -> list[str]:
 def _encode_column(column: pa.Array) -> list[bytes]:
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
-        return [encode(value) for value in column.to_pylist()]
+        return [encode(value) for value in _values(column)]
     return [_encode(column[index]) for index in range(len(column))]
 
 
@@ -283,4 +320,4 @@ def _encode(scalar: pa.Scalar) -> bytes:
     if pa.types.is_temporal(kind):
         count = b"%d" % scalar.value
         return b"%s%d:%s" % (str(kind).partition("[")[0].encode(), len(count), count)
-    return encode(scalar.as_py())
+    return encode(_value(scalar))
