@@ -201,7 +201,10 @@ def _folded(made: _Operand, parts: Sequence[_Operand]) -> _Operand:
     """Evaluate arithmetic on literals alone once, when the selector is compiled."""
     if any(part.constant is None for part in parts):
         return made
-    value = made.evaluate(NO_ENTRY)
+    try:
+        value = made.evaluate(NO_ENTRY)
+    except OverflowError:
+        raise _Refused(made.place, "a number that is too large to compute with an approximate one") from None
     return _Operand(NUMBER, _always(value), made.place, constant=value)
 
 

@@ -513,7 +513,7 @@ class _Listener:
     def fail(self, problem):
         """It cannot continue (no memory): report that, and close the consumer, so that others get the entries."""
         self.stopped = True
-        unraisable(problem, self.callback, "Consumer.listen")
+        unraisable(problem, self.callback)
         consumer = self.consumer()
         if consumer is not None:
             consumer.close()
@@ -526,7 +526,7 @@ class _Listener:
             self.callback(found)
         except BaseException as problem:
             found.release()
-            unraisable(problem, self.callback, "the callback of Consumer.listen")
+            unraisable(problem, self.callback)
 
     def look(self):
         """Find an entry for the next task, or leave a wait that submits it."""

@@ -58,9 +58,8 @@ cdef class EntryQueue:
     cdef object hand_to_waiter(self, entry *e, search_range *found, int64_t deadline, selector_results *v)
     cdef int hand_over_once(self, entry *e, search_range *found, selector_results *v, wait_point *p) noexcept
     cdef int ask_waiting(self, entry *e, selector_results *v) except -1
-    cdef int put_one(self, item, int64_t deadline, int64_t before, headers, priority, ttl, delay, group,
-                     origin) except -1
-    cdef int64_t put_runs(self, tuple items, int64_t deadline, priority, origin) except -1
+    cdef int put_one(self, item, int64_t deadline, headers, priority, ttl, delay, group, origin) except -1
+    cdef int put_runs(self, tuple items, int64_t deadline, priority, origin, int64_t *count) except -1
     cdef int64_t put_run(self, tuple items, int64_t at, priority, origin) except -1
     cdef int64_t room_for_run(self) noexcept nogil
     cdef int release_run(self, entry *e) except -1
@@ -104,9 +103,10 @@ ctypedef struct subscription_makers:
 
 cdef subscription_makers makers
 
-cdef void unraisable(object problem, object where, str what) noexcept
+cdef void unraisable(object problem, object where) noexcept
 cdef entry_options *need_options(entry *e) except NULL
 cdef Entry handle_of(EntryQueue queue, acquired_entry *t)
 cdef void forget_acquired(acquired_entry *t) noexcept
 cdef bint judge(EntryQueue queue, object selector, Entry h, bint listening) except -1
+cdef void free_results(selector_results *v) noexcept
 cdef int release_all(list entries) except -1

@@ -62,12 +62,11 @@ from manytail._eq_sorted cimport search_range
 from manytail._lifecycle cimport at_fork, int_argument, unpicklable
 from manytail._waiting cimport (
     NEVER, ONCE, Waiting, again, checkpoint, deadline_from, give_up, nanoseconds, new_waiting, post, visit_tasks,
-    wait_point,
+    wait_point, write_unraisable,
 )
 
 import enum
 import math
-import sys
 from collections.abc import Mapping
 from types import GenericAlias, MappingProxyType
 from typing import NamedTuple
@@ -288,9 +287,10 @@ cdef class Entry:
             unlock_order(q)
             raise MemoryError
         done = locked_release(q, self.e, self.delivery, mt_now_ns() + span if span else 0, &fx)
-        end_hold(self.q, &fx)
+        unlock_order(q)
         if unlikely(q.timers.n != 0):
-            self.q.watch()
+            self.q.watch()              # before user code that the effects may run
+        self.q.run_effects(&fx)
         return bool(done)
 
     @cython.binding(False)
@@ -517,7 +517,7 @@ cdef class EntryQueue:
     cdef int set_maxsize(self, int64_t maxsize) except -1:
         cdef effects fx
         cdef entry_queue *q = self.q
-        cdef int64_t mark = min(<int64_t>math.floor(self.resume_at * maxsize), maxsize - 1) if maxsize > 0 else 0
+        cdef int64_t mark = min(math.floor(self.resume_at * maxsize), maxsize - 1) if maxsize > 0 else 0
         begin_hold(q, &fx)
         locked_set_maxsize(q, maxsize, mark, &fx)
         end_hold(self, &fx)
@@ -651,8 +651,6 @@ cdef class EntryQueue:
         r = self.admit_once(e, found, &p)
         if unlikely(r != MT_OK):
             self.admit_slow(e, found, &p, deadline, r, &t if want_handle else NULL)
-        if unlikely(self.q.timers.n != 0):
-            self.watch()
         if not want_handle:
             return None
         return handle_of(self, &t)
@@ -668,6 +666,8 @@ cdef class EntryQueue:
         r = locked_put(q, e, found, False, &fx)
         p.key = q.event_count
         unlock_order(q)
+        if unlikely(q.timers.n != 0):
+            self.watch()                # before user code that the effects may run
         if unlikely(has_effects(&fx)):
             self.run_effects(&fx)
         return r
@@ -724,7 +724,7 @@ cdef class EntryQueue:
         try:
             return self.hand_to_waiter(e, &found, deadline, &v)
         finally:
-            free(v.items)
+            free_results(&v)
 
     cdef object hand_to_waiter(self, entry *e, search_range *found, int64_t deadline, selector_results *v):
         """Hand e to a waiter. Returns its handle, or None: no subscription waits for it. e is linked only together with
@@ -763,7 +763,10 @@ cdef class EntryQueue:
             locked_run_timers(q, mt_now_ns(), &fx)
         r = locked_hand_over(q, e, found, v, &fx)
         p.key = q.event_count
-        end_hold(self, &fx)
+        unlock_order(q)
+        if unlikely(q.timers.n != 0):
+            self.watch()                # a close of the subscription that releases e does not ask for it
+        self.run_effects(&fx)
         return r
 
     cdef int ask_waiting(self, entry *e, selector_results *v) except -1:
@@ -793,32 +796,35 @@ cdef class EntryQueue:
         number of items that were put; they stay. timeout is for the whole call. Other exceptions as put."""
         cdef int64_t deadline = deadline_from(block, timeout), n = 0
         headers, priority, ttl, delay, group, origin = many_options(options)
-        if type(items) in (list, tuple) and type(priority) is int and delay is ZERO and self.plain and self.ttl == 0 \
-                and headers is None and ttl is None and group is None:
-            return self.put_runs(tuple(items), deadline, priority, origin)
-        for item in items:
-            n += self.put_one(item, deadline, n, headers, priority, ttl, delay, group, origin)
-        return n
-
-    cdef int put_one(self, item, int64_t deadline, int64_t before, headers, priority, ttl, delay, group,
-                     origin) except -1:
-        """Put one item of put_many. Returns 1. Sets `count` of an exception to `before`."""
-        cdef search_range found
         try:
-            self.admit(self.make(item, headers, priority, ttl, delay, group, origin, &found), &found, deadline, False)
+            if type(items) in (list, tuple) and type(priority) is int and delay is ZERO and self.plain \
+                    and self.ttl == 0 and headers is None and ttl is None and group is None:
+                self.put_runs(tuple(items), deadline, priority, origin, &n)
+            else:
+                for item in items:
+                    self.put_one(item, deadline, headers, priority, ttl, delay, group, origin)
+                    n += 1
         except (Full, ShutDown, KeyboardInterrupt) as stopped:
-            stopped.count = before
+            stopped.count = n
             raise
-        return 1
-
-    cdef int64_t put_runs(self, tuple items, int64_t deadline, priority, origin) except -1:
-        """put_many for items that need no Python code before they are linked: each time as many as there are free
-        slots."""
-        cdef int64_t n = 0, more
-        while n < len(items):
-            more = self.put_run(items, n, priority, origin)
-            n += more if more else self.put_one(items[n], deadline, n, None, priority, None, ZERO, None, origin)
         return n
+
+    cdef int put_one(self, item, int64_t deadline, headers, priority, ttl, delay, group, origin) except -1:
+        cdef search_range found
+        self.admit(self.make(item, headers, priority, ttl, delay, group, origin, &found), &found, deadline, False)
+        return 0
+
+    cdef int put_runs(self, tuple items, int64_t deadline, priority, origin, int64_t *count) except -1:
+        """put_many for items that need no Python code before they are linked: each time as many as there are free
+        slots. *count: how many were put."""
+        cdef int64_t more
+        while count[0] < len(items):
+            more = self.put_run(items, count[0], priority, origin)
+            if more == 0:
+                self.put_one(items[count[0]], deadline, None, priority, None, ZERO, None, origin)
+                more = 1
+            count[0] += more
+        return 0
 
     cdef int64_t put_run(self, tuple items, int64_t at, priority, origin) except -1:
         """Put items from number `at` on, without releasing the lock in between. Returns how many; 0: none is left, or
@@ -913,10 +919,15 @@ cdef class EntryQueue:
 
     # ------------------------------------------------------------------------------------------------------ run_effects
     cdef void run_effects(self, effects *fx) noexcept:
-        """After unlocking: wake waiters, deliver dead letters, drop items."""
+        """After unlocking: wake waiters, ask the shared threads for what they have to do, deliver dead letters, drop
+        items. The last two come last: they run user code, which may take long."""
         cdef entry *e = fx.dead
         if fx.to_post != NULL:
             post(fx.to_post)
+        if unlikely(fx.notify_thread):
+            self.notify_thread()
+        if unlikely(fx.timers_ended):
+            self.watch()
         if e != NULL:
             if likely(e.after.dead_next == NULL and not (self.q.dead_letter and is_dead_letter(e.reason))):
                 release_entry(e)
@@ -924,10 +935,6 @@ cdef class EntryQueue:
                 self.deliver_dead_chain(e)
         if unlikely(fx.keys != NULL):
             release_keys(fx.keys)
-        if unlikely(fx.notify_thread):
-            self.notify_thread()
-        if unlikely(fx.timers_ended):
-            self.watch()
 
     cdef void notify_thread(self) noexcept:
         """Tell the dead-letter thread that this queue has work for it."""
@@ -937,7 +944,7 @@ cdef class EntryQueue:
             lock_order(self.q)
             self.q.thread_notified = False
             unlock_order(self.q)
-            unraisable(problem, self, "the thread of dead letters")
+            unraisable(problem, self)
 
     cdef void deliver_dead_chain(self, entry *newest) noexcept:
         """Deliver the dead letters of a chain, and free its entries, in the order of their deaths.
@@ -976,7 +983,7 @@ cdef class EntryQueue:
                     below = enter_postponed(at, following, e.reason == OVERFLOWN, below, dropping)
                     at, following = to, oldest_first(dead)
                 except BaseException as problem:        # no memory
-                    unraisable(problem, to, "the dead letters of a dead letter queue")
+                    unraisable(problem, to)
                     release_chain(dead)
             release_entry(e)
             e = following
@@ -1007,7 +1014,7 @@ cdef class EntryQueue:
             finally:
                 leave_dead_letter_call(self.q, &here)
         except BaseException as problem:
-            unraisable(problem, letter, f"dead_letter of {self.name_!r}")
+            unraisable(problem, letter)
         return dropped
 
     cdef int put_dead(self, entry *letter, entry **dropped) except -1:
@@ -1289,7 +1296,7 @@ cdef class EntryQueue:
             lock_order(q)
             q.next_check = 0
             unlock_order(q)
-            unraisable(problem, self, "the shared timer")
+            unraisable(problem, self)
 
     def shutdown(self, immediate=False):
         """Accept no more puts: put raises ShutDown. get works while something is left that it may take, then raises
@@ -1346,31 +1353,13 @@ cdef tuple many_options(dict options):
     return given
 
 
-cdef void unraisable(object problem, object where, str what) noexcept:
-    """Report an exception that cannot be raised in any caller. A KeyboardInterrupt is raised later in this thread."""
-    try:
-        if isinstance(problem, KeyboardInterrupt):
-            PyErr_SetInterrupt()
-            return
-        report(problem, where, what)
-    except BaseException:
-        return
-
-
-cdef int report(object problem, object where, str what) except -1:
-    text = f"Exception ignored in {what}"
-    sys.unraisablehook(_Unraisable(type(problem), problem, problem.__traceback__, text, where))
-    return 0
-
-
-class _Unraisable(NamedTuple):
-    """The argument of sys.unraisablehook."""
-
-    exc_type: type
-    exc_value: BaseException
-    exc_traceback: object
-    err_msg: str
-    object: object
+cdef void unraisable(object problem, object where) noexcept:
+    """Report an exception that cannot be raised in any caller. A KeyboardInterrupt is raised later, in the main
+    thread. where: the callable that raised it, or the queue."""
+    if isinstance(problem, KeyboardInterrupt):
+        PyErr_SetInterrupt()
+    else:
+        write_unraisable(problem, where)
 
 
 cdef entry_options *need_options(entry *e) except NULL:
@@ -1486,8 +1475,17 @@ cdef bint judge(EntryQueue queue, selector, Entry h, bint listening) except -1:
         queue.q.counters.selector_errors += 1
         unlock_order(queue.q)
         if not isinstance(problem, Exception):
-            unraisable(problem, selector, "a selector of Consumer.listen")
+            unraisable(problem, selector)
         return False
+
+
+cdef void free_results(selector_results *v) noexcept:
+    """Drop the selectors that were not asked."""
+    cdef int64_t i
+    for i in range(v.n):
+        if v.items[i].selector != NULL:
+            Py_DECREF_raw(v.items[i].selector)
+    free(v.items)
 
 
 cdef int release_all(list entries) except -1:
@@ -1579,8 +1577,8 @@ def _run_dead_letters(EntryQueue queue not None):
     queue.run_dead_letters()
 
 
-def _report(problem, where, what):
-    unraisable(problem, where, what)
+def _report(problem, where):
+    unraisable(problem, where)
 
 
 timer = Timer(_look_due, _report)

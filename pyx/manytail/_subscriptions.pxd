@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 
 from manytail._entries cimport Entry, EntryQueue
 from manytail._entry cimport entry
-from manytail._eq cimport acquired_entry, cursor, effects, shared_credit, subscription
+from manytail._eq cimport acquired_entry, cursor, effects, selector_results, shared_credit, subscription
 from manytail._waiting cimport Waiting, wait_point
 
 
@@ -55,6 +55,7 @@ cdef class Subscription:
     cdef entry *locked_candidate(self, cursor *c, search_way way, int *r) noexcept nogil
     cdef bint locked_obtain(self, entry *e, cursor *c, search_way way, acquired_entry *t, effects *fx) noexcept nogil
     cdef int judge_unlocked(self, entry *e, bint asks_rivals, judgement *last) except -1
+    cdef int64_t ask(self, acquired_entry *t, selector_results *rivals, bint noted) except -2
     cdef void release_unclaimed(self) noexcept
     cdef int linger(self, list out, int64_t n, int64_t deadline) except -1
     cdef int linger_with_credit(self, list out, int64_t n, int64_t deadline) except -1

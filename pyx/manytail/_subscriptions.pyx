@@ -10,7 +10,7 @@ cimport cython
 from cpython.exc cimport PyErr_Fetch, PyErr_Restore
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.stdlib cimport free
+from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from manytail._c cimport (
@@ -18,9 +18,11 @@ from manytail._c cimport (
     unlikely,
 )
 from manytail._cpython cimport (
-    PyTypeObject, mt_clear_of, mt_owned, mt_patch_gc, mt_patch_new, mt_traverse_of, traverseproc, visitproc,
+    PyTypeObject, mt_clear_of, mt_patch_gc, mt_patch_new, mt_traverse_of, traverseproc, visitproc,
 )
-from manytail._entries cimport Entry, EntryQueue, end_hold, handle_of, judge, makers, registry, release_all
+from manytail._entries cimport (
+    Entry, EntryQueue, end_hold, free_results, handle_of, judge, makers, registry, release_all,
+)
 from manytail._entry cimport (
     ACQUIRED, AVAILABLE, HELD, entry, entry_drop, entry_keep, entry_word, position_move, state_of, word_held_by,
 )
@@ -77,6 +79,16 @@ cdef inline search_way locked_way(entry_queue *q, subscription *s, bint has_riva
     if q.groups == GROUPS_NONE:
         return BELOW
     return BY_HEAPS if locked_heaps_say(q, s) else WALK
+
+
+cdef inline cursor *locked_open_walk(entry_queue *q) noexcept nogil:
+    """A cursor at the head, for WALK; NULL: no memory. It is not on the stack: in the child of a fork it stays on the
+    queue's lists, and the stacks of other threads are used for new ones."""
+    cdef cursor *walk = <cursor *>malloc(sizeof(cursor))
+    if walk != NULL and not open_cursor(q, walk, False):
+        free(walk)
+        walk = NULL
+    return walk
 
 
 @cython.final
@@ -278,7 +290,7 @@ cdef class Subscription:
     cdef int take_slow(self, acquired_entry *t, int64_t *event_key) except -2:
         """Search, for a subscription with filters or rivals, unless it is outranked altogether."""
         cdef entry_queue *q = self.s.q
-        cdef cursor walk
+        cdef cursor *walk
         cdef search_way way
         cdef bint has_rivals = False
         cdef int r
@@ -292,18 +304,19 @@ cdef class Subscription:
             unlock_order(q)
             return r
         way = locked_way(q, &self.s, has_rivals)
-        if way == WALK and not open_cursor(q, &walk, False):
-            unlock_order(q)
-            raise MemoryError
+        walk = locked_open_walk(q) if way == WALK else NULL
         unlock_order(q)
         if way != WALK:
             return self.search(&self.s.below if way == BELOW else self.s.cursor_in_use, way, t, event_key)
+        if walk == NULL:
+            raise MemoryError
         try:
-            return self.search(&walk, WALK, t, event_key)
+            return self.search(walk, WALK, t, event_key)
         finally:
             lock_order(q)
-            close_cursor(q, &walk)
+            close_cursor(q, walk)
             unlock_order(q)
+            free(walk)
 
     cdef int search(self, cursor *c, search_way way, acquired_entry *t, int64_t *event_key) except -2:
         """Acquire (or browse) the first entry from the cursor on that it wants and may take.
@@ -377,7 +390,7 @@ cdef class Subscription:
 
     cdef bint wanted_left(self, bint available) except -1:
         """Whether this subscription wants some HELD entry; available: or an AVAILABLE one."""
-        cdef Browser it = self.queue_.browse()
+        cdef Browser it = browse(self.queue_)   # not the method: a subclass may override it
         cdef Entry h
         cdef int state
         for h in it:
@@ -403,10 +416,7 @@ cdef class Subscription:
         replaced. If it raises, the lock is not held, and nothing is pinned."""
         cdef entry_queue *q = self.s.q
         cdef acquired_entry t
-        cdef Entry h
-        cdef list selectors
         cdef selector_results rivals
-        cdef int64_t i
         cdef bint noted = True
         memset(&rivals, 0, sizeof(selector_results))
         drop_judgement(last)
@@ -418,23 +428,31 @@ cdef class Subscription:
             noted = locked_rivals(q, &self.s, e, &rivals)
         unlock_order(q)
         try:
-            h = handle_of(self.queue_, &t)
-            selectors = [mt_owned(rivals.items[i].selector) for i in range(rivals.n)]
-            if not noted:
-                raise MemoryError
-            if self.selector is not None and not judge(self.queue_, self.selector, h, self.listens()):
-                last.refused = NOT_WANTED
-            for i in range(rivals.n):
-                if last.refused == WANTED and (selectors[i] is None
-                                               or judge(self.queue_, selectors[i], h, self.listens())):
-                    last.refused = rivals.items[i].id
+            last.refused = self.ask(&t, &rivals, noted)
         except BaseException:
             drop_judgement(last)
             raise
         finally:
-            free(rivals.items)
+            free_results(&rivals)
         lock_order(q)
         return 0
+
+    cdef int64_t ask(self, acquired_entry *t, selector_results *rivals, bint noted) except -2:
+        """judgement.refused of the entry of t, whose references this takes. noted: `rivals` has all of them.
+
+        A function of its own: its handle may have the last reference to the item, so it is dropped before the order
+        lock is taken again."""
+        cdef Entry h = handle_of(self.queue_, t)
+        cdef int64_t i
+        if not noted:
+            raise MemoryError
+        if self.selector is not None and not judge(self.queue_, self.selector, h, self.listens()):
+            return NOT_WANTED
+        for i in range(rivals.n):
+            selector = <object>rivals.items[i].selector
+            if selector is None or judge(self.queue_, selector, h, self.listens()):
+                return rivals.items[i].id
+        return WANTED
 
     cdef void release_unclaimed(self) noexcept:
         """Release the entries that are reserved for waiters that have given up. A pending exception is kept, because
@@ -802,6 +820,7 @@ cdef object browse(EntryQueue queue):
     cdef Browser it = Browser.__new__(Browser)
     it.queue_ = queue
     lock_order(queue.q)
+    queue.begun = True          # its __init__ may change the number of levels, and so the size of cursors
     it.open = open_cursor(queue.q, &it.c, False)
     unlock_order(queue.q)
     if not it.open:

@@ -21,7 +21,6 @@ from manytail._lifecycle cimport raise_pending
 from manytail._waiting cimport park
 
 import heapq
-import itertools
 import weakref
 from _thread import start_new_thread
 from queue import SimpleQueue
@@ -70,7 +69,7 @@ class ServiceThread:
 
     def __init__(self, serve, report):
         self.serve = serve              # called with a queue: do what is due there
-        self.report = report            # called with (exception, self, name of the class)
+        self.report = report            # called with (exception, self)
         self.begin()
 
     def begin(self):
@@ -99,7 +98,7 @@ class ServiceThread:
                     return
         except BaseException as problem:    # for instance no memory: the next request starts the thread again
             self.start_token.append("to run")
-            self.report(problem, self, type(self).__name__)
+            self.report(problem, self)
 
     def may_end(self):
         self.start_token.append("to run")
@@ -147,17 +146,17 @@ class DeadLetterThread(ServiceThread):
 
 
 class Timer(ServiceThread):
-    """Requests are (when, number, weak reference to a queue): serve that queue at that time (ns of the monotonic
-    clock). The number keeps the heap from comparing references. None: a queue is gone."""
+    """Requests are (when, id of the reference, weak reference to a queue): serve that queue at that time (ns of the
+    monotonic clock). The id keeps the heap from comparing references, which have no order. None: a queue is gone."""
 
     def begin(self):
         ServiceThread.begin(self)
         self.event = TimerEvent()
         self.heap = []
-        self.count = itertools.count()
 
     def watch(self, when, queue):
-        self.requests.put((when, next(self.count), weakref.ref(queue, self.forget)))
+        reference = weakref.ref(queue, self.forget)     # with a callback, each call makes a new one
+        self.requests.put((when, id(reference), reference))
         self.wake()
 
     def forget(self, _):

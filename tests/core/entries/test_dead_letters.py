@@ -1,6 +1,8 @@
 """Dead letters: reasons, queues and callables as receivers, delivery limits."""
+import threading
+
 import pytest
-from support.threads import Threads, run_all, wait_asleep, wait_until
+from support.threads import DEADLINE, LONG, Threads, run_all, wait_asleep, wait_until
 
 from manytail import DeadReason, EntryQueue, EntryState, PriorityEntryQueue, ShutDown
 
@@ -56,6 +58,41 @@ def test_its_exception_goes_to_the_unraisable_hook(monkeypatch):
     assert [type(error) for error in caught] == [KeyError]
     assert subscription.get(False).ack()
     assert queue.stats().dead_lettered == 1
+
+
+def test_the_default_hook_shows_its_exception(monkeypatch, capsys):
+    import sys
+
+    def dead(entry, reason):
+        raise KeyError("mine")
+
+    monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)
+    queue = EntryQueue("q", dead_letter=dead)
+    queue.put(1)
+    with queue.subscribe() as subscription:
+        assert subscription.get(False).reject() is True
+    shown = capsys.readouterr().err
+    assert "Exception ignored in" in shown
+    assert "KeyError: 'mine'" in shown
+
+
+def test_a_callable_that_waits_does_not_delay_the_entry_of_the_put_that_called_it():
+    reached, release = threading.Event(), threading.Event()
+
+    def dead(entry, reason):
+        reached.set()
+        assert release.wait(LONG)
+
+    queue = EntryQueue("q", maxsize=2, overflow="drop_oldest", dead_letter=dead)
+    queue.put_many(["held", "dropped"])
+    with Threads() as threads, queue.subscribe() as subscription:
+        assert subscription.get(False).item == "held"
+        threads.start(queue.put, "new", delay=0.01)
+        try:
+            assert reached.wait(DEADLINE)
+            assert subscription.get(timeout=DEADLINE).item == "new"
+        finally:
+            release.set()
 
 
 def test_it_may_use_the_queue():

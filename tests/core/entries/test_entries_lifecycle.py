@@ -10,6 +10,7 @@ import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import Empty
 
 import pytest
 from support.process import run_script
@@ -500,6 +501,45 @@ def test_a_handler_that_raises_while_a_coroutine_is_woken_costs_it_nothing(waite
             assert waiting.result() == "woken"
     loop.close()
     assert caught == [kind]
+
+
+@pytest.mark.parametrize("cls", [EntryQueue, PriorityEntryQueue])
+def test_a_queue_that_is_browsed_cannot_be_initialised(cls):
+    """Another number of levels would not fit the iterator's cursor."""
+    queue = cls.__new__(cls)
+    iterator = queue.browse()
+    with pytest.raises(RuntimeError, match="in use"):
+        queue.__init__()
+    queue.put(1)
+    assert [entry.item for entry in iterator] == [1]
+
+
+def test_a_finalizer_of_an_item_that_a_selector_has_ended_may_use_the_queue():
+    """The handle that the selector got has the last reference to the item. It is dropped without the order lock."""
+    seen = []
+
+    class Item:
+        def __del__(self):
+            seen.append(queue.qsize())
+
+    def selector(entry):
+        if isinstance(entry.item, Item):
+            other.get(False).ack()
+        return False
+
+    queue = EntryQueue()
+    other, filtered = queue.subscribe(), queue.subscribe(selector=selector)
+
+    def get():
+        queue.put(Item())
+        with pytest.raises(Empty):
+            filtered.get(False)
+
+    with Threads() as threads:
+        threads.start(get).result()
+    assert seen == [0]
+    filtered.close()
+    other.close()
 
 
 # ----------------------------------------------------------------------------------------------------------------- fork

@@ -289,6 +289,77 @@ def parent():
 """)
 
 
+@forks
+def test_two_requests_for_the_same_time_around_a_fork_are_served_in_the_child():
+    run_forked("""
+from manytail._timer import Timer
+class Queue:
+    pass
+before, after, when = Queue(), Queue(), time.monotonic_ns() + 20_000_000
+served, all_served = set(), threading.Event()
+def serve(queue):
+    served.add(queue)
+    if served == {before, after}:
+        all_served.set()
+timer = Timer(serve, print)
+timer.watch(when, before)
+def child():
+    timer.after_fork()
+    timer.watch(when, after)
+    assert all_served.wait(30)
+def parent():
+    pass
+""")
+
+
+@forks
+def test_a_fork_while_a_selector_runs_leaves_no_cursor_on_a_stack_that_is_used_again():
+    """With groups, a subscription with a selector searches with a cursor of its own. The child starts threads on the
+    stacks of those that it did not inherit."""
+    run_forked("""
+parent_pid, asked, go_on = os.getpid(), threading.Event(), threading.Event()
+def selector(entry):
+    if entry.item == 5 and os.getpid() == parent_pid:
+        asked.set()
+        go_on.wait(60)
+    return False
+queue = manytail.EntryQueue("q", groups="shared")
+queue.put_many(range(20))
+filtered = queue.subscribe(selector=selector)
+def get():
+    try:
+        filtered.get(False)
+    except manytail.Empty:
+        pass
+getter = Task(get, (), {})
+getter.start()
+assert asked.wait(60)
+def use_the_stack(depth):
+    return depth and use_the_stack(depth - 1) + sorted([2, 1], key=lambda n: -n)[0]
+def child():
+    started, end = threading.Barrier(9), threading.Event()
+    def run():
+        use_the_stack(300)
+        started.wait(30)
+        end.wait(30)
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    started.wait(30)
+    for iterator in [queue.browse() for _ in range(3)]:
+        for _ in range(6):
+            next(iterator)
+    with queue.subscribe() as taking:
+        for entry in taking.get_many(20):
+            entry.ack()
+    end.set()
+    assert queue.depth() == 0
+def parent():
+    go_on.set()
+    getter.result()
+""")
+
+
 def test_the_interpreter_exits_while_daemon_threads_contend_for_the_lock_of_a_finalizer():
     """Without the GIL: a daemon thread that is stopped at exit must not hold the lock."""
     assert run_script("""

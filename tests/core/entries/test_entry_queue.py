@@ -172,6 +172,19 @@ def test_put_many_passes_an_exception_of_the_iterable_through(new):
     assert items_of(queue.browse()) == [0, 1, 2]
 
 
+def test_put_many_counts_what_went_in_before_an_interruption_of_the_iterable(new):
+    def interrupted():
+        yield 1
+        yield 2
+        raise KeyboardInterrupt
+
+    queue = new("q")
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        queue.put_many(interrupted())
+    assert stopped.value.count == 2
+    assert queue.qsize() == 2
+
+
 def test_put_many_after_shutdown_counts_nothing(new):
     queue = new()
     queue.shutdown()

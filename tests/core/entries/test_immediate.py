@@ -1,5 +1,6 @@
 """put(immediate=True): the entry goes to a waiter by the acquire CAS, or is withdrawn; never both."""
 import asyncio
+import sys
 import threading
 from queue import Empty, Full
 
@@ -255,3 +256,33 @@ def test_never_both_delivered_and_returned(pause, planted_pauses, keep):
     stats = queue.stats()
     assert (stats.enqueued, stats.acked, stats.depth) == (len(taken), len(taken), 0)
     assert LONG
+
+
+def test_the_timer_knows_of_an_entry_that_was_handed_over():
+    """It expires although nobody uses the queue after the subscription released it."""
+    expired = threading.Event()
+    queue = EntryQueue("q", dead_letter=lambda entry, reason: expired.set())
+    subscription = queue.subscribe()
+    with Threads() as threads:
+        threads.start(subscription.get)
+        handed(queue, 1, ttl=0.01)
+    subscription.close()
+    assert expired.wait(DEADLINE)
+
+
+def test_a_selector_that_is_not_asked_keeps_no_reference():
+    """An interruption in one selector ends the put before the others are asked."""
+
+    def interrupted(entry):
+        raise KeyboardInterrupt
+
+    def other(entry):
+        return True
+
+    queue = EntryQueue()
+    with queue.subscribe(selector=interrupted), queue.subscribe(selector=other):
+        before = sys.getrefcount(other)
+        for _ in range(5):
+            with pytest.raises(KeyboardInterrupt):
+                queue.put(1, immediate=True)
+        assert sys.getrefcount(other) == before

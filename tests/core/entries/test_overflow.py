@@ -1,4 +1,5 @@
 """Overflow: block (until resume_at), reject, drop_oldest."""
+import sys
 import time
 from queue import Empty, Full
 
@@ -17,6 +18,13 @@ def fill(queue, n):
 
 
 # ------------------------------------------------------------------------------------------------ block
+def test_the_largest_maxsize_goes_with_every_resume_mark():
+    queue = EntryQueue(maxsize=sys.maxsize, resume_at=1.0)
+    queue.put(1, False)
+    queue.maxsize = sys.maxsize - 1
+    assert queue.maxsize == sys.maxsize - 1
+
+
 def test_a_put_that_finds_the_queue_full_waits_until_the_resume_mark(new):
     queue = new("q", maxsize=10)
     fill(queue, 10)

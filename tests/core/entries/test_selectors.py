@@ -215,6 +215,7 @@ def test_headers_may_be_any_mapping():
     ("a BETWEEN 'a' AND 'b'", 1, 11, "a string"), ("a AND 5", 1, 7, "a number"), ("'x'", 1, 1, "a string"),
     ("5", 1, 1, "a number"), ("a + 1", 1, 1, "a number"), ("NOT 'x'", 1, 5, "a string"),
     ("1 + 'a' = 2", 1, 5, "a string"), ("-'a' = 2", 1, 2, "a string"), ("(a = 1) + 1 = 2", 1, 2, "a condition"),
+    ("a > 1.5 * 1" + "0" * 400, 1, 5, "too large"),
     ("5 IS NULL", 1, 1, "a header before IS"), ("'x' LIKE 'x'", 1, 1, "a header before LIKE"),
     ("a + 1 IN (2)", 1, 1, "a header before IN"), ("(a = 1) IS NULL", 1, 2, "a header before IS"),
     ("NOT " * (MAX_DEPTH + 10) + "a", 1, None, "levels deep"),

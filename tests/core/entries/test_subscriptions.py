@@ -658,3 +658,16 @@ def test_what_one_subscription_sees_never_goes_backwards_but_for_redelivery(new,
     assert stats.acked + stats.depth == total
     assert stats.depth == 0 or keep(queue.subscribe()).get_many(total)
     assert DEADLINE
+
+
+def test_a_subclass_may_override_browse():
+    class Own(EntryQueue):
+        def browse(self):
+            return iter(())
+
+    queue = Own()
+    with queue.subscribe(selector=lambda entry: entry.item == 1) as subscription:
+        queue.put(1, delay=1000)
+        queue.shutdown()
+        with pytest.raises(Empty):      # the entry that is left suits it
+            subscription.get(False)
