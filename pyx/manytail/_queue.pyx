@@ -535,7 +535,9 @@ cdef class BaseQueue(Fifo):
         if self.made:
             raise RuntimeError(f"{type(self).__name__}.__init__ was called before: make another queue instead")
         self.made = True
-        self.maxsize = maxsize
+        self.set_bound(maxsize)
+        if type(self).maxsize is not BaseQueue.maxsize:     # a class attribute of a subclass hides the property
+            self.maxsize = maxsize
         if self.hooks:
             self._init(maxsize)
 
@@ -814,6 +816,9 @@ cdef class BaseQueue(Fifo):
 
     @maxsize.setter
     def maxsize(self, value):
+        self.set_bound(value)
+
+    cdef int set_bound(self, object value) except -1:
         cdef int64_t bound = bound_of(value)
         with cython.critical_section(self):
             self.size_given = value
@@ -822,6 +827,7 @@ cdef class BaseQueue(Fifo):
                 set_maxsize(self.q, self.s, bound, True)
         if self.is_locked():
             self.may_put.wake_all()
+        return 0
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")

@@ -102,6 +102,24 @@ def test_maxsize_is_any_number():
             Queue(wrong)
 
 
+@pytest.mark.parametrize("module", [standard, queue])
+@pytest.mark.parametrize("given", [None, 3])
+def test_a_subclass_may_have_a_class_attribute_maxsize(module, given):
+    class Mine(module.Queue):
+        maxsize = 2
+
+        def __init__(self):
+            super().__init__(given or self.maxsize)
+
+    q = Mine()
+    for n in range(q.maxsize):
+        q.put_nowait(n)
+    assert q.full()
+    assert q.maxsize == (given or 2)
+    with pytest.raises(Full):
+        q.put_nowait(n)
+
+
 def test_maxsize_may_be_assigned(new):
     q = new(3)
     for n in range(3):
