@@ -25,7 +25,7 @@ cdef int mt_multiqueue_remove(mt_multiqueue*, mt_subqueue*, mt_drop drop, void* 
 # MT_OK, MT_FULL (timeout 0), MT_TIMEOUT, MT_SHUTDOWN, MT_NOMEM.
 cdef int mt_subqueue_put(mt_subqueue*, uintptr_t item, int64_t timeout_ns) noexcept nogil
 # As many as fit are linked as one chain, then it waits for free slots. *count (may be NULL): how many went in, whatever
-# is returned.
+# is returned. MT_BADARG: n < 0, or items is NULL and n > 0.
 cdef int mt_subqueue_put_many(mt_subqueue*, const uintptr_t* items, int64_t n, int64_t timeout_ns,
                               int64_t* count) noexcept nogil
 cdef void mt_subqueue_enable(mt_subqueue*, bint enabled) noexcept nogil

@@ -1703,10 +1703,9 @@ cdef inline int put_within(subqueue *s, uintptr_t item, int64_t timeout_ns) noex
 cdef inline int put_run_within(subqueue *s, const uintptr_t *items, int64_t n, int64_t timeout_ns,
                                int64_t *count) noexcept nogil:
     cdef int64_t put = 0
-    cdef int r
-    if n < 0 or (n > 0 and items == NULL):
-        return MT_BADARG
-    r = put_run_until(s.mq, s, items, NULL, n, False, deadline_in(timeout_ns), &put, False)
+    cdef int r = MT_BADARG
+    if n >= 0 and (n == 0 or items != NULL):
+        r = put_run_until(s.mq, s, items, NULL, n, False, deadline_in(timeout_ns), &put, False)
     if count != NULL:
         count[0] = put
     return r

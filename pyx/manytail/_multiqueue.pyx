@@ -49,6 +49,7 @@ from manytail._waiting cimport (
 )
 
 from collections.abc import Mapping
+from contextlib import suppress
 from types import GenericAlias
 from typing import NamedTuple
 
@@ -633,7 +634,7 @@ cdef class MultiQueue:
             return await linger_in_loop(self, n, longer)
         while True:
             try:
-                return self.get_many(max_items, block=False)
+                return self.get_many(n, block=False)
             except Empty:
                 refuse_unless_ok(await self.until_items())
 
@@ -1065,7 +1066,8 @@ cdef class SubQueue:
                         raise Full
                     count += 1
         except (Full, ShutDown, KeyboardInterrupt, ValueError, TypeError, OverflowError) as error:
-            error.count = count
+            with suppress(Exception):       # an exception of the iterable or of the sizer may refuse attributes
+                error.count = count
             raise
         return count
 
@@ -1144,6 +1146,8 @@ cdef class SubQueue:
             await pause
         cdef int64_t size = self.size_of(item) if self.sizer is not None else 0
         cdef bint done
+        if self.raw:
+            item = int64_of(item)       # once: were it to raise in a later try, that would keep the wake-up
         while True:
             if self.sizer is None:
                 done = self.put_slow(item, ONCE, False)

@@ -83,6 +83,30 @@ def test_what_is_no_integer_is_a_type_error(item):
     assert queue.stats() == (0, 1, 1, 0, 0, 0, 0)
 
 
+def test_a_coroutine_that_waits_asks_for_its_integer_once(numpy):
+    """If it asked again after its wake-up and that raised, nobody else would be woken."""
+
+    class Once:
+        asked = False
+
+        def __index__(self):
+            assert not self.asked
+            self.asked = True
+            return 5
+
+    async def main():
+        queue, tail = queue_of(1)
+        tail.maxsize = 1
+        put = asyncio.ensure_future(tail.aput(Once()))
+        while not queue.stats().putters_waiting:
+            await asyncio.sleep(0)
+        assert queue.get() == 1
+        await put
+        assert (await queue.aget_many(Once())).tolist() == [5]
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("bad", ["x", 2**63])
 def test_a_bad_item_in_an_iterator_passes_through_and_what_came_before_is_in(bad):
     queue, tail = queue_of()

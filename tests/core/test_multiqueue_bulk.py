@@ -165,6 +165,21 @@ def test_a_full_raised_by_the_iterable_is_its_own(new):
     assert list(tail) == [1]
 
 
+def test_an_exception_of_the_iterable_that_refuses_attributes_passes_through(new):
+    class Frozen(ValueError):
+        def __setattr__(self, name, value):
+            raise AttributeError(f"cannot assign {name}")
+
+    def items():
+        yield 1
+        raise Frozen("mine")
+
+    tail = new().add("a")
+    with pytest.raises(Frozen, match="mine"):
+        tail.put_many(items())
+    assert list(tail) == [1]
+
+
 def test_a_generator_may_use_the_queue_it_is_put_into(new):
     queue = new()
     tail, other = queue.add("a"), queue.add("b", priority=-1)

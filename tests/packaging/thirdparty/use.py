@@ -22,7 +22,7 @@ def priority_and_order():
     assert [pipe.put(7), pipe.put(8), pipe.put(1, urgent=True)] == [OK] * 3
     assert pipe.qsize() == 3
     assert [pipe.get(), pipe.get(), pipe.get()] == [(OK, 1, True), (OK, 7, False), (OK, 8, False)]
-    assert pipe.put_many(10, 5) == (OK, 5)
+    assert [pipe.put_many(10, 5), pipe.put_many(10, 0), pipe.put_many(10, -1)] == [(OK, 5), (OK, 0), (BADARG, 0)]
     assert pipe.get_many(3) == (OK, [10, 11, 12])
     assert pipe.get_many(3) == (OK, [13, 14])
 
