@@ -7,7 +7,6 @@
 #ifndef EPOCH_SUITES_H
 #define EPOCH_SUITES_H
 
-#define MT_EPOCH_FIRST 2
 #include "manytail/epoch.h"
 
 struct epoch_node {

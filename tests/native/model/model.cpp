@@ -351,6 +351,41 @@ struct interrupted_putter : giving_up_room<interrupted_putter> {
     static const int interrupts = 1;
 };
 
+/* Items have sizes. The room that comes free is for the item of size 2, whose putter may be interrupted, or for that of
+ * size 1. */
+struct interrupted_sized_putter : queue_suite<interrupted_sized_putter, 3> {
+    int more;
+    void before() {
+        begin(2);
+        a->sized = a->bounded = 1;
+        put_sized(0, 2);
+        model_interrupts = 1;
+        more = 0;
+    }
+    int put_sized(int i, int64_t size) {
+        return MQ(put_sized_until)(q, a, item(i), size, 0, FOREVER, ATTACHED);
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            RL_ASSERT(get() >= 0);
+        } else if (index == 1) {
+            int r = put_sized(1, 2);
+            RL_ASSERT(r == MT_OK || r == MT_INTERRUPTED);
+            if (r == MT_OK) out_again();
+        } else {
+            int r = put_sized(2, 1);
+            if (r == MT_INTERRUPTED) r = put_sized(2, 1);
+            RL_ASSERT(r == MT_OK);
+            out_again();
+        }
+    }
+    void out_again() {
+        more++;
+        RL_ASSERT(get() >= 0);
+    }
+    void after() { end(1 + more); }
+};
+
 /* ----------------------------------------------------------------------------------------------------------- chunks */
 /* The first chunk (11 slots) is used up and the next one appended, while an iterator stands on the first. */
 struct chunks : queue_suite<chunks, 3> {
@@ -541,6 +576,8 @@ int main(int argc, char **argv) {
     EXPLORE(waiting_two_lists);
     EXPLORE(waiting_cancelled);
     EXPLORE(waiting_refused);
+    EXPLORE(waiting_cancelled_task);
+    EXPLORE(waiting_refused_task);
     EXPLORE(section_three);
     EXPLORE(section_raised);
     EXPLORE(section_handler);
@@ -556,6 +593,7 @@ int main(int argc, char **argv) {
     EXPLORE(propagated_to_putters);
     EXPLORE(timed_putter);
     EXPLORE(interrupted_putter);
+    EXPLORE(interrupted_sized_putter);
     EXPLORE(chunks);
     EXPLORE(cleared);
     EXPLORE(shut);

@@ -41,6 +41,10 @@
 #undef VAR_T
 #undef TLS_T
 
+/* Two records of pins are part of a domain, so that three pins add a block. Here, because the first file that includes
+ * epoch.h decides. */
+#define MT_EPOCH_FIRST 2
+
 /* ---------------------------------------------------------------------------------------------------------- memory */
 enum { MODEL_FREED = 0xDD };
 

@@ -142,20 +142,22 @@ struct pubsub_lagged : pubsub_waiting_suite<pubsub_lagged, 3> {
     void after() { end(1); }
 };
 
-/* Two threads share a subscriber: one waits for two messages, the other one for one. The first message that comes is
- * for the other one, which then publishes two. */
+/* Two threads share a subscriber: one waits for three messages, the other one takes two, one after the other, and then
+ * publishes three. When it waits for its second one, the first one may be asleep before it, and must not be notified in
+ * its place. */
 struct pubsub_lingering : pubsub_waiting_suite<pubsub_lingering, 3> {
     static const unsigned bound = 1;
-    void before() { begin(0); }
+    void before() { begin(1); }
     void thread(unsigned index) {
         if (index == 0) {
-            RL_ASSERT(linger(2) == MT_OK);
-            RL_ASSERT(take_now() >= 0 && take_now() >= 0);
+            RL_ASSERT(linger(3) == MT_OK);
+            for (int i = 0; i < 3; i++) RL_ASSERT(take_now() >= 0);
         } else if (index == 1) {
             take_when_there();
-            RL_ASSERT(publish_now(1) == MT_OK && publish_now(2) == MT_OK);
+            take_when_there();
+            for (int i = 2; i < 5; i++) RL_ASSERT(publish_now(i) == MT_OK);
         } else {
-            RL_ASSERT(publish_now(0) == MT_OK);
+            RL_ASSERT(publish_now(1) == MT_OK);
         }
     }
     void after() { end(0); }

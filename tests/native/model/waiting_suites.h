@@ -143,11 +143,12 @@ struct waiting_two_lists : waiting_suite<waiting_two_lists, 3> {
     void after() { end(1); }
 };
 
-/* A task and a thread, one thing. The task is notified and gives back what it takes; or it is cancelled, at any moment,
- * and forwards; or its loop is closed: then its poster finishes the wait, and forwards. */
+/* A task and another waiter, one thing. The task is notified and gives back what it takes; or it is cancelled, at any
+ * moment, and forwards; or its loop is closed: then its poster finishes the wait, and forwards. A thing that comes
+ * notifies a thread beside the task, so only another task depends on what is forwarded. */
 template <typename suite> struct waiting_task_suite : waiting_suite<suite, 3> {
     typedef waiting_suite<suite, 3> base;
-    model_task task;
+    model_task task, other;
     wait_point point;
     waiter *w;
     mt_atomic_u32 finished;
@@ -158,11 +159,21 @@ template <typename suite> struct waiting_task_suite : waiting_suite<suite, 3> {
         memset((void *)&finished, 0, sizeof finished);
         mt_load_relaxed_u32(&finished);
         running = (suite *)this;
-        task.refs = 1;
-        task.bell = (model_semaphore *)PyThread_allocate_lock();
-        PyThread_acquire_lock_timed(task.bell, 0, 0);
-        task.refused = suite::closed ? refused : NULL;
+        begin_task(&task, suite::closed ? refused : NULL);
+        begin_task(&other, NULL);
         base::fill(&point, &this->boxes[0]);
+    }
+
+    static void begin_task(model_task *t, void (*refused)(model_task *)) {
+        t->refs = 1;
+        t->bell = (model_semaphore *)PyThread_allocate_lock();
+        PyThread_acquire_lock_timed(t->bell, 0, 0);
+        t->refused = refused;
+    }
+
+    static void end_task(model_task *t) {
+        PyThread_free_lock(t->bell);
+        RL_ASSERT(t->refs == 1);
     }
 
     static void refused(model_task *) { running->finish(1); }
@@ -179,17 +190,32 @@ template <typename suite> struct waiting_task_suite : waiting_suite<suite, 3> {
         if (rung && base::take_now(&this->boxes[0]) == MT_OK) this->give(0);
     }
 
+    /* The other task waits until it has the thing. */
+    void wait_on() {
+        wait_point p;
+        base::fill(&p, &this->boxes[0]);
+        while (base::take_now(&this->boxes[0]) != MT_OK) {
+            waiter *own = WAITING(new_waiter)(1, &other);
+            if (WAITING(prepare_to_wait)(&p, 1, own) == WAIT_FOR_IT) {
+                PyThread_acquire_lock_timed(other.bell, -1, 0);
+                WAITING(finish_wait)(&p, 1, own, 0);
+            }
+            model_free(own);
+        }
+    }
+
     void thread(unsigned index) {
         if (index == 0) wait();
-        if (index == 1) RL_ASSERT(this->take() == 0);
+        if (index == 1 && suite::among_tasks) wait_on();
+        if (index == 1 && !suite::among_tasks) RL_ASSERT(this->take() == 0);
         if (index == 2) this->give(0);
     }
 
     void after() {
         if (suite::closed) finish(1); /* the coroutine is collected */
         model_free(w);
-        PyThread_free_lock(task.bell);
-        RL_ASSERT(task.refs == 1);
+        end_task(&task);
+        end_task(&other);
         this->end(0);
     }
 };
@@ -197,10 +223,16 @@ template <typename suite> struct waiting_task_suite : waiting_suite<suite, 3> {
 template <typename suite> suite *waiting_task_suite<suite>::running;
 
 struct waiting_cancelled : waiting_task_suite<waiting_cancelled> {
-    static const bool closed = false;
+    static const bool closed = false, among_tasks = false;
 };
 struct waiting_refused : waiting_task_suite<waiting_refused> {
-    static const bool closed = true;
+    static const bool closed = true, among_tasks = false;
+};
+struct waiting_cancelled_task : waiting_task_suite<waiting_cancelled_task> {
+    static const bool closed = false, among_tasks = true;
+};
+struct waiting_refused_task : waiting_task_suite<waiting_refused_task> {
+    static const bool closed = true, among_tasks = true;
 };
 
 #endif
