@@ -569,7 +569,8 @@ cdef class BaseQueue(Fifo):
         if self.adopt_mutex(lock):
             try:
                 self.unfinished = self.move_items(append)
-                self.container = items
+                with cython.critical_section(self):
+                    self.container = items
             finally:
                 lock.release()
         return 0
@@ -596,6 +597,17 @@ cdef class BaseQueue(Fifo):
         unlock_take_and_post(q, to_post)
         drop_chain(q, chain, first, last, append_item, <void *>append, True)
         return unfinished
+
+    cdef int wait_until_moved(self) except -1:
+        """In locked mode: another thread may have set the mutex and not have moved the items and tasks yet. The caller
+        may hold the mutex, but not while that lasts."""
+        cdef bint moved
+        with cython.critical_section(self):
+            moved = self.container is not None
+        if not moved and self.q != NULL:
+            self.enter()
+            self.leave()
+        return 0
 
     cdef int enter(self) except -1:
         self.lock.acquire()
@@ -644,14 +656,13 @@ cdef class BaseQueue(Fifo):
     def queue(self):
         """The container of the items. Hold `mutex` to use it."""
         self.enter_locked_mode()
-        if self.container is None and self.q != NULL:       # another thread moves the items
-            self.enter()
-            self.leave()
+        self.wait_until_moved()
         return self.items()
 
     @queue.setter
     def queue(self, value):
         self.enter_locked_mode()
+        self.wait_until_moved()
         with cython.critical_section(self):
             self.container = value
 
@@ -868,11 +879,13 @@ cdef class BaseQueue(Fifo):
             unlock_take(self.q)
             if not self.is_locked():
                 return n
+        self.wait_until_moved()
         return self.unfinished
 
     @unfinished_tasks.setter
     def unfinished_tasks(self, value):
         self.enter_locked_mode()
+        self.wait_until_moved()
         self.unfinished = value
 
     @cython.binding(False)

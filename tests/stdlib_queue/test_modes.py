@@ -11,6 +11,7 @@ from collections import deque
 from functools import partial
 
 import pytest
+from support.counts import count
 from support.process import run_script
 from support.threads import DEADLINE, LONG, Threads, ctrl_c, run_all, switching_often, wait_asleep, wait_until
 
@@ -52,6 +53,26 @@ def test_threads_that_ask_at_once_get_one_mutex():
             q.put(n)
         mutexes = run_all(*[lambda q=q: (q.mutex, list(q.queue))] * 3)
         assert all(mutex is q.mutex and items == [0, 1, 2, 3, 4] for mutex, items in mutexes)
+
+
+def test_no_task_is_missing_while_another_thread_enters_locked_mode():
+    """Without the GIL the mutex is there before the tasks are counted."""
+    for _ in range(count(10, 100)):
+        q, entered, seen = Queue(), threading.Event(), set()
+        for n in range(100_000):
+            q.put(n)
+
+        def enter(q=q, entered=entered):
+            assert q.mutex
+            entered.set()
+
+        def watch(q=q, entered=entered, seen=seen):
+            while not entered.is_set():
+                seen.add(q.unfinished_tasks)
+            seen.add(q.unfinished_tasks)
+
+        run_all(enter, watch, watch)
+        assert seen == {100_000}
 
 
 def test_items_and_tasks_stay():
