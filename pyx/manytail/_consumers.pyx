@@ -15,10 +15,10 @@ from manytail._c cimport (
     mt_store_relaxed_i64, mt_xchg_acq_rel_u32,
 )
 from manytail._cpython cimport PyTypeObject, mt_patch_new
-from manytail._entries cimport EntryQueue, handle_of, release_all, unraisable
+from manytail._entries cimport EntryQueue, handle_of, in_timer_thread, release_all, unraisable
 from manytail._eq cimport CLOSED, acquired_entry, lock_credit, lock_order, unlock_credit, unlock_order
-from manytail._eq_manager cimport credit_point, entries_point, locked_answer
-from manytail._lifecycle cimport int_argument, raise_pending, unclosed, unpicklable
+from manytail._eq_manager cimport credit_point, entries_point, is_interested, locked_answer
+from manytail._lifecycle cimport int_argument, raise_pending, tell_of_forks, unclosed, unpicklable
 from manytail._subscriptions cimport Credit, Subscription, consumer_waits, iterate, new_credit, open_subscription
 from manytail._waiting cimport (
     ONCE, WAIT, Waiting, again, checkpoint, deadline_from, give_up, linger_from, new_waiting_at, sooner, wait_at,
@@ -27,6 +27,7 @@ from manytail._waiting cimport (
 
 import threading
 import weakref
+from _thread import start_new_thread
 from types import GenericAlias
 
 from manytail.errors import ClosedError, Empty, ShutDown
@@ -173,8 +174,9 @@ cdef Points new_points(Credit credit, tuple subs, Consumer owner):
     return points
 
 
-cdef object get_from(Credit credit, tuple subs, Consumer owner, int64_t deadline):
-    """get of a Consumer, or of one of its subscriptions."""
+cdef object get_from(Credit credit, tuple subs, Consumer owner, int64_t deadline, bint lingers):
+    """get of a Consumer, or of one of its subscriptions. lingers: Empty also if no credit is left; the caller is
+    counted (Credit.count_lingering)."""
     cdef int64_t turn = 0
     cdef Points points
     cdef int r
@@ -191,6 +193,9 @@ cdef object get_from(Credit credit, tuple subs, Consumer owner, int64_t deadline
         found = points.attempt()
         if found is not None:
             return found
+        # If that ends later, Credit.interest_changed() or Subscription.end_lingering() ends the wait.
+        if lingers and not (credit.lasts() if owner is not None else is_interested(&(<Subscription>subs[0]).s)):
+            raise Empty
         r = MT_EMPTY
         mt_point()
         if again(points.all, points.count(), &r, deadline):
@@ -335,7 +340,7 @@ cdef class Consumer:
         timeout: seconds for the whole call; None waits for ever. block=False does not wait. Empty: nothing came in
         time. ShutDown: all its queues are shut down and drained. ClosedError: it is closed, or listens. ValueError:
         timeout is negative or NaN."""
-        return get_from(self.credit, None, self, deadline_from(block, timeout))
+        return get_from(self.credit, None, self, deadline_from(block, timeout), False)
 
     def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
         """A list of up to max_items entries: waits for the first as get does, then takes what is there. max_items <= 0:
@@ -346,17 +351,20 @@ cdef class Consumer:
         if n <= 0:
             return []
         deadline = deadline_from(block, timeout)
-        out = [get_from(self.credit, None, self, deadline)]
+        out = [get_from(self.credit, None, self, deadline, False)]
         if longer and deadline != ONCE:
             end = sooner(deadline, longer)
+        self.credit.count_lingering(1)
         try:
             while len(out) < n:
-                out.append(get_from(self.credit, None, self, end if self.credit.lasts() else ONCE))
+                out.append(get_from(self.credit, None, self, end, True))
         except (Empty, ShutDown, ClosedError):
             return out
         except BaseException:
             release_all(out)
             raise
+        finally:
+            self.credit.count_lingering(-1)
         return out
 
     async def aget(self):
@@ -383,7 +391,12 @@ cdef class Consumer:
         if not callable(callback):
             raise TypeError(f"callback={callback!r}: expected a callable of an entry")
         self.usable()
-        self.listener = _Listener(self, callback, executor)
+        listener = _Listener(self, callback, executor)
+        with cython.critical_section(self):
+            if self.listener is None:
+                self.listener = listener
+        if self.listener is not listener:
+            self.usable()               # raises: another thread was faster
         self.credit.listens = True
         self.credit.notify()            # waiting gets raise ClosedError
         self.listener.submit()
@@ -460,6 +473,15 @@ class _Listener:
         self.waiting = None             # the wait that the last task left
         self.points = None              # where it waits
         self.found = None               # the entry for the next task
+        tell_of_forks(self)
+
+    def _after_fork(self):
+        """In the child of a fork: a task of another thread never ends, and may have held the lock."""
+        self.lock = threading.RLock()
+        self.not_running = threading.Event()
+        if self.thread != threading.get_ident():
+            self.thread = None
+            self.not_running.set()
 
     def submit(self):
         """Submit a task to the executor. This may run in a put of another thread, where an exception of a signal
@@ -548,15 +570,26 @@ class _Listener:
 @cython.final
 @cython.no_gc_clear
 cdef class ListenerWaiting(Waiting):
-    """One wait of a listener: its wake-up submits a task."""
+    """One wait of a listener: its wake-up submits a task. The executor's submit() is user code and may wait. So in the
+    timer thread, on which all queues depend, another thread is started for it."""
     cdef object listener
     cdef mt_atomic_u32 submitted
 
     cdef bint schedule(self) noexcept:
         # pairs with: itself, in other threads: several points may be notified, but only one task is submitted
         if mt_xchg_acq_rel_u32(&self.submitted, 1) == 0:
-            self.listener.submit()
+            if in_timer_thread():
+                submit_in_thread(self.listener)
+            else:
+                self.listener.submit()
         return True
+
+
+cdef object submit_in_thread(listener):
+    try:
+        start_new_thread(listener.submit, ())
+    except (RuntimeError, MemoryError):     # no more threads
+        listener.submit()
 
 
 def _end_wait(Waiting waiting not None):
@@ -577,8 +610,10 @@ def _find_or_wait(Consumer owner not None, listener):
     points.alone, points.listens = False, True
     owner.check_open()
     points.owner = owner
-    listener.found = points.attempt()
-    points.owner = None
+    try:
+        listener.found = points.attempt()
+    finally:
+        points.owner = None
     if listener.found is not None:
         return True
     waiting = ListenerWaiting.__new__(ListenerWaiting)
@@ -596,8 +631,8 @@ def _find_or_wait(Consumer owner not None, listener):
     return True
 
 
-cdef object get_alone(Credit credit, tuple subscriptions, int64_t deadline):
-    return get_from(credit, subscriptions, None, deadline)
+cdef object get_alone(Credit credit, tuple subscriptions, int64_t deadline, bint lingers):
+    return get_from(credit, subscriptions, None, deadline, lingers)
 
 
 cdef object aget_alone(Credit credit, tuple subscriptions):

@@ -103,6 +103,7 @@ ctypedef struct subscription_makers:
 
 cdef subscription_makers makers
 
+cdef bint in_timer_thread() noexcept
 cdef void unraisable(object problem, object where) noexcept
 cdef entry_options *need_options(entry *e) except NULL
 cdef Entry handle_of(EntryQueue queue, acquired_entry *t)

@@ -76,6 +76,16 @@ from manytail.errors import Full, ShutDown
 
 registry.objects = True
 
+cdef extern from *:
+    """
+    static MT_THREAD_LOCAL int mt_timer_thread;     /* the calling thread is the timer thread */
+    """
+    bint mt_timer_thread
+
+
+cdef bint in_timer_thread() noexcept:
+    return mt_timer_thread
+
 
 class EntryState(enum.IntEnum):
     """The state of an entry. HELD: not available before a time. DEQUEUED and DELETED: dead."""
@@ -1570,6 +1580,8 @@ mt_patch_new(<PyTypeObject *>Extra)
 
 # --------------------------------------------------------------------------------------------- shared threads, and fork
 def _look_due(EntryQueue queue not None):
+    global mt_timer_thread
+    mt_timer_thread = True
     queue.look_due()
 
 

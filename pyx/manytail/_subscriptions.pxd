@@ -2,6 +2,7 @@
 cimport cython
 from libc.stdint cimport int64_t
 
+from manytail._c cimport mt_atomic_i64
 from manytail._entries cimport Entry, EntryQueue
 from manytail._entry cimport entry
 from manytail._eq cimport acquired_entry, cursor, effects, selector_results, shared_credit, subscription
@@ -23,6 +24,7 @@ ctypedef struct judgement:      # what selectors said about the entry that was j
 cdef class Credit:
     cdef shared_credit p
     cdef bint listens           # its Consumer has a listener
+    cdef int64_t lingering      # gets that linger; under the credit's lock
     cdef tuple shared_by        # the open subscriptions of the Consumer; never changed, but replaced
     cdef int64_t get_limit(self) noexcept
     cdef bint lasts(self) noexcept
@@ -30,6 +32,8 @@ cdef class Credit:
     cdef tuple subscriptions(self)
     cdef bint replace(self, tuple was, tuple by)
     cdef void interest_changed(self) noexcept
+    cdef void count_lingering(self, int64_t change) noexcept
+    cdef bint lingers(self) noexcept
     cdef int notify(self) except -1
 
 
@@ -42,6 +46,7 @@ cdef class Subscription:
     cdef Credit credit          # shared with the other subscriptions of a Consumer, or None
     cdef bint open
     cdef bint quiet
+    cdef mt_atomic_i64 lingering    # gets that linger; changed under the order lock
     cdef object __weakref__
     cdef object get_slow(self, int64_t deadline, int r, wait_point *p)
     cdef int refuse(self, int r) except -1
@@ -58,7 +63,10 @@ cdef class Subscription:
     cdef int64_t ask(self, acquired_entry *t, selector_results *rivals, bint noted) except -2
     cdef void release_unclaimed(self) noexcept
     cdef int linger(self, list out, int64_t n, int64_t deadline) except -1
+    cdef int linger_counted(self, list out, int64_t n, int64_t deadline) except -1
     cdef int linger_with_credit(self, list out, int64_t n, int64_t deadline) except -1
+    cdef void count_lingering(self, int64_t change) noexcept
+    cdef void end_lingering(self) noexcept
     cdef int forward(self) except -1
     cdef object entry_or_wait(self, Waiting last)
     cdef object ack_run(self, Entry h)
@@ -68,7 +76,7 @@ cdef class Subscription:
 # How a subscription of a Consumer waits. _consumers.pyx sets this when it is imported: _subscriptions does not depend
 # on it.
 ctypedef struct consumer_calls:
-    object (*get)(Credit, tuple subscriptions, int64_t deadline)
+    object (*get)(Credit, tuple subscriptions, int64_t deadline, bint lingers)
     object (*aget)(Credit, tuple subscriptions)
 
 cdef consumer_calls consumer_waits

@@ -15,7 +15,7 @@ from libc.string cimport memset
 
 from manytail._c cimport (
     MT_EMPTY, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, likely, mt_load_relaxed_i64, mt_now_ns,
-    unlikely,
+    mt_store_relaxed_i64, unlikely,
 )
 from manytail._cpython cimport (
     PyTypeObject, mt_clear_of, mt_patch_gc, mt_patch_new, mt_traverse_of, traverseproc, visitproc,
@@ -42,7 +42,7 @@ from manytail._eq_keys cimport GROUPS_NONE
 from manytail._eq_life cimport close_credit, locked_subscribe, locked_unsubscribe, open_credit
 from manytail._eq_manager cimport (
     credit_notify, entries_point, has_credit, is_interested, locked_interest_changed, locked_is_rival, locked_outranked,
-    locked_set_limit, locked_set_suspended, locked_usable, locked_wake_many, may_take,
+    locked_set_limit, locked_set_suspended, locked_usable, locked_wake_many, locked_wake_subscription, may_take,
     passes_start_and_origin, take_shared_credit,
 )
 from manytail._lifecycle cimport int_argument, unclosed, unpicklable
@@ -143,6 +143,21 @@ cdef class Credit:
         cdef Subscription s
         for s in self.subscriptions():
             s.interest_changed()
+        if self.lingers():
+            self.notify()               # those that linger return
+
+    cdef void count_lingering(self, int64_t change) noexcept:
+        """A get begins (1) or ends (-1) to linger: it returns when there is no credit, or the Consumer is suspended."""
+        lock_credit(&self.p)
+        self.lingering += change
+        unlock_credit(&self.p)
+
+    cdef bint lingers(self) noexcept:
+        cdef bint some
+        lock_credit(&self.p)
+        some = self.lingering != 0
+        unlock_credit(&self.p)
+        return some
 
     cdef int notify(self) except -1:
         cdef effects fx
@@ -213,7 +228,7 @@ cdef class Subscription:
         """r: what the first try at p returned; -1: there was none."""
         cdef acquired_entry t
         if self.credit is not None:
-            return consumer_waits.get(self.credit, (self,), deadline)
+            return consumer_waits.get(self.credit, (self,), deadline, False)
         entries_point(p, &self.s, True)
         while True:
             if r == -1:
@@ -269,6 +284,9 @@ cdef class Subscription:
             r = self.take_asking(t, p, woken, r) if r != MT_EMPTY else r
         if unlikely(self.credit is not None) and r == MT_OK and not has_credit(&self.s):
             self.credit.interest_changed()      # this get, or the put that handed it its entry, took the last credit
+        # relaxed because: it is changed under the order lock, which this get held when it took its entry
+        if unlikely(mt_load_relaxed_i64(&self.lingering) != 0) and r == MT_OK:
+            self.end_lingering()
         return r
 
     cdef int take_asking(self, acquired_entry *t, wait_point *p, bint woken, int r) except -2:
@@ -506,6 +524,30 @@ cdef class Subscription:
 
     cdef int linger(self, list out, int64_t n, int64_t deadline) except -1:
         """Append entries to `out` until there are n, the deadline is over, or it can take no more."""
+        self.count_lingering(1)
+        try:
+            return self.linger_counted(out, n, deadline)
+        finally:
+            self.count_lingering(-1)
+
+    cdef void count_lingering(self, int64_t change) noexcept:
+        """A get begins (1) or ends (-1) to linger: end_lingering() has to wake it."""
+        lock_order(self.s.q)
+        # relaxed because: under the order lock, and read as a hint without it
+        mt_store_relaxed_i64(&self.lingering, mt_load_relaxed_i64(&self.lingering) + change)
+        unlock_order(self.s.q)
+
+    cdef void end_lingering(self) noexcept:
+        """Call it after what may leave no credit. If a get lingers, wake all waiters: those that linger return, the
+        others wait again."""
+        cdef effects fx
+        begin_hold(self.s.q, &fx)
+        # relaxed because: under the order lock
+        if mt_load_relaxed_i64(&self.lingering) != 0 and not is_interested(&self.s):
+            locked_wake_subscription(self.s.q, &self.s, &fx)
+        end_hold(self.queue_, &fx)
+
+    cdef int linger_counted(self, list out, int64_t n, int64_t deadline) except -1:
         cdef acquired_entry t
         cdef wait_point p
         cdef int r
@@ -528,12 +570,15 @@ cdef class Subscription:
         return 0
 
     cdef int linger_with_credit(self, list out, int64_t n, int64_t deadline) except -1:
-        """linger() with a shared credit: that may go and come back in other queues, so it waits for it too."""
+        """linger() with a shared credit, which may be used up in other queues, so it waits for an event of that too."""
+        self.credit.count_lingering(1)
         try:
-            while len(out) < n and self.credit.lasts():
-                out.append(consumer_waits.get(self.credit, (self,), deadline))
+            while len(out) < n:
+                out.append(consumer_waits.get(self.credit, (self,), deadline, True))
         except (Empty, ShutDown, ClosedError):
             return 0
+        finally:
+            self.credit.count_lingering(-1)
         return 0
 
     # ------------------------------------------------------------------------------------------------------------ async
@@ -616,6 +661,7 @@ cdef class Subscription:
         begin_hold(self.s.q, &fx)
         locked_set_limit(self.s.q, &self.s, limit, &fx)
         end_hold(self.queue_, &fx)
+        self.end_lingering()
 
     @property
     def unacked(self):
@@ -631,6 +677,7 @@ cdef class Subscription:
         begin_hold(self.s.q, &fx)
         locked_set_suspended(self.s.q, &self.s, suspended, &fx)
         end_hold(self.queue_, &fx)
+        self.end_lingering()
         return 0
 
     def suspend(self):

@@ -3,6 +3,7 @@ import asyncio
 import gc
 import sys
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -10,7 +11,7 @@ from queue import Empty, SimpleQueue
 import pytest
 from support.threads import DEADLINE, LONG, Hang, Threads, wait_asleep, wait_until
 
-from manytail import ClosedError, Consumer, EntryQueue, EntryState, ExclusiveError, ShutDown
+from manytail import ClosedError, Consumer, EntryQueue, EntryState, ExclusiveError, ShutDown, _consumers
 
 
 def queues(n, each=0):
@@ -548,6 +549,59 @@ def test_suspension_stops_the_push(executor):
         assert queue.qsize() == 1
         consumer.resume()
         wait_until(lambda: got == [1])
+
+
+def test_an_executor_that_waits_does_not_delay_the_timer_of_other_queues():
+    """An entry that becomes available by the timer wakes the listener in the timer thread."""
+    slow, quick = queues(2)
+    submitting, go_on = threading.Event(), threading.Event()
+
+    class Waits(ThreadPoolExecutor):
+        def submit(self, *args, **options):
+            if slow.depth():
+                submitting.set()
+                assert go_on.wait(LONG)
+            return super().submit(*args, **options)
+
+    with Waits(1) as executor, consumer_of(slow) as consumer, quick.subscribe() as subscription:
+        try:
+            consumer.listen(lambda entry: entry.ack(), executor=executor)
+            slow.put(1, delay=0.01)
+            assert submitting.wait(DEADLINE)
+            quick.put(2, delay=0.01)
+            assert subscription.get(timeout=DEADLINE).item == 2
+        finally:
+            go_on.set()
+        wait_until(lambda: slow.depth() == 0)
+
+
+def test_a_listener_that_has_ended_does_not_keep_its_consumer():
+    (queue,) = queues(1)
+    consumer = consumer_of(queue)
+    with ThreadPoolExecutor(1) as executor:
+        consumer.listen(lambda entry: entry.ack(), executor=executor)
+        queue.shutdown()
+    gone = weakref.ref(consumer)
+    gc.disable()
+    try:
+        del consumer
+        wait_until(lambda: gone() is None, "the consumer to be freed without the collector")
+    finally:
+        gc.enable()
+
+
+def test_of_two_threads_that_listen_at_once_one_is_refused(executor, monkeypatch):
+    (queue,) = queues(1)
+    made, both = _consumers._Listener, threading.Barrier(2)
+
+    def at_once(*args):
+        both.wait(DEADLINE)
+        return made(*args)
+
+    monkeypatch.setattr(_consumers, "_Listener", at_once)
+    with consumer_of(queue) as consumer, Threads() as threads:
+        tasks = [threads.start(consumer.listen, print, executor=executor) for _ in range(2)]
+        assert sorted(str(type(task.outcome())) for task in tasks) == sorted([str(type(None)), str(ClosedError)])
 
 
 def test_listening_twice_and_bad_arguments(executor):

@@ -360,6 +360,32 @@ def parent():
 """)
 
 
+@forks
+def test_a_consumer_closes_in_the_child_of_a_fork_while_its_callback_runs():
+    run_forked("""
+from concurrent.futures import ThreadPoolExecutor
+called, go_on = threading.Event(), threading.Event()
+def callback(entry):
+    called.set()
+    go_on.wait(60)
+    entry.ack()
+queue, consumer = manytail.EntryQueue(), manytail.Consumer()
+consumer.subscribe(queue)
+executor = ThreadPoolExecutor(1)
+consumer.listen(callback, executor=executor)
+queue.put(1)
+assert called.wait(60)
+def child():
+    consumer.close()
+    assert queue.qsize() == 1
+def parent():
+    go_on.set()
+    consumer.close()
+    assert queue.depth() == 0
+    executor.shutdown()
+""")
+
+
 def test_the_interpreter_exits_while_daemon_threads_contend_for_the_lock_of_a_finalizer():
     """Without the GIL: a daemon thread that is stopped at exit must not hold the lock."""
     assert run_script("""

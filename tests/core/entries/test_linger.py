@@ -4,7 +4,7 @@ import time
 from queue import Empty
 
 import pytest
-from support.threads import LONG, Threads, acting_when, ctrl_c, wait_until
+from support.threads import LONG, Threads, acting_when, ctrl_c, wait_asleep, wait_until
 
 from manytail import ClosedError, Consumer, EntryQueue, ShutDown
 
@@ -90,6 +90,50 @@ def test_the_end_of_the_credit_ends_it(make):
     getter = make(queue, prefetch=2)
     queue.put_many([1, 2, 3])
     assert items(getter.get_many(5, linger=LONG)) == [1, 2]
+
+
+def test_a_credit_that_another_thread_uses_up_ends_it(make):
+    queue = EntryQueue()
+    getter = make(queue, prefetch=2)
+    queue.put(1)
+    with Threads() as threads:
+        task = threads.start(getter.get_many, 5, linger=LONG)
+        holds(queue, 1)
+        wait_asleep(task)
+        queue.put(2)
+        try:
+            taken = [getter.get(False)]
+        except Empty:  # the one that lingers was faster
+            taken = []
+        assert items(task.result()) + items(taken) == [1, 2]
+
+
+def test_suspending_ends_it(make):
+    queue = EntryQueue()
+    getter = make(queue)
+    queue.put(1)
+    with Threads() as threads:
+        task = threads.start(getter.get_many, 5, linger=LONG)
+        holds(queue, 1)
+        wait_asleep(task)
+        getter.suspend()
+        assert items(task.result()) == [1]
+        waiting = threads.start(getter.get)
+        wait_asleep(waiting)
+        queue.put(2)
+        getter.resume()
+        assert waiting.result().item == 2
+
+
+def test_a_smaller_prefetch_ends_it():
+    queue = EntryQueue()
+    queue.put(1)
+    with Threads() as threads, queue.subscribe(prefetch=2) as subscription:
+        task = threads.start(subscription.get_many, 5, linger=LONG)
+        holds(queue, 1)
+        wait_asleep(task)
+        subscription.prefetch = 1
+        assert items(task.result()) == [1]
 
 
 @pytest.mark.parametrize("immediate", [False, True])

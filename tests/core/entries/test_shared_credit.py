@@ -131,19 +131,30 @@ def test_suspending_wakes_in_each_queue_and_resuming_outranks_again(two):
             two.lower.get(False)
 
 
-def test_one_that_lingers_in_one_queue_sees_what_comes_after_credit_has_gone_and_come_back():
-    """While another thread has its last credit, its subscription is idle, and a put passes it over."""
+def test_one_that_lingers_in_one_queue_returns_when_the_credit_is_used_up_in_another():
     two = TwoQueues(prefetch=2)
     with two.consumer, two.lower, Threads() as threads:
         getter = threads.start(two.of_second.get_many, 2, linger=LONG)
         wait_until(lambda: two.consumer.unacked == 1)
         wait_asleep(getter)
         taken = of_get_of_one_queue(two)
+        assert [entry.item for entry in getter.result()] == ["x"]
+        assert taken.item == "y"
+
+
+def test_one_that_waits_in_one_queue_sees_what_comes_after_credit_has_gone_and_come_back():
+    """While another thread has its last credit, its subscription is idle, and a put passes it over."""
+    two = TwoQueues()
+    with two.consumer, two.lower, Threads() as threads:
+        assert two.consumer.get(False).ack()
+        getter = threads.start(two.of_second.get)
+        wait_asleep(getter)
+        taken = of_get_of_one_queue(two)
         other = two.second.put("passed over")
         assert two.lower.get(False) == other
         assert taken.ack()
         two.second.put("z")
-        assert [entry.item for entry in getter.result()] == ["x", "z"]
+        assert getter.result().item == "z"
 
 
 def test_gets_of_several_queues_never_exceed_the_credit():
