@@ -76,7 +76,7 @@ cdef class EntryQueue:
     cdef int check_timers(self) except -1
     cdef void put_dead_quietly(self, effects *fx) noexcept
     cdef bint takes_quietly(self, entry *e) noexcept
-    cdef void run_dead_letters(self) noexcept
+    cdef bint run_dead_letter(self) noexcept
     cdef int give_back(self, acquired_entry *t) except -1
     cdef key_record *find_key(self, key_table *t, object key) except NULL
     cdef void end_key_search(self, key_table *t, key_search *search) noexcept

@@ -68,6 +68,7 @@ from manytail._waiting cimport (
 import enum
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from types import GenericAlias, MappingProxyType
 from typing import NamedTuple
 
@@ -815,7 +816,8 @@ cdef class EntryQueue:
                     self.put_one(item, deadline, headers, priority, ttl, delay, group, origin)
                     n += 1
         except (Full, ShutDown, KeyboardInterrupt) as stopped:
-            stopped.count = n
+            with suppress(Exception):       # an exception of the iterable may refuse attributes
+                stopped.count = n
             raise
         return n
 
@@ -1126,29 +1128,28 @@ cdef class EntryQueue:
         x = <Extra>e.extra
         return x.group is None
 
-    cdef void run_dead_letters(self) noexcept:
-        """In the dead-letter thread: handle what was left to it, one by one, so that a fork finds the others in the
-        queue."""
+    cdef bint run_dead_letter(self) noexcept:
+        """In the dead-letter thread: handle one entry that was left to it, so that a fork finds the others in the
+        queue. False: there was none."""
         cdef entry *e
         cdef key_record *keys
-        while True:
-            lock_order(self.q)
-            keys = self.q.keys_for_thread
-            self.q.keys_for_thread = NULL
-            e = self.q.for_thread
-            if e != NULL:
-                self.q.for_thread = e.after.dead_next
-                if self.q.for_thread == NULL:
-                    self.q.for_thread_last = NULL
-                e.after.dead_next = NULL
-            else:
-                self.q.thread_notified = False
-            unlock_order(self.q)
-            if keys != NULL:
-                release_keys(keys)
-            if e == NULL:
-                return
+        lock_order(self.q)
+        keys = self.q.keys_for_thread
+        self.q.keys_for_thread = NULL
+        e = self.q.for_thread
+        if e != NULL:
+            self.q.for_thread = e.after.dead_next
+            if self.q.for_thread == NULL:
+                self.q.for_thread_last = NULL
+            e.after.dead_next = NULL
+        else:
+            self.q.thread_notified = False
+        unlock_order(self.q)
+        if keys != NULL:
+            release_keys(keys)
+        if e != NULL:
             self.deliver_dead_chain(e)
+        return e != NULL
 
     cdef int give_back(self, acquired_entry *t) except -1:
         """Release a delivery whose get fails."""
@@ -1585,8 +1586,8 @@ def _look_due(EntryQueue queue not None):
     queue.look_due()
 
 
-def _run_dead_letters(EntryQueue queue not None):
-    queue.run_dead_letters()
+def _run_dead_letter(EntryQueue queue not None):
+    return queue.run_dead_letter()
 
 
 def _report(problem, where):
@@ -1594,7 +1595,7 @@ def _report(problem, where):
 
 
 timer = Timer(_look_due, _report)
-dead_letters = DeadLetterThread(_run_dead_letters, _report)
+dead_letters = DeadLetterThread(_run_dead_letter, _report)
 
 
 def _after_fork_in_child():

@@ -31,6 +31,7 @@ from manytail._waiting cimport (
     wait_point,
 )
 
+from contextlib import suppress
 from types import GenericAlias
 from typing import NamedTuple
 
@@ -380,7 +381,8 @@ cdef class PubSubQueue:
                     self.publish_slow(item, deadline)
                     count += 1
         except (Full, ShutDown, KeyboardInterrupt) as error:
-            error.count = count
+            with suppress(Exception):       # an exception of the iterable may refuse attributes
+                error.count = count
             raise
         return count
 

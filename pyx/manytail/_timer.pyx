@@ -68,7 +68,9 @@ class ServiceThread:
     after putting one."""
 
     def __init__(self, serve, report):
-        self.serve = serve              # called with a queue: do what is due there
+        # Called with a queue: do what is due there. For the dead-letter thread: do one thing, and return whether there
+        # may be more.
+        self.serve = serve
         self.report = report            # called with (exception, self)
         self.begin()
 
@@ -91,14 +93,20 @@ class ServiceThread:
             raise
 
     def run(self):
+        token = self.start_token
         try:
             while True:
                 self.work()
-                if self.may_end():
+                if self.is_replaced(token) or self.may_end():
                     return
         except BaseException as problem:    # for instance no memory: the next request starts the thread again
-            self.start_token.append("to run")
+            token.append("to run")
             self.report(problem, self)
+
+    def is_replaced(self, token):
+        """Whether user code that this thread ran has forked, and this is the child, which has a new thread for the
+        requests. token: start_token before."""
+        return self.start_token is not token
 
     def may_end(self):
         self.start_token.append("to run")
@@ -131,9 +139,14 @@ class DeadLetterThread(ServiceThread):
         self.start()
 
     def work(self):
+        token = self.start_token
         while not self.requests.empty():
-            self.current = self.requests.get_nowait()
-            self.serve(self.current)
+            self.current = queue = self.requests.get_nowait()
+            more = True
+            while more:
+                more = self.serve(queue)
+                if self.is_replaced(token):
+                    return
             self.current = None
 
     def after_fork(self):

@@ -845,3 +845,19 @@ def test_a_fresh_thread_may_do_everything():
     with Threads() as threads:
         threads.start(run).result()
     assert seen == ["run"]
+
+
+def test_publish_many_passes_an_interruption_through_that_refuses_attributes():
+    class Sealed(KeyboardInterrupt):
+        def __setattr__(self, name, value):
+            raise AttributeError(name)
+
+    def interrupted():
+        yield 1
+        raise Sealed
+
+    queue = PubSubQueue()
+    with queue.subscribe() as subscriber, pytest.raises(Sealed):
+        queue.publish_many(interrupted())
+    assert subscriber.position == 0
+    assert queue.stats().published == 1

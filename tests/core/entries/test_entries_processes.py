@@ -361,6 +361,43 @@ def parent():
 
 
 @forks
+def test_a_fork_inside_a_dead_letter_callable_leaves_one_thread_that_calls():
+    """The callable of an expired entry forks in the dead-letter thread, and returns in the child too."""
+    ran = subprocess.run(
+        [sys.executable, "-c", """
+import os, threading
+import manytail
+parent_pid, threads, status, done = os.getpid(), [], [], threading.Event()
+def dead(entry, reason):
+    if os.getpid() != parent_pid:
+        threads.append(threading.get_ident())
+        if len(threads) == 1:
+            both.wait(0.2)
+        else:
+            both.set()
+        if len(threads) == 20:
+            os._exit(0 if len(set(threads)) == 1 else 3)
+    elif entry.item == "fork":
+        for n in range(20):
+            queue.put(n, ttl=0.001)
+        while queue.depth():
+            queue.maintain()
+        pid = os.fork()
+        if pid:
+            status.append(os.waitpid(pid, 0)[1])
+            done.set()
+both = threading.Event()
+queue = manytail.EntryQueue("q", dead_letter=dead)
+queue.put("fork", ttl=0.001)
+assert done.wait(60)
+os._exit(status[0] >> 8 or status[0])
+"""],
+        env=environment(), capture_output=True, text=True, timeout=3 * DEADLINE, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+
+
+@forks
 def test_a_consumer_closes_in_the_child_of_a_fork_while_its_callback_runs():
     run_forked("""
 from concurrent.futures import ThreadPoolExecutor

@@ -185,6 +185,21 @@ def test_put_many_counts_what_went_in_before_an_interruption_of_the_iterable(new
     assert queue.qsize() == 2
 
 
+def test_put_many_passes_an_interruption_through_that_refuses_attributes(new):
+    class Sealed(KeyboardInterrupt):
+        def __setattr__(self, name, value):
+            raise AttributeError(name)
+
+    def interrupted():
+        yield 1
+        raise Sealed
+
+    queue = new("q")
+    with pytest.raises(Sealed):
+        queue.put_many(interrupted())
+    assert queue.qsize() == 1
+
+
 def test_put_many_after_shutdown_counts_nothing(new):
     queue = new()
     queue.shutdown()
