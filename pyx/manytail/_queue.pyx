@@ -257,6 +257,53 @@ cdef class BaseQueue
 
 
 @cython.final
+cdef class Mutex:
+    """The mutex of a queue in locked mode: a threading.Lock that knows which thread holds it, for forks.
+
+    In the child of a fork it is free unless the thread that forked holds it. A thread of the parent may hold it without
+    having got back from acquire(): a blocking acquire takes the lock without the GIL."""
+    cdef object lock            # threading.Lock
+    cdef unsigned long owner    # the thread that holds it; 0: none, or a thread that is inside acquire() or release()
+
+    def __cinit__(self):
+        self.lock = threading.Lock()
+
+    def __reduce__(self):
+        raise TypeError("cannot copy or pickle a mutex: it belongs to one queue in this process")
+
+    def __repr__(self):
+        return f"<Mutex of a queue, {'locked' if self.locked() else 'unlocked'}>"
+
+    def acquire(self, blocking=True, timeout=-1):
+        """As threading.Lock.acquire."""
+        if not self.lock.acquire(blocking, timeout):
+            return False
+        self.owner = PyThread_get_thread_ident()
+        return True
+
+    def release(self):
+        """As threading.Lock.release. RuntimeError: it is not held."""
+        self.owner = 0
+        self.lock.release()
+
+    def locked(self):
+        """Whether a thread holds it."""
+        return self.lock.locked()
+
+    def __enter__(self):
+        return self.acquire()
+
+    def __exit__(self, *error):
+        self.release()
+
+    cdef int forget_other_threads(self) except -1:
+        if self.owner != PyThread_get_thread_ident():
+            self.owner = 0
+            self.lock._at_fork_reinit()
+        return 0
+
+
+@cython.final
 cdef class Condition:
     """A condition of a queue's mutex, with the interface of threading.Condition: for the queue, and for users of
     `queue.not_empty`, `not_full` and `all_tasks_done`.
@@ -514,11 +561,10 @@ cdef class BaseQueue(Fifo):
     cdef bint made              # __init__ was called
     cdef bint ended             # shutdown() was called; written in a critical section
     # Locked mode. Methods change these with the mutex held; users may assign `queue` and `unfinished_tasks` without it.
-    cdef object lock            # the mutex, or None in kernel mode; set once, in a critical section
+    cdef Mutex lock             # the mutex, or None in kernel mode; set once, in a critical section
     cdef object container       # `queue`
     cdef Condition may_get, may_put, all_done
     cdef int64_t unfinished
-    cdef unsigned long holder   # the thread that holds the mutex in one of the methods below, for fork; 0: none
 
     def __cinit__(self, *args, **options):
         cdef object cls = type(self)
@@ -527,7 +573,7 @@ cdef class BaseQueue(Fifo):
         self.own_put = not any([cls.put is put for put in built_in_puts])
         self.own_get = not any([cls.get is get for get in built_in_gets])
         if self.hooks:
-            self.adopt_mutex(threading.Lock())
+            self.adopt_mutex(Mutex())
         else:
             self.open_kernel()
 
@@ -542,7 +588,7 @@ cdef class BaseQueue(Fifo):
             self._init(maxsize)
 
     # ----------------------------------------------------------------------------------------------------- modes
-    cdef bint adopt_mutex(self, object lock) except -1:
+    cdef bint adopt_mutex(self, Mutex lock) except -1:
         """Set the mutex and its conditions. False: another thread has set them."""
         cdef Condition may_get = Condition(lock), may_put = Condition(lock), all_done = Condition(lock)
         tell_of_forks(self)
@@ -560,10 +606,11 @@ cdef class BaseQueue(Fifo):
     cdef int enter_locked_mode(self) except -1:
         """Make the mutex and move the items out of the kernel. Once the kernel is stopped, nothing that it allocates
         may run the collector: a finalizer that puts to this queue would wait for this thread."""
-        cdef object lock, items
+        cdef Mutex lock
+        cdef object items
         if self.is_locked():
             return 0
-        lock, items = threading.Lock(), deque()
+        lock, items = Mutex(), deque()
         append = items.append
         lock.acquire()
         if self.adopt_mutex(lock):
@@ -611,22 +658,16 @@ cdef class BaseQueue(Fifo):
 
     cdef int enter(self) except -1:
         self.lock.acquire()
-        self.holder = PyThread_get_thread_ident()
         return 0
 
     cdef int leave(self) except -1:
-        self.holder = 0
         self.lock.release()
         return 0
 
     cdef bint wait(self, Condition condition, int64_t deadline, int64_t bound) except -1:
         """Condition.wait for a put, get or join. `bound`: as the caller has read it. If maxsize was assigned since,
         which needs no mutex, it does not sleep."""
-        self.holder = 0
-        try:
-            return condition.wait_until(deadline, self, bound)
-        finally:
-            self.holder = PyThread_get_thread_ident()
+        return condition.wait_until(deadline, self, bound)
 
     @property
     def mutex(self):
@@ -966,15 +1007,13 @@ cdef class BaseQueue(Fifo):
             return self.ended
 
     def _after_fork(self):
-        """In the child of a fork. The mutex is released if another thread held it inside a method above."""
+        """In the child of a fork."""
         if self.lock is None:               # a thread of the parent was about to set it
             return
         self.may_get.forget_other_threads()
         self.may_put.forget_other_threads()
         self.all_done.forget_other_threads()
-        if self.holder not in (0, PyThread_get_thread_ident()):
-            self.holder = 0
-            self.lock._at_fork_reinit()
+        self.lock.forget_other_threads()
 
 
 cdef void append_item(uintptr_t item, void *append) noexcept nogil:

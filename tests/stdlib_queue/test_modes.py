@@ -533,6 +533,49 @@ print("done")
 """) == "done\n"
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_fork_while_another_thread_is_inside_acquire_of_the_mutex():
+    """It has the lock and waits for the GIL. Here a lock of Python code waits in its place. What the thread that forks
+    holds it still holds in the child."""
+    assert run_script("""
+import os, threading, warnings
+warnings.simplefilter("ignore", DeprecationWarning)
+inside, go_on, Lock = threading.Event(), threading.Event(), threading.Lock
+class Slow:
+    def __init__(self):
+        self.lock = Lock()
+        self.release, self.locked, self._at_fork_reinit = self.lock.release, self.lock.locked, self.lock._at_fork_reinit
+    def acquire(self, *arguments):
+        taken = self.lock.acquire(*arguments)
+        if threading.current_thread() is not threading.main_thread():
+            inside.set()
+            go_on.wait()
+        return taken
+threading.Lock = Slow
+from manytail.queue import LifoQueue
+q = LifoQueue()
+threading.Lock = Lock
+with q.mutex:
+    child = os.fork()
+    assert q.mutex.locked()
+if child == 0:
+    q.put(1)
+    os._exit(q.get(timeout=60) - 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+thread = threading.Thread(target=q.put, args=(1,))
+thread.start()
+inside.wait()
+child = os.fork()
+if child == 0:
+    q.put(2)
+    os._exit(q.get(timeout=60) - 2)
+go_on.set()
+thread.join()
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+print("done")
+""") == "done\n"
+
+
 def test_daemons_that_wait_do_not_hold_up_the_end():
     assert run_script("""
 import threading
