@@ -886,7 +886,8 @@ cdef class EntryQueue:
 
     async def aput(self, item, **options):
         """put for coroutines of asyncio and trio; options as put, but no block and timeout. Cancelling it before it
-        returns puts nothing."""
+        returns puts nothing. Each time that it has waited for a free slot it begins again: a key function runs again,
+        and ttl and delay count from then."""
         pause = checkpoint()
         if pause is not None:
             await pause

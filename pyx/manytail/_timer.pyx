@@ -5,8 +5,10 @@ fork it starts again if requests are left. A request is put into a SimpleQueue, 
 signal handler may make one.
 
 The timer thread expires entries, and makes held ones available, when they are due. Every queue depends on it, so it
-runs no user code. The dead-letter thread runs the user code of expiry: the callables that receive expired items, in
-order, and the finalizers of those items. One of them that blocks delays only other dead letters.
+runs no user code. A listener that it wakes submits its task in a thread of its own (_consumers.pyx).
+
+The dead-letter thread runs the user code of expiry: the callables that receive expired items, in order, and the
+finalizers of those items. One of them that blocks delays only other dead letters.
 
 _entries.pyx makes one of each, and says what is done for a queue and where errors are reported.
 """
