@@ -4,6 +4,7 @@ sinks and the input. The second half uses real Spark."""
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
 
@@ -317,6 +318,31 @@ def test_batches_have_the_inputs_columns(spark: Any) -> None:
     assert fan_out(df, {"names": names}, schema="names string").first().result.names == "{('id', 'a b', 'list')}"
 
 
+@pytest.mark.parametrize(
+    "names", [["a.b", "with space", "`tick`"], ["id", "ID", "id"], ["c2", "c1", "c0"]], ids=lambda names: names[0]
+)
+def test_any_column_name_will_do(spark: Any, names: list[str]) -> None:
+    df = spark.createDataFrame([(1, 2, 3)], names).toDF(*names).coalesce(1)
+
+    def seen(batches: Iterator[pa.RecordBatch]) -> str:
+        return repr([(one.schema.names, [column.to_pylist() for column in one.columns]) for one in batches])
+
+    assert fan_out(df, {"seen": seen}, schema="x string").first().result.x == repr([(names, [[1], [2], [3]])])
+
+
+def test_columns_that_arrow_cannot_hold_are_refused(spark: Any) -> None:
+    df = spark.sql("SELECT INTERVAL '1' YEAR AS y")
+    with pytest.raises(TypeError, match=r"^df: .*values; y has type interval year\)"):
+        fan_out(df, {"a": rows})
+    done = fan_out(spark.sql("SELECT make_interval(1) AS y, array() AS empty"), {"a": rows}, schema="n long")
+    assert done.first().result.n == 1
+
+
+def test_a_data_frame_without_columns_is_refused(spark: Any) -> None:
+    with pytest.raises(ValueError, match=r"^df: .* \(expected: at least one column"):
+        fan_out(spark.range(5).select(), {"a": rows})
+
+
 def test_the_rows_are_read_once(spark: Any, notes: Notes) -> None:
     def note(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for one in batches:
@@ -398,6 +424,7 @@ def test_nested_results_and_timestamps(spark: Any) -> None:
         ({"schema": "int"}, "schema"),
         ({"schema": "a nonsense"}, "schema"),
         ({"schema": T.StructType([])}, "schema"),
+        ({"schema": "n long, N long"}, "schema"),
     ],
 )
 def test_bad_values_of_fan_out(spark: Any, arguments: dict[str, Any], named: str) -> None:
@@ -420,6 +447,7 @@ def generator(batches: Any) -> Any:
         ({"sinks": {"a": 5}}, "sinks"),
         ({"sinks": {"a": asynchronous}}, "sinks"),
         ({"sinks": {"a": generator}}, "sinks"),
+        ({"sinks": {"a": lambda one, two: None}}, "sinks"),
         ({"max_lag": 1.5}, "max_lag"),
         ({"max_lag": True}, "max_lag"),
         ({"schema": 5}, "schema"),
@@ -444,13 +472,23 @@ def test_fan_out_on_a_stream(spark: Any, tmp_path: Any) -> None:
     assert {row.sink: row.result.n for row in spark.table("fanned").collect()} == {"rows": 50, "total": 1225}
 
 
-@pytest.mark.parametrize("error", [StopIteration("drained"), SystemExit(3)])
+@dataclass(frozen=True)
+class Frozen(Exception):
+    """It refuses a note."""
+
+    code: int
+
+    def __str__(self) -> str:
+        return f"code {self.code}"
+
+
+@pytest.mark.parametrize("error", [StopIteration("drained"), SystemExit(3), Frozen(404)])
 def test_what_cannot_leave_a_generator_fails_the_job_wrapped(error: BaseException) -> None:
     def fails(batches: Iterator[pa.RecordBatch]) -> None:
         raise error
 
     ran = work({"a": fails}).feed(iter([batch(1)]))
-    with pytest.raises(RuntimeError, match=rf"^{type(error).__name__}: ") as caught:
+    with pytest.raises(RuntimeError, match=rf"{type(error).__name__}: ") as caught:
         _raise_first(ran)
     assert caught.value.__cause__ is error
     assert caught.value.__notes__ == ["manytail: raised by the sink 'a' of fan_out"]

@@ -47,6 +47,10 @@ VALUES: list[tuple[dict[str, Any], str]] = [
     ({"schema": "no such type"}, r"schema: 'no such type' \(expected: a DDL string or StructType\)"),
     ({"schema": "string"}, r"schema: 'string' \(expected: columns with names"),
     ({"schema": T.StructType()}, r"schema: StructType\(\[\]\) \(expected: at least one column\)"),
+    (
+        {"schema": "x int, s array<struct<a:int,a:int>>"},
+        r"schema: 's array<struct<a:int,a:int>>' \(expected: structs whose fields have different names\)",
+    ),
     ({"schema": "ID int"}, r"schema: 'ID' \(expected: names that no other result column and no input column has\)"),
     ({"schema": "x int, X int"}, r"schema: 'X' \(expected: names that no other result column"),
     ({"errors": "column", "error_column": "Id"}, r"error_column: 'Id' \(expected: a name that no other column has\)"),
@@ -86,6 +90,7 @@ TYPES: list[tuple[dict[str, Any], str]] = [
         {"schema": "x interval year to month"},
         r"schema: 'x interval year to month' of type str \(expected: types that have Python",
     ),
+    ({"row_id": 5}, r"row_id: 5 of type int \(expected: a column name or a Column\)"),
     ({"df": "text"}, r"df: 'text' of type str \(expected: a DataFrame\)"),
 ]
 
@@ -184,6 +189,11 @@ def test_input_columns_without_python_values_are_refused(spark: Any, columns: st
         TypeError, match=r"df: .* \(expected: columns that have Python and Arrow values; y has type interval year\)"
     ):
         call(spark, {"df": df, "columns": columns})
+
+
+def test_a_row_id_without_python_values_is_refused(spark: Any) -> None:
+    with pytest.raises(TypeError, match=r"row_id: .* \(expected: a column that has Python and Arrow values; it is int"):
+        call(spark, {"row_id": F.expr("INTERVAL '1' YEAR")})
 
 
 def test_a_type_that_cannot_be_a_result_is_named_with_its_column(spark: Any) -> None:

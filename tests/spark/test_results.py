@@ -134,6 +134,7 @@ FITS: list[tuple[T.DataType, Any, Any]] = [
     (T.TimestampType(), pandas.Timestamp("2024-07-01 12:00", tz="UTC"), AWARE),
     (T.TimestampNTZType(), datetime.datetime(2024, 7, 1, 8), datetime.datetime(2024, 7, 1, 8)),
     (T.DayTimeIntervalType(), datetime.timedelta(days=-1, microseconds=1), datetime.timedelta(days=-1, microseconds=1)),
+    (T.DayTimeIntervalType(), pandas.Timedelta(1000, unit="ns"), datetime.timedelta(microseconds=1)),
     (T.ArrayType(INT), (1, None), [1, None]),
     (T.ArrayType(INT), numpy.array([1, 2]), [1, 2]),
     (T.ArrayType(T.DoubleType()), array("d", [1.5]), [1.5]),
@@ -155,6 +156,7 @@ def test_what_fits(kind: T.DataType, value: Any, expected: Any) -> None:
     assert through(results(INT, kind), (None, value)) == [(None, expected)]
 
 
+NANOSECOND = pandas.Timestamp("2024-07-01 12:00:00.000000001")
 MISFITS: list[tuple[T.DataType, Any]] = [
     (INT, 1.5), (INT, 1.0), (INT, True), (INT, "1"), (INT, 2**31), (INT, Decimal(1)), (INT, numpy.float64(1)),
     (INT, numpy.array([1])),
@@ -170,6 +172,9 @@ MISFITS: list[tuple[T.DataType, Any]] = [
     (T.DecimalType(5, 2), "1"),
     (T.DateType(), AWARE), (T.DateType(), "2024-01-01"), (T.TimestampType(), datetime.date(2024, 1, 1)),
     (T.TimestampType(), 0),
+    (T.DayTimeIntervalType(), datetime.timedelta.max), (T.DayTimeIntervalType(), datetime.timedelta.min),
+    (T.DayTimeIntervalType(), pandas.Timedelta(1001, unit="ns")),
+    (T.TimestampType(), NANOSECOND), (T.TimestampNTZType(), NANOSECOND),
     (T.TimestampType(), pandas.NaT), (T.TimestampNTZType(), AWARE), (T.DayTimeIntervalType(), 5), (T.NullType(), 1),
     (T.ArrayType(INT), "12"), (T.ArrayType(INT), b"12"), (T.ArrayType(INT), {1}), (T.ArrayType(INT), {1: 2}),
     (T.ArrayType(INT), 5),
@@ -254,6 +259,12 @@ def test_user_defined_types() -> None:
 def test_types_that_cannot_be_results_are_refused(kind: T.DataType) -> None:
     with pytest.raises(TypeError, match="cannot be a result type"):
         results(kind)
+
+
+def test_a_struct_with_two_fields_of_one_name_is_refused() -> None:
+    twice = T.StructType([T.StructField("a", INT), T.StructField("a", INT)])
+    with pytest.raises(ValueError, match=r"^struct<a:int,a:int> has two fields of one name$"):
+        results(T.ArrayType(twice))
 
 
 # -------------------------------------------------------------------------------------------------- failures

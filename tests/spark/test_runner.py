@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -217,8 +218,15 @@ def test_raise_fails_with_the_functions_exception_and_a_note() -> None:
     assert caught.value.__notes__ == ["manytail: the row with key 'here' failed after 3 attempts"]
 
 
-@pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit(), StopIteration(5)])
-def test_raise_wraps_what_is_no_exception(error: BaseException) -> None:
+@dataclass(frozen=True)
+class Frozen(Exception):
+    """It refuses a note."""
+
+    code: int
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit(), StopIteration(5), Frozen(404)])
+def test_raise_wraps_what_is_no_exception_or_takes_no_note(error: BaseException) -> None:
     def fail(row: int) -> None:
         raise error
 

@@ -25,7 +25,7 @@ from manytail.mapping import _options as options
 from ._results import ERROR_TYPE, Results, arrow_and_fit, describe, raisable
 from ._rows import session_zone
 from ._task import TIME_ZONE, setting
-from ._transform import result_schema, result_types, session_settings
+from ._transform import Source, refuse_equal_names, result_schema, result_types, session_settings
 
 ERROR = T.StructType(ERROR_TYPE.fields[:2])
 Sink = Callable[[Iterator[pa.RecordBatch]], Any]
@@ -84,9 +84,12 @@ def fan_out(
     options.choice("errors", errors, ("raise", "column"))
     zone, _ = session_settings(df.sparkSession)
     result = None if schema is None else result_types("schema", result_schema(schema), zone)
-    work = FanOut(sinks=_sinks(sinks), result=result, max_lag=max_lag, raises=errors == "raise", time_zone=zone)
-    df.schema  # noqa: B018 - an AnalysisException of the input itself is raised here, on Connect too
-    return df.mapInArrow(lambda batches: work.run(batches), work.schema)
+    if result is not None:
+        refuse_equal_names(df.sparkSession, T.StructType(), result, False, {})
+    checked, source = _sinks(sinks), Source(df, converts=False)
+    names = tuple(source.schema.names)
+    work = FanOut(checked, result, max_lag, raises=errors == "raise", time_zone=zone, names=names)
+    return source.prepare().mapInArrow(lambda batches: work.run(batches), work.schema)
 
 
 def _sinks(sinks: Any) -> dict[str, Sink]:
@@ -101,6 +104,8 @@ def _sinks(sinks: Any) -> dict[str, Sink]:
         if options.is_async(sink) or inspect.isgeneratorfunction(sink):
             expected = "a plain function: nothing would run the coroutine or generator that it returns"
             raise options.bad_type(f"sinks[{name!r}]", sink, expected)
+        if not options.accepts(sink, 1):
+            raise options.bad_type(f"sinks[{name!r}]", sink, "a callable that takes one argument")
     return dict(sinks)
 
 
@@ -113,6 +118,7 @@ class FanOut:
     max_lag: int
     raises: bool
     time_zone: str
+    names: tuple[str, ...] = ()  # of the input columns, which Spark sends under other names; empty: as they are
 
     @property
     def schema(self) -> T.StructType:
@@ -131,7 +137,7 @@ class FanOut:
         context = TaskContext.get()
         zone = session_zone(setting(TIME_ZONE, self.time_zone))
         results = None if self.result is None else Results(self.result, zone)
-        ran = self.feed(batches, results)
+        ran = self.feed(map(self._named, batches), results)
         if self.raises:
             _raise_first(ran)
         partition = context.partitionId() if context is not None else 0
@@ -140,6 +146,10 @@ class FanOut:
             for one in ran
         ]
         yield pa.RecordBatch.from_struct_array(pa.array(rows, arrow_and_fit(self.schema, datetime.UTC)[0]))
+
+    def _named(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch with the names of the input columns. The columns are not copied."""
+        return batch.rename_columns(list(self.names)) if self.names else batch
 
     def feed(self, batches: Iterator[pa.RecordBatch], results: Results | None = None) -> list[Running]:
         """Read the input to its end. Returns the sinks, when all of them have ended."""
@@ -231,11 +241,10 @@ class Running:
 
 def _raise_first(ran: list[Running]) -> None:
     """Raise the exception of the sink that failed first, with a note that names the sink. An exception that must not
-    leave a task is wrapped in a RuntimeError."""
+    leave a task, or that takes no note, is wrapped in a RuntimeError."""
     if not ran[0].failures:
         return
     first = ran[0].failures[0]
     assert first.error is not None
-    error = raisable(first.error)
-    error.add_note(f"manytail: raised by the sink {first.name!r} of fan_out")
-    raise error
+    note = f"manytail: raised by the sink {first.name!r} of fan_out"
+    raise raisable(first.error, lambda error: error.add_note(note))

@@ -115,6 +115,7 @@ def _fit_string(value: Any) -> str:
 _EPOCH = datetime.datetime(1970, 1, 1)
 _UTC_EPOCH = _EPOCH.replace(tzinfo=datetime.UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
+WHOLE = "in whole microseconds"
 
 
 def _leaf(
@@ -149,11 +150,20 @@ def _timestamp(zone: datetime.tzinfo) -> tuple[pa.DataType, Fit]:
     def since_epoch(value: datetime.datetime) -> int:
         return ((value.replace(tzinfo=zone) if value.tzinfo is None else value) - _UTC_EPOCH) // _MICROSECOND
 
-    return _leaf(pa.timestamp("us", "UTC"), "a datetime", datetime.datetime, since_epoch)
+    return _leaf(pa.timestamp("us", "UTC"), f"a datetime {WHOLE}", datetime.datetime, since_epoch, _has_no_nanoseconds)
+
+
+def _has_no_nanoseconds(value: Any) -> bool:
+    """Whether a datetime or timedelta is one of whole microseconds: those of pandas may have nanoseconds."""
+    return not (getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0))
 
 
 def _is_naive(value: Any) -> bool:
-    return value.tzinfo is None
+    return value.tzinfo is None and _has_no_nanoseconds(value)
+
+
+def _is_interval(value: Any) -> bool:
+    return -(1 << 63) <= value // _MICROSECOND < 1 << 63 and _has_no_nanoseconds(value)
 
 
 def _since_epoch(value: Any) -> int:
@@ -182,9 +192,13 @@ _LEAVES: dict[str, tuple[pa.DataType, Fit]] = {
     "StringType": (pa.string(), _fit_string),
     "BinaryType": _leaf(pa.binary(), "bytes", (bytes, bytearray, memoryview), bytes),
     "DateType": _leaf(pa.date32(), "a datetime.date", datetime.date, None, _is_no_datetime),
-    "TimestampNTZType": _leaf(pa.timestamp("us"), "a naive datetime", datetime.datetime, _since_epoch, _is_naive),
+    "TimestampNTZType": _leaf(
+        pa.timestamp("us"), f"a naive datetime {WHOLE}", datetime.datetime, _since_epoch, _is_naive
+    ),
     "TimeType": _leaf(pa.time64("ns"), "a naive datetime.time", datetime.time, None, _is_naive),  # from PySpark 4.1 on
-    "DayTimeIntervalType": _leaf(pa.duration("us"), "a datetime.timedelta", datetime.timedelta),
+    "DayTimeIntervalType": _leaf(
+        pa.duration("us"), f"a datetime.timedelta {WHOLE}, less than 2**63", datetime.timedelta, None, _is_interval
+    ),
     "VariantType": _leaf(pa.struct(_VARIANT), "a VariantVal", T.VariantVal, _variant),
 }
 
@@ -258,7 +272,7 @@ def _user_defined(kind: T.UserDefinedType, stored: Fit) -> Fit:
 
 def arrow_and_fit(kind: T.DataType, zone: datetime.tzinfo) -> tuple[pa.DataType, Fit]:
     """The Arrow type that Spark expects for a column of this type, and the fit. TypeError: the type cannot be a
-    result."""
+    result. ValueError: two fields of a struct have one name."""
     if isinstance(kind, T.UserDefinedType):
         arrow, fit = arrow_and_fit(kind.sqlType(), zone)
         return arrow, _user_defined(kind, fit)
@@ -276,6 +290,8 @@ def arrow_and_fit(kind: T.DataType, zone: datetime.tzinfo) -> tuple[pa.DataType,
         fields = pa.field("key", key, False), pa.field("value", item, kind.valueContainsNull)
         return pa.map_(*fields), _map(key_fit, item_fit, kind.valueContainsNull)
     if isinstance(kind, T.StructType):
+        if len(set(kind.names)) < len(kind.names):
+            raise ValueError(f"{kind.simpleString()} has two fields of one name")
         found = [(field.name, field.nullable, *arrow_and_fit(field.dataType, zone)) for field in kind.fields]
         arrow = pa.struct([pa.field(name, arrow, nullable) for name, nullable, arrow, _ in found])
         return arrow, _struct([(name, fit, nullable) for name, nullable, _, fit in found])
@@ -393,12 +409,21 @@ def describe(error: BaseException, attempts: int) -> Described:
     return Described(name, message, attempts)
 
 
-def raisable(error: BaseException) -> Exception:
-    """The exception to fail a task with: SystemExit and the like would end the Python worker, and StopIteration cannot
-    leave a generator."""
+def raisable(error: BaseException, add_note: Callable[[BaseException], None]) -> Exception:
+    """The exception to fail a task with. SystemExit and the like would end the Python worker, StopIteration cannot
+    leave a generator, and some classes refuse a note, such as a frozen dataclass: they are wrapped."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        try:
+            add_note(error)
+        except Exception:
+            return _wrapped(error, add_note)
         return error
+    return _wrapped(error, add_note)
+
+
+def _wrapped(error: BaseException, add_note: Callable[[BaseException], None]) -> Exception:
     described = describe(error, 0)
     wrapped = RuntimeError(f"{described.type}: {described.message}")
     wrapped.__cause__ = error
+    add_note(wrapped)
     return wrapped

@@ -437,11 +437,14 @@ def size_of(row: Any) -> float:
 def _task_error(scheduler: Scheduler) -> Exception:
     """What fails the task."""
     assert scheduler.error is not None
-    error = raisable(scheduler.error)
     row: Any = scheduler.failing
-    if row is not None and row.error is scheduler.error:
-        add_note(error, "row", row.shown_key(), row.attempts)
-    return error
+    named = row is not None and row.error is scheduler.error
+
+    def note(error: BaseException) -> None:
+        if named:
+            add_note(error, "row", row.shown_key(), row.attempts)
+
+    return raisable(scheduler.error, note)
 
 
 def setting(name: str, default: str) -> str:

@@ -146,7 +146,7 @@ def map_concurrent(
         bad = options.bad_value if isinstance(error_column, str) else options.bad_type
         raise bad("error_column", error_column, "a column name")
     append = options.choice("columns", columns, ("append", "replace")) == "append"
-    source = _Source(df)
+    source = Source(df)
     key_at = source.add("key", key, _ATOMIC, "a column of an atomic type")
     priority_at = source.add("priority", priority, (T.IntegralType,), "an integral column")
     cost_at = source.add("cost", cost, (T.NumericType,), "a numeric column")
@@ -159,7 +159,7 @@ def map_concurrent(
     more = {"error_column": T.StructField(error_column, ERROR_TYPE)} if checked.errors == "column" else {}
     if options.check_flag("metrics", metrics):
         more["metrics"] = T.StructField(_metrics.NAME, _metrics.TYPE)
-    _refuse_equal_names(session, source.schema, result, append, {option: field.name for option, field in more.items()})
+    refuse_equal_names(session, source.schema, result, append, {option: field.name for option, field in more.items()})
     fields += more.values()
     work = Work(
         fn=fn,
@@ -212,17 +212,19 @@ def setting(session: Any, name: str, default: str) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------- input
-class _Source:
+class Source:
     """The input, followed by hidden columns that only the scheduler sees. All are renamed by position: the user's names
     may be ones that mapInArrow cannot address."""
 
-    def __init__(self, df: DataFrame) -> None:
+    def __init__(self, df: DataFrame, *, converts: bool = True) -> None:
+        """converts: values become Python's. If not, Arrow's are enough."""
         self._df = df
+        self._refused = _has_no_python_values if converts else _has_no_arrow_values
         self.schema = df.schema  # raises an AnalysisException of the input itself here, on Connect too
         if not self.schema.fields:
             raise options.bad_value("df", df, "at least one column: Spark hands no rows without columns to Python")
         for field in self.schema.fields:
-            if found := _without_python_values(field.dataType):
+            if found := _first_of(field.dataType, self._refused):
                 expected = "columns that have Python and Arrow values"
                 raise options.bad_type("df", df, f"{expected}; {field.name} has type {found}")
         self._hidden: list[Column] = []
@@ -255,23 +257,34 @@ class _Source:
             kind = field.dataType
             if not isinstance(kind, kinds) or (option == "key" and type(kind).__name__ in _NO_KEYS):
                 raise options.bad_type(option, column, f"{expected}; it is {kind.simpleString()}")
+            if _first_of(kind, self._refused):
+                expected = f"{expected} that has Python and Arrow values"
+                raise options.bad_type(option, column, f"{expected}; it is {kind.simpleString()}")
             if option == "key" and getattr(kind, "collation", "UTF8_BINARY") != "UTF8_BINARY":
                 expected = "a string that compares byte by byte"
                 raise options.bad_type(option, column, f"{expected}; it is {kind.simpleString()}")
         return df.toDF(*[f"c{position}" for position in range(len(df.schema.fields))])
 
 
-def _without_python_values(kind: T.DataType) -> str | None:
-    """The first type in a type that has no values in Python workers."""
+def _first_of(kind: T.DataType, refused: Callable[[T.DataType], bool]) -> str | None:
+    """The first type in a type that is refused."""
+    if refused(kind):
+        return kind.simpleString()
+    inner = [field.dataType for field in kind.fields] if isinstance(kind, T.StructType) else []
+    inner += [getattr(kind, name) for name in ("elementType", "keyType", "valueType") if hasattr(kind, name)]
+    return next((found for one in inner if (found := _first_of(one, refused))), None)
+
+
+def _has_no_arrow_values(kind: T.DataType) -> bool:
+    return isinstance(kind, T.YearMonthIntervalType)
+
+
+def _has_no_python_values(kind: T.DataType) -> bool:
     # An empty array() or map() literal has elements of type void that may not be null: Arrow has no such field, and
     # reading one ends the worker.
     empty = isinstance(kind, T.ArrayType) and isinstance(kind.elementType, T.NullType) and not kind.containsNull
     empty = empty or (isinstance(kind, T.MapType) and isinstance(kind.keyType, T.NullType))
-    if empty or isinstance(kind, (T.YearMonthIntervalType, T.CalendarIntervalType)):
-        return kind.simpleString()
-    inner = [field.dataType for field in kind.fields] if isinstance(kind, T.StructType) else []
-    inner += [getattr(kind, name) for name in ("elementType", "keyType", "valueType") if hasattr(kind, name)]
-    return next((found for one in inner if (found := _without_python_values(one))), None)
+    return empty or isinstance(kind, (T.YearMonthIntervalType, T.CalendarIntervalType))
 
 
 # ---------------------------------------------------------------------------------------------------- output
@@ -300,16 +313,19 @@ def parsed_type(option: str, kind: Any, expected: str) -> T.DataType:
 
 def result_types(option: str, result: T.StructType, zone: str) -> T.StructType:
     """Refuse types that cannot be result types. Returns `result`."""
+    local = session_zone(zone)
     for field in result.fields:
+        shown = f"{field.name} {field.dataType.simpleString()}"
         try:
-            arrow_and_fit(field.dataType, session_zone(zone))
+            arrow_and_fit(field.dataType, local)
         except TypeError as error:
-            expected = "types that have Python and Arrow values"
-            raise options.bad_type(option, f"{field.name} {field.dataType.simpleString()}", expected) from error
+            raise options.bad_type(option, shown, "types that have Python and Arrow values") from error
+        except ValueError as error:
+            raise options.bad_value(option, shown, "structs whose fields have different names") from error
     return result
 
 
-def _refuse_equal_names(
+def refuse_equal_names(
     session: Any, source: T.StructType, result: T.StructType, append: bool, more: Mapping[str, str]
 ) -> None:
     """Refuse two output columns of one name, compared as the session does. more: names of the columns that follow the
