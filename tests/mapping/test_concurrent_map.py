@@ -11,6 +11,7 @@ import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -697,6 +698,20 @@ def test_a_retry_on_that_waits_does_not_delay_the_timeouts_of_other_calls() -> N
     out = mapped(lambda item: go_on.wait(DEADLINE), [0, 1], **options)
     go_on.set()
     assert [type(failure.error) for failure in out] == [TimeoutError, TimeoutError]
+
+
+@dataclass(frozen=True)
+class FrozenError(Exception):
+    item: int
+
+
+@pytest.mark.parametrize("mapped", [mapped, mapped_in_loop])
+def test_an_exception_that_refuses_attributes_is_raised_as_it_is(mapped: Any) -> None:
+    async def fn(item: int) -> None:
+        raise FrozenError(item)
+
+    with pytest.raises(FrozenError):
+        mapped(fn, [1])
 
 
 class ClosedLater:

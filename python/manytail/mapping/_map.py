@@ -391,7 +391,8 @@ def final_error(runner: Runner) -> BaseException | None:
         wrapped.__cause__ = error
         error = wrapped
     if scheduler.failing is not None and scheduler.error is scheduler.failing.error:
-        add_note(error, "item", scheduler.failing.key, scheduler.failing.attempts)
+        with suppress(Exception):  # a frozen dataclass refuses attributes: it goes without a note
+            add_note(error, "item", scheduler.failing.key, scheduler.failing.attempts)
     return error
 
 
