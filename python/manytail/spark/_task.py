@@ -438,10 +438,9 @@ def _task_error(scheduler: Scheduler) -> Exception:
     """What fails the task."""
     assert scheduler.error is not None
     row: Any = scheduler.failing
-    named = row is not None and row.error is scheduler.error
 
     def note(error: BaseException) -> None:
-        if named:
+        if row is not None and row.error is scheduler.error:
             add_note(error, "row", row.shown_key(), row.attempts)
 
     return raisable(scheduler.error, note)
