@@ -144,8 +144,8 @@ class KeyedExecutor(Executor):
         Submits up to buffersize calls at once (None: 4 x max_workers). Each result that is taken then pulls one more
         item. order="completion": results come as calls end. timeout: seconds since the call of map, for all results;
         TimeoutError after that. The iterator raises what a call raises. After that, and when it is closed, it cancels
-        the calls that it submitted. An exception of an iterable is raised in its place: after the results of the items
-        pulled before it. chunksize is ignored."""
+        the calls that it submitted; closed before its first result, it cancels nothing. An exception of an iterable is
+        raised in its place: after the results of the items pulled before it. chunksize is ignored."""
         return _map(self, self._workers.max_workers, fn, iterables, timeout, order, buffersize)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -154,6 +154,8 @@ class KeyedExecutor(Executor):
         these threads."""
         self._workers.end(cancel_futures)
         if wait:
+            if threading.current_thread() in self._workers.threads:
+                raise RuntimeError("cannot join current thread")
             self._workers.join()
 
     # CPython's own tests of thread pools read these.
@@ -311,18 +313,22 @@ class _Workers:
         if self.broken:
             raise self.refusal()
         interruption = None
+        claim = [True]  # popped by the thread, which then works, or by this one: then the thread must not work
         with self.lock:
-            thread = threading.Thread(target=self._work, name=next(self._names))
+            thread = threading.Thread(target=self._work, args=(claim,), name=next(self._names))
             try:
                 thread.start()
             except BaseException as error:
-                if thread.ident is None:
+                # An interruption may come before the thread has begun. It then ends at once.
+                if thread.ident is None and _popped(claim):
                     raise
                 interruption = error
             self.threads.add(thread)
         return interruption
 
-    def _work(self) -> None:
+    def _work(self, claim: list[bool]) -> None:
+        if not _popped(claim):
+            return
         try:
             if self._initializer is not None:
                 self._initializer(*self._initargs)
@@ -362,6 +368,8 @@ class _Workers:
             self.pool.work()
 
     def join(self) -> None:
+        """After end(): wait until all calls and threads have ended."""
+        self.pool.wait_idle()  # a submit that came before the end may still be about to start the thread of its call
         with self.lock:
             threads = list(self.threads)
         for thread in threads:
@@ -371,6 +379,14 @@ class _Workers:
         """In the child of a fork: the threads are the parent's, and the lock may be held."""
         self.threads = set()
         self.lock = threading.RLock()
+
+
+def _popped(one: list[bool]) -> bool:
+    """Pop the element, if no other thread has."""
+    try:
+        return one.pop()
+    except IndexError:
+        return False
 
 
 class _Lifetime:
@@ -517,7 +533,7 @@ class _InInputOrder:
     def take(self, timeout: float | None) -> Any:
         future = self._futures[0]
         try:
-            result = future.result(timeout)
+            result = future.result(timeout if timeout is None else min(timeout, threading.TIMEOUT_MAX))
             self._futures.popleft()  # only after success: a call that is left here is cancelled with the others
             return result
         finally:

@@ -246,6 +246,12 @@ cdef class WorkPool:
                 return out
             unlock_take(self.p.q)
 
+    def wait_idle(self):
+        """After end(): wait until no item is left and none runs."""
+        cdef BaseLane busy
+        for busy in self.busy_lanes():
+            busy._wait_idle()
+
     def drop(self):
         """Remove all items of all lanes and return them. They are not run."""
         cdef list dropped = []
@@ -269,6 +275,11 @@ cdef class Worker:
     """A thread in work()."""
     cdef WorkPool pool
     cdef BaseLane lane              # the lane of the call that it runs
+
+
+def serves_a_lane():
+    """Whether the calling thread runs an item of a lane of any dispatcher."""
+    return bool(getattr(here, "lanes", ()))
 
 
 def disown(made):

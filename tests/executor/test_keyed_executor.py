@@ -15,7 +15,7 @@ from concurrent.futures import Executor
 from functools import partial
 
 import pytest
-from support.threads import DEADLINE, Threads, run_all, switching_often, wait_until
+from support.threads import DEADLINE, Threads, run_all, switching_often, wait_asleep, wait_until
 
 import manytail.executor
 from manytail._workpool import Dispatcher
@@ -783,6 +783,16 @@ class TestMap:
         with pytest.raises(TimeoutError):
             next(results)
         assert held._workers.pool.pending == 4
+
+    @pytest.mark.parametrize("order", ["input", "completion"])
+    @pytest.mark.parametrize("timeout", [1e12, float("inf")])
+    def test_a_timeout_may_be_longer_than_the_system_can_wait(self, held, gate, which, order, timeout):
+        results = lanes_of(held)[which].map(abs, range(3), timeout=timeout, order=order)
+        with Threads() as threads:
+            taken = threads.start(list, results)
+            wait_asleep(taken)
+            gate.open()
+            assert taken.result() == [0, 1, 2]
 
     @pytest.mark.parametrize("order", ["input", "completion"])
     def test_timeout_is_for_the_whole_map(self, held, which, order):

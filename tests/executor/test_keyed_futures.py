@@ -16,7 +16,7 @@ from concurrent.futures import (
 from concurrent.futures.thread import BrokenThreadPool
 
 import pytest
-from support.threads import DEADLINE, Threads, wait_until
+from support.threads import DEADLINE, Threads, wait_asleep, wait_until
 
 from manytail.executor import KeyedExecutor
 
@@ -249,6 +249,67 @@ def test_ctrl_c_while_a_thread_starts_is_raised_and_the_thread_counts(monkeypatc
         assert (executor._workers.pool.workers, len(executor._threads)) == (1, 1)
         assert executor.submit(pow, 2, 3).result(DEADLINE) == 8
         assert (executor._workers.pool.workers, len(executor._threads)) == (1, 1)
+
+
+def test_ctrl_c_before_a_started_thread_has_begun_leaves_no_thread_that_does_not_count(monkeypatch):
+    start, begin = threading.Thread.start, threading.Thread._bootstrap
+    go_on = threading.Event()
+    late = []
+
+    def interrupted(thread):
+        def wait(*timeout):
+            raise KeyboardInterrupt
+
+        late.append(thread)
+        monkeypatch.setattr(thread._started, "wait", wait)
+        start(thread)
+
+    def begin_late(thread):
+        go_on.wait(DEADLINE)
+        begin(thread)
+
+    with KeyedExecutor(1) as executor:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", interrupted)
+            patch.setattr(threading.Thread, "_bootstrap", begin_late)
+            with pytest.raises(KeyboardInterrupt):
+                executor.submit(int)
+        go_on.set()
+        wait_until(lambda: late[0].ident is not None and not late[0].is_alive())
+        assert executor._workers.pool.workers == 0
+        assert executor.submit(pow, 2, 3).result(DEADLINE) == 8
+        assert (executor._workers.pool.workers, len(executor._threads)) == (1, 1)
+
+
+def test_shutdown_waits_for_a_call_whose_thread_is_about_to_start():
+    about_to, go_on = threading.Event(), threading.Event()
+
+    class Gate:
+        """The lock under which threads start."""
+
+        def __init__(self, lock):
+            self.lock = lock
+
+        def __enter__(self):
+            if threading.current_thread().name == "submit":
+                about_to.set()
+                go_on.wait(DEADLINE)
+            self.lock.acquire()
+
+        def __exit__(self, *error):
+            self.lock.release()
+
+    executor = KeyedExecutor(1)
+    executor._workers.lock = Gate(executor._workers.lock)
+    with Threads() as threads:
+        call = threads.start(executor.submit, pow, 2, 3)
+        assert about_to.wait(DEADLINE)
+        end = threads.start(executor.shutdown)
+        wait_until(lambda: executor._workers.pool.ended)
+        wait_asleep(end)
+        assert end.is_alive()
+        go_on.set()
+        assert call.result().result(DEADLINE) == 8
 
 
 @pytest.mark.parametrize("how", ["executor", "lane"])
