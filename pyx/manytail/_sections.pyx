@@ -170,6 +170,14 @@ cdef class RunningItem:
         leave(&self.guard, GIL_LOCKED)
         return watchers
 
+    def runs(self):
+        """Whether an item runs."""
+        cdef bint runs
+        enter(&self.guard, GIL_LOCKED, True)
+        runs = self.addressee is not None
+        leave(&self.guard, GIL_LOCKED)
+        return runs
+
     def watch(self, addressee, watcher):
         """If an item of that addressee runs (None: any item), set `watcher` when it ends. Returns whether one runs."""
         cdef bint runs

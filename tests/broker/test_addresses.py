@@ -95,7 +95,7 @@ def test_urls_are_pikas(url: str) -> None:
         (lambda: URLParameters("ftp://host"), ValueError, "ftp"),
         (lambda: setattr(Parameters(), "hots", "a"), AttributeError, "hots"),
         (lambda: BlockingConnection("localhost"), TypeError, "localhost"),  # type: ignore[arg-type]
-        (lambda: BlockingConnection([]), TypeError, "parameters"),
+        (lambda: BlockingConnection([]), ValueError, "parameters"),
     ],
 )
 def test_parameters_that_are_wrong(make: Any, error: type[Exception], says: str) -> None:

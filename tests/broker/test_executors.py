@@ -3,6 +3,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from support.process import run_script
 from support.threads import DEADLINE, Threads, wait_until
 
 from manytail.broker import Broker
@@ -51,3 +52,40 @@ def test_a_shared_pool_that_is_shut_down_and_cancels_waits_for_nobody():
         wait_until(lambda: first.is_closed and second.is_closed, "both connections to end")
         go_on.set()
         down.result()
+
+
+def test_a_task_that_is_cancelled_between_two_blocks_closes_the_connection():
+    """A lane has 256 items of a task, and submits another one for the rest."""
+    begun, begin, go_on = threading.Event(), threading.Event(), threading.Event()
+    executor = ThreadPoolExecutor(1)
+    with Broker() as broker:
+        connection = broker.connect(executor=executor)
+        channel = connection.channel()
+        channel.queue_declare("q")
+        channel.basic_consume("q", lambda *delivery: (begun.set(), begin.wait(DEADLINE)))
+        for _ in range(300):
+            channel.basic_publish("", "q", b"")
+        assert begun.wait(DEADLINE)
+        between = executor.submit(go_on.wait, DEADLINE)
+        begin.set()
+        wait_until(between.running)
+        executor.shutdown(wait=False, cancel_futures=True)
+        wait_until(lambda: connection.is_closed, "the connection to end")
+        go_on.set()
+
+
+def test_a_lane_that_never_gets_empty_does_not_keep_the_interpreter_alive():
+    assert run_script("""
+import threading
+from manytail import broker
+channel = broker.BlockingConnection().channel()
+channel.queue_declare("q")
+seen = threading.Event()
+def callback(channel, method, properties, body):
+    seen.set()
+    channel.basic_nack(method.delivery_tag)
+channel.basic_consume("q", callback)
+channel.basic_publish("", "q", b"")
+seen.wait()
+print("end")
+""") == "end\n"

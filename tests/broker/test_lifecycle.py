@@ -176,3 +176,27 @@ def test_what_a_declaration_may_ask_for(side: Side, asked: dict[str, Any], code:
 def test_flow_cannot_be_turned_off(side: Side) -> None:
     assert side.channel().flow(True) is True
     assert side.code(lambda channel: channel.flow(False)) == 540
+
+
+SHORTCUTS: dict[str, Callable[[Any], object]] = {
+    "get": lambda channel: channel.basic_get(""),
+    "purge": lambda channel: channel.queue_purge(""),
+    "delete": lambda channel: channel.queue_delete(""),
+    "bind": lambda channel: channel.queue_bind("", "amq.direct", "key"),
+    "unbind": lambda channel: channel.queue_unbind("", "amq.direct", "key"),
+}
+
+
+@pytest.mark.parametrize("operation", SHORTCUTS)
+@behaviour()
+def test_the_empty_name_on_a_channel_that_has_declared_no_queue(side: Side, operation: str) -> None:
+    assert side.code(SHORTCUTS[operation]) == 404
+
+
+@behaviour()
+def test_the_empty_name_of_a_queue_that_is_gone(side: Side) -> None:
+    channel = side.channel()
+    channel.queue_delete(side.queue(channel))
+    assert channel.queue_delete("").method.message_count == 0
+    channel.queue_unbind("", "amq.direct", "key")
+    assert side.code(SHORTCUTS["purge"], channel) == 404

@@ -219,6 +219,7 @@ def test_the_default_exchange_is_fixed(side: Side) -> None:
     assert side.code(lambda ch: ch.queue_bind(queue, "", "key")) == 403
     assert side.code(lambda ch: ch.queue_unbind(queue, "", "key")) == 403
     assert side.code(lambda ch: ch.exchange_declare("", "direct")) == 403
+    assert side.code(lambda ch: ch.exchange_declare("", "direct", passive=True)) == 403
     assert side.code(lambda ch: ch.exchange_delete("")) == 403
     assert side.code(lambda ch: ch.exchange_bind("amq.direct", "", "key")) == 403
     side.publish(channel, queue, 1)

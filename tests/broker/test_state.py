@@ -7,7 +7,7 @@ import pytest
 
 from manytail.broker._protocol import BindingArguments, QueueArguments, ReplyError, message_of
 from manytail.broker._routing import ExchangeRequest
-from manytail.broker._state import CANCELLED, ChannelState, Consumer, Queue, RoundRobin, VirtualHost
+from manytail.broker._state import CANCELLED, ChannelState, Consumer, Queue, RoundRobin, VirtualHost, close_channels
 from manytail.broker.spec import BasicProperties
 
 
@@ -292,3 +292,17 @@ def test_dead_letters_between_queues_end() -> None:
     world.pass_time(10)
     assert [queue.ready for queue in world.host.queues.values()] == [0, 0]
     assert world.timers == {}
+
+
+def test_channels_that_close_together_pass_nothing_to_one_another(world: World) -> None:
+    """Each would count as a return, and x-delivery-limit would end the message."""
+    channels = [world.channel() for _ in range(4)]
+    world.queue(channels[0], queue_type="quorum", delivery_limit=2)
+    for number, channel in enumerate(channels):
+        channel.qos(0, 1, False, world.now)
+        world.consume(channel, f"c{number}")
+    world.publish(channels[0], "m")
+    close_channels(channels, world.now)
+    world.end()
+    assert [tag for tag, *_ in world.delivered] == ["c0"]
+    assert world.host.queues["q"].ready == 1

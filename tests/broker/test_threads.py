@@ -9,11 +9,13 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from support.threads import Threads, acting_when, ctrl_c, wait_asleep, wait_until
 
 from broker.behaviours import behaviour
 from broker.sides import DEADLINE
 from manytail import ClosedError
 from manytail.broker import Broker, Channel, Connection, exceptions
+from manytail.broker._runtime import Lane
 from manytail.executor import KeyedExecutor
 
 
@@ -353,6 +355,116 @@ def test_ending_from_outside_waits_for_the_callback(connection: Connection, how:
     assert left.is_set()
 
 
+@pytest.mark.parametrize(
+    ("closed", "closer"),
+    [
+        ("channel", "connection"),
+        ("channel", "broker"),
+        ("channel by the broker", "connection"),
+        ("channel by the broker", "broker"),
+        ("connection", "broker"),
+    ],
+)
+def test_the_end_waits_for_a_callback_whose_channel_is_closed(broker: Broker, closed: str, closer: str) -> None:
+    connection = broker.connect(max_workers=2)
+    channel = connection.channel()
+    channel.queue_declare("q")
+    leave, left = threading.Event(), threading.Event()
+
+    def callback(*_: Any) -> None:
+        if closed == "channel":
+            channel.close()
+        elif closed == "connection":
+            connection.close()
+        else:
+            with pytest.raises(exceptions.ChannelClosedByBroker):
+                channel.basic_ack(99)
+        awaited(leave)
+        left.set()
+
+    channel.basic_consume("q", callback)
+    channel.basic_publish("", "q", b"")
+    wait_until(lambda: channel.is_closed)
+    with Threads() as threads:
+        end = threads.start(lambda: (connection.close() if closer == "connection" else broker.close(), left.is_set()))
+        wait_until(lambda: connection.is_closed)
+        wait_asleep(end)
+        leave.set()
+        assert end.result()[1]
+
+
+def test_callbacks_that_close_each_others_connection_do_not_wait_for_one_another(broker: Broker) -> None:
+    connections = [broker.connect(max_workers=1) for _ in range(2)]
+    together, ended = threading.Barrier(2), threading.Semaphore(0)
+
+    def close(other: Connection) -> None:
+        together.wait(DEADLINE)
+        other.close()
+        ended.release()
+
+    connections[0].add_callback_threadsafe(lambda: close(connections[1]))
+    connections[1].add_callback_threadsafe(lambda: close(connections[0]))
+    for _ in connections:
+        assert ended.acquire(timeout=DEADLINE)
+
+
+def test_a_callback_of_the_connection_that_waits_for_its_turn_does_not_run_after_the_end(broker: Broker) -> None:
+    connection = broker.connect(max_workers=1)
+    entered, leave = threading.Event(), threading.Event()
+    ran: list[str] = []
+    connection.add_callback_threadsafe(lambda: (entered.set(), awaited(leave)))
+    connection.add_callback_threadsafe(lambda: ran.append("after the end"))
+    awaited(entered)
+    with Threads() as threads:
+        threads.start(connection.close)
+        wait_until(lambda: connection.is_closed)
+        leave.set()
+    connection._lane.wait_idle()
+    assert ran == []
+
+
+def test_closing_a_connection_of_many_channels_requeues_a_message_once(broker: Broker) -> None:
+    """Not from channel to channel of that connection: each time would count for x-delivery-limit, which is 20."""
+    connection, other = broker.connect(max_workers=1), broker.connect(max_workers=1).channel()
+    other.queue_declare("q", durable=True, arguments={"x-queue-type": "quorum"})
+    for _ in range(25):
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=1)
+        channel.basic_consume("q", lambda *_: None)
+    other.basic_publish("", "q", b"1")
+    connection.close()
+    _, properties, body = other.basic_get("q")
+    assert (body, properties.headers) == (b"1", {"x-delivery-count": 1})
+
+
+def test_ctrl_c_while_basic_cancel_waits_requeues_what_was_not_seen(connection: Connection) -> None:
+    channel = connection.channel()
+    channel.queue_declare("q")
+    entered, leave = threading.Event(), threading.Event()
+
+    def callback(*_: Any) -> None:
+        entered.set()
+        awaited(leave)
+
+    tag = channel.basic_consume("q", callback)
+    for _ in range(3):
+        channel.basic_publish("", "q", b"")
+    awaited(entered)
+    with pytest.raises(KeyboardInterrupt), acting_when(lambda: not channel.consumer_tags, ctrl_c):
+        channel.basic_cancel(tag)
+    leave.set()
+    assert channel.queue_declare("q", passive=True).method.message_count == 2
+
+
+def test_cancelling_on_a_closed_channel_is_nothing(connection: Connection) -> None:
+    channel = connection.channel()
+    channel.queue_declare("q")
+    tag = channel.basic_consume("q", lambda *_: None)
+    channel.close()
+    assert channel.basic_cancel(tag) == []
+    channel.stop_consuming(tag)
+
+
 def test_after_cancel_no_callback_begins(connection: Connection) -> None:
     channel = connection.channel()
     channel.queue_declare("q")
@@ -385,6 +497,30 @@ def test_start_consuming_waits_until_the_last_callback_has_ended(connection: Con
     channel.basic_publish("", "q", b"")
     channel.start_consuming()
     assert after == [1]
+
+
+def test_what_a_callback_raises_last_is_raised_by_start_consuming_alone(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no consumer any more, and start_consuming waits for the end of the callback."""
+    hooked: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: hooked.append(args.exc_value))
+    channel = connection.channel()
+    channel.queue_declare("q")
+    waits = threading.Event()
+    wait_idle = Lane.wait_idle
+    monkeypatch.setattr(Lane, "wait_idle", lambda lane: (waits.set(), wait_idle(lane)))
+
+    def callback(channel: Channel, *_: Any) -> None:
+        channel.stop_consuming()
+        awaited(waits)
+        raise LookupError("mine")
+
+    channel.basic_consume("q", callback)
+    channel.basic_publish("", "q", b"")
+    with pytest.raises(LookupError, match="mine"):
+        channel.start_consuming()
+    assert hooked == []
 
 
 def test_consume_yields_in_the_callers_thread(connection: Connection) -> None:
@@ -506,6 +642,30 @@ def test_callbacks_of_the_connection(connection: Connection) -> None:
     ):
         with pytest.raises(exceptions.ConnectionWrongStateError):
             call()
+
+
+@pytest.mark.parametrize("delay", [-1, float("nan")])
+def test_a_delay_is_not_negative(connection: Connection, delay: float) -> None:
+    """NaN would stand in the way of all other timers."""
+    with pytest.raises(ValueError, match="delay"):
+        connection.call_later(delay, int)
+
+
+def test_when_no_thread_can_be_started_for_timers_the_next_use_tries_again(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = connection.channel()
+    channel.queue_declare("q", arguments={"x-message-ttl": 1})
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            channel.basic_publish("", "q", b"1")
+    channel.basic_publish("", "q", b"2")
+    wait_until(lambda: channel.queue_declare("q", passive=True).method.message_count == 0)
 
 
 @pytest.mark.parametrize("whose", ["channel", "connection"])

@@ -244,6 +244,14 @@ def test_bodies_that_expire_are_let_go_off_the_timer_thread(connection: Connecti
     wait_until(gone.is_set, "the body to be let go")  # without the GIL this thread frees it, because it made it
 
 
+def test_properties_that_expire_are_let_go_off_the_timer_thread(connection: Connection, spy: Spy) -> None:
+    gone = threading.Event()
+    channel = connection.channel()
+    channel.queue_declare("q", arguments={"x-message-ttl": 1})
+    channel.basic_publish("", "q", b"", BasicProperties(correlation_id=Body(spy, gone)))
+    wait_until(gone.is_set, "the property to be let go")
+
+
 def test_callbacks_are_let_go_outside(connection: Connection, spy: Spy) -> None:
     def callback() -> Callable[..., None]:
         body = Body(spy)

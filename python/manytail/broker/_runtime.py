@@ -23,9 +23,9 @@ from functools import partial
 from typing import Any, NoReturn, Self
 
 from manytail._lifecycle import refuse_copy
-from manytail._queue import Condition
+from manytail._queue import Condition, Event
 from manytail._sections import RunningItem, Sections
-from manytail._workpool import Dispatcher
+from manytail._workpool import Dispatcher, serves_a_lane
 from manytail.broker._state import Delivery, VirtualHost
 from manytail.broker.exceptions import ReentrancyError
 
@@ -76,7 +76,11 @@ class Runtime(Sections):
         if timer is not None:
             timer.cancel()
         if queue.due is not None:
-            self._queue_timers[queue] = self.timers.at(queue.due, partial(self._tick, queue))
+            try:
+                self._queue_timers[queue] = self.timers.at(queue.due, partial(self._tick, queue))
+            except BaseException:
+                queue.due = None  # the next use of the queue tries again
+                raise
 
     def _tick(self, queue: Any, now: float) -> None:
         del self._queue_timers[queue]
@@ -105,7 +109,11 @@ def _off_the_timer_thread(after: list[_Call], dropped: list[Any]) -> None:
 
 
 def _is_inert(dropped: Any) -> bool:
-    return type(dropped) is Delivery and type(dropped.message.body) in _INERT and not dropped.message.headers
+    """Whether to free it runs no user code."""
+    if type(dropped) is not Delivery or type(dropped.message.body) not in _INERT:
+        return False
+    properties = dropped.message.properties
+    return properties is None or all(type(value) in _INERT for value in vars(properties).values())
 
 
 def _run_and_drop(after: list[_Call], dropped: list[Any]) -> None:
@@ -158,11 +166,12 @@ class Timers:
         timer = Timer(self, due, next(self._numbers), action)
         if self._closed:
             return timer
-        insort(self._pending, timer)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="manytail-broker-timers", daemon=True)
-            self._thread.start()
-        elif self._pending[0] is timer:
+            thread = threading.Thread(target=self._run, name="manytail-broker-timers", daemon=True)
+            thread.start()  # may raise: then there is neither a thread nor this timer
+            self._thread = thread
+        insort(self._pending, timer)
+        if self._pending[0] is timer:
             self._changed.notify()
         return timer
 
@@ -176,7 +185,7 @@ class Timers:
         with self._runtime:
             self._closed = True
             self._pending.clear()
-            self._changed.notify()
+            self._changed.notify_all()
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()
@@ -223,6 +232,10 @@ class _PendingTask:
     def fail(self) -> None:
         self._callback(self)
 
+    def done(self, future: Future[Any]) -> None:
+        if future.cancelled():
+            self.fail()
+
 
 class Dispatch:
     """The lanes of one connection, and the executor that runs them. `refused` is called, once or more, when the
@@ -238,12 +251,25 @@ class Dispatch:
         self.pool: Any = Dispatcher(self, on_error=lambda item, error: report(error))
 
     def submit(self, task: Callable[[], object]) -> Future[Any] | _PendingTask:
-        """This object is the dispatcher's executor."""
+        """This object is the dispatcher's executor. Outside a section, a lane that has served a block of items calls it
+        for the next one."""
         if not self._runtime.interrupted():
-            return self.executor.submit(task)
+            return self._submit_at_once(task)
         pending = _PendingTask()
         self._runtime.after(self._submit, task, pending, trusted=self._owned)
         return pending
+
+    def _submit_at_once(self, task: Callable[[], object]) -> Future[Any]:
+        """If the executor refuses, the connection closes: else the calling thread would serve a lane that never gets
+        empty for ever, also when the interpreter ends."""
+        try:
+            future = self.executor.submit(task)
+        except RuntimeError as error:
+            self._refused(error)
+            raise
+        if hasattr(future, "add_done_callback"):
+            future.add_done_callback(self._done)
+        return future
 
     def _submit(self, task: Callable[[], object], pending: _PendingTask) -> None:
         try:
@@ -255,25 +281,26 @@ class Dispatch:
             self._refused(error)
         else:
             if hasattr(future, "add_done_callback"):
-                future.add_done_callback(partial(self._done, pending))
+                future.add_done_callback(pending.done)
+                future.add_done_callback(self._done)
 
-    def _done(self, pending: _PendingTask, future: Future[Any]) -> None:
+    def _done(self, future: Future[Any]) -> None:
         """Handle a task that the executor cancelled. Pools cancel under the lock that their submit() takes, and the end
         of this connection may submit a task of another connection to the same pool. So `refused` runs in a thread."""
         if future.cancelled():
-            pending.fail()
             error = RuntimeError("the executor cancelled the task that was to run callbacks")
             threading.Thread(target=self._refused, args=(error,), daemon=True).start()
-
-    def inside(self) -> bool:
-        """Whether the caller is a callback of this connection. It must not wait for another callback: two could wait
-        for one another."""
-        return bool(self.pool.inside)
 
     def on_executor(self) -> bool:
         """Whether the caller is a thread of the executor: if it waited for callbacks, it could occupy the last thread
         that could run them."""
-        return self.inside() or threading.current_thread() in getattr(self.executor, "_threads", ())
+        return bool(self.pool.inside) or threading.current_thread() in getattr(self.executor, "_threads", ())
+
+
+def in_a_callback() -> bool:
+    """Whether the caller is a callback, of any connection. It must not wait for another callback: two could wait for
+    one another."""
+    return serves_a_lane()
 
 
 class Closable:
@@ -325,11 +352,12 @@ class Lane:
     Unbounded: prefetch bounds it, and a callback that publishes to a queue that only its own channel drains must not
     wait for itself. Items are added inside sections, so their order is that of the deliveries."""
 
-    __slots__ = ("_items", "_run", "_running", "add", "seen")
+    __slots__ = ("_items", "_run", "_running", "add", "runs", "seen")
 
     def __init__(self, dispatch: Dispatch, run: Callable[[Any], object]) -> None:
         self._run = run
         self._running = RunningItem()
+        self.runs: Callable[[], bool] = self._running.runs
         self.seen: Callable[[Any], int] = self._running.seen
         self._items: Any = dispatch.pool.lane(self._handle)
         self.add: Callable[[Any], object] = self._items.add
@@ -349,7 +377,7 @@ class Lane:
         """Wait until no item of that addressee runs. None: until the item that runs has ended, whoever it is for. Not
         from inside the lane."""
         while True:
-            watcher = threading.Event()
+            watcher = Event()
             if not self._running.watch(addressee, watcher):
                 return
             watcher.wait()

@@ -488,6 +488,10 @@ class ChannelState:
 
     def close(self, now: float) -> None:
         """Consumers leave first, so that requeued messages go to others."""
+        close_channels([self], now)
+
+    def _leave(self, queues: dict[Queue, tuple[list[Consumer], list[Delivery]]]) -> None:
+        """Give up everything, and add to `queues` the consumers that leave and the deliveries that go back."""
         if self.gone:
             return
         self.gone = True
@@ -496,15 +500,12 @@ class ChannelState:
             unacked = dict(sorted((unacked | deliveries).items()))
         self.host.dropped += [self._publishes, self.consumers]
         self._publishes, self._settlements, self.unacked = [], [], {}
-        queues: dict[Queue, tuple[list[Consumer], list[Delivery]]] = {}
         for consumer in self.consumers.values():
             consumer.gone = True
             queues.setdefault(consumer.queue, ([], []))[0].append(consumer)
         self.consumers = {}
         for delivery in unacked.values():
             queues.setdefault(delivery.queue, ([], []))[1].append(delivery)
-        for queue, (leaving, deliveries_back) in queues.items():
-            queue.channel_left(leaving, deliveries_back, now)
 
     # publishing
     def publish(self, message: Message, mandatory: bool, error: ReplyError | None, now: float) -> str:
@@ -754,7 +755,13 @@ class ChannelState:
     # names
     def queue(self, name: str) -> Queue:
         """The queue of that name; for the empty name the one that this channel declared last. 404, 405."""
-        return self.host.queue(name or self.last_queue, self.connection)
+        return self.host.queue(self._full_name(name), self.connection)
+
+    def _full_name(self, name: str) -> str:
+        """The name, or the last queue's if it is empty. 404: this channel has declared none."""
+        if not name and not self.last_queue:
+            raise ReplyError(404, "NOT_FOUND - no previously declared queue")
+        return name or self.last_queue
 
     def declare_queue(
         self, name: str, generated: bool, passive: bool, durable: bool, exclusive: bool, auto_delete: bool,
@@ -770,7 +777,7 @@ class ChannelState:
         return queue.name, queue.ready, len(queue.consumers)
 
     def delete_queue(self, name: str, if_unused: bool, if_empty: bool) -> int:
-        if (name or self.last_queue) not in self.host.queues:
+        if self._full_name(name) not in self.host.queues:
             return 0
         queue = self.queue(name)
         if if_unused and queue.consumers:
@@ -787,7 +794,7 @@ class ChannelState:
         self.host.exchanges.bind(exchange, queue, self._key(name, key, queue), arguments)
 
     def unbind_queue(self, name: str, exchange: str, key: str | None, arguments: BindingArguments) -> None:
-        queue = self.queue(name) if (name or self.last_queue) in self.host.queues else None
+        queue = self.queue(name) if self._full_name(name) in self.host.queues else None
         self.host.exchanges.unbind(exchange, queue, "" if queue is None else self._key(name, key, queue), arguments)
 
     def _key(self, name: str, key: str | None, queue: Queue) -> str:
@@ -807,9 +814,19 @@ class ChannelState:
 
     def declare_exchange(self, request: ExchangeRequest, passive: bool) -> None:
         if passive:
+            not_default(request.name)
             self.host.exchanges.find(request.name)
         else:
             self.host.exchanges.declare(request)
+
+
+def close_channels(channels: Iterable[ChannelState], now: float) -> None:
+    """Close channels together: what one has unacknowledged is not delivered to another one of them."""
+    queues: dict[Queue, tuple[list[Consumer], list[Delivery]]] = {}
+    for channel in channels:
+        channel._leave(queues)
+    for queue, (leaving, back) in queues.items():
+        queue.channel_left(leaving, back, now)
 
 
 # ------------------------------------------------------------------------------------------------------ the whole of it

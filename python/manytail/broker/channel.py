@@ -32,7 +32,7 @@ from manytail.broker._protocol import (
     whole,
 )
 from manytail.broker._routing import ExchangeRequest
-from manytail.broker._runtime import Addressee, Closable, Lane, report
+from manytail.broker._runtime import Addressee, Closable, Lane, in_a_callback, report
 from manytail.broker._state import CANCELLED, ChannelState, Consumer
 from manytail.broker.spec import Basic, BasicProperties, Exchange, Method, Queue, ReturnedMessage, Tx
 
@@ -153,8 +153,8 @@ class Channel(Closable):
 
     # ---------------------------------------------------------------------------------------------------------- the end
     def close(self, reply_code: int = 0, reply_text: str = "Normal shutdown") -> None:
-        """Requeue what is unacknowledged, cancel the consumers, and wait for the running callback unless it is the
-        caller.
+        """Requeue what is unacknowledged, cancel the consumers, and wait for the running callback unless the caller is
+        a callback itself.
 
         ChannelWrongStateError: it is closed."""
         reason = exceptions.ChannelClosedByClient(reply_code, reply_text)
@@ -185,7 +185,7 @@ class Channel(Closable):
             report(error)
 
     def _wait_for_callbacks(self, consumer: Subscriber | None) -> None:
-        if not self._connection._dispatch.inside():
+        if not in_a_callback():
             self._lane.wait_for(consumer)
 
     def _raise_reason(self) -> None:
@@ -364,20 +364,24 @@ class Channel(Closable):
 
     def basic_cancel(self, consumer_tag: str) -> Sequence[tuple[Basic.Deliver, BasicProperties, Any]]:
         """End a consumer. Deliveries that it has not seen are requeued, or returned if it need not acknowledge; what it
-        has seen stays with the channel. After this no callback of it runs or begins, except the caller itself. Unknown
-        tag: nothing happens."""
+        has seen stays with the channel. After this no callback of it begins, and none runs; a callback that calls this
+        waits for none, though. Unknown tag, or closed channel: nothing happens."""
         tag = require_string(consumer_tag, "consumer_tag")
-        consumer = self._call(self._cancel, tag)
+        with self._runtime:
+            consumer = self._cancel(tag)
         if consumer is None:
             LOGGER.warning("cancelling unknown consumer %s: cancelled already?", tag)
             return []
-        self._wait_for_callbacks(consumer)
-        if consumer.auto_ack:
-            return [self._delivered(effect) for effect in consumer.buffer if effect[1] != CANCELLED]
-        seen = self._lane.seen(consumer)
-        with self._runtime:
-            self._state.requeue_unseen(consumer, seen, _monotonic())
-        return []
+        try:
+            self._wait_for_callbacks(consumer)
+        finally:  # also if Ctrl-C ends the wait
+            seen = self._lane.seen(consumer)
+            if not consumer.auto_ack:
+                with self._runtime:
+                    self._state.requeue_unseen(consumer, seen, _monotonic())
+        if not consumer.auto_ack:
+            return []
+        return [self._delivered(effect) for effect in consumer.buffer if effect[1] != CANCELLED]
 
     def _cancel(self, tag: str) -> Any:
         consumer = self._state.cancel(tag, _monotonic())
@@ -404,11 +408,13 @@ class Channel(Closable):
             if self._failure is None:
                 self._check_open()
             self._starters += 1
-            try:
+        try:
+            with self._runtime:
                 self._changed.wait_for(lambda: self._closing_reason is not None or not self._state.consumers)
-            finally:
+            self._lane.wait_idle()
+        finally:
+            with self._runtime:
                 self._starters -= 1
-        self._lane.wait_idle()
         self._raise_reason()
 
     def stop_consuming(self, consumer_tag: str | None = None) -> None:

@@ -18,7 +18,8 @@ from typing import Any, NoReturn
 from manytail._lifecycle import begin, refuse_copy
 from manytail.broker import exceptions
 from manytail.broker._protocol import require_callable
-from manytail.broker._runtime import Addressee, Closable, Dispatch, Lane, Runtime, Timer
+from manytail.broker._runtime import Addressee, Closable, Dispatch, Lane, Runtime, Timer, in_a_callback
+from manytail.broker._state import close_channels
 from manytail.broker.channel import Channel
 from manytail.broker.parameters import Parameters
 from manytail.errors import ClosedError
@@ -49,6 +50,7 @@ class Connection(Closable):
         self._callbacks = Addressee()
         self._lane = Lane(self._dispatch, self._run_callback)
         self._channels: dict[int, Channel] = {}
+        self._ending: list[Lane] = []  # of closed channels whose callback may still run
         self._closing_reason: Exception | None = None
         self._changed = self._runtime.condition()
         self._dispatched = False  # whether a callback has ended since process_data_events returned
@@ -82,6 +84,7 @@ class Connection(Closable):
         """The channel is closed: its number is free again. In a section."""
         if self._channels.get(channel.channel_number) is channel:
             del self._channels[channel.channel_number]
+            self._ending = [lane for lane in [*self._ending, channel._lane] if lane.runs()]
 
     # ---------------------------------------------------------------------------------------------------------- the end
     def close(self, reply_code: int = 200, reply_text: str = "Normal shutdown") -> None:
@@ -93,19 +96,29 @@ class Connection(Closable):
             if self._closing_reason is not None:
                 text = f"Connection.close({reply_code}, {reply_text!r}) called on closed connection."
                 raise exceptions.ConnectionWrongStateError(text)
-            lanes = [channel._lane for channel in self._channels.values()]
             self._end(exceptions.ConnectionClosedByClient(reply_code, reply_text))
-        if not self._dispatch.inside():
-            for lane in [*lanes, self._lane]:
+        self._wait_for_callbacks()
+
+    def _wait_for_callbacks(self) -> None:
+        """After the end: wait for the callbacks that run, unless the caller is one."""
+        if not in_a_callback():
+            for lane in [*self._ending, self._lane]:
                 lane.wait_for(None)
+
+    def _runs_callbacks(self) -> bool:
+        """After the end: whether a callback still runs."""
+        return any(lane.runs() for lane in [*self._ending, self._lane])
 
     def _end(self, reason: Exception) -> None:
         """Close the connection, for any reason. In a section."""
         if self._closing_reason is not None:
             return
         self._closing_reason = reason
+        self._callbacks.gone = True
         host = self._runtime.host
-        for channel in list(self._channels.values()):
+        channels = list(self._channels.values())
+        close_channels([channel._state for channel in channels], time.monotonic())
+        for channel in channels:
             channel._end(reason)
         host.delete_queues_of(self)
         for timer, _ in self._timers.values():
@@ -113,7 +126,7 @@ class Connection(Closable):
         host.dropped.append(self._timers)
         self._timers = {}
         self._changed.notify_all()
-        self._broker._connections.pop(id(self), None)
+        self._broker._forget(self)
         if self._owned:
             self._runtime.after(partial(self._executor.shutdown, wait=False), trusted=True)
 
@@ -173,8 +186,8 @@ class Connection(Closable):
             self._callback_ended()
 
     def add_callback_threadsafe(self, callback: Callable[[], object]) -> None:
-        """Call it on the executor as soon as possible; one at a time per connection, in order.
-        ConnectionWrongStateError: it is closed."""
+        """Call it on the executor as soon as possible; one at a time per connection, in order. Calls that have not
+        begun when the connection closes are not made. ConnectionWrongStateError: it is closed."""
         require_callable(callback, "callback")
         with self._runtime:
             self._check_open()
@@ -182,8 +195,10 @@ class Connection(Closable):
 
     def call_later(self, delay: float, callback: Callable[[], object]) -> int:
         """Call it on the executor in `delay` seconds. Returns an id for remove_timeout. Calls that are due after the
-        connection has closed are not made."""
+        connection has closed are not made. ValueError: a negative delay."""
         require_callable(callback, "callback")
+        if not delay >= 0:
+            raise ValueError(f"delay: {delay!r} (expected: seconds >= 0)")
         due = time.monotonic() + delay
         with self._runtime:
             self._check_open()
@@ -227,6 +242,7 @@ class Broker:
         begin(self)
         self._runtime = Runtime()
         self._connections: dict[int, Connection] = {}  # by identity: a subclass may define __eq__
+        self._ending: list[Connection] = []  # closed, but a callback may still run
         self._closed = False
 
     def __reduce__(self) -> NoReturn:
@@ -266,16 +282,21 @@ class Broker:
                 raise ClosedError("connect: the broker is closed")
             connection._open(self, executor, owned)
 
+    def _forget(self, connection: Connection) -> None:
+        """The connection is closed. In a section."""
+        del self._connections[id(connection)]
+        self._ending = [each for each in [*self._ending, connection] if each._runs_callbacks()]
+
     def close(self) -> None:
-        """Close all connections, wait for running callbacks, and delete all queues. May be called again."""
+        """Close all connections, wait for running callbacks except from inside one, and delete all queues. May be
+        called again."""
         with self._runtime:
             self._closed = True
-            connections = list(self._connections.values())
-        for connection in connections:
-            try:
-                connection.close()
-            except exceptions.ConnectionWrongStateError:
-                continue  # another thread has closed it
+            for connection in list(self._connections.values()):
+                connection._end(exceptions.ConnectionClosedByClient(200, "Normal shutdown"))
+            ending = self._ending
+        for connection in ending:
+            connection._wait_for_callbacks()
         with self._runtime:
             for queue in list(self._runtime.host.queues.values()):
                 self._runtime.host.delete_queue(queue)
@@ -292,8 +313,11 @@ class BlockingConnection(Connection):
     which the first one makes. It lives until reset() or the end of the process; queues and messages stay in it."""
 
     def __init__(self, parameters: Parameters | Sequence[Parameters] | None = None, _impl_class: None = None) -> None:
-        """A sequence of parameters: the first is used, as pika tries them in order. TypeError: anything else."""
-        first = parameters[0] if isinstance(parameters, Sequence) and len(parameters) else parameters
+        """A sequence of parameters: the first is used, as pika tries them in order. ValueError: the sequence is empty.
+        TypeError: anything else."""
+        if isinstance(parameters, Sequence) and not len(parameters):
+            raise ValueError(f"parameters: {parameters!r} (expected: at least one)")
+        first = parameters[0] if isinstance(parameters, Sequence) else parameters
         first = Parameters() if first is None else first
         if not isinstance(first, Parameters):
             expected = "ConnectionParameters, URLParameters, a sequence of them, or None"
