@@ -1,11 +1,13 @@
 """Confirms: what basic_publish raises, and that everything else is confirmed."""
 
+import pickle
 from typing import Any
 
 import pytest
 
 from broker.behaviours import behaviour
 from broker.sides import Side
+from manytail.broker import exceptions
 
 
 def confirming(side: Side) -> Any:
@@ -92,3 +94,9 @@ def test_a_queue_that_refuses_nacks(side: Side) -> None:
     with pytest.raises(side.exceptions.NackError):
         channel.basic_publish(exchange, "", b"2")
     assert (side.drain(channel, queue), side.drain(channel, other)) == ([b"1"], [b"1", b"2"])
+
+
+def test_what_a_publish_raises_survives_pickling() -> None:
+    for error in (exceptions.UnroutableError(["message"]), exceptions.NackError([])):
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again), again.messages) == (type(error), str(error), error.messages)

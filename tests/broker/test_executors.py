@@ -6,7 +6,7 @@ import pytest
 from support.process import run_script
 from support.threads import DEADLINE, Threads, wait_until
 
-from manytail.broker import Broker
+from manytail.broker import Broker, exceptions
 
 pytestmark = pytest.mark.thread_unsafe(reason="threads of their own")
 
@@ -72,6 +72,25 @@ def test_a_task_that_is_cancelled_between_two_blocks_closes_the_connection():
         executor.shutdown(wait=False, cancel_futures=True)
         wait_until(lambda: connection.is_closed, "the connection to end")
         go_on.set()
+
+
+@pytest.mark.parametrize("how", ["start_consuming", "consume"])
+def test_who_consumes_learns_that_the_executor_refuses(how):
+    executor = ThreadPoolExecutor(1)
+    with Broker() as broker, Threads() as threads:
+        connection = broker.connect(executor=executor)
+        channel = connection.channel()
+        channel.queue_declare("q")
+        if how == "start_consuming":
+            channel.basic_consume("q", lambda *delivery: None)
+            consumes = threads.start(channel.start_consuming)
+            wait_until(lambda: channel._starters)
+        else:
+            consumes = threads.start(lambda: list(channel.consume("q")))
+            wait_until(lambda: channel.consumer_tags)
+        executor.shutdown()
+        connection.add_callback_threadsafe(int)
+        assert isinstance(consumes.outcome(), exceptions.AMQPConnectionError)
 
 
 def test_a_lane_that_never_gets_empty_does_not_keep_the_interpreter_alive():

@@ -668,6 +668,19 @@ def test_when_no_thread_can_be_started_for_timers_the_next_use_tries_again(
     wait_until(lambda: channel.queue_declare("q", passive=True).method.message_count == 0)
 
 
+def test_no_thread_is_taken_for_a_timer_thread_that_has_ended(
+    broker: Broker, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads are told apart by numbers that the system uses again."""
+    timers = broker._runtime.timers
+    monkeypatch.setattr(timers, "IDLE_GRACE", 0)
+    ran = threading.Event()
+    connection.call_later(0, ran.set)
+    awaited(ran)
+    wait_until(lambda: timers._thread is None)
+    wait_until(lambda: timers.ident == 0)
+
+
 @pytest.mark.parametrize("whose", ["channel", "connection"])
 def test_process_data_events_without_a_limit_waits_for_a_callback(connection: Connection, whose: str) -> None:
     channel = connection.channel()

@@ -155,7 +155,7 @@ class Timers:
         self._numbers = itertools.count(1)
         self._thread: threading.Thread | None = None
         self._closed = False
-        self.ident = 0
+        self.ident = 0  # of the thread; 0: there is none
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -191,7 +191,8 @@ class Timers:
             thread.join()
 
     def _run(self) -> None:
-        self.ident = get_ident()
+        with self._runtime:
+            self.ident = get_ident()
         going_on = True
         while going_on:
             try:
@@ -199,6 +200,9 @@ class Timers:
                     going_on = self._call_due()
             except Exception as error:
                 report(error)
+        with self._runtime:
+            if self.ident == get_ident():  # a later thread may have the same number
+                self.ident = 0
 
     def _call_due(self) -> bool:
         """Wait for the first timer and make its call. False: the thread ends."""

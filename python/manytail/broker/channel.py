@@ -192,8 +192,10 @@ class Channel(Closable):
         """Raise the reason why the channel was closed, unless its client closed it."""
         if self._failure is not None:
             raise self._failure
-        if isinstance(self._closing_reason, exceptions.ChannelClosedByBroker | exceptions.ConnectionClosedByBroker):
-            raise self._closing_reason
+        reason = self._closing_reason
+        by_client = exceptions.ChannelClosedByClient | exceptions.ConnectionClosedByClient
+        if reason is not None and not isinstance(reason, by_client):
+            raise reason
 
     # -------------------------------------------------------------------------------------------------------- callbacks
     def _run(self, item: Any) -> None:

@@ -148,6 +148,9 @@ class _WithMessages:
         super().__init__(self.sentence.format(len(messages)))  # type: ignore[call-arg]
         self.messages = messages
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.messages,)  # not the sentence, which Exception would pass
+
 
 class UnroutableError(_WithMessages, AMQPChannelError):
     """With confirms on: a mandatory message reached no queue; it is in `messages`."""
