@@ -1,15 +1,21 @@
 """Set-up of the whole suite: its header line, groups of files for pytest-xdist, and settings that save time."""
 
 import gc
+import inspect
 import os
 import signal
 import sys
+import warnings
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support.forks import in_child
 
 import manytail
+
+GIL = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 # Files of one group run on one xdist worker, because they share what takes seconds to make: builds, a Spark session,
 # prepared data. Groups start first, in this order, because they take longest: no worker is left with one at the end.
@@ -75,6 +81,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.thread_unsafe(reason="hypothesis calls it a hundred times anyway"))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Without the GIL, run tests in which allocations fail in a forked child, which has no other threads. Otherwise the
+    thread of pytest-xdist that reads what the worker is to do may find no memory, and the worker ends."""
+    if GIL or pyfuncitem.get_closest_marker("out_of_memory") is None:
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
+        in_child(partial(pyfuncitem.obj, **arguments))
+    return True
+
+
 def pytest_collection_finish() -> None:
     """Exclude pytest's own objects (half a million for the whole suite) from every gc.collect() that a test makes."""
     gc.collect()
@@ -82,5 +101,4 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_report_header() -> str:
-    gil = getattr(sys, "_is_gil_enabled", lambda: True)()
-    return f"manytail {manytail.__version__} from {manytail.__file__}, GIL {'on' if gil else 'off'}"
+    return f"manytail {manytail.__version__} from {manytail.__file__}, GIL {'on' if GIL else 'off'}"

@@ -312,8 +312,13 @@ def test_handlers_that_take_the_lock_interrupt_a_thread_that_takes_it_too() -> N
     assert (sections.sleeping, sections.locked()) == (0, False)
 
 
-def test_the_end_of_a_section_that_finds_no_memory_releases_the_lock() -> None:
-    memory = pytest.importorskip("_testcapi", reason="this interpreter cannot fail allocations on demand")
+@pytest.fixture
+def memory() -> Any:
+    return pytest.importorskip("_testcapi", reason="this interpreter cannot fail allocations on demand")
+
+
+@pytest.mark.out_of_memory
+def test_the_end_of_a_section_that_finds_no_memory_releases_the_lock(memory: Any) -> None:
     failures = 0
     interval = sys.getswitchinterval()
     for number in range(10):

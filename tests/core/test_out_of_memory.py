@@ -15,7 +15,12 @@ from manytail._workpool import Dispatcher, Lane, WorkPool
 
 _testcapi = pytest.importorskip("_testcapi", reason="this interpreter cannot fail allocations on demand")
 
-pytestmark = pytest.mark.thread_unsafe(reason="allocations of the whole process fail")
+pytestmark = [pytest.mark.out_of_memory, pytest.mark.thread_unsafe(reason="allocations of the whole process fail")]
+
+
+@pytest.fixture
+def numpy():
+    return pytest.importorskip("numpy")
 
 
 class Item:
@@ -32,8 +37,9 @@ def alive(references):
 def failing(call, number):
     """Call with allocation `number` failing: (True, result), or (False, None) after a MemoryError.
 
-    No other thread gets the GIL meanwhile: the failing allocation would be one of another thread, such as that of
-    pytest-xdist which reads what the worker is to do, and the worker would end.
+    No other thread gets the GIL in this time, and where there is none the process has no other thread
+    (tests/conftest.py): the failing allocation would be one of another thread, such as that of pytest-xdist which reads
+    what the worker is to do, and the worker would end.
     """
     interval = sys.getswitchinterval()
     sys.setswitchinterval(DEADLINE)
@@ -174,8 +180,7 @@ def test_no_item_is_lost_or_leaked(call, selection):
 
 @pytest.mark.parametrize("selection", SELECTIONS)
 @pytest.mark.parametrize("call", ["get_many", "get_many_into"])
-def test_no_integer_is_lost(call, selection):
-    numpy = pytest.importorskip("numpy")
+def test_no_integer_is_lost(call, selection, numpy):
     out = numpy.zeros(3, "int64")
     calls = {"get_many": lambda queue: len(queue.get_many(3)), "get_many_into": lambda queue: queue.get_many_into(out)}
 
