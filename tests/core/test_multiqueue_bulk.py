@@ -5,7 +5,7 @@ from queue import Empty, Full
 
 import pytest
 from support.process import run_script
-from support.queues import as_list, drain
+from support.queues import SealedError, as_list, drain, one_then
 from support.threads import DEADLINE, LONG, Threads, acting_when, ctrl_c, wait_getters, wait_putters
 
 from manytail import MultiQueue, ShutDown
@@ -155,28 +155,16 @@ def test_an_iter_that_raises_passes_through(new):
 
 
 def test_a_full_raised_by_the_iterable_is_its_own(new):
-    def items():
-        yield 1
-        raise Full("mine")
-
     tail = new().add("a")
     with pytest.raises(Full, match="mine"):
-        tail.put_many(items())
+        tail.put_many(one_then(Full("mine")))
     assert list(tail) == [1]
 
 
 def test_an_exception_of_the_iterable_that_refuses_attributes_passes_through(new):
-    class Frozen(ValueError):
-        def __setattr__(self, name, value):
-            raise AttributeError(f"cannot assign {name}")
-
-    def items():
-        yield 1
-        raise Frozen("mine")
-
     tail = new().add("a")
-    with pytest.raises(Frozen, match="mine"):
-        tail.put_many(items())
+    with pytest.raises(SealedError, match="mine"):
+        tail.put_many(one_then(SealedError("mine")))
     assert list(tail) == [1]
 
 

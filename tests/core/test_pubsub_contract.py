@@ -6,7 +6,7 @@ import threading
 from queue import Empty, Full
 
 import pytest
-from support.queues import with_interrupt_pending
+from support.queues import Sealed, one_then, with_interrupt_pending
 from support.threads import DEADLINE, LONG, Threads, wait_until
 
 import manytail
@@ -848,16 +848,8 @@ def test_a_fresh_thread_may_do_everything():
 
 
 def test_publish_many_passes_an_interruption_through_that_refuses_attributes():
-    class Sealed(KeyboardInterrupt):
-        def __setattr__(self, name, value):
-            raise AttributeError(name)
-
-    def interrupted():
-        yield 1
-        raise Sealed
-
     queue = PubSubQueue()
     with queue.subscribe() as subscriber, pytest.raises(Sealed):
-        queue.publish_many(interrupted())
+        queue.publish_many(one_then(Sealed()))
     assert subscriber.position == 0
     assert queue.stats().published == 1

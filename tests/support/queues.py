@@ -3,6 +3,7 @@ import _thread
 import functools
 import operator
 import time
+from collections.abc import Iterator
 from queue import Empty
 from typing import Any
 
@@ -20,6 +21,25 @@ def drain(queue: Any) -> list[Any]:
             items.append(queue.get_nowait())
         except Empty:
             return items
+
+
+def one_then(error: BaseException) -> Iterator[int]:
+    """An iterable that ends with an exception after its first item."""
+    yield 1
+    raise error
+
+
+class Sealed(KeyboardInterrupt):
+    """An interruption that refuses attributes, so that nothing can be said in it."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"cannot assign {name}")
+
+
+class SealedError(ValueError):
+    """The same for an error."""
+
+    __setattr__ = Sealed.__setattr__  # type: ignore[assignment]
 
 
 def with_interrupt_pending(call: Any, *args: Any, **kwargs: Any) -> None:

@@ -7,6 +7,7 @@ import weakref
 from queue import Empty, Full
 
 import pytest
+from support.queues import Sealed, one_then
 from support.threads import DEADLINE, LONG, Threads, run_all, wait_asleep, wait_until
 
 from manytail import (
@@ -186,17 +187,9 @@ def test_put_many_counts_what_went_in_before_an_interruption_of_the_iterable(new
 
 
 def test_put_many_passes_an_interruption_through_that_refuses_attributes(new):
-    class Sealed(KeyboardInterrupt):
-        def __setattr__(self, name, value):
-            raise AttributeError(name)
-
-    def interrupted():
-        yield 1
-        raise Sealed
-
     queue = new("q")
     with pytest.raises(Sealed):
-        queue.put_many(interrupted())
+        queue.put_many(one_then(Sealed()))
     assert queue.qsize() == 1
 
 

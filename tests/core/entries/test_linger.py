@@ -1,6 +1,7 @@
 """get_many(linger=...) of a Subscription and of a Consumer: what ends the wait; an exception releases everything."""
 
 import time
+from contextlib import contextmanager
 from queue import Empty
 
 import pytest
@@ -55,13 +56,20 @@ def holds(queue, n):
     wait_until(lambda: queue.stats().acquired == n, f"{n} acquired, {queue.stats()}")
 
 
+@contextmanager
+def lingering(getter, queue, n):
+    """A thread that lingers in get_many(n), and holds the only entry of the queue."""
+    queue.put(1)
+    with Threads() as threads:
+        task = threads.start(getter.get_many, n, linger=LONG)
+        holds(queue, 1)
+        yield task
+
+
 def test_it_ends_when_max_items_are_there(make):
     queue = EntryQueue()
     getter = make(queue)
-    queue.put(1)
-    with Threads() as threads:
-        task = threads.start(getter.get_many, 3, linger=LONG)
-        holds(queue, 1)
+    with lingering(getter, queue, 3) as task:
         queue.put_many([2, 3])
         assert items(task.result()) == [1, 2, 3]
 
@@ -95,10 +103,7 @@ def test_the_end_of_the_credit_ends_it(make):
 def test_a_credit_that_another_thread_uses_up_ends_it(make):
     queue = EntryQueue()
     getter = make(queue, prefetch=2)
-    queue.put(1)
-    with Threads() as threads:
-        task = threads.start(getter.get_many, 5, linger=LONG)
-        holds(queue, 1)
+    with lingering(getter, queue, 5) as task:
         wait_asleep(task)
         queue.put(2)
         try:
@@ -111,10 +116,7 @@ def test_a_credit_that_another_thread_uses_up_ends_it(make):
 def test_suspending_ends_it(make):
     queue = EntryQueue()
     getter = make(queue)
-    queue.put(1)
-    with Threads() as threads:
-        task = threads.start(getter.get_many, 5, linger=LONG)
-        holds(queue, 1)
+    with lingering(getter, queue, 5) as task, Threads() as threads:
         wait_asleep(task)
         getter.suspend()
         assert items(task.result()) == [1]
@@ -127,10 +129,7 @@ def test_suspending_ends_it(make):
 
 def test_a_smaller_prefetch_ends_it():
     queue = EntryQueue()
-    queue.put(1)
-    with Threads() as threads, queue.subscribe(prefetch=2) as subscription:
-        task = threads.start(subscription.get_many, 5, linger=LONG)
-        holds(queue, 1)
+    with queue.subscribe(prefetch=2) as subscription, lingering(subscription, queue, 5) as task:
         wait_asleep(task)
         subscription.prefetch = 1
         assert items(task.result()) == [1]
@@ -140,10 +139,7 @@ def test_a_smaller_prefetch_ends_it():
 def test_a_shutdown_ends_it(make, immediate):
     queue = EntryQueue()
     getter = make(queue)
-    queue.put(1)
-    with Threads() as threads:
-        task = threads.start(getter.get_many, 5, linger=LONG)
-        holds(queue, 1)
+    with lingering(getter, queue, 5) as task:
         queue.shutdown(immediate)
         entries = task.result()
     assert items(entries) == [1]
@@ -155,10 +151,7 @@ def test_a_shutdown_ends_it(make, immediate):
 def test_closing_ends_it(make):
     queue = EntryQueue()
     getter = make(queue)
-    queue.put(1)
-    with Threads() as threads:
-        task = threads.start(getter.get_many, 5, linger=LONG)
-        holds(queue, 1)
+    with lingering(getter, queue, 5) as task:
         getter.close()
         assert items(task.result()) == [1]
     with pytest.raises(ClosedError):
