@@ -6,9 +6,9 @@ _subscriptions.pyx subscriptions, _consumers.pyx a consumer of several queues, _
 docs/design/entryqueue.md explains how it works.
 
 Progress
-- Lock-free: which call ends a delivery. Ack, release, reject, lock and unlock compete with expiry, purge, overflow and
-  a closing subscription by one compare-and-swap on the entry's state word. A handle of an ended delivery fails without
-  taking a lock.
+- Lock-free: lock(), and each call on a handle whose delivery has ended, which fails. One compare-and-swap on the
+  entry's state word decides which of ack, release, reject, lock, unlock, expiry, purge, overflow and a closing
+  subscription comes first.
 - Blocking: all else. One short lock per queue, the order lock, guards the order, the cursors and the counters, because
   "the first AVAILABLE entry that it may take" and counters that add up are properties of the whole queue. With the GIL,
   the GIL is that lock. Steps under it are O(1), or O(log n) where that is said.
@@ -776,7 +776,7 @@ cdef class EntryQueue:
         p.key = q.event_count
         unlock_order(q)
         if unlikely(q.timers.n != 0):
-            self.watch()                # a close of the subscription that releases e does not ask for it
+            self.watch()                # now: if the subscription closes and so releases e, that does not call watch()
         self.run_effects(&fx)
         return r
 
@@ -964,12 +964,12 @@ cdef class EntryQueue:
 
         A dead-letter queue may itself drop its oldest entries when it is given a letter, and these go to its own dead
         letter, and so on. Users may chain any number of queues, so this is not a recursion but an explicit stack of
-        Postponed chains. A letter for a queue that has dropped an entry on the way here is discarded, else a ring of
-        queues would go on for ever."""
+        Postponed chains. An entry dropped by overflow is discarded if its dead-letter queue is this one, or one on the
+        stack that dropped entries by overflow: else a ring of queues would go on for ever."""
         cdef EntryQueue at = self
         cdef EntryQueue to
         cdef Postponed below = None
-        cdef set dropping = None            # queues on the stack that dropped their oldest; None: none was used
+        cdef set dropping = None            # queues on the stack that dropped their oldest; None: not made yet
         cdef entry *e = oldest_first(newest)
         cdef entry *following
         cdef entry *dead
@@ -1080,8 +1080,8 @@ cdef class EntryQueue:
     # ------------------------------------------------------------------------------------------------- shared threads
     cdef int check_timers(self) except -1:
         """In the timer thread: expire, or make available, what is due. User code must not run here, because it could
-        block. So expired entries are left to the dead-letter thread, except those that go to a dead-letter queue where
-        no user code can run."""
+        block. Letters for a dead-letter queue where no user code can run are put here. Then all entries are left to the
+        dead-letter thread, which delivers the others and drops the references."""
         cdef effects fx
         cdef entry *e
         begin_hold(self.q, &fx)

@@ -82,8 +82,8 @@ cdef inline search_way locked_way(entry_queue *q, subscription *s, bint has_riva
 
 
 cdef inline cursor *locked_open_walk(entry_queue *q) noexcept nogil:
-    """A cursor at the head, for WALK; NULL: no memory. It is not on the stack: in the child of a fork it stays on the
-    queue's lists, and the stacks of other threads are used for new ones."""
+    """A cursor at the head, for WALK; NULL: no memory. It is not on the stack: after a fork the child's queue still
+    lists the walks of threads that are gone, and new threads use their stacks."""
     cdef cursor *walk = <cursor *>malloc(sizeof(cursor))
     if walk != NULL and not open_cursor(q, walk, False):
         free(walk)
@@ -137,9 +137,9 @@ cdef class Credit:
     cdef void interest_changed(self) noexcept:
         """Call it after a take has left no credit, and after the Consumer was suspended or resumed, without a lock.
 
-        If its subscriptions are idle by now, wake who waits in their queues: those are outranked no longer. One queue
-        after the other, because nobody holds two order locks. A get that still sees the old credit in one of them
-        either finds it changed when it waits (event_count), or waits before, and is woken."""
+        If its subscriptions are idle, wake who waits in their queues: they are outranked no longer. One queue after the
+        other, because nobody holds two order locks. A get that read the old credit is waiting, and is woken, or finds
+        its queue's event_count changed when it is about to wait, and tries again."""
         cdef Subscription s
         for s in self.subscriptions():
             s.interest_changed()
@@ -173,8 +173,8 @@ cdef class Credit:
 @cython.no_gc_clear         # its finalizer closes it; a cycle through it breaks at another object
 cdef class Subscription:
     """Subscription(*args, **kwargs)\n--\n
-    A cursor into one queue's order. Usable from several threads. Closing it releases what it holds, each entry at its
-    old place.
+    One consumer's view of a queue: its filters, its credit, and the entries that it holds. Usable from several
+    threads. Closing it releases what it holds, each entry at its old place.
 
     Made by EntryQueue.subscribe. A context manager and an iterable: iteration ends where get would raise ShutDown or
     ClosedError. Collected unclosed, it closes itself with a ResourceWarning.
@@ -538,8 +538,8 @@ cdef class Subscription:
         unlock_order(self.s.q)
 
     cdef void end_lingering(self) noexcept:
-        """Call it after what may leave no credit. If a get lingers, wake all waiters: those that linger return, the
-        others wait again."""
+        """Call it after a change of credit or suspension. If a get lingers and there is no credit left, wake all
+        waiters: those that linger return, the others wait again."""
         cdef effects fx
         begin_hold(self.s.q, &fx)
         # relaxed because: under the order lock
@@ -867,7 +867,7 @@ cdef object browse(EntryQueue queue):
     cdef Browser it = Browser.__new__(Browser)
     it.queue_ = queue
     lock_order(queue.q)
-    queue.begun = True          # its __init__ may change the number of levels, and so the size of cursors
+    queue.begun = True          # __init__ must not change the number of levels after this: the cursor's size is that
     it.open = open_cursor(queue.q, &it.c, False)
     unlock_order(queue.q)
     if not it.open:
