@@ -8,12 +8,12 @@ A Queue has two modes:
 - Kernel mode: the items are in the kernel, and put and get are built-in methods on it. There is no mutex.
 - Locked mode: put and get run under `mutex`, `_put` stores the items (in a deque, unless a subclass overrides it), and
   threads wait for the conditions `not_empty`, `not_full` and `all_tasks_done`. A queue whose class overrides `_init`,
-  `_qsize`, `_put` or `_get` is in locked mode from the start. Any other one enters it for good at the first use of
-  `mutex`, a condition or `queue` (`enter_locked_mode`).
+  `_qsize`, `_put` or `_get` is in locked mode from the start, and has no kernel. Any other one enters it for good at
+  the first use of `mutex`, a condition or `queue`, or when `unfinished_tasks` is assigned (`enter_locked_mode`).
 
 Invariants
-- In locked mode the kernel of a queue is stopped and empty, so its put and get return MT_SHUTDOWN. The fast paths need
-  not check the mode; only after MT_SHUTDOWN it is checked.
+- Once a queue has entered locked mode its kernel, if it has one, is stopped and empty, so put and get of the kernel
+  return MT_SHUTDOWN. Only after that the mode is checked.
 - The thread that makes the mutex holds it until all items have moved. Other threads wait for the mutex.
 - No Python code runs under a lock of the kernel. The hooks of a subclass run under the mutex, as in the standard
   library.
@@ -194,7 +194,7 @@ cdef class SimpleQueue(Fifo):
     """SimpleQueue()\n--\n
     A first-in, first-out queue without a bound and without tasks: queue.SimpleQueue.
 
-    put never waits and is safe in finalizers, weak reference callbacks and signal handlers, whatever this thread is
+    put never waits for a getter and is safe in finalizers, weak reference callbacks and signal handlers, whatever this thread is
     doing to the queue. Progress: blocking (one short lock for puts, one for gets); no lock is held while Python code
     runs."""
 
@@ -646,8 +646,8 @@ cdef class BaseQueue(Fifo):
         return unfinished
 
     cdef int wait_until_moved(self) except -1:
-        """In locked mode: another thread may have set the mutex and not have moved the items and tasks yet. The caller
-        may hold the mutex, but not while that lasts."""
+        """In locked mode: wait until the thread that set the mutex has moved the items and tasks. A caller that holds the
+        mutex returns at once: it could acquire that only after the move."""
         cdef bint moved
         with cython.critical_section(self):
             moved = self.container is not None
