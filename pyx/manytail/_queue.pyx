@@ -194,8 +194,8 @@ cdef class SimpleQueue(Fifo):
     """SimpleQueue()\n--\n
     A first-in, first-out queue without a bound and without tasks: queue.SimpleQueue.
 
-    put never waits for a getter and is safe in finalizers, weak reference callbacks and signal handlers, whatever this thread is
-    doing to the queue. Progress: blocking (one short lock for puts, one for gets); no lock is held while Python code
+    put never waits for a getter and is safe in finalizers, weak reference callbacks and signal handlers, whatever this
+    thread is doing to the queue. Progress: blocking (one short lock for puts, one for gets); no lock is held while Python code
     runs."""
 
     def __cinit__(self, *args, **options):
@@ -646,8 +646,8 @@ cdef class BaseQueue(Fifo):
         return unfinished
 
     cdef int wait_until_moved(self) except -1:
-        """In locked mode: wait until the thread that set the mutex has moved the items and tasks. A caller that holds the
-        mutex returns at once: it could acquire that only after the move."""
+        """In locked mode: wait until the thread that set the mutex has moved the items and tasks. A caller that holds
+        the mutex returns at once: it could acquire that only after the move."""
         cdef bint moved
         with cython.critical_section(self):
             moved = self.container is not None
