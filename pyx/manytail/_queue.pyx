@@ -195,8 +195,8 @@ cdef class SimpleQueue(Fifo):
     A first-in, first-out queue without a bound and without tasks: queue.SimpleQueue.
 
     put never waits for a getter and is safe in finalizers, weak reference callbacks and signal handlers, whatever this
-    thread is doing to the queue. Progress: blocking (one short lock for puts, one for gets); no lock is held while Python code
-    runs."""
+    thread is doing to the queue. Progress: blocking (one short lock for puts, one for gets); no lock is held while
+    Python code runs."""
 
     def __cinit__(self, *args, **options):
         self.open_kernel()
