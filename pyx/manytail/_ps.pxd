@@ -1033,6 +1033,15 @@ cdef inline int64_t take_missed(pubsub *q, subscriber *s) noexcept nogil:
     return missed
 
 
+cdef inline void return_missed(pubsub *q, subscriber *s, int64_t missed) noexcept nogil:
+    """Undo take_missed(): the caller could not report them. Another getter can."""
+    cdef wait_node *to_post = NULL
+    lock_subscriber(s)
+    s.missed += missed
+    locked_propagate(q, s, &to_post)
+    unlock_and_post(s, to_post)
+
+
 cdef inline void wake_waiting_getters(pubsub *q) noexcept nogil:
     cdef subscriber *s = first_record(q)
     while s != NULL:

@@ -551,9 +551,14 @@ cdef class Subscriber:
             raise ShutDown("the queue was shut down and nothing is left to get")
         if status == ps.LAGGED:
             missed = ps.take_missed(self.q, self.s)
-            if missed:
-                raise Lagged(missed)
-            return MT_OK            # another thread has raised Lagged
+            if missed == 0:
+                return MT_OK        # another thread has raised Lagged
+            try:
+                lagged = Lagged(missed)
+            except BaseException:   # no memory, or a signal handler has raised
+                ps.return_missed(self.q, self.s, missed)
+                raise
+            raise lagged
         return MT_EMPTY
 
     @cython.binding(False)

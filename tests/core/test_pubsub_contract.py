@@ -477,6 +477,19 @@ def test_lagged_is_told_even_after_shutdown():
             subscriber.get()
 
 
+@pytest.mark.thread_unsafe(reason="signals are the process's")
+def test_a_ctrl_c_that_comes_before_lagged_loses_no_count():
+    queue = PubSubQueue(maxsize=1, slow="drop_oldest")
+    with queue.subscribe() as subscriber:
+        queue.publish_many([0, 1, 2])
+        with pytest.raises(KeyboardInterrupt):
+            with_interrupt_pending(subscriber.get)
+        with pytest.raises(Lagged) as caught:
+            subscriber.get()
+        assert caught.value.missed == 2
+        assert subscriber.get() == 2
+
+
 def test_lagged_is_an_error_of_ours_that_pickles():
     error = pickle.loads(pickle.dumps(Lagged(3)))
     assert isinstance(error, ManytailError)
