@@ -227,11 +227,11 @@ cdef int publish_over_oldest(ps.pubsub *q, PyObject *item, int64_t *seq) noexcep
         ps.capacity_locked_make_free_slots(q, 1)
         r = put_in(q, item, seq)        # MT_FULL: another publisher was faster
     ps.unlock_capacity(q)
-    trim(q)
     if r == MT_OK:
         after_publish(q)
     elif r == ps.UNRETAINED:
         r = after_unretained(q)
+    trim(q)                             # last: it may run finalizers
     return r
 
 
@@ -245,9 +245,9 @@ cdef int publish_run_over_oldest(ps.pubsub *q, PyObject **items, int64_t n, int6
         ps.capacity_locked_make_free_slots(q, n)
         r = put_run_in(q, items, n, done)
     ps.unlock_capacity(q)
-    trim(q)
     if done[0]:
         after_publish(q)
+    trim(q)                             # last: it may run finalizers
     return r
 
 

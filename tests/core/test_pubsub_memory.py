@@ -3,6 +3,7 @@ nests, reference counts."""
 import asyncio
 import gc
 import sys
+import threading
 import tracemalloc
 import warnings
 import weakref
@@ -10,7 +11,7 @@ from queue import Empty, Full
 
 import pytest
 from support.process import run_script
-from support.threads import Threads
+from support.threads import DEADLINE, Threads, wait_asleep
 
 from manytail import PubSubQueue, ShutDown
 
@@ -358,6 +359,30 @@ def test_a_finalizer_of_a_message_may_use_the_queue():
         b.close()
         gc.collect()
         assert len(said) == 201
+
+
+@pytest.mark.parametrize("publish", [PubSubQueue.publish, lambda queue, item: queue.publish_many([item])])
+def test_getters_are_woken_before_a_dropped_message_is_finalized(publish):
+    came, finalized = threading.Event(), []
+
+    class Dropped:
+        def __del__(self):
+            finalized.append(came.wait(DEADLINE))
+
+    def get():
+        message = fast.get()
+        came.set()
+        return message
+
+    queue = PubSubQueue(maxsize=1, slow="drop_oldest")
+    with queue.subscribe(), queue.subscribe() as fast, Threads() as threads:
+        queue.publish(Dropped())
+        fast.get()
+        getter = threads.start(get)
+        wait_asleep(getter)
+        publish(queue, "new")
+        assert getter.result() == "new"
+    assert finalized == [True]
 
 
 NEST = """
