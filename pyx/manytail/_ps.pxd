@@ -1387,8 +1387,11 @@ cdef inline void capacity_locked_make_free_slots(pubsub *q, int64_t n) noexcept 
 
 
 cdef inline void skip_all(pubsub *q) noexcept nogil:
-    """Advance every subscriber to the end. The caller trims."""
+    """Advance every subscriber to the end. Nobody joins meanwhile: a new subscriber could begin at a message that one
+    which is not advanced yet still expects, and keep it. The caller trims."""
+    enter(&q.join_lock, GIL_LOCKED, True)
     skip_to(q, end_seq(q), False)
+    leave(&q.join_lock, GIL_LOCKED)
 
 
 cdef inline void wake_all_getters(pubsub *q) noexcept nogil:

@@ -8,6 +8,7 @@ import asyncio
 import gc
 import itertools
 import random
+import threading
 import weakref
 from queue import Empty, Full
 
@@ -239,6 +240,28 @@ def test_shutdown_at_any_moment_cuts_all_at_one_place(immediate):
         assert queue.qsize() == 0
         for reader in readers:
             reader.close()
+
+
+def test_who_subscribes_during_an_immediate_shutdown_gets_nothing():
+    for _ in range(10):
+        queue = PubSubQueue()
+        subscribers = [queue.subscribe() for _ in range(2000)]
+        queue.publish_many([1, 2, 3])
+        begun, over = threading.Event(), threading.Event()
+
+        def join(queue=queue, subscribers=subscribers, begun=begun, over=over):
+            while not over.is_set():
+                subscribers.append(queue.subscribe(start="oldest"))
+                begun.set()
+
+        with Threads() as threads:
+            threads.start(join)
+            begun.wait(LONG)
+            queue.shutdown(immediate=True)
+            over.set()
+        assert sum(subscriber.lag for subscriber in subscribers) == 0
+        for subscriber in subscribers:
+            subscriber.close()
 
 
 class Message:
