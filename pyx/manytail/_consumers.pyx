@@ -97,6 +97,7 @@ cdef class Points:
         if points == NULL:
             raise MemoryError
         if self.all != NULL:
+            self.keep_reserved()
             give_up(self.all, self.count(), False)
             free(self.all)
         self.all = points
@@ -122,7 +123,7 @@ cdef class Points:
         return found
 
     cdef void keep_reserved(self) noexcept:
-        """After taking an entry: leave entries that other queues have reserved for this get to the next gets."""
+        """Leave the entries that queues have reserved for this get to the next gets of the Consumer, and wake them."""
         cdef Subscription s
         cdef Py_ssize_t i
         cdef bint kept = False

@@ -208,6 +208,45 @@ def test_a_cancelled_aget_releases_what_it_was_handed():
         assert got.item == 7
 
 
+def test_what_is_reserved_for_a_get_whose_queues_change_wakes_another_get(keep):
+    """A get of both queues is handed an entry of the first, but takes one of the second. The test resumes the
+    coroutines itself, to fix their order."""
+    first, second = EntryQueue("first"), EntryQueue("second")
+    consumer = Consumer()
+    of_first = consumer.subscribe(first)
+    first.put("before")
+    second.put("of second")
+    consumer.get(False).ack()  # so the next get tries the second queue first
+
+    def until_it_waits(coroutine):
+        while (waits := coroutine.send(None)) is None:
+            continue
+        return waits
+
+    def result(coroutine):
+        with pytest.raises(StopIteration) as done:
+            coroutine.send(None)
+        return done.value.value.item
+
+    async def main():
+        of_both, of_one, stranger = consumer.aget(), of_first.aget(), keep(first.subscribe()).aget()
+        until_it_waits(stranger)  # waits longest: a notification that is forwarded comes here
+        until_it_waits(of_both)
+        until_it_waits(of_one)
+        assert first.put("handed over", immediate=True)
+        consumer.subscribe(second)
+        await asyncio.sleep(0)
+        waits = until_it_waits(of_one)
+        assert result(of_both) == "of second"
+        await asyncio.sleep(0)
+        assert waits.done()
+        assert result(of_one) == "handed over"
+        stranger.close()
+
+    asyncio.run(main())
+    consumer.close()
+
+
 @pytest.mark.parametrize("pause", ["none", "getters", "putters"])
 def test_never_both_delivered_and_returned(pause, planted_pauses, keep):
     """The race of the original: several putters, immediate or not, against getters that take, release and time out."""
