@@ -466,8 +466,7 @@ class _Listener:
         self.callback = callback
         self.executor = executor
         self.lock = threading.RLock()   # guards stopped, thread, again, waiting
-        self.not_running = threading.Event()
-        self.not_running.set()
+        self.not_running = threading.Event()        # set when a task ends, cleared when the next one begins
         self.stopped = False
         self.thread = None              # of the running task
         self.again = False              # a task began while another ran
@@ -482,7 +481,6 @@ class _Listener:
         self.not_running = threading.Event()
         if self.thread != threading.get_ident():
             self.thread = None
-            self.not_running.set()
 
     def submit(self):
         """Submit a task to the executor. This may run in a put of another thread, where an exception of a signal
@@ -560,11 +558,13 @@ class _Listener:
     def stop(self):
         with self.lock:
             self.stopped = True
-            inside = self.thread == threading.get_ident()
+            # None: nothing runs. Do not wait then: a finalizer may call this inside not_running.set(), which holds the
+            # lock of the event.
+            elsewhere = self.thread not in (None, threading.get_ident())
             waiting, self.waiting = self.waiting, None
         if waiting is not None:
             _end_wait(waiting)
-        if not inside:
+        if elsewhere:
             self.not_running.wait()
 
 

@@ -7,6 +7,7 @@ import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from queue import Empty, SimpleQueue
+from types import SimpleNamespace
 
 import pytest
 from support.threads import DEADLINE, LONG, Hang, Threads, wait_asleep, wait_until
@@ -588,6 +589,28 @@ def test_a_listener_that_has_ended_does_not_keep_its_consumer():
         wait_until(lambda: gone() is None, "the consumer to be freed without the collector")
     finally:
         gc.enable()
+
+
+def test_a_listening_consumer_may_be_collected_as_its_task_ends():
+    """Its finalizer then runs inside threading.Event.set(), which holds a lock."""
+    queue = EntryQueue()
+    kept, tasks = [consumer_of(queue)], []
+
+    def drop(frame, event, argument):
+        if frame.f_code is threading.Condition.notify_all.__code__:
+            kept.clear()
+
+    def run():
+        sys.setprofile(drop)
+        tasks.pop()()
+        sys.setprofile(None)
+
+    kept[0].listen(print, executor=SimpleNamespace(submit=tasks.append))
+    with Threads() as threads:
+        threads.start(run)
+    assert kept == []
+    gc.collect()
+    assert queue.stats().subscriptions == 0
 
 
 def test_of_two_threads_that_listen_at_once_one_is_refused(executor, monkeypatch):
