@@ -60,7 +60,8 @@ cdef mt_entryqueue* mt_entryqueue_new(int levels, int64_t maxsize) noexcept nogi
 cdef void mt_entryqueue_destroy(mt_entryqueue*, mt_drop drop, void* arg) noexcept nogil
 # priority: the level, clamped to 0..levels - 1. MT_OK, MT_FULL (timeout 0), MT_TIMEOUT, MT_SHUTDOWN, MT_NOMEM.
 cdef int mt_entryqueue_put(mt_entryqueue*, uintptr_t item, int priority, int64_t timeout_ns) noexcept nogil
-# One by one; *count (may be NULL) says how many went in, whatever is returned.
+# One by one. *count (may be NULL): how many went in, whatever is returned. MT_BADARG: n < 0, or items is NULL and
+# n > 0.
 cdef int mt_entryqueue_put_many(mt_entryqueue*, const uintptr_t* items, int64_t n, int priority, int64_t timeout_ns,
                                 int64_t* count) noexcept nogil
 # Browse: sees each AVAILABLE entry at most once and takes none. credit: how many it may hold, <= 0: any number. NULL:

@@ -158,14 +158,10 @@ cdef inline int put_until(nogil_queue *n, uintptr_t item, int32_t priority, int6
 cdef inline int put_many_until(nogil_queue *n, const uintptr_t *items, int64_t count, int32_t priority,
                                int64_t deadline, int64_t *done) noexcept nogil:
     cdef int64_t put = 0
-    cdef int r = MT_OK
-    if count < 0 or (count > 0 and items == NULL):
-        return MT_BADARG
-    while put < count:
+    cdef int r = MT_BADARG if count < 0 or (count > 0 and items == NULL) else MT_OK
+    while r == MT_OK and put < count:
         r = put_until(n, items[put], priority, deadline)
-        if r != MT_OK:
-            break
-        put += 1
+        put += r == MT_OK
     if done != NULL:
         done[0] = put
     return r

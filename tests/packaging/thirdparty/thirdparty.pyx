@@ -167,9 +167,9 @@ cdef class Line:
 
     def put_many(self, uintptr_t first, int64_t n, int64_t timeout_ns=0):
         """The code, and how many of first, first + 1, ... went in."""
-        cdef int64_t i, count = 0
+        cdef int64_t i, count = -1
         cdef int code
-        cdef uintptr_t *items = <uintptr_t *> malloc(n * sizeof(uintptr_t))
+        cdef uintptr_t *items = <uintptr_t *> malloc(max(n, 1) * sizeof(uintptr_t))
         if items == NULL:
             raise MemoryError
         with nogil:

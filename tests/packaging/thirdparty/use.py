@@ -72,7 +72,7 @@ def two_threads(n=20_000):
 
 def strict_order():
     line = Line()
-    assert line.put_many(1, 3) == (OK, 3)
+    assert [line.put_many(1, 3), line.put_many(1, 0), line.put_many(1, -1)] == [(OK, 3), (OK, 0), (BADARG, 0)]
     assert [line.get(0), line.get(1)] == [(OK, 1, 1), (OK, 2, 1)]
     assert line.sizes() == (1, 3)
     assert [line.release(0), line.get(2)] == [OK, (OK, 1, 2)]
