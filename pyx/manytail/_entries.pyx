@@ -896,7 +896,7 @@ cdef class EntryQueue:
             while True:
                 event_key = self.events()
                 try:
-                    made = self.put(item, False, **options)
+                    made = self.put(item, False, None, **options)   # None: a `timeout` in options is refused
                 except Full:
                     if self.q.overflow != OVERFLOW_BLOCK:
                         raise

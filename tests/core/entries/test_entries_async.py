@@ -47,6 +47,14 @@ def test_what_is_there_is_got_at_once(new, keep):
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("option", ["block", "timeout"])
+def test_aput_refuses_what_only_put_has(new, option):
+    queue = new()
+    with pytest.raises(TypeError, match=option):
+        asyncio.run(queue.aput(1, **{option: 1}))
+    assert queue.depth() == 0
+
+
 def test_an_aget_is_served_by_a_put_of_its_own_loop_and_of_a_thread(new, keep):
     queue = new()
     subscription = keep(queue.subscribe())
