@@ -123,10 +123,10 @@ cdef inline void locked_link(entry_queue *q, entry *e) noexcept nogil:
 
 
 cdef inline int locked_place_sorted(entry_queue *q, entry *e, search_range *found) noexcept nogil:
-    """place_entry of a sorted queue."""
+    """place_entry of a sorted queue. It refuses an entry without a key: __init__ ran during its put."""
     cdef subscription *s = q.filtered
     cdef bint renumbered
-    if not search_place(&q.index, q.lists, found):
+    if not e.keyed or not search_place(&q.index, q.lists, found):
         return MT_EMPTY
     e.seq = q.nseq
     if not index_link(&q.index, q.lists, e, found, &renumbered):

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.counts import count
 from support.entry_model import level_of
+from support.process import run_script
 from support.threads import run_all
 
 from manytail import EntryQueue, EntryState, LastValueQueue, PriorityEntryQueue, SortedEntryQueue
@@ -146,6 +147,34 @@ def test_key_is_required_and_called_once_per_put():
     subscription.get(False).release()
     subscription.get(False).ack()
     assert calls == [3, 1, 2]
+
+
+def test_a_sorted_queue_initialised_during_a_put_refuses_it():
+    """In a process: an entry that is made before has no memory for a key."""
+    run_script("""
+from collections.abc import Mapping
+from manytail import SortedEntryQueue
+
+class Headers(Mapping):
+    def __iter__(self):
+        queue.__init__(key=lambda item: item)
+        return iter(())
+    def __len__(self):
+        return 0
+    def __getitem__(self, name):
+        raise KeyError(name)
+
+for _ in range(100):
+    queue = SortedEntryQueue.__new__(SortedEntryQueue)
+    try:
+        queue.put(1, headers=Headers())
+    except RuntimeError:
+        pass
+    else:
+        raise AssertionError("put")
+    queue.put(3), queue.put(2)
+    assert [entry.item for entry in queue.browse()] == [2, 3]
+""")
 
 
 def test_if_key_raises_put_raises_and_nothing_changed():
