@@ -15,7 +15,7 @@ from manytail._c cimport (
     mt_store_relaxed_i64, mt_xchg_acq_rel_u32,
 )
 from manytail._cpython cimport PyTypeObject, mt_patch_new
-from manytail._entries cimport EntryQueue, handle_of, in_timer_thread, release_all, unraisable
+from manytail._entries cimport EntryQueue, append_entry, handle_of, in_timer_thread, release_all, unraisable
 from manytail._eq cimport CLOSED, acquired_entry, lock_credit, lock_order, unlock_credit, unlock_order
 from manytail._eq_manager cimport credit_point, entries_point, is_interested, locked_answer
 from manytail._lifecycle cimport int_argument, raise_pending, tell_of_forks, unclosed, unpicklable
@@ -348,17 +348,17 @@ cdef class Consumer:
         [] at once. Errors as get. linger: as Subscription.get_many."""
         cdef int64_t n = int_argument("max_items", max_items, "an int"), longer = linger_from(linger)
         cdef int64_t deadline, end = ONCE
-        cdef list out
+        cdef list out = []
         if n <= 0:
-            return []
+            return out
         deadline = deadline_from(block, timeout)
-        out = [get_from(self.credit, None, self, deadline, False)]
+        append_entry(out, get_from(self.credit, None, self, deadline, False))
         if longer and deadline != ONCE:
             end = sooner(deadline, longer)
         self.credit.count_lingering(1)
         try:
             while len(out) < n:
-                out.append(get_from(self.credit, None, self, end, True))
+                append_entry(out, get_from(self.credit, None, self, end, True))
         except (Empty, ShutDown, ClosedError):
             return out
         except BaseException:

@@ -110,4 +110,5 @@ cdef Entry handle_of(EntryQueue queue, acquired_entry *t)
 cdef void forget_acquired(acquired_entry *t) noexcept
 cdef bint judge(EntryQueue queue, object selector, Entry h, bint listening) except -1
 cdef void free_results(selector_results *v) noexcept
+cdef int append_entry(list entries, Entry h) except -1
 cdef int release_all(list entries) except -1

@@ -1500,6 +1500,16 @@ cdef void free_results(selector_results *v) noexcept:
     free(v.items)
 
 
+cdef int append_entry(list entries, Entry h) except -1:
+    """Append what a get returned, or release it: no memory."""
+    try:
+        entries.append(h)
+    except MemoryError:
+        h.release()
+        raise
+    return 0
+
+
 cdef int release_all(list entries) except -1:
     """Release entries whose get raises, the last one first."""
     cdef Entry h

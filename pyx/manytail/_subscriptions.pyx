@@ -21,7 +21,7 @@ from manytail._cpython cimport (
     PyTypeObject, mt_clear_of, mt_patch_gc, mt_patch_new, mt_traverse_of, traverseproc, visitproc,
 )
 from manytail._entries cimport (
-    Entry, EntryQueue, end_hold, free_results, handle_of, judge, makers, registry, release_all,
+    Entry, EntryQueue, append_entry, end_hold, free_results, handle_of, judge, makers, registry, release_all,
 )
 from manytail._entry cimport (
     ACQUIRED, AVAILABLE, HELD, entry, entry_drop, entry_keep, entry_word, position_move, state_of, word_held_by,
@@ -503,18 +503,18 @@ cdef class Subscription:
         instance of a signal handler, first releases what it has. block=False ignores linger. ValueError: linger is
         negative or NaN."""
         cdef int64_t n = int_argument("max_items", max_items, "an int"), longer = linger_from(linger), deadline
-        cdef list out
+        cdef list out = []
         cdef acquired_entry t
         cdef wait_point p
         if n <= 0:
-            return []
+            return out
         deadline = deadline_from(block, timeout)
         p.woken = False
-        out = [self.get_slow(deadline, -1, &p)]
+        append_entry(out, self.get_slow(deadline, -1, &p))
         p.woken = False
         try:
             while len(out) < n and self.take(&t, &p) == MT_OK:
-                out.append(handle_of(self.queue_, &t))
+                append_entry(out, handle_of(self.queue_, &t))
             if longer and deadline != ONCE:
                 self.linger(out, n, sooner(deadline, longer))
         except BaseException:
@@ -557,7 +557,7 @@ cdef class Subscription:
         while len(out) < n:
             r = self.take(&t, &p)
             if r == MT_OK:
-                out.append(handle_of(self.queue_, &t))
+                append_entry(out, handle_of(self.queue_, &t))
                 continue
             if r != MT_EMPTY:
                 return 0
@@ -574,7 +574,7 @@ cdef class Subscription:
         self.credit.count_lingering(1)
         try:
             while len(out) < n:
-                out.append(consumer_waits.get(self.credit, (self,), deadline, True))
+                append_entry(out, consumer_waits.get(self.credit, (self,), deadline, True))
         except (Empty, ShutDown, ClosedError):
             return 0
         finally:

@@ -10,7 +10,7 @@ import weakref
 import pytest
 from support.threads import DEADLINE
 
-from manytail import IndexMultiQueue, MultiQueue
+from manytail import Consumer, EntryQueue, IndexMultiQueue, MultiQueue
 from manytail._workpool import Dispatcher, Lane, WorkPool
 
 _testcapi = pytest.importorskip("_testcapi", reason="this interpreter cannot fail allocations on demand")
@@ -176,6 +176,24 @@ def test_no_item_is_lost_or_leaked(call, selection):
         return done
 
     each_allocation(attempt)
+
+
+@pytest.mark.parametrize("linger", [0.0, 1e-9])
+@pytest.mark.parametrize("of", ["subscription", "consumer", "consumer's subscription"])
+def test_a_get_many_of_entries_that_fails_for_memory_releases_them(of, linger):
+    def attempt(number):
+        queue = EntryQueue()
+        queue.put_many([1, 2, 3])
+        with Consumer() as consumer:
+            subscription = queue.subscribe() if of == "subscription" else consumer.subscribe(queue)
+            getter = consumer if of == "consumer" else subscription
+            done, entries = failing(lambda: getter.get_many(3, linger=linger), number)
+            assert (queue.qsize(), getter.unacked) == ((0, 3) if done else (3, 0))
+            del entries
+            subscription.close()
+        return done
+
+    assert each_allocation(attempt) > 0
 
 
 @pytest.mark.parametrize("selection", SELECTIONS)
