@@ -49,8 +49,7 @@ cdef class EntryQueue:
     cdef int release_unadmitted(self, entry *e) except -1
     cdef object admit(self, entry *e, search_range *found, int64_t deadline, bint want_handle)
     cdef int admit_once(self, entry *e, search_range *found, wait_point *p) noexcept
-    cdef int admit_slow(self, entry *e, search_range *found, wait_point *p, int64_t deadline, int r,
-                        acquired_entry *t) except -1
+    cdef int admit_slow(self, entry *e, search_range *found, wait_point *p, int64_t deadline, int r) except -1
     cdef int put_again(self, entry *e, search_range *found, wait_point *p, int64_t deadline, int r) except -1
     cdef int abandon_put(self, entry *e, wait_point *p) except -1
     cdef int refuse_put(self, int r) except -1
@@ -107,7 +106,6 @@ cdef bint in_timer_thread() noexcept
 cdef void unraisable(object problem, object where) noexcept
 cdef entry_options *need_options(entry *e) except NULL
 cdef Entry handle_of(EntryQueue queue, acquired_entry *t)
-cdef void forget_acquired(acquired_entry *t) noexcept
 cdef bint judge(EntryQueue queue, object selector, Entry h, bint listening) except -1
 cdef void free_results(selector_results *v) noexcept
 cdef int append_entry(list entries, Entry h) except -1

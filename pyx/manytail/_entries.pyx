@@ -176,13 +176,6 @@ cdef class Extra:
     """What only some entries have: headers, group, origin. Shared by the entry and its handles, and never changed."""
 
 
-cdef void forget_acquired(acquired_entry *t) noexcept:
-    entry_drop(t.e)
-    Py_DECREF_raw(<PyObject *>t.item)
-    if t.extra != NULL:
-        Py_DECREF_raw(<PyObject *>t.extra)
-
-
 @cython.final
 @cython.freelist(256)
 @cython.no_gc_clear         # its attributes never change; a cycle through it breaks at another object
@@ -365,12 +358,17 @@ cdef tuple NO_ARGUMENTS = ()
 
 
 cdef Entry handle_of(EntryQueue queue, acquired_entry *t):
-    """The handle of an acquired entry; it takes over the references of t. No `try` here: it would save the exception
-    state at each call."""
+    """The handle of an acquired entry; it takes over the references of t."""
+    return make_handle(queue, t, NULL)
+
+
+cdef Entry make_handle(EntryQueue queue, acquired_entry *t, entry *unadmitted):
+    """handle_of(). unadmitted: the entry, if it is not put yet; freed if there is no memory. No `try` here: it would
+    save the exception state at each call."""
     cdef Entry h
     cdef PyObject *made = new_entry_object(<PyTypeObject *>Entry, <PyObject *>NO_ARGUMENTS, NULL)
     if unlikely(made == NULL):
-        undo_handle(queue, t)
+        undo_handle(queue, t, unadmitted)
     h = mt_owned(made)
     h.q = queue
     h.e = t.e
@@ -381,15 +379,28 @@ cdef Entry handle_of(EntryQueue queue, acquired_entry *t):
     return h
 
 
-cdef int undo_handle(EntryQueue queue, acquired_entry *t) except -1:
-    """No memory for a handle: release the delivery and raise the pending exception."""
+cdef inline Entry handle_before_put(EntryQueue queue, entry *e):
+    """A put makes its handle first: once e is put, nothing may fail."""
+    cdef acquired_entry t
+    keep_for_handle(queue.q, e)
+    note_acquired(&t, e, 0)
+    return make_handle(queue, &t, e)
+
+
+cdef int undo_handle(EntryQueue queue, acquired_entry *t, entry *unadmitted) except -1:
+    """No memory for a handle: release the delivery, or free the entry, and raise the pending exception."""
     cdef PyObject *kind
     cdef PyObject *error
     cdef PyObject *trace
     PyErr_Fetch(&kind, &error, &trace)
     if t.delivery:
         queue.give_back(t)
-    forget_acquired(t)
+    entry_drop(t.e)
+    Py_DECREF_raw(<PyObject *>t.item)
+    if t.extra != NULL:
+        Py_DECREF_raw(<PyObject *>t.extra)
+    if unadmitted != NULL:
+        queue.release_unadmitted(unadmitted)
     PyErr_Restore(kind, error, trace)
     return -1
 
@@ -653,18 +664,15 @@ cdef class EntryQueue:
 
     cdef object admit(self, entry *e, search_range *found, int64_t deadline, bint want_handle):
         """Put e, waiting for a free slot. Returns its handle, or None if want_handle is False."""
-        cdef acquired_entry t
+        cdef Entry h = None
         cdef wait_point p
         cdef int r
         if want_handle:
-            keep_for_handle(self.q, e)
-            note_acquired(&t, e, 0)
+            h = handle_before_put(self, e)
         r = self.admit_once(e, found, &p)
         if unlikely(r != MT_OK):
-            self.admit_slow(e, found, &p, deadline, r, &t if want_handle else NULL)
-        if not want_handle:
-            return None
-        return handle_of(self, &t)
+            self.admit_slow(e, found, &p, deadline, r)
+        return h
 
     cdef int admit_once(self, entry *e, search_range *found, wait_point *p) noexcept:
         """One try, with the status of locked_put."""
@@ -683,9 +691,8 @@ cdef class EntryQueue:
             self.run_effects(&fx)
         return r
 
-    cdef int admit_slow(self, entry *e, search_range *found, wait_point *p, int64_t deadline, int r,
-                        acquired_entry *t) except -1:
-        """Continue admit() after the first try returned r. t: the references of the handle, dropped if it raises."""
+    cdef int admit_slow(self, entry *e, search_range *found, wait_point *p, int64_t deadline, int r) except -1:
+        """Continue admit() after the first try returned r."""
         room_point(p, self.q, True)
         try:
             while r != MT_OK:
@@ -693,8 +700,6 @@ cdef class EntryQueue:
                 r = self.admit_once(e, found, p)
         except BaseException:
             self.abandon_put(e, p)
-            if t != NULL:
-                forget_acquired(t)
             raise
         return 0
 
@@ -740,11 +745,9 @@ cdef class EntryQueue:
     cdef object hand_to_waiter(self, entry *e, search_range *found, int64_t deadline, selector_results *v):
         """Hand e to a waiter. Returns its handle, or None: no subscription waits for it. e is linked only together with
         its acquisition, so no other subscription can see it."""
-        cdef acquired_entry t
+        cdef Entry h = handle_before_put(self, e)
         cdef wait_point p
         cdef int r
-        keep_for_handle(self.q, e)
-        note_acquired(&t, e, 0)
         room_point(&p, self.q, True)
         try:
             while True:
@@ -753,7 +756,6 @@ cdef class EntryQueue:
                     break
                 if r == DENIED:
                     self.abandon_put(e, &p)
-                    forget_acquired(&t)
                     return None
                 if r == SLOW:
                     self.ask_waiting(e, v)
@@ -761,9 +763,8 @@ cdef class EntryQueue:
                     self.put_again(e, found, &p, deadline, r)
         except BaseException:
             self.abandon_put(e, &p)
-            forget_acquired(&t)
             raise
-        return handle_of(self, &t)
+        return h
 
     cdef int hand_over_once(self, entry *e, search_range *found, selector_results *v, wait_point *p) noexcept:
         cdef effects fx

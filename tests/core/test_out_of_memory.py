@@ -178,6 +178,20 @@ def test_no_item_is_lost_or_leaked(call, selection):
     each_allocation(attempt)
 
 
+def test_a_put_of_an_entry_that_fails_for_memory_puts_nothing():
+    queue, other = EntryQueue(), EntryQueue()
+    handles = [other.put(number) for number in range(300)]  # so that none comes from the list of free handles
+
+    def attempt(number):
+        before = queue.depth()
+        done, _ = failing(lambda: queue.put("item"), number)
+        assert queue.depth() == before + done
+        return done
+
+    assert each_allocation(attempt) > 0
+    assert len(handles) == 300
+
+
 @pytest.mark.parametrize("linger", [0.0, 1e-9])
 @pytest.mark.parametrize("of", ["subscription", "consumer", "consumer's subscription"])
 def test_a_get_many_of_entries_that_fails_for_memory_releases_them(of, linger):
