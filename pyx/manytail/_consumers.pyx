@@ -453,7 +453,7 @@ class _Listener:
     state       what it is                                  fields              what ends it
     submitted   the executor has a task that did not begin  found: its entry,   run() begins: running
                                                             or None
-    running     a task delivers, or looks                   thread: its id      it found an entry: submitted
+    running     a task delivers, or finds the next entry    thread: its id      it found an entry: submitted
                                                                                 it found none: waiting
     waiting     no task; nothing is there to take           waiting: the wait   the wait's wake-up: submitted
     stopped     no more tasks                               stopped             nothing
@@ -518,7 +518,7 @@ class _Listener:
             self.not_running.clear()
         try:
             self.deliver()
-            self.look()
+            self.find_next()
         except (ShutDown, ClosedError):
             self.stopped = True
         except BaseException as problem:        # nobody reads the executor's future
@@ -549,7 +549,7 @@ class _Listener:
             found.release()
             unraisable(problem, self.callback)
 
-    def look(self):
+    def find_next(self):
         """Find an entry for the next task, or leave a wait that submits it."""
         consumer = self.consumer()
         while consumer is not None and not self.stopped and not _find_or_wait(consumer, self):

@@ -37,7 +37,7 @@ ctypedef struct nogil_subscription
 ctypedef struct nogil_queue:
     entry_queue *q
     nogil_subscription *subscriptions   # all that were ever made, closed ones too
-    entry *unended              # dead entries whose items no caller has got; by dead_next, under the order lock
+    entry *to_drop              # dead entries whose items no caller has got; by dead_next, under the order lock
 
 ctypedef struct nogil_subscription:
     subscription s
@@ -46,13 +46,13 @@ ctypedef struct nogil_subscription:
 
 
 cdef inline void unlock_and_post(nogil_queue *n, effects *fx) noexcept nogil:
-    """Keep dead entries in `unended`, unlock, and post the notified waiters."""
+    """Keep dead entries in `to_drop`, unlock, and post the notified waiters."""
     cdef entry *e
     while fx.dead != NULL:
         e = fx.dead
         fx.dead = e.after.dead_next
-        e.after.dead_next = n.unended
-        n.unended = e
+        e.after.dead_next = n.to_drop
+        n.to_drop = e
     unlock_order(n.q)
     if fx.to_post != NULL:
         post(fx.to_post)
@@ -93,8 +93,8 @@ cdef inline void destroy_nogil_queue(nogil_queue *n, nogil_drop drop, void *arg)
         while n.q.lists[i].first != NULL:
             locked_clear(n.q, n.q.lists[i].first, &fx)
             drop_first(&fx.dead, drop, arg)
-    while n.unended != NULL:
-        drop_first(&n.unended, drop, arg)
+    while n.to_drop != NULL:
+        drop_first(&n.to_drop, drop, arg)
     free_queue(n.q)
     free(n)
 

@@ -107,7 +107,7 @@ cdef int mt_entryqueue_get(mt_entrysub *subscription, mt_delivery *out, int64_t 
     return r
 
 
-cdef inline acquired_entry given_up(mt_delivery *it) noexcept nogil:
+cdef inline acquired_entry moved_out(mt_delivery *it) noexcept nogil:
     """Move a delivery out of the caller's struct, so that it can be ended only once."""
     cdef acquired_entry t
     t.e = <entry *>it.entry
@@ -118,22 +118,22 @@ cdef inline acquired_entry given_up(mt_delivery *it) noexcept nogil:
 
 
 cdef int mt_entryqueue_ack(mt_delivery *it) noexcept nogil:
-    cdef acquired_entry t = given_up(it)
+    cdef acquired_entry t = moved_out(it)
     return finish(<nogil_queue *>it.queue, &t, ACKED)
 
 
 cdef int mt_entryqueue_reject(mt_delivery *it) noexcept nogil:
-    cdef acquired_entry t = given_up(it)
+    cdef acquired_entry t = moved_out(it)
     return finish(<nogil_queue *>it.queue, &t, REJECTED)
 
 
 cdef int mt_entryqueue_release(mt_delivery *it) noexcept nogil:
-    cdef acquired_entry t = given_up(it)
+    cdef acquired_entry t = moved_out(it)
     return release(<nogil_queue *>it.queue, &t)
 
 
 cdef void mt_entryqueue_forget(mt_delivery *it) noexcept nogil:
-    cdef acquired_entry t = given_up(it)
+    cdef acquired_entry t = moved_out(it)
     forget(&t)
 
 

@@ -934,10 +934,10 @@ cdef inline void trim(pubsub *q, freed *f) noexcept nogil:
             return
 
 
-cdef inline bint locked_take_sole(pubsub *q, subscriber *s, uintptr_t *item, bint *again) noexcept nogil:
+cdef inline bint locked_take_sole(pubsub *q, subscriber *s, uintptr_t *item, bint *trim_next) noexcept nogil:
     """Take by the only subscriber, and trim that message too. The taker gets the list's reference, unless a thread
-    joins. That saves two changes of the reference count of another thread's object. False: nothing was taken. *again:
-    another thread has asked to trim meanwhile, and the caller trims.
+    joins. That saves two changes of the reference count of another thread's object. False: nothing was taken.
+    *trim_next: another thread has asked to trim meanwhile, and the caller trims.
 
     After set_low_seq() it need not check again as advance() does: s stays at the new low_seq while its lock is held,
     and I4 holds for the thread that moves s next."""
@@ -945,7 +945,7 @@ cdef inline bint locked_take_sole(pubsub *q, subscriber *s, uintptr_t *item, bin
     cdef uint32_t expected = TRIM_IDLE
     cdef bint took = False
     cdef uintptr_t value
-    again[0] = False
+    trim_next[0] = False
     if unlikely(s.closed or s.missed):
         return False
     # relaxed because: a guess. Without a GIL seq_to_free() checks the subscribers; with one the count is exact. s.chunk
@@ -974,7 +974,7 @@ cdef inline bint locked_take_sole(pubsub *q, subscriber *s, uintptr_t *item, bin
     # pairs with: ps_xchg_u32 in trim; ps_cas_u32 above
     if not GIL_LOCKED and unlikely(not ps_cas_u32(&q.trimming, &expected, TRIM_IDLE)):
         ps_xchg_u32(&q.trimming, TRIM_IDLE)     # pairs with: as above; the caller trims for the other thread
-        again[0] = True
+        trim_next[0] = True
     return took
 
 
@@ -1093,21 +1093,20 @@ cdef inline int take_many(
 cdef inline int take(pubsub *q, subscriber *s, uintptr_t *item, bint *trim_next) noexcept nogil:
     """One try, with the status of locked_next(). *trim_next: the caller trims."""
     cdef wait_node *to_post = NULL
-    cdef bint again, sole
+    cdef bint sole
     cdef int64_t seq
     cdef int r
     lock_subscriber(s)
     seq = locked_next_seq(s)
-    sole = locked_take_sole(q, s, item, &again)
+    sole = locked_take_sole(q, s, item, trim_next)
     r = MT_OK if sole else locked_take(s, item)
     if likely(r == MT_OK):
         locked_propagate(q, s, &to_post)
     unlock_and_post(s, to_post)
     if sole:
         wake_publisher(q)
-        trim_next[0] = again
-    else:
-        trim_next[0] = again or (r == MT_OK and must_trim(q, s, seq))
+    elif r == MT_OK and must_trim(q, s, seq):
+        trim_next[0] = True
     return r
 
 

@@ -125,13 +125,13 @@ cdef void trim(ps.pubsub *q) noexcept:
         if f.n == 0 or (mt_nested_trims >= NESTED_TRIMS and postpone(&f)):
             continue
         mt_nested_trims += 1
-        give_up(&f)
+        drop_references(&f)
         mt_nested_trims -= 1
     if mt_nested_trims == 0 and unlikely(mt_postponed != NULL):
-        give_up_postponed()
+        drop_postponed()
 
 
-cdef void give_up(ps.freed *f) noexcept:
+cdef void drop_references(ps.freed *f) noexcept:
     cdef uint32_t i
     for i in range(f.n):
         Py_DECREF_raw(<PyObject *>f.items[i])
@@ -149,14 +149,14 @@ cdef bint postpone(ps.freed *f) noexcept:
     return True
 
 
-cdef void give_up_postponed() noexcept:
+cdef void drop_postponed() noexcept:
     global mt_postponed, mt_nested_trims
     cdef batch *b
     mt_nested_trims += 1
     while mt_postponed != NULL:
         b = <batch *>mt_postponed
         mt_postponed = b.next
-        give_up(&b.f)
+        drop_references(&b.f)
         free(b)
     mt_nested_trims -= 1
 
@@ -356,10 +356,10 @@ cdef class PubSubQueue:
             if r == MT_OK:
                 return seq
             ps.free_slot_point(&p, self.q)
-            if not again(&p, 1, &r, self.patience(deadline)):
+            if not again(&p, 1, &r, self.slot_deadline(deadline)):
                 refuse_publish(r)
 
-    cdef int64_t patience(self, int64_t deadline) noexcept:
+    cdef int64_t slot_deadline(self, int64_t deadline) noexcept:
         """The deadline of a publish for a free slot."""
         return ONCE if self.q.slow == ps.SLOW_RAISE else deadline
 
@@ -400,7 +400,7 @@ cdef class PubSubQueue:
                     continue
             if r != MT_OK:
                 ps.free_slot_point(&p, self.q)
-                if not again(&p, 1, &r, self.patience(deadline)):
+                if not again(&p, 1, &r, self.slot_deadline(deadline)):
                     refuse_publish(r)
         return 0
 
@@ -855,7 +855,7 @@ cdef PyObject *short_publish(PyObject *self, PyObject *const *args, Py_ssize_t n
 
 
 cdef PyObject *short_get(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names) noexcept:
-    cdef uintptr_t item
+    cdef uintptr_t item = 0             # set if it takes one, which gcc cannot see
     if likely(n == 0 and names == NULL):
         if likely(take_once((<Subscriber>self).q, (<Subscriber>self).s, &item) == MT_OK):
             return <PyObject *>item
