@@ -342,7 +342,8 @@ cdef class PubSubQueue:
 
         timeout: seconds for the whole call; None waits for ever. block=False does not wait and ignores timeout.
         Full: no free slot in time, because the slowest subscriber lags by maxsize. ShutDown: the queue was shut down;
-        also while waiting. ValueError: timeout is negative or NaN. Nothing is published when it raises."""
+        also while waiting. ValueError: timeout is negative or NaN. Nothing is published when it raises, with one
+        exception: if there is no memory for the number, MemoryError comes after the message is published."""
         return self.publish_slow(item, deadline_from(block, timeout))
 
     cdef int64_t publish_slow(self, object item, int64_t deadline) except -1:
