@@ -64,8 +64,6 @@ cdef int run_signal_handlers() noexcept nogil           # -1: one raised; the ex
 cdef int64_t deadline_from(object block, object timeout) except -2  # from the stdlib's pair of arguments
 cdef int64_t linger_from(object linger) except -2       # nanoseconds of a `linger` argument
 cdef void write_unraisable(object error, object where) noexcept     # reports it to sys.unraisablehook
-# Schedules the task's wake-up in its loop, and drops the reference of its node.
-cdef void wake_task(void *task) noexcept nogil
 
 
 cdef enum:
@@ -99,6 +97,9 @@ ctypedef struct wait_node:
     waiter *who                 # constant
     wait_point *point           # what it waits for; valid while it is QUEUED
     uint32_t state              # under the list's lock
+
+# Schedules the wake-up of the node's task in its loop, and drops the reference of the node.
+cdef void wake_task(wait_node *node) noexcept nogil
 
 ctypedef struct waiter:
     mt_atomic_u32 refs          # only for threads, see A4
@@ -233,7 +234,7 @@ cdef inline void post(wait_node *to_post) noexcept nogil:
         tasks = node.next
         # pairs with: mt_load_acquire in finish_wait
         mt_xchg_acq_rel_u32(&node.who.posted, 1)
-        wake_task(node.who.task)
+        wake_task(node)
 
 
 cdef inline void post_thread(waiter *w) noexcept nogil:
@@ -579,7 +580,6 @@ cdef class Waiting:
     cdef object loop            # asyncio's event loop, or trio's token
     cdef object arrival         # what the coroutine awaits: an asyncio future, or a trio event
     cdef bint trio
-    cdef void *deferred         # next in the stack mt_deferred (_waiting.pyx)
     cdef mt_atomic_u32 finished     # 1: the lists are left, or somebody is doing that
     cdef int prepare(self) noexcept
     cdef bint woken(self) noexcept

@@ -24,7 +24,7 @@ cdef extern from "Python.h":
 cdef extern from *:
     """
     static MT_THREAD_LOCAL int mt_finishing;        /* this thread finishes a wait whose loop is closed */
-    static MT_THREAD_LOCAL void *mt_deferred;       /* stack of the tasks that are posted during that */
+    static MT_THREAD_LOCAL void *mt_deferred;       /* stack of the nodes that are posted during that */
     static MT_THREAD_LOCAL unsigned mt_calls;       /* of coroutine methods under asyncio */
     """
     bint mt_finishing
@@ -85,7 +85,7 @@ cdef int run_signal_handlers() noexcept nogil:
     return r
 
 
-cdef void wake_task(void *task) noexcept nogil:
+cdef void wake_task(wait_node *node) noexcept nogil:
     """A pending exception (raised by a signal handler) is saved and restored: the loop's Python code must not see
     it."""
     cdef PyObject *kind
@@ -93,32 +93,33 @@ cdef void wake_task(void *task) noexcept nogil:
     cdef PyObject *trace
     with gil:
         PyErr_Fetch(&kind, &error, &trace)
-        wake_or_forward(<Waiting>task)
+        wake_or_forward(node)
         PyErr_Restore(kind, error, trace)
 
 
-cdef void wake_or_forward(Waiting waiting) noexcept:
+cdef void wake_or_forward(wait_node *node) noexcept:
     """Schedule the wake-up, or finish the wait and forward if the event loop is closed.
 
     Forwarding posts the next task, which calls this function again. A closed loop may leave any number of tasks, so a
-    nested call only pushes its task onto mt_deferred, and the outermost call works that off without recursion."""
+    nested call only pushes its node onto mt_deferred, and the outermost call works that off without recursion. Nodes,
+    not tasks: a task that waits at several points may be posted once for each."""
     global mt_finishing, mt_deferred
-    cdef void *following
+    cdef Waiting waiting
     if mt_finishing:
-        waiting.deferred = mt_deferred
-        mt_deferred = <void *>waiting
+        node.next = <wait_node *>mt_deferred
+        mt_deferred = node
         return
-    while True:
+    while node != NULL:
+        waiting = <Waiting>node.who.task
+        Py_DECREF(waiting)              # the reference of its node; `waiting` has one
         if not waiting.schedule():
             mt_finishing = True
             waiting.finish(True)
             mt_finishing = False
-        Py_DECREF(waiting)              # the reference of its node
-        following = mt_deferred
-        if following == NULL:
-            return
-        mt_deferred = (<Waiting>following).deferred     # first: freeing the old `waiting` may call this function
-        waiting = <Waiting>following
+        waiting = None                  # first: freeing it may call this function
+        node = <wait_node *>mt_deferred
+        if node != NULL:
+            mt_deferred = node.next
 
 
 cdef void write_unraisable(object error, object where) noexcept:

@@ -71,11 +71,13 @@ static struct __pyx_t_8manytail_10_lifecycle_mt_registry native_registry;
 static unsigned long native_main_thread; /* 0: no thread's */
 static int native_semaphores_miss_signals;
 
+static void wake_task_of(wait_node *node) { wake_task(node->who->task); }
+
 static void __attribute__((constructor)) tie_kernels(void) {
     LOCK(wait_for_lock) = LOCK(lock_slow);
     LOCK(wait_for_heavy_lock) = LOCK(lock_slow_heavy);
     WAITING(run_signal_handlers) = run_signal_handlers;
-    WAITING(wake_task) = wake_task;
+    WAITING(wake_task) = wake_task_of;
     __pyx_vp_8manytail_8_waiting_main_thread = &native_main_thread;
     __pyx_vp_8manytail_8_waiting_semaphores_miss_signals = &native_semaphores_miss_signals;
     __pyx_vp_8manytail_10_lifecycle_multiqueues = &native_registry;

@@ -321,6 +321,26 @@ def test_a_woken_getter_whose_loop_closes_before_it_runs_passes_the_wake_up_on(n
         assert getter.result().item == 1
 
 
+def test_a_closed_loop_passes_a_wake_up_to_a_coroutine_that_waits_twice_in_the_queue():
+    """Passing it on notifies both subscriptions of a Consumer, so its coroutine is posted twice in a row."""
+    queue, origin = EntryQueue(), object()
+
+    async def main(consumer):
+        for _ in range(2):
+            consumer.subscribe(queue, origin=origin)        # the first entry does not suit these
+        getter = asyncio.create_task(consumer.aget())
+        await parked(getter)
+        queue.put(1, origin=origin)
+        await parked(getter)
+        queue.put(2)
+        return (await within(getter)).item
+
+    with queue.subscribe() as abandoned, Consumer() as consumer:
+        task = abandon(abandoned.aget())
+        assert asyncio.run(main(consumer)) == 2
+        assert not task.done()
+
+
 def test_several_loops_and_threads_share_a_queue():
     queue = EntryQueue(maxsize=8)
     total, loops = 300, 3
