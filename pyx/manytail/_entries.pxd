@@ -7,7 +7,7 @@ from manytail._entry cimport entry, entry_options
 from manytail._eq cimport acquired_entry, effects, entry_queue, eq_registry, selector_results, unlock_order
 from manytail._eq_keys cimport key_record, key_search, key_table
 from manytail._eq_sorted cimport search_range
-from manytail._waiting cimport wait_point
+from manytail._waiting cimport wait_node, wait_point
 
 
 @cython.final
@@ -70,19 +70,18 @@ cdef class EntryQueue:
     cdef void deliver_dead_chain(self, entry *newest) noexcept
     cdef void uncount_dead_letter(self) noexcept nogil
     cdef entry *deliver_dead(self, entry *e) noexcept
-    cdef int put_dead(self, entry *letter, entry **dropped) except -1
+    cdef int put_dead(self, entry *letter, entry **dropped, wait_node **to_post) except -1
     cdef int add_dead_letter_extra(self, entry *e, Extra of) except -1
-    cdef int check_timers(self) except -1
-    cdef void put_dead_quietly(self, effects *fx) noexcept
+    cdef void put_dead_quietly(self, effects *fx, wait_node **to_post) noexcept
     cdef bint takes_quietly(self, entry *e) noexcept
     cdef bint run_dead_letter(self) noexcept
     cdef int give_back(self, acquired_entry *t) except -1
     cdef key_record *find_key(self, key_table *t, object key) except NULL
     cdef void end_key_search(self, key_table *t, key_search *search) noexcept
     cdef void drop_all(self) noexcept
-    cdef int run_timers(self) except -1
-    cdef int look_due(self) except -1
-    cdef void watch(self) noexcept
+    cdef int run_due_timers(self) except -1
+    cdef int on_timer(self) except -1
+    cdef void arm_timer(self) noexcept
 
 
 cdef inline void end_hold(EntryQueue queue, effects *fx) noexcept:

@@ -50,7 +50,7 @@ from manytail._eq_capacity cimport (
 )
 from manytail._eq_end cimport (
     locked_discard_all, locked_finish, locked_leave_keys_to_thread, locked_leave_to_thread, locked_release,
-    locked_reserve_timer, locked_run_timers, locked_unlock_entry,
+    locked_reserve_timer, locked_run_due_timers, locked_unlock_entry,
 )
 from manytail._eq_keys cimport (
     GROUPS_ASSIGNED, GROUPS_NONE, GROUPS_SHARED, begin_key_search, key_record, key_search, key_table, next_record,
@@ -62,7 +62,7 @@ from manytail._eq_sorted cimport search_range
 from manytail._lifecycle cimport at_fork, int_argument, unpicklable
 from manytail._waiting cimport (
     NEVER, ONCE, Waiting, again, checkpoint, deadline_from, give_up, nanoseconds, new_waiting, post, visit_tasks,
-    wait_point, write_unraisable,
+    wait_node, wait_point, write_unraisable,
 )
 
 import enum
@@ -293,7 +293,7 @@ cdef class Entry:
         done = locked_release(q, self.e, self.delivery, mt_now_ns() + span if span else 0, &fx)
         unlock_order(q)
         if unlikely(q.timers.n != 0):
-            self.q.watch()              # before user code that the effects may run
+            self.q.arm_timer()          # before user code that the effects may run
         self.q.run_effects(&fx)
         return bool(done)
 
@@ -310,7 +310,7 @@ cdef class Entry:
         done = locked_unlock_entry(q, self.e, self.delivery, &fx)
         end_hold(self.q, &fx)
         if unlikely(q.timers.n != 0):
-            self.q.watch()
+            self.q.arm_timer()
         return done
 
     @cython.binding(False)
@@ -681,12 +681,12 @@ cdef class EntryQueue:
         cdef int r
         begin_hold(q, &fx)
         if unlikely(q.timers.n != 0):
-            locked_run_timers(q, mt_now_ns(), &fx)
+            locked_run_due_timers(q, mt_now_ns(), &fx)
         r = locked_put(q, e, found, False, &fx)
         p.key = q.event_count
         unlock_order(q)
         if unlikely(q.timers.n != 0):
-            self.watch()                # before user code that the effects may run
+            self.arm_timer()            # before user code that the effects may run
         if unlikely(has_effects(&fx)):
             self.run_effects(&fx)
         return r
@@ -772,12 +772,12 @@ cdef class EntryQueue:
         cdef int r
         begin_hold(q, &fx)
         if unlikely(q.timers.n != 0):
-            locked_run_timers(q, mt_now_ns(), &fx)
+            locked_run_due_timers(q, mt_now_ns(), &fx)
         r = locked_hand_over(q, e, found, v, &fx)
         p.key = q.event_count
         unlock_order(q)
         if unlikely(q.timers.n != 0):
-            self.watch()                # now: if the subscription closes and so releases e, that does not call watch()
+            self.arm_timer()            # now: if the subscription closes and so releases e, that does not arm it
         self.run_effects(&fx)
         return r
 
@@ -857,7 +857,7 @@ cdef class EntryQueue:
             if first != NULL:
                 lock_order(self.q)
                 if unlikely(self.q.timers.n != 0):
-                    locked_run_timers(self.q, mt_now_ns(), &fx)
+                    locked_run_due_timers(self.q, mt_now_ns(), &fx)
                 n = locked_put_run(self.q, &first, &fx)
                 end_hold(self, &fx)
                 self.release_run(first)
@@ -933,15 +933,16 @@ cdef class EntryQueue:
 
     # ------------------------------------------------------------------------------------------------------ run_effects
     cdef void run_effects(self, effects *fx) noexcept:
-        """After unlocking: wake waiters, ask the shared threads for what they have to do, deliver dead letters, drop
-        items. The last two come last: they run user code, which may take long."""
+        """After unlocking: ask the shared threads for what they have to do, wake waiters, deliver dead letters, drop
+        items. The requests come first: waking a coroutine runs Python code, during which another thread may fork, and
+        the child must find them. The last two run user code, which may take long."""
         cdef entry *e = fx.dead
-        if fx.to_post != NULL:
-            post(fx.to_post)
         if unlikely(fx.notify_thread):
             self.notify_thread()
         if unlikely(fx.timers_ended):
-            self.watch()
+            self.arm_timer()
+        if fx.to_post != NULL:
+            post(fx.to_post)
         if e != NULL:
             if likely(e.after.dead_next == NULL and not (self.q.dead_letter and is_dead_letter(e.reason))):
                 release_entry(e)
@@ -1014,26 +1015,28 @@ cdef class EntryQueue:
         cdef dead_letter_call here
         cdef object handle
         cdef entry *dropped = NULL
+        cdef wait_node *to_post = NULL
         letter = self.dead_letter
         try:
             if isinstance(letter, EntryQueue):
-                (<EntryQueue>letter).put_dead(e, &dropped)
-                return dropped
-            keep_for_handle(self.q, e)
-            note_acquired(&t, e, 0)
-            handle = handle_of(self, &t)
-            enter_dead_letter_call(self.q, &here)
-            try:
-                letter(handle, REASONS[e.reason])
-            finally:
-                leave_dead_letter_call(self.q, &here)
+                (<EntryQueue>letter).put_dead(e, &dropped, &to_post)
+            else:
+                keep_for_handle(self.q, e)
+                note_acquired(&t, e, 0)
+                handle = handle_of(self, &t)
+                enter_dead_letter_call(self.q, &here)
+                try:
+                    letter(handle, REASONS[e.reason])
+                finally:
+                    leave_dead_letter_call(self.q, &here)
         except BaseException as problem:
             unraisable(problem, letter)
+        post(to_post)
         return dropped
 
-    cdef int put_dead(self, entry *letter, entry **dropped) except -1:
+    cdef int put_dead(self, entry *letter, entry **dropped, wait_node **to_post) except -1:
         """Put a dead letter of another queue: without waiting, ttl, delay or origin. *dropped: the entries that
-        overflowed, the newest first, for the caller to deliver or free."""
+        overflowed, the newest first, for the caller to deliver or free. The caller posts *to_post."""
         cdef effects fx
         cdef Extra x
         cdef search_range found
@@ -1055,8 +1058,11 @@ cdef class EntryQueue:
                 if not self.plain:
                     self.prepare(e, &found)
                 begin_hold(self.q, &fx)
+                fx.to_post = to_post[0]
                 r = locked_put(self.q, e, &found, True, &fx)
                 unlock_order(self.q)
+                to_post[0] = fx.to_post
+                fx.to_post = NULL
                 dropped[0] = fx.dead
                 fx.dead = NULL
                 self.run_effects(&fx)
@@ -1079,16 +1085,19 @@ cdef class EntryQueue:
         return 0
 
     # ------------------------------------------------------------------------------------------------- shared threads
-    cdef int check_timers(self) except -1:
+    cdef int on_timer(self) except -1:
         """In the timer thread: expire, or make available, what is due. User code must not run here, because it could
         block. Letters for a dead-letter queue where no user code can run are put here. Then all entries are left to the
-        dead-letter thread, which delivers the others and drops the references."""
+        dead-letter thread, which delivers the others and drops the references. Coroutines are woken at the end: if
+        another thread forks meanwhile, the child finds all entries in a queue or left to that thread."""
         cdef effects fx
         cdef entry *e
+        cdef wait_node *to_post = NULL
         begin_hold(self.q, &fx)
-        locked_run_timers(self.q, mt_now_ns(), &fx)
+        self.q.armed_for = 0
+        locked_run_due_timers(self.q, mt_now_ns(), &fx)
         unlock_order(self.q)
-        self.put_dead_quietly(&fx)
+        self.put_dead_quietly(&fx, &to_post)
         lock_order(self.q)
         while fx.dead != NULL:
             e = fx.dead
@@ -1097,9 +1106,11 @@ cdef class EntryQueue:
         if fx.keys != NULL:
             locked_leave_keys_to_thread(self.q, &fx)
         end_hold(self, &fx)
+        post(to_post)
+        self.arm_timer()
         return 0
 
-    cdef void put_dead_quietly(self, effects *fx) noexcept:
+    cdef void put_dead_quietly(self, effects *fx, wait_node **to_post) noexcept:
         """Reverse the chain, so that the oldest is first, and put its entries into the dead-letter queue as long as no
         user code can run there."""
         cdef entry *e
@@ -1113,7 +1124,7 @@ cdef class EntryQueue:
                 if not (<EntryQueue>letter).takes_quietly(e):
                     return                      # and leave those after it, to keep their order
                 try:
-                    (<EntryQueue>letter).put_dead(e, &dropped)
+                    (<EntryQueue>letter).put_dead(e, &dropped, to_post)
                 except BaseException:
                     return                      # the dead-letter thread tries again, and reports a failure
                 e.reason = CLEARED              # delivered
@@ -1226,7 +1237,7 @@ cdef class EntryQueue:
     def browse(self):
         """Iterate over the AVAILABLE, HELD and ACQUIRED entries in order, each at most once. Weakly consistent: entries
         that come or go during the iteration may or may not be seen."""
-        self.run_timers()
+        self.run_due_timers()
         return makers.browse(self)
 
     # ------------------------------------------------------------------------------------------------------------ state
@@ -1259,35 +1270,25 @@ cdef class EntryQueue:
         end_hold(self, &fx)
         return n
 
-    cdef int run_timers(self) except -1:
+    cdef int run_due_timers(self) except -1:
         cdef effects fx
         if self.q.timers.n == 0:
             return 0
         begin_hold(self.q, &fx)
-        locked_run_timers(self.q, mt_now_ns(), &fx)
+        locked_run_due_timers(self.q, mt_now_ns(), &fx)
         end_hold(self, &fx)
         return 0
 
     def maintain(self):
         """Expire, or make available, what is due. The timer thread does it anyway while entries with a ttl or delay
         exist. The dead letter of an expired entry may come a moment later."""
-        self.run_timers()
-        self.watch()
+        self.run_due_timers()
+        self.arm_timer()
 
-    cdef int look_due(self) except -1:
-        """The timer thread calls it at the time that watch() asked for."""
-        lock_order(self.q)
-        self.q.next_check = 0
-        unlock_order(self.q)
-        self.check_timers()
-        self.watch()
-        return 0
-
-    cdef void watch(self) noexcept:
-        """Ask the timer thread to call look_due() at the next due time, unless it comes earlier anyway. If no timer is
-        left but the thread would sleep for long, ask for a call within TIMER_GRACE, so that the thread can end. The
-        caller's put or release is done, so a failure (no memory, no thread) is reported, and the next call of this
-        tries again."""
+    cdef void arm_timer(self) noexcept:
+        """Have the timer thread call on_timer() at the next due time, unless it does so earlier anyway. If no timer is
+        left but the thread would sleep for long, have it call within TIMER_GRACE, so that it can end. The caller's put
+        or release is done, so a failure (no memory, no thread) is reported, and the next call of this tries again."""
         cdef entry_queue *q = self.q
         cdef int64_t when, now
         lock_order(q)
@@ -1295,19 +1296,19 @@ cdef class EntryQueue:
             when = q.timers.items[0].key
         else:
             now = mt_now_coarse_ns()
-            when = now + TIMER_GRACE if q.next_check > now + TIMER_GRACE else 0
-        if when and (q.next_check == 0 or when < q.next_check):
-            q.next_check = when
+            when = now + TIMER_GRACE if q.armed_for > now + TIMER_GRACE else 0
+        if when and (q.armed_for == 0 or when < q.armed_for):
+            q.armed_for = when
         else:
             when = 0
         unlock_order(q)
         if when == 0:
             return
         try:
-            watch_shielded(self, when)
+            arm_shielded(self, when)
         except BaseException as problem:
             lock_order(q)
-            q.next_check = 0
+            q.armed_for = 0
             unlock_order(q)
             unraisable(problem, self)
 
@@ -1346,13 +1347,13 @@ cdef object ZERO = 0.0         # put()'s defaults, for `is`: Cython makes equal 
 cdef object FOUR = 4
 
 
-cdef int watch_shielded(EntryQueue it, int64_t when) except -1:
-    """timer.watch(). A KeyboardInterrupt in it is raised later, after the put that calls this has returned."""
+cdef int arm_shielded(EntryQueue it, int64_t when) except -1:
+    """timer.arm(). A KeyboardInterrupt in it is raised later, after the put that calls this has returned."""
     try:
-        timer.watch(when, it)
+        timer.arm(when, it)
     except KeyboardInterrupt:
         PyErr_SetInterrupt()
-        timer.watch(when, it)
+        timer.arm(when, it)
     return 0
 
 
@@ -1592,10 +1593,10 @@ mt_patch_new(<PyTypeObject *>Extra)
 
 
 # --------------------------------------------------------------------------------------------- shared threads, and fork
-def _look_due(EntryQueue queue not None):
+def _on_timer(EntryQueue queue not None):
     global mt_timer_thread
     mt_timer_thread = True
-    queue.look_due()
+    queue.on_timer()
 
 
 def _run_dead_letter(EntryQueue queue not None):
@@ -1606,8 +1607,8 @@ def _report(problem, where):
     unraisable(problem, where)
 
 
-timer = Timer(_look_due, _report)
 dead_letters = DeadLetterThread(_run_dead_letter, _report)
+timer = Timer(_on_timer, _report, dead_letters.request)
 
 
 def _after_fork_in_child():

@@ -251,7 +251,7 @@ ctypedef struct entry_queue:
     key_record *keys_for_thread     # for that thread to free
     bint thread_notified        # that thread knows of them
     bint arrivals               # sorted, with OVERFLOW_DROP: `oldest`, `newest` keep the order of arrival
-    int64_t next_check          # when the timer thread will look at this queue, 0: never
+    int64_t armed_for           # when the timer thread calls on_timer(), or earlier; 0: it does not
     int64_t max_deliveries      # <= 0: no limit
     key_table group_keys
     group_index groups_takable

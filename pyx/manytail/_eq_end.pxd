@@ -153,7 +153,7 @@ cdef inline bint locked_unlock_entry(entry_queue *q, entry *e, uint64_t delivery
     that is due. False: the delivery has ended, or the entry is not locked."""
     if not entry_unlock(&e.word, delivery):
         return False
-    # If it expires later, its timer is set since the put: only locked_run_timers removes it, when its time is over.
+    # If it expires later, its timer is set since the put: only locked_run_due_timers removes it, when its time is over.
     if e.options != NULL and e.options.expires and e.options.expires <= mt_now_ns():
         locked_discard(q, e, EXPIRED, fx)
     if locked_overflows(q):
@@ -192,7 +192,7 @@ cdef inline void locked_unlink_options(entry_queue *q, entry *e, effects *fx) no
     cdef entry_options *o = e.options
     if o.timer:
         timers_remove(&q.timers, e)
-        if q.timers.n == 0 and q.next_check > mt_now_coarse_ns() + TIMER_GRACE:
+        if q.timers.n == 0 and q.armed_for > mt_now_coarse_ns() + TIMER_GRACE:
             fx.timers_ended = True
     if q.arrivals:
         if o.older != NULL:
@@ -319,7 +319,7 @@ cdef inline bint locked_reserve_timer(entry_queue *q, entry *e) noexcept nogil:
     return e.options != NULL and heap_reserve(&q.timers, q.timers.n + 1)
 
 
-cdef inline void locked_run_timers(entry_queue *q, int64_t now, effects *fx) noexcept nogil:
+cdef inline void locked_run_due_timers(entry_queue *q, int64_t now, effects *fx) noexcept nogil:
     """Expire the entries whose time is over, and make the HELD ones that are due AVAILABLE. Each step removes the first
     timer or sets it to later than `now`, so the loop ends."""
     cdef entry *e

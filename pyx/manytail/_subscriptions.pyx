@@ -33,7 +33,7 @@ from manytail._eq cimport (
 from manytail._eq_cursors cimport (
     close_cursor, cursor_first, cursor_skip, level_first, locked_prepare_below, note_passed_for, open_cursor,
 )
-from manytail._eq_end cimport locked_finish_up_to, locked_run_timers
+from manytail._eq_end cimport locked_finish_up_to, locked_run_due_timers
 from manytail._eq_get cimport (
     locked_after_get, locked_first_of_groups, locked_heaps_say, locked_nothing_left, locked_release_unclaimed,
     locked_rivals, locked_start_delivery, locked_take, locked_take_reserved,
@@ -267,7 +267,7 @@ cdef class Subscription:
         p.woken = False
         begin_hold(q, &fx)
         if unlikely(q.timers.n != 0):
-            locked_run_timers(q, mt_now_ns(), &fx)
+            locked_run_due_timers(q, mt_now_ns(), &fx)
         if unlikely(woken or self.s.nreserved != 0) and locked_take_reserved(q, &self.s, woken, &e, &delivery):
             r = MT_OK
         else:

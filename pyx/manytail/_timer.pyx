@@ -8,7 +8,8 @@ The timer thread expires entries, and makes held ones available, when they are d
 runs no user code. A listener that it wakes submits its task in a thread of its own (_consumers.pyx).
 
 The dead-letter thread runs the user code of expiry: the callables that receive expired items, in order, and the
-finalizers of those items. One of them that blocks delays only other dead letters.
+finalizers of those items. It also drops a queue to which nothing but the timer thread refers. User code that blocks
+here delays only other dead letters.
 
 _entries.pyx makes one of each, and says what is done for a queue and where errors are reported.
 """
@@ -21,6 +22,9 @@ from manytail._c cimport (
 )
 from manytail._lifecycle cimport raise_pending
 from manytail._waiting cimport park
+
+cdef extern from "Python.h":
+    Py_ssize_t Py_REFCNT(object)
 
 import heapq
 import weakref
@@ -160,23 +164,40 @@ class DeadLetterThread(ServiceThread):
             self.request(queue)
 
 
+class QueueReference(weakref.ref):
+    """A weak reference to a queue, with the queue's id, and whether the queue is gone. Nobody calls it to see that: the
+    result may become the last reference to the queue."""
+    __slots__ = ("gone", "number")
+
+
 class Timer(ServiceThread):
-    """Requests are (when, id of the reference, weak reference to a queue): serve that queue at that time (ns of the
-    monotonic clock). The id keeps the heap from comparing references, which have no order. None: a queue is gone."""
+    """Requests are (when, id of the reference, QueueReference): serve that queue at that time (ns of the monotonic
+    clock), or earlier. The id keeps the heap from comparing references, which have no order.
+
+    Only the earliest request of a queue counts: whoever serves the queue makes the next one. Others are stale."""
+
+    def __init__(self, serve, report, release):
+        ServiceThread.__init__(self, serve, report)
+        self.release = release          # called with a queue to which perhaps nothing else refers
 
     def begin(self):
         ServiceThread.begin(self)
         self.event = TimerEvent()
-        self.heap = []
+        self.earliest = {}              # id of a queue -> its request that counts
+        self.heap = []                  # these requests, and stale ones
 
-    def watch(self, when, queue):
-        reference = weakref.ref(queue, self.forget)     # with a callback, each call makes a new one
+    def arm(self, when, queue):
+        """Serve the queue at that time, or earlier."""
+        reference = QueueReference(queue, self.forget)
+        reference.gone = False
+        reference.number = id(queue)
         self.requests.put((when, id(reference), reference))
         self.wake()
 
-    def forget(self, _):
-        """A queue is gone: let the thread drop its requests, and end if there are no others."""
-        self.requests.put(None)
+    def forget(self, reference):
+        """A queue is gone: let the thread drop its request, and end if there are no others."""
+        reference.gone = True
+        self.requests.put((0, 0, reference))
         self.wake()
 
     def wake(self):
@@ -187,31 +208,55 @@ class Timer(ServiceThread):
         while True:
             while not self.requests.empty():
                 self.read(self.requests.get_nowait())
-            self.look()
-            if not self.heap:
+            self.drop_stale()
+            self.serve_due()
+            if not self.earliest:
                 return
             self.event.wait(self.heap[0][0])
 
     def read(self, request):
-        if request is None:
-            self.heap = [one for one in self.heap if one[2]() is not None]
-            heapq.heapify(self.heap)
-        elif request[2]() is not None:
+        number = request[2].number
+        known = self.earliest.get(number)
+        if known is not None and known[2].gone:
+            del self.earliest[number]
+            known = None
+        if not request[2].gone and (known is None or request[0] < known[0]):
             heapq.heappush(self.heap, request)
+            self.earliest[number] = request
 
-    def look(self):
+    def is_stale(self, request):
+        return self.earliest.get(request[2].number) is not request
+
+    def drop_stale(self):
+        """Keep the heap small: a queue may be armed for an earlier time again and again."""
+        if len(self.heap) > 2 * len(self.earliest):
+            self.heap = [request for request in self.heap if not self.is_stale(request)]
+            heapq.heapify(self.heap)
+
+    def serve_due(self):
         """Serve what is due. A request leaves the heap afterwards, so that after_fork() finds it meanwhile."""
-        now = mt_now_ns()
-        while self.heap and self.heap[0][0] <= now:
-            it = self.heap[0][2]()
-            if it is not None:
-                self.serve(it)
-            del it
-            heapq.heappop(self.heap)
+        heap, earliest, now = self.heap, self.earliest, mt_now_ns()
+        while heap and (heap[0][0] <= now or self.is_stale(heap[0])):
+            if not self.is_stale(heap[0]):
+                self.serve_one(heap[0][2])
+                del earliest[heap[0][2].number]
+            heapq.heappop(heap)
+
+    def serve_one(self, reference):
+        it = reference()
+        if it is None:
+            return
+        self.serve(it)
+        if Py_REFCNT(it) > 1:
+            return
+        try:
+            self.release(it)        # freeing the queue runs the finalizers of its items
+        except BaseException as problem:
+            self.report(problem, self)
 
     def after_fork(self):
         """In the child of a fork: start again with all requests, read or not."""
-        left = self.heap + [request for request in self.left_requests() if request is not None]
+        left = [request for request in self.heap + self.left_requests() if not request[2].gone]
         self.begin()
         for request in left:
             self.requests.put(request)

@@ -234,6 +234,50 @@ def test_the_timer_runs_no_code_of_the_users(through):
         release.set()
 
 
+def test_the_timer_thread_frees_no_queue():
+    """When it has served a queue, nothing else may refer to it: freeing it runs the finalizers of its items."""
+    posting, go_on = threading.Event(), threading.Event()
+    main, timer, finalizers = threading.get_ident(), [], []
+
+    class Item:
+        def __del__(self):
+            finalizers.append(threading.get_ident())
+
+    class Waits(asyncio.SelectorEventLoop):
+        def call_soon_threadsafe(self, *args, **options):
+            handle = super().call_soon_threadsafe(*args, **options)
+            if threading.get_ident() != main:
+                timer.append(threading.get_ident())
+                posting.set()
+                go_on.wait(LONG)
+            return handle
+
+    async def get(queue):
+        with queue.subscribe() as subscription:
+            getter = asyncio.create_task(subscription.aget())
+            for _ in range(5):
+                await asyncio.sleep(0)
+            queue.put(1, delay=0.01)
+            (await getter).ack()
+
+    def use():
+        queue = EntryQueue("q")
+        queue.put(Item(), delay=1000)
+        loop.run_until_complete(get(queue))
+
+    loop = Waits()
+    try:
+        use()
+        assert posting.wait(LONG)
+        gc.collect()
+        assert finalizers == []
+    finally:
+        go_on.set()
+        loop.close()
+    wait_until(lambda: len(finalizers) == 1)
+    assert finalizers[0] not in timer
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_what_expired_is_told_in_the_child_of_a_fork():
     run_script("""
@@ -264,6 +308,86 @@ if child == 0:
     os._exit(dead != [0, 1, 2, 3])
 assert os.waitpid(child, 0)[1] == 0
 go.set()
+""")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_fork_while_the_timer_thread_wakes_a_coroutine_loses_no_dead_letter():
+    run_script("""
+import asyncio, os, threading, time
+from manytail import EntryQueue
+main, go_on, posting, dead = os.getpid(), threading.Event(), threading.Event(), []
+def letter(entry, reason):
+    if os.getpid() == main:
+        go_on.wait()
+    dead.append(entry.item)
+class Waits(asyncio.SelectorEventLoop):
+    def call_soon_threadsafe(self, *args, **options):
+        if os.getpid() == main:
+            posting.set()
+            go_on.wait()
+        return super().call_soon_threadsafe(*args, **options)
+async def put_when_they_expire():
+    putter = asyncio.create_task(queue.aput(2))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    for entry in taken:
+        entry.unlock()          # from here on they expire
+    await putter
+queue = EntryQueue("q", maxsize=2, dead_letter=letter)
+taking = queue.subscribe()
+queue.put_many([0, 1], ttl=0.5)
+taken = taking.get_many(2)
+thread = threading.Thread(target=Waits().run_until_complete, args=(put_when_they_expire(),))
+thread.start()
+assert posting.wait(60)
+child = os.fork()
+if child == 0:
+    end = time.monotonic() + 60
+    while 1 not in dead and time.monotonic() < end:
+        time.sleep(0.001)
+    os._exit(1 not in dead)
+go_on.set()
+assert os.waitpid(child, 0)[1] == 0
+thread.join()
+taking.close()
+""")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_fork_while_the_timer_thread_wakes_a_coroutine_loses_no_letter_for_a_queue():
+    run_script("""
+import asyncio, os, threading, time
+from manytail import EntryQueue
+main, go_on, posting = os.getpid(), threading.Event(), threading.Event()
+class Waits(asyncio.SelectorEventLoop):
+    def call_soon_threadsafe(self, *args, **options):
+        if os.getpid() == main:
+            posting.set()
+            go_on.wait()
+        return super().call_soon_threadsafe(*args, **options)
+async def get():
+    getter = asyncio.create_task(waiting.aget())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    queue.put_many(range(5), ttl=0.05)
+    (await getter).ack()
+letters = EntryQueue("letters")
+waiting = letters.subscribe()
+queue = EntryQueue("q", dead_letter=letters)
+thread = threading.Thread(target=Waits().run_until_complete, args=(get(),))
+thread.start()
+assert posting.wait(60)
+child = os.fork()
+if child == 0:
+    end = time.monotonic() + 60
+    while letters.depth() < 5 and time.monotonic() < end:
+        time.sleep(0.001)
+    os._exit(letters.depth() != 5)
+go_on.set()
+assert os.waitpid(child, 0)[1] == 0
+thread.join()
+waiting.close()
 """)
 
 

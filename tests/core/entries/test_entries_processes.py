@@ -277,8 +277,8 @@ def serve(queue):
         served_in_child.set()
     serving.set()
     forked.wait(30)
-timer = Timer(serve, print)
-timer.watch(1, queue)
+timer = Timer(serve, print, print)
+timer.arm(1, queue)
 assert serving.wait(30)
 def child():
     forked.set()
@@ -301,11 +301,11 @@ def serve(queue):
     served.add(queue)
     if served == {before, after}:
         all_served.set()
-timer = Timer(serve, print)
-timer.watch(when, before)
+timer = Timer(serve, print, print)
+timer.arm(when, before)
 def child():
     timer.after_fork()
-    timer.watch(when, after)
+    timer.arm(when, after)
     assert all_served.wait(30)
 def parent():
     pass

@@ -4,6 +4,7 @@ import gc
 import subprocess
 import sys
 import time
+import weakref
 from queue import Empty
 
 import pytest
@@ -279,7 +280,8 @@ def test_waiters_react_within_50_ms_of_a_due_time(keep):
 
 
 def test_the_timer_runs_only_while_a_queue_needs_it():
-    """No thread of ours after import, or with queues without times. It ends with the last queue that has times."""
+    """No thread of ours after import, or with queues without times. It ends with the last entry that has a time, and
+    with the last queue that has such entries."""
     script = """
 import _thread, gc, time
 import manytail
@@ -297,6 +299,10 @@ queue.put(1, ttl=0.005)
 queue.put(2, ttl=0.005, delay=0.001)
 wait(lambda: queue.depth() == 0)
 queue.put(3, ttl=1000)          # of two times to live the shorter holds, so the queue has none of its own
+wait(lambda: others() == 1)
+queue.purge()
+wait(lambda: others() == 0)
+queue.put(4, ttl=1000)
 wait(lambda: others() == 1)
 del queue
 gc.collect()
@@ -317,6 +323,17 @@ print("done")
     assert (ran.returncode, ran.stdout) == (0, "done\n"), ran.stderr
 
 
+def test_short_times_beside_a_long_one_do_not_pile_up():
+    """Each request to the timer thread has a weak reference to the queue."""
+    queue = EntryQueue()
+    queue.put("late", delay=1000)
+    with queue.subscribe() as subscription:
+        for n in range(300):
+            queue.put(n, delay=0.0005)
+            subscription.get(timeout=DEADLINE).ack()
+    assert weakref.getweakrefcount(queue) < 100
+
+
 def test_the_timer_never_keeps_the_process_alive():
     script = (
         "import manytail\nqueue = manytail.EntryQueue(ttl=1000)\nqueue.put(1)\nqueue.put(2, delay=1000)\nprint('end')"
@@ -328,8 +345,6 @@ def test_the_timer_never_keeps_the_process_alive():
 
 
 def test_a_queue_with_a_ttl_is_collected():
-    import weakref
-
     queue = EntryQueue(ttl=1000)
     queue.put(1)
     gone = weakref.ref(queue)
