@@ -32,15 +32,16 @@ from manytail._lifecycle cimport int_argument, raise_pending, tell_of_forks, unp
 from manytail._multiqueue cimport priority_argument, weight_argument
 from manytail._waiting cimport NEVER, again, deadline_from, wait_point, write_unraisable
 from manytail._wp cimport (
-    begin_batch, end_pool, finish_item, forget_in_child, lane as lane_t, leave_pool, limit_lane, missing_tasks,
-    pause_lane, pool as pool_t, put_in_lane, put_when_room, refused_tasks, rest_lane, shut_lane, stop_lane, take_away,
-    take_item, take_of_batch, wait_until_idle, withdraw_item,
+    begin_batch, check_idle, end_pool, finish_item, forget_in_child, lane as lane_t, leave_pool, limit_lane,
+    lose_workers, missing_tasks, pause_lane, pool as pool_t, put_in_lane, put_when_room, refused_tasks, shut_lane,
+    stop_lane, take_away, take_item, take_of_batch, wait_until_idle, withdraw_item,
 )
 
 import logging
 import threading
 import weakref
 from concurrent.futures import Future
+from contextlib import suppress
 
 cdef class BaseLane
 cdef class SerialLane
@@ -163,6 +164,14 @@ cdef class WorkPool:
             raise interruption
         return 0
 
+    cdef int replace_workers(self, int64_t n) except -1:
+        """Count out n workers that failed, and start one for the calls whose submits counted on them. If that fails
+        too, the next submit or the end of the pool tries again."""
+        if lose_workers(&self.p, n):
+            with suppress(Exception):
+                self.start_workers(1)
+        return 0
+
     def work(self):
         """Run calls until the pool has ended and nothing can be taken."""
         cdef Call call
@@ -181,7 +190,7 @@ cdef class WorkPool:
                 call = None
         finally:
             if counts:
-                leave_pool(&self.p, True)
+                self.replace_workers(1)
             here.worker = None
 
     def serves(self):
@@ -209,7 +218,7 @@ cdef class WorkPool:
             r = MT_EMPTY
             if again(&p, 1, &r, NEVER):
                 continue
-            if r == MT_SHUTDOWN and leave_pool(&self.p, False):
+            if r == MT_SHUTDOWN and leave_pool(&self.p):
                 return None
             if r == MT_NOMEM:
                 raise MemoryError
@@ -266,7 +275,7 @@ cdef class WorkPool:
         cdef BaseLane busy
         for busy in self.busy_lanes():
             busy._drop()
-            if rest_lane(busy.ln.p, &busy.ln):
+            if check_idle(busy.ln.p, &busy.ln):
                 Py_DECREF(busy)
 
 
@@ -299,6 +308,7 @@ cdef class BaseLane:
 
     def __cinit__(self, *args, **options):
         cdef WorkPool owner
+        cdef int r
         if not args or not isinstance(args[0], WorkPool):
             raise TypeError(f"{type(self).__name__} cannot be made by itself: its executor or dispatcher makes it")
         owner = args[0]
@@ -312,7 +322,10 @@ cdef class BaseLane:
         self.ln.s.owner = <void *>&self.ln
         self.ln.s.key = <void *>self
         self.ln.max_running = owner.per_key
-        if attach_subqueue(owner.p.q, self.ln.s, True) != MT_OK:
+        r = attach_subqueue(owner.p.q, self.ln.s, True)
+        if r == MT_NOMEM:
+            raise MemoryError
+        if r != MT_OK:
             self.ln.s.closed_flags |= MT_CLOSED_SHUTDOWN       # the pool has ended: refuse every put
 
     def __dealloc__(self):
@@ -509,7 +522,9 @@ cdef class Lane(BaseLane):
         except BaseException as error:
             # Raise only if the call is taken back, or for an interruption: a call that was taken meanwhile runs, and
             # the caller needs its Future.
-            if call.withdraw() or not isinstance(error, Exception):
+            withdrawn = call.withdraw()
+            self.pool.replace_workers(0)
+            if withdrawn or not isinstance(error, Exception):
                 raise
         return 0
 

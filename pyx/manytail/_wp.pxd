@@ -30,7 +30,7 @@
 #   W3  No worker is parked while an item can be taken, unless a worker that was woken, or has just finished, is about
 #       to take it. Each put that can be taken wakes a worker or asks for a new one. A finish makes at most one item
 #       takable, for the worker that finished. Whatever makes more takable (resume, a higher limit, the end) wakes as
-#       many.
+#       many. A worker that fails, or whose thread does not start, is replaced if an item is left.
 #   W4  No thread sleeps in `not_full` while the lane and the pool have a free slot, unless a thread that was woken is
 #       about to use it. Each slot that becomes free wakes one; a woken thread that gives up forwards.
 from libc.stdint cimport int64_t, uint32_t, uintptr_t
@@ -155,7 +155,7 @@ cdef inline void head_settle(pool *p, lane *ln) noexcept nogil:
         s.quantum_left = 0
 
 
-cdef inline bint head_rest(lane *ln, wait_node **to_post) noexcept nogil:
+cdef inline bint head_check_idle(lane *ln, wait_node **to_post) noexcept nogil:
     """If the lane is idle, notify `drained`. 1: the caller drops the pool's reference to it after unlocking (W2)."""
     if ln.active or head_count(ln.s):
         return False
@@ -247,8 +247,8 @@ cdef inline int put_when_room(pool *p, lane *ln, uintptr_t item, int64_t *positi
     place.forward = head_forward_place
     while True:
         r = put_in_lane(p, ln, item, False, position, start)
-        if r == MT_SHUTDOWN:
-            give_up(&place, 1, True)        # only the lane is shut: another lane may use the pool's slot
+        if r != MT_OK:
+            give_up(&place, 1, False)       # perhaps only the lane is shut or full: another may use the pool's slot
         if not again(&place, 1, &r, NEVER):
             return r
 
@@ -310,17 +310,28 @@ cdef inline lane *take_item(pool *p, uintptr_t *item, int64_t *fork_generation) 
     return ln
 
 
-cdef inline bint leave_pool(pool *p, bint at_once) noexcept nogil:
+cdef inline bint leave_pool(pool *p) noexcept nogil:
     """Count out a worker after the pool has ended. 0: something can be taken, so it must stay. Check and count are
-    under one lock, else a lane that is resumed in between counts on a worker that is gone. at_once: count it out in any
-    case."""
+    under one lock, else a lane that is resumed in between counts on a worker that is gone."""
     cdef bint leaves
     lock_take(p.q, True)
-    leaves = at_once or head_next(p.q, True) == NULL
+    leaves = head_next(p.q, True) == NULL
     if leaves:
         p.workers -= p.workers > 0       # in the child of a fork nobody counts
     unlock_take(p.q)
     return leaves
+
+
+cdef inline bint lose_workers(pool *p, int64_t n) noexcept nogil:
+    """Count out n workers that failed. As head_call_worker() if an item can be taken whose put may have counted on one
+    that failed. n = 0: one that did not start, and is counted out; that matters only if no other is left."""
+    cdef wait_node *to_post = NULL
+    cdef bint start
+    lock_take(p.q, True)
+    p.workers = max(<int64_t>0, p.workers - n)
+    start = (n > 0 or p.workers == 0) and head_next(p.q, True) != NULL and head_call_worker(p, &to_post)
+    unlock_take_and_post(p.q, to_post)
+    return start
 
 
 cdef inline bint finish_item(pool *p, lane *ln, int64_t fork_generation) noexcept nogil:
@@ -331,7 +342,7 @@ cdef inline bint finish_item(pool *p, lane *ln, int64_t fork_generation) noexcep
     if fork_generation == p.fork_generation:
         ln.active -= 1
         head_settle(p, ln)
-        let_go = head_rest(ln, &to_post)
+        let_go = head_check_idle(ln, &to_post)
     unlock_take_and_post(p.q, to_post)
     return let_go
 
@@ -391,7 +402,7 @@ cdef inline bint withdraw_item(pool *p, lane *ln, int64_t position, uintptr_t it
             head_unlist(p.q, s)
         head_drop_dead_chunk(p.q, s, c)
         head_admit(p, ln, &to_post)
-        let_go[0] = head_rest(ln, &to_post)
+        let_go[0] = head_check_idle(ln, &to_post)
     unlock_take_and_post(p.q, to_post)
     return there
 
@@ -413,7 +424,7 @@ cdef inline bint take_away(pool *p, lane *ln, uintptr_t *item, bint *let_go) noe
         item[0] = head_remove_head(p, ln, &to_post)
         if ln.s.ready.listed and head_empty(ln.s):
             head_unlist(p.q, ln.s)
-        let_go[0] = head_rest(ln, &to_post)
+        let_go[0] = head_check_idle(ln, &to_post)
         some = True
     unlock_take_and_post(p.q, to_post)
     return some
@@ -498,7 +509,7 @@ cdef inline int64_t end_pool(pool *p, bint resume) noexcept nogil:
         start += head_shut_lane(p, <lane *>s.owner, resume, &to_post)
         s = s.all_next
     unlock_take_and_post(p.q, to_post)
-    return start
+    return start + lose_workers(p, 0)
 
 
 cdef inline int wait_until_idle(lane *ln, int64_t deadline) noexcept nogil:
@@ -517,12 +528,12 @@ cdef inline int head_poll_idle(wait_point *w, bint parking) noexcept nogil:
     return MT_OK if ln.active == 0 and head_count(ln.s) == 0 else WAIT
 
 
-cdef inline bint rest_lane(pool *p, lane *ln) noexcept nogil:
+cdef inline bint check_idle(pool *p, lane *ln) noexcept nogil:
     """1: the lane is idle, and the caller drops the pool's reference to it."""
     cdef wait_node *to_post = NULL
     cdef bint let_go
     lock_take(p.q, True)
-    let_go = head_rest(ln, &to_post)
+    let_go = head_check_idle(ln, &to_post)
     unlock_take_and_post(p.q, to_post)
     return let_go
 

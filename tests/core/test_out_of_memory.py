@@ -262,6 +262,23 @@ def test_a_worker_that_fails_for_memory_is_counted_out():
     assert each_allocation(attempt) > 0
 
 
+def test_a_worker_that_fails_for_memory_leaves_its_call_to_another():
+    started = []
+
+    def attempt(number):
+        pool = WorkPool(lambda: started.append(pool), 1)
+        lane = Lane(pool)
+        lane.submit(int)
+        pool.end()
+        started.clear()
+        done, _ = failing(pool.work, number)
+        assert (pool.pending, pool.workers, len(started)) in ((0, 0, 0), (1, 1, 1))
+        lane._drop()
+        return done
+
+    assert each_allocation(attempt) > 0
+
+
 def test_a_block_of_a_lane_that_fails_for_memory_is_over():
     class Manual:
         def submit(self, task):

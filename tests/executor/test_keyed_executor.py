@@ -380,6 +380,29 @@ def test_a_place_whose_taker_is_refused_goes_to_the_next(wait_submitters):
         assert call.result(DEADLINE) == 8
 
 
+@pytest.mark.skipif(
+    not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="without the GIL the first may be faster"
+)
+def test_a_place_whose_taker_finds_its_lane_full_goes_to_the_next(wait_submitters):
+    """As above, but the first lane becomes full before it takes the free slot."""
+    with KeyedExecutor(1, max_pending=2) as executor, Threads() as threads:
+        full, first, second = (executor.lane(key) for key in range(3))
+        for lane in (full, first, second):
+            lane.pause()
+        full.submit(int)
+        first.submit(int)
+        stays = threads.start(first.submit, int)
+        wait_submitters(executor, 1)
+        waiting = threads.start(second.submit, pow, 2, 3)
+        wait_submitters(executor, 2)
+        list(map(operator.call, (full._drop, partial(executor.lane, 1, max_pending=1))))
+        call = waiting.result()
+        for lane in (first, second):
+            lane.resume()
+        assert call.result(DEADLINE) == 8
+        assert stays.result().result(DEADLINE) == 0
+
+
 # ------------------------------------------------------------------------------------------------- pause
 def test_pause_holds_calls_and_resume_runs_them(executor, gate):
     lane = executor.lane("a")

@@ -18,6 +18,8 @@ from concurrent.futures.thread import BrokenThreadPool
 import pytest
 from support.threads import DEADLINE, Threads, wait_asleep, wait_until
 
+from manytail._workpool import Lane as PoolLane
+from manytail._workpool import WorkPool
 from manytail.executor import KeyedExecutor
 
 pytestmark = pytest.mark.thread_unsafe(
@@ -232,6 +234,44 @@ def test_when_no_thread_can_be_started_submit_says_so_and_keeps_nothing(monkeypa
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", start)
             assert executor.submit(pow, 2, 3).result(DEADLINE) == 8      # the existing thread runs it
+
+
+class Starts:
+    """start() of a pool of one worker: the first calls of it fail, after another submit has counted on the thread."""
+
+    def __init__(self, failures):
+        self.failures, self.calls, self.started = failures, [], 0
+        self.pool = WorkPool(self, 1)
+        self.lane, self.other = PoolLane(self.pool), PoolLane(self.pool)
+
+    def __call__(self):
+        if self.failures:
+            self.failures -= 1
+            if not self.calls:
+                self.calls.append(self.other.submit(pow, 2, 3))
+            raise RuntimeError("can't start new thread")
+        self.started += 1
+
+
+def test_a_thread_that_does_not_start_strands_no_call_that_another_submitted():
+    start = Starts(failures=1)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        start.lane.submit(int)
+    assert (start.pool.pending, start.pool.workers, start.started) == (1, 1, 1)
+    start.pool.end()
+    start.pool.work()
+    assert start.calls[0].result(0) == 8
+
+
+def test_a_call_whose_thread_did_not_start_runs_at_the_end_at_the_latest():
+    start = Starts(failures=2)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        start.lane.submit(int)
+    assert (start.pool.pending, start.pool.workers, start.started) == (1, 0, 0)
+    start.pool.end()
+    assert (start.pool.workers, start.started) == (1, 1)
+    start.pool.work()
+    assert start.calls[0].result(0) == 8
 
 
 def test_ctrl_c_while_a_thread_starts_is_raised_and_the_thread_counts(monkeypatch):

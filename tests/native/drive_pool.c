@@ -72,7 +72,7 @@ static void worker(int unused) {
         }
         r = wait_for_items(m.p.q, -1, 0);
         CHECK(r == MT_OK || r == MT_SHUTDOWN, "wait_for_items: %d", r);
-        if (r == MT_SHUTDOWN && WP(leave_pool)(&m.p, 0)) return;
+        if (r == MT_SHUTDOWN && WP(leave_pool)(&m.p)) return;
     }
 }
 

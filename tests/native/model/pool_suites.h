@@ -128,7 +128,7 @@ template <typename suite, unsigned threads> struct pool_suite : rl::test_suite<s
             } else {
                 int r = wait_for_items(p.q, FOREVER, DETACHED);
                 RL_ASSERT(r == MT_OK || (n < 0 && r == MT_SHUTDOWN));
-                if (r == MT_SHUTDOWN && WP(leave_pool)(&p, 0)) return;
+                if (r == MT_SHUTDOWN && WP(leave_pool)(&p)) return;
             }
         }
     }
