@@ -52,8 +52,8 @@ from manytail._ready cimport (
 )
 from manytail._lifecycle cimport multiqueues
 from manytail._waiting cimport (
-    NEVER, WAIT, again, deadline_in, give_up, keep_tasks, look, make_point, notify, notify_all, notify_fitting, post,
-    wait_list, wait_node, wait_point,
+    NEVER, WAIT, again, deadline_in, give_up, keep_tasks, make_point, notify, notify_all, notify_fitting, poll_all,
+    post, wait_list, wait_node, wait_point,
 )
 
 # The caller's function for items that clear, remove and destroy take out.
@@ -1069,7 +1069,7 @@ cdef inline int hold_bulks() noexcept nogil:
     leave(&multiqueues.bulk_lock, False)
     make_point(&p, &multiqueues.forkers, &multiqueues.bulk_lock, False, False, poll_bulks, NULL)
     while True:
-        r = MT_OK if look(&p, 1) == MT_OK else MT_EMPTY
+        r = MT_OK if poll_all(&p, 1) == MT_OK else MT_EMPTY
         if not again(&p, 1, &r, NEVER):
             return r
 
@@ -1513,7 +1513,7 @@ cdef inline int join_until(queue *q, int64_t deadline, bint attached) noexcept n
     cdef int r
     joined_point(&p, q, attached)
     while True:
-        r = MT_OK if p.woken or look(&p, 1) == MT_OK else MT_EMPTY
+        r = MT_OK if p.woken or poll_all(&p, 1) == MT_OK else MT_EMPTY
         if not again(&p, 1, &r, deadline):
             return r
 

@@ -27,8 +27,8 @@ from manytail._cpython cimport (
 )
 from manytail._lifecycle cimport int_argument, tell_of_forks, unclosed, unpicklable
 from manytail._waiting cimport (
-    NEVER, ONCE, WAIT, Waiting, again, checkpoint, deadline_from, linger_from, look, new_waiting, sooner, visit_tasks,
-    wait_point,
+    NEVER, ONCE, WAIT, Waiting, again, checkpoint, deadline_from, linger_from, new_waiting, poll_all, sooner,
+    visit_tasks, wait_point,
 )
 
 from contextlib import suppress
@@ -657,7 +657,7 @@ cdef class Subscriber:
         cdef int r
         while True:
             ps.messages_point(&p, self.s, n)
-            r = look(&p, 1)
+            r = poll_all(&p, 1)
             if r != WAIT:
                 return r
             r = MT_EMPTY

@@ -344,7 +344,7 @@ cdef inline int64_t sooner(int64_t deadline, int64_t linger) noexcept nogil:
     return now + linger
 
 
-cdef inline int look(wait_point *p, int n) noexcept nogil:
+cdef inline int poll_all(wait_point *p, int n) noexcept nogil:
     """Poll all points without joining their lists."""
     cdef int i, s
     for i in range(n):
@@ -441,9 +441,9 @@ cdef inline bint again(wait_point *p, int n, int *r, int64_t deadline) noexcept 
     for i in range(n):
         p[i].woken = False
     if deadline == ONCE:
-        s = look(p, n)
+        s = poll_all(p, n)
     elif deadline != NEVER and mt_now_ns() >= deadline:
-        s = look(p, n)
+        s = poll_all(p, n)
         if s == WAIT:
             s = MT_TIMEOUT
     else:
@@ -461,7 +461,7 @@ cdef inline int sleep_until_posted(wait_point *p, int n, int64_t deadline) noexc
     spin.step = p.spin_first
     spin.limit = p.spin_limit
     while MT_FREE_THREADED and p.spin_limit and mt_backoff_spin(&spin):
-        r = look(p, n)
+        r = poll_all(p, n)
         if r != WAIT:
             return r
     w = new_waiter(n, NULL)

@@ -46,7 +46,7 @@ from manytail._mq cimport (
 )
 from manytail._ready cimport ready_level
 from manytail._waiting cimport (
-    NEVER, ONCE, WAIT, again, give_up, keep_tasks, look, make_point, notify, notify_all, wait_list, wait_node,
+    NEVER, ONCE, WAIT, again, give_up, keep_tasks, make_point, notify, notify_all, poll_all, wait_list, wait_node,
     wait_point,
 )
 
@@ -518,7 +518,7 @@ cdef inline int wait_until_idle(lane *ln, int64_t deadline) noexcept nogil:
     cdef int r
     make_point(&w, &ln.drained, &ln.p.q.take_lock, ln.p.q.gil_locked, True, head_poll_idle, ln)
     while True:
-        r = MT_OK if w.woken or look(&w, 1) == MT_OK else MT_EMPTY
+        r = MT_OK if w.woken or poll_all(&w, 1) == MT_OK else MT_EMPTY
         if not again(&w, 1, &r, deadline):
             return r
 

@@ -114,7 +114,7 @@ static int wait_for_messages(ps_subscriber *s, int64_t n, int64_t deadline) {
     int r;
     do {
         PS(messages_point)(&p, s, n);
-        r = WAITING(look)(&p, 1);
+        r = WAITING(poll_all)(&p, 1);
         if (r != WAIT_FOR_IT) return r;
         r = MT_EMPTY;
     } while (WAITING(again)(&p, 1, &r, deadline));
