@@ -316,23 +316,15 @@ class Runner:
         self.settle()
 
     # ------------------------------------------------------------------------------------------------ under the lock
-    def go_on(self) -> None:
-        """Do what the scheduler decided: fill the window, ask for more input and for leases, wake the consumer and the
-        timer."""
-        self._go_on()
-        gate = self.scheduler.gate
-        if gate is not None and gate.leasing.to_lease:
-            wanted, gate.leasing.to_lease = gate.leasing.to_lease, []
-            if self.permits is not None:
-                self.permits.lease(wanted)
-
     def _leased(self, leases: list[LeaseAnswer]) -> None:
         """From the thread of `permits`, by its clock."""
         ahead = self.now() - time.monotonic()
         leases = [lease._replace(begin=lease.begin + ahead) for lease in leases]
         self.scheduler.leased(leases, self.now())
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
+        """Do what the scheduler decided: fill the window, ask for more input and for leases, wake the consumer and the
+        timer."""
         scheduler = self.scheduler
         if scheduler.gate is not None:
             scheduler.dispatch(self.now())
@@ -344,20 +336,23 @@ class Runner:
             return
         # Refill in strides, because each refill may wake workers, and at once if a worker may find nothing to do. A
         # reader is asked for more as soon as nothing is pending.
-        if not self._is_refill_useless():
-            hungry = scheduler.in_flight <= self._refill_at or scheduler.ready.qsize() < self.options.workers
-            if hungry or scheduler.admission.paused or not (self._pending or self.source is not None):
-                self._refill(hungry)
-                # Halted by an item that failed before its call, or because no thread could be started. Stop here:
-                # perhaps no further event comes.
-                if scheduler.halted:
-                    self._stop()
-                    return
+        hungry = scheduler.in_flight <= self._refill_at or scheduler.ready.qsize() < self.options.workers
+        wants_more = hungry or scheduler.admission.paused or not (self._pending or self.source is not None)
+        if wants_more and not self._is_refill_useless():
+            self._refill(hungry)
+            # Halted by an item that failed before its call, or because no thread could be started. Stop here: perhaps
+            # no further event comes.
+            if scheduler.halted:
+                self._stop()
+                return
         if self._reading and not scheduler.in_flight and not self._looking and self.idle_since is None:
             self.idle_since = self.now()
             self.output_changed.set()
         if len(scheduler.output) >= self._wanted or scheduler.full or (scheduler.ended and scheduler.over):
             self.output_changed.set()
+        if self.permits is not None and scheduler.gate is not None and scheduler.gate.leasing.to_lease:
+            wanted, scheduler.gate.leasing.to_lease = scheduler.gate.leasing.to_lease, []
+            self.permits.lease(wanted)
 
     def _is_refill_useless(self) -> bool:
         """Nothing is pending, and the reader reads or need not, because the window is full of what is to be taken."""
