@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from support.forks import in_child
+from support.jvms import SharedClasses
 
 import manytail
 
@@ -37,16 +38,14 @@ GROUPS = {
 PROCESSES = ("tests/bench/", "tests/contract/lifecycle/", "tests/docs/")
 STARTS = {"run_script", "subprocess"}
 
-# For JVMs that live for seconds: without the second compiler, Spark's start costs half as much processor time.
-SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+JVMS = pytest.StashKey[SharedClasses]()
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     # A background job of a script starts with SIGINT ignored, and its child processes inherit that.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
-        os.environ.setdefault(name, SHORT_LIVED_JVM)
+    config.stash[JVMS] = SharedClasses(config.rootpath / "build" / "jvms")
     # A busy machine is no fault of a test.
     settings.register_profile("manytail", deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None)
     settings.load_profile("manytail")
@@ -94,10 +93,21 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Exclude pytest's own objects (half a million for the whole suite) from every gc.collect() that a test makes."""
+    files = {item.path for item in session.items if item.get_closest_marker("spark")}
+    if len(files) > 2 and os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0":
+        session.config.stash[JVMS].make()
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.config.stash[JVMS].use()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash[JVMS].end()
 
 
 def pytest_report_header() -> str:
