@@ -146,6 +146,16 @@ cdef class WorkPool:
         return bool(self.p.q.shut)
 
     cdef int start_workers(self, int64_t n) except -1:
+        """start_threads(), and if no worker is left after that raised, once more for the items."""
+        try:
+            self.start_threads(n)
+        except BaseException as error:
+            self.replace_workers(0)
+            if self.p.workers == 0 or not isinstance(error, Exception):
+                raise
+        return 0
+
+    cdef int start_threads(self, int64_t n) except -1:
         """Start n threads. If start() fails, other workers do the work; if there are none, its exception is raised."""
         cdef object interruption = None
         while n > 0:
@@ -169,7 +179,7 @@ cdef class WorkPool:
         too, the next submit or the end of the pool tries again."""
         if lose_workers(&self.p, n):
             with suppress(Exception):
-                self.start_workers(1)
+                self.start_threads(1)
         return 0
 
     def work(self):
@@ -518,7 +528,7 @@ cdef class Lane(BaseLane):
 
     cdef int start_for(self, Call call) except -1:
         try:
-            self.pool.start_workers(1)
+            self.pool.start_threads(1)
         except BaseException as error:
             # Raise only if the call is taken back, or for an interruption: a call that was taken meanwhile runs, and
             # the caller needs its Future.

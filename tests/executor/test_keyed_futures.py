@@ -274,6 +274,31 @@ def test_a_call_whose_thread_did_not_start_runs_at_the_end_at_the_latest():
     assert start.calls[0].result(0) == 8
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_a_resumed_lane_whose_thread_did_not_start_gets_another(error):
+    failures, started = [error()], []
+
+    def start():
+        if failures:
+            raise failures.pop()
+        started.append(1)
+
+    pool = WorkPool(start, 1)
+    lane = PoolLane(pool)
+    lane.pause()
+    call = lane.submit(pow, 2, 3)
+    try:
+        lane.resume()
+    except BaseException as raised:
+        assert type(raised) is error is KeyboardInterrupt
+    else:
+        assert error is RuntimeError
+    assert (pool.pending, pool.workers, len(started)) == (1, 1, 1)
+    pool.end()
+    pool.work()
+    assert call.result(0) == 8
+
+
 def test_ctrl_c_while_a_thread_starts_is_raised_and_the_thread_counts(monkeypatch):
     start = threading.Thread.start
 
