@@ -182,10 +182,12 @@ cdef class RunningItem:
         """If an item of that addressee runs (None: any item), set `watcher` when it ends. Returns whether one runs."""
         cdef bint runs
         enter(&self.guard, GIL_LOCKED, True)
-        runs = self.addressee is not None and (addressee is None or self.addressee is addressee)
-        if runs:
-            self.watchers.append(watcher)
-        leave(&self.guard, GIL_LOCKED)
+        try:
+            runs = self.addressee is not None and (addressee is None or self.addressee is addressee)
+            if runs:
+                self.watchers.append(watcher)       # may be a MemoryError
+        finally:
+            leave(&self.guard, GIL_LOCKED)
         return runs
 
     def seen(self, consumer):
