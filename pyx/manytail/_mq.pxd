@@ -228,6 +228,10 @@ cdef inline chunk *new_chunk(queue *q, uint32_t size_class, int64_t base) noexce
 cdef inline uint32_t next_size_class(subqueue *s, int64_t tail_seq, int64_t n) noexcept nogil:
     """Chunks grow with the number of items inside: a short sub-queue stays small, a long one needs few allocations."""
     cdef int64_t inside = tail_seq - s.head_seq_cached + n
+    if inside > 512:                # perhaps only because the copy is old: puts without a maxsize do not read head_seq
+        # pairs with: mt_store_release in head_removed; mt_xchg_seq_cst in head_make_room
+        s.head_seq_cached = mt_load_seq_cst_i64(&s.head_seq)
+        inside = tail_seq - s.head_seq_cached + n
     if inside > 4096:
         return 4
     if inside > 512:

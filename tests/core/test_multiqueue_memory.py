@@ -1,6 +1,7 @@
 """What a queue refers to and frees: weak references, cycles, deep nests, and exact reference counts on error paths."""
 import asyncio
 import gc
+import os
 import sys
 import tracemalloc
 import weakref
@@ -129,6 +130,26 @@ def test_what_was_taken_during_an_iteration_is_released():
     assert sum(ref() is not None for ref in refs) <= 64  # the iterator may hold one node in advance
     del walk
     assert all(gone(ref) for ref in refs)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="reads the resident set from /proc")
+@pytest.mark.parametrize("options", ["", "maxsize=100_000"])
+def test_a_short_sub_queue_stays_small_however_many_items_pass_through_it(options):
+    grown = int(run_script(f"""
+import os
+from manytail import MultiQueue
+queue, items = MultiQueue(), [None] * 50
+tails = [queue.add(key, {options}) for key in range(2_000)]
+def pass_through(times):
+    for tail in tails:
+        for _ in range(times):
+            tail.put_many(items)
+            assert len(queue.get_many(50)) == 50
+    with open("/proc/self/statm") as pages:
+        return int(pages.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+print(-pass_through(10) + pass_through(100))
+"""))
+    assert grown < 2_000 * 2_000, f"{grown // 2_000} bytes for each sub-queue"
 
 
 # ------------------------------------------------------------------------------------------------ cycles
