@@ -12,9 +12,11 @@ A Queue has two modes:
   the first use of `mutex`, a condition or `queue`, or when `unfinished_tasks` is assigned (`enter_locked_mode`).
 
 Invariants
-- Once a queue has entered locked mode its kernel, if it has one, is stopped and empty, so put and get of the kernel
-  return MT_SHUTDOWN. Only after that the mode is checked.
-- The thread that makes the mutex holds it until all items have moved. Other threads wait for the mutex.
+- The mutex is made before the kernel is stopped. A put or get tries the kernel first; only if that returns MT_SHUTDOWN
+  it looks whether there is a mutex.
+- Whoever acquires the mutex by enter() first moves the items from the kernel to `container`. Users are given the mutex
+  after that. At any moment an item is in the kernel, in `moving` or in `container`. So a move that ends early, by a
+  MemoryError or because the process forks and the thread is not in the child, is completed by the next enter().
 - No Python code runs under a lock of the kernel. The hooks of a subclass run under the mutex, as in the standard
   library.
 
@@ -36,10 +38,9 @@ from manytail._cpython cimport (
 from manytail._lock cimport enter as take_lock, leave as give_lock
 from manytail._mq cimport (
     attach_subqueue, clear_subqueue, detach_subqueue, drop_chain, drop_left_chunks, drop_object, drop_queue,
-    free_subqueue, head_clear, head_count, head_empty, head_get, head_pop, head_put_total, head_removed,
-    head_unfinished, items_point, join_until, lock_put, lock_take, new_queue, new_subqueue, put_once, put_until, queue,
-    set_maxsize, shut_queue, shut_subqueue, subqueue, task_done, unlock_put, unlock_take, unlock_take_and_post,
-    visit_items,
+    free_subqueue, head_count, head_empty, head_get, head_pop, head_put_total, head_removed, head_unfinished,
+    items_point, join_until, lock_take, new_queue, new_subqueue, put_once, put_until, queue, set_maxsize, shut_queue,
+    subqueue, task_done, unlock_take, unlock_take_and_post, visit_items,
 )
 from manytail._lifecycle cimport raise_pending, tell_of_forks, unpicklable
 from manytail._waiting cimport (
@@ -563,17 +564,21 @@ cdef class BaseQueue(Fifo):
     # Locked mode. Methods change these with the mutex held; users may assign `queue` and `unfinished_tasks` without it.
     cdef Mutex lock             # the mutex, or None in kernel mode; set once, in a critical section
     cdef object container       # `queue`
+    cdef object moving          # the item that leaves the kernel and is not in `container` yet, or NOTHING
+    cdef bint moved             # no item is left in the kernel; written in a critical section
     cdef Condition may_get, may_put, all_done
     cdef int64_t unfinished
 
     def __cinit__(self, *args, **options):
         cdef object cls = type(self)
         self.size_given = 0
+        self.moving = NOTHING
         self.hooks = overridden_hooks(cls)
         self.own_put = not any([cls.put is put for put in built_in_puts])
         self.own_get = not any([cls.get is get for get in built_in_gets])
         if self.hooks:
-            self.adopt_mutex(Mutex())
+            self.adopt_mutex(Mutex(), None)
+            self.moved = True
         else:
             self.open_kernel()
 
@@ -588,76 +593,75 @@ cdef class BaseQueue(Fifo):
             self._init(maxsize)
 
     # ----------------------------------------------------------------------------------------------------- modes
-    cdef bint adopt_mutex(self, Mutex lock) except -1:
-        """Set the mutex and its conditions. False: another thread has set them."""
+    cdef int adopt_mutex(self, Mutex lock, object container) except -1:
+        """Set the mutex, its conditions and the container, unless another thread has set them."""
         cdef Condition may_get = Condition(lock), may_put = Condition(lock), all_done = Condition(lock)
         tell_of_forks(self)
         with cython.critical_section(self):
-            if self.lock is not None:
-                return False
-            self.may_get, self.may_put, self.all_done = may_get, may_put, all_done
-            self.lock = lock
-        return True
+            if self.lock is None:
+                self.may_get, self.may_put, self.all_done = may_get, may_put, all_done
+                self.container = container
+                self.lock = lock
+        return 0
 
     cdef bint is_locked(self) noexcept:
         with cython.critical_section(self):
             return self.lock is not None
 
-    cdef int enter_locked_mode(self) except -1:
-        """Make the mutex and move the items out of the kernel. Once the kernel is stopped, nothing that it allocates
-        may run the collector: a finalizer that puts to this queue would wait for this thread."""
-        cdef Mutex lock
-        cdef object items
-        if self.is_locked():
-            return 0
-        lock, items = Mutex(), deque()
-        append = items.append
-        lock.acquire()
-        if self.adopt_mutex(lock):
-            try:
-                self.unfinished = self.move_items(append)
-                with cython.critical_section(self):
-                    self.container = items
-            finally:
-                lock.release()
-        return 0
-
-    cdef int64_t move_items(self, object append) except -1:
-        """Stop the kernel, wake its waiters, and pass its items to append(). Returns the number of unfinished tasks."""
-        cdef wait_node *to_post = NULL
-        cdef chunk *chain
-        cdef uint32_t first = 0, last = 0
-        cdef int64_t unfinished
-        cdef queue *q = self.q
-        lock_take(q, True)
-        lock_put(q, self.s, True)
-        shut_subqueue(q, self.s, True, &to_post)
-        unlock_put(q, self.s)
-        q.shut = 1
-        unfinished = head_unfinished(q)
-        head_clear(q, self.s, &chain, &first, &last, &to_post, True)
-        # No unfinished task is left in the kernel: its task_done() fails, its join() does not wait.
-        q.done = q.taken_total
-        q.removed_total = head_put_total(q) - q.done
-        notify_all(&q.not_empty, &to_post)
-        notify_all(&q.joiners, &to_post)
-        unlock_take_and_post(q, to_post)
-        drop_chain(q, chain, first, last, append_item, <void *>append, True)
-        return unfinished
-
-    cdef int wait_until_moved(self) except -1:
-        """In locked mode: wait until the thread that set the mutex has moved the items and tasks. A caller that holds
-        the mutex returns at once: it could acquire that only after the move."""
-        cdef bint moved
+    cdef bint has_moved(self) noexcept:
         with cython.critical_section(self):
-            moved = self.container is not None
-        if not moved and self.q != NULL:
+            return self.moved
+
+    cdef int enter_locked_mode(self) except -1:
+        """Make the mutex, and return when all items have moved. A caller that holds the mutex returns at once."""
+        if not self.is_locked():
+            self.adopt_mutex(Mutex(), deque())
+        if not self.has_moved():
             self.enter()
             self.leave()
         return 0
 
+    cdef int move_items(self) except -1:
+        """Stop the kernel and move its items and tasks. The mutex is held. Nothing here may run the collector: a
+        finalizer that puts to this queue would wait for this thread."""
+        shut_queue(self.q, True, True)
+        while True:
+            if self.moving is NOTHING:
+                self.moving = self.take_from_stopped_kernel()
+                if self.moving is NOTHING:
+                    break
+            self.container.append(self.moving)
+            self.moving = NOTHING
+        with cython.critical_section(self):
+            self.moved = True
+        return 0
+
+    cdef object take_from_stopped_kernel(self):
+        """Its next item. NOTHING: it is empty, and its unfinished tasks are in `unfinished`."""
+        cdef wait_node *to_post = NULL
+        cdef uintptr_t item = 0
+        cdef queue *q = self.q
+        lock_take(q, True)
+        if head_count(self.s) > 0:
+            item = head_pop(q, self.s)
+            head_removed(q, self.s, 1, True, &to_post)
+        else:
+            self.unfinished += head_unfinished(q)
+            # None is left in the kernel: its task_done() fails, its join() does not wait.
+            q.done = q.taken_total
+            q.removed_total = head_put_total(q) - q.done
+            notify_all(&q.joiners, &to_post)
+        unlock_take_and_post(q, to_post)
+        return mt_owned_item(item) if item else NOTHING
+
     cdef int enter(self) except -1:
         self.lock.acquire()
+        if not self.moved:
+            try:
+                self.move_items()
+            except BaseException:
+                self.lock.release()
+                raise
         return 0
 
     cdef int leave(self) except -1:
@@ -697,13 +701,11 @@ cdef class BaseQueue(Fifo):
     def queue(self):
         """The container of the items. Hold `mutex` to use it."""
         self.enter_locked_mode()
-        self.wait_until_moved()
         return self.items()
 
     @queue.setter
     def queue(self, value):
         self.enter_locked_mode()
-        self.wait_until_moved()
         with cython.critical_section(self):
             self.container = value
 
@@ -766,13 +768,15 @@ cdef class BaseQueue(Fifo):
     cdef int put_locked(self, object item, int64_t deadline) except -1:
         """MT_OK, MT_FULL or MT_SHUTDOWN."""
         cdef bint woken = False
+        cdef int64_t bound
         self.enter()
         try:
             while not self.ended:
-                if self.bound > 0 and self.locked_count() >= self.bound:
+                bound = self.bound          # read once: it may be assigned meanwhile, also by _qsize
+                if bound > 0 and self.locked_count() >= bound:
                     if deadline == ONCE or (deadline != NEVER and mt_now_ns() >= deadline):
                         return MT_FULL
-                    woken = self.wait(self.may_put, deadline, self.bound)
+                    woken = self.wait(self.may_put, deadline, bound)
                     continue
                 if self.hooks & OWN_PUT:
                     self._put(item)
@@ -889,8 +893,11 @@ cdef class BaseQueue(Fifo):
 
     cdef int64_t size(self) except? -7:
         """What qsize, empty and full look at. A subclass may override qsize in terms of the others."""
-        if self.q != NULL and not self.is_locked():
-            return self.count()
+        cdef int64_t n
+        if self.q != NULL:
+            n = self.count()
+            if not self.is_locked():        # looked up last: then the kernel had the items when they were counted
+                return n
         self.enter()
         try:
             return self.locked_count()
@@ -907,26 +914,26 @@ cdef class BaseQueue(Fifo):
     @cython.embedsignature.format("clinic")
     def full(self):
         """Whether put would have to wait."""
-        return self.bound > 0 and self.size() >= self.bound
+        cdef int64_t bound = self.bound     # read once: it may be assigned meanwhile
+        return bound > 0 and self.size() >= bound
 
     # ----------------------------------------------------------------------------------------------------- tasks
     @property
     def unfinished_tasks(self):
         """Items that were put, less calls of task_done."""
         cdef int64_t n
-        if self.q != NULL and not self.is_locked():
+        if self.q != NULL:
             lock_take(self.q, True)
             n = head_unfinished(self.q)
             unlock_take(self.q)
             if not self.is_locked():
                 return n
-        self.wait_until_moved()
+        self.enter_locked_mode()
         return self.unfinished
 
     @unfinished_tasks.setter
     def unfinished_tasks(self, value):
         self.enter_locked_mode()
-        self.wait_until_moved()
         self.unfinished = value
 
     @cython.binding(False)
@@ -1016,11 +1023,6 @@ cdef class BaseQueue(Fifo):
         self.lock.forget_other_threads()
 
 
-cdef void append_item(uintptr_t item, void *append) noexcept nogil:
-    with gil:
-        (<object>append)(mt_owned_item(item))
-
-
 # --------------------------------------------------------------------------------------------------- garbage collection
 cdef traverseproc base_simple_traverse, base_queue_traverse
 
@@ -1043,16 +1045,21 @@ cdef int fifo_clear(PyObject *self) noexcept:
     return 0
 
 
+cdef int queue_clear(PyObject *self) noexcept:
+    (<BaseQueue>self).moving = NOTHING
+    return fifo_clear(self)
+
+
 # ------------------------------------------------------------------------------------------------------------ shortcuts
-# put(item) and get() in kernel mode, as in _multiqueue.pyx.
-cdef mt_method full_put, full_get, full_simple_put, full_simple_get
+# put(item) and get() in kernel mode: C functions before the compiled methods, as in _multiqueue.pyx.
+cdef mt_method compiled_put, compiled_get, compiled_simple_put, compiled_simple_get
 
 
 cdef PyObject *short_put(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names) noexcept:
     cdef subqueue *s = (<Fifo>self).s
     if likely(n == 1 and names == NULL and s != NULL) and likely(put_at_once(s.mq, s, args[0]) == MT_OK):
         return mt_new_none()
-    return full_put(self, args, n, names)
+    return compiled_put(self, args, n, names)
 
 
 cdef PyObject *short_get(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names) noexcept:
@@ -1060,14 +1067,14 @@ cdef PyObject *short_get(PyObject *self, PyObject *const *args, Py_ssize_t n, Py
     cdef uintptr_t item
     if likely(n == 0 and names == NULL and s != NULL) and likely(get_at_once((<Fifo>self).q, s, &item) == MT_OK):
         return <PyObject *>item
-    return full_get(self, args, n, names)
+    return compiled_get(self, args, n, names)
 
 
 cdef PyObject *short_simple_put(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names) noexcept:
     cdef subqueue *s = (<Fifo>self).s
     if likely(n == 1 and names == NULL) and likely(put_at_once(s.mq, s, args[0]) == MT_OK):
         return mt_new_none()
-    return full_simple_put(self, args, n, names)
+    return compiled_simple_put(self, args, n, names)
 
 
 cdef PyObject *short_simple_get(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names) noexcept:
@@ -1075,15 +1082,15 @@ cdef PyObject *short_simple_get(PyObject *self, PyObject *const *args, Py_ssize_
     cdef uintptr_t item
     if likely(n == 0 and names == NULL) and likely(get_at_once((<Fifo>self).q, s, &item) == MT_OK):
         return <PyObject *>item
-    return full_simple_get(self, args, n, names)
+    return compiled_simple_get(self, args, n, names)
 
 
-full_put = mt_patch_method(<PyTypeObject *>BaseQueue, "put", short_put)
-full_get = mt_patch_method(<PyTypeObject *>BaseQueue, "get", short_get)
-full_simple_put = mt_patch_method(<PyTypeObject *>SimpleQueue, "put", short_simple_put)
-full_simple_get = mt_patch_method(<PyTypeObject *>SimpleQueue, "get", short_simple_get)
+compiled_put = mt_patch_method(<PyTypeObject *>BaseQueue, "put", short_put)
+compiled_get = mt_patch_method(<PyTypeObject *>BaseQueue, "get", short_get)
+compiled_simple_put = mt_patch_method(<PyTypeObject *>SimpleQueue, "put", short_simple_put)
+compiled_simple_get = mt_patch_method(<PyTypeObject *>SimpleQueue, "get", short_simple_get)
 
 base_simple_traverse = mt_traverse_of(<PyTypeObject *>SimpleQueue)
 mt_patch_gc(<PyTypeObject *>SimpleQueue, simple_traverse, fifo_clear)
 base_queue_traverse = mt_traverse_of(<PyTypeObject *>BaseQueue)
-mt_patch_gc(<PyTypeObject *>BaseQueue, queue_traverse, fifo_clear)
+mt_patch_gc(<PyTypeObject *>BaseQueue, queue_traverse, queue_clear)

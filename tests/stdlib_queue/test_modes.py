@@ -55,8 +55,8 @@ def test_threads_that_ask_at_once_get_one_mutex():
         assert all(mutex is q.mutex and items == [0, 1, 2, 3, 4] for mutex, items in mutexes)
 
 
-def test_no_task_is_missing_while_another_thread_enters_locked_mode():
-    """Without the GIL the mutex is there before the tasks are counted."""
+def test_no_item_or_task_is_missing_while_another_thread_enters_locked_mode():
+    """Without the GIL the mutex is there before they are counted."""
     for _ in range(count(10, 100)):
         q, entered, seen = Queue(), threading.Event(), set()
         for n in range(100_000):
@@ -68,8 +68,8 @@ def test_no_task_is_missing_while_another_thread_enters_locked_mode():
 
         def watch(q=q, entered=entered, seen=seen):
             while not entered.is_set():
-                seen.add(q.unfinished_tasks)
-            seen.add(q.unfinished_tasks)
+                seen.update((q.unfinished_tasks, q.qsize()))
+            seen.update((q.unfinished_tasks, q.qsize()))
 
         run_all(enter, watch, watch)
         assert seen == {100_000}
@@ -249,6 +249,26 @@ def test_a_queue_in_use_enters_locked_mode_and_loses_nothing():
                 for first in range(number):
                     order = [n for origin, n in mine if origin == first]
                     assert order == sorted(order)
+
+
+def test_a_maxsize_that_is_assigned_during_a_call():
+    """The call looks at one of the two."""
+    q = locked(1)
+    with Threads() as threads:
+        with q.mutex:
+            full = threads.start(q.full)
+            wait_asleep(full)
+            q.maxsize = 0
+        assert full.result() is False
+
+    class Unbinds(Queue):
+        def _qsize(self):
+            self.maxsize = 0
+            return super()._qsize()
+
+    q = Unbinds(1)
+    q.put_nowait(1)
+    assert q.get_nowait() == 1
 
 
 # ------------------------------------------------------------------------------------------------ hooks
@@ -571,6 +591,43 @@ if child == 0:
     os._exit(q.get(timeout=60) - 2)
 go_on.set()
 thread.join()
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+print("done")
+""") == "done\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_fork_while_another_thread_enters_locked_mode():
+    """The child completes the move. Without the GIL that thread may wait for a lock when another one forks; here it
+    waits in a deque of Python code."""
+    assert run_script("""
+import collections, os, threading, warnings
+warnings.simplefilter("ignore", DeprecationWarning)
+inside, go_on, deque = threading.Event(), threading.Event(), collections.deque
+class Slow(deque):
+    def append(self, item):
+        if item == "slow":
+            inside.set()
+            go_on.wait()
+        super().append(item)
+collections.deque = Slow
+from manytail.queue import Queue
+collections.deque = deque
+items = [1, "slow", 2]
+q = Queue()
+for item in items:
+    q.put(item)
+thread = threading.Thread(target=lambda: q.mutex)
+thread.start()
+inside.wait()
+child = os.fork()
+go_on.set()
+if child:
+    thread.join()
+assert q.unfinished_tasks == 3
+assert [q.get(timeout=60) for _ in items] == items
+if child == 0:
+    os._exit(0)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 print("done")
 """) == "done\n"
