@@ -9,14 +9,12 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uintptr_t
 from libc.stdlib cimport free, malloc
 
-from manytail._c cimport MT_EMPTY, MT_OK
-from manytail._cpython cimport (
-    PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_let_go_of_gil_first, mt_owned_item, mt_patch_gc,
-)
+from manytail._c cimport MT_EMPTY
+from manytail._cpython cimport PyTypeObject, Py_INCREF_raw, mt_let_go_of_gil_first, mt_owned_item, mt_patch_gc
 from manytail._int64 cimport int64_at, open_int64
 from manytail._mq cimport (
-    enter_bulk, forward_items, head_get_many, head_next, head_pop_run, head_propagate, head_qsize,
-    head_removed_and_served, items_point, leave_bulk, lock_take, queue, run_length, subqueue, unlock_take,
+    MT_OLDEST, enter_bulk, forward_items, head_count, head_get_many, head_next, head_pop_run, head_propagate,
+    head_qsize, head_removed_and_served, items_point, leave_bulk, lock_take, queue, run_length, subqueue, unlock_take,
     unlock_take_and_post,
 )
 from manytail._mq_held cimport end_batch
@@ -25,25 +23,27 @@ from manytail._waiting cimport ONCE, again, deadline_from, linger_from, post, wa
 
 
 # ----------------------------------------------------------------------------------------------------------- bulk moves
-cdef int64_t take_raw(queue *q, uintptr_t *items, int64_t n) noexcept:
+cdef int64_t take_raw(queue *q, uintptr_t *items, int64_t n, bint all_or_none) noexcept:
     """Take up to n integers without waiting."""
     cdef int64_t got
     cdef wait_node *to_post = NULL
     if n >= DETACH_FROM and enter_bulk(q):
         with nogil:
-            got = take_raw_now(q, items, n, False, &to_post)
+            got = take_raw_now(q, items, n, all_or_none, False, &to_post)
             mt_let_go_of_gil_first()
         leave_bulk(q)
     else:
-        got = take_raw_now(q, items, n, True, &to_post)
+        got = take_raw_now(q, items, n, all_or_none, True, &to_post)
     post(to_post)
     return got
 
 
-cdef int64_t take_raw_now(queue *q, uintptr_t *items, int64_t n, bint attached, wait_node **to_post) noexcept nogil:
-    cdef int64_t got
+cdef int64_t take_raw_now(queue *q, uintptr_t *items, int64_t n, bint all_or_none, bint attached,
+                          wait_node **to_post) noexcept nogil:
+    cdef int64_t got = 0
     lock_take(q, attached)
-    got = head_get_many(q, items, n, attached, to_post)
+    if not all_or_none or head_qsize(q, n) == n:
+        got = head_get_many(q, items, n, attached, to_post)
     unlock_take(q)
     return got
 
@@ -54,7 +54,7 @@ cdef int64_t take_strided(queue *q, Py_buffer *view) except -1:
     if items == NULL:
         forward_items(q, True)      # this call may have been woken for them and does not take them
         raise MemoryError
-    n = take_raw(q, items, n)
+    n = take_raw(q, items, n, False)
     for i in range(n):
         int64_at(view, i)[0] = <int64_t>items[i]
     free(items)
@@ -101,17 +101,16 @@ cdef class IndexMultiQueue(MultiQueue):
     def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
         """A numpy array (int64) of up to max_items integers: waits for the first as get does, then takes what is there.
         linger: as MultiQueue.get_many."""
-        cdef int64_t n = many_argument(max_items), got, slots, deadline, longer = linger_from(linger)
+        cdef int64_t n = many_argument(max_items), slots, deadline, longer = linger_from(linger)
         if n <= 0:
             return numpy_array(0)
         deadline = deadline_from(block, timeout)
-        if longer and deadline != ONCE:
-            return self.result_of(self.lingering(n, deadline, longer))
+        if self.choose is not None or (longer and deadline != ONCE):
+            return self.result_of(self.batch_of(n, deadline, longer))
         while True:
             out = self.array(self.wait_available(n, deadline))
-            got = self.fill(out, &slots)
-            if got:
-                return out if got == slots else out[:got]
+            if self.fill(out, True, &slots):    # all of it: to make a shorter array could fail after the integers left
+                return out
 
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
@@ -120,10 +119,10 @@ cdef class IndexMultiQueue(MultiQueue):
         as get does, then takes what is there. A buffer of length 0: 0 at once. linger: as MultiQueue.get_many; the
         buffer is exported while it waits."""
         cdef int64_t got, slots, deadline = deadline_from(block, timeout), longer = linger_from(linger)
-        if longer and deadline != ONCE:
-            return self.linger_into(out, deadline, longer)
+        if self.choose is not None or (longer and deadline != ONCE):
+            return self.batch_into(out, deadline, longer)
         while True:
-            got = self.fill(out, &slots)
+            got = self.fill(out, False, &slots)
             if got or slots == 0:
                 return got
             self.wait_available(1, deadline)
@@ -138,8 +137,8 @@ cdef class IndexMultiQueue(MultiQueue):
         if n <= 0:
             return runs
         deadline = deadline_from(block, timeout)
-        if longer and deadline != ONCE:
-            return self.runs_of(self.lingering(n, deadline, longer))
+        if self.choose is not None or self.q.selection == MT_OLDEST or (longer and deadline != ONCE):
+            return self.runs_of(self.batch_of(n, deadline, longer))
         while not runs:
             runs = self.take_runs(self.wait_available(n, deadline))
         return runs
@@ -180,14 +179,14 @@ cdef class IndexMultiQueue(MultiQueue):
         end_batch(&batch.b)
         return runs
 
-    cdef int64_t linger_into(self, object out, int64_t deadline, int64_t linger) except -1:
+    cdef int64_t batch_into(self, object out, int64_t deadline, int64_t linger) except -1:
         cdef Py_buffer view
         cdef Batch batch
         cdef int64_t got = 0
         open_int64(out, &view, True)
         try:
             if view.shape[0]:
-                batch = self.lingering(view.shape[0], deadline, linger)
+                batch = self.batch_of(view.shape[0], deadline, linger)
                 got = batch.b.n
                 copy_batch(batch, &view)
                 end_batch(&batch.b)
@@ -218,8 +217,9 @@ cdef class IndexMultiQueue(MultiQueue):
             forward_items(self.q, True)     # as in pair()
             raise
 
-    cdef int64_t fill(self, object out, int64_t *slots) except -1:
-        """Take what is there into a buffer, which has *slots slots. Returns how many."""
+    cdef int64_t fill(self, object out, bint all_or_none, int64_t *slots) except -1:
+        """Take what is there into a buffer, which has *slots slots. Returns how many. all_or_none: if fewer integers
+        are there, take none."""
         cdef Py_buffer view
         cdef int64_t got = 0
         try:
@@ -229,86 +229,76 @@ cdef class IndexMultiQueue(MultiQueue):
             raise
         slots[0] = view.shape[0]
         try:
-            if self.choose is not None:
-                got = self.fill_chosen(&view)
-            elif view.strides[0] == 8:
-                got = take_raw(self.q, <uintptr_t *>view.buf, view.shape[0])
+            if view.strides[0] == 8:
+                got = take_raw(self.q, <uintptr_t *>view.buf, view.shape[0], all_or_none)
             else:
                 got = take_strided(self.q, &view)
         finally:
             PyBuffer_Release(&view)
         return got
 
-    cdef int64_t fill_chosen(self, Py_buffer *view) except -1:
-        """fill() with a selection callable."""
-        cdef uintptr_t item
-        cdef PyObject *key
-        cdef int64_t got = 0
-        while got < view.shape[0]:
-            try:
-                if self.take_chosen(&item, &key, NULL) != MT_OK:
-                    break
-            except BaseException:
-                if got:
-                    break       # as in take_one_by_one(): return what was taken
-                raise
-            int64_at(view, got)[0] = <int64_t>item
-            got += 1
-            Py_DECREF_raw(key)
-        return got
-
     cdef list take_runs(self, int64_t n):
-        """Take up to n integers without waiting, as (key, array) runs."""
+        """Take up to n integers without waiting, as (key, array) runs. The pair of a run is made first, and the run is
+        taken only if it is still as long: after that nothing can fail."""
         cdef list runs = []
-        cdef object out = self.array(n)
+        cdef Py_ssize_t taken = 0
         cdef Py_buffer view
-        cdef int64_t got = 0, begin = 0
-        cdef PyObject *key = NULL
-        cdef PyObject *last = NULL
         cdef int64_t k
-        open_int64(out, &view, True)
-        try:
-            while got < n:
-                try:
-                    k = self.take_run(<uintptr_t *>view.buf + got, n - got, &key)
-                except BaseException:
-                    if got == 0:
-                        raise
-                    # As in take_one_by_one(): return what was taken.
-                    break
+        while n > 0:
+            k = n
+            try:
+                key = self.next_run(&k)
                 if k == 0:
                     break
-                if key == last:
-                    Py_DECREF_raw(key)
-                else:
-                    if last != NULL:
-                        runs.append((mt_owned_item(<uintptr_t>last), out[begin:got]))
-                    last, begin = key, got
-                got += k
-        finally:
+                out = numpy_array(k)
+                runs.append((key, out))
+                open_int64(out, &view, True)
+            except BaseException:
+                if taken:
+                    break           # return what was taken
+                forward_items(self.q, True)     # as in pair()
+                raise
+            if self.take_run(<PyObject *>key, <uintptr_t *>view.buf, k):
+                n -= k
+                taken += 1
+            else:
+                runs.pop()
             PyBuffer_Release(&view)
-        if last != NULL:
-            runs.append((mt_owned_item(<uintptr_t>last), out[begin:got]))
+        while len(runs) > taken:
+            runs.pop()
         return runs
 
-    cdef int64_t take_run(self, uintptr_t *items, int64_t n, PyObject **key) except -1:
-        """Take at most n integers that come from one sub-queue in a row. Returns how many; *key with a reference."""
-        cdef wait_node *to_post = NULL
+    cdef object next_run(self, int64_t *n):
+        """The key of the sub-queue that the next gets take from, at most *n. *n becomes how many they are."""
+        cdef PyObject *key = NULL
         cdef subqueue *s
-        cdef int64_t k = 0
-        if self.choose is not None:
-            return self.take_chosen(items, key, NULL) == MT_OK
         lock_take(self.q, True)
         s = head_next(self.q, True)
         if s != NULL:
-            k = head_pop_run(self.q, s, items, run_length(self.q, s, n))
-            key[0] = <PyObject *>s.key
-            Py_INCREF_raw(key[0])
-            self.q.taken_total += k
-            head_removed_and_served(self.q, s, k, True, &to_post)
+            n[0] = min(head_count(s), run_length(self.q, s, n[0]))
+            key = <PyObject *>s.key
+            Py_INCREF_raw(key)
+        else:
+            n[0] = 0
+        unlock_take(self.q)
+        return mt_owned_item(<uintptr_t>key) if key != NULL else None
+
+    cdef bint take_run(self, PyObject *key, uintptr_t *items, int64_t n) noexcept:
+        """Take n integers, if the next n gets take them from the sub-queue of that key."""
+        cdef wait_node *to_post = NULL
+        cdef subqueue *s
+        cdef int64_t k, got = 0
+        lock_take(self.q, True)
+        s = head_next(self.q, True)
+        if s != NULL and s.key == key and head_count(s) >= n and run_length(self.q, s, n) == n:
+            while got < n:
+                k = head_pop_run(self.q, s, items + got, n - got)
+                got += k
+                self.q.taken_total += k
+                head_removed_and_served(self.q, s, k, True, &to_post)
             head_propagate(self.q, &to_post)
         unlock_take_and_post(self.q, to_post)
-        return k
+        return got == n
 
 
 mt_patch_gc(<PyTypeObject *>IndexMultiQueue, queue_traverse, queue_clear)

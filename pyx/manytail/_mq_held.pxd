@@ -1,5 +1,5 @@
-# The batch of a get_many that lingers: items that it has taken, and gives back if it is interrupted. Private; a part of
-# the MultiQueue (_mq.pxd).
+# A batch: items that a get_many that lingers, or that calls a selection, has taken, and gives back if it raises.
+# Private; a part of the MultiQueue (_mq.pxd).
 #
 # An item in a batch has left its sub-queue and all counts, as if a get had returned it. The batch keeps what giving it
 # back needs: its sub-queue, put time and size. Giving back puts the items at the heads of their sub-queues, the last

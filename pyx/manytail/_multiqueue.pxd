@@ -1,4 +1,4 @@
-# What the modules beside _multiqueue use of it: the queue, its sub-queues, and what a get that lingers has. Private.
+# What the modules beside _multiqueue use of it: the queue, its sub-queues, and batches. Private.
 cimport cython
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uintptr_t
@@ -26,11 +26,12 @@ cdef class MultiQueue:
     cdef tuple ready_subqueues(self)
     cdef SubQueue ask(self)
     cdef int take_chosen(self, uintptr_t *item, PyObject **key, held_batch *batch) except -1
+    cdef int take_integer(self, uintptr_t *item, PyObject **key) except -1
+    cdef object integer(self, uintptr_t value)
     cdef list take_many(self, int64_t n)
-    cdef Batch lingering(self, int64_t n, int64_t deadline, int64_t linger)
+    cdef Batch batch_of(self, int64_t n, int64_t deadline, int64_t linger)
     cdef list list_of(self, Batch batch)
     cdef object result_of(self, Batch batch)
-    cdef int take_one_by_one(self, list out, int64_t n) except -1
     cdef object until_items(self)
 
 

@@ -32,11 +32,11 @@ from manytail._mq cimport (
     detach_subqueue, discard_at, drop_chain, drop_left_chunks, drop_object, drop_queue, enable_subqueue, enter_bulk,
     forget_other_threads, forward_items, forward_room, free_size_point, free_subqueue, head_count, head_empty,
     head_finish, head_get, head_get_many, head_next, head_pop, head_propagate, head_put_total, head_qsize, head_removed,
-    head_served, head_skip_tombstones, hold_bulks, item_drop, items_point, iterator_position, join_until, joined_point,
-    leave_bulk, lists_are_quiet, lock_put, lock_take, mt_subqueue_of, new_queue, new_subqueue, position_close,
-    position_open, position_step, put_once, put_run_once, put_run_until, put_run_unposted, put_sized_until, put_until,
-    queue, release_bulks, room_point, set_maxsize, set_priority, set_weight, shut_queue, subqueue, tail_size, task_done,
-    unlock_put, unlock_take, unlock_take_and_post, visit_items,
+    head_removed_and_served, head_served, head_skip_tombstones, hold_bulks, item_drop, items_point, iterator_position,
+    join_until, joined_point, leave_bulk, lists_are_quiet, lock_put, lock_take, mt_subqueue_of, new_queue, new_subqueue,
+    position_close, position_open, position_step, put_once, put_run_once, put_run_until, put_run_unposted,
+    put_sized_until, put_until, queue, release_bulks, room_point, set_maxsize, set_priority, set_weight, shut_queue,
+    subqueue, tail_size, task_done, unlock_put, unlock_take, unlock_take_and_post, visit_items,
 )
 from manytail._mq_held cimport (
     begin_batch, end_batch, give_back, head_hold, head_reserve, held_batch, hold_what_is_there,
@@ -144,7 +144,7 @@ cdef class MultiQueue:
         "oldest": the sub-queue whose first item was put first.
         a callable: is called for each item with the ready sub-queues of the best priority, in the order of the ring,
         and returns one of them. It may be called from several threads. If it raises, get raises that and nothing is
-        lost.
+        lost. A get_many that has taken items returns them instead; but Ctrl-C puts them back and is raised.
 
     Cost of get: O(1) for round_robin and weighted, O(log n) for oldest, O(ready) for a callable. Sub-queues that are
     not ready cost nothing.
@@ -287,9 +287,9 @@ cdef class MultiQueue:
         cdef uintptr_t item
         cdef PyObject *found
         cdef int r
-        if timeout is None and self.choose is None:
+        if timeout is None and self.choose is None and not self.raw:
             if likely(get_once(self.q, &item) == MT_OK):
-                return object_of(self.raw, item)
+                return mt_owned_item(item)
             r = self.get_slow(NEVER if block else ONCE, False, True, &found)
         else:
             r = self.get_slow(deadline_from(block, timeout), False, False, &found)
@@ -306,7 +306,7 @@ cdef class MultiQueue:
         cdef uintptr_t item
         cdef PyObject *found
         cdef int r = MT_SHUTDOWN
-        if self.choose is None:
+        if self.choose is None and not self.raw:
             lock_take(self.q, True)
             r = head_get(self.q, &item, &s, True, &to_post)
             if r != MT_OK and self.q.shut:
@@ -315,7 +315,7 @@ cdef class MultiQueue:
             if unlikely(to_post != NULL):
                 post(to_post)
             if r == MT_OK:
-                return object_of(self.raw, item)
+                return mt_owned_item(item)
         if r == MT_SHUTDOWN:
             r = self.get_slow(ONCE, False, False, &found)
         if r != MT_OK:
@@ -362,7 +362,9 @@ cdef class MultiQueue:
         cdef int r
         if with_key:
             pair = self.pair()      # allocated before the item is taken: after that nothing can fail
-        if self.choose is not None:
+        if self.raw:
+            r = self.take_integer(&item, &key)
+        elif self.choose is not None:
             r = self.take_chosen(&item, &key, NULL)
         else:
             lock_take(self.q, True)
@@ -376,9 +378,7 @@ cdef class MultiQueue:
         if not with_key:
             if key != NULL:
                 Py_DECREF_raw(key)
-            return object_of(self.raw, item)
-        if self.raw:
-            return (mt_owned_item(<uintptr_t>key), <int64_t>item)
+            return mt_owned_item(item)
         mt_pair_fill(<PyObject *>pair, <uintptr_t>key, item)
         return pair
 
@@ -387,6 +387,53 @@ cdef class MultiQueue:
             return mt_pair_reserve()
         except BaseException:
             forward_items(self.q, True)     # this call may have been woken for an item and does not take it
+            raise
+
+    cdef int take_integer(self, uintptr_t *item, PyObject **key) except -1:
+        """MT_OK, an int and its key, with references; or MT_EMPTY. The int is made first, of what is at the head, and
+        the integer is taken only if it is still there: after that nothing can fail."""
+        cdef wait_node *to_post = NULL
+        cdef subqueue *s
+        cdef SubQueue sub = None
+        cdef object made = 0
+        cdef uintptr_t value = 0, found = 0
+        cdef bint there
+        while True:
+            if self.choose is not None and sub is None:
+                sub = self.ask()
+                if sub is None:
+                    return MT_EMPTY
+            lock_take(self.q, True)
+            s = head_next(self.q, True) if sub is None else sub.s
+            there = head_peek(self.q, s, &found)
+            if there and found == value:
+                head_pop(self.q, s)
+                self.q.taken_total += 1
+                key[0] = <PyObject *>s.key
+                Py_INCREF_raw(key[0])
+                if sub is None:
+                    head_removed_and_served(self.q, s, 1, True, &to_post)
+                else:
+                    head_removed(self.q, s, 1, True, &to_post)
+                    head_served_out_of_turn(self.q, s)
+                head_propagate(self.q, &to_post)
+                unlock_take_and_post(self.q, to_post)
+                Py_INCREF(made)
+                item[0] = <uintptr_t><PyObject *>made
+                return MT_OK
+            unlock_take(self.q)
+            if there:
+                made, value = self.integer(found), found
+            elif sub is None:
+                return MT_EMPTY
+            else:
+                sub = None              # another thread has emptied it: ask again
+
+    cdef object integer(self, uintptr_t value):
+        try:
+            return <int64_t>value
+        except BaseException:
+            forward_items(self.q, True)     # as in pair()
             raise
 
     cdef tuple ready_subqueues(self):
@@ -479,8 +526,8 @@ cdef class MultiQueue:
         if n <= 0:
             return []
         deadline = deadline_from(block, timeout)
-        if longer and deadline != ONCE:
-            return self.list_of(self.lingering(n, deadline, longer))
+        if self.raw or self.choose is not None or (longer and deadline != ONCE):
+            return self.result_of(self.batch_of(n, deadline, longer))
         items_point(&p, self.q, True)
         while True:
             out = self.take_many(n)
@@ -506,23 +553,22 @@ cdef class MultiQueue:
         except BaseException:
             forward_items(self.q, True)     # as in pair()
             raise
-        if self.choose is not None or self.raw:
-            self.take_one_by_one(out, n)
-            return out
         lock_take(self.q, True)
         got = head_get_many(self.q, mt_list_slots(<PyObject *>out), n, True, &to_post)
         mt_list_filled(<PyObject *>out, got)
         unlock_take_and_post(self.q, to_post)
         return out
 
-    cdef Batch lingering(self, int64_t n, int64_t deadline, int64_t linger):
-        """The items of a get_many with linger."""
+    cdef Batch batch_of(self, int64_t n, int64_t deadline, int64_t linger):
+        """Wait for an item, take what is there, and linger. The caller makes the result, or gives everything back."""
         cdef Batch batch = new_batch(self, n)
         cdef wait_point p
         cdef int r
         items_point(&p, self.q, True)
         try:
             while batch.wants_more(self):
+                if batch.b.n and (linger == 0 or deadline == ONCE):
+                    break
                 if batch.first and batch.b.n:
                     batch.first = False
                     deadline = sooner(deadline, linger)
@@ -554,26 +600,6 @@ cdef class MultiQueue:
         """What get_many returns."""
         return self.list_of(batch)
 
-    cdef int take_one_by_one(self, list out, int64_t n) except -1:
-        """Fill `out`, which has n free slots."""
-        cdef int64_t got = 0
-        cdef object item
-        while got < n:
-            try:
-                item = self.take(False)
-            except BaseException:
-                if got:
-                    # The selection raised after items were taken. Return those; it will raise again at the next call.
-                    break
-                raise
-            if item is NOTHING:
-                break
-            Py_INCREF(item)
-            mt_list_slots(<PyObject *>out)[got] = <uintptr_t><PyObject *>item
-            got += 1
-            mt_list_filled(<PyObject *>out, got)
-        return 0
-
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def peek(self):
@@ -589,15 +615,12 @@ cdef class MultiQueue:
                     raise Empty
             lock_take(self.q, True)
             s = head_next(self.q, True) if sub is None else sub.s
-            found = s != NULL and s.ready.listed and head_count(s) > 0
-            if found:
-                head_skip_tombstones(self.q, s)
-                item = chunk_items(s.head)[s.head_idx]
-                if not self.raw:
-                    Py_INCREF_raw(<PyObject *>item)
+            found = head_peek(self.q, s, &item)
+            if found and not self.raw:
+                Py_INCREF_raw(<PyObject *>item)
             unlock_take(self.q)
             if found:
-                return object_of(self.raw, item)
+                return <int64_t>item if self.raw else mt_owned_item(item)
             if sub is None:
                 raise Empty
 
@@ -726,11 +749,11 @@ cdef class MultiQueue:
         return MultiQueueStats(qsize, subqueues, enabled, getters, putters, put, got)
 
 
-# --------------------------------------------------------------------------------------------------------------- linger
+# -------------------------------------------------------------------------------------------------------------- batches
 @cython.final
 @cython.no_gc_clear     # a cycle breaks at the coroutine that lingers: its finalizer gives everything back
 cdef class Batch:
-    """The items that a get_many with linger has taken: see _mq_held.pxd."""
+    """The items that a get_many has taken and may have to give back: see _mq_held.pxd."""
 
     def __dealloc__(self):
         self.give_all_back()    # if the call has not returned them
@@ -751,11 +774,15 @@ cdef class Batch:
         return self.b.n < self.b.limit and not self.failed
 
     cdef int take_chosen(self, MultiQueue mq) except -1:
+        cdef int64_t limit
         cdef int r = MT_OK
-        while r == MT_OK and self.b.n < self.b.limit:
+        lock_take(mq.q, True)
+        limit = self.b.n + head_qsize(mq.q, self.b.limit - self.b.n)    # else fast putters could hold it up for ever
+        unlock_take(mq.q)
+        while r == MT_OK and self.b.n < limit:
             try:
                 r = mq.take_chosen(NULL, NULL, &self.b)
-            except BaseException:
+            except Exception:           # Ctrl-C ends the call, and gives everything back
                 if self.b.n == 0:
                     raise
                 self.failed = True
@@ -764,7 +791,12 @@ cdef class Batch:
 
 
 cdef Batch new_batch(MultiQueue mq, int64_t n):
-    cdef Batch batch = Batch.__new__(Batch)
+    cdef Batch batch
+    try:
+        batch = Batch.__new__(Batch)
+    except BaseException:
+        forward_items(mq.q, True)       # as in pair()
+        raise
     batch.raw = mq.raw
     batch.first = True
     begin_batch(&batch.b, mq.q, n, True)
@@ -805,11 +837,13 @@ cdef int64_t many_argument(object max_items) except? -7:
     return int_argument("max_items", max_items, "an int")
 
 
-cdef inline object object_of(bint raw, uintptr_t item):
-    """An item as get returns it; it takes over the reference that the slot held."""
-    if raw:
-        return <int64_t>item
-    return mt_owned_item(item)
+cdef bint head_peek(queue *q, subqueue *s, uintptr_t *item) noexcept nogil:
+    """The head item of a sub-queue. False: none can be got from it; or s is NULL."""
+    if s == NULL or not s.ready.listed or head_count(s) == 0:
+        return False
+    head_skip_tombstones(q, s)
+    item[0] = chunk_items(s.head)[s.head_idx]
+    return True
 
 
 cdef void head_served_out_of_turn(queue *q, subqueue *s) noexcept nogil:
@@ -1381,9 +1415,9 @@ cdef int queue_clear(PyObject *self) noexcept:
 
 
 # ------------------------------------------------------------------------------------------------------------ shortcuts
-# put(item) and get() without more arguments, before the methods that Cython compiles: see mt_patch_method (pygc.h).
-# What does not succeed at once begins again in the method.
-cdef mt_method full_put, full_get
+# put(item) and get() without more arguments: C functions that run before the methods that Cython compiles, see
+# mt_patch_method (pygc.h). What does not succeed at once begins again in the compiled method.
+cdef mt_method compiled_put, compiled_get
 
 
 cdef PyObject *short_put(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names) noexcept:
@@ -1395,7 +1429,7 @@ cdef PyObject *short_put(PyObject *self, PyObject *const *args, Py_ssize_t n, Py
         if likely(put_once(s.mq, s, <uintptr_t>item, True) == MT_OK):
             return mt_new_none()
         Py_DECREF_raw(item)             # never the last reference: the caller has one
-    return full_put(self, args, n, names)
+    return compiled_put(self, args, n, names)
 
 
 cdef PyObject *short_get(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names) noexcept:
@@ -1403,11 +1437,11 @@ cdef PyObject *short_get(PyObject *self, PyObject *const *args, Py_ssize_t n, Py
     if likely(n == 0 and names == NULL and (<MultiQueue>self).choose is None and not (<MultiQueue>self).raw):
         if likely(get_once((<MultiQueue>self).q, &item) == MT_OK):
             return <PyObject *>item
-    return full_get(self, args, n, names)
+    return compiled_get(self, args, n, names)
 
 
-full_put = mt_patch_method(<PyTypeObject *>SubQueue, "put", short_put)
-full_get = mt_patch_method(<PyTypeObject *>MultiQueue, "get", short_get)
+compiled_put = mt_patch_method(<PyTypeObject *>SubQueue, "put", short_put)
+compiled_get = mt_patch_method(<PyTypeObject *>MultiQueue, "get", short_get)
 
 base_tail_traverse = mt_traverse_of(<PyTypeObject *>SubQueue)
 mt_patch_gc(<PyTypeObject *>SubQueue, tail_traverse, tail_clear)

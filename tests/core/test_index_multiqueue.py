@@ -16,7 +16,7 @@ import pytest
 from support.queues import drain
 from support.threads import DEADLINE, LONG, Threads, acting_when, ctrl_c, switching_often, wait_getters, wait_putters
 
-from manytail import IndexMultiQueue, ShutDown
+from manytail import IndexMultiQueue, MultiQueue, ShutDown
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 
@@ -561,6 +561,29 @@ def test_a_selection_that_raises_loses_no_item_of_any_bulk_get(numpy, fails_at):
                 else:
                     taken += [item for _, items in plain(queue.get_many_with_keys(9)) for item in items]
         assert sorted(taken) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("call", ["get_many", "get_many_with_keys", "get_many_into"])
+def test_ctrl_c_inside_a_selection_ends_a_bulk_get_which_takes_nothing(numpy, call):
+    calls = []
+
+    def interrupted_third(ready):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return ready[0]
+
+    queue = IndexMultiQueue(selection=interrupted_third)
+    queue.add("a").put_many(range(5))
+    with pytest.raises(KeyboardInterrupt):
+        getattr(queue, call)(array("q", [0] * 9) if call == "get_many_into" else 9)
+    assert drain(queue) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("linger", [0.0, 0.001])
+def test_get_many_of_the_base_class_returns_an_array_too(numpy, linger):
+    queue, _ = queue_of(1, 2, 3)
+    assert MultiQueue.get_many(queue, 5, linger=linger).tolist() == [1, 2, 3]
 
 
 def test_a_removed_tail_between_bulk_gets_is_in_no_run(numpy):

@@ -128,6 +128,24 @@ def test_get_many_stops_where_it_raises_and_loses_nothing(new_bulk):
     assert queue.stats().got == 5
 
 
+@pytest.mark.parametrize("linger", [0.0, LONG])
+def test_ctrl_c_inside_it_ends_get_many_which_takes_nothing(new_bulk, linger):
+    calls = []
+
+    def interrupted_third(ready):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return ready[0]
+
+    queue = new_bulk(selection=interrupted_third)
+    queue.add("a").put_many(range(5))
+    with pytest.raises(KeyboardInterrupt):
+        queue.get_many(5, linger=linger)
+    assert queue.stats().got == 0
+    assert drain(queue) == list(range(5))
+
+
 BOOM = LookupError("the selection failed")
 
 

@@ -11,7 +11,9 @@ import pytest
 from support.threads import DEADLINE
 
 from manytail import Consumer, EntryQueue, IndexMultiQueue, MultiQueue
+from manytail._sections import RunningItem
 from manytail._workpool import Dispatcher, Lane, WorkPool
+from manytail.queue import Queue
 
 _testcapi = pytest.importorskip("_testcapi", reason="this interpreter cannot fail allocations on demand")
 
@@ -57,11 +59,11 @@ def failing(call, number):
 ALLOCATIONS = 25  # more than any call here makes
 
 
-def each_allocation(attempt):
+def each_allocation(attempt, allocations=ALLOCATIONS):
     """Call attempt(number), which returns whether it succeeded, for each number. Returns how often it failed."""
     gc.disable()
     try:
-        succeeded = [attempt(number) for number in range(ALLOCATIONS)]
+        succeeded = [attempt(number) for number in range(allocations)]
     finally:
         gc.enable()
     assert succeeded[-1]
@@ -211,20 +213,69 @@ def test_a_get_many_of_entries_that_fails_for_memory_releases_them(of, linger):
 
 
 @pytest.mark.parametrize("selection", SELECTIONS)
-@pytest.mark.parametrize("call", ["get_many", "get_many_into"])
+@pytest.mark.parametrize(
+    "call", ["get", "get_nowait", "get_with_key", "get_many", "get_many_into", "get_many_with_keys"]
+)
 def test_no_integer_is_lost(call, selection, numpy):
     out = numpy.zeros(3, "int64")
-    calls = {"get_many": lambda queue: len(queue.get_many(3)), "get_many_into": lambda queue: queue.get_many_into(out)}
+    calls = {  # the call, and how many integers its result has
+        "get": (lambda queue: queue.get(), lambda item: 1),
+        "get_nowait": (lambda queue: queue.get_nowait(), lambda item: 1),
+        "get_with_key": (lambda queue: queue.get_with_key(), lambda pair: 1),
+        "get_many": (lambda queue: queue.get_many(3), len),
+        "get_many_into": (lambda queue: queue.get_many_into(out), int),
+        "get_many_with_keys": (
+            lambda queue: queue.get_many_with_keys(3),
+            lambda runs: sum(len(items) for _, items in runs),
+        ),
+    }
+    take, count = calls[call]
 
     def attempt(number):
         queue = IndexMultiQueue(selection=SELECTIONS[selection])
         tail = queue.add("a")
         tail.put_many(range(10**6, 10**6 + 3))
-        done, taken = failing(lambda: calls[call](queue), number)
-        assert tail.qsize() == 3 - (taken if done else 0)
+        done, taken = failing(lambda: take(queue), number)
+        assert list(tail) == [*range(10**6, 10**6 + 3)][count(taken) if done else 0 :]
         return done
 
-    each_allocation(attempt)
+    each_allocation(attempt, 40)
+
+
+def test_a_queue_that_finds_no_memory_on_its_way_into_locked_mode_loses_nothing():
+    """It has more items than the interpreter keeps blocks of a deque for reuse."""
+    items = [*range(1_200)]
+
+    def attempt(number):
+        queue = Queue()
+        for item in items:
+            queue.put(item)
+        def enter():
+            try:
+                return queue.mutex
+            except RuntimeError as error:  # of threading.Lock()
+                raise MemoryError from error
+
+        done, _ = failing(enter, number)
+        assert queue.unfinished_tasks == len(items)
+        assert [queue.get_nowait() for _ in items] == items
+        return done
+
+    assert each_allocation(attempt, 60) > 0
+
+
+def test_a_running_item_is_usable_after_a_watch_that_finds_no_memory():
+    class Addressee:
+        gone = auto_ack = False
+
+    def attempt(number):
+        running, addressee = RunningItem(), Addressee()
+        running.begin((addressee, 1))
+        done, _ = failing(lambda: running.watch(addressee, "watcher"), number)
+        assert running.end() == ["watcher"] * done
+        return done
+
+    assert each_allocation(attempt) > 0
 
 
 @pytest.mark.parametrize("length", [3, 200])
