@@ -211,7 +211,7 @@ ctypedef struct eq_registry:
     shared_credit *first_credit
 
 # Links an entry at its place in the order, under the order lock. `found` is the result of prepare() (_orders.pyx).
-# MT_OK; MT_EMPTY: it is out of date, prepare again; MT_NOMEM.
+# MT_OK or MT_NOMEM. MT_EMPTY: the queue has changed since, so `found` is no place; call prepare() and this again.
 ctypedef int (*place_entry)(entry_queue *, entry *, search_range *found) noexcept nogil
 
 ctypedef struct entry_queue:

@@ -71,7 +71,7 @@ cdef enum:
     # Why a sub-queue accepts no more items: bits of `closed_flags`.
     MT_CLOSED_DETACHED = 1
     MT_CLOSED_SHUTDOWN = 2
-    MT_CLOSED_STOPPED = 4           # and gives out none
+    MT_CLOSED_STOPPED = 4           # it gives out none, either
 
 cdef enum:
     # How a get chooses among the ready sub-queues of one priority: `selection`.
@@ -94,7 +94,9 @@ ctypedef struct subqueue:
     int64_t head_seq_cached         # putters' copy of `head_seq`
     mt_atomic_i64 maxsize           # capacity; <= 0: none; written under both locks
     queue *mq                       # constant; holds a reference
-    mt_atomic_u32 unlisted          # written under both locks, so constant under either; also read without, as a hint
+    # 1: it is empty, and the next put lists it. 0: it is in its ring, or kept out of it whatever is put. Written under
+    # both locks, so constant under either; also read without, as a hint
+    mt_atomic_u32 unlisted
     uint8_t gil_locked              # constant: mq.gil_locked, whose line getters write
     uint8_t timestamped             # constant: selection "oldest", items get a put time
     uint8_t sized                   # constant: items have sizes, and maxsize bounds their sum
@@ -567,7 +569,8 @@ cdef inline void head_mask(queue *q, subqueue *s) noexcept nogil:
 
 # ------------------------------------------------------------------------------------------------------------------ get
 cdef inline void head_removed(queue *q, subqueue *s, int64_t n, bint attached, wait_node **to_post) noexcept nogil:
-    """After popping n items: publish head_seq, and notify a putter that waits for a free slot."""
+    """After head_pop() or head_pop_run() of n items: publish head_seq, and notify a putter that waits for a free slot.
+    (head_count_removed() is for items that leave without a get.)"""
     # relaxed because: written under the take lock, which is held
     cdef int64_t out = mt_load_relaxed_i64(&s.head_seq) + n
     if likely(not s.bounded):
@@ -872,6 +875,7 @@ cdef inline int put_once(queue *q, subqueue *s, uintptr_t item, bint attached) n
 
 
 cdef inline bint tail_crowded(subqueue *s) noexcept nogil:
+    """Whether putters wait for a free slot: a put that succeeds then notifies the next one if there is another slot."""
     # relaxed because: maxsize is written under the put lock. Read first, because its cache line is in use
     return mt_load_relaxed_i64(&s.maxsize) > 0 and s.not_full.n != 0
 
@@ -1344,7 +1348,8 @@ cdef inline void set_maxsize(queue *q, subqueue *s, int64_t maxsize, bint attach
 cdef inline chunk *head_cut(queue *q, subqueue *s, uint32_t *first, uint32_t *last, bint forget, wait_node **to_post,
                             bint attached) noexcept nogil:
     """Empty the sub-queue and return its chunks, each retired, pinned, and linked by `base`. The items are in the slots
-    from *first (of the first chunk) up to *last (of the last one). forget: set `unlisted`."""
+    from *first (of the first chunk) up to *last (of the last one). forget: the
+    caller has taken it out of its ring, so set `unlisted`."""
     cdef chunk *c
     cdef chunk *chain
     cdef chunk *following

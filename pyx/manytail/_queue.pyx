@@ -555,9 +555,9 @@ cdef class BaseQueue(Fifo):
     slower for good: from then on each put and get takes the mutex. So do subclasses that override `_init`, `_qsize`,
     `_put` or `_get`, which run under it. Progress: blocking (one short lock for puts, one for gets; in locked mode the
     mutex)."""
-    cdef object size_given      # maxsize as it was given; used in a critical section
+    cdef object size_given      # `maxsize` as it was assigned, of any type; used in a critical section
     cdef int64_t bound          # maxsize as an int; 0: no limit
-    cdef int hooks              # OWN_*: those that the class overrides
+    cdef int hooks              # OWN_*: which of _init, _qsize, _put and _get the class overrides
     cdef bint own_put, own_get  # whether the class overrides put, get: then put_nowait and get_nowait call those
     cdef bint made              # __init__ was called
     cdef bint ended             # shutdown() was called; written in a critical section

@@ -101,8 +101,8 @@ cdef inline void unlock(section_lock *lock) noexcept nogil:
 
 
 cdef inline void forget_in_child(section_lock *lock) noexcept nogil:
-    """In the child of a fork: a section of another thread stays open for ever, but nobody waits. The thread that forked
-    runs Python code: S4."""
+    """In the child of a fork: the waiters of other threads are gone. A section that another thread was in never ends in
+    the child, and who enters one waits for ever. The thread that forked runs Python code: S4."""
     mt_lock_reset(&lock.guard)
     keep_tasks(&lock.waiters, PyThread_get_thread_ident())
     lock.contenders = 0
