@@ -11,14 +11,14 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 
 from manytail._c cimport (
-    MT_EMPTY, MT_INTERRUPTED, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, mt_atomic_u32, mt_load_relaxed_i64, mt_point,
+    MT_EMPTY, MT_INTERRUPTED, MT_OK, MT_SHUTDOWN, mt_atomic_u32, mt_load_relaxed_i64, mt_point,
     mt_store_relaxed_i64, mt_xchg_acq_rel_u32,
 )
 from manytail._cpython cimport PyTypeObject, mt_patch_new
 from manytail._entries cimport EntryQueue, append_entry, handle_of, in_timer_thread, release_all, unraisable
 from manytail._eq cimport CLOSED, acquired_entry, lock_credit, lock_order, unlock_credit, unlock_order
 from manytail._eq_manager cimport credit_point, entries_point, is_interested, locked_answer
-from manytail._lifecycle cimport int_argument, raise_pending, tell_of_forks, unclosed, unpicklable
+from manytail._lifecycle cimport int_argument, raise_if_failed, tell_of_forks, unclosed, unpicklable
 from manytail._subscriptions cimport Credit, Subscription, consumer_waits, iterate, new_credit, open_subscription
 from manytail._waiting cimport (
     ONCE, WAIT, Waiting, again, checkpoint, deadline_from, give_up, linger_from, new_waiting_at, sooner, wait_at,
@@ -203,10 +203,8 @@ cdef object get_from(Credit credit, tuple subs, Consumer owner, int64_t deadline
             continue
         if r == MT_INTERRUPTED:
             points.release_unclaimed()
-            raise_pending()
-        if r == MT_TIMEOUT:
-            raise Empty
-        raise MemoryError
+        raise_if_failed(r)
+        raise Empty             # MT_TIMEOUT
 
 
 async def _aget_from(credit, subs, owner):

@@ -28,7 +28,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from manytail._c cimport (
-    MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, PyThread_get_thread_ident, likely,
+    MT_EMPTY, MT_FULL, MT_OK, MT_SHUTDOWN, PyThread_get_thread_ident, likely,
     mt_now_coarse_ns, mt_now_ns, mt_point, unlikely,
 )
 from manytail._cpython cimport (
@@ -59,7 +59,7 @@ from manytail._eq_keys cimport (
 from manytail._eq_life cimport forget_other_threads, free_queue, locked_clear, locked_shutdown, new_queue
 from manytail._eq_put cimport locked_hand_over, locked_put, locked_put_run, locked_unasked_selectors
 from manytail._eq_sorted cimport search_range
-from manytail._lifecycle cimport at_fork, int_argument, unpicklable
+from manytail._lifecycle cimport at_fork, int_argument, raise_if_failed, unpicklable
 from manytail._waiting cimport (
     NEVER, ONCE, Waiting, again, checkpoint, deadline_from, give_up, nanoseconds, new_waiting, post, visit_tasks,
     wait_node, wait_point, write_unraisable,
@@ -720,12 +720,9 @@ cdef class EntryQueue:
         return self.release_unadmitted(e)
 
     cdef int refuse_put(self, int r) except -1:
-        if r == MT_INTERRUPTED:
-            return -1               # the signal handler's exception is set
+        raise_if_failed(r)
         if r == MT_SHUTDOWN:
             raise ShutDown(f"queue {self.name_!r} was shut down and takes no more items")
-        if r == MT_NOMEM:
-            raise MemoryError
         raise Full
 
     cdef object put_immediate(self, item, block, timeout, headers, priority, ttl, delay, group, origin):

@@ -20,5 +20,5 @@ cdef int tell_of_forks(object owner) except -1
 
 cdef int64_t int_argument(str name, object value, str expected) except? -7
 cdef object unpicklable(object it, str why=*)
-cdef int raise_pending() except -1
+cdef int raise_if_failed(int status) except -1
 cdef void unclosed(str text) noexcept

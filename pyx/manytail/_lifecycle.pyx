@@ -16,6 +16,7 @@ from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t
 
+from manytail._c cimport MT_INTERRUPTED, MT_NOMEM
 from manytail._waiting cimport this_is_the_main_thread, write_unraisable
 
 import os
@@ -118,9 +119,11 @@ def refuse_copy(made, why, instead):
     raise unpicklable(made, f"{why}; {instead} instead")
 
 
-cdef int raise_pending() except -1:
-    """Raise the pending exception, which a signal handler has set."""
-    return -1
+cdef int raise_if_failed(int status) except -1:
+    """Raise for MT_NOMEM, and for MT_INTERRUPTED the exception that a signal handler has set. Return other statuses."""
+    if status == MT_NOMEM:
+        raise MemoryError
+    return -1 if status == MT_INTERRUPTED else status
 
 
 cdef void unclosed(str text) noexcept:

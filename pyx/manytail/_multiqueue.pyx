@@ -17,7 +17,7 @@ from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uintptr_t
 from libc.stdlib cimport free, malloc
 
 from manytail._c cimport (
-    MT_BADARG, MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
+    MT_BADARG, MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
     PyThread_get_thread_ident, likely, mt_load_acquire_i64, mt_load_relaxed_i64, mt_load_relaxed_u32, unlikely,
 )
 from manytail._chunks cimport chunk, chunk_items
@@ -42,7 +42,7 @@ from manytail._mq_held cimport (
     begin_batch, end_batch, give_back, head_hold, head_reserve, held_batch, hold_what_is_there,
 )
 from manytail._ready cimport ready_append, ready_node, ready_remove
-from manytail._lifecycle cimport at_fork, int_argument, unpicklable
+from manytail._lifecycle cimport at_fork, int_argument, raise_if_failed, unpicklable
 from manytail._waiting cimport (
     NEVER, ONCE, Waiting, again, checkpoint, deadline_from, linger_from, new_waiting, post, sooner, visit_tasks,
     wait_node, wait_point,
@@ -96,14 +96,12 @@ cdef PyObject *FULL = <PyObject *>Full
 
 cdef int refuse(int status, subqueue *s) except -1:
     """Raise the exception of a status other than MT_OK. s: the sub-queue of a put; NULL: of another call."""
-    if status == MT_INTERRUPTED:
-        return -1                   # the signal handler's exception is set
+    if raise_if_failed(status) == MT_OK:
+        return 0
     if status == MT_EMPTY or (status == MT_TIMEOUT and s == NULL):
         raise Empty
     if status == MT_FULL or status == MT_TIMEOUT:
         raise Full
-    if status == MT_NOMEM:
-        raise MemoryError
     if s == NULL:
         raise ShutDown("the queue was shut down and nothing is left to get")
     if s.closed_flags & MT_CLOSED_DETACHED:
@@ -122,10 +120,6 @@ cdef inline int get_once(queue *q, uintptr_t *item) noexcept nogil:
     if unlikely(to_post != NULL):
         post(to_post)
     return r
-
-
-cdef int refuse_unless_ok(int status) except -1:
-    return refuse(status, NULL) if status != MT_OK else 0
 
 
 # ----------------------------------------------------------------------------------------------------------- MultiQueue
@@ -236,7 +230,6 @@ cdef class MultiQueue:
 
     cdef SubQueue attach(self, key, priority, maxsize, weight, enabled, sizer):
         cdef SubQueue sub = SubQueue.__new__(SubQueue, NOTHING)
-        cdef int r
         if sizer is not None and (self.raw or not callable(sizer)):
             expected = "None, because an IndexMultiQueue holds integers" if self.raw else "a callable or None"
             raise TypeError(f"sizer={sizer!r}: expected {expected}")
@@ -252,9 +245,7 @@ cdef class MultiQueue:
             sub.s.sized = sub.s.bounded = 1
         sub.s.owner = <void *>sub
         sub.s.key = <void *>key
-        r = attach_subqueue(self.q, sub.s, True)
-        if r != MT_OK:
-            refuse(r, sub.s)
+        refuse(attach_subqueue(self.q, sub.s, True), sub.s)
         return sub
 
     def remove(self, key):
@@ -634,7 +625,7 @@ cdef class MultiQueue:
             taken = self.take(False)
             if taken is not NOTHING:
                 return taken
-            refuse_unless_ok(await self.until_items())
+            refuse(await self.until_items(), NULL)
 
     async def aget_with_key(self):
         """get_with_key for coroutines."""
@@ -645,7 +636,7 @@ cdef class MultiQueue:
             taken = self.take(True)
             if taken is not NOTHING:
                 return taken
-            refuse_unless_ok(await self.until_items())
+            refuse(await self.until_items(), NULL)
 
     async def aget_many(self, max_items, *, linger=0.0):
         """get_many for coroutines. Cancelling it puts back what it has taken."""
@@ -659,7 +650,7 @@ cdef class MultiQueue:
             try:
                 return self.get_many(n, block=False)
             except Empty:
-                refuse_unless_ok(await self.until_items())
+                refuse(await self.until_items(), NULL)
 
     cdef object until_items(self):
         """For a coroutine that found nothing: await it, then try again."""
@@ -701,8 +692,7 @@ cdef class MultiQueue:
         cdef int r = join_until(self.q, deadline, True)
         if r == MT_TIMEOUT:
             return False
-        if r != MT_OK:
-            refuse(r, NULL)
+        refuse(r, NULL)
         return True
 
     async def ajoin(self):
@@ -712,7 +702,7 @@ cdef class MultiQueue:
             await pause
         cdef Waiting waiting = new_waiting(self)
         joined_point(&waiting.point, self.q, True)
-        refuse_unless_ok(await waiting.wait())
+        refuse(await waiting.wait(), NULL)
 
     def shutdown(self, immediate=False):
         """Accept no more puts: put and add raise ShutDown, get drains the enabled sub-queues and then raises it.
@@ -967,8 +957,7 @@ cdef class SubQueue:
 
     @priority.setter
     def priority(self, value):
-        if set_priority(self.s.mq, self.s, priority_argument(value), True) == MT_NOMEM:
-            raise MemoryError
+        raise_if_failed(set_priority(self.s.mq, self.s, priority_argument(value), True))
 
     @property
     def weight(self):
@@ -1143,9 +1132,7 @@ cdef class SubQueue:
             whole = tuple(items)
         r = put_run_until(self.s.mq, self.s, <const uintptr_t *>PySequence_Fast_ITEMS(whole), NULL, len(whole), True,
                           deadline, count, True)
-        if r != MT_OK:
-            refuse(r, self.s)
-        return 0
+        return refuse(r, self.s)
 
     cdef int put_sized_sequence(self, object items, int64_t deadline, int64_t *count) except -1:
         """Compute all sizes before the first item is put. If the sizer fails, put the items before that one."""
@@ -1456,8 +1443,7 @@ def _before_fork():
     cdef int r
     with nogil:
         r = hold_bulks()
-    if r != MT_OK:
-        raise MemoryError
+    raise_if_failed(r)
 
 
 def _after_fork_in_parent():

@@ -16,8 +16,8 @@ from libc.stdint cimport int64_t, uint32_t, uintptr_t
 from libc.stdlib cimport free, malloc
 
 from manytail._c cimport (
-    MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
-    PyThread_get_thread_ident, likely, mt_fetch_add_acq_rel_u32, mt_fetch_add_relaxed_u32, mt_load_relaxed_i64,
+    MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, PyThread_get_thread_ident, likely,
+    mt_fetch_add_acq_rel_u32, mt_fetch_add_relaxed_u32, mt_load_relaxed_i64,
     mt_load_relaxed_uptr, mt_load_seq_cst_u32, mt_store_relaxed_i64, unlikely,
 )
 from manytail._cpython cimport (
@@ -25,7 +25,7 @@ from manytail._cpython cimport (
     mt_list_reserve_by, mt_list_slots, mt_method, mt_owned_item, mt_patch_gc, mt_patch_method, mt_return_raising,
     mt_traverse_of, traverseproc, visitproc,
 )
-from manytail._lifecycle cimport int_argument, tell_of_forks, unclosed, unpicklable
+from manytail._lifecycle cimport int_argument, raise_if_failed, tell_of_forks, unclosed, unpicklable
 from manytail._waiting cimport (
     NEVER, ONCE, WAIT, Waiting, again, checkpoint, deadline_from, linger_from, new_waiting, poll_all, sooner,
     visit_tasks, wait_point,
@@ -85,10 +85,7 @@ cdef int64_t start_argument(object value) except? -7:
 
 
 cdef int refuse_publish(int status) except -1:
-    if status == MT_INTERRUPTED:
-        return -1                   # the signal handler's exception is set
-    if status == MT_NOMEM:
-        raise MemoryError
+    raise_if_failed(status)
     if status == MT_SHUTDOWN:
         raise ShutDown("the queue was shut down and takes no more messages")
     raise Full
@@ -542,10 +539,7 @@ cdef class Subscriber:
     cdef int refuse(self, int status) except -1:
         """Raise the exception of a get that has nothing to return. MT_EMPTY: nothing came in time. MT_OK: try again."""
         cdef int64_t missed
-        if status == MT_INTERRUPTED:
-            return -1               # the signal handler's exception is set
-        if status == MT_NOMEM:
-            raise MemoryError
+        raise_if_failed(status)
         if status == ps.CLOSED:
             raise ClosedError("the subscriber was closed; PubSubQueue.subscribe() makes a new one")
         if status == MT_SHUTDOWN:

@@ -27,8 +27,8 @@ from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uintptr_t
 
 from manytail._c cimport (
-    MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
-    PyThread_get_thread_ident, likely, mt_lock, mt_lock_reset, mt_now_ns, unlikely,
+    MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, PyThread_get_thread_ident,
+    likely, mt_lock, mt_lock_reset, mt_now_ns, unlikely,
 )
 from manytail._chunks cimport chunk
 from manytail._cpython cimport (
@@ -42,7 +42,7 @@ from manytail._mq cimport (
     items_point, join_until, lock_take, new_queue, new_subqueue, put_once, put_until, queue, set_maxsize, shut_queue,
     subqueue, task_done, unlock_take, unlock_take_and_post, visit_items,
 )
-from manytail._lifecycle cimport raise_pending, tell_of_forks, unpicklable
+from manytail._lifecycle cimport raise_if_failed, tell_of_forks, unpicklable
 from manytail._waiting cimport (
     NEVER, ONCE, WAIT, again, deadline_from, finish_wait, keep_tasks, make_point, new_waiter, notify, notify_all, park,
     post, prepare_to_wait, wait_list, wait_node, wait_point, waiter,
@@ -71,15 +71,6 @@ cdef extern from *:
     }
     """
     object mt_method_for(object subclass, object method)
-
-
-cdef int raise_if_failed(int status) except -1:
-    """Raise for MT_INTERRUPTED and MT_NOMEM; return any other status."""
-    if status == MT_INTERRUPTED:
-        raise_pending()
-    if status == MT_NOMEM:
-        raise MemoryError
-    return status
 
 
 cdef inline int head_get_lone(queue *q, subqueue *s, uintptr_t *item, wait_node **to_post) noexcept nogil:
@@ -474,12 +465,7 @@ cdef class Event:
         while True:
             r = MT_OK if p.woken or self.happened else MT_EMPTY
             if not again(&p, 1, &r, deadline):
-                break
-        if r == MT_NOMEM:
-            raise MemoryError
-        if r == MT_INTERRUPTED:
-            raise_pending()
-        return r == MT_OK
+                return raise_if_failed(r) == MT_OK
 
     def _after_fork(self):
         mt_lock_reset(&self.lock)
@@ -492,7 +478,7 @@ cdef int poll_event(wait_point *p, bint parking) noexcept nogil:
 
 cdef object pending_exception():
     try:
-        raise_pending()
+        raise_if_failed(MT_INTERRUPTED)
     except BaseException as error:
         return error
 

@@ -7,8 +7,8 @@ by a finalizer that the garbage collector runs; then it refuses to begin again t
 _section_lock.pxd has the lock. No Python code runs between the last look at `calls` and the release, so no call that
 was put off stays behind.
 """
-from manytail._c cimport GIL_LOCKED, MT_INTERRUPTED, MT_NOMEM, MT_OK, mt_lock, mt_lock_reset, mt_point, unlikely
-from manytail._lifecycle cimport raise_pending, tell_of_forks, unpicklable
+from manytail._c cimport GIL_LOCKED, MT_OK, mt_lock, mt_lock_reset, mt_point, unlikely
+from manytail._lifecycle cimport raise_if_failed, tell_of_forks, unpicklable
 from manytail._lock cimport enter, leave
 from manytail._section_lock cimport (
     REENTERED, contend, forget_in_child, owner_of, section_lock, this_thread, try_lock, unlock,
@@ -113,12 +113,7 @@ cdef class Sections:
     cdef int take_slowly(self, int r) except -1:
         if r == REENTERED:
             raise self._reentered()
-        r = contend(&self.lock)
-        if r == MT_INTERRUPTED:
-            raise_pending()
-        if r == MT_NOMEM:
-            raise MemoryError
-        return 0
+        return raise_if_failed(contend(&self.lock))
 
     def _after_fork(self):
         forget_in_child(&self.lock)

@@ -45,7 +45,7 @@ from manytail._eq_manager cimport (
     locked_set_limit, locked_set_suspended, locked_usable, locked_wake_many, locked_wake_subscription, may_take,
     passes_start_and_origin, take_shared_credit,
 )
-from manytail._lifecycle cimport int_argument, unclosed, unpicklable
+from manytail._lifecycle cimport int_argument, raise_if_failed, unclosed, unpicklable
 from manytail._waiting cimport (
     NEVER, ONCE, Waiting, again, checkpoint, deadline_from, linger_from, new_waiting, post, sooner, visit_tasks,
     wait_point,
@@ -245,15 +245,13 @@ cdef class Subscription:
             r = -1
 
     cdef int refuse(self, int r) except -1:
-        if r == MT_INTERRUPTED:
-            return -1                   # the signal handler's exception is set
         if r == MT_TIMEOUT or r == MT_EMPTY or r == NO_CREDIT:
             raise Empty
         if r == CLOSED:
             raise ClosedError(f"the subscription to {self.queue_.name_!r} is closed")
         if r == MT_SHUTDOWN:
             raise ShutDown(f"queue {self.queue_.name_!r} was shut down and nothing is left to get")
-        raise MemoryError
+        return raise_if_failed(r)
 
     cdef int take(self, acquired_entry *t, wait_point *p) except -2:
         """One try: MT_OK, MT_EMPTY, MT_SHUTDOWN, NO_CREDIT or CLOSED. Answers the notification p.woken, forwarding it

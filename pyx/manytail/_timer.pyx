@@ -17,10 +17,10 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from manytail._c cimport (
-    MT_INTERRUPTED, MT_OK, PyThread_acquire_lock_timed, PyThread_allocate_lock, PyThread_free_lock,
-    PyThread_release_lock, mt_atomic_u32, mt_now_ns, mt_xchg_seq_cst_u32,
+    MT_OK, PyThread_acquire_lock_timed, PyThread_allocate_lock, PyThread_free_lock, PyThread_release_lock,
+    mt_atomic_u32, mt_now_ns, mt_xchg_seq_cst_u32,
 )
-from manytail._lifecycle cimport raise_pending
+from manytail._lifecycle cimport raise_if_failed
 from manytail._waiting cimport park
 
 cdef extern from "Python.h":
@@ -65,8 +65,7 @@ cdef class TimerEvent:
         cdef int r = park(self.sem, when, True)
         if r == MT_OK:
             mt_xchg_seq_cst_u32(&self.posted, 0)      # pairs with: itself in set()
-        elif r == MT_INTERRUPTED:
-            raise_pending()
+        raise_if_failed(r)
 
 
 class ServiceThread:

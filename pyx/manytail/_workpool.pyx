@@ -15,8 +15,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport int64_t, uint32_t, uintptr_t
 
 from manytail._c cimport (
-    MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, PyThread_get_thread_ident,
-    unlikely,
+    MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_OK, MT_SHUTDOWN, PyThread_get_thread_ident, unlikely,
 )
 from manytail._cpython cimport (
     PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_disown, mt_list_filled, mt_list_reserve, mt_list_slots,
@@ -27,7 +26,7 @@ from manytail._mq cimport (
     head_count, items_point, lock_take, new_queue, new_subqueue, queue, set_priority, set_weight, subqueue, unlock_take,
     visit_items,
 )
-from manytail._lifecycle cimport int_argument, raise_pending, tell_of_forks, unpicklable
+from manytail._lifecycle cimport int_argument, raise_if_failed, tell_of_forks, unpicklable
 # Its import mends all queues in the child of a fork, a pool's too.
 from manytail._multiqueue cimport priority_argument, weight_argument
 from manytail._waiting cimport NEVER, again, deadline_from, wait_point, write_unraisable
@@ -230,10 +229,7 @@ cdef class WorkPool:
                 continue
             if r == MT_SHUTDOWN and leave_pool(&self.p):
                 return None
-            if r == MT_NOMEM:
-                raise MemoryError
-            if r == MT_INTERRUPTED:
-                raise_pending()
+            raise_if_failed(r)
 
     def end(self, resume=True):
         """Accept no more calls; submitters that wait are refused too. Calls in the lanes run; with resume also those in
@@ -318,7 +314,6 @@ cdef class BaseLane:
 
     def __cinit__(self, *args, **options):
         cdef WorkPool owner
-        cdef int r
         if not args or not isinstance(args[0], WorkPool):
             raise TypeError(f"{type(self).__name__} cannot be made by itself: its executor or dispatcher makes it")
         owner = args[0]
@@ -332,10 +327,7 @@ cdef class BaseLane:
         self.ln.s.owner = <void *>&self.ln
         self.ln.s.key = <void *>self
         self.ln.max_running = owner.per_key
-        r = attach_subqueue(owner.p.q, self.ln.s, True)
-        if r == MT_NOMEM:
-            raise MemoryError
-        if r != MT_OK:
+        if raise_if_failed(attach_subqueue(owner.p.q, self.ln.s, True)) != MT_OK:
             self.ln.s.closed_flags |= MT_CLOSED_SHUTDOWN       # the pool has ended: refuse every put
 
     def __dealloc__(self):
@@ -362,8 +354,7 @@ cdef class BaseLane:
             pending = bound_argument("max_pending", max_pending)
         if max_running is not UNSET:
             running = bound_argument("max_running", max_running)
-        if set_priority(self.ln.p.q, self.ln.s, first, True) == MT_NOMEM:
-            raise MemoryError
+        raise_if_failed(set_priority(self.ln.p.q, self.ln.s, first, True))
         set_weight(self.ln.p.q, self.ln.s, share, True)
         if max_pending is not UNSET or max_running is not UNSET:
             self.pool.start_workers(limit_lane(self.ln.p, &self.ln, pending, running))
@@ -463,12 +454,7 @@ cdef class BaseLane:
 
     def _wait_idle(self, timeout=None):
         """Wait until no item is left and none runs: True. False: not within `timeout` seconds."""
-        cdef int r = wait_until_idle(&self.ln, deadline_from(True, timeout))
-        if r == MT_INTERRUPTED:
-            raise_pending()
-        if r == MT_NOMEM:
-            raise MemoryError
-        return r == MT_OK
+        return raise_if_failed(wait_until_idle(&self.ln, deadline_from(True, timeout))) == MT_OK
 
     cdef int finish(self, int64_t fork_generation) except -1:
         if finish_item(self.ln.p, &self.ln, fork_generation):
@@ -513,10 +499,7 @@ cdef class Lane(BaseLane):
             Py_DECREF(call)
         if r == MT_SHUTDOWN:
             raise self.refused()
-        if r == MT_NOMEM:
-            raise MemoryError
-        if r == MT_INTERRUPTED:
-            raise_pending()
+        raise_if_failed(r)
         return start
 
     cdef object refused(self):
@@ -875,10 +858,7 @@ cdef class SerialLane(BaseLane):
             Py_DECREF(item)
         if r == MT_SHUTDOWN:
             return False
-        if r == MT_NOMEM:
-            raise MemoryError
-        if r == MT_INTERRUPTED:
-            raise_pending()
+        raise_if_failed(r)
         try:
             dispatcher.schedule()
         except BaseException as error:
