@@ -179,6 +179,8 @@ cdef class Extra:
 @cython.final
 @cython.freelist(256)
 @cython.no_gc_clear         # its attributes never change; a cycle through it breaks at another object
+@cython.binding(False)
+@cython.embedsignature.format("clinic")
 cdef class Entry:
     """Entry(*args, **kwargs)\n--\n
     A handle of one entry: of its place in the strict order of its queue.
@@ -261,21 +263,15 @@ cdef class Entry:
             return None
         return self.e.options.expires / 1e9
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def ack(self):
         """ACQUIRED -> DEQUEUED -> DELETED. False: this delivery has ended, nothing changed."""
         return end_delivery(self, ACKED)
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def reject(self):
         """ACQUIRED -> DEQUEUED -> DELETED; the entry goes to the dead letter if there is one. False: this delivery has
         ended, nothing changed."""
         return end_delivery(self, REJECTED)
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def release(self, *, delay=0.0):
         """ACQUIRED -> AVAILABLE (or HELD for `delay` seconds), at its old place in the order. If deliveries >=
         max_deliveries, it goes to the dead letter instead. False: this delivery has ended, nothing changed. ValueError:
@@ -297,8 +293,6 @@ cdef class Entry:
         self.q.run_effects(&fx)
         return bool(done)
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def unlock(self):
         """Let expiry, purge and drop_oldest steal the entry. False: this delivery has ended, or it is not locked."""
         cdef effects fx
@@ -313,8 +307,6 @@ cdef class Entry:
             self.q.arm_timer()
         return done
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def lock(self):
         """Undo unlock(): nothing may steal the entry. True also if it was locked. False: this delivery has ended."""
         return self.delivery != 0 and bool(entry_lock(&self.e.word, self.delivery))
@@ -408,6 +400,8 @@ cdef int undo_handle(EntryQueue queue, acquired_entry *t, entry *unadmitted) exc
 # ----------------------------------------------------------------------------------------------------------- EntryQueue
 @cython.trashcan(True)      # queues nested 200,000 deep are freed without recursion
 @cython.no_gc_clear         # queue_clear() below breaks cycles and leaves the queue usable
+@cython.binding(False)
+@cython.embedsignature.format("clinic")
 cdef class EntryQueue:
     """EntryQueue(name="", *, maxsize=0, overflow="block", resume_at=0.8, ttl=None, max_deliveries=0,
     dead_letter=None, groups=None)\n--\n
@@ -546,8 +540,6 @@ cdef class EntryQueue:
         return 0
 
     # -------------------------------------------------------------------------------------------------------------- put
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def put(self, item, block=True, timeout=None, *, headers=None, priority=4, ttl=None, delay=0.0, group=None,
             origin=None, immediate=False):
         """Append an item and return a handle of its entry.
@@ -882,6 +874,7 @@ cdef class EntryQueue:
             e = following
         return 0
 
+    @cython.binding(True)
     async def aput(self, item, **options):
         """put for coroutines of asyncio and trio; options as put, but no block and timeout. Cancelling it before it
         returns puts nothing. Each time that it has waited for a free slot it begins again: a key function runs again,
@@ -1238,8 +1231,6 @@ cdef class EntryQueue:
         return makers.browse(self)
 
     # ------------------------------------------------------------------------------------------------------------ state
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def qsize(self):
         """The number of AVAILABLE entries."""
         cdef int64_t n
@@ -1248,8 +1239,6 @@ cdef class EntryQueue:
         unlock_order(self.q)
         return n
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def depth(self):
         """The number of AVAILABLE, HELD and ACQUIRED entries."""
         cdef int64_t n

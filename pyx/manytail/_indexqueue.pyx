@@ -77,6 +77,8 @@ cdef object numpy_array(int64_t n):
     return numpy.empty(n, "int64")
 
 
+@cython.binding(False)
+@cython.embedsignature.format("clinic")
 cdef class IndexMultiQueue(MultiQueue):
     """A MultiQueue of 64-bit integers (row numbers, offsets, ids), stored raw: no object per item, and bulk calls run
     without the GIL, so that several threads move arrays in parallel on every build.
@@ -96,8 +98,6 @@ cdef class IndexMultiQueue(MultiQueue):
         self.raw = True
         self.q.gil_locked = False       # bulk calls hold its locks without the GIL
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
         """A numpy array (int64) of up to max_items integers: waits for the first as get does, then takes what is there.
         linger: as MultiQueue.get_many."""
@@ -112,8 +112,6 @@ cdef class IndexMultiQueue(MultiQueue):
             if self.fill(out, True, &slots):    # all of it: to make a shorter array could fail after the integers left
                 return out
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def get_many_into(self, out, block=True, timeout=None, *, linger=0.0):
         """Fill a writable int64 buffer from its start and return how many integers were taken: waits for the first
         as get does, then takes what is there. A buffer of length 0: 0 at once. linger: as MultiQueue.get_many; the
@@ -127,8 +125,6 @@ cdef class IndexMultiQueue(MultiQueue):
                 return got
             self.wait_available(1, deadline)
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def get_many_with_keys(self, max_items, block=True, timeout=None, *, linger=0.0):
         """[(key, numpy array)]: runs of integers that come from one sub-queue in a row, in the order of get; up to
         max_items integers in all. Waits for the first as get does. linger: as MultiQueue.get_many."""

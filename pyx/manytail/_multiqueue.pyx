@@ -8,8 +8,9 @@ Rules of this layer
   References are dropped with no lock held.
 - No Python call (allocation, decref, ==, a selection) runs under a lock. What is needed is made before or after.
 - On a build with the GIL, queues of objects are gil_locked: the GIL is the lock (_mq.pxd).
-- Methods on hot paths are built-in (binding=False). Binding one changes no reference count that threads of the
-  free-threaded build would contend for. The "clinic" format gives them a signature to inspect.
+- Methods are built-in (binding=False). Binding one changes no reference count that threads of the free-threaded build
+  would contend for. The "clinic" format gives them a signature to inspect. Coroutine functions have to be recognised
+  by inspect, so they are not built-in.
 """
 cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
@@ -124,6 +125,8 @@ cdef inline int get_once(queue *q, uintptr_t *item) noexcept nogil:
 
 # ----------------------------------------------------------------------------------------------------------- MultiQueue
 @cython.no_gc_clear     # a queue in a dead cycle stays usable for finalizers; the cycle breaks at its items or its dict
+@cython.binding(False)
+@cython.embedsignature.format("clinic")
 cdef class MultiQueue:
     """MultiQueue(*, selection="round_robin")\n--\n
     Many sub-queues, got from as one: each has its own capacity, priority, weight and on/off switch, and any number of
@@ -268,8 +271,6 @@ cdef class MultiQueue:
         return SubQueueView(self.tails)
 
     # -------------------------------------------------------------------------------------------------------------- get
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def get(self, block=True, timeout=None):
         """Take the next item of all enabled sub-queues, waiting for one if need be.
 
@@ -288,8 +289,6 @@ cdef class MultiQueue:
             mt_return_raising(EMPTY)
         return mt_owned(found)
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def get_nowait(self):
         """get(block=False)"""
         cdef wait_node *to_post = NULL
@@ -313,8 +312,6 @@ cdef class MultiQueue:
             mt_return_raising(EMPTY)
         return mt_owned(found)
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def get_with_key(self, block=True, timeout=None):
         """As get, but returns (key of the sub-queue, item)."""
         cdef PyObject *found
@@ -500,8 +497,6 @@ cdef class MultiQueue:
             if there:
                 return MT_OK if memory else MT_NOMEM
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
         """A list of up to max_items items, in the order of get: waits for the first as get does, then takes what is
         there. max_items <= 0: [] at once. Errors as get.
@@ -591,8 +586,6 @@ cdef class MultiQueue:
         """What get_many returns."""
         return self.list_of(batch)
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def peek(self):
         """The item that get would return, without taking it or changing turns. Empty: there is none."""
         cdef subqueue *s = NULL
@@ -616,6 +609,7 @@ cdef class MultiQueue:
                 raise Empty
 
     # ------------------------------------------------------------------------------------------------------------ async
+    @cython.binding(True)
     async def aget(self):
         """get for coroutines of asyncio and trio. Cancelling it loses no item; its wake-up goes to another getter."""
         pause = checkpoint()
@@ -627,6 +621,7 @@ cdef class MultiQueue:
                 return taken
             refuse(await self.until_items(), NULL)
 
+    @cython.binding(True)
     async def aget_with_key(self):
         """get_with_key for coroutines."""
         pause = checkpoint()
@@ -638,6 +633,7 @@ cdef class MultiQueue:
                 return taken
             refuse(await self.until_items(), NULL)
 
+    @cython.binding(True)
     async def aget_many(self, max_items, *, linger=0.0):
         """get_many for coroutines. Cancelling it puts back what it has taken."""
         cdef int64_t n = many_argument(max_items), longer = linger_from(linger)
@@ -659,8 +655,6 @@ cdef class MultiQueue:
         return waiting.wait()
 
     # ------------------------------------------------------------------------------------------------------------ state
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def qsize(self):
         """The number of items in enabled, attached sub-queues. Other threads may have changed it when this returns."""
         cdef int64_t n
@@ -669,8 +663,6 @@ cdef class MultiQueue:
         unlock_take(self.q)
         return n
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def empty(self):
         """Whether get would have to wait."""
         cdef int64_t n
@@ -679,8 +671,6 @@ cdef class MultiQueue:
         unlock_take(self.q)
         return n == 0
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def task_done(self):
         """Count one item as done. ValueError: called more often than items were put."""
         if not task_done(self.q, True):
@@ -695,6 +685,7 @@ cdef class MultiQueue:
         refuse(r, NULL)
         return True
 
+    @cython.binding(True)
     async def ajoin(self):
         """join for coroutines."""
         pause = checkpoint()
@@ -889,6 +880,8 @@ class SubQueueView(Mapping):
 @cython.final
 @cython.trashcan(True)      # queues nested 200,000 deep are freed without recursion
 @cython.no_gc_clear         # tail_clear() below breaks cycles and leaves the queue usable
+@cython.binding(False)
+@cython.embedsignature.format("clinic")
 cdef class SubQueue:
     """SubQueue(*args, **options)\n--\n
     A sub-queue of a MultiQueue: where items are put. Made by MultiQueue.add and setdefault only.
@@ -988,8 +981,6 @@ cdef class SubQueue:
         enable_subqueue(self.s.mq, self.s, bool(value), True)
 
     # -------------------------------------------------------------------------------------------------------------- put
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def put(self, item, block=True, timeout=None):
         """Append an item, waiting for a free slot if the sub-queue is full.
 
@@ -1000,15 +991,11 @@ cdef class SubQueue:
         if not self.put_slow(item, deadline_from(block, timeout), False):
             mt_return_raising(FULL)
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def put_nowait(self, item):
         """put(item, block=False)"""
         if not self.put_slow(item, ONCE, False):
             mt_return_raising(FULL)
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def put_front(self, item, block=True, timeout=None):
         """Put an item at the head of this sub-queue: it is the next one got from it. Waits and raises as put does."""
         if not self.put_slow(item, deadline_from(block, timeout), True):
@@ -1062,8 +1049,6 @@ cdef class SubQueue:
             raise ValueError(f"sizer(item)={size}: expected at most maxsize={self.maxsize}")
         raise OverflowError(f"sizer(item)={size}: expected the sizes in a sub-queue to add up to less than 2**63")
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def put_many(self, items, block=True, timeout=None):
         """Append all items of an iterable in order and return how many there were.
 
@@ -1160,6 +1145,7 @@ cdef class SubQueue:
             raise failure
         return 0
 
+    @cython.binding(True)
     async def aput(self, item):
         """put for coroutines of asyncio and trio. Cancelling it before it returns puts nothing."""
         pause = checkpoint()
@@ -1195,8 +1181,6 @@ cdef class SubQueue:
         cdef int64_t n = mt_load_acquire_i64(&self.s.tail_seq) - out
         return n if n > 0 else 0
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def qsize(self):
         """The number of items at one instant, whether the sub-queue is enabled or not."""
         cdef int64_t n
@@ -1218,8 +1202,6 @@ cdef class SubQueue:
         unlock_take(self.s.mq)
         return size
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def remaining(self):
         """How many items, or with a sizer what sum of sizes, fit at this moment; >= 0. None: there is no limit."""
         cdef int64_t maxsize = mt_load_relaxed_i64(&self.s.maxsize)     # relaxed because: only a number; may be stale
@@ -1227,14 +1209,10 @@ cdef class SubQueue:
             return None
         return max(0, maxsize - (self.count() if self.sizer is None else self.size))
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def empty(self):
         """Whether it has no item."""
         return self.count() == 0
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def full(self):
         """Whether put would have to wait; with a sizer, for an item of a size > 0."""
         return self.remaining() == 0

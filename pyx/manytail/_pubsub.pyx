@@ -7,7 +7,7 @@ Rules of this layer
   before its next_seq moves. The thread that trims drops the list's references, with no lock held.
 - No Python call runs under a lock, under a pin, or between a claim and its publish. Py_INCREF is allowed: it runs no
   code.
-- Methods on hot paths are built-in (binding=False); the "clinic" format gives them a signature to inspect.
+- Methods are built-in as in _multiqueue.pyx.
 """
 cimport cython
 cimport manytail._ps as ps
@@ -268,6 +268,8 @@ cdef void drop_list(ps.pubsub *q) noexcept:
 # ---------------------------------------------------------------------------------------------------------- PubSubQueue
 @cython.trashcan(True)      # queues nested 200,000 deep are freed without recursion
 @cython.no_gc_clear         # queue_clear() below breaks cycles and leaves the queue usable
+@cython.binding(False)
+@cython.embedsignature.format("clinic")
 cdef class PubSubQueue:
     """PubSubQueue(*, maxsize=0, slow="block")\n--\n
     Every message is processed once by every subscriber that is subscribed when it is published.
@@ -332,8 +334,6 @@ cdef class PubSubQueue:
         return f"<{type(self).__name__} of {stats.subscribers} subscribers, {stats.retained} messages retained{shut}>"
 
     # ------------------------------------------------------------------------------------------------------- publishing
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def publish(self, item, block=True, timeout=None):
         """Publish one message and return its sequence number.
 
@@ -361,8 +361,6 @@ cdef class PubSubQueue:
         """The deadline of a publish for a free slot."""
         return ONCE if self.q.slow == ps.SLOW_RAISE else deadline
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def publish_many(self, items, block=True, timeout=None):
         """Publish all items of an iterable in order and return how many there were.
 
@@ -402,6 +400,7 @@ cdef class PubSubQueue:
                     refuse_publish(r)
         return 0
 
+    @cython.binding(True)
     async def apublish(self, item):
         """publish for coroutines of asyncio and trio. Cancelling it before it returns publishes nothing."""
         pause = checkpoint()
@@ -450,8 +449,6 @@ cdef class PubSubQueue:
     def maxsize(self, value):
         ps.set_maxsize(self.q, maxsize_argument(value))
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def qsize(self):
         """The number of messages that a subscriber expects. Other threads may have changed it when this returns."""
         return ps.retained(self.q, ps.end_seq(self.q))

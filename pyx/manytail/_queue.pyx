@@ -182,6 +182,8 @@ cdef class Fifo:
 
 @cython.trashcan(True)
 @cython.no_gc_clear
+@cython.binding(False)
+@cython.embedsignature.format("clinic")
 cdef class SimpleQueue(Fifo):
     """SimpleQueue()\n--\n
     A first-in, first-out queue without a bound and without tasks: queue.SimpleQueue.
@@ -196,15 +198,11 @@ cdef class SimpleQueue(Fifo):
     def __init__(self):
         """Takes no arguments; those of a subclass are its own."""
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def put(self, item, block=True, timeout=None):
         """Append an item. It never waits; block and timeout are there for compatibility with Queue, and ignored."""
         if put_at_once(self.q, self.s, <PyObject *>item) != MT_OK:
             raise MemoryError
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def get(self, block=True, timeout=None):
         """Take the next item, waiting for one if the queue is empty.
 
@@ -215,15 +213,11 @@ cdef class SimpleQueue(Fifo):
             mt_return_raising(EMPTY)
         return mt_owned_item(item)
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def put_nowait(self, item):
         """put(item)"""
         if put_at_once(self.q, self.s, <PyObject *>item) != MT_OK:
             raise MemoryError
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def get_nowait(self):
         """get(block=False)"""
         cdef uintptr_t item = 0
@@ -231,14 +225,10 @@ cdef class SimpleQueue(Fifo):
             mt_return_raising(EMPTY)
         return mt_owned_item(item)
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def qsize(self):
         """The number of items. Other threads may have changed it when this returns."""
         return self.count()
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def empty(self):
         """Whether get would have to wait."""
         return self.count() == 0
@@ -530,6 +520,8 @@ cdef int64_t bound_of(object maxsize) except? -7:
 
 @cython.trashcan(True)
 @cython.no_gc_clear
+@cython.binding(False)
+@cython.embedsignature.format("clinic")
 cdef class BaseQueue(Fifo):
     """BaseQueue(maxsize=0)\n--\n
     A first-in, first-out queue with a bound, tasks and shutdown: queue.Queue of Python 3.13.
@@ -727,8 +719,6 @@ cdef class BaseQueue(Fifo):
         return len(self.items())
 
     # ----------------------------------------------------------------------------------------------------- put
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def put(self, item, block=True, timeout=None):
         """Append an item, waiting for a free slot if the queue is full.
 
@@ -779,8 +769,6 @@ cdef class BaseQueue(Fifo):
         finally:
             self.leave()
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def put_nowait(self, item):
         """put(item, block=False)"""
         if self.own_put:
@@ -789,8 +777,6 @@ cdef class BaseQueue(Fifo):
             mt_return_raising(FULL)
 
     # ----------------------------------------------------------------------------------------------------- get
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def get(self, block=True, timeout=None):
         """Take the next item, waiting for one if the queue is empty.
 
@@ -838,8 +824,6 @@ cdef class BaseQueue(Fifo):
         finally:
             self.leave()
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def get_nowait(self):
         """get(block=False)"""
         if self.own_get:
@@ -871,8 +855,6 @@ cdef class BaseQueue(Fifo):
             self.may_put.wake_all()
         return 0
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def qsize(self):
         """The number of items. Other threads may have changed it when this returns."""
         return self.size()
@@ -890,14 +872,10 @@ cdef class BaseQueue(Fifo):
         finally:
             self.leave()
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def empty(self):
         """Whether get would have to wait."""
         return self.size() == 0
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def full(self):
         """Whether put would have to wait."""
         cdef int64_t bound = self.bound     # read once: it may be assigned meanwhile
@@ -922,8 +900,6 @@ cdef class BaseQueue(Fifo):
         self.enter_locked_mode()
         self.unfinished = value
 
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
     def task_done(self):
         """Count one item as done. ValueError: called more often than items were put."""
         if self.q != NULL and task_done(self.q, True):
