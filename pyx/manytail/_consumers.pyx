@@ -253,11 +253,9 @@ cdef class Consumer:
         self.credit = new_credit()
 
     def __init__(self, *, prefetch=0, priority=0):
-        cdef int64_t limit = int_argument("prefetch", prefetch, "an int >= 0 (0: no limit)")
+        cdef int64_t limit = int_argument("prefetch", prefetch, "an int >= 0 (0: no limit)", 0)
         cdef int64_t urgency = int_argument("priority", priority, "an int (bigger goes first)")
         cdef bint begun
-        if limit < 0:
-            raise ValueError(f"prefetch={prefetch!r}: expected an int >= 0 (0: no limit)")
         lock_credit(&self.credit.p)
         begun = self.started
         self.started = True

@@ -59,9 +59,9 @@ from manytail._eq_keys cimport (
 from manytail._eq_life cimport forget_other_threads, free_queue, locked_clear, locked_shutdown, new_queue
 from manytail._eq_put cimport locked_hand_over, locked_put, locked_put_run, locked_unasked_selectors
 from manytail._eq_sorted cimport search_range
-from manytail._lifecycle cimport at_fork, int_argument, raise_if_failed, unpicklable
+from manytail._lifecycle cimport at_fork, int_argument, maxsize_argument, raise_if_failed, unpicklable
 from manytail._waiting cimport (
-    NEVER, ONCE, Waiting, again, checkpoint, deadline_from, give_up, nanoseconds, new_waiting, post, visit_tasks,
+    NEVER, ONCE, Waiting, again, checkpoint, deadline_from, give_up, new_waiting, post, seconds_argument, visit_tasks,
     wait_node, wait_point, write_unraisable,
 )
 
@@ -150,18 +150,10 @@ cdef enum:
 # ------------------------------------------------------------------------------------------------------------ arguments
 cdef int64_t span_argument(str name, object value, bint zero) except -1:
     """Nanoseconds from seconds; 0 for "none"."""
-    cdef double seconds
-    cdef int64_t span
-    try:
-        seconds = value
-    except TypeError:
-        raise TypeError(f"{name}={value!r}: expected a number of seconds, not {type(value).__name__}") from None
-    if math.isnan(seconds) or seconds < 0 or (seconds == 0 and not zero):
-        raise ValueError(f"{name}={value!r}: expected a number of seconds {'>=' if zero else '>'} 0")
-    span = nanoseconds(seconds)
+    cdef int64_t span = seconds_argument(name, value, zero, False)
     if span < 0:
         return 0 if name == "ttl" else INT64_MAX // 2       # for ever; the sum with a time fits into 64 bits
-    return span or (seconds > 0)
+    return span
 
 
 cdef int32_t priority_argument(object value) except? -7:
@@ -463,11 +455,9 @@ cdef class EntryQueue:
         if not (dead_letter is None or isinstance(dead_letter, EntryQueue) or callable(dead_letter)):
             raise TypeError(f"dead_letter={dead_letter!r}: "
                             "expected an EntryQueue, a callable of (entry, reason) or None")
-        limit = int_argument("max_deliveries", max_deliveries, "an int >= 0 (0: no limit)")
-        if limit < 0:
-            raise ValueError(f"max_deliveries={max_deliveries!r}: expected an int >= 0 (0: no limit)")
+        limit = int_argument("max_deliveries", max_deliveries, "an int >= 0 (0: no limit)", 0)
         span = 0 if ttl is None else span_argument("ttl", ttl, False)
-        bound = int_argument("maxsize", maxsize, "an int (0 or less: no bound)")
+        bound = maxsize_argument(maxsize)
         self.begin()
         self.resume_at = fraction
         self.q.max_deliveries = limit
@@ -528,7 +518,7 @@ cdef class EntryQueue:
 
     @maxsize.setter
     def maxsize(self, value):
-        self.set_maxsize(int_argument("maxsize", value, "an int (0 or less: no bound)"))
+        self.set_maxsize(maxsize_argument(value))
 
     cdef int set_maxsize(self, int64_t maxsize) except -1:
         cdef effects fx
@@ -1220,7 +1210,7 @@ cdef class EntryQueue:
         put later. origin: entries put with the same origin are not delivered to it. browse: it gets each AVAILABLE
         entry at most once and acquires none. ExclusiveError: another one is, or this one would be, exclusive.
         ValueError: a bad selector, with the position; prefetch < 0. TypeError: an option of another type."""
-        cdef int64_t credit = int_argument("prefetch", prefetch, "an int >= 0 (0: no limit)")
+        cdef int64_t credit = int_argument("prefetch", prefetch, "an int >= 0 (0: no limit)", 0)
         cdef int64_t rank = int_argument("priority", priority, "an int (bigger goes first)")
         return makers.subscribe(self, credit, selector, bool(browse), bool(exclusive), rank, start, origin)
 

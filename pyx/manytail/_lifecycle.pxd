@@ -18,7 +18,8 @@ cdef mt_registry multiqueues
 cdef int at_fork(object in_child, object before=*, object in_parent=*) except -1
 cdef int tell_of_forks(object owner) except -1
 
-cdef int64_t int_argument(str name, object value, str expected) except? -7
+cdef int64_t int_argument(str name, object value, str expected, int64_t least=*) except? -7
+cdef int64_t maxsize_argument(object value) except? -7
 cdef object unpicklable(object it, str why=*)
 cdef int raise_if_failed(int status) except -1
 cdef void unclosed(str text) noexcept

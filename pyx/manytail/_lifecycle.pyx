@@ -14,7 +14,7 @@ tests/contract/lifecycle finds every public class and tries all of this on it.
 """
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.ref cimport PyObject
-from libc.stdint cimport int64_t
+from libc.stdint cimport INT64_MIN, int64_t
 
 from manytail._c cimport MT_INTERRUPTED, MT_NOMEM
 from manytail._waiting cimport this_is_the_main_thread, write_unraisable
@@ -86,8 +86,9 @@ if hasattr(os, "register_at_fork"):
 
 
 # ------------------------------------------------------------------------------------------------- arguments and errors
-cdef int64_t int_argument(str name, object value, str expected) except? -7:
-    """`value` as a 64-bit integer. TypeError for floats and strings; OverflowError."""
+cdef int64_t int_argument(str name, object value, str expected, int64_t least=INT64_MIN) except? -7:
+    """`value` as a 64-bit integer. TypeError for floats and strings; OverflowError; ValueError: it is less than
+    `least`."""
     cdef int overflow = 0
     cdef int64_t n
     if type(value) is not int:
@@ -98,7 +99,13 @@ cdef int64_t int_argument(str name, object value, str expected) except? -7:
     n = PyLong_AsLongLongAndOverflow(value, &overflow)
     if overflow:
         raise OverflowError(f"{name}={value!r}: expected {expected} of at most 64 bits")
+    if n < least:
+        raise ValueError(f"{name}={value!r}: expected {expected}")
     return n
+
+
+cdef int64_t maxsize_argument(object value) except? -7:
+    return int_argument("maxsize", value, "an int (0 or less: no bound)")
 
 
 def begin(made):

@@ -43,7 +43,7 @@ from manytail._mq_held cimport (
     begin_batch, end_batch, give_back, head_hold, head_reserve, held_batch, hold_what_is_there,
 )
 from manytail._ready cimport ready_append, ready_node, ready_remove
-from manytail._lifecycle cimport at_fork, int_argument, raise_if_failed, unpicklable
+from manytail._lifecycle cimport at_fork, int_argument, maxsize_argument, raise_if_failed, unpicklable
 from manytail._waiting cimport (
     NEVER, ONCE, Waiting, again, checkpoint, deadline_from, linger_from, new_waiting, post, sooner, visit_tasks,
     wait_node, wait_point,
@@ -75,10 +75,6 @@ class MultiQueueStats(NamedTuple):
 # ------------------------------------------------------------------------------------------------------------ arguments
 cdef int64_t priority_argument(object value) except? -7:
     return int_argument("priority", value, "an int (smaller goes first)")
-
-
-cdef int64_t maxsize_argument(object value) except? -7:
-    return int_argument("maxsize", value, "an int (0 or less: no bound)")
 
 
 cdef uint32_t weight_argument(object value, str what) except 0:
@@ -1036,10 +1032,7 @@ cdef class SubQueue:
         cdef object answer = self.sizer(item)
         if isinstance(answer, bool):
             raise TypeError(f"sizer(item)={answer!r}: expected an int >= 0, not bool")
-        cdef int64_t size = int_argument("sizer(item)", answer, "an int >= 0")
-        if size < 0:
-            raise ValueError(f"sizer(item)={answer!r}: expected an int >= 0")
-        return size
+        return int_argument("sizer(item)", answer, "an int >= 0", 0)
 
     cdef int refuse_put(self, int status, int64_t size) except -1:
         """refuse() for a put with a size; MT_BADARG: it never fits."""

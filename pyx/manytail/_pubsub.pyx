@@ -25,7 +25,9 @@ from manytail._cpython cimport (
     mt_list_reserve_by, mt_list_slots, mt_method, mt_owned_item, mt_patch_gc, mt_patch_method, mt_return_raising,
     mt_traverse_of, traverseproc, visitproc,
 )
-from manytail._lifecycle cimport int_argument, raise_if_failed, tell_of_forks, unclosed, unpicklable
+from manytail._lifecycle cimport (
+    int_argument, maxsize_argument, raise_if_failed, tell_of_forks, unclosed, unpicklable,
+)
 from manytail._waiting cimport (
     NEVER, ONCE, WAIT, Waiting, again, checkpoint, deadline_from, linger_from, new_waiting, poll_all, sooner,
     visit_tasks, wait_point,
@@ -62,10 +64,6 @@ class PubSubStats(NamedTuple):
 
 
 # ------------------------------------------------------------------------------------------------------------ arguments
-cdef int64_t maxsize_argument(object value) except? -7:
-    return int_argument("maxsize", value, "an int (0 or less: no bound)")
-
-
 cdef uint32_t slow_argument(object value) except? 99:
     if not isinstance(value, str):
         raise TypeError(f"slow={value!r}: expected 'block', 'raise' or 'drop_oldest', not {type(value).__name__}")

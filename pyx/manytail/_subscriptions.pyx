@@ -650,10 +650,8 @@ cdef class Subscription:
 
     @prefetch.setter
     def prefetch(self, value):
-        cdef int64_t limit = int_argument("prefetch", value, "an int >= 0 (0: no limit)")
+        cdef int64_t limit = int_argument("prefetch", value, "an int >= 0 (0: no limit)", 0)
         cdef effects fx
-        if limit < 0:
-            raise ValueError(f"prefetch={value!r}: expected an int >= 0 (0: no limit)")
         if self.credit is not None:
             raise ValueError("prefetch of a Consumer's subscription: the Consumer has one credit for all")
         begin_hold(self.s.q, &fx)
@@ -824,8 +822,6 @@ cdef Subscription open_subscription(EntryQueue queue, int64_t prefetch, selector
     cdef Subscription it = Subscription.__new__(Subscription)
     cdef subscription *s = &it.s
     cdef int r
-    if prefetch < 0:
-        raise ValueError(f"prefetch={prefetch!r}: expected an int >= 0 (0: no limit)")
     if start not in ("oldest", "newest"):
         raise ValueError(f"start={start!r}: expected 'oldest' or 'newest'")
     if isinstance(selector, str):

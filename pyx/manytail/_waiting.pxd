@@ -63,6 +63,7 @@ cdef void this_is_the_main_thread() noexcept
 cdef int run_signal_handlers() noexcept nogil           # -1: one raised; the exception stays set
 cdef int64_t deadline_from(object block, object timeout) except -2  # from the stdlib's pair of arguments
 cdef int64_t linger_from(object linger) except -2       # nanoseconds of a `linger` argument
+cdef int64_t seconds_argument(str name, object value, bint zero, bint none) except -2
 cdef void write_unraisable(object error, object where) noexcept     # reports it to sys.unraisablehook
 
 

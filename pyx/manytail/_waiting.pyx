@@ -10,7 +10,6 @@ from libc.stdlib cimport free
 
 from manytail._c cimport MT_OK, MT_TIMEOUT, PyThread_get_thread_ident, mt_now_ns, mt_xchg_acq_rel_u32
 
-import math
 import sys
 import threading
 
@@ -41,35 +40,34 @@ semaphores_miss_signals = sys.platform == "win32"
 
 cdef int64_t deadline_from(object block, object timeout) except -2:
     """NEVER, ONCE or a time on the monotonic clock, from the stdlib's (block, timeout) pair."""
-    cdef double seconds
     cdef int64_t span
     if not block:
         return ONCE
     if timeout is None:
         return NEVER
-    try:
-        seconds = timeout
-    except TypeError:
-        kind = type(timeout).__name__
-        raise TypeError(f"timeout={timeout!r}: expected a number of seconds or None, not {kind}") from None
-    if math.isnan(seconds) or seconds < 0:
-        raise ValueError(f"timeout={timeout!r}: expected a number of seconds >= 0, or None to wait for ever")
-    span = nanoseconds(seconds)
+    span = seconds_argument("timeout", timeout, True, True)
     return NEVER if span < 0 else mt_now_ns() + span
 
 
 cdef int64_t linger_from(object linger) except -2:
     """Nanoseconds; INT64_MAX if it is more than that holds."""
-    cdef double seconds
-    cdef int64_t span
-    try:
-        seconds = linger
-    except TypeError:
-        raise TypeError(f"linger={linger!r}: expected a number of seconds, not {type(linger).__name__}") from None
-    if not seconds >= 0:            # NaN is not
-        raise ValueError(f"linger={linger!r}: expected a number of seconds >= 0")
-    span = nanoseconds(seconds)
+    cdef int64_t span = seconds_argument("linger", linger, True, False)
     return INT64_MAX if span < 0 else span
+
+
+cdef int64_t seconds_argument(str name, object value, bint zero, bint none) except -2:
+    """Nanoseconds, at least 1 for what is not 0; -1: too many for 64 bits. zero: 0 is allowed. none: so is None, for
+    which the caller has looked."""
+    cdef double seconds
+    try:
+        seconds = value
+    except TypeError:
+        expected = "a number of seconds or None" if none else "a number of seconds"
+        raise TypeError(f"{name}={value!r}: expected {expected}, not {type(value).__name__}") from None
+    if not (seconds >= 0 if zero else seconds > 0):         # NaN is neither
+        expected = ">= 0, or None to wait for ever" if none else ">= 0" if zero else "> 0"
+        raise ValueError(f"{name}={value!r}: expected a number of seconds {expected}")
+    return nanoseconds(seconds) or seconds > 0
 
 
 cdef void this_is_the_main_thread() noexcept:
