@@ -8,6 +8,8 @@
 
 #include <Python.h>
 
+#include "atomics.h"
+
 #ifndef MT_KEEP
 #define MT_KEEP(item) Py_INCREF((PyObject *)(item))
 #define MT_DROP(item) Py_DECREF((PyObject *)(item))
@@ -23,5 +25,39 @@
 #ifndef MT_GIL_LOCKED
 #define MT_GIL_LOCKED (!MT_FREE_THREADED)
 #endif
+
+/* The read-modify-writes of such a structure: sequentially consistent, or plain if the GIL orders them. */
+#define MT_DEFINE_GIL_LOCKED(S, T, A)                              \
+    static inline T ps_xchg_##S(A *p, T v) {                       \
+        T was;                                                     \
+        if (!MT_GIL_LOCKED) return mt_xchg_seq_cst_##S(p, v);      \
+        was = mt_load_relaxed_##S(p);                              \
+        mt_store_relaxed_##S(p, v);                                \
+        return was;                                                \
+    }                                                              \
+    static inline T ps_fetch_add_##S(A *p, T v) {                  \
+        T was;                                                     \
+        if (!MT_GIL_LOCKED) return mt_fetch_add_seq_cst_##S(p, v); \
+        was = mt_load_relaxed_##S(p);                              \
+        mt_store_relaxed_##S(p, was + v);                          \
+        return was;                                                \
+    }                                                              \
+    static inline int ps_cas_##S(A *p, T *e, T v) {                \
+        T was;                                                     \
+        if (!MT_GIL_LOCKED) return mt_cas_seq_cst_##S(p, e, v);    \
+        was = mt_load_relaxed_##S(p);                              \
+        if (MT_UNLIKELY(was != *e)) {                              \
+            *e = was;                                              \
+            return 0;                                              \
+        }                                                          \
+        mt_store_relaxed_##S(p, v);                                \
+        return 1;                                                  \
+    }
+
+MT_DEFINE_GIL_LOCKED(i64, int64_t, mt_atomic_i64)
+MT_DEFINE_GIL_LOCKED(u32, uint32_t, mt_atomic_u32)
+MT_DEFINE_GIL_LOCKED(uptr, uintptr_t, mt_atomic_uptr)
+
+#undef MT_DEFINE_GIL_LOCKED
 
 #endif

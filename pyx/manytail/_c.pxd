@@ -97,6 +97,13 @@ cdef extern from "manytail/objects.h" nogil:
     void drop "MT_DROP" (uintptr_t item)        # drops one, which may run Python code: attached, no lock held
     const bint MT_FREE_THREADED
     const bint GIL_LOCKED "MT_GIL_LOCKED"
+    int64_t ps_xchg_i64(mt_atomic_i64 *, int64_t)
+    uint32_t ps_xchg_u32(mt_atomic_u32 *, uint32_t)
+    int64_t ps_fetch_add_i64(mt_atomic_i64 *, int64_t)
+    uint32_t ps_fetch_add_u32(mt_atomic_u32 *, uint32_t)
+    bint ps_cas_i64(mt_atomic_i64 *, int64_t *expected, int64_t)
+    bint ps_cas_u32(mt_atomic_u32 *, uint32_t *expected, uint32_t)
+    bint ps_cas_uptr(mt_atomic_uptr *, uintptr_t *expected, uintptr_t)
 
 cdef extern from "Python.h" nogil:
     ctypedef void *PyThread_type_lock

@@ -46,7 +46,7 @@
 # so does the thread that unlinks.
 #
 # With a GIL (GIL_LOCKED) the GIL is the lock: every call holds it throughout and runs no Python code. The algorithm is
-# the same, but its read-modify-writes are plain (the ps_ functions), and its locks and pins are not used.
+# the same, but its read-modify-writes are plain (the ps_ functions of objects.h), and its locks and pins are not used.
 #
 # Names: the caller of a locked_ function holds the subscriber's lock. That of a capacity_locked_ one holds
 # capacity_lock, the lock of publishers at capacity. Lock order: join_lock, capacity_lock, then one subscriber's lock.
@@ -61,13 +61,13 @@ from libc.stdlib cimport calloc, free
 
 from manytail._c cimport (
     GIL_LOCKED, MT_BADARG, MT_EMPTY, MT_FULL, MT_NOMEM, MT_OK, MT_SHUTDOWN, keep, likely, mt_alloc_aligned,
-    mt_atomic_i64, mt_atomic_u32, mt_atomic_uptr, mt_cas_seq_cst_i64, mt_cas_seq_cst_u32, mt_cas_seq_cst_uptr, mt_epoch,
-    mt_epoch_after_fork, mt_epoch_destroy, mt_epoch_pin, mt_epoch_retire, mt_epoch_unpin, mt_fetch_add_relaxed_i64,
-    mt_fetch_add_seq_cst_i64, mt_fetch_add_seq_cst_u32, mt_free_aligned, mt_load_acquire_u32, mt_load_acquire_uptr,
-    mt_load_relaxed_i64, mt_load_relaxed_u32, mt_load_relaxed_uptr, mt_load_seq_cst_i64, mt_load_seq_cst_u32,
-    mt_load_seq_cst_uptr, mt_lock, mt_lock_reset, mt_pin, mt_point, mt_retired, mt_retired_free, mt_store_relaxed_i64,
-    mt_store_relaxed_u32, mt_store_relaxed_uptr, mt_store_release_u32, mt_store_release_uptr, mt_xchg_seq_cst_i64,
-    mt_xchg_seq_cst_u32, mt_yield_cpu, unlikely,
+    mt_atomic_i64, mt_atomic_u32, mt_atomic_uptr, mt_epoch, mt_epoch_after_fork, mt_epoch_destroy, mt_epoch_pin,
+    mt_epoch_retire, mt_epoch_unpin, mt_fetch_add_relaxed_i64, mt_free_aligned, mt_load_acquire_u32,
+    mt_load_acquire_uptr, mt_load_relaxed_i64, mt_load_relaxed_u32, mt_load_relaxed_uptr, mt_load_seq_cst_i64,
+    mt_load_seq_cst_u32, mt_load_seq_cst_uptr, mt_lock, mt_lock_reset, mt_pin, mt_point, mt_retired, mt_retired_free,
+    mt_store_relaxed_i64, mt_store_relaxed_u32, mt_store_relaxed_uptr, mt_store_release_u32, mt_store_release_uptr,
+    mt_yield_cpu, ps_cas_i64, ps_cas_u32, ps_cas_uptr, ps_fetch_add_i64, ps_fetch_add_u32, ps_xchg_i64, ps_xchg_u32,
+    unlikely,
 )
 from manytail._lock cimport enter, leave
 from manytail._waiting cimport (
@@ -178,79 +178,7 @@ ctypedef struct freed:
     uintptr_t items[FREED_AT_ONCE]
 
 
-# --------------------------------------------------------------------------------- read-modify-writes, plain with a GIL
-cdef inline int64_t ps_xchg_i64(mt_atomic_i64 *p, int64_t value) noexcept nogil:
-    cdef int64_t before
-    if GIL_LOCKED:
-        before = mt_load_relaxed_i64(p)     # relaxed because: the GIL orders it
-        mt_store_relaxed_i64(p, value)      # relaxed because: the GIL orders it
-        return before
-    return mt_xchg_seq_cst_i64(p, value)    # pairs with: what the caller names
-
-
-cdef inline uint32_t ps_xchg_u32(mt_atomic_u32 *p, uint32_t value) noexcept nogil:
-    cdef uint32_t before
-    if GIL_LOCKED:
-        before = mt_load_relaxed_u32(p)     # relaxed because: the GIL orders it
-        mt_store_relaxed_u32(p, value)      # relaxed because: the GIL orders it
-        return before
-    return mt_xchg_seq_cst_u32(p, value)    # pairs with: what the caller names
-
-
-cdef inline int64_t ps_fetch_add_i64(mt_atomic_i64 *p, int64_t value) noexcept nogil:
-    cdef int64_t before
-    if GIL_LOCKED:
-        before = mt_load_relaxed_i64(p)             # relaxed because: the GIL orders it
-        mt_store_relaxed_i64(p, before + value)     # relaxed because: the GIL orders it
-        return before
-    return mt_fetch_add_seq_cst_i64(p, value)       # pairs with: what the caller names
-
-
-cdef inline uint32_t ps_fetch_add_u32(mt_atomic_u32 *p, uint32_t value) noexcept nogil:
-    cdef uint32_t before
-    if GIL_LOCKED:
-        before = mt_load_relaxed_u32(p)             # relaxed because: the GIL orders it
-        mt_store_relaxed_u32(p, before + value)     # relaxed because: the GIL orders it
-        return before
-    return mt_fetch_add_seq_cst_u32(p, value)       # pairs with: what the caller names
-
-
-cdef inline bint ps_cas_i64(mt_atomic_i64 *p, int64_t *seen, int64_t value) noexcept nogil:
-    cdef int64_t now
-    if GIL_LOCKED:
-        now = mt_load_relaxed_i64(p)           # relaxed because: the GIL orders it
-        if unlikely(now != seen[0]):
-            seen[0] = now
-            return False
-        mt_store_relaxed_i64(p, value)         # relaxed because: the GIL orders it
-        return True
-    return mt_cas_seq_cst_i64(p, seen, value)  # pairs with: what the caller names
-
-
-cdef inline bint ps_cas_u32(mt_atomic_u32 *p, uint32_t *seen, uint32_t value) noexcept nogil:
-    cdef uint32_t now
-    if GIL_LOCKED:
-        now = mt_load_relaxed_u32(p)           # relaxed because: the GIL orders it
-        if unlikely(now != seen[0]):
-            seen[0] = now
-            return False
-        mt_store_relaxed_u32(p, value)         # relaxed because: the GIL orders it
-        return True
-    return mt_cas_seq_cst_u32(p, seen, value)  # pairs with: what the caller names
-
-
-cdef inline bint ps_cas_uptr(mt_atomic_uptr *p, uintptr_t *seen, uintptr_t value) noexcept nogil:
-    cdef uintptr_t now
-    if GIL_LOCKED:
-        now = mt_load_relaxed_uptr(p)           # relaxed because: the GIL orders it
-        if unlikely(now != seen[0]):
-            seen[0] = now
-            return False
-        mt_store_relaxed_uptr(p, value)         # relaxed because: the GIL orders it
-        return True
-    return mt_cas_seq_cst_uptr(p, seen, value)  # pairs with: what the caller names
-
-
+# ----------------------------------------------------------------------------------------------------------------- pins
 cdef inline mt_pin *pin(pubsub *q) noexcept nogil:
     if GIL_LOCKED:
         return NULL
