@@ -158,7 +158,7 @@ cdef void drop_postponed() noexcept:
 
 # ----------------------------------------------------------------------------------------------------------- publishing
 cdef inline int put_in(ps.pubsub *q, PyObject *item, int64_t *seq) noexcept:
-    """One try, with the status of ps.publish(). MT_OK: the caller calls after_publish()."""
+    """One try, with the status of ps.publish(). The caller calls after_publish() with it."""
     cdef int r
     Py_INCREF_raw(item)
     r = ps.publish(q, <uintptr_t>item, seq)
@@ -167,46 +167,31 @@ cdef inline int put_in(ps.pubsub *q, PyObject *item, int64_t *seq) noexcept:
     return r
 
 
-cdef inline void after_publish(ps.pubsub *q) noexcept:
-    ps.wake_getters(q)
-    if unlikely(ps.no_subscriber(q)):
-        trim(q)
+cdef inline int after_publish(ps.pubsub *q, int r) noexcept:
+    """After a try that returned r. Returns MT_OK: published; or r, which says why not."""
+    if likely(r == MT_OK):
+        ps.wake_getters(q)
+        if unlikely(ps.no_subscriber(q)):
+            trim(q)
+    elif r != ps.UNRETAINED:
+        return r
     if mt_load_relaxed_i64(&q.maxsize) > 0:     # relaxed because: only whether a publisher can be waiting
-        ps.forward_not_full(q)                  # there may be more free slots than wake-ups
+        ps.forward_not_full(q)      # there may be more free slots than wake-ups, or this publisher has used none
+    return MT_OK
 
 
 cdef inline int publish_once(ps.pubsub *q, PyObject *item, int64_t *seq) noexcept:
     """One try: MT_OK, MT_FULL, MT_SHUTDOWN or MT_NOMEM."""
-    cdef int r = put_in(q, item, seq)
-    if likely(r == MT_OK):
-        after_publish(q)
-    elif r == ps.UNRETAINED:
-        r = after_unretained(q)
-    return r
-
-
-cdef inline int after_unretained(ps.pubsub *q) noexcept:
-    """The publisher may have been woken for a free slot, and has not used it: wake the next one."""
-    if unlikely(mt_load_relaxed_i64(&q.maxsize) > 0):   # relaxed because: only whether a publisher can be waiting
-        ps.forward_not_full(q)
-    return MT_OK
+    return after_publish(q, put_in(q, item, seq))
 
 
 cdef int put_run_in(ps.pubsub *q, PyObject **items, int64_t n, int64_t *done) noexcept:
     """One try with n items as one run. MT_FULL: only *done of them are published. If *done > 0 the caller calls
-    after_publish()."""
+    after_publish() with MT_OK."""
     cdef int64_t kept = 0, i
     cdef int r = ps.publish_run(q, <uintptr_t *>items, n, done, &kept)
     for i in range(done[0], kept):
         Py_DECREF_raw(items[i])         # never the last reference: the caller has one
-    return r
-
-
-cdef int publish_run_once(ps.pubsub *q, PyObject **items, int64_t n, int64_t *done) noexcept:
-    """put_run_in() and after_publish()."""
-    cdef int r = put_run_in(q, items, n, done)
-    if done[0]:
-        after_publish(q)
     return r
 
 
@@ -222,17 +207,13 @@ cdef int publish_over_oldest(ps.pubsub *q, PyObject *item, int64_t *seq) noexcep
         ps.capacity_locked_make_free_slots(q, 1)
         r = put_in(q, item, seq)        # MT_FULL: another publisher was faster
     ps.unlock_capacity(q)
-    if r == MT_OK:
-        after_publish(q)
-    elif r == ps.UNRETAINED:
-        r = after_unretained(q)
+    r = after_publish(q, r)
     trim(q)                             # last: it may run finalizers
     return r
 
 
 cdef int publish_run_over_oldest(ps.pubsub *q, PyObject **items, int64_t n, int64_t *done) noexcept:
-    """Publish as many items as maxsize allows, at least one, dropping old messages as needed. MT_FULL: items are
-    left."""
+    """put_run_in() with as many items as maxsize allows, at least one, dropping old messages as needed."""
     cdef int r
     ps.lock_capacity(q)
     r = put_run_in(q, items, n, done)
@@ -241,7 +222,7 @@ cdef int publish_run_over_oldest(ps.pubsub *q, PyObject **items, int64_t n, int6
         r = put_run_in(q, items, n, done)
     ps.unlock_capacity(q)
     if done[0]:
-        after_publish(q)
+        after_publish(q, MT_OK)
     trim(q)                             # last: it may run finalizers
     return r
 
@@ -385,8 +366,10 @@ cdef class PubSubQueue:
         cdef int64_t n = len(items), done = 0
         cdef int r
         while count[0] < n:
-            r = publish_run_once(self.q, PySequence_Fast_ITEMS(items) + count[0], n - count[0], &done)
+            r = put_run_in(self.q, PySequence_Fast_ITEMS(items) + count[0], n - count[0], &done)
             count[0] += done
+            if done:
+                after_publish(self.q, MT_OK)
             if r == MT_FULL and self.q.slow == ps.SLOW_DROP:
                 r = publish_run_over_oldest(self.q, PySequence_Fast_ITEMS(items) + count[0], n - count[0], &done)
                 count[0] += done
