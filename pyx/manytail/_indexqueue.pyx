@@ -14,8 +14,8 @@ from manytail._cpython cimport PyTypeObject, Py_INCREF_raw, mt_let_go_of_gil_fir
 from manytail._int64 cimport int64_at, open_int64
 from manytail._mq cimport (
     MT_OLDEST, enter_bulk, forward_items, head_count, head_get_many, head_next, head_pop_run, head_propagate,
-    head_qsize, head_removed_and_served, items_point, leave_bulk, lock_take, queue, run_length, subqueue, unlock_take,
-    unlock_take_and_post,
+    head_qsize, head_removed_and_served, items_point, leave_bulk, lock_take, qsize_of, queue, run_length, subqueue,
+    unlock_take, unlock_take_and_post,
 )
 from manytail._mq_held cimport end_batch
 from manytail._multiqueue cimport Batch, DETACH_FROM, MultiQueue, many_argument, queue_clear, queue_traverse, refuse
@@ -197,9 +197,7 @@ cdef class IndexMultiQueue(MultiQueue):
         cdef int r
         items_point(&p, self.q, True)
         while True:
-            lock_take(self.q, True)
-            there = head_qsize(self.q, n)
-            unlock_take(self.q)
+            there = qsize_of(self.q, n, True)
             if there:
                 return there
             r = MT_EMPTY

@@ -765,6 +765,14 @@ cdef inline int64_t head_qsize(queue *q, int64_t enough) noexcept nogil:
     return n
 
 
+cdef inline int64_t qsize_of(queue *q, int64_t enough, bint attached) noexcept nogil:
+    cdef int64_t n
+    lock_take(q, attached)
+    n = head_qsize(q, enough)
+    unlock_take(q)
+    return n
+
+
 # -------------------------------------------------------------------------------------------------------------- waiting
 # The wait points (_waiting.pxd) of a get, a put and a join.
 cdef inline void items_point(wait_point *p, queue *q, bint attached) noexcept nogil:
@@ -1757,14 +1765,6 @@ cdef inline int get_many_within(queue *q, uintptr_t *items, int64_t n, int64_t t
     if n <= 0:
         return MT_OK
     return get_or_wait(q, items, n, NULL, timeout_ns, count)
-
-
-cdef inline int64_t qsize_of(queue *q) noexcept nogil:
-    cdef int64_t n
-    lock_take(q, False)
-    n = head_qsize(q, INT64_MAX)
-    unlock_take(q)
-    return n
 
 
 # --------------------------------------------------------------------------------------------------- garbage collection

@@ -21,7 +21,7 @@ from manytail._mq cimport (
     head_list_if_unlisted, head_next, head_pop, head_propagate, head_removed_and_served, lock_put, lock_take, queue,
     subqueue, unlock_put, unlock_take, unlock_take_and_post,
 )
-from manytail._waiting cimport post, wait_node
+from manytail._waiting cimport wait_node
 
 cdef enum:
     SLOTS = 11                  # of a chunk of the smallest class

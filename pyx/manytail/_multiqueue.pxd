@@ -30,7 +30,6 @@ cdef class MultiQueue:
     cdef object integer(self, uintptr_t value)
     cdef list take_many(self, int64_t n)
     cdef Batch batch_of(self, int64_t n, int64_t deadline, int64_t linger)
-    cdef list list_of(self, Batch batch)
     cdef object result_of(self, Batch batch)
     cdef object until_items(self)
 
@@ -69,6 +68,8 @@ cdef class Batch:
 
 
 cdef int64_t priority_argument(object value) except? -7
+cdef uint32_t locked_value(queue *q, uint32_t *field) noexcept nogil
+cdef int64_t locked_priority(subqueue *s) noexcept nogil
 cdef uint32_t weight_argument(object value, str what) except 0
 cdef int refuse(int status, subqueue *s) except -1
 cdef int64_t many_argument(object max_items) except? -7

@@ -35,9 +35,9 @@ from manytail._mq cimport (
     head_finish, head_get, head_get_many, head_next, head_pop, head_propagate, head_put_total, head_qsize, head_removed,
     head_removed_and_served, head_served, head_skip_tombstones, hold_bulks, item_drop, items_point, iterator_position,
     join_until, joined_point, leave_bulk, lists_are_quiet, lock_put, lock_take, mt_subqueue_of, new_queue, new_subqueue,
-    position_close, position_open, position_step, put_once, put_run_once, put_run_until, put_run_unposted,
-    put_sized_until, put_until, queue, release_bulks, room_point, set_maxsize, set_priority, set_weight, shut_queue,
-    subqueue, tail_size, task_done, unlock_put, unlock_take, unlock_take_and_post, visit_items,
+    position_close, position_open, position_step, put_once, put_run_once, put_run_unposted, put_run_until,
+    put_sized_until, put_until, qsize_of, queue, release_bulks, room_point, set_maxsize, set_priority, set_weight,
+    shut_queue, subqueue, tail_size, task_done, unlock_put, unlock_take, unlock_take_and_post, visit_items,
 )
 from manytail._mq_held cimport (
     begin_batch, end_batch, give_back, head_hold, head_reserve, held_batch, hold_what_is_there,
@@ -524,9 +524,7 @@ cdef class MultiQueue:
         cdef wait_node *to_post = NULL
         cdef int64_t got
         cdef list out
-        lock_take(self.q, True)
-        n = head_qsize(self.q, n)
-        unlock_take(self.q)
+        n = qsize_of(self.q, n, True)
         if n == 0:
             return []
         # The list is allocated before the items are taken: after that nothing can fail.
@@ -564,7 +562,8 @@ cdef class MultiQueue:
             raise
         return batch
 
-    cdef list list_of(self, Batch batch):
+    cdef object result_of(self, Batch batch):
+        """What get_many returns."""
         cdef list out
         cdef int64_t i
         try:
@@ -577,10 +576,6 @@ cdef class MultiQueue:
         mt_list_filled(<PyObject *>out, batch.b.n)
         end_batch(&batch.b)
         return out
-
-    cdef object result_of(self, Batch batch):
-        """What get_many returns."""
-        return self.list_of(batch)
 
     def peek(self):
         """The item that get would return, without taking it or changing turns. Empty: there is none."""
@@ -653,19 +648,11 @@ cdef class MultiQueue:
     # ------------------------------------------------------------------------------------------------------------ state
     def qsize(self):
         """The number of items in enabled, attached sub-queues. Other threads may have changed it when this returns."""
-        cdef int64_t n
-        lock_take(self.q, True)
-        n = head_qsize(self.q, INT64_MAX)
-        unlock_take(self.q)
-        return n
+        return qsize_of(self.q, INT64_MAX, True)
 
     def empty(self):
         """Whether get would have to wait."""
-        cdef int64_t n
-        lock_take(self.q, True)
-        n = head_qsize(self.q, 1)
-        unlock_take(self.q)
-        return n == 0
+        return qsize_of(self.q, 1, True) == 0
 
     def task_done(self):
         """Count one item as done. ValueError: called more often than items were put."""
@@ -695,20 +682,19 @@ cdef class MultiQueue:
         """Accept no more puts: put and add raise ShutDown, get drains the enabled sub-queues and then raises it.
         immediate=True removes the items of all sub-queues, disabled ones too; they count as done. Wakes all waiting
         calls."""
+        cdef wait_node *to_post = NULL
         shut_queue(self.q, bool(immediate), True)
         if immediate:
             for sub in list(self.tails.values()):
                 (<SubQueue>sub).drop_items()
-            notify_joiners(self.q)
+            lock_take(self.q, True)
+            head_finish(self.q, &to_post)
+            unlock_take_and_post(self.q, to_post)
 
     @property
     def is_shutdown(self):
         """True from the first shutdown() on."""
-        cdef bint shut
-        lock_take(self.q, True)
-        shut = self.q.shut
-        unlock_take(self.q)
-        return shut
+        return bool(locked_value(self.q, &self.q.shut))
 
     def stats(self):
         """MultiQueueStats: items, sub-queues, waiting getters and putters, and how many items were ever put and got."""
@@ -832,13 +818,6 @@ cdef void head_served_out_of_turn(queue *q, subqueue *s) noexcept nogil:
     ready_append(&q.ready, &s.ready, 0)
 
 
-cdef void notify_joiners(queue *q) noexcept nogil:
-    cdef wait_node *to_post = NULL
-    lock_take(q, True)
-    head_finish(q, &to_post)
-    unlock_take_and_post(q, to_post)
-
-
 class SubQueueView(Mapping):
     """Key -> SubQueue, read-only and live; iterating it, or its items() or values(), walks over a snapshot."""
 
@@ -933,16 +912,12 @@ cdef class SubQueue:
     @property
     def attached(self):
         """False after it was removed from its MultiQueue."""
-        return bool(locked_value(self.s, &self.s.attached))
+        return bool(locked_value(self.s.mq, &self.s.attached))
 
     @property
     def priority(self):
         """Smaller goes first. Assigning another one moves the sub-queue to the end of that priority's ring."""
-        cdef int64_t priority
-        lock_take(self.s.mq, True)
-        priority = self.s.priority
-        unlock_take(self.s.mq)
-        return priority
+        return locked_priority(self.s)
 
     @priority.setter
     def priority(self, value):
@@ -951,7 +926,7 @@ cdef class SubQueue:
     @property
     def weight(self):
         """Items per turn, for selection="weighted". A new weight applies from its next turn on."""
-        return locked_value(self.s, &self.s.weight)
+        return locked_value(self.s.mq, &self.s.weight)
 
     @weight.setter
     def weight(self, value):
@@ -970,7 +945,7 @@ cdef class SubQueue:
     @property
     def enabled(self):
         """False: the sub-queue accepts items up to maxsize and hides them from getters."""
-        return bool(locked_value(self.s, &self.s.enabled))
+        return bool(locked_value(self.s.mq, &self.s.enabled))
 
     @enabled.setter
     def enabled(self, value):
@@ -1241,13 +1216,21 @@ cdef class SubQueue:
         return n
 
 
-cdef uint32_t locked_value(subqueue *s, uint32_t *field) noexcept nogil:
+cdef uint32_t locked_value(queue *q, uint32_t *field) noexcept nogil:
     """Read a field that is written under the take lock."""
     cdef uint32_t value
-    lock_take(s.mq, True)
+    lock_take(q, True)
     value = field[0]
-    unlock_take(s.mq)
+    unlock_take(q)
     return value
+
+
+cdef int64_t locked_priority(subqueue *s) noexcept nogil:
+    cdef int64_t priority
+    lock_take(s.mq, True)
+    priority = s.priority
+    unlock_take(s.mq)
+    return priority
 
 
 @cython.final

@@ -3,7 +3,7 @@
 python/manytail/_nogil.pxd documents the calls, _mq.pxd and _eq_nogil.pxd have the code. Locks are taken with the GIL
 too, and an item is a number without a reference count. Nothing in here is for Python.
 """
-from libc.stdint cimport int64_t, uintptr_t
+from libc.stdint cimport INT64_MAX, int64_t, uintptr_t
 
 cimport manytail._mq as mq
 from manytail._c cimport MT_OK, PyThread_get_thread_ident
@@ -59,7 +59,7 @@ cdef int mt_multiqueue_get_many(mt_multiqueue *q, uintptr_t *items, int64_t n, i
 
 
 cdef int64_t mt_multiqueue_qsize(mt_multiqueue *q) noexcept nogil:
-    return mq.qsize_of(<mq.queue *>q)
+    return mq.qsize_of(<mq.queue *>q, INT64_MAX, False)
 
 
 cdef void mt_multiqueue_shutdown(mt_multiqueue *q, bint immediate) noexcept nogil:

@@ -25,9 +25,7 @@ from manytail._cpython cimport (
     mt_list_reserve_by, mt_list_slots, mt_method, mt_owned_item, mt_patch_gc, mt_patch_method, mt_return_raising,
     mt_traverse_of, traverseproc, visitproc,
 )
-from manytail._lifecycle cimport (
-    int_argument, maxsize_argument, raise_if_failed, tell_of_forks, unclosed, unpicklable,
-)
+from manytail._lifecycle cimport int_argument, maxsize_argument, raise_if_failed, tell_of_forks, unclosed, unpicklable
 from manytail._waiting cimport (
     NEVER, ONCE, WAIT, Waiting, again, checkpoint, deadline_from, linger_from, new_waiting, poll_all, sooner,
     visit_tasks, wait_point,

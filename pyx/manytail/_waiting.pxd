@@ -50,7 +50,7 @@ from manytail._c cimport (
     PyEval_RestoreThread, PyEval_SaveThread, PyThreadState, PyThread_acquire_lock_timed, PyThread_allocate_lock,
     PyThread_free_lock, PyThread_get_thread_ident, PyThread_release_lock, drop, keep, likely, mt_atomic_u32, mt_backoff,
     mt_backoff_spin, mt_fetch_add_acq_rel_u32, mt_fetch_add_relaxed_u32, mt_load_acquire_u32, mt_lock, mt_now_ns,
-    mt_point, mt_store_relaxed_u32, mt_xchg_acq_rel_u32, unlikely,
+    mt_point, mt_store_relaxed_u32, mt_xchg_acq_rel_u32,
 )
 from manytail._lock cimport enter, leave
 

@@ -15,7 +15,8 @@ from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport int64_t, uint32_t, uintptr_t
 
 from manytail._c cimport (
-    MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_OK, MT_SHUTDOWN, PyThread_get_thread_ident, unlikely,
+    MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_OK, MT_SHUTDOWN, PyThread_get_thread_ident, mt_atomic_u32,
+    mt_fetch_add_relaxed_u32, unlikely,
 )
 from manytail._cpython cimport (
     PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_disown, mt_list_filled, mt_list_reserve, mt_list_slots,
@@ -28,7 +29,7 @@ from manytail._mq cimport (
 )
 from manytail._lifecycle cimport int_argument, raise_if_failed, tell_of_forks, unpicklable
 # Its import mends all queues in the child of a fork, a pool's too.
-from manytail._multiqueue cimport priority_argument, weight_argument
+from manytail._multiqueue cimport locked_priority, locked_value, priority_argument, weight_argument
 from manytail._waiting cimport NEVER, again, deadline_from, wait_point, write_unraisable
 from manytail._wp cimport (
     begin_batch, check_idle, end_pool, finish_item, forget_in_child, lane as lane_t, leave_pool, limit_lane,
@@ -71,7 +72,7 @@ cdef class WorkPool:
     Progress: blocking (one short lock); no lock is held while Python code runs. Source: _wp.pxd."""
     cdef pool_t p
     cdef int64_t per_key
-    cdef bint begun             # options are set; written in a critical section
+    cdef mt_atomic_u32 begun    # how often __init__ was called
     cdef object start, refusal
     cdef object __weakref__
 
@@ -85,7 +86,8 @@ cdef class WorkPool:
         cdef int64_t workers = int_argument("max_workers", max_workers, "an int >= 0")
         cdef int64_t pending = bound_argument("max_pending", max_pending)
         cdef int64_t limit = bound_argument("per_key", per_key)
-        self.begin()
+        if mt_fetch_add_relaxed_u32(&self.begun, 1):        # relaxed because: only its own result counts
+            raise RuntimeError(f"{type(self).__name__}.__init__ was called again")
         self.start = start
         self.refusal = refusal
         self.p.max_workers = workers
@@ -99,15 +101,6 @@ cdef class WorkPool:
 
     def __reduce__(self):
         raise unpicklable(self, "threads of this process serve it; make another one where it is needed")
-
-    cdef int begin(self) except -1:
-        cdef bint begun
-        with cython.critical_section(self):
-            begun = self.begun
-            self.begun = True
-        if begun:
-            raise RuntimeError(f"{type(self).__name__}.__init__ was called again")
-        return 0
 
     @property
     def pending(self):
@@ -362,20 +355,12 @@ cdef class BaseLane:
     @property
     def priority(self):
         """Smaller goes first. A new one moves the lane to the end of that priority's ring."""
-        cdef int64_t priority
-        lock_take(self.ln.p.q, True)
-        priority = self.ln.s.priority
-        unlock_take(self.ln.p.q)
-        return priority
+        return locked_priority(self.ln.s)
 
     @property
     def weight(self):
         """Calls per turn. A new weight applies from the lane's next turn on."""
-        cdef uint32_t weight
-        lock_take(self.ln.p.q, True)
-        weight = self.ln.s.weight
-        unlock_take(self.ln.p.q)
-        return weight
+        return locked_value(self.ln.p.q, &self.ln.s.weight)
 
     @property
     def max_pending(self):
