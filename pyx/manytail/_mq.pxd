@@ -965,35 +965,25 @@ cdef inline int put_front_once(queue *q, subqueue *s, uintptr_t item, const int6
 
 
 # --------------------------------------------------------------------------------------------------- puts that wait
-cdef inline int put_until(queue *q, subqueue *s, uintptr_t item, bint front, int64_t deadline,
+cdef inline int put_until(queue *q, subqueue *s, uintptr_t item, const int64_t *size, bint front, int64_t deadline,
                           bint attached) noexcept nogil:
-    """Put, waiting for a free slot. The caller adds a reference to the item before, and drops it unless the result is
-    MT_OK."""
-    cdef wait_point p
-    cdef int r
-    while True:
-        r = put_front_once(q, s, item, NULL, attached) if unlikely(front) else put_once(q, s, item, attached)
-        if likely(r == MT_OK):
-            return r
-        room_point(&p, s, attached)
-        if not again(&p, 1, &r, deadline):
-            return r
-
-
-cdef inline int put_sized_until(queue *q, subqueue *s, uintptr_t item, int64_t size, bint front, int64_t deadline,
-                                bint attached) noexcept nogil:
-    """As put_until(), into a sized sub-queue. MT_BADARG: the item never fits."""
+    """Put, waiting for a free slot. size: NULL unless sized; then MT_BADARG: the item never fits. The caller adds a
+    reference to the item before, and drops it unless the result is MT_OK."""
     cdef wait_point p
     cdef int64_t done
     cdef int r
     while True:
-        if front:
-            r = put_front_once(q, s, item, &size, attached)
+        if unlikely(front):
+            r = put_front_once(q, s, item, size, attached)
+        elif unlikely(size != NULL):
+            r = put_run_once(q, s, &item, size, 1, False, &done, attached)
         else:
-            r = put_run_once(q, s, &item, &size, 1, False, &done, attached)
-        if r == MT_OK:
+            r = put_once(q, s, item, attached)
+        if likely(r == MT_OK):
             return r
-        free_size_point(&p, s, size, attached)
+        room_point(&p, s, attached)
+        if size != NULL:
+            free_size_point(&p, s, size[0], attached)
         if not again(&p, 1, &r, deadline):
             return r
 
@@ -1714,7 +1704,7 @@ cdef inline int remove_subqueue(queue *q, subqueue *s, item_drop drop, void *arg
 
 
 cdef inline int put_within(subqueue *s, uintptr_t item, int64_t timeout_ns) noexcept nogil:
-    return put_until(s.mq, s, item, False, deadline_in(timeout_ns), False)
+    return put_until(s.mq, s, item, NULL, False, deadline_in(timeout_ns), False)
 
 
 cdef inline int put_run_within(subqueue *s, const uintptr_t *items, int64_t n, int64_t timeout_ns,

@@ -45,7 +45,7 @@ cdef class SubQueue:
     cdef void drop_items(self) noexcept
     cdef void release_chain(self, chunk *chain, uint32_t first, uint32_t last) noexcept
     cdef bint put_slow(self, object item, int64_t deadline, bint front) except -1
-    cdef bint put_sized(self, object item, int64_t size, int64_t deadline, bint front) except -1
+    cdef bint put_of_size(self, object item, int64_t size, int64_t deadline, bint front) except -1
     cdef int64_t size_of(self, object item) except -1
     cdef int refuse_put(self, int status, int64_t size) except -1
     cdef int put_raw(self, Int64s run, int64_t deadline, int64_t *count) except -1

@@ -35,9 +35,9 @@ from manytail._mq cimport (
     head_finish, head_get, head_get_many, head_next, head_pop, head_propagate, head_put_total, head_qsize, head_removed,
     head_removed_and_served, head_served, head_skip_tombstones, hold_bulks, item_drop, items_point, iterator_position,
     join_until, joined_point, leave_bulk, lists_are_quiet, lock_put, lock_take, mt_subqueue_of, new_queue, new_subqueue,
-    position_close, position_open, position_step, put_once, put_run_once, put_run_unposted, put_run_until,
-    put_sized_until, put_until, qsize_of, queue, release_bulks, room_point, set_maxsize, set_priority, set_weight,
-    shut_queue, subqueue, tail_size, task_done, unlock_put, unlock_take, unlock_take_and_post, visit_items,
+    position_close, position_open, position_step, put_once, put_run_once, put_run_unposted, put_run_until, put_until,
+    qsize_of, queue, release_bulks, room_point, set_maxsize, set_priority, set_weight, shut_queue, subqueue, tail_size,
+    task_done, unlock_put, unlock_take, unlock_take_and_post, visit_items,
 )
 from manytail._mq_held cimport (
     begin_batch, end_batch, give_back, head_hold, head_reserve, held_batch, hold_what_is_there,
@@ -974,36 +974,27 @@ cdef class SubQueue:
 
     cdef bint put_slow(self, object item, int64_t deadline, bint front) except -1:
         """False: no free slot in time."""
-        cdef uintptr_t raw
+        return self.put_of_size(item, self.size_of(item), deadline, front)
+
+    cdef bint put_of_size(self, object item, int64_t size, int64_t deadline, bint front) except -1:
+        """size: of size_of(). False: it did not fit in time."""
+        cdef uintptr_t raw = <uintptr_t>int64_of(item) if self.raw else <uintptr_t><PyObject *>item
         cdef int r
-        if unlikely(self.sizer is not None):
-            return self.put_sized(item, self.size_of(item), deadline, front)
-        raw = <uintptr_t>int64_of(item) if self.raw else <uintptr_t><PyObject *>item
         if not self.raw:
             Py_INCREF(item)
-        r = put_until(self.s.mq, self.s, raw, front, deadline, True)
+        r = put_until(self.s.mq, self.s, raw, &size if self.sizer is not None else NULL, front, deadline, True)
         if unlikely(r != MT_OK):
             if not self.raw:
                 Py_DECREF(item)
-            if r == MT_FULL or r == MT_TIMEOUT:
-                return False
-            refuse(r, self.s)
-        return True
-
-    cdef bint put_sized(self, object item, int64_t size, int64_t deadline, bint front) except -1:
-        """size: of size_of(). False: it did not fit in time."""
-        cdef int r
-        Py_INCREF(item)
-        r = put_sized_until(self.s.mq, self.s, <uintptr_t><PyObject *>item, size, front, deadline, True)
-        if r != MT_OK:
-            Py_DECREF(item)
             if r == MT_FULL or r == MT_TIMEOUT:
                 return False
             self.refuse_put(r, size)
         return True
 
     cdef int64_t size_of(self, object item) except -1:
-        """Call the sizer. That runs user code, so no lock may be held."""
+        """Call the sizer, if there is one. That runs user code, so no lock may be held."""
+        if likely(self.sizer is None):
+            return 0
         cdef object answer = self.sizer(item)
         if isinstance(answer, bool):
             raise TypeError(f"sizer(item)={answer!r}: expected an int >= 0, not bool")
@@ -1119,17 +1110,10 @@ cdef class SubQueue:
         pause = checkpoint()
         if pause is not None:
             await pause
-        cdef int64_t size = self.size_of(item) if self.sizer is not None else 0
-        cdef bint done
+        cdef int64_t size = self.size_of(item)
         if self.raw:
             item = int64_of(item)       # once: were it to raise in a later try, that would keep the wake-up
-        while True:
-            if self.sizer is None:
-                done = self.put_slow(item, ONCE, False)
-            else:
-                done = self.put_sized(item, size, ONCE, False)
-            if done:
-                return
+        while not self.put_of_size(item, size, ONCE, False):
             await self.until_room(size)
 
     cdef object until_room(self, int64_t size):

@@ -156,7 +156,7 @@ cdef class Fifo:
         """MT_OK, or why nothing was put: MT_FULL, MT_TIMEOUT, MT_SHUTDOWN."""
         cdef int r
         Py_INCREF(item)
-        r = put_until(self.q, self.s, <uintptr_t><PyObject *>item, False, deadline, True)
+        r = put_until(self.q, self.s, <uintptr_t><PyObject *>item, NULL, False, deadline, True)
         if r != MT_OK:
             Py_DECREF(item)
         return raise_if_failed(r)

@@ -101,7 +101,7 @@ static int put_some(int p, int *made, int *tail) {
     if (s->sized && kind < 3) {
         r = MQ(put_run_until)(s->mq, s, items, sizes, n, 0, WAITING(deadline_in)(some_timeout()), &count, 0);
     } else if (s->sized) {
-        r = MQ(put_sized_until)(s->mq, s, items[0], sizes[0], kind == 3, WAITING(deadline_in)(some_timeout()), 0);
+        r = MQ(put_until)(s->mq, s, items[0], &sizes[0], kind == 3, WAITING(deadline_in)(some_timeout()), 0);
         count = r == MT_OK;
     } else if (kind < 3) {
         r = MQ(put_run_within)(s, items, n, some_timeout(), &count);

@@ -363,7 +363,7 @@ struct interrupted_sized_putter : queue_suite<interrupted_sized_putter, 3> {
         more = 0;
     }
     int put_sized(int i, int64_t size) {
-        return MQ(put_sized_until)(q, a, item(i), size, 0, FOREVER, ATTACHED);
+        return MQ(put_until)(q, a, item(i), &size, 0, FOREVER, ATTACHED);
     }
     void thread(unsigned index) {
         if (index == 0) {
