@@ -49,7 +49,8 @@ cdef class EntryQueue:
     cdef int release_unadmitted(self, entry *e) except -1
     cdef object admit(self, entry *e, search_range *found, int64_t deadline, bint want_handle)
     cdef int admit_once(self, entry *e, search_range *found, wait_point *p) noexcept
-    cdef int admit_slow(self, entry *e, search_range *found, wait_point *p, int64_t deadline, int r) except -1
+    cdef int admit_slow(self, entry *e, search_range *found, selector_results *v, wait_point *p, int64_t deadline,
+                        int r) except -1
     cdef int put_again(self, entry *e, search_range *found, wait_point *p, int64_t deadline, int r) except -1
     cdef int abandon_put(self, entry *e, wait_point *p) except -1
     cdef int refuse_put(self, int r) except -1
@@ -75,7 +76,6 @@ cdef class EntryQueue:
     cdef void put_dead_quietly(self, effects *fx, wait_node **to_post) noexcept
     cdef bint takes_quietly(self, entry *e) noexcept
     cdef bint run_dead_letter(self) noexcept
-    cdef int give_back(self, acquired_entry *t) except -1
     cdef key_record *find_key(self, key_table *t, object key) except NULL
     cdef void end_key_search(self, key_table *t, key_search *search) noexcept
     cdef void drop_all(self) noexcept

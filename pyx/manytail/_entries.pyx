@@ -376,9 +376,12 @@ cdef int undo_handle(EntryQueue queue, acquired_entry *t, entry *unadmitted) exc
     cdef PyObject *kind
     cdef PyObject *error
     cdef PyObject *trace
+    cdef effects fx
     PyErr_Fetch(&kind, &error, &trace)
     if t.delivery:
-        queue.give_back(t)
+        begin_hold(queue.q, &fx)
+        locked_release(queue.q, t.e, t.delivery, 0, &fx)
+        end_hold(queue, &fx)
     entry_drop(t.e)
     Py_DECREF_raw(<PyObject *>t.item)
     if t.extra != NULL:
@@ -653,7 +656,7 @@ cdef class EntryQueue:
             h = handle_before_put(self, e)
         r = self.admit_once(e, found, &p)
         if unlikely(r != MT_OK):
-            self.admit_slow(e, found, &p, deadline, r)
+            self.admit_slow(e, found, NULL, &p, deadline, r)
         return h
 
     cdef int admit_once(self, entry *e, search_range *found, wait_point *p) noexcept:
@@ -673,17 +676,22 @@ cdef class EntryQueue:
             self.run_effects(&fx)
         return r
 
-    cdef int admit_slow(self, entry *e, search_range *found, wait_point *p, int64_t deadline, int r) except -1:
-        """Continue admit() after the first try returned r."""
+    cdef int admit_slow(self, entry *e, search_range *found, selector_results *v, wait_point *p, int64_t deadline,
+                        int r) except -1:
+        """Continue after the first try returned r. MT_OK; DENIED: see hand_over_once(). v: NULL unless the tries are
+        hand_over_once()."""
         room_point(p, self.q, True)
         try:
-            while r != MT_OK:
-                self.put_again(e, found, p, deadline, r)
-                r = self.admit_once(e, found, p)
+            while r != MT_OK and r != DENIED:
+                if r == SLOW:
+                    self.ask_waiting(e, v)
+                else:
+                    self.put_again(e, found, p, deadline, r)
+                r = self.admit_once(e, found, p) if v == NULL else self.hand_over_once(e, found, v, p)
         except BaseException:
             self.abandon_put(e, p)
             raise
-        return 0
+        return r
 
     cdef int put_again(self, entry *e, search_range *found, wait_point *p, int64_t deadline, int r) except -1:
         """After a try returned r, prepare or wait for the next one, or raise the exception of r."""
@@ -726,26 +734,13 @@ cdef class EntryQueue:
         its acquisition, so no other subscription can see it."""
         cdef Entry h = handle_before_put(self, e)
         cdef wait_point p
-        cdef int r
-        room_point(&p, self.q, True)
-        try:
-            while True:
-                r = self.hand_over_once(e, found, v, &p)
-                if r == MT_OK:
-                    break
-                if r == DENIED:
-                    self.abandon_put(e, &p)
-                    return None
-                if r == SLOW:
-                    self.ask_waiting(e, v)
-                else:
-                    self.put_again(e, found, &p, deadline, r)
-        except BaseException:
-            self.abandon_put(e, &p)
-            raise
-        return h
+        if self.admit_slow(e, found, v, &p, deadline, self.hand_over_once(e, found, v, &p)) == MT_OK:
+            return h
+        self.abandon_put(e, &p)
+        return None
 
     cdef int hand_over_once(self, entry *e, search_range *found, selector_results *v, wait_point *p) noexcept:
+        """One try, with the status of locked_hand_over."""
         cdef effects fx
         cdef entry_queue *q = self.q
         cdef int r
@@ -1143,14 +1138,6 @@ cdef class EntryQueue:
         if e != NULL:
             self.deliver_dead_chain(e)
         return e != NULL
-
-    cdef int give_back(self, acquired_entry *t) except -1:
-        """Release a delivery whose get fails."""
-        cdef effects fx
-        begin_hold(self.q, &fx)
-        locked_release(self.q, t.e, t.delivery, 0, &fx)
-        end_hold(self, &fx)
-        return 0
 
     cdef key_record *find_key(self, key_table *t, object key) except NULL:
         """The record of a key that is equal to this one, made if missing, with a reference for one entry. `==` runs
