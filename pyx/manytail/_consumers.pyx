@@ -5,8 +5,7 @@ entry. Notifications of other queues that it does not use are forwarded. An entr
 to it (put with immediate=True) stays reserved for its next get.
 """
 cimport cython
-from cpython.exc cimport PyErr_Fetch, PyErr_Restore, PyErr_SetInterrupt
-from cpython.ref cimport PyObject
+from cpython.exc cimport PyErr_SetInterrupt
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 
@@ -18,7 +17,7 @@ from manytail._cpython cimport PyTypeObject, mt_patch_new
 from manytail._entries cimport EntryQueue, append_entry, handle_of, in_timer_thread, release_all, unraisable
 from manytail._eq cimport CLOSED, acquired_entry, lock_credit, lock_order, unlock_credit, unlock_order
 from manytail._eq_manager cimport credit_point, entries_point, is_interested, locked_answer
-from manytail._lifecycle cimport int_argument, raise_if_failed, tell_of_forks, unclosed, unpicklable
+from manytail._lifecycle cimport given_options, int_argument, raise_if_failed, tell_of_forks, unclosed, unpicklable
 from manytail._subscriptions cimport Credit, Subscription, consumer_waits, iterate, new_credit, open_subscription
 from manytail._waiting cimport (
     ONCE, WAIT, Waiting, again, checkpoint, deadline_from, give_up, linger_from, new_waiting_at, sooner, wait_at,
@@ -32,6 +31,7 @@ from types import GenericAlias
 
 from manytail.errors import ClosedError, Empty, ShutDown
 
+cdef dict SUBSCRIBE_OPTIONS = {"selector": None, "browse": False, "exclusive": False, "start": "oldest", "origin": None}
 
 cdef class Consumer
 
@@ -143,13 +143,8 @@ cdef class Points:
     cdef void release_unclaimed(self) noexcept:
         """Release the entries that are reserved for waiters that have given up. A pending exception is kept."""
         cdef Subscription s
-        cdef PyObject *kind
-        cdef PyObject *error
-        cdef PyObject *trace
-        PyErr_Fetch(&kind, &error, &trace)
         for s in self.subs:
             s.release_unclaimed()
-        PyErr_Restore(kind, error, trace)
 
     cdef object entry_or_wait(self):
         """One try of a coroutine. Returns an Entry, or the Waiting to await."""
@@ -314,8 +309,8 @@ cdef class Consumer:
         lock_credit(&self.credit.p)
         self.started = True         # options are set, or are the defaults
         unlock_credit(&self.credit.p)
-        given = subscribe_options(options)
-        it = open_subscription(queue, 0, given[0], given[1], given[2], self.priority, given[3], given[4], self.credit)
+        selector, browse, exclusive, start, origin = given_options("Consumer.subscribe", options, SUBSCRIBE_OPTIONS)
+        it = open_subscription(queue, 0, selector, browse, exclusive, self.priority, start, origin, self.credit)
         self.add(it)
         if self.closed_:
             it.close()
@@ -430,16 +425,6 @@ cdef class Consumer:
             self.credit.replace(found, ())
             found = self.credit.subscriptions()
         self.credit.notify()
-
-
-cdef tuple subscribe_options(dict options):
-    cdef dict left = dict(options)
-    given = (left.pop("selector", None), bool(left.pop("browse", False)), bool(left.pop("exclusive", False)),
-             left.pop("start", "oldest"), left.pop("origin", None))
-    if left:
-        raise TypeError(f"Consumer.subscribe() got unexpected options {', '.join(sorted(left))}: "
-                        "expected selector, browse, exclusive, start, origin")
-    return given
 
 
 class _Listener:

@@ -59,7 +59,7 @@ from manytail._eq_keys cimport (
 from manytail._eq_life cimport forget_other_threads, free_queue, locked_clear, locked_shutdown, new_queue
 from manytail._eq_put cimport locked_hand_over, locked_put, locked_put_run, locked_unasked_selectors
 from manytail._eq_sorted cimport search_range
-from manytail._lifecycle cimport at_fork, int_argument, maxsize_argument, raise_if_failed, unpicklable
+from manytail._lifecycle cimport at_fork, given_options, int_argument, maxsize_argument, raise_if_failed, unpicklable
 from manytail._waiting cimport (
     NEVER, ONCE, Waiting, again, checkpoint, deadline_from, give_up, new_waiting, post, seconds_argument, visit_tasks,
     wait_node, wait_point, write_unraisable,
@@ -781,7 +781,7 @@ cdef class EntryQueue:
         and return how many there were. If it raises Full, ShutDown or KeyboardInterrupt, the exception's `count` is the
         number of items that were put; they stay. timeout is for the whole call. Other exceptions as put."""
         cdef int64_t deadline = deadline_from(block, timeout), n = 0
-        headers, priority, ttl, delay, group, origin = many_options(options)
+        headers, priority, ttl, delay, group, origin = given_options("put_many", options, PUT_MANY_OPTIONS)
         try:
             if type(items) in (list, tuple) and type(priority) is int and delay is ZERO and self.plain \
                     and self.ttl == 0 and headers is None and ttl is None and group is None:
@@ -1308,6 +1308,9 @@ cdef class EntryQueue:
 cdef object timer, dead_letters
 cdef object ZERO = 0.0         # put()'s defaults, for `is`: Cython makes equal constants of a module one object
 cdef object FOUR = 4
+cdef dict PUT_MANY_OPTIONS = {
+    "headers": None, "priority": FOUR, "ttl": None, "delay": ZERO, "group": None, "origin": None,
+}
 
 
 cdef int arm_shielded(EntryQueue it, int64_t when) except -1:
@@ -1318,16 +1321,6 @@ cdef int arm_shielded(EntryQueue it, int64_t when) except -1:
         PyErr_SetInterrupt()
         timer.arm(when, it)
     return 0
-
-
-cdef tuple many_options(dict options):
-    cdef dict left = dict(options)
-    given = (left.pop("headers", None), left.pop("priority", 4), left.pop("ttl", None), left.pop("delay", 0.0),
-             left.pop("group", None), left.pop("origin", None))
-    if left:
-        raise TypeError(f"put_many() got unexpected options {', '.join(sorted(left))}: "
-                        "expected headers, priority, ttl, delay, group, origin")
-    return given
 
 
 cdef void unraisable(object problem, object where) noexcept:

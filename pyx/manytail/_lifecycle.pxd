@@ -20,6 +20,7 @@ cdef int tell_of_forks(object owner) except -1
 
 cdef int64_t int_argument(str name, object value, str expected, int64_t least=*) except? -7
 cdef int64_t maxsize_argument(object value) except? -7
+cdef tuple given_options(str call, dict options, dict defaults)
 cdef object unpicklable(object it, str why=*)
 cdef int raise_if_failed(int status) except -1
 cdef void unclosed(str text) noexcept

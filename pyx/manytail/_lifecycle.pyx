@@ -108,6 +108,15 @@ cdef int64_t maxsize_argument(object value) except? -7:
     return int_argument("maxsize", value, "an int (0 or less: no bound)")
 
 
+cdef tuple given_options(str call, dict options, dict defaults):
+    """The values of a call's `**options`, in the order of `defaults`, which has all of them."""
+    unexpected = set(options) - set(defaults)
+    if unexpected:
+        raise TypeError(f"{call}() got unexpected options {', '.join(sorted(unexpected))}: "
+                        f"expected {', '.join(defaults)}")
+    return tuple((defaults | options).values())
+
+
 def begin(made):
     """The first statement of `__init__`. RuntimeError: it ran before, or runs in another thread."""
     token = object()
