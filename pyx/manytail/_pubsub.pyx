@@ -679,7 +679,7 @@ cdef class Subscriber:
 
     def __aiter__(self):
         """__iter__ for coroutines."""
-        return AsyncMessages(self)
+        return MessageIterator.__new__(MessageIterator, self)
 
     def __enter__(self):
         return self
@@ -730,7 +730,7 @@ cdef void warn_unclosed(int64_t at, int64_t behind) noexcept:
 @cython.final
 @cython.no_gc_clear         # its subscriber stays usable for finalizers; a cycle breaks at the messages
 cdef class MessageIterator:
-    """The iterator of a Subscriber. Several threads may share one."""
+    """The iterator of a Subscriber, for `for` and `async for`. Several threads may share one."""
     cdef Subscriber subscriber
 
     def __cinit__(self, Subscriber subscriber not None):
@@ -745,21 +745,12 @@ cdef class MessageIterator:
         except (ShutDown, ClosedError):
             raise StopIteration from None
 
-
-class AsyncMessages:
-    """The asynchronous iterator of a Subscriber."""
-
-    __slots__ = ("_subscriber",)
-
-    def __init__(self, subscriber):
-        self._subscriber = subscriber
-
     def __aiter__(self):
         return self
 
     async def __anext__(self):
         try:
-            return await self._subscriber.aget()
+            return await self.subscriber.aget()
         except (ShutDown, ClosedError):
             raise StopAsyncIteration from None
 

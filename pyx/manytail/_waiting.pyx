@@ -172,22 +172,18 @@ cdef object checkpoint():
 
 cdef Waiting new_waiting(object of):
     """A wait of the running coroutine at one point. The caller fills `point`, then awaits wait()."""
-    cdef Waiting waiting = Waiting.__new__(Waiting)
-    return in_running_loop(waiting, of, &waiting.point, 1)
+    return new_waiting_at(of, NULL, 1)
 
 
 cdef Waiting new_waiting_at(object of, wait_point *points, int n):
-    """A wait of the running coroutine at `n` points, which `of` owns."""
-    return in_running_loop(Waiting.__new__(Waiting), of, points, n)
-
-
-cdef Waiting in_running_loop(Waiting waiting, object of, wait_point *points, int n):
+    """A wait of the running coroutine at `n` points, which `of` owns. NULL: at `point`."""
+    cdef Waiting waiting = Waiting.__new__(Waiting)
     waiting.loop, waiting.trio = running_loop()
     if waiting.trio:
         waiting.arrival = sys.modules["trio"].Event()
     else:
         waiting.arrival = waiting.loop.create_future()
-    wait_at(waiting, of, points, n)
+    wait_at(waiting, of, points if points != NULL else &waiting.point, n)
     return waiting
 
 

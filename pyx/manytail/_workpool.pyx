@@ -697,17 +697,6 @@ cdef tuple entry_of(tuple bucket, object key):
 
 
 # ------------------------------------------------------------------------------------------------ lanes on any executor
-class _Collected:
-    """Stands in for the executor of a dispatcher that the collector has cleared."""
-
-    @staticmethod
-    def submit(task):
-        raise RuntimeError("the dispatcher was collected")
-
-
-cdef object COLLECTED = _Collected
-
-
 def drop_item(item):
     """Stands in for the handler of a lane that the collector has cleared."""
 
@@ -755,7 +744,7 @@ cdef class Dispatcher(WorkPool):
         while n > 0:
             try:
                 if self.executor is None:
-                    raise RuntimeError("Dispatcher.__init__ was not called")
+                    raise RuntimeError("Dispatcher.__init__ was not called, or the dispatcher was collected")
                 future = self.executor.submit(self._serve)
                 n -= 1
                 if hasattr(future, "add_done_callback"):
@@ -969,7 +958,7 @@ cdef int serial_clear(PyObject *self) noexcept:
 
 cdef int dispatcher_clear(PyObject *self) noexcept:
     """As pool_clear(), for the executor and on_error."""
-    (<Dispatcher>self).executor = COLLECTED
+    (<Dispatcher>self).executor = None
     (<Dispatcher>self).on_error = None
     return pool_clear(self)
 
