@@ -87,9 +87,12 @@ static inline PyObject *mt_list_reserve_by(PyObject *one, Py_ssize_t n) {
 static inline uintptr_t *mt_list_slots(PyObject *l) { return (uintptr_t *)(void *)((PyListObject *)l)->ob_item; }
 static inline void mt_list_filled(PyObject *l, Py_ssize_t n) { Py_SET_SIZE((PyVarObject *)l, n); }
 
-static inline void mt_patch_gc(PyTypeObject *t, traverseproc traverse, inquiry clear) {
+/* Replace tp_traverse, and tp_clear unless `clear` is NULL. Returns the tp_traverse that Cython made. */
+static inline traverseproc mt_patch_gc(PyTypeObject *t, traverseproc traverse, inquiry clear) {
+    traverseproc made = t->tp_traverse;
     t->tp_traverse = traverse;
-    t->tp_clear = clear;
+    if (clear != NULL) t->tp_clear = clear;
+    return made;
 }
 /* Forbid calls from Python to the type. Its own module can make instances: Cython's `T.__new__` bypasses this slot. */
 static inline PyObject *mt_no_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
@@ -137,8 +140,6 @@ static inline void mt_dealloc_nested(PyObject *o, destructor again, destructor b
     Py_TRASHCAN_END;
 }
 static inline newfunc mt_new_of(PyTypeObject *t) { return t->tp_new; }
-static inline traverseproc mt_traverse_of(PyTypeObject *t) { return t->tp_traverse; }
-static inline inquiry mt_clear_of(PyTypeObject *t) { return t->tp_clear; }
 
 /* Called detached, after a bulk copy: spin for at most a microsecond or two until the holder of the GIL releases it.
  * Otherwise two threads that each copy for a microsecond and then attach again collide at every release: the woken one

@@ -20,11 +20,9 @@ cdef extern from "manytail/pygc.h":
     destructor mt_dealloc_of(PyTypeObject *)
     void mt_patch_dealloc(PyTypeObject *, destructor)
     void mt_dealloc_nested(PyObject *, destructor again, destructor by_recursion)
-    void mt_patch_gc(PyTypeObject *, traverseproc, inquiry)
+    traverseproc mt_patch_gc(PyTypeObject *, traverseproc, inquiry)
     void mt_patch_new(PyTypeObject *)
     int mt_visit_one(void *, visitproc, void *) noexcept
-    traverseproc mt_traverse_of(PyTypeObject *)
-    inquiry mt_clear_of(PyTypeObject *)
     object mt_owned(PyObject *)
     object mt_owned_item(uintptr_t)
     object mt_new_item(uintptr_t)

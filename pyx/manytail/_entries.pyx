@@ -33,7 +33,7 @@ from manytail._c cimport (
 )
 from manytail._cpython cimport (
     PyObject_IS_GC, PyTypeObject, Py_DECREF_raw, destructor, mt_dealloc_nested, mt_dealloc_of, mt_new_of, mt_owned,
-    mt_patch_dealloc, mt_patch_gc, mt_patch_new, mt_traverse_of, mt_visit_one, newfunc, traverseproc, visitproc,
+    mt_patch_dealloc, mt_patch_gc, mt_patch_new, mt_visit_one, newfunc, traverseproc, visitproc,
 )
 from manytail._entry cimport (
     ACQUIRED, AVAILABLE, DELETED, DEQUEUED, HELD, entry, entry_drop, entry_lock, entry_new, entry_options, entry_word,
@@ -1539,8 +1539,7 @@ cdef int queue_clear(PyObject *self) noexcept:
     return 0
 
 
-base_queue_traverse = mt_traverse_of(<PyTypeObject *>EntryQueue)
-mt_patch_gc(<PyTypeObject *>EntryQueue, queue_traverse, queue_clear)    # before any subclass exists
+base_queue_traverse = mt_patch_gc(<PyTypeObject *>EntryQueue, queue_traverse, queue_clear)    # before any subclass exists
 new_entry_object = mt_new_of(<PyTypeObject *>Entry)
 dealloc_by_recursion = mt_dealloc_of(<PyTypeObject *>Entry)
 mt_patch_dealloc(<PyTypeObject *>Entry, entry_dealloc)

@@ -23,9 +23,9 @@ from manytail._c cimport (
 )
 from manytail._chunks cimport chunk, chunk_items
 from manytail._cpython cimport (
-    PySequence_Fast_ITEMS, PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_clear_of, mt_let_go_of_gil_first,
-    mt_list_filled, mt_list_reserve, mt_list_slots, mt_method, mt_new_none, mt_owned, mt_owned_item, mt_pair_fill,
-    mt_pair_reserve, mt_patch_gc, mt_patch_method, mt_return_raising, mt_traverse_of, traverseproc, visitproc,
+    PySequence_Fast_ITEMS, PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_let_go_of_gil_first, mt_list_filled,
+    mt_list_reserve, mt_list_slots, mt_method, mt_new_none, mt_owned, mt_owned_item, mt_pair_fill, mt_pair_reserve,
+    mt_patch_gc, mt_patch_method, mt_return_raising, traverseproc, visitproc,
 )
 from manytail._int64 cimport Int64s, int64_of, int64s_of
 from manytail._mq cimport (
@@ -1368,12 +1368,9 @@ cdef PyObject *short_get(PyObject *self, PyObject *const *args, Py_ssize_t n, Py
 compiled_put = mt_patch_method(<PyTypeObject *>SubQueue, "put", short_put)
 compiled_get = mt_patch_method(<PyTypeObject *>MultiQueue, "get", short_get)
 
-base_tail_traverse = mt_traverse_of(<PyTypeObject *>SubQueue)
-mt_patch_gc(<PyTypeObject *>SubQueue, tail_traverse, tail_clear)
-base_queue_traverse = mt_traverse_of(<PyTypeObject *>MultiQueue)
-mt_patch_gc(<PyTypeObject *>MultiQueue, queue_traverse, queue_clear)
-base_batch_traverse = mt_traverse_of(<PyTypeObject *>Batch)
-mt_patch_gc(<PyTypeObject *>Batch, batch_traverse, mt_clear_of(<PyTypeObject *>Batch))
+base_tail_traverse = mt_patch_gc(<PyTypeObject *>SubQueue, tail_traverse, tail_clear)
+base_queue_traverse = mt_patch_gc(<PyTypeObject *>MultiQueue, queue_traverse, queue_clear)
+base_batch_traverse = mt_patch_gc(<PyTypeObject *>Batch, batch_traverse, NULL)
 
 
 # ----------------------------------------------------------------------------------------------------------------- fork

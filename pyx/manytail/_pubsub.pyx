@@ -21,9 +21,9 @@ from manytail._c cimport (
     mt_load_relaxed_uptr, mt_load_seq_cst_u32, mt_store_relaxed_i64, unlikely,
 )
 from manytail._cpython cimport (
-    PyLong_FromLongLong, PySequence_Fast_ITEMS, PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_clear_of, mt_list_filled,
+    PyLong_FromLongLong, PySequence_Fast_ITEMS, PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_list_filled,
     mt_list_reserve_by, mt_list_slots, mt_method, mt_owned_item, mt_patch_gc, mt_patch_method, mt_return_raising,
-    mt_traverse_of, traverseproc, visitproc,
+    traverseproc, visitproc,
 )
 from manytail._lifecycle cimport int_argument, maxsize_argument, raise_if_failed, tell_of_forks, unclosed, unpicklable
 from manytail._waiting cimport (
@@ -827,7 +827,5 @@ cdef PyObject *short_get(PyObject *self, PyObject *const *args, Py_ssize_t n, Py
 full_publish = mt_patch_method(<PyTypeObject *>PubSubQueue, "publish", short_publish)
 full_get = mt_patch_method(<PyTypeObject *>Subscriber, "get", short_get)
 
-base_queue_traverse = mt_traverse_of(<PyTypeObject *>PubSubQueue)
-mt_patch_gc(<PyTypeObject *>PubSubQueue, queue_traverse, queue_clear)
-base_subscriber_traverse = mt_traverse_of(<PyTypeObject *>Subscriber)
-mt_patch_gc(<PyTypeObject *>Subscriber, subscriber_traverse, mt_clear_of(<PyTypeObject *>Subscriber))
+base_queue_traverse = mt_patch_gc(<PyTypeObject *>PubSubQueue, queue_traverse, queue_clear)
+base_subscriber_traverse = mt_patch_gc(<PyTypeObject *>Subscriber, subscriber_traverse, NULL)

@@ -33,7 +33,7 @@ from manytail._c cimport (
 from manytail._chunks cimport chunk
 from manytail._cpython cimport (
     PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_method, mt_new_none, mt_owned_item, mt_patch_gc, mt_patch_method,
-    mt_return_raising, mt_traverse_of, traverseproc, visitproc,
+    mt_return_raising, traverseproc, visitproc,
 )
 from manytail._lock cimport enter as take_lock, leave as give_lock
 from manytail._mq cimport (
@@ -1052,7 +1052,5 @@ compiled_get = mt_patch_method(<PyTypeObject *>BaseQueue, "get", short_get)
 compiled_simple_put = mt_patch_method(<PyTypeObject *>SimpleQueue, "put", short_simple_put)
 compiled_simple_get = mt_patch_method(<PyTypeObject *>SimpleQueue, "get", short_simple_get)
 
-base_simple_traverse = mt_traverse_of(<PyTypeObject *>SimpleQueue)
-mt_patch_gc(<PyTypeObject *>SimpleQueue, simple_traverse, fifo_clear)
-base_queue_traverse = mt_traverse_of(<PyTypeObject *>BaseQueue)
-mt_patch_gc(<PyTypeObject *>BaseQueue, queue_traverse, queue_clear)
+base_simple_traverse = mt_patch_gc(<PyTypeObject *>SimpleQueue, simple_traverse, fifo_clear)
+base_queue_traverse = mt_patch_gc(<PyTypeObject *>BaseQueue, queue_traverse, queue_clear)

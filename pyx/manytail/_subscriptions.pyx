@@ -17,9 +17,7 @@ from manytail._c cimport (
     MT_EMPTY, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, likely, mt_load_relaxed_i64, mt_now_ns,
     mt_store_relaxed_i64, unlikely,
 )
-from manytail._cpython cimport (
-    PyTypeObject, mt_clear_of, mt_patch_gc, mt_patch_new, mt_traverse_of, traverseproc, visitproc,
-)
+from manytail._cpython cimport PyTypeObject, mt_patch_gc, mt_patch_new, traverseproc, visitproc
 from manytail._entries cimport (
     Entry, EntryQueue, append_entry, end_hold, free_results, handle_of, judge, makers, registry, release_all,
 )
@@ -900,10 +898,8 @@ cdef int credit_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
     return r if r else visit_tasks(&(<Credit>self).p.waiters, visit, arg)
 
 
-base_subscription_traverse = mt_traverse_of(<PyTypeObject *>Subscription)
-base_credit_traverse = mt_traverse_of(<PyTypeObject *>Credit)
-mt_patch_gc(<PyTypeObject *>Subscription, subscription_traverse, mt_clear_of(<PyTypeObject *>Subscription))
-mt_patch_gc(<PyTypeObject *>Credit, credit_traverse, mt_clear_of(<PyTypeObject *>Credit))
+base_subscription_traverse = mt_patch_gc(<PyTypeObject *>Subscription, subscription_traverse, NULL)
+base_credit_traverse = mt_patch_gc(<PyTypeObject *>Credit, credit_traverse, NULL)
 for closed_type in (EntryIterator, Subscription, Credit, Browser):
     mt_patch_new(<PyTypeObject *>closed_type)
 del closed_type

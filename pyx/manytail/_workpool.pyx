@@ -20,7 +20,7 @@ from manytail._c cimport (
 )
 from manytail._cpython cimport (
     PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_disown, mt_list_filled, mt_list_reserve, mt_list_slots,
-    mt_owned_item, mt_patch_gc, mt_traverse_of, traverseproc, visitproc,
+    mt_owned_item, mt_patch_gc, traverseproc, visitproc,
 )
 from manytail._mq cimport (
     MT_CLOSED_SHUTDOWN, MT_WEIGHTED, attach_subqueue, detach_subqueue, drop_left_chunks, drop_queue, free_subqueue,
@@ -968,12 +968,8 @@ cdef int dispatcher_traverse(PyObject *self, visitproc visit, void *arg) noexcep
     return r if r else visit_kept((<WorkPool>self).p.q, visit, arg)
 
 
-base_lane_traverse = mt_traverse_of(<PyTypeObject *>BaseLane)
-mt_patch_gc(<PyTypeObject *>BaseLane, lane_traverse, lane_clear)
+base_lane_traverse = mt_patch_gc(<PyTypeObject *>BaseLane, lane_traverse, lane_clear)
 mt_patch_gc(<PyTypeObject *>Lane, lane_traverse, lane_clear)
-base_serial_traverse = mt_traverse_of(<PyTypeObject *>SerialLane)
-mt_patch_gc(<PyTypeObject *>SerialLane, serial_traverse, serial_clear)
-base_pool_traverse = mt_traverse_of(<PyTypeObject *>WorkPool)
-mt_patch_gc(<PyTypeObject *>WorkPool, pool_traverse, pool_clear)
-base_dispatcher_traverse = mt_traverse_of(<PyTypeObject *>Dispatcher)
-mt_patch_gc(<PyTypeObject *>Dispatcher, dispatcher_traverse, dispatcher_clear)
+base_serial_traverse = mt_patch_gc(<PyTypeObject *>SerialLane, serial_traverse, serial_clear)
+base_pool_traverse = mt_patch_gc(<PyTypeObject *>WorkPool, pool_traverse, pool_clear)
+base_dispatcher_traverse = mt_patch_gc(<PyTypeObject *>Dispatcher, dispatcher_traverse, dispatcher_clear)
