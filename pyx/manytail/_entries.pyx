@@ -1539,7 +1539,8 @@ cdef int queue_clear(PyObject *self) noexcept:
     return 0
 
 
-base_queue_traverse = mt_patch_gc(<PyTypeObject *>EntryQueue, queue_traverse, queue_clear)    # before any subclass exists
+# Before any subclass exists.
+base_queue_traverse = mt_patch_gc(<PyTypeObject *>EntryQueue, queue_traverse, queue_clear)
 new_entry_object = mt_new_of(<PyTypeObject *>Entry)
 dealloc_by_recursion = mt_dealloc_of(<PyTypeObject *>Entry)
 mt_patch_dealloc(<PyTypeObject *>Entry, entry_dealloc)

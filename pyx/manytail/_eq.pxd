@@ -165,7 +165,6 @@ ctypedef struct subscription:
 ctypedef struct dead_letter_call:   # on the stack of a thread that runs the dead-letter callable
     unsigned long thread
     dead_letter_call *next
-    dead_letter_call *prev
 
 ctypedef struct effects:        # what the caller does after unlocking
     wait_node *to_post

@@ -83,30 +83,21 @@ cdef inline void locked_forward_room(wait_point *p, wait_node **to_post) noexcep
 
 
 # ------------------------------------------------------------------------------------------------ dead-letter callables
-cdef inline void list_dead_letter_call(entry_queue *q, dead_letter_call *here) noexcept nogil:
-    here.prev = NULL
-    here.next = q.dead_letter_calls
-    if q.dead_letter_calls != NULL:
-        q.dead_letter_calls.prev = here
-    q.dead_letter_calls = here
-
-
 cdef inline void enter_dead_letter_call(entry_queue *q, dead_letter_call *here) noexcept nogil:
     """The calling thread is about to run the dead-letter callable of this queue."""
     here.thread = PyThread_get_thread_ident()
     lock_order(q)
-    list_dead_letter_call(q, here)
+    here.next = q.dead_letter_calls
+    q.dead_letter_calls = here
     unlock_order(q)
 
 
 cdef inline void leave_dead_letter_call(entry_queue *q, dead_letter_call *here) noexcept nogil:
+    cdef dead_letter_call **at = &q.dead_letter_calls
     lock_order(q)
-    if here.prev != NULL:
-        here.prev.next = here.next
-    else:
-        q.dead_letter_calls = here.next
-    if here.next != NULL:
-        here.next.prev = here.prev
+    while at[0] != here:
+        at = &at[0].next
+    at[0] = here.next
     unlock_order(q)
 
 

@@ -11,7 +11,6 @@ from manytail._eq cimport (
     CLEARED, DENIED, SHUT, cursor, dead_letter_call, effects, entry_queue, eq_registry, lock_order, shared_credit,
     subscription, subscription_rank, unlock_credit, unlock_order,
 )
-from manytail._eq_capacity cimport list_dead_letter_call
 from manytail._eq_cursors cimport close_cursor, locked_close_below, open_cursor
 from manytail._eq_end cimport (
     lock_credit_of_holder, locked_discard_all, locked_end_delivery, locked_release, locked_unlink_ended,
@@ -302,5 +301,6 @@ cdef inline void forget_dead_letter_calls(entry_queue *q, unsigned long me) noex
     while r != NULL:
         following = r.next
         if r.thread == me:
-            list_dead_letter_call(q, r)
+            r.next = q.dead_letter_calls
+            q.dead_letter_calls = r
         r = following

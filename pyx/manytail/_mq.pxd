@@ -312,8 +312,7 @@ cdef inline int tail_put(queue *q, subqueue *s, uintptr_t item) noexcept nogil:
 
 
 cdef inline int tail_put_run(queue *q, subqueue *s, const uintptr_t *items, const int64_t *sizes, int64_t n,
-                             bint count_refs,
-                             int64_t *done) noexcept nogil:
+                             bint count_refs, int64_t *done) noexcept nogil:
     """Append up to n items, which getters see at once. MT_OK: all of them. Else why not; *done were appended. sizes:
     NULL unless sized. count_refs: add a reference to each."""
     cdef int64_t tail_seq = mt_load_relaxed_i64(&s.tail_seq)   # relaxed because: tail_seq is written under the put lock
@@ -910,8 +909,7 @@ cdef inline int put_unlisted(queue *q, subqueue *s, uintptr_t item, bint attache
 
 
 cdef inline int put_run_once(queue *q, subqueue *s, const uintptr_t *items, const int64_t *sizes, int64_t n,
-                             bint count_refs,
-                             int64_t *done, bint attached) noexcept nogil:
+                             bint count_refs, int64_t *done, bint attached) noexcept nogil:
     """tail_put_run() with its locks and wake-ups."""
     cdef wait_node *to_post = NULL
     cdef bint forward
@@ -989,8 +987,7 @@ cdef inline int put_until(queue *q, subqueue *s, uintptr_t item, const int64_t *
 
 
 cdef inline int put_run_until(queue *q, subqueue *s, const uintptr_t *items, const int64_t *sizes, int64_t n,
-                              bint count_refs,
-                              int64_t deadline, int64_t *count, bint attached) noexcept nogil:
+                              bint count_refs, int64_t deadline, int64_t *count, bint attached) noexcept nogil:
     """Put the items from number *count on, each time as many as fit; *count is how many are in. sizes: NULL unless
     sized. count_refs: add a reference to each item that is put."""
     cdef wait_point p
@@ -1395,8 +1392,7 @@ cdef inline int64_t clear_subqueue(queue *q, subqueue *s, chunk **chain, uint32_
 
 
 cdef inline int64_t head_clear(queue *q, subqueue *s, chunk **chain, uint32_t *first, uint32_t *last,
-                               wait_node **to_post,
-                               bint attached) noexcept nogil:
+                               wait_node **to_post, bint attached) noexcept nogil:
     cdef bint listed = s.ready.listed
     cdef int64_t n
     chain[0] = NULL
@@ -1663,11 +1659,13 @@ cdef inline void drop_object(uintptr_t item, void *unused) noexcept nogil:
     drop_reference(item)
 
 
-cdef inline void drop_items(queue *q, subqueue *s, item_drop drop, void *arg) noexcept nogil:
+cdef inline int64_t drop_items(queue *q, subqueue *s, item_drop drop, void *arg, bint attached) noexcept nogil:
+    """Empty the sub-queue atomically, then drop the items with no lock held. Returns how many there were."""
     cdef chunk *chain
     cdef uint32_t first = 0, last = 0
-    clear_subqueue(q, s, &chain, &first, &last, False)
-    drop_chain(q, chain, first, last, drop, arg, False)
+    cdef int64_t n = clear_subqueue(q, s, &chain, &first, &last, attached)
+    drop_chain(q, chain, first, last, drop, arg, attached)
+    return n
 
 
 cdef inline void destroy_queue(queue *q, item_drop drop, void *arg) noexcept nogil:
@@ -1699,7 +1697,7 @@ cdef inline subqueue *add_subqueue(queue *q, int priority, int64_t maxsize, int 
 cdef inline int remove_subqueue(queue *q, subqueue *s, item_drop drop, void *arg) noexcept nogil:
     if s == NULL or s.mq != q or not detach_subqueue(q, s, False):
         return MT_BADARG
-    drop_items(q, s, drop, arg)
+    drop_items(q, s, drop, arg, False)
     return MT_OK        # not freed until the queue is destroyed: woken putters may be about to read it
 
 

@@ -3,7 +3,6 @@ cimport cython
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uintptr_t
 
-from manytail._chunks cimport chunk
 from manytail._cpython cimport visitproc
 from manytail._int64 cimport Int64s
 from manytail._mq cimport queue, subqueue
@@ -42,8 +41,7 @@ cdef class SubQueue:
     cdef object sizer           # or None
     cdef object name
     cdef object __weakref__
-    cdef void drop_items(self) noexcept
-    cdef void release_chain(self, chunk *chain, uint32_t first, uint32_t last) noexcept
+    cdef int64_t drop_all(self) noexcept
     cdef bint put_slow(self, object item, int64_t deadline, bint front) except -1
     cdef bint put_of_size(self, object item, int64_t size, int64_t deadline, bint front) except -1
     cdef int64_t size_of(self, object item) except -1

@@ -21,7 +21,7 @@ from manytail._c cimport (
     MT_BADARG, MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
     PyThread_get_thread_ident, likely, mt_load_acquire_i64, mt_load_relaxed_i64, mt_load_relaxed_u32, unlikely,
 )
-from manytail._chunks cimport chunk, chunk_items
+from manytail._chunks cimport chunk_items
 from manytail._cpython cimport (
     PySequence_Fast_ITEMS, PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_let_go_of_gil_first, mt_list_filled,
     mt_list_reserve, mt_list_slots, mt_method, mt_new_none, mt_owned, mt_owned_item, mt_pair_fill, mt_pair_reserve,
@@ -29,10 +29,10 @@ from manytail._cpython cimport (
 )
 from manytail._int64 cimport Int64s, int64_of, int64s_of
 from manytail._mq cimport (
-    MT_CLOSED_DETACHED, MT_OLDEST, MT_ROUND_ROBIN, MT_WEIGHTED, SNAPSHOT, attach_subqueue, clear_subqueue,
-    detach_subqueue, discard_at, drop_chain, drop_left_chunks, drop_object, drop_queue, enable_subqueue, enter_bulk,
-    forget_other_threads, forward_items, forward_room, free_size_point, free_subqueue, head_count, head_empty,
-    head_finish, head_get, head_get_many, head_next, head_pop, head_propagate, head_put_total, head_qsize, head_removed,
+    MT_CLOSED_DETACHED, MT_OLDEST, MT_ROUND_ROBIN, MT_WEIGHTED, SNAPSHOT, attach_subqueue, detach_subqueue, discard_at,
+    drop_items, drop_left_chunks, drop_object, drop_queue, enable_subqueue, enter_bulk, forget_other_threads,
+    forward_items, forward_room, free_size_point, free_subqueue, head_count, head_empty, head_finish, head_get,
+    head_get_many, head_next, head_pop, head_propagate, head_put_total, head_qsize, head_removed,
     head_removed_and_served, head_served, head_skip_tombstones, hold_bulks, item_drop, items_point, iterator_position,
     join_until, joined_point, leave_bulk, lists_are_quiet, lock_put, lock_take, mt_subqueue_of, new_queue, new_subqueue,
     position_close, position_open, position_step, put_once, put_run_once, put_run_unposted, put_run_until, put_until,
@@ -686,7 +686,7 @@ cdef class MultiQueue:
         shut_queue(self.q, bool(immediate), True)
         if immediate:
             for sub in list(self.tails.values()):
-                (<SubQueue>sub).drop_items()
+                (<SubQueue>sub).drop_all()
             lock_take(self.q, True)
             head_finish(self.q, &to_post)
             unlock_take_and_post(self.q, to_post)
@@ -877,7 +877,7 @@ cdef class SubQueue:
     def __dealloc__(self):
         if self.s != NULL:
             detach_subqueue(self.s.mq, self.s, True)
-            self.drop_items()
+            self.drop_all()
             drop_left_chunks(self.s.mq, self.s)
             free_subqueue(self.s, True)
 
@@ -890,18 +890,12 @@ cdef class SubQueue:
         state = ("" if self.enabled else ", disabled") + ("" if self.attached else ", removed")
         return f"<SubQueue {self.name!r}, {self.qsize()} items{state}>"
 
-    cdef void drop_items(self) noexcept:
-        """Empty the sub-queue, and drop the items with no lock held."""
-        cdef chunk *chain
-        cdef uint32_t first = 0, last = 0
-        clear_subqueue(self.s.mq, self.s, &chain, &first, &last, True)
-        self.release_chain(chain, first, last)
-
-    cdef void release_chain(self, chunk *chain, uint32_t first, uint32_t last) noexcept:
+    cdef int64_t drop_all(self) noexcept:
+        """Empty the sub-queue, and drop the items with no lock held. Returns how many there were."""
         cdef item_drop drop = drop_object
         if self.raw:
             drop = NULL
-        drop_chain(self.s.mq, chain, first, last, drop, NULL, True)
+        return drop_items(self.s.mq, self.s, drop, NULL, True)
 
     # ------------------------------------------------------------------------------------------------------- properties
     @property
@@ -1193,11 +1187,7 @@ cdef class SubQueue:
 
     def clear(self):
         """Remove all items at one instant and return how many there were. They count as done."""
-        cdef chunk *chain
-        cdef uint32_t first = 0, last = 0
-        cdef int64_t n = clear_subqueue(self.s.mq, self.s, &chain, &first, &last, True)
-        self.release_chain(chain, first, last)
-        return n
+        return self.drop_all()
 
 
 cdef uint32_t locked_value(queue *q, uint32_t *field) noexcept nogil:
@@ -1305,7 +1295,7 @@ cdef int tail_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
 
 cdef int tail_clear(PyObject *self) noexcept:
     if (<SubQueue>self).s != NULL:
-        (<SubQueue>self).drop_items()
+        (<SubQueue>self).drop_all()
     return 0
 
 

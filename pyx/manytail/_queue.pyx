@@ -24,23 +24,22 @@ The rules of _multiqueue.pyx hold here too.
 """
 cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
-from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uintptr_t
+from libc.stdint cimport INT64_MAX, int64_t, uintptr_t
 
 from manytail._c cimport (
     MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, PyThread_get_thread_ident,
     likely, mt_lock, mt_lock_reset, mt_now_ns, unlikely,
 )
-from manytail._chunks cimport chunk
 from manytail._cpython cimport (
     PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_method, mt_new_none, mt_owned_item, mt_patch_gc, mt_patch_method,
     mt_return_raising, traverseproc, visitproc,
 )
 from manytail._lock cimport enter as take_lock, leave as give_lock
 from manytail._mq cimport (
-    attach_subqueue, clear_subqueue, detach_subqueue, drop_chain, drop_left_chunks, drop_object, drop_queue,
-    free_subqueue, head_count, head_empty, head_get, head_pop, head_put_total, head_removed, head_unfinished,
-    items_point, join_until, lock_take, new_queue, new_subqueue, put_once, put_until, queue, set_maxsize, shut_queue,
-    subqueue, task_done, unlock_take, unlock_take_and_post, visit_items,
+    attach_subqueue, detach_subqueue, drop_items, drop_left_chunks, drop_object, drop_queue, free_subqueue, head_count,
+    head_empty, head_get, head_pop, head_put_total, head_removed, head_unfinished, items_point, join_until, lock_take,
+    new_queue, new_subqueue, put_once, put_until, queue, set_maxsize, shut_queue, subqueue, task_done, unlock_take,
+    unlock_take_and_post, visit_items,
 )
 from manytail._lifecycle cimport raise_if_failed, tell_of_forks, unpicklable
 from manytail._waiting cimport (
@@ -134,7 +133,7 @@ cdef class Fifo:
     def __dealloc__(self):
         if self.s != NULL:
             detach_subqueue(self.q, self.s, True)
-            self.drop_items()
+            self.drop_all()
             drop_left_chunks(self.q, self.s)
             free_subqueue(self.s, True)
         if self.q != NULL:
@@ -145,12 +144,9 @@ cdef class Fifo:
     def __reduce__(self):
         raise unpicklable(self)
 
-    cdef void drop_items(self) noexcept:
+    cdef void drop_all(self) noexcept:
         """Empty the kernel, and drop the items with no lock held."""
-        cdef chunk *chain
-        cdef uint32_t first = 0, last = 0
-        clear_subqueue(self.q, self.s, &chain, &first, &last, True)
-        drop_chain(self.q, chain, first, last, drop_object, NULL, True)
+        drop_items(self.q, self.s, drop_object, NULL, True)
 
     cdef int put_waiting(self, object item, int64_t deadline) except -1:
         """MT_OK, or why nothing was put: MT_FULL, MT_TIMEOUT, MT_SHUTDOWN."""
@@ -948,7 +944,7 @@ cdef class BaseQueue(Fifo):
         if not locked:
             shut_queue(self.q, False, True)
             if immediate:
-                self.drop_items()
+                self.drop_all()
             locked = self.is_locked()
         if locked:
             self.shutdown_locked(bool(immediate))
@@ -1003,7 +999,7 @@ cdef int queue_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
 
 cdef int fifo_clear(PyObject *self) noexcept:
     if (<Fifo>self).s != NULL:
-        (<Fifo>self).drop_items()
+        (<Fifo>self).drop_all()
     return 0
 
 

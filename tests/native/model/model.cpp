@@ -427,7 +427,7 @@ struct cleared : queue_suite<cleared, 3> {
         if (index == 0) {
             RL_ASSERT(put(a, 2) == MT_OK);
         } else if (index == 1) {
-            MQ(drop_items)(q, a, dropped, NULL);
+            MQ(drop_items)(q, a, dropped, NULL, 0);
         } else {
             get(0);
             get(0);
