@@ -442,6 +442,7 @@ cdef class EntryQueue:
                  dead_letter=None, groups=None):
         cdef double fraction
         cdef int64_t limit, span, bound
+        cdef bint begun
         if not isinstance(name, str):
             raise TypeError(f"name={name!r}: expected a str, not {type(name).__name__}")
         if not isinstance(overflow, str) or overflow not in OVERFLOWS:
@@ -461,7 +462,12 @@ cdef class EntryQueue:
         limit = int_argument("max_deliveries", max_deliveries, "an int >= 0 (0: no limit)", 0)
         span = 0 if ttl is None else span_argument("ttl", ttl, False)
         bound = maxsize_argument(maxsize)
-        self.begin()
+        lock_order(self.q)
+        begun = self.begun or self.q.nsubscriptions != 0 or self.q.nseq != 0
+        self.begun = True
+        unlock_order(self.q)
+        if begun:
+            raise RuntimeError(f"{type(self).__name__}.__init__ was called on a queue that is in use")
         self.resume_at = fraction
         self.q.max_deliveries = limit
         self.ttl = span
@@ -473,17 +479,6 @@ cdef class EntryQueue:
         self.name_ = name
         self.overflow_ = overflow
         self.set_maxsize(bound)
-
-    cdef int begin(self) except -1:
-        """Fail unless this is the first __init__, and nothing was put or subscribed."""
-        cdef bint begun
-        lock_order(self.q)
-        begun = self.begun or self.q.nsubscriptions != 0 or self.q.nseq != 0
-        self.begun = True
-        unlock_order(self.q)
-        if begun:
-            raise RuntimeError(f"{type(self).__name__}.__init__ was called on a queue that is in use")
-        return 0
 
     def __dealloc__(self):
         if self.q != NULL:

@@ -52,19 +52,12 @@ from manytail._ready cimport (
 )
 from manytail._lifecycle cimport multiqueues
 from manytail._waiting cimport (
-    NEVER, WAIT, again, deadline_in, give_up, keep_tasks, make_point, notify, notify_all, notify_fitting, poll_all,
-    post, wait_list, wait_node, wait_point,
+    NEVER, SPIN_FIRST, SPIN_LIMIT, WAIT, again, deadline_in, give_up, keep_tasks, make_point, notify, notify_all,
+    notify_fitting, poll_all, post, wait_list, wait_node, wait_point,
 )
 
 # The caller's function for items that clear, remove and destroy take out.
 ctypedef void (*item_drop)(uintptr_t item, void *arg) noexcept nogil
-
-cdef enum:
-    # A getter without the GIL pauses 64, 128 and 256 times before it parks, some 5-20 us in all: as long as parking and
-    # waking take. The first pause is long so that the putter gets ahead: a getter that polls after each item moves the
-    # putters' cache line once per item.
-    GETTER_SPIN_FIRST = 6
-    GETTER_SPIN_LIMIT = 9
 
 # -------------------------------------------------------------------------------------------------------------- structs
 cdef enum:
@@ -551,13 +544,6 @@ cdef inline void head_list_if_unlisted(queue *q, subqueue *s, wait_node **to_pos
             notify(&q.not_empty, to_post)
 
 
-cdef inline void head_unmask(queue *q, subqueue *s, wait_node **to_post) noexcept nogil:
-    """Undo head_mask(): list the sub-queue, or set `unlisted`."""
-    if not head_try_unlist(q, s):
-        head_list(q, s)
-        notify(&q.not_empty, to_post)
-
-
 cdef inline void head_mask(queue *q, subqueue *s) noexcept nogil:
     """Keep a sub-queue out of its ring whether it has items or not. Both locks are held."""
     if s.ready.listed:
@@ -778,8 +764,8 @@ cdef inline void items_point(wait_point *p, queue *q, bint attached) noexcept no
     """A getter waits until an item can be got, or the queue is shut down."""
     make_point(p, &q.not_empty, &q.take_lock, q.gil_locked, attached, head_poll_items, q)
     p.forward = head_forward_items
-    p.spin_first = GETTER_SPIN_FIRST
-    p.spin_limit = GETTER_SPIN_LIMIT
+    p.spin_first = SPIN_FIRST
+    p.spin_limit = SPIN_LIMIT
 
 
 cdef inline int head_poll_items(wait_point *p, bint parking) noexcept nogil:
@@ -1291,8 +1277,9 @@ cdef inline void enable_subqueue(queue *q, subqueue *s, bint enabled, bint attac
                 lock_put(q, s, attached)
                 head_mask(q, s)
                 unlock_put(q, s)
-            elif not s.closed_flags & MT_CLOSED_STOPPED:
-                head_unmask(q, s, &to_post)
+            elif not s.closed_flags & MT_CLOSED_STOPPED and not head_try_unlist(q, s):
+                head_list(q, s)
+                notify(&q.not_empty, &to_post)
     unlock_take_and_post(q, to_post)
 
 

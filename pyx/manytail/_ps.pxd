@@ -71,7 +71,8 @@ from manytail._c cimport (
 )
 from manytail._lock cimport enter, leave
 from manytail._waiting cimport (
-    THREADS, WAIT, keep_tasks, make_point, notify, notify_all, notify_fitting, post, wait_list, wait_node, wait_point,
+    SPIN_FIRST, SPIN_LIMIT, THREADS, WAIT, keep_tasks, make_point, notify, notify_all, notify_fitting, post, wait_list,
+    wait_node, wait_point,
 )
 
 cdef enum:
@@ -103,10 +104,6 @@ cdef enum:
     FIRST_CAP = 10          # slots of a small chunk: 120 bytes
     LONGEST_RUN = 1 << 20   # messages of one chunk
     FREED_AT_ONCE = 64
-
-    # A getter without the GIL pauses 64, 128 and 256 times before it parks: 5-20 us, as long as parking takes.
-    SPIN_FIRST = 6
-    SPIN_LIMIT = 9
 
 ctypedef struct message_chunk:      # followed in memory by cap slots
     mt_retired retired

@@ -39,9 +39,9 @@ from manytail._eq_get cimport (
 from manytail._eq_keys cimport GROUPS_NONE
 from manytail._eq_life cimport close_credit, locked_subscribe, locked_unsubscribe, open_credit
 from manytail._eq_manager cimport (
-    credit_notify, entries_point, has_credit, is_interested, locked_interest_changed, locked_is_rival, locked_outranked,
-    locked_set_limit, locked_set_suspended, locked_usable, locked_wake_many, locked_wake_subscription, may_take,
-    passes_start_and_origin, take_shared_credit,
+    credit_notify, entries_point, has_credit, has_shared_credit, is_interested, locked_interest_changed,
+    locked_is_rival, locked_outranked, locked_set_limit, locked_set_suspended, locked_usable, locked_wake_many,
+    locked_wake_subscription, may_take, passes_start_and_origin, take_shared_credit,
 )
 from manytail._lifecycle cimport int_argument, raise_if_failed, unclosed, unpicklable
 from manytail._waiting cimport (
@@ -105,10 +105,8 @@ cdef class Credit:
 
     cdef bint lasts(self) noexcept:
         """Whether an entry may be taken: there is credit, and the Consumer is not suspended."""
-        cdef int64_t limit = self.get_limit()
         # relaxed because: a hint; each try checks it under the order lock
-        return (mt_load_relaxed_i64(&self.p.suspended) == 0
-                and (limit <= 0 or mt_load_relaxed_i64(&self.p.used) < limit))   # relaxed because: as above
+        return mt_load_relaxed_i64(&self.p.suspended) == 0 and has_shared_credit(&self.p)
 
     cdef int64_t version(self) noexcept:
         cdef int64_t now

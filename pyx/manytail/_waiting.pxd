@@ -83,6 +83,13 @@ cdef enum:
     TASKS = 1
 
 cdef enum:
+    # A getter without the GIL pauses 64, 128 and 256 times before it parks, some 5-20 us in all: as long as parking and
+    # waking take. The first pause is long so that the putter gets ahead: a getter that polls after each item moves the
+    # putters' cache line once per item.
+    SPIN_FIRST = 6
+    SPIN_LIMIT = 9
+
+cdef enum:
     LONGEST_S = 1000000         # 11 days; a longer sleep is split
     # See next_slice().
     SLICE_US = 50000
