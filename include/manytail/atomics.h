@@ -84,12 +84,10 @@ MT_DEFINE_ATOMIC(uptr, uintptr_t, mt_atomic_uptr)
 #define MT_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #endif
 #define MT_NOINLINE __attribute__((noinline))
-#define MT_INLINE static inline __attribute__((always_inline))
 #else
 #define MT_LIKELY(x) (x)
 #define MT_UNLIKELY(x) (x)
 #define MT_NOINLINE __declspec(noinline)
-#define MT_INLINE static __forceinline
 #endif
 #define MT_CACHE_LINE 64
 #if defined(_MSC_VER)

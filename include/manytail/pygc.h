@@ -15,10 +15,9 @@
 #include "multiqueue.h"
 #include "objects.h"
 
-/* Pointers as Cython objects. mt_owned and mt_owned_item take over the caller's reference; mt_new_item adds one. */
+/* Pointers as Cython objects, which take over the caller's reference. */
 static inline PyObject *mt_owned(PyObject *o) { return o; }
 static inline PyObject *mt_owned_item(uintptr_t v) { return (PyObject *)v; }
-static inline PyObject *mt_new_item(uintptr_t v) { return Py_NewRef((PyObject *)v); }
 
 /* Let any thread free `o`. The caller has just made it and holds its only references.
  *

@@ -25,7 +25,6 @@ cdef extern from "manytail/pygc.h":
     int mt_visit_one(void *, visitproc, void *) noexcept
     object mt_owned(PyObject *)
     object mt_owned_item(uintptr_t)
-    object mt_new_item(uintptr_t)
     void mt_disown(object)
     void mt_return_raising(PyObject *) noexcept     # ends a function that returns an object
     tuple mt_pair_reserve()
@@ -41,5 +40,4 @@ cdef extern from "Python.h":
     void Py_DECREF_raw "Py_DECREF" (PyObject *) nogil      # attached callers only
     bint PyObject_IS_GC(object)
     PyObject **PySequence_Fast_ITEMS(object)
-    Py_ssize_t PyList_GET_SIZE(object)
     PyObject *PyLong_FromLongLong(long long) noexcept
