@@ -1154,19 +1154,16 @@ cdef inline subqueue *new_subqueue(queue *q, int64_t priority, int64_t maxsize, 
 
 cdef inline int attach_subqueue(queue *q, subqueue *s, bint attached) noexcept nogil:
     """Add the sub-queue to the queue. MT_OK, MT_SHUTDOWN or MT_NOMEM."""
-    cdef int r = MT_OK
+    cdef int r = MT_SHUTDOWN
     lock_take(q, attached)
-    if q.shut:
-        r = MT_SHUTDOWN
-    else:
+    if not q.shut:
         s.ready.level = ready_join_level(&q.ready, s.priority)
-        if s.ready.level == NULL:
-            r = MT_NOMEM
-        else:
-            q.begun = 1                     # its selection is constant from here on
-            s.timestamped = q.selection == MT_OLDEST
-            head_link(q, s)
-            set_unlisted(s, s.enabled)       # without the put lock: no putter has it yet
+        r = MT_OK if s.ready.level != NULL else MT_NOMEM
+    if r == MT_OK:
+        q.begun = 1                     # its selection is constant from here on
+        s.timestamped = q.selection == MT_OLDEST
+        head_link(q, s)
+        set_unlisted(s, s.enabled)      # without the put lock: no putter has it yet
     unlock_take(q)
     return r
 
@@ -1204,15 +1201,6 @@ cdef inline void head_unlink(queue *q, subqueue *s) noexcept nogil:
     q.removed = s
 
 
-cdef inline void head_unlink_removed(queue *q, subqueue *s) noexcept nogil:
-    if s.all_prev != NULL:
-        s.all_prev.all_next = s.all_next
-    else:
-        q.removed = s.all_next
-    if s.all_next != NULL:
-        s.all_next.all_prev = s.all_prev
-
-
 cdef inline bint detach_subqueue(queue *q, subqueue *s, bint attached) noexcept nogil:
     """Remove the sub-queue, with its items, from the queue. Blocked and later puts get MT_SHUTDOWN. 0: it was removed
     before."""
@@ -1248,7 +1236,12 @@ cdef inline void free_subqueue(subqueue *s, bint attached) noexcept nogil:
     cdef queue *q = s.mq
     if s.closed_flags & MT_CLOSED_DETACHED:       # else it was never attached
         lock_take(q, attached)
-        head_unlink_removed(q, s)
+        if s.all_prev != NULL:
+            s.all_prev.all_next = s.all_next
+        else:
+            q.removed = s.all_next
+        if s.all_next != NULL:
+            s.all_next.all_prev = s.all_prev
         unlock_take(q)
     mt_free_aligned(s)
     drop_queue(q, attached)

@@ -331,12 +331,8 @@ cdef class PubSubQueue:
             if r == MT_OK:
                 return seq
             ps.free_slot_point(&p, self.q)
-            if not again(&p, 1, &r, self.slot_deadline(deadline)):
+            if not again(&p, 1, &r, ONCE if self.q.slow == ps.SLOW_RAISE else deadline):
                 refuse_publish(r)
-
-    cdef int64_t slot_deadline(self, int64_t deadline) noexcept:
-        """The deadline of a publish for a free slot."""
-        return ONCE if self.q.slow == ps.SLOW_RAISE else deadline
 
     def publish_many(self, items, block=True, timeout=None):
         """Publish all items of an iterable in order and return how many there were.
@@ -375,7 +371,7 @@ cdef class PubSubQueue:
                     continue
             if r != MT_OK:
                 ps.free_slot_point(&p, self.q)
-                if not again(&p, 1, &r, self.slot_deadline(deadline)):
+                if not again(&p, 1, &r, ONCE if self.q.slow == ps.SLOW_RAISE else deadline):
                     refuse_publish(r)
         return 0
 
@@ -574,6 +570,7 @@ cdef class Subscriber:
         is returned; closing ends it with ClosedError. block=False ignores linger. ValueError: linger is negative or
         NaN."""
         cdef int64_t n = int_argument("max_items", max_items, "an int"), longer = linger_from(linger), deadline
+        cdef wait_point p
         cdef list out
         cdef int r = MT_OK
         if n <= 0:
@@ -583,21 +580,13 @@ cdef class Subscriber:
             out = self.lingering(n, deadline, longer)
         else:
             out = self.take_many(n, &r)
-            if unlikely(r != MT_OK):
-                out = self.get_many_slow(n, deadline, r)
+            while unlikely(r != MT_OK):
+                ps.message_point(&p, self.s)
+                if not again(&p, 1, &r, deadline) and self.refuse(r) == MT_EMPTY:
+                    break
+                out = self.take_many(n, &r)
         if out is None:
             mt_return_raising(EMPTY)
-        return out
-
-    cdef list get_many_slow(self, int64_t n, int64_t deadline, int r):
-        """get_many after a first try that returned r. None: nothing came in time."""
-        cdef wait_point p
-        cdef list out = None
-        while r != MT_OK:
-            ps.message_point(&p, self.s)
-            if not again(&p, 1, &r, deadline) and self.refuse(r) == MT_EMPTY:
-                return None
-            out = self.take_many(n, &r)
         return out
 
     cdef list lingering(self, int64_t n, int64_t deadline, int64_t linger):
