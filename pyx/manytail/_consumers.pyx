@@ -311,20 +311,16 @@ cdef class Consumer:
         unlock_credit(&self.credit.p)
         selector, browse, exclusive, start, origin = given_options("Consumer.subscribe", options, SUBSCRIBE_OPTIONS)
         it = open_subscription(queue, 0, selector, browse, exclusive, self.priority, start, origin, self.credit)
-        self.add(it)
+        found = self.credit.subscriptions()
+        while not self.credit.replace(found, found + (it,)):
+            found = self.credit.subscriptions()
         if self.closed_:
             it.close()
             self.check_open()
-        # A change of the credit between open_subscription() and add() did not come to its queue.
+        # A change of the credit between open_subscription() and replace() did not come to its queue.
         it.interest_changed()
         self.credit.notify()
         return it
-
-    cdef int add(self, Subscription it) except -1:
-        cdef tuple found = self.credit.subscriptions()
-        while not self.credit.replace(found, found + (it,)):
-            found = self.credit.subscriptions()
-        return 0
 
     def get(self, block=True, timeout=None):
         """Acquire the next entry of its queues in round robin, waiting for one if need be, also while it has no queue.

@@ -63,7 +63,6 @@ cdef class EntryQueue:
     cdef int64_t room_for_run(self) noexcept nogil
     cdef int release_run(self, entry *e) except -1
     cdef int64_t events(self) noexcept
-    cdef object until_room(self, int64_t event_key)
     cdef void forward_room(self) noexcept
     cdef void run_effects(self, effects *fx) noexcept
     cdef void notify_thread(self) noexcept

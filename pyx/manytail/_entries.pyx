@@ -859,6 +859,7 @@ cdef class EntryQueue:
         """put for coroutines of asyncio and trio; options as put, but no block and timeout. Cancelling it before it
         returns puts nothing. Each time that it has waited for a free slot it begins again: a key function runs again,
         and ttl and delay count from then."""
+        cdef Waiting waiting
         pause = checkpoint()
         if pause is not None:
             await pause
@@ -875,7 +876,10 @@ cdef class EntryQueue:
                     if waited and made is None:     # it does not use the free slot that it was notified of
                         self.forward_room()
                     return made
-                await self.until_room(event_key)
+                waiting = new_waiting(self)
+                room_point(&waiting.point, self.q, True)
+                waiting.point.key = event_key
+                await waiting.wait()
                 waited = True
         except BaseException:
             if waited:
@@ -888,13 +892,6 @@ cdef class EntryQueue:
         now = self.q.event_count
         unlock_order(self.q)
         return now
-
-    cdef object until_room(self, int64_t event_key):
-        """For a coroutine that found no free slot: await it, then try again. event_key: events() before that try."""
-        cdef Waiting waiting = new_waiting(self)
-        room_point(&waiting.point, self.q, True)
-        waiting.point.key = event_key
-        return waiting.wait()
 
     cdef void forward_room(self) noexcept:
         cdef wait_point p

@@ -49,7 +49,6 @@ cdef class SubQueue:
     cdef int put_raw(self, Int64s run, int64_t deadline, int64_t *count) except -1
     cdef int put_sequence(self, object items, int64_t deadline, int64_t *count) except -1
     cdef int put_sized_sequence(self, object items, int64_t deadline, int64_t *count) except -1
-    cdef object until_room(self, int64_t size)
     cdef int64_t count(self) noexcept
 
 

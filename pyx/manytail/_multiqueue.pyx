@@ -1105,19 +1105,15 @@ cdef class SubQueue:
         if pause is not None:
             await pause
         cdef int64_t size = self.size_of(item)
+        cdef Waiting waiting
         if self.raw:
             item = int64_of(item)       # once: were it to raise in a later try, that would keep the wake-up
         while not self.put_of_size(item, size, ONCE, False):
-            await self.until_room(size)
-
-    cdef object until_room(self, int64_t size):
-        """For a coroutine whose item did not fit: await it, then try again."""
-        cdef Waiting waiting = new_waiting(self)
-        if self.sizer is None:
+            waiting = new_waiting(self)
             room_point(&waiting.point, self.s, True)
-        else:
-            free_size_point(&waiting.point, self.s, size, True)
-        return waiting.wait()
+            if self.sizer is not None:
+                free_size_point(&waiting.point, self.s, size, True)
+            await waiting.wait()
 
     # ------------------------------------------------------------------------------------------------------------ state
     cdef int64_t count(self) noexcept:

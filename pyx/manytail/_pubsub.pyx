@@ -378,6 +378,7 @@ cdef class PubSubQueue:
     @cython.binding(True)
     async def apublish(self, item):
         """publish for coroutines of asyncio and trio. Cancelling it before it returns publishes nothing."""
+        cdef Waiting waiting
         pause = checkpoint()
         if pause is not None:
             await pause
@@ -387,13 +388,9 @@ cdef class PubSubQueue:
             except Full:
                 if self.q.slow == ps.SLOW_RAISE:
                     raise
-            await self.until_free_slot()
-
-    cdef object until_free_slot(self):
-        """For a coroutine that found no free slot: await it, then try again."""
-        cdef Waiting waiting = new_waiting(self)
-        ps.free_slot_point(&waiting.point, self.q)
-        return waiting.wait()
+            waiting = new_waiting(self)
+            ps.free_slot_point(&waiting.point, self.q)
+            await waiting.wait()
 
     def _after_fork(self):
         """In the child of a fork."""
@@ -646,6 +643,7 @@ cdef class Subscriber:
     async def aget(self):
         """get for coroutines of asyncio and trio. Cancelling it loses no message; its wake-up goes to another
         getter."""
+        cdef Waiting waiting
         pause = checkpoint()
         if pause is not None:
             await pause
@@ -653,13 +651,9 @@ cdef class Subscriber:
             message = self.get_by(ONCE)
             if message is not NOTHING:
                 return message
-            await self.until_message()
-
-    cdef object until_message(self):
-        """For a coroutine that found no message: await it, then try again."""
-        cdef Waiting waiting = new_waiting(self)
-        ps.message_point(&waiting.point, self.s)
-        return waiting.wait()
+            waiting = new_waiting(self)
+            ps.message_point(&waiting.point, self.s)
+            await waiting.wait()
 
     def __iter__(self):
         """Iterate over messages as get returns them. Ends where get would raise ShutDown or ClosedError. Lagged is

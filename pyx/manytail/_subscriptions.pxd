@@ -26,7 +26,6 @@ cdef class Credit:
     cdef bint listens           # its Consumer has a listener
     cdef int64_t lingering      # gets that linger; under the credit's lock
     cdef tuple shared_by        # the open subscriptions of the Consumer; never changed, but replaced
-    cdef int64_t get_limit(self) noexcept
     cdef bint lasts(self) noexcept
     cdef int64_t version(self) noexcept
     cdef tuple subscriptions(self)
@@ -69,7 +68,6 @@ cdef class Subscription:
     cdef void end_lingering(self) noexcept
     cdef int forward(self) except -1
     cdef object entry_or_wait(self, Waiting last)
-    cdef object ack_run(self, Entry h)
     cdef int set_suspended(self, bint suspended) except -1
 
 

@@ -100,9 +100,6 @@ cdef class Credit:
     def __dealloc__(self):
         close_credit(&self.p)
 
-    cdef int64_t get_limit(self) noexcept:
-        return mt_load_relaxed_i64(&self.p.limit)       # relaxed because: statistics; may be stale
-
     cdef bint lasts(self) noexcept:
         """Whether an entry may be taken: there is credit, and the Consumer is not suspended."""
         # relaxed because: a hint; each try checks it under the order lock
@@ -625,16 +622,13 @@ cdef class Subscription:
     # ------------------------------------------------------------------------------------------------------------ state
     def ack_up_to(self, Entry entry not None):  # no-cython-lint
         """Ack all entries that it got no later than that entry and holds. Returns how many; 0: it does not hold it."""
-        return self.ack_run(entry)
-
-    cdef object ack_run(self, Entry h):
         cdef entry_queue *q = self.s.q
         cdef subscription *s = &self.s
         cdef effects fx
         cdef int64_t n = 0
         begin_hold(q, &fx)
-        if h.e.owner == s and h.delivery and word_held_by(entry_word(&h.e.word), h.delivery):
-            n = locked_finish_up_to(q, s, h.e, &fx)
+        if entry.e.owner == s and entry.delivery and word_held_by(entry_word(&entry.e.word), entry.delivery):
+            n = locked_finish_up_to(q, s, entry.e, &fx)
         end_hold(self.queue_, &fx)
         return n
 
@@ -642,7 +636,8 @@ cdef class Subscription:
     def prefetch(self):
         """How many entries it may hold unacked; 0: no limit. May be assigned. ValueError: negative, or the subscription
         is a Consumer's."""
-        return self.s.limit if self.credit is None else self.credit.get_limit()
+        # relaxed because: it is set once, before the Consumer has a subscription
+        return self.s.limit if self.credit is None else mt_load_relaxed_i64(&self.credit.p.limit)
 
     @prefetch.setter
     def prefetch(self, value):
