@@ -357,22 +357,18 @@ cdef inline void return_shared_credit(shared_credit *c) noexcept nogil:
 cdef inline void locked_credit_back(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
     """Call it after `nheld` was reduced: return shared credit, and notify a waiter of s. A shared credit is locked."""
     if s.credit != NULL:
-        locked_return_credit(s.credit, fx)
+        return_shared_credit(s.credit)
+        # relaxed because: the limit is set once, before the Consumer has a subscription
+        if mt_load_relaxed_i64(&s.credit.limit) > 0:
+            locked_credit_notify(s.credit, fx)
     q.event_count += 1
     locked_relist(q, s)
     if s.waiters.n:
         locked_notify(q, s, fx)
 
 
-cdef inline void locked_return_credit(shared_credit *c, effects *fx) noexcept nogil:
-    """Return one credit of a Consumer, and notify its waiters, whichever queues they wait for. The credit is locked."""
-    return_shared_credit(c)
-    # relaxed because: the limit is set once, before the Consumer has a subscription
-    if mt_load_relaxed_i64(&c.limit) > 0:
-        locked_credit_notify(c, fx)
-
-
 cdef inline void locked_credit_notify(shared_credit *c, effects *fx) noexcept nogil:
+    """Notify the waiters of a Consumer, whichever queues they wait for. The credit is locked."""
     c.event_count += 1
     notify_all(&c.waiters, &fx.to_post)
 

@@ -50,7 +50,11 @@ cdef class Sections:
 
     # -------------------------------------------------------------------------------------------------- sections
     def __enter__(self):
-        self.take()
+        cdef int r = try_lock(&self.lock)
+        if unlikely(r != MT_OK):
+            if r == REENTERED:
+                raise self._reentered()
+            raise_if_failed(contend(&self.lock))
         return self
 
     def __exit__(self, kind=None, error=None, traceback=None):
@@ -103,17 +107,6 @@ cdef class Sections:
             effect = self.effects.popleft()
             effect[0].target(effect)
         return 0
-
-    cdef int take(self) except -1:
-        cdef int r = try_lock(&self.lock)
-        if unlikely(r != MT_OK):
-            self.take_slowly(r)
-        return 0
-
-    cdef int take_slowly(self, int r) except -1:
-        if r == REENTERED:
-            raise self._reentered()
-        return raise_if_failed(contend(&self.lock))
 
     def _after_fork(self):
         forget_in_child(&self.lock)

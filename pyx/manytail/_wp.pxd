@@ -224,17 +224,13 @@ cdef inline int put_in_lane(pool *p, lane *ln, uintptr_t item, bint over, int64_
         unlock_put(q, s)
         if r == MT_OK:
             p.pending += 1
-            head_keep(ln)
+            if not ln.keep_alive:
+                ln.keep_alive = True
+                keep(<uintptr_t>ln.object)
             if s.enabled:
                 start[0] = head_call_worker(p, &to_post)
     unlock_take_and_post(q, to_post)
     return r
-
-
-cdef inline void head_keep(lane *ln) noexcept nogil:
-    if not ln.keep_alive:
-        ln.keep_alive = True
-        keep(<uintptr_t>ln.object)
 
 
 cdef inline int put_when_room(pool *p, lane *ln, uintptr_t item, int64_t *position, bint *start) noexcept nogil:
