@@ -23,9 +23,9 @@ from manytail._c cimport (
 )
 from manytail._chunks cimport chunk_items
 from manytail._cpython cimport (
-    PySequence_Fast_ITEMS, PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_let_go_of_gil_first, mt_list_filled,
-    mt_list_reserve, mt_list_slots, mt_method, mt_new_none, mt_owned, mt_owned_item, mt_pair_fill, mt_pair_reserve,
-    mt_patch_gc, mt_patch_method, mt_return_raising, traverseproc, visitproc,
+    PyLong_FromLongLong, PySequence_Fast_ITEMS, PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_let_go_of_gil_first,
+    mt_list_filled, mt_list_reserve, mt_list_slots, mt_method, mt_new_none, mt_owned, mt_owned_item, mt_pair_fill,
+    mt_pair_reserve, mt_patch_gc, mt_patch_method, mt_return_raising, traverseproc, visitproc,
 )
 from manytail._int64 cimport Int64s, int64_of, int64s_of
 from manytail._mq cimport (
@@ -275,8 +275,8 @@ cdef class MultiQueue:
         cdef uintptr_t item
         cdef PyObject *found
         cdef int r
-        if timeout is None and self.choose is None and not self.raw:
-            if likely(get_once(self.q, &item) == MT_OK):
+        if timeout is None and self.choose is None:
+            if likely((self.take_integer(&item, NULL) if self.raw else get_once(self.q, &item)) == MT_OK):
                 return mt_owned_item(item)
             r = self.get_slow(NEVER if block else ONCE, False, True, &found)
         else:
@@ -292,7 +292,10 @@ cdef class MultiQueue:
         cdef uintptr_t item
         cdef PyObject *found
         cdef int r = MT_SHUTDOWN
-        if self.choose is None and not self.raw:
+        if self.choose is None and self.raw:
+            if self.take_integer(&item, NULL) == MT_OK:
+                return mt_owned_item(item)
+        elif self.choose is None:
             lock_take(self.q, True)
             r = head_get(self.q, &item, &s, True, &to_post)
             if r != MT_OK and self.q.shut:
@@ -347,7 +350,7 @@ cdef class MultiQueue:
         if with_key:
             pair = self.pair()      # allocated before the item is taken: after that nothing can fail
         if self.raw:
-            r = self.take_integer(&item, &key)
+            r = self.take_integer(&item, &key if with_key else NULL)
         elif self.choose is not None:
             r = self.take_chosen(&item, &key, NULL)
         else:
@@ -374,51 +377,47 @@ cdef class MultiQueue:
             raise
 
     cdef int take_integer(self, uintptr_t *item, PyObject **key) except -1:
-        """MT_OK, an int and its key, with references; or MT_EMPTY. The int is made first, of what is at the head, and
-        the integer is taken only if it is still there: after that nothing can fail."""
+        """MT_OK, an int and its key, with references; or MT_EMPTY. key may be NULL. The int is made before the integer
+        leaves: after that nothing can fail. That runs no user code under the lock, because the collector does not
+        track ints."""
         cdef wait_node *to_post = NULL
         cdef subqueue *s
         cdef SubQueue sub = None
-        cdef object made = 0
-        cdef uintptr_t value = 0, found = 0
+        cdef PyObject *made = NULL
+        cdef uintptr_t value = 0
         cdef bint there
         while True:
-            if self.choose is not None and sub is None:
+            if self.choose is not None:
                 sub = self.ask()
                 if sub is None:
                     return MT_EMPTY
             lock_take(self.q, True)
             s = head_next(self.q, True) if sub is None else sub.s
-            there = head_peek(self.q, s, &found)
-            if there and found == value:
-                head_pop(self.q, s)
-                self.q.taken_total += 1
-                key[0] = <PyObject *>s.key
-                Py_INCREF_raw(key[0])
-                if sub is None:
-                    head_removed_and_served(self.q, s, 1, True, &to_post)
-                else:
-                    head_removed(self.q, s, 1, True, &to_post)
-                    head_served_out_of_turn(self.q, s)
-                head_propagate(self.q, &to_post)
-                unlock_take_and_post(self.q, to_post)
-                Py_INCREF(made)
-                item[0] = <uintptr_t><PyObject *>made
-                return MT_OK
+            there = head_peek(self.q, s, &value)
+            if there:
+                made = PyLong_FromLongLong(<int64_t>value)
+            if made != NULL:
+                break
             unlock_take(self.q)
             if there:
-                made, value = self.integer(found), found
-            elif sub is None:
+                forward_items(self.q, True)     # as in pair()
+                return -1
+            if sub is None:
                 return MT_EMPTY
-            else:
-                sub = None              # another thread has emptied it: ask again
-
-    cdef object integer(self, uintptr_t value):
-        try:
-            return <int64_t>value
-        except BaseException:
-            forward_items(self.q, True)     # as in pair()
-            raise
+        head_pop(self.q, s)
+        self.q.taken_total += 1
+        if key != NULL:
+            key[0] = <PyObject *>s.key
+            Py_INCREF_raw(key[0])
+        if sub is None:
+            head_removed_and_served(self.q, s, 1, True, &to_post)
+        else:
+            head_removed(self.q, s, 1, True, &to_post)
+            head_served_out_of_turn(self.q, s)
+        head_propagate(self.q, &to_post)
+        unlock_take_and_post(self.q, to_post)
+        item[0] = <uintptr_t>made
+        return MT_OK
 
     cdef tuple ready_subqueues(self):
         """The ready sub-queues of the best priority, in the order of the ring."""
