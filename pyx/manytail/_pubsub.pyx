@@ -580,6 +580,7 @@ cdef class Subscriber:
             while unlikely(r != MT_OK):
                 ps.message_point(&p, self.s)
                 if not again(&p, 1, &r, deadline) and self.refuse(r) == MT_EMPTY:
+                    out = None      # an empty list if another thread was faster
                     break
                 out = self.take_many(n, &r)
         if out is None:
