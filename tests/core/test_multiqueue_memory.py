@@ -132,6 +132,7 @@ def test_what_was_taken_during_an_iteration_is_released():
     assert all(gone(ref) for ref in refs)
 
 
+@pytest.mark.rss
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="reads the resident set from /proc")
 @pytest.mark.parametrize("options", ["", "maxsize=100_000"])
 def test_a_short_sub_queue_stays_small_however_many_items_pass_through_it(options):
