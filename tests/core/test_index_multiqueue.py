@@ -13,7 +13,7 @@ from array import array
 from queue import Empty, Full
 
 import pytest
-from support.queues import drain
+from support.queues import drain, interrupted_third
 from support.threads import DEADLINE, LONG, Threads, acting_when, ctrl_c, switching_often, wait_getters, wait_putters
 
 from manytail import IndexMultiQueue, MultiQueue, ShutDown
@@ -565,15 +565,7 @@ def test_a_selection_that_raises_loses_no_item_of_any_bulk_get(numpy, fails_at):
 
 @pytest.mark.parametrize("call", ["get_many", "get_many_with_keys", "get_many_into"])
 def test_ctrl_c_inside_a_selection_ends_a_bulk_get_which_takes_nothing(numpy, call):
-    calls = []
-
-    def interrupted_third(ready):
-        calls.append(1)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return ready[0]
-
-    queue = IndexMultiQueue(selection=interrupted_third)
+    queue = IndexMultiQueue(selection=interrupted_third())
     queue.add("a").put_many(range(5))
     with pytest.raises(KeyboardInterrupt):
         getattr(queue, call)(array("q", [0] * 9) if call == "get_many_into" else 9)

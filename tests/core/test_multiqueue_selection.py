@@ -3,7 +3,7 @@ import contextlib
 from queue import Empty
 
 import pytest
-from support.queues import as_list, drain
+from support.queues import as_list, drain, interrupted_third
 from support.threads import DEADLINE, LONG, Threads, wait_getters
 
 from manytail import MultiQueue, SubQueue
@@ -130,15 +130,7 @@ def test_get_many_stops_where_it_raises_and_loses_nothing(new_bulk):
 
 @pytest.mark.parametrize("linger", [0.0, LONG])
 def test_ctrl_c_inside_it_ends_get_many_which_takes_nothing(new_bulk, linger):
-    calls = []
-
-    def interrupted_third(ready):
-        calls.append(1)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return ready[0]
-
-    queue = new_bulk(selection=interrupted_third)
+    queue = new_bulk(selection=interrupted_third())
     queue.add("a").put_many(range(5))
     with pytest.raises(KeyboardInterrupt):
         queue.get_many(5, linger=linger)

@@ -1,9 +1,10 @@
 """Small helpers on multi-queues for tests."""
 import _thread
 import functools
+import itertools
 import operator
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from queue import Empty
 from typing import Any
 
@@ -27,6 +28,18 @@ def one_then(error: BaseException) -> Iterator[int]:
     """An iterable that ends with an exception after its first item."""
     yield 1
     raise error
+
+
+def interrupted_third() -> Callable[[list[Any]], Any]:
+    """A selection that takes the first ready sub-queue, and is interrupted at its third call."""
+    calls = itertools.count(1)
+
+    def choose(ready: list[Any]) -> Any:
+        if next(calls) == 3:
+            raise KeyboardInterrupt
+        return ready[0]
+
+    return choose
 
 
 class Sealed(KeyboardInterrupt):

@@ -311,22 +311,28 @@ go.set()
 """)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_a_fork_while_the_timer_thread_wakes_a_coroutine_loses_no_dead_letter():
-    run_script("""
+# In the process that made such a loop, the thread that wakes one of its coroutines waits, so that the test forks there.
+WAITS = """
 import asyncio, os, threading, time
 from manytail import EntryQueue
-main, go_on, posting, dead = os.getpid(), threading.Event(), threading.Event(), []
-def letter(entry, reason):
-    if os.getpid() == main:
-        go_on.wait()
-    dead.append(entry.item)
+main, go_on, posting = os.getpid(), threading.Event(), threading.Event()
 class Waits(asyncio.SelectorEventLoop):
     def call_soon_threadsafe(self, *args, **options):
         if os.getpid() == main:
             posting.set()
             go_on.wait()
         return super().call_soon_threadsafe(*args, **options)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_fork_while_the_timer_thread_wakes_a_coroutine_loses_no_dead_letter():
+    run_script(WAITS + """
+dead = []
+def letter(entry, reason):
+    if os.getpid() == main:
+        go_on.wait()
+    dead.append(entry.item)
 async def put_when_they_expire():
     putter = asyncio.create_task(queue.aput(2))
     for _ in range(5):
@@ -356,16 +362,7 @@ taking.close()
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_fork_while_the_timer_thread_wakes_a_coroutine_loses_no_letter_for_a_queue():
-    run_script("""
-import asyncio, os, threading, time
-from manytail import EntryQueue
-main, go_on, posting = os.getpid(), threading.Event(), threading.Event()
-class Waits(asyncio.SelectorEventLoop):
-    def call_soon_threadsafe(self, *args, **options):
-        if os.getpid() == main:
-            posting.set()
-            go_on.wait()
-        return super().call_soon_threadsafe(*args, **options)
+    run_script(WAITS + """
 async def get():
     getter = asyncio.create_task(waiting.aget())
     for _ in range(5):
