@@ -14,9 +14,10 @@ A Queue has two modes:
 Invariants
 - The mutex is made before the kernel is stopped. A put or get tries the kernel first; only if that returns MT_SHUTDOWN
   it looks whether there is a mutex.
-- Whoever acquires the mutex by enter() first moves the items from the kernel to `container`. Users are given the mutex
-  after that. At any moment an item is in the kernel, in `moving` or in `container`. So a move that ends early, by a
-  MemoryError or because the process forks and the thread is not in the child, is completed by the next enter().
+- enter() acquires the mutex and then moves the items from the kernel to `container`, unless that is done. Users are
+  given the mutex after that. An item is always in the kernel, in `moving` or in `container`. So a move that
+  ends early, by a MemoryError or because the process forks and the thread is not in the child, is completed by the next
+  enter().
 - No Python code runs under a lock of the kernel. The hooks of a subclass run under the mutex, as in the standard
   library.
 
@@ -332,7 +333,7 @@ cdef class Condition:
                 return result or predicate()
 
     def notify(self, n=1):
-        """Wake n waiters. RuntimeError: the mutex is not held."""
+        """Wake up to n waiters. RuntimeError: the mutex is not held."""
         cdef int64_t to_wake = n
         self.check_held("notify")
         while to_wake > 0 and self.wake_one():
@@ -349,7 +350,7 @@ cdef class Condition:
         return 0
 
     cdef bint wake_one(self) noexcept:
-        """Wake the thread and the task that wait longest. False: none waits."""
+        """Wake the thread that waits longest. False: none waits."""
         cdef wait_node *to_post = NULL
         if self.waiters.n == 0:
             return False
@@ -408,10 +409,9 @@ cdef int poll_nothing(wait_point *p, bint parking) noexcept nogil:
 
 @cython.final
 cdef class Event:
-    """As threading.Event, for our Python layers.
-
-    A wait of the standard library sleeps on if a signal comes just before it sleeps, which happens often without the
-    GIL. This one ends."""
+    """As threading.Event, for the Python modules of this package. If a signal comes just before a wait of
+    threading.Event sleeps, which happens often without the GIL, its handler runs only after the sleep. Here it runs at
+    once."""
     cdef mt_lock lock           # guards the other fields
     cdef wait_list waiters
     cdef bint happened
@@ -505,7 +505,8 @@ def define_put_and_get(cls):
 
 
 cdef int64_t bound_of(object maxsize) except? -7:
-    """maxsize as an int, 0: no limit. As in the standard library any number is allowed."""
+    """maxsize as an int, 0: no limit. As in the standard library a float is allowed: it is rounded up, and infinity
+    is no limit. TypeError: NaN, or another type."""
     if isinstance(maxsize, float) and not math.isnan(maxsize):
         maxsize = math.ceil(maxsize) if math.isfinite(maxsize) else 0
     try:
@@ -526,9 +527,9 @@ cdef class BaseQueue(Fifo):
     lets putters that wait go on.
 
     `mutex`, `not_empty`, `not_full`, `all_tasks_done` and `queue` exist. The first use of one of them makes the queue
-    slower for good: from then on each put and get takes the mutex. So do subclasses that override `_init`, `_qsize`,
-    `_put` or `_get`, which run under it. Progress: blocking (one short lock for puts, one for gets; in locked mode the
-    mutex)."""
+    slower for good: from then on each put and get takes the mutex. In a subclass that overrides `_init`, `_qsize`,
+    `_put` or `_get` this holds from the start. Progress: blocking (one short lock for puts, one for gets; in locked
+    mode the mutex)."""
     cdef object size_given      # `maxsize` as it was assigned, of any type; used in a critical section
     cdef int64_t bound          # maxsize as an int; 0: no limit
     cdef int hooks              # OWN_*: which of _init, _qsize, _put and _get the class overrides
@@ -596,8 +597,8 @@ cdef class BaseQueue(Fifo):
         return 0
 
     cdef int move_items(self) except -1:
-        """Stop the kernel and move its items and tasks. The mutex is held. Nothing here may run the collector: a
-        finalizer that puts to this queue would wait for this thread."""
+        """Stop the kernel and move its items and its count of unfinished tasks. The mutex is held. Nothing here may run
+        the collector: a finalizer that puts to this queue would wait for this thread."""
         shut_queue(self.q, True, True)
         while True:
             if self.moving is NOTHING:
@@ -621,7 +622,7 @@ cdef class BaseQueue(Fifo):
             head_removed(q, self.s, 1, True, &to_post)
         else:
             self.unfinished += head_unfinished(q)
-            # None is left in the kernel: its task_done() fails, its join() does not wait.
+            # The kernel has no unfinished task from here on: its task_done() fails, its join() does not wait.
             q.done = q.taken_total
             q.removed_total = head_put_total(q) - q.done
             notify_all(&q.joiners, &to_post)
@@ -629,6 +630,7 @@ cdef class BaseQueue(Fifo):
         return mt_owned_item(item) if item else NOTHING
 
     cdef int enter(self) except -1:
+        """Acquire the mutex, and complete the move of the items. If that raises, the mutex is released."""
         self.lock.acquire()
         if not self.moved:
             try:
@@ -860,7 +862,7 @@ cdef class BaseQueue(Fifo):
         cdef int64_t n
         if self.q != NULL:
             n = self.count()
-            if not self.is_locked():        # looked up last: then the kernel had the items when they were counted
+            if not self.is_locked():        # looked at after the count: no item had left the kernel
                 return n
         self.enter()
         try:
