@@ -320,13 +320,11 @@ def memory() -> Any:
 @pytest.mark.out_of_memory
 def test_the_end_of_a_section_that_finds_no_memory_releases_the_lock(memory: Any) -> None:
     failures = 0
-    interval = sys.getswitchinterval()
     for number in range(10):
         sections = Numbered()
         sections.acquire()
         sections.dropped.append("body")
         sections.after(len, ())
-        sys.setswitchinterval(DEADLINE)  # no other thread is to find no memory
         memory.set_nomemory(number, number + 1)
         try:
             sections.release()
@@ -334,6 +332,5 @@ def test_the_end_of_a_section_that_finds_no_memory_releases_the_lock(memory: Any
             failures += 1
         finally:
             memory.remove_mem_hooks()
-            sys.setswitchinterval(interval)
         assert not sections.locked()
     assert failures

@@ -8,7 +8,6 @@ import sys
 import weakref
 
 import pytest
-from support.threads import DEADLINE
 
 from manytail import Consumer, EntryQueue, IndexMultiQueue, MultiQueue
 from manytail._sections import RunningItem
@@ -39,21 +38,15 @@ def alive(references):
 def failing(call, number):
     """Call with allocation `number` failing: (True, result), or (False, None) after a MemoryError.
 
-    No other thread gets the GIL in this time, and where there is none the process has no other thread
-    (tests/conftest.py): the failing allocation would be one of another thread, such as that of pytest-xdist which reads
-    what the worker is to do, and the worker would end.
+    tests/conftest.py calls the test in a forked child, so the failing allocation is not one of a thread of pytest-xdist.
     """
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(DEADLINE)
     _testcapi.set_nomemory(number, number + 1)
     try:
-        result = call()
+        return True, call()
     except MemoryError:
         return False, None
     finally:
         _testcapi.remove_mem_hooks()
-        sys.setswitchinterval(interval)
-    return True, result
 
 
 ALLOCATIONS = 25  # more than any call here makes
