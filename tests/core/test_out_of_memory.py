@@ -38,7 +38,7 @@ def alive(references):
 def failing(call, number):
     """Call with allocation `number` failing: (True, result), or (False, None) after a MemoryError.
 
-    tests/conftest.py calls the test in a forked child, so the failing allocation is not one of a thread of pytest-xdist.
+    tests/conftest.py calls the test in a forked child, so that the failing allocation is one of the test's own threads.
     """
     _testcapi.set_nomemory(number, number + 1)
     try:
