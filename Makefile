@@ -7,12 +7,15 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules
+# Otherwise each process compiles all that it imports, and pytest rewrites every test again.
+unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
 MADE := .venv/made
-# Bytecode is made at the first import, of what is imported alone: pip would compile all 8,000 files. And of PySpark, an
-# sdist of 450 MB of .jar files, pip makes a wheel: the file named here says not to compress them again.
-PIP := DIST_EXTRA_CONFIG=$(CURDIR)/tools/wheels_of_sdists.cfg PIP_NO_COMPILE=1 $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Bytecode is made at the first import, of what is imported alone: pip would compile all 8,000 files. (The variables of
+# its options --no-... hold the opposite: 0 says not to compile.) And of PySpark, an sdist of 450 MB of .jar files, pip
+# makes a wheel: the file named here says not to compress them again.
+PIP := DIST_EXTRA_CONFIG=$(CURDIR)/tools/wheels_of_sdists.cfg PIP_NO_COMPILE=0 $(BIN)/python -m pip --disable-pip-version-check --quiet
 FT_MADE := .venv-ft/made
 FT_PIP := $(PIP) --python .venv-ft/bin/python
 SOURCES := setup.py pyproject.toml $(wildcard include/manytail/*.h pyx/manytail/* python/manytail/*.pxd)
