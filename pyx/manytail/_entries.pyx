@@ -178,10 +178,10 @@ cdef class Entry:
     A handle of one entry: of its place in the strict order of its queue.
 
     get returns a handle of one delivery. ack, release, reject, lock and unlock act only for that delivery, by one
-    atomic compare-and-swap. When it has ended (acked, released, rejected, stolen, subscription closed) they return
-    False and change nothing, even if another subscription holds the entry. On handles from put() and browse() they
-    always return False. Handles of one entry are equal and hash alike. A handle can always be read, and keeps no other
-    entry alive.
+    atomic compare-and-swap. A delivery ends by the first ack, release or reject, if its subscription closes, and if
+    expiry, purge or overflow takes the entry away. After that these calls return False and change nothing, even if
+    another subscription holds the entry. On handles from put() and browse() they always return False. Handles of one
+    entry are equal and hash alike. A handle can always be read, and keeps no other entry alive.
     Progress: lock-free which call ends a delivery; the rest as the queue's. Source: as the queue's."""
 
     def __init__(self):
@@ -286,7 +286,7 @@ cdef class Entry:
         return bool(done)
 
     def unlock(self):
-        """Let expiry, purge and drop_oldest steal the entry. False: this delivery has ended, or it is not locked."""
+        """Let expiry, purge and overflow take the entry away. False: this delivery has ended, or it is not locked."""
         cdef effects fx
         cdef entry_queue *q = self.q.q
         cdef bint done
@@ -300,7 +300,7 @@ cdef class Entry:
         return done
 
     def lock(self):
-        """Undo unlock(): nothing may steal the entry. True also if it was locked. False: this delivery has ended."""
+        """Undo unlock(): only the holder may end the delivery. True also if it was locked. False: it has ended."""
         return self.delivery != 0 and bool(entry_lock(&self.e.word, self.delivery))
 
 
@@ -746,7 +746,7 @@ cdef class EntryQueue:
         p.key = q.event_count
         unlock_order(q)
         if unlikely(q.timers.n != 0):
-            self.arm_timer()            # now: if the subscription closes and so releases e, that does not arm it
+            self.arm_timer()            # before the effects: they may close the subscription, which arms nothing
         self.run_effects(&fx)
         return r
 
@@ -1054,9 +1054,10 @@ cdef class EntryQueue:
     # ------------------------------------------------------------------------------------------------- shared threads
     cdef int on_timer(self) except -1:
         """In the timer thread: expire, or make available, what is due. User code must not run here, because it could
-        block. Letters for a dead-letter queue where no user code can run are put here. Then all entries are left to the
-        dead-letter thread, which delivers the others and drops the references. Coroutines are woken at the end: if
-        another thread forks meanwhile, the child finds all entries in a queue or left to that thread."""
+        block. So only letters for a dead-letter queue that runs none are put here. Then all expired entries are left to
+        the dead-letter thread. It delivers those that were not put, and drops the references to all. Coroutines are
+        woken last, because that may let another thread fork: in its child each entry is in a queue or left to the
+        dead-letter thread."""
         cdef effects fx
         cdef entry *e
         cdef wait_node *to_post = NULL
@@ -1109,8 +1110,8 @@ cdef class EntryQueue:
         return x.group is None
 
     cdef bint run_dead_letter(self) noexcept:
-        """In the dead-letter thread: handle one entry that was left to it, so that a fork finds the others in the
-        queue. False: there was none."""
+        """In the dead-letter thread: deliver one entry that was left to it. False: there was none. The others stay in
+        for_thread, where the child of a fork finds them."""
         cdef entry *e
         cdef key_record *keys
         lock_order(self.q)
@@ -1241,9 +1242,10 @@ cdef class EntryQueue:
         self.arm_timer()
 
     cdef void arm_timer(self) noexcept:
-        """Have the timer thread call on_timer() at the next due time, unless it does so earlier anyway. If no timer is
-        left but the thread would sleep for long, have it call within TIMER_GRACE, so that it can end. The caller's put
-        or release is done, so a failure (no memory, no thread) is reported, and the next call of this tries again."""
+        """Request a call of on_timer() from the timer thread for the next due time, unless it has a request for an
+        earlier one (armed_for). Without timers, but with a request for a far time, request one within TIMER_GRACE: else
+        the thread could not end until then. The caller's put or release is done, so a failure (no memory, no thread)
+        is reported, and the next call of this tries again."""
         cdef entry_queue *q = self.q
         cdef int64_t when, now
         lock_order(q)
@@ -1561,8 +1563,11 @@ timer = Timer(_on_timer, _report, dead_letters.request)
 
 def _after_fork_in_child():
     forget_other_threads(&registry, PyThread_get_thread_ident())
-    timer.after_fork()
-    dead_letters.after_fork()
+    services = timer, dead_letters
+    for service in services:
+        service.begin_again()
+    for service in services:        # now: the timer thread makes requests of the dead-letter thread
+        service.restart()
 
 
 at_fork(_after_fork_in_child)

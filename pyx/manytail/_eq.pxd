@@ -248,9 +248,9 @@ ctypedef struct entry_queue:
     entry *for_thread           # dead, for the dead-letter thread: by dead_next, the oldest first
     entry *for_thread_last
     key_record *keys_for_thread     # for that thread to free
-    bint thread_notified        # that thread knows of them
+    bint thread_notified        # that thread has a request for this queue
     bint arrivals               # sorted, with OVERFLOW_DROP: `oldest`, `newest` keep the order of arrival
-    int64_t armed_for           # when the timer thread calls on_timer(), or earlier; 0: it does not
+    int64_t armed_for           # the timer thread has a request to call on_timer() by then; 0: it has none
     int64_t max_deliveries      # <= 0: no limit
     key_table group_keys
     group_index groups_takable

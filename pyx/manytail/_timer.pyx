@@ -1,8 +1,11 @@
 """Two daemon threads that serve all entry queues of the process: the timer thread and the dead-letter thread.
 
-There is at most one of each. It starts with the first request and ends when it has nothing to do. In the child of a
-fork it starts again if requests are left. A request is put into a SimpleQueue, whose put is reentrant: a finalizer or a
-signal handler may make one.
+There is at most one of each. It starts with the first request and ends when it has nothing to do. The child of a fork
+has no such thread: begin_again() and restart() serve the requests that are left. A request is put into a SimpleQueue,
+whose put is reentrant: a finalizer or a signal handler may make one.
+
+A thread serves a request and then forgets it: at every moment it is in a SimpleQueue, an attribute or the heap. So a
+fork and a MemoryError lose none, and may serve one twice.
 
 The timer thread expires entries, and makes held ones available, when they are due. Every queue depends on it, so it
 runs no user code. A listener that it wakes submits its task in a thread of its own (_consumers.pyx).
@@ -55,8 +58,8 @@ cdef class TimerEvent:
 
     def set(self):
         """Wake the timer thread. Call it after putting the request."""
-        # pairs with: itself in wait(), after which the thread reads requests: either it sees ours, or this exchange
-        # sees 0 and posts again
+        # pairs with: itself in wait(), after which the thread reads the requests. If that misses our request, then the
+        # exchange in wait() came first, so that this one returns 0 and posts.
         if not mt_xchg_seq_cst_u32(&self.posted, 1):
             PyThread_release_lock(self.sem)
 
@@ -81,7 +84,7 @@ class ServiceThread:
 
     def begin(self):
         self.requests = SimpleQueue()
-        self.start_token = ["to run"]   # the thread that pops it starts ours, which puts it back when it ends
+        self.start_token = ["to run"]   # whoever pops it starts the thread, which puts it back when it ends
 
     def start(self):
         """Start the thread unless it runs. Call it after putting a request."""
@@ -109,8 +112,8 @@ class ServiceThread:
             self.report(problem, self)
 
     def is_replaced(self, token):
-        """Whether user code that this thread ran has forked, and this is the child, which has a new thread for the
-        requests. token: start_token before."""
+        """Whether user code that this thread ran has forked, and this is the child, where another thread serves the
+        requests. token: start_token before the user code."""
         return self.start_token is not token
 
     def may_end(self):
@@ -124,12 +127,26 @@ class ServiceThread:
         return False
 
     def left_requests(self):
-        """In the child of a fork, where the thread is gone: take out the requests that it has not read."""
-        requests = self.requests
+        """In the child of a fork: all requests that are not served to the end."""
         left = []
-        while not requests.empty():
-            left.append(requests.get_nowait())
+        while not self.requests.empty():
+            left.append(self.requests.get_nowait())
         return left
+
+    def begin_again(self):
+        """In the child of a fork, where the thread is gone: keep the requests for restart()."""
+        left = self.left_requests()
+        self.begin()
+        for request in left:
+            self.requests.put(request)
+
+    def restart(self):
+        """Start the thread if requests are left. If that fails, the next request starts it."""
+        if not self.requests.empty():
+            try:
+                self.start()
+            except BaseException as problem:
+                self.report(problem, self)
 
 
 class DeadLetterThread(ServiceThread):
@@ -145,22 +162,18 @@ class DeadLetterThread(ServiceThread):
 
     def work(self):
         token = self.start_token
-        while not self.requests.empty():
-            self.current = queue = self.requests.get_nowait()
+        while self.current is not None or not self.requests.empty():
+            if self.current is None:
+                self.current = self.requests.get_nowait()
             more = True
             while more:
-                more = self.serve(queue)
+                more = self.serve(self.current)
                 if self.is_replaced(token):
                     return
             self.current = None
 
-    def after_fork(self):
-        left = self.left_requests()
-        if self.current is not None:
-            left.append(self.current)
-        self.begin()
-        for queue in left:
-            self.request(queue)
+    def left_requests(self):
+        return ServiceThread.left_requests(self) + ([] if self.current is None else [self.current])
 
 
 class QueueReference(weakref.ref):
@@ -184,6 +197,7 @@ class Timer(ServiceThread):
         self.event = TimerEvent()
         self.earliest = {}              # id of a queue -> its request that counts
         self.heap = []                  # these requests, and stale ones
+        self.unread = None              # a request that is neither in requests nor, perhaps, in the heap
 
     def arm(self, when, queue):
         """Serve the queue at that time, or earlier."""
@@ -204,14 +218,22 @@ class Timer(ServiceThread):
         self.start()
 
     def work(self):
+        token = self.start_token
         while True:
-            while not self.requests.empty():
-                self.read(self.requests.get_nowait())
+            self.read_all()
             self.drop_stale()
             self.serve_due()
-            if not self.earliest:
+            if self.is_replaced(token) or not self.earliest:
                 return
             self.event.wait(self.heap[0][0])
+
+    def read_all(self):
+        """Read the requests, beginning with the one that a MemoryError kept from being read."""
+        while self.unread is not None or not self.requests.empty():
+            if self.unread is None:
+                self.unread = self.requests.get_nowait()
+            self.read(self.unread)
+            self.unread = None
 
     def read(self, request):
         number = request[2].number
@@ -233,7 +255,7 @@ class Timer(ServiceThread):
             heapq.heapify(self.heap)
 
     def serve_due(self):
-        """Serve what is due. A request leaves the heap afterwards, so that after_fork() finds it meanwhile."""
+        """Serve what is due. A request leaves the heap after it is served."""
         heap, earliest, now = self.heap, self.earliest, mt_now_ns()
         while heap and (heap[0][0] <= now or self.is_stale(heap[0])):
             if not self.is_stale(heap[0]):
@@ -253,11 +275,7 @@ class Timer(ServiceThread):
         except BaseException as problem:
             self.report(problem, self)
 
-    def after_fork(self):
-        """In the child of a fork: start again with all requests, read or not."""
-        left = [request for request in self.heap + self.left_requests() if not request[2].gone]
-        self.begin()
-        for request in left:
-            self.requests.put(request)
-        if left:
-            self.start()
+    def left_requests(self):
+        unread = [] if self.unread is None else [self.unread]
+        requests = self.heap + unread + ServiceThread.left_requests(self)
+        return [request for request in requests if not request[2].gone]

@@ -13,6 +13,7 @@ from support.queues import with_interrupt_pending
 from support.threads import DEADLINE, LONG, Threads, acting_when, ctrl_c, wait_asleep
 
 from manytail import ClosedError, Consumer, EntryQueue, EntryState
+from manytail._timer import DeadLetterThread, Timer
 
 signals = pytest.mark.thread_unsafe(reason="Ctrl-C goes to the main thread")
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
@@ -282,7 +283,8 @@ timer.arm(1, queue)
 assert serving.wait(30)
 def child():
     forked.set()
-    timer.after_fork()
+    timer.begin_again()
+    timer.restart()
     assert served_in_child.wait(30)
 def parent():
     forked.set()
@@ -304,12 +306,115 @@ def serve(queue):
 timer = Timer(serve, print, print)
 timer.arm(when, before)
 def child():
-    timer.after_fork()
+    timer.begin_again()
+    timer.restart()
     timer.arm(when, after)
     assert all_served.wait(30)
 def parent():
     pass
 """)
+
+
+@forks
+def test_a_fork_between_a_put_and_its_request_to_the_timer_leaves_later_puts_served_in_the_child():
+    run_forked("""
+from manytail._timer import Timer
+from support.forks import status_of_child
+queue, arm, status = manytail.EntryQueue("q"), Timer.arm, []
+def in_between(timer, when, queue):
+    Timer.arm = arm
+    status.append(status_of_child(later_put))
+    arm(timer, when, queue)
+def later_put():
+    queue.put(2, delay=0.02)
+    while queue.stats().held:
+        assert time.monotonic() < end
+        time.sleep(0.001)
+end = time.monotonic() + 30
+Timer.arm = in_between
+queue.put(1, delay=0.01)
+assert status == [0]
+def child():
+    pass
+parent = child
+""")
+
+
+@forks
+def test_a_fork_in_the_timer_thread_leaves_one_timer_thread_in_the_child():
+    """What reports a problem is user code. It forks and returns in the child too, where the thread then ends."""
+    run_forked("""
+import signal
+from manytail._timer import Timer
+class Queue:
+    pass
+parent_pid, later, queues, status, ended = os.getpid(), Queue(), [Queue()], [], threading.Event()
+def serve(queue):
+    queues.clear()
+def report(problem, where):
+    pid = os.fork()
+    if pid:
+        status.append(os.waitpid(pid, 0)[1])
+        ended.set()
+    else:
+        signal.alarm(30)
+        timer.begin_again()
+        timer.restart()
+class OneFork(Timer):
+    def run(self):
+        Timer.run(self)
+        os._exit(0)
+timer = OneFork(serve, report, lambda queue: 1 / 0)
+timer.arm(time.monotonic_ns() + 10**12, later)
+timer.arm(1, queues[0])
+assert ended.wait(60)
+assert status == [0]
+def child():
+    pass
+parent = child
+""")
+
+
+@pytest.mark.parametrize("service", ["timer", "dead_letters"])
+def test_a_request_that_a_service_thread_cannot_serve_for_memory_is_served_after_the_next(service):
+    class Queue:
+        """What the threads serve can be weakly referenced."""
+
+    failures, problems, served, both = [MemoryError()], [], [], threading.Event()
+
+    def serve(queue):
+        served.append(queue)
+        if len(served) == 2:
+            both.set()
+
+    def fail_once(*args):
+        if failures:
+            raise failures.pop()
+
+    class FailingTimer(Timer):
+        def read(self, request):
+            fail_once()
+            Timer.read(self, request)
+
+    def serve_or_fail(queue):
+        fail_once()
+        serve(queue)
+
+    def report(problem, where):
+        problems.append(problem)
+        request(second)
+
+    first, second = Queue(), Queue()
+    if service == "timer":
+        timer = FailingTimer(serve, report, print)
+
+        def request(queue):
+            timer.arm(1 + len(problems), queue)
+    else:
+        request = DeadLetterThread(serve_or_fail, report).request
+    request(first)
+    assert both.wait(DEADLINE)
+    assert (served, [type(problem) for problem in problems]) == ([first, second], [MemoryError])
 
 
 @forks
