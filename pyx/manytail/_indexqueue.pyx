@@ -101,12 +101,15 @@ cdef class IndexMultiQueue(MultiQueue):
     def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
         """A numpy array (int64) of up to max_items integers: waits for the first as get does, then takes what is there.
         linger: as MultiQueue.get_many."""
-        cdef int64_t n = many_argument(max_items), slots, deadline, longer = linger_from(linger)
+        cdef int64_t n = many_argument(max_items), longer = linger_from(linger)
+        return self.many(n, deadline_from(block, timeout) if n > 0 else ONCE, longer)
+
+    cdef object many(self, int64_t n, int64_t deadline, int64_t linger):
+        cdef int64_t slots
         if n <= 0:
             return numpy_array(0)
-        deadline = deadline_from(block, timeout)
-        if self.choose is not None or (longer and deadline != ONCE):
-            return self.result_of(self.batch_of(n, deadline, longer))
+        if self.choose is not None or (linger and deadline != ONCE):
+            return self.result_of(self.batch_of(n, deadline, linger))
         while True:
             out = self.array(self.wait_available(n, deadline))
             if self.fill(out, True, &slots):    # all of it: to make a shorter array could fail after the integers left

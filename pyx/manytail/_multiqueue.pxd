@@ -26,6 +26,7 @@ cdef class MultiQueue:
     cdef SubQueue ask(self)
     cdef int take_chosen(self, uintptr_t *item, PyObject **key, held_batch *batch) except -1
     cdef int take_integer(self, uintptr_t *item, PyObject **key) except -1
+    cdef object many(self, int64_t n, int64_t deadline, int64_t linger)
     cdef list take_many(self, int64_t n)
     cdef Batch batch_of(self, int64_t n, int64_t deadline, int64_t linger)
     cdef object result_of(self, Batch batch)

@@ -500,15 +500,17 @@ cdef class MultiQueue:
         max_items. The timeout and a shutdown end that wait too, and what was taken is returned. An exception, for
         instance of a signal handler, puts it all back at the heads of the sub-queues. block=False ignores linger.
         ValueError: linger is negative or NaN."""
-        cdef int64_t n = many_argument(max_items), deadline, longer = linger_from(linger)
+        cdef int64_t n = many_argument(max_items), longer = linger_from(linger)
+        return self.many(n, deadline_from(block, timeout) if n > 0 else ONCE, longer)
+
+    cdef object many(self, int64_t n, int64_t deadline, int64_t linger):
         cdef wait_point p
         cdef list out
         cdef int r
         if n <= 0:
             return []
-        deadline = deadline_from(block, timeout)
-        if self.raw or self.choose is not None or (longer and deadline != ONCE):
-            return self.result_of(self.batch_of(n, deadline, longer))
+        if self.choose is not None or (linger and deadline != ONCE):
+            return self.result_of(self.batch_of(n, deadline, linger))
         items_point(&p, self.q, True)
         while True:
             out = self.take_many(n)
@@ -545,9 +547,7 @@ cdef class MultiQueue:
         cdef int r
         items_point(&p, self.q, True)
         try:
-            while batch.wants_more(self):
-                if batch.b.n and (linger == 0 or deadline == ONCE):
-                    break
+            while batch.wants_more(self) and not (batch.b.n and (linger == 0 or deadline == ONCE)):
                 if batch.first and batch.b.n:
                     batch.first = False
                     deadline = sooner(deadline, linger)
@@ -630,11 +630,11 @@ cdef class MultiQueue:
         pause = checkpoint()
         if pause is not None:
             await pause
-        if longer and n > 0:
+        if n > 0 and (longer or self.choose is not None):
             return await linger_in_loop(self, n, longer)
         while True:
             try:
-                return self.get_many(n, block=False)
+                return self.many(n, ONCE, 0)
             except Empty:
                 refuse(await self.until_items(), NULL)
 
@@ -766,13 +766,13 @@ cdef Batch new_batch(MultiQueue mq, int64_t n):
 
 
 async def linger_in_loop(MultiQueue mq, int64_t n, int64_t linger):
-    """MultiQueue.get_many with linger for coroutines."""
+    """MultiQueue.get_many with linger, or with a selection, for coroutines."""
     cdef Batch batch = new_batch(mq, n)
     cdef int64_t deadline = NEVER
     cdef Waiting waiting
     cdef int r
     try:
-        while batch.wants_more(mq):
+        while batch.wants_more(mq) and not (batch.b.n and linger == 0):
             if batch.first and batch.b.n:
                 batch.first = False
                 deadline = sooner(deadline, linger)
@@ -1148,7 +1148,7 @@ cdef class SubQueue:
         cdef int64_t maxsize = mt_load_relaxed_i64(&self.s.maxsize)     # relaxed because: only a number; may be stale
         if maxsize <= 0:
             return None
-        return max(0, maxsize - (self.count() if self.sizer is None else self.size))
+        return max(0, maxsize - self.size)
 
     def empty(self):
         """Whether it has no item."""

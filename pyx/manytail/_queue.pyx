@@ -845,10 +845,10 @@ cdef class BaseQueue(Fifo):
     cdef int set_bound(self, object value) except -1:
         cdef int64_t bound = bound_of(value)
         with cython.critical_section(self):
+            if self.q != NULL:
+                set_maxsize(self.q, self.s, bound, True)    # first: it detaches, which lets another thread in here
             self.size_given = value
             self.bound = bound
-            if self.q != NULL:
-                set_maxsize(self.q, self.s, bound, True)
         if self.is_locked():
             self.may_put.wake_all()
         return 0

@@ -719,25 +719,49 @@ def test_removing_a_tail_reaches_a_waiting_aput(new):
     assert list(tail) == [1]
 
 
-def test_a_selection_that_raises_reaches_aget_and_loses_nothing():
-    broken = [True]
+@pytest.mark.parametrize("error", [LookupError, Empty])  # Empty: also what a get raises that finds nothing
+@pytest.mark.parametrize("call", [MultiQueue.aget, lambda queue: queue.aget_many(1)], ids=["aget", "aget_many"])
+def test_a_selection_that_raises_reaches_aget_and_loses_nothing(new_bulk, call, error):
+    errors = [error("broken")]
 
-    def sometimes(ready):
-        if broken:
-            raise LookupError("broken")
+    def broken_at_first(ready):
+        if errors:
+            raise errors.pop()
         return ready[0]
 
-    queue = MultiQueue(selection=sometimes)
+    queue = new_bulk(selection=broken_at_first)
     tail = queue.add("a")
 
     async def main():
         tail.put(1)
-        with pytest.raises(LookupError, match="broken"):
-            await queue.aget()
-        broken.clear()
-        assert await queue.aget() == 1
+        with pytest.raises(error, match="broken"):
+            await call(queue)
+        assert await call(queue) in (1, [1])
 
     asyncio.run(main())
+
+
+def test_aget_many_calls_no_method_that_a_subclass_overrides(new_bulk):
+    class Overriding(new_bulk):
+        def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
+            return "overridden"
+
+    queue = Overriding()
+    queue.add("a").put(1)
+    assert as_list(asyncio.run(queue.aget_many(1))) == [1]
+
+
+def test_aget_many_of_a_selection_waits_for_the_first_item(new_bulk):
+    queue = new_bulk(selection=lambda ready: ready[0])
+    tail = queue.add("a")
+
+    async def main():
+        task = asyncio.create_task(queue.aget_many(5))
+        await until(lambda: waiting(queue) == 1)
+        tail.put_many([1, 2])
+        return as_list(await within(task))
+
+    assert asyncio.run(main()) == [1, 2]
 
 
 def test_a_coroutine_never_awaited_takes_nothing(new):
