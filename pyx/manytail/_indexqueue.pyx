@@ -1,7 +1,7 @@
 """IndexMultiQueue: a MultiQueue of 64-bit integers.
 
-Its tails are the SubQueues of _multiqueue.pyx, raw. What is special is here: gets that fill arrays and buffers, and
-that leave the interpreter while many integers move.
+Its sub-queues are the SubQueues of _multiqueue.pyx, raw. What is special is here: gets that fill arrays and buffers,
+and that leave the interpreter while many integers move.
 """
 cimport cython
 from cpython.buffer cimport PyBuffer_Release
@@ -13,9 +13,9 @@ from manytail._c cimport MT_EMPTY
 from manytail._cpython cimport PyTypeObject, Py_INCREF_raw, mt_let_go_of_gil_first, mt_owned_item, mt_patch_gc
 from manytail._int64 cimport int64_at, open_int64
 from manytail._mq cimport (
-    MT_OLDEST, enter_bulk, forward_items, head_count, head_get_many, head_next, head_pop_run, head_propagate,
-    head_qsize, head_removed_and_served, items_point, leave_bulk, lock_take, qsize_of, queue, run_length, subqueue,
-    unlock_take, unlock_take_and_post,
+    MT_OLDEST, enter_bulk, forward_items, head_count, head_get_many, head_next, head_pop_run,
+    head_popped_and_served, head_propagate, head_qsize, items_point, leave_bulk, lock_take, qsize_of, queue, run_length,
+    subqueue, unlock_take, unlock_take_and_post,
 )
 from manytail._mq_held cimport end_batch
 from manytail._multiqueue cimport Batch, DETACH_FROM, MultiQueue, many_argument, queue_clear, queue_traverse, refuse
@@ -211,7 +211,7 @@ cdef class IndexMultiQueue(MultiQueue):
         try:
             return numpy_array(n)
         except BaseException:
-            forward_items(self.q, True)     # as in pair()
+            forward_items(self.q, True)     # another getter takes what this one was woken for
             raise
 
     cdef int64_t fill(self, object out, bint all_or_none, int64_t *slots) except -1:
@@ -222,7 +222,7 @@ cdef class IndexMultiQueue(MultiQueue):
         try:
             open_int64(out, &view, True)
         except BaseException:
-            forward_items(self.q, True)     # as in pair(): the buffer may have been released during the wait
+            forward_items(self.q, True)     # as in array(): the buffer may have been released during the wait
             raise
         slots[0] = view.shape[0]
         try:
@@ -253,7 +253,7 @@ cdef class IndexMultiQueue(MultiQueue):
             except BaseException:
                 if taken:
                     break           # return what was taken
-                forward_items(self.q, True)     # as in pair()
+                forward_items(self.q, True)     # another getter takes what this one was woken for
                 raise
             if self.take_run(<PyObject *>key, <uintptr_t *>view.buf, k):
                 n -= k
@@ -292,7 +292,7 @@ cdef class IndexMultiQueue(MultiQueue):
                 k = head_pop_run(self.q, s, items + got, n - got)
                 got += k
                 self.q.taken_total += k
-                head_removed_and_served(self.q, s, k, True, &to_post)
+                head_popped_and_served(self.q, s, k, True, &to_post)
             head_propagate(self.q, &to_post)
         unlock_take_and_post(self.q, to_post)
         return got == n

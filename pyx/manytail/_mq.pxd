@@ -224,7 +224,7 @@ cdef inline uint32_t next_size_class(subqueue *s, int64_t tail_seq, int64_t n) n
     """Chunks grow with the number of items inside: a short sub-queue stays small, a long one needs few allocations."""
     cdef int64_t inside = tail_seq - s.head_seq_cached + n
     if inside > 512:                # perhaps only because the copy is old: puts without a maxsize do not read head_seq
-        # pairs with: mt_store_release in head_removed; mt_xchg_seq_cst in head_make_room
+        # pairs with: mt_store_release in head_popped; mt_xchg_seq_cst in head_make_room
         s.head_seq_cached = mt_load_seq_cst_i64(&s.head_seq)
         inside = tail_seq - s.head_seq_cached + n
     if inside > 4096:
@@ -263,7 +263,7 @@ cdef inline int64_t tail_free_slots(subqueue *s, int64_t tail_seq) noexcept nogi
     if maxsize <= 0:
         return INT64_MAX
     if tail_seq - s.head_seq_cached >= maxsize:
-        # pairs with: mt_store_release in head_removed; mt_xchg_seq_cst in head_make_room
+        # pairs with: mt_store_release in head_popped; mt_xchg_seq_cst in head_make_room
         s.head_seq_cached = mt_load_seq_cst_i64(&s.head_seq)
     return maxsize - (tail_seq - s.head_seq_cached)
 
@@ -553,7 +553,7 @@ cdef inline void head_mask(queue *q, subqueue *s) noexcept nogil:
 
 
 # ------------------------------------------------------------------------------------------------------------------ get
-cdef inline void head_removed(queue *q, subqueue *s, int64_t n, bint attached, wait_node **to_post) noexcept nogil:
+cdef inline void head_popped(queue *q, subqueue *s, int64_t n, bint attached, wait_node **to_post) noexcept nogil:
     """After head_pop() or head_pop_run() of n items: publish head_seq, and notify a putter that waits for a free slot.
     (head_count_removed() is for items that leave without a get.)"""
     # relaxed because: written under the take lock, which is held
@@ -593,7 +593,7 @@ cdef inline void tail_notify(subqueue *s, wait_node **to_post) noexcept nogil:
 
 
 cdef inline uintptr_t head_pop(queue *q, subqueue *s) noexcept nogil:
-    """Take the head item of a sub-queue that is not empty. The caller calls head_removed()."""
+    """Take the head item of a sub-queue that is not empty. The caller calls head_popped()."""
     cdef uintptr_t item
     if unlikely(s.has_tombstones or s.head_idx == s.head.cap):
         head_skip_tombstones(q, s)
@@ -650,13 +650,13 @@ cdef inline int head_get(queue *q, uintptr_t *item, subqueue **taken_from, bint 
     item[0] = head_pop(q, s)
     taken_from[0] = s
     q.taken_total += 1
-    head_removed_and_served(q, s, 1, attached, to_post)
+    head_popped_and_served(q, s, 1, attached, to_post)
     head_propagate(q, to_post)
     return MT_OK
 
 
 cdef inline int64_t head_pop_run(queue *q, subqueue *s, uintptr_t *items, int64_t n) noexcept nogil:
-    """Take up to n items of the first chunk of a sub-queue that is not empty. The caller calls head_removed()."""
+    """Take up to n items of the first chunk of a sub-queue that is not empty. The caller calls head_popped()."""
     cdef int64_t k, have
     head_skip_tombstones(q, s)
     if s.has_tombstones:
@@ -691,13 +691,13 @@ cdef inline void head_served_run(queue *q, subqueue *s, int64_t n) noexcept nogi
     head_served(q, s)
 
 
-cdef inline void head_removed_and_served(queue *q, subqueue *s, int64_t n, bint attached,
-                                         wait_node **to_post) noexcept nogil:
-    """After popping n items: head_removed(), then head_served()."""
-    # A sub-queue that ran empty loses the rest of its quantum. Check before head_removed(): after it, a waiting putter
+cdef inline void head_popped_and_served(queue *q, subqueue *s, int64_t n, bint attached,
+                                        wait_node **to_post) noexcept nogil:
+    """After popping n items: head_popped(), then head_served()."""
+    # A sub-queue that ran empty loses the rest of its quantum. Check before head_popped(): after it, a waiting putter
     # may already have put again.
     cdef bint ran_empty = q.selection == MT_WEIGHTED and s.bounded and head_count(s) == n
-    head_removed(q, s, n, attached, to_post)
+    head_popped(q, s, n, attached, to_post)
     if unlikely(ran_empty):
         s.quantum_left = 1
         n = 1
@@ -719,7 +719,7 @@ cdef inline int64_t head_get_many(queue *q, uintptr_t *items, int64_t n, bint at
         k = head_pop_run(q, s, items + got, run_length(q, s, n - got))
         got += k
         q.taken_total += k
-        head_removed_and_served(q, s, k, attached, to_post)
+        head_popped_and_served(q, s, k, attached, to_post)
     if got:
         head_propagate(q, to_post)
     return got

@@ -18,7 +18,7 @@ from manytail._c cimport MT_EMPTY, MT_NOMEM, MT_OK, drop, keep, mt_load_relaxed_
 from manytail._chunks cimport SIZED_CLASS, chunk, chunk_free, chunk_new, chunk_sizes, chunk_timestamps
 from manytail._mq cimport (
     MT_CLOSED_STOPPED, MT_OLDEST, head_count_removed, head_fill_slot, head_finish, head_link_chunk,
-    head_list_if_unlisted, head_next, head_pop, head_propagate, head_removed_and_served, lock_put, lock_take, queue,
+    head_list_if_unlisted, head_next, head_pop, head_popped_and_served, head_propagate, lock_put, lock_take, queue,
     subqueue, unlock_put, unlock_take, unlock_take_and_post,
 )
 from manytail._waiting cimport wait_node
@@ -111,7 +111,7 @@ cdef inline int hold_what_is_there(held_batch *b, bint attached) noexcept nogil:
             r = MT_NOMEM
             break
         head_hold(b, s)
-        head_removed_and_served(b.q, s, 1, attached, &to_post)
+        head_popped_and_served(b.q, s, 1, attached, &to_post)
     if b.n > before:
         head_propagate(b.q, &to_post)
     elif r == MT_OK:

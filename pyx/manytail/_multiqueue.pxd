@@ -16,7 +16,7 @@ cdef class MultiQueue:
     cdef queue *q
     cdef bint raw
     cdef object choose          # a selection callable, or None
-    cdef dict tails
+    cdef dict subs              # key -> SubQueue, of those that are attached
     cdef object __weakref__
     cdef SubQueue attach(self, key, priority, maxsize, weight, enabled, sizer)
     cdef int get_slow(self, int64_t deadline, bint with_key, bint tried, PyObject **found) except -1
@@ -57,7 +57,7 @@ cdef class Batch:
     cdef held_batch b
     cdef object nothing         # an object attribute makes Cython's type one with garbage collection
     cdef bint raw
-    cdef bint first             # its first item has not come yet
+    cdef bint linger_pending    # its first item, from which it lingers, has not come yet
     cdef bint failed            # the selection raised after items were taken: they are returned, it will raise again
     cdef void give_all_back(self) noexcept
     cdef bint wants_more(self, MultiQueue mq) except -1

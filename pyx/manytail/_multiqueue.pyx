@@ -1,4 +1,4 @@
-"""The Python face of the MultiQueue.
+"""The Python classes MultiQueue and SubQueue.
 
 _mq.pxd has the algorithm and its source; its functions are inlined into the methods here. A queue of integers is a
 subclass, in _indexqueue.pyx: `raw` says that the slots hold integers and no references. _nogil.pyx has the nogil API.
@@ -6,7 +6,9 @@ subclass, in _indexqueue.pyx: `raw` says that the slots hold integers and no ref
 Rules of this layer
 - A put adds the item's reference before it publishes the item. A get takes over the reference that the slot held.
   References are dropped with no lock held.
-- No Python call (allocation, decref, ==, a selection) runs under a lock. What is needed is made before or after.
+- No Python call (allocation, decref, ==, a selection) runs under a lock. What is needed is made before or after. One
+  exception: take_integer() makes an int under the take lock. That runs no user code, because the collector does not
+  track ints.
 - On a build with the GIL, queues of objects are gil_locked: the GIL is the lock (_mq.pxd).
 - Methods are built-in (binding=False). Binding one changes no reference count that threads of the free-threaded build
   would contend for. The "clinic" format gives them a signature to inspect. Coroutine functions have to be recognised
@@ -32,8 +34,8 @@ from manytail._mq cimport (
     MT_CLOSED_DETACHED, MT_OLDEST, MT_ROUND_ROBIN, MT_WEIGHTED, SNAPSHOT, attach_subqueue, detach_subqueue, discard_at,
     drop_items, drop_left_chunks, drop_object, drop_queue, enable_subqueue, enter_bulk, forget_other_threads,
     forward_items, forward_room, free_size_point, free_subqueue, head_count, head_empty, head_finish, head_get,
-    head_get_many, head_next, head_pop, head_propagate, head_put_total, head_qsize, head_removed,
-    head_removed_and_served, head_served, head_skip_tombstones, hold_bulks, item_drop, items_point, iterator_position,
+    head_get_many, head_next, head_pop, head_popped, head_popped_and_served, head_propagate, head_put_total,
+    head_qsize, head_served, head_skip_tombstones, hold_bulks, item_drop, items_point, iterator_position,
     join_until, joined_point, leave_bulk, lists_are_quiet, lock_put, lock_take, mt_subqueue_of, new_queue, new_subqueue,
     position_close, position_open, position_step, put_once, put_run_once, put_run_unposted, put_run_until, put_until,
     qsize_of, queue, release_bulks, room_point, set_maxsize, set_priority, set_weight, shut_queue, subqueue, tail_size,
@@ -137,7 +139,8 @@ cdef class MultiQueue:
         "oldest": the sub-queue whose first item was put first.
         a callable: is called for each item with the ready sub-queues of the best priority, in the order of the ring,
         and returns one of them. It may be called from several threads. If it raises, get raises that and nothing is
-        lost. A get_many that has taken items returns them instead; but Ctrl-C puts them back and is raised.
+        lost. A get_many that has taken items returns them instead; but of an exception that is no Exception, such as
+        KeyboardInterrupt, it puts them back and raises that.
 
     Cost of get: O(1) for round_robin and weighted, O(log n) for oldest, O(ready) for a callable. Sub-queues that are
     not ready cost nothing.
@@ -155,15 +158,15 @@ cdef class MultiQueue:
         self.q = new_queue(not MT_FREE_THREADED, True)
         if self.q == NULL:
             raise MemoryError
-        self.tails = {}
+        self.subs = {}
 
     def __init__(self, *, selection="round_robin"):
-        cdef bint own = callable(selection)
+        cdef bint is_callable = callable(selection)
         cdef bint begun
-        if not own and (not isinstance(selection, str) or selection not in SELECTIONS):
+        if not is_callable and (not isinstance(selection, str) or selection not in SELECTIONS):
             kind = ValueError if isinstance(selection, str) else TypeError
             raise kind(f"selection={selection!r}: expected 'round_robin', 'weighted', 'oldest' or a callable")
-        cdef uint32_t chosen = MT_ROUND_ROBIN if own else SELECTIONS[selection]
+        cdef uint32_t chosen = MT_ROUND_ROBIN if is_callable else SELECTIONS[selection]
         lock_take(self.q, True)
         begun = self.q.begun
         if not begun:
@@ -173,7 +176,7 @@ cdef class MultiQueue:
         unlock_take(self.q)
         if begun:
             raise RuntimeError(f"{type(self).__name__}.__init__ was called again, or on a queue that is in use")
-        if own:
+        if is_callable:
             self.choose = selection
 
     def __dealloc__(self):
@@ -207,10 +210,10 @@ cdef class MultiQueue:
         >>> pages.size, pages.remaining()
         (6, 999994)
         """
-        if key in self.tails:
+        if key in self.subs:
             raise key_taken(key)
         sub = self.attach(key, priority, maxsize, weight, enabled, sizer)
-        if self.tails.setdefault(key, sub) is not sub:
+        if self.subs.setdefault(key, sub) is not sub:
             detach_subqueue(self.q, (<SubQueue>sub).s, True)     # another thread was faster
             raise key_taken(key)
         return sub
@@ -218,11 +221,11 @@ cdef class MultiQueue:
     def setdefault(self, key, *, priority=0, maxsize=0, weight=1, enabled=True, sizer=None):
         """The sub-queue of that key, made atomically if missing. An existing one is returned unchanged. Options and
         errors as add()."""
-        found = self.tails.get(key)
+        found = self.subs.get(key)
         if found is not None:
             return found
         sub = self.attach(key, priority, maxsize, weight, enabled, sizer)
-        found = self.tails.setdefault(key, sub)
+        found = self.subs.setdefault(key, sub)
         if found is not sub:
             detach_subqueue(self.q, (<SubQueue>sub).s, True)     # another thread was faster
         return found
@@ -251,20 +254,20 @@ cdef class MultiQueue:
         """Detach the sub-queue of that key and return it. Its items leave qsize() at once, count as done, and can still
         be iterated in the handle. Blocked and later puts raise ShutDown. The turns of others do not change. The key may
         be added again. KeyError: no such key."""
-        cdef SubQueue sub = self.tails.pop(key)
+        cdef SubQueue sub = self.subs.pop(key)
         detach_subqueue(self.q, sub.s, True)
         return sub
 
     def __getitem__(self, key):
-        return self.tails[key]
+        return self.subs[key]
 
     def __contains__(self, key):
-        return key in self.tails
+        return key in self.subs
 
     @property
     def subqueues(self):
         """Read-only live view: key -> SubQueue. Iterating it takes a snapshot."""
-        return SubQueueView(self.tails)
+        return SubQueueView(self.subs)
 
     # -------------------------------------------------------------------------------------------------------------- get
     def get(self, block=True, timeout=None):
@@ -291,7 +294,7 @@ cdef class MultiQueue:
         cdef subqueue *s
         cdef uintptr_t item
         cdef PyObject *found
-        cdef int r = MT_SHUTDOWN
+        cdef int r = MT_SHUTDOWN    # get_slow() finds out what to raise or take
         if self.choose is None and self.raw:
             if self.take_integer(&item, NULL) == MT_OK:
                 return mt_owned_item(item)
@@ -373,13 +376,12 @@ cdef class MultiQueue:
         try:
             return mt_pair_reserve()
         except BaseException:
-            forward_items(self.q, True)     # this call may have been woken for an item and does not take it
+            forward_items(self.q, True)     # another getter takes what this one was woken for
             raise
 
     cdef int take_integer(self, uintptr_t *item, PyObject **key) except -1:
-        """MT_OK, an int and its key, with references; or MT_EMPTY. key may be NULL. The int is made before the integer
-        leaves: after that nothing can fail. That runs no user code under the lock, because the collector does not
-        track ints."""
+        """MT_OK, an int and its key, with references; or MT_EMPTY. key may be NULL. The int is made under the lock,
+        before the integer leaves: after that nothing can fail. See the rules above."""
         cdef wait_node *to_post = NULL
         cdef subqueue *s
         cdef SubQueue sub = None
@@ -400,7 +402,7 @@ cdef class MultiQueue:
                 break
             unlock_take(self.q)
             if there:
-                forward_items(self.q, True)     # as in pair()
+                forward_items(self.q, True)     # another getter takes what this one was woken for
                 return -1
             if sub is None:
                 return MT_EMPTY
@@ -410,9 +412,9 @@ cdef class MultiQueue:
             key[0] = <PyObject *>s.key
             Py_INCREF_raw(key[0])
         if sub is None:
-            head_removed_and_served(self.q, s, 1, True, &to_post)
+            head_popped_and_served(self.q, s, 1, True, &to_post)
         else:
-            head_removed(self.q, s, 1, True, &to_post)
+            head_popped(self.q, s, 1, True, &to_post)
             head_served_out_of_turn(self.q, s)
         head_propagate(self.q, &to_post)
         unlock_take_and_post(self.q, to_post)
@@ -461,7 +463,7 @@ cdef class MultiQueue:
             raise ValueError(f"selection returned {chosen!r}: expected one of the {len(ready)} ready sub-queues "
                              "that it was given")
         except BaseException:
-            forward_items(self.q, True)     # as in pair()
+            forward_items(self.q, True)     # another getter takes what this one was woken for
             raise
 
     cdef int take_chosen(self, uintptr_t *item, PyObject **key, held_batch *batch) except -1:
@@ -485,7 +487,7 @@ cdef class MultiQueue:
                     Py_INCREF_raw(key[0])
                 else:
                     head_hold(batch, sub.s)
-                head_removed(self.q, sub.s, 1, True, &to_post)
+                head_popped(self.q, sub.s, 1, True, &to_post)
                 head_served_out_of_turn(self.q, sub.s)
                 head_propagate(self.q, &to_post)
             unlock_take_and_post(self.q, to_post)
@@ -532,7 +534,7 @@ cdef class MultiQueue:
         try:
             out = mt_list_reserve(n)
         except BaseException:
-            forward_items(self.q, True)     # as in pair()
+            forward_items(self.q, True)     # another getter takes what this one was woken for
             raise
         lock_take(self.q, True)
         got = head_get_many(self.q, mt_list_slots(<PyObject *>out), n, True, &to_post)
@@ -548,8 +550,8 @@ cdef class MultiQueue:
         items_point(&p, self.q, True)
         try:
             while batch.wants_more(self) and not (batch.b.n and (linger == 0 or deadline == ONCE)):
-                if batch.first and batch.b.n:
-                    batch.first = False
+                if batch.linger_pending and batch.b.n:
+                    batch.linger_pending = False
                     deadline = sooner(deadline, linger)
                 r = MT_EMPTY
                 if not again(&p, 1, &r, deadline):
@@ -684,7 +686,7 @@ cdef class MultiQueue:
         cdef wait_node *to_post = NULL
         shut_queue(self.q, bool(immediate), True)
         if immediate:
-            for sub in list(self.tails.values()):
+            for sub in list(self.subs.values()):
                 (<SubQueue>sub).drop_all()
             lock_take(self.q, True)
             head_finish(self.q, &to_post)
@@ -731,7 +733,7 @@ cdef class Batch:
         else:
             r = self.take_chosen(mq)
         if r == MT_NOMEM:
-            forward_items(mq.q, True)    # as in pair()
+            forward_items(mq.q, True)    # another getter takes what this one was woken for
             raise MemoryError
         return self.b.n < self.b.limit and not self.failed
 
@@ -744,7 +746,7 @@ cdef class Batch:
         while r == MT_OK and self.b.n < limit:
             try:
                 r = mq.take_chosen(NULL, NULL, &self.b)
-            except Exception:           # Ctrl-C ends the call, and gives everything back
+            except Exception:           # any other, such as KeyboardInterrupt, gives everything back and is raised
                 if self.b.n == 0:
                     raise
                 self.failed = True
@@ -757,10 +759,10 @@ cdef Batch new_batch(MultiQueue mq, int64_t n):
     try:
         batch = Batch.__new__(Batch)
     except BaseException:
-        forward_items(mq.q, True)       # as in pair()
+        forward_items(mq.q, True)       # another getter takes what this one was woken for
         raise
     batch.raw = mq.raw
-    batch.first = True
+    batch.linger_pending = True
     begin_batch(&batch.b, mq.q, n, True)
     return batch
 
@@ -773,8 +775,8 @@ async def linger_in_loop(MultiQueue mq, int64_t n, int64_t linger):
     cdef int r
     try:
         while batch.wants_more(mq) and not (batch.b.n and linger == 0):
-            if batch.first and batch.b.n:
-                batch.first = False
+            if batch.linger_pending and batch.b.n:
+                batch.linger_pending = False
                 deadline = sooner(deadline, linger)
             waiting = new_waiting(mq)
             items_point(&waiting.point, mq.q, True)
@@ -820,40 +822,40 @@ cdef void head_served_out_of_turn(queue *q, subqueue *s) noexcept nogil:
 class SubQueueView(Mapping):
     """Key -> SubQueue, read-only and live; iterating it, or its items() or values(), walks over a snapshot."""
 
-    __slots__ = ("_tails",)
+    __slots__ = ("_subs",)
 
-    def __init__(self, tails):
-        self._tails = tails
+    def __init__(self, subs):
+        self._subs = subs
 
     def __getitem__(self, key):
-        return self._tails[key]
+        return self._subs[key]
 
     def __contains__(self, key):
-        return key in self._tails
+        return key in self._subs
 
     def __iter__(self):
-        return iter(list(self._tails))
+        return iter(list(self._subs))
 
     def __len__(self):
-        return len(self._tails)
+        return len(self._subs)
 
     def keys(self):
-        return self._tails.copy().keys()
+        return self._subs.copy().keys()
 
     def values(self):
-        return self._tails.copy().values()
+        return self._subs.copy().values()
 
     def items(self):
-        return self._tails.copy().items()
+        return self._subs.copy().items()
 
     def __repr__(self):
-        return f"{type(self).__name__}({self._tails!r})"
+        return f"{type(self).__name__}({self._subs!r})"
 
 
 # ------------------------------------------------------------------------------------------------------------- SubQueue
 @cython.final
 @cython.trashcan(True)      # queues nested 200,000 deep are freed without recursion
-@cython.no_gc_clear         # tail_clear() below breaks cycles and leaves the queue usable
+@cython.no_gc_clear         # subqueue_clear() below breaks cycles and leaves the queue usable
 @cython.binding(False)
 @cython.embedsignature.format("clinic")
 cdef class SubQueue:
@@ -1116,7 +1118,7 @@ cdef class SubQueue:
 
     # ------------------------------------------------------------------------------------------------------------ state
     cdef int64_t count(self) noexcept:
-        # pairs with: mt_store_release in head_removed
+        # pairs with: mt_store_release in head_popped
         cdef int64_t out = mt_load_acquire_i64(&self.s.head_seq)
         # pairs with: mt_store_release in tail_put, tail_put_run
         cdef int64_t n = mt_load_acquire_i64(&self.s.tail_seq) - out
@@ -1275,12 +1277,12 @@ cdef class SubQueueIterator:
 # --------------------------------------------------------------------------------------------------- garbage collection
 # The collector visits what C memory refers to: the items of a sub-queue or of a batch, and the coroutines that wait,
 # which may lead back to the queue. The finalizer of an unreachable coroutine takes it off the wait list.
-cdef traverseproc base_tail_traverse, base_queue_traverse, base_batch_traverse
+cdef traverseproc base_subqueue_traverse, base_queue_traverse, base_batch_traverse
 
 
-cdef int tail_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
+cdef int subqueue_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
     cdef subqueue *s = (<SubQueue>self).s
-    cdef int r = base_tail_traverse(self, visit, arg)
+    cdef int r = base_subqueue_traverse(self, visit, arg)
     if r == 0 and s != NULL and lists_are_quiet(s.mq):
         r = visit_tasks(&s.not_full, visit, arg)
     if r == 0 and s != NULL and not (<SubQueue>self).raw:
@@ -1288,7 +1290,7 @@ cdef int tail_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
     return r
 
 
-cdef int tail_clear(PyObject *self) noexcept:
+cdef int subqueue_clear(PyObject *self) noexcept:
     if (<SubQueue>self).s != NULL:
         (<SubQueue>self).drop_all()
     return 0
@@ -1353,7 +1355,7 @@ cdef PyObject *short_get(PyObject *self, PyObject *const *args, Py_ssize_t n, Py
 compiled_put = mt_patch_method(<PyTypeObject *>SubQueue, "put", short_put)
 compiled_get = mt_patch_method(<PyTypeObject *>MultiQueue, "get", short_get)
 
-base_tail_traverse = mt_patch_gc(<PyTypeObject *>SubQueue, tail_traverse, tail_clear)
+base_subqueue_traverse = mt_patch_gc(<PyTypeObject *>SubQueue, subqueue_traverse, subqueue_clear)
 base_queue_traverse = mt_patch_gc(<PyTypeObject *>MultiQueue, queue_traverse, queue_clear)
 base_batch_traverse = mt_patch_gc(<PyTypeObject *>Batch, batch_traverse, NULL)
 

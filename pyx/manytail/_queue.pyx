@@ -14,10 +14,10 @@ A Queue has two modes:
 Invariants
 - The mutex is made before the kernel is stopped. A put or get tries the kernel first; only if that returns MT_SHUTDOWN
   it looks whether there is a mutex.
-- enter() acquires the mutex and then moves the items from the kernel to `container`, unless that is done. Users are
-  given the mutex after that. An item is always in the kernel, in `moving` or in `container`. So a move that
+- acquire_mutex() acquires the mutex and then moves the items from the kernel to `container`, unless that is done. Users
+  are given the mutex after that. An item is always in the kernel, in `moving` or in `container`. So a move that
   ends early, by a MemoryError or because the process forks and the thread is not in the child, is completed by the next
-  enter().
+  acquire_mutex().
 - No Python code runs under a lock of the kernel. The hooks of a subclass run under the mutex, as in the standard
   library.
 
@@ -35,10 +35,10 @@ from manytail._cpython cimport (
     PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_method, mt_new_none, mt_owned_item, mt_patch_gc, mt_patch_method,
     mt_return_raising, traverseproc, visitproc,
 )
-from manytail._lock cimport enter as take_lock, leave as give_lock
+from manytail._lock cimport enter as enter_lock, leave as leave_lock
 from manytail._mq cimport (
     attach_subqueue, detach_subqueue, drop_items, drop_left_chunks, drop_object, drop_queue, free_subqueue, head_count,
-    head_empty, head_get, head_pop, head_put_total, head_removed, head_unfinished, items_point, join_until, lock_take,
+    head_empty, head_get, head_pop, head_popped, head_put_total, head_unfinished, items_point, join_until, lock_take,
     new_queue, new_subqueue, put_once, put_until, queue, set_maxsize, shut_queue, subqueue, task_done, unlock_take,
     unlock_take_and_post, visit_items,
 )
@@ -80,7 +80,7 @@ cdef inline int head_get_lone(queue *q, subqueue *s, uintptr_t *item, wait_node 
     if likely(s.ready.listed and q.not_empty.n == 0 and not head_empty(s)):
         item[0] = head_pop(q, s)
         q.taken_total += 1
-        head_removed(q, s, 1, True, to_post)
+        head_popped(q, s, 1, True, to_post)
         return MT_OK
     return head_get(q, item, &same, True, to_post)
 
@@ -242,7 +242,7 @@ cdef class Mutex:
     In the child of a fork it is free unless the thread that forked holds it. A thread of the parent may hold it without
     having got back from acquire(): a blocking acquire takes the lock without the GIL."""
     cdef object lock            # threading.Lock
-    cdef unsigned long owner    # the thread that holds it; 0: none, or a thread that is inside acquire() or release()
+    cdef unsigned long holder   # the thread that holds it; 0: none, or a thread that is inside acquire() or release()
 
     def __cinit__(self):
         self.lock = threading.Lock()
@@ -257,12 +257,12 @@ cdef class Mutex:
         """As threading.Lock.acquire."""
         if not self.lock.acquire(blocking, timeout):
             return False
-        self.owner = PyThread_get_thread_ident()
+        self.holder = PyThread_get_thread_ident()
         return True
 
     def release(self):
         """As threading.Lock.release. RuntimeError: it is not held."""
-        self.owner = 0
+        self.holder = 0
         self.lock.release()
 
     def locked(self):
@@ -276,8 +276,8 @@ cdef class Mutex:
         self.release()
 
     cdef int forget_other_threads(self) except -1:
-        if self.owner != PyThread_get_thread_ident():
-            self.owner = 0
+        if self.holder != PyThread_get_thread_ident():
+            self.holder = 0
             self.lock._at_fork_reinit()
         return 0
 
@@ -354,17 +354,17 @@ cdef class Condition:
         cdef wait_node *to_post = NULL
         if self.waiters.n == 0:
             return False
-        take_lock(&self.lock, False, True)
+        enter_lock(&self.lock, False, True)
         notify(&self.waiters, &to_post)
-        give_lock(&self.lock, False)
+        leave_lock(&self.lock, False)
         post(to_post)
         return to_post != NULL
 
     cdef void wake_all(self) noexcept:
         cdef wait_node *to_post = NULL
-        take_lock(&self.lock, False, True)
+        enter_lock(&self.lock, False, True)
         notify_all(&self.waiters, &to_post)
-        give_lock(&self.lock, False)
+        leave_lock(&self.lock, False)
         post(to_post)
 
     cdef bint wait_until(self, int64_t deadline, BaseQueue owner, int64_t bound) except -1:
@@ -430,17 +430,17 @@ cdef class Event:
     def set(self):
         """Wake all waiters. Until clear(), wait() returns at once."""
         cdef wait_node *to_post = NULL
-        take_lock(&self.lock, False, True)
+        enter_lock(&self.lock, False, True)
         self.happened = True
         notify_all(&self.waiters, &to_post)
-        give_lock(&self.lock, False)
+        leave_lock(&self.lock, False)
         post(to_post)
 
     def clear(self):
         """Let wait() wait until the next set()."""
-        take_lock(&self.lock, False, True)
+        enter_lock(&self.lock, False, True)
         self.happened = False
-        give_lock(&self.lock, False)
+        leave_lock(&self.lock, False)
 
     def wait(self, timeout=None):
         """Wait for set(), at most `timeout` seconds. Returns whether it was called."""
@@ -480,15 +480,15 @@ cdef object acquired(object mutex, object failure):
 
 
 cdef enum:
-    OWN_INIT = 1        # hooks that a class overrides
-    OWN_QSIZE = 2
-    OWN_PUT = 4
-    OWN_GET = 8
+    HOOK_INIT = 1       # hooks that a class overrides
+    HOOK_QSIZE = 2
+    HOOK_PUT = 4
+    HOOK_GET = 8
 
 
 cdef int overridden_hooks(object cls) except -1:
-    return ((cls._init is not BaseQueue._init) * OWN_INIT | (cls._qsize is not BaseQueue._qsize) * OWN_QSIZE
-            | (cls._put is not BaseQueue._put) * OWN_PUT | (cls._get is not BaseQueue._get) * OWN_GET)
+    return ((cls._init is not BaseQueue._init) * HOOK_INIT | (cls._qsize is not BaseQueue._qsize) * HOOK_QSIZE
+            | (cls._put is not BaseQueue._put) * HOOK_PUT | (cls._get is not BaseQueue._get) * HOOK_GET)
 
 
 cdef list built_in_puts = [], built_in_gets = []
@@ -530,10 +530,10 @@ cdef class BaseQueue(Fifo):
     slower for good: from then on each put and get takes the mutex. In a subclass that overrides `_init`, `_qsize`,
     `_put` or `_get` this holds from the start. Progress: blocking (one short lock for puts, one for gets; in locked
     mode the mutex)."""
-    cdef object size_given      # `maxsize` as it was assigned, of any type; used in a critical section
+    cdef object given_maxsize   # `maxsize` as it was assigned, of any type; used in a critical section
     cdef int64_t bound          # maxsize as an int; 0: no limit
-    cdef int hooks              # OWN_*: which of _init, _qsize, _put and _get the class overrides
-    cdef bint own_put, own_get  # whether the class overrides put, get: then put_nowait and get_nowait call those
+    cdef int hooks              # HOOK_*: which of _init, _qsize, _put and _get the class overrides
+    cdef bint overrides_put, overrides_get      # whether the class does: then put_nowait and get_nowait call those
     cdef bint made              # __init__ was called
     cdef bint ended             # shutdown() was called; written in a critical section
     # Locked mode. Methods change these with the mutex held; users may assign `queue` and `unfinished_tasks` without it.
@@ -546,11 +546,11 @@ cdef class BaseQueue(Fifo):
 
     def __cinit__(self, *args, **options):
         cdef object cls = type(self)
-        self.size_given = 0
+        self.given_maxsize = 0
         self.moving = NOTHING
         self.hooks = overridden_hooks(cls)
-        self.own_put = not any([cls.put is put for put in built_in_puts])
-        self.own_get = not any([cls.get is get for get in built_in_gets])
+        self.overrides_put = not any([cls.put is put for put in built_in_puts])
+        self.overrides_get = not any([cls.get is get for get in built_in_gets])
         if self.hooks:
             self.adopt_mutex(Mutex(), None)
             self.moved = True
@@ -579,7 +579,7 @@ cdef class BaseQueue(Fifo):
                 self.lock = lock
         return 0
 
-    cdef bint is_locked(self) noexcept:
+    cdef bint in_locked_mode(self) noexcept:
         with cython.critical_section(self):
             return self.lock is not None
 
@@ -589,11 +589,11 @@ cdef class BaseQueue(Fifo):
 
     cdef int enter_locked_mode(self) except -1:
         """Make the mutex, and return when all items have moved. A caller that holds the mutex returns at once."""
-        if not self.is_locked():
+        if not self.in_locked_mode():
             self.adopt_mutex(Mutex(), deque())
         if not self.has_moved():
-            self.enter()
-            self.leave()
+            self.acquire_mutex()
+            self.release_mutex()
         return 0
 
     cdef int move_items(self) except -1:
@@ -619,7 +619,7 @@ cdef class BaseQueue(Fifo):
         lock_take(q, True)
         if head_count(self.s) > 0:
             item = head_pop(q, self.s)
-            head_removed(q, self.s, 1, True, &to_post)
+            head_popped(q, self.s, 1, True, &to_post)
         else:
             self.unfinished += head_unfinished(q)
             # The kernel has no unfinished task from here on: its task_done() fails, its join() does not wait.
@@ -629,7 +629,7 @@ cdef class BaseQueue(Fifo):
         unlock_take_and_post(q, to_post)
         return mt_owned_item(item) if item else NOTHING
 
-    cdef int enter(self) except -1:
+    cdef int acquire_mutex(self) except -1:
         """Acquire the mutex, and complete the move of the items. If that raises, the mutex is released."""
         self.lock.acquire()
         if not self.moved:
@@ -640,7 +640,7 @@ cdef class BaseQueue(Fifo):
                 raise
         return 0
 
-    cdef int leave(self) except -1:
+    cdef int release_mutex(self) except -1:
         self.lock.release()
         return 0
 
@@ -712,7 +712,7 @@ cdef class BaseQueue(Fifo):
         return container
 
     cdef int64_t locked_count(self) except? -7:
-        if self.hooks & OWN_QSIZE:
+        if self.hooks & HOOK_QSIZE:
             return self._qsize()
         return len(self.items())
 
@@ -730,10 +730,10 @@ cdef class BaseQueue(Fifo):
         """False: no free slot in time."""
         # Without maxsize the standard library does not check timeout.
         cdef int64_t deadline = NEVER if block and self.bound == 0 else deadline_from(block, timeout)
-        cdef int r = MT_SHUTDOWN
+        cdef int r = MT_SHUTDOWN    # as of a stopped kernel
         if self.q != NULL:
             r = self.put_waiting(item, deadline)
-        if r == MT_SHUTDOWN and self.is_locked():
+        if r == MT_SHUTDOWN and self.in_locked_mode():
             r = self.put_locked(item, deadline)
         if r == MT_SHUTDOWN:
             raise ShutDown("the queue was shut down and takes no more items")
@@ -743,7 +743,7 @@ cdef class BaseQueue(Fifo):
         """MT_OK, MT_FULL or MT_SHUTDOWN."""
         cdef bint woken = False
         cdef int64_t bound
-        self.enter()
+        self.acquire_mutex()
         try:
             while not self.ended:
                 bound = self.bound          # read once: it may be assigned meanwhile, also by _qsize
@@ -752,7 +752,7 @@ cdef class BaseQueue(Fifo):
                         return MT_FULL
                     woken = self.wait(self.may_put, deadline, bound)
                     continue
-                if self.hooks & OWN_PUT:
+                if self.hooks & HOOK_PUT:
                     self._put(item)
                 else:
                     self.items().append(item)
@@ -765,11 +765,11 @@ cdef class BaseQueue(Fifo):
                 self.may_put.wake_one()     # it does not use the free slot that it was woken for
             raise
         finally:
-            self.leave()
+            self.release_mutex()
 
     def put_nowait(self, item):
         """put(item, block=False)"""
-        if self.own_put:
+        if self.overrides_put:
             return self.put(item, block=False)
         if not self.put_slow(item, False, None):
             mt_return_raising(FULL)
@@ -787,10 +787,10 @@ cdef class BaseQueue(Fifo):
 
     cdef int get_slow(self, int64_t deadline, uintptr_t *item) except -1:
         """MT_OK and an item, whose reference is the caller's. Else nothing came in time."""
-        cdef int r = MT_SHUTDOWN
+        cdef int r = MT_SHUTDOWN    # as of a stopped kernel
         if self.q != NULL:
             r = self.get_waiting(deadline, item)
-        if r == MT_SHUTDOWN and self.is_locked():
+        if r == MT_SHUTDOWN and self.in_locked_mode():
             found = self.get_locked(deadline)
             if found is NOTHING:
                 return MT_EMPTY
@@ -804,7 +804,7 @@ cdef class BaseQueue(Fifo):
     cdef object get_locked(self, int64_t deadline):
         """An item, or NOTHING: nothing came in time."""
         cdef bint woken = False
-        self.enter()
+        self.acquire_mutex()
         try:
             while self.locked_count() == 0:
                 if self.ended:
@@ -812,7 +812,7 @@ cdef class BaseQueue(Fifo):
                 if deadline == ONCE or (deadline != NEVER and mt_now_ns() >= deadline):
                     return NOTHING
                 woken = self.wait(self.may_get, deadline, self.bound)
-            item = self._get() if self.hooks & OWN_GET else self.items().popleft()
+            item = self._get() if self.hooks & HOOK_GET else self.items().popleft()
             self.may_put.wake_one()
             return item
         except BaseException:
@@ -820,11 +820,11 @@ cdef class BaseQueue(Fifo):
                 self.may_get.wake_one()     # it does not take the item that it was woken for
             raise
         finally:
-            self.leave()
+            self.release_mutex()
 
     def get_nowait(self):
         """get(block=False)"""
-        if self.own_get:
+        if self.overrides_get:
             return self.get(block=False)
         cdef uintptr_t item = 0
         if self.get_slow(ONCE, &item) != MT_OK:
@@ -836,7 +836,7 @@ cdef class BaseQueue(Fifo):
     def maxsize(self):
         """How many items fit; 0 or less: no limit."""
         with cython.critical_section(self):
-            return self.size_given
+            return self.given_maxsize
 
     @maxsize.setter
     def maxsize(self, value):
@@ -847,9 +847,9 @@ cdef class BaseQueue(Fifo):
         with cython.critical_section(self):
             if self.q != NULL:
                 set_maxsize(self.q, self.s, bound, True)    # first: it detaches, which lets another thread in here
-            self.size_given = value
+            self.given_maxsize = value
             self.bound = bound
-        if self.is_locked():
+        if self.in_locked_mode():
             self.may_put.wake_all()
         return 0
 
@@ -862,13 +862,13 @@ cdef class BaseQueue(Fifo):
         cdef int64_t n
         if self.q != NULL:
             n = self.count()
-            if not self.is_locked():        # looked at after the count: no item had left the kernel
+            if not self.in_locked_mode():      # looked at after the count: no item had left the kernel
                 return n
-        self.enter()
+        self.acquire_mutex()
         try:
             return self.locked_count()
         finally:
-            self.leave()
+            self.release_mutex()
 
     def empty(self):
         """Whether get would have to wait."""
@@ -888,7 +888,7 @@ cdef class BaseQueue(Fifo):
             lock_take(self.q, True)
             n = head_unfinished(self.q)
             unlock_take(self.q)
-            if not self.is_locked():
+            if not self.in_locked_mode():
                 return n
         self.enter_locked_mode()
         return self.unfinished
@@ -902,8 +902,8 @@ cdef class BaseQueue(Fifo):
         """Count one item as done. ValueError: called more often than items were put."""
         if self.q != NULL and task_done(self.q, True):
             return
-        if self.is_locked():
-            self.enter()
+        if self.in_locked_mode():
+            self.acquire_mutex()
             try:
                 if self.unfinished > 0:
                     self.unfinished -= 1
@@ -911,7 +911,7 @@ cdef class BaseQueue(Fifo):
                         self.all_done.wake_all()
                     return
             finally:
-                self.leave()
+                self.release_mutex()
         raise ValueError("task_done() called too many times")
 
     def join(self, timeout=None):
@@ -920,12 +920,12 @@ cdef class BaseQueue(Fifo):
         cdef int r = MT_OK
         if self.q != NULL:
             r = raise_if_failed(join_until(self.q, deadline, True))
-        if r == MT_OK and self.is_locked():
+        if r == MT_OK and self.in_locked_mode():
             return self.join_locked(deadline)
         return r == MT_OK
 
     cdef bint join_locked(self, int64_t deadline) except -1:
-        self.enter()
+        self.acquire_mutex()
         try:
             while self.unfinished > 0:
                 if deadline != NEVER and mt_now_ns() >= deadline:
@@ -933,7 +933,7 @@ cdef class BaseQueue(Fifo):
                 self.wait(self.all_done, deadline, self.bound)
             return True
         finally:
-            self.leave()
+            self.release_mutex()
 
     # ----------------------------------------------------------------------------------------------------- shutdown
     def shutdown(self, immediate=False):
@@ -947,13 +947,13 @@ cdef class BaseQueue(Fifo):
             shut_queue(self.q, False, True)
             if immediate:
                 self.drop_all()
-            locked = self.is_locked()
+            locked = self.in_locked_mode()
         if locked:
             self.shutdown_locked(bool(immediate))
 
     cdef int shutdown_locked(self, bint immediate) except -1:
         cdef list gone = []         # keeps the items until the mutex is released
-        self.enter()
+        self.acquire_mutex()
         try:
             while immediate and self.locked_count() > 0:
                 gone.append(self._get())
@@ -964,7 +964,7 @@ cdef class BaseQueue(Fifo):
                 self.all_done.wake_all()
             self.may_get.wake_all()
             self.may_put.wake_all()
-            self.leave()
+            self.release_mutex()
         return 0
 
     @property

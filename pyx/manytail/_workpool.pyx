@@ -325,9 +325,9 @@ cdef class BaseLane:
 
     def __dealloc__(self):
         cdef uintptr_t item
-        cdef bint let_go
+        cdef bint drop_lane
         if self.ln.s != NULL:
-            while take_away(self.ln.p, &self.ln, &item, &let_go):
+            while take_away(self.ln.p, &self.ln, &item, &drop_lane):
                 Py_DECREF_raw(<PyObject *>item)
             detach_subqueue(self.ln.p.q, self.ln.s, True)
             drop_left_chunks(self.ln.p.q, self.ln.s)
@@ -427,9 +427,9 @@ cdef class BaseLane:
 
     cdef int take_all_away(self, list dropped) except -1:
         cdef uintptr_t item = 0
-        cdef bint let_go = False
-        while take_away(self.ln.p, &self.ln, &item, &let_go):
-            if let_go:
+        cdef bint drop_lane = False
+        while take_away(self.ln.p, &self.ln, &item, &drop_lane):
+            if drop_lane:
                 Py_DECREF(self)     # the pool's reference; the caller has another one
             taken = mt_owned_item(item)
             if isinstance(taken, Call):
@@ -524,12 +524,13 @@ cdef class Call:
     cdef bint withdraw(self) except -1:
         """Take it out of its lane. False: it is not in it."""
         cdef BaseLane lane
-        cdef bint let_go = False
+        cdef bint drop_lane = False
         with cython.critical_section(self):
             lane = self.lane
-        if lane is None or not withdraw_item(lane.ln.p, &lane.ln, self.position, <uintptr_t><PyObject *>self, &let_go):
+        if lane is None or not withdraw_item(lane.ln.p, &lane.ln, self.position, <uintptr_t><PyObject *>self,
+                                             &drop_lane):
             return False
-        if let_go:
+        if drop_lane:
             Py_DECREF(lane)
         self.let_go()
         Py_DECREF(self)             # the lane's reference; the caller has one
@@ -820,7 +821,7 @@ cdef class SerialLane(BaseLane):
         submit raised, if the item was taken back for that, or if it is an interruption such as KeyboardInterrupt."""
         cdef Dispatcher dispatcher = self.pool
         cdef int64_t position = 0
-        cdef bint let_go = False, start = False
+        cdef bint drop_lane = False, start = False
         cdef int r
         Py_INCREF(item)
         r = put_in_lane(self.ln.p, &self.ln, <uintptr_t><PyObject *>item, False, &position, &start)
@@ -836,8 +837,8 @@ cdef class SerialLane(BaseLane):
         try:
             dispatcher.schedule()
         except BaseException as error:
-            if withdraw_item(self.ln.p, &self.ln, position, <uintptr_t><PyObject *>item, &let_go):
-                if let_go:
+            if withdraw_item(self.ln.p, &self.ln, position, <uintptr_t><PyObject *>item, &drop_lane):
+                if drop_lane:
                     Py_DECREF(self)
                 Py_DECREF(item)
                 raise
@@ -914,10 +915,10 @@ cdef int lane_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
 
 cdef int lane_clear(PyObject *self) noexcept:
     cdef uintptr_t item = 0
-    cdef bint let_go = False
+    cdef bint drop_lane = False
     if (<BaseLane>self).ln.s != NULL:
-        while take_away((<BaseLane>self).ln.p, &(<BaseLane>self).ln, &item, &let_go):
-            if let_go:
+        while take_away((<BaseLane>self).ln.p, &(<BaseLane>self).ln, &item, &drop_lane):
+            if drop_lane:
                 Py_DECREF_raw(self)     # the pool's reference; the collector has another one
             Py_DECREF_raw(<PyObject *>item)
     return 0

@@ -41,7 +41,7 @@ from manytail._c cimport (
 from manytail._chunks cimport chunk, chunk_items, chunk_next, set_tombstone
 from manytail._mq cimport (
     MT_CLOSED_SHUTDOWN, head_count, head_drop_dead_chunk, head_empty, head_holds, head_list, head_mask, head_next,
-    head_pop, head_removed, head_try_unlist, head_unlist, is_unlisted, lock_put, lock_take, queue, set_unlisted,
+    head_pop, head_popped, head_try_unlist, head_unlist, is_unlisted, lock_put, lock_take, queue, set_unlisted,
     shut_queue, subqueue, tail_put, unlock_put, unlock_take, unlock_take_and_post,
 )
 from manytail._ready cimport ready_level
@@ -267,7 +267,7 @@ cdef inline uintptr_t head_remove_head(pool *p, lane *ln, wait_node **to_post) n
     """Take the oldest item of the lane, and count it out."""
     cdef uintptr_t item = head_pop(p.q, ln.s)
     p.q.taken_total += 1
-    head_removed(p.q, ln.s, 1, True, to_post)
+    head_popped(p.q, ln.s, 1, True, to_post)
     p.pending -= 1
     head_admit(p, ln, to_post)
     return item
@@ -333,14 +333,14 @@ cdef inline bint lose_workers(pool *p, int64_t n) noexcept nogil:
 cdef inline bint finish_item(pool *p, lane *ln, int64_t fork_generation) noexcept nogil:
     """An item that take_item() or a batch took has run. 1: the caller drops the pool's reference to the lane."""
     cdef wait_node *to_post = NULL
-    cdef bint let_go = False
+    cdef bint drop_lane = False
     lock_take(p.q, True)
     if fork_generation == p.fork_generation:
         ln.active -= 1
         head_settle(p, ln)
-        let_go = head_check_idle(ln, &to_post)
+        drop_lane = head_check_idle(ln, &to_post)
     unlock_take_and_post(p.q, to_post)
-    return let_go
+    return drop_lane
 
 
 cdef inline lane *begin_batch(pool *p, int64_t most, bint of_task, int64_t *fork_generation) noexcept nogil:
@@ -376,14 +376,14 @@ cdef inline bint take_of_batch(pool *p, lane *ln, int64_t fork_generation, uintp
 
 
 # ---------------------------------------------------------------------------------------------------------- taking back
-cdef inline bint withdraw_item(pool *p, lane *ln, int64_t position, uintptr_t item, bint *let_go) noexcept nogil:
-    """Remove an item at any position of its lane, by a tombstone. 0: it is not there, because it was taken. *let_go: as
-    finish_item() returns."""
+cdef inline bint withdraw_item(pool *p, lane *ln, int64_t position, uintptr_t item, bint *drop_lane) noexcept nogil:
+    """Remove an item at any position of its lane, by a tombstone. 0: it is not there, because it was taken.
+    *drop_lane: as finish_item() returns."""
     cdef wait_node *to_post = NULL
     cdef subqueue *s = ln.s
     cdef chunk *c
     cdef bint there
-    let_go[0] = False
+    drop_lane[0] = False
     lock_take(p.q, True)
     head_count(s)                  # updates the getters' copy of the count, which head_holds() uses
     c = head_chunk_at(s, position)
@@ -392,13 +392,13 @@ cdef inline bint withdraw_item(pool *p, lane *ln, int64_t position, uintptr_t it
         set_tombstone(c, <uint32_t>(position - c.base))
         s.ntombstones += 1
         s.has_tombstones = 1
-        head_removed(p.q, s, 1, True, &to_post)
+        head_popped(p.q, s, 1, True, &to_post)
         p.pending -= 1
         if s.ready.listed and head_empty(s):
             head_unlist(p.q, s)
         head_drop_dead_chunk(p.q, s, c)
         head_admit(p, ln, &to_post)
-        let_go[0] = head_check_idle(ln, &to_post)
+        drop_lane[0] = head_check_idle(ln, &to_post)
     unlock_take_and_post(p.q, to_post)
     return there
 
@@ -410,17 +410,17 @@ cdef inline chunk *head_chunk_at(subqueue *s, int64_t position) noexcept nogil:
     return c if c != NULL and position >= c.base else NULL
 
 
-cdef inline bint take_away(pool *p, lane *ln, uintptr_t *item, bint *let_go) noexcept nogil:
-    """Take the oldest item of the lane, not to be run. 0: it has none. *let_go: as finish_item() returns."""
+cdef inline bint take_away(pool *p, lane *ln, uintptr_t *item, bint *drop_lane) noexcept nogil:
+    """Take the oldest item of the lane, not to be run. 0: it has none. *drop_lane: as finish_item() returns."""
     cdef wait_node *to_post = NULL
     cdef bint some = False
-    let_go[0] = False
+    drop_lane[0] = False
     lock_take(p.q, True)
     if head_count(ln.s) > 0:
         item[0] = head_remove_head(p, ln, &to_post)
         if ln.s.ready.listed and head_empty(ln.s):
             head_unlist(p.q, ln.s)
-        let_go[0] = head_check_idle(ln, &to_post)
+        drop_lane[0] = head_check_idle(ln, &to_post)
         some = True
     unlock_take_and_post(p.q, to_post)
     return some
@@ -527,11 +527,11 @@ cdef inline int head_poll_idle(wait_point *w, bint parking) noexcept nogil:
 cdef inline bint check_idle(pool *p, lane *ln) noexcept nogil:
     """1: the lane is idle, and the caller drops the pool's reference to it."""
     cdef wait_node *to_post = NULL
-    cdef bint let_go
+    cdef bint drop_lane
     lock_take(p.q, True)
-    let_go = head_check_idle(ln, &to_post)
+    drop_lane = head_check_idle(ln, &to_post)
     unlock_take_and_post(p.q, to_post)
-    return let_go
+    return drop_lane
 
 
 cdef inline int64_t missing_tasks(pool *p) noexcept nogil:

@@ -88,9 +88,9 @@ template <typename suite, unsigned threads> struct pool_suite : rl::test_suite<s
     /* cancel(): whether it was there still. */
     bool withdraw(int i, int lane) {
         call *c = &all->calls[i];
-        int let_go;
-        if (!WP(withdraw_item)(&p, &lanes[lane], c->position, (uintptr_t)c, &let_go)) return false;
-        objects[lane] -= let_go != 0;
+        int drop_lane;
+        if (!WP(withdraw_item)(&p, &lanes[lane], c->position, (uintptr_t)c, &drop_lane)) return false;
+        objects[lane] -= drop_lane != 0;
         c->withdrawn++;
         return true;
     }
@@ -357,8 +357,8 @@ struct pool_refused : pool_suite<pool_refused, 2> {
     }
     void after() {
         uintptr_t raw;
-        int let_go;
-        RL_ASSERT(WP(take_away)(&p, &lanes[0], &raw, &let_go) && let_go);
+        int drop_lane;
+        RL_ASSERT(WP(take_away)(&p, &lanes[0], &raw, &drop_lane) && drop_lane);
         objects[0]--;
         end();
     }
