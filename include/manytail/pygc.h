@@ -138,7 +138,6 @@ static inline void mt_dealloc_nested(PyObject *o, destructor again, destructor b
     by_recursion(o);
     Py_TRASHCAN_END;
 }
-static inline newfunc mt_new_of(PyTypeObject *t) { return t->tp_new; }
 
 /* Called detached, after a bulk copy: spin for at most a microsecond or two until the holder of the GIL releases it.
  * Otherwise two threads that each copy for a microsecond and then attach again collide at every release: the woken one

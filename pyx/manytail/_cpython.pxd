@@ -10,12 +10,9 @@ cdef extern from "manytail/pygc.h":
     ctypedef struct PyTypeObject:
         pass
     # returns NULL with an exception set
-    ctypedef PyObject *(*newfunc)(PyTypeObject *, PyObject *args, PyObject *kwargs) noexcept
-    # returns NULL with an exception set
     ctypedef PyObject *(*mt_method)(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names) noexcept
     mt_method mt_patch_method(PyTypeObject *, const char *name, mt_method shortcut) except NULL
     PyObject *mt_new_none() noexcept
-    newfunc mt_new_of(PyTypeObject *)
     ctypedef void (*destructor)(PyObject *) noexcept
     destructor mt_dealloc_of(PyTypeObject *)
     void mt_patch_dealloc(PyTypeObject *, destructor)
@@ -38,6 +35,6 @@ cdef extern from "manytail/pygc.h":
 cdef extern from "Python.h":
     void Py_INCREF_raw "Py_INCREF" (PyObject *) nogil
     void Py_DECREF_raw "Py_DECREF" (PyObject *) nogil      # attached callers only
-    bint PyObject_IS_GC(object)
+    bint PyObject_IS_GC(PyObject *)
     PyObject **PySequence_Fast_ITEMS(object)
     PyObject *PyLong_FromLongLong(long long) noexcept

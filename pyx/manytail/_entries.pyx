@@ -32,8 +32,8 @@ from manytail._c cimport (
     mt_now_coarse_ns, mt_now_ns, mt_point, unlikely,
 )
 from manytail._cpython cimport (
-    PyObject_IS_GC, PyTypeObject, Py_DECREF_raw, destructor, mt_dealloc_nested, mt_dealloc_of, mt_new_of, mt_owned,
-    mt_patch_dealloc, mt_patch_gc, mt_patch_new, mt_visit_one, newfunc, traverseproc, visitproc,
+    PyObject_IS_GC, PyTypeObject, Py_DECREF_raw, destructor, mt_dealloc_nested, mt_dealloc_of, mt_owned,
+    mt_patch_dealloc, mt_patch_gc, mt_patch_new, mt_visit_one, traverseproc, visitproc,
 )
 from manytail._entry cimport (
     ACQUIRED, AVAILABLE, DELETED, DEQUEUED, HELD, entry, entry_drop, entry_lock, entry_new, entry_options, entry_word,
@@ -331,14 +331,17 @@ cdef void entry_dealloc(PyObject *self) noexcept:
     (<Entry>self).e = NULL          # the trashcan may call this twice
     if likely(e != NULL):
         entry_drop(e)
-    if likely((<Entry>self).extra is None and not PyObject_IS_GC((<Entry>self).thing)):
+    if likely((<Entry>self).extra is None and not PyObject_IS_GC(<PyObject *>(<Entry>self).thing)):
         dealloc_by_recursion(self)
     else:
         mt_dealloc_nested(self, entry_dealloc, dealloc_by_recursion)
 
 
-cdef newfunc new_entry_object           # the tp_new that Cython made for Entry; mt_patch_new hides it from users
-cdef tuple NO_ARGUMENTS = ()
+ctypedef PyObject *(*unchecked_new)() noexcept
+
+
+cdef object new_entry_object():
+    return Entry.__new__(Entry)
 
 
 cdef Entry handle_of(EntryQueue queue, acquired_entry *t):
@@ -348,19 +351,17 @@ cdef Entry handle_of(EntryQueue queue, acquired_entry *t):
 
 cdef Entry make_handle(EntryQueue queue, acquired_entry *t, entry *unadmitted):
     """handle_of(). unadmitted: the entry, if it is not put yet; freed if there is no memory. No `try` here: it would
-    save the exception state at each call."""
-    cdef Entry h
-    cdef PyObject *made = new_entry_object(<PyTypeObject *>Entry, <PyObject *>NO_ARGUMENTS, NULL)
+    save the exception state at each call. No variable for the handle: without the GIL, its reference count costs."""
+    cdef PyObject *made = (<unchecked_new>new_entry_object)()
     if unlikely(made == NULL):
         undo_handle(queue, t, unadmitted)
-    h = mt_owned(made)
-    h.q = queue
-    h.e = t.e
-    h.delivery = t.delivery
-    h.thing = mt_owned(<PyObject *>t.item)
+    (<Entry>made).q = queue
+    (<Entry>made).e = t.e
+    (<Entry>made).delivery = t.delivery
+    (<Entry>made).thing = mt_owned(<PyObject *>t.item)
     if unlikely(t.extra != NULL):
-        h.extra = mt_owned(<PyObject *>t.extra)
-    return h
+        (<Entry>made).extra = <Extra>mt_owned(<PyObject *>t.extra)
+    return <Entry>mt_owned(made)
 
 
 cdef inline Entry handle_before_put(EntryQueue queue, entry *e):
@@ -1535,7 +1536,6 @@ cdef int queue_clear(PyObject *self) noexcept:
 
 # Before any subclass exists.
 base_queue_traverse = mt_patch_gc(<PyTypeObject *>EntryQueue, queue_traverse, queue_clear)
-new_entry_object = mt_new_of(<PyTypeObject *>Entry)
 dealloc_by_recursion = mt_dealloc_of(<PyTypeObject *>Entry)
 mt_patch_dealloc(<PyTypeObject *>Entry, entry_dealloc)
 mt_patch_new(<PyTypeObject *>Entry)

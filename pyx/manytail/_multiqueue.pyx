@@ -969,7 +969,8 @@ cdef class SubQueue:
 
     cdef bint put_slow(self, object item, int64_t deadline, bint front) except -1:
         """False: no free slot in time."""
-        return self.put_of_size(item, self.size_of(item), deadline, front)
+        cdef int64_t size = 0 if likely(self.sizer is None) else self.size_of(item)
+        return self.put_of_size(item, size, deadline, front)
 
     cdef bint put_of_size(self, object item, int64_t size, int64_t deadline, bint front) except -1:
         """size: of size_of(). False: it did not fit in time."""
