@@ -251,14 +251,17 @@ def parent():
 @forks
 def test_the_timer_works_in_the_child():
     run_forked("""
-queue = manytail.EntryQueue("q", ttl=1000)
-queue.put(1)
-def child():
-    queue.put(2, delay=0.01)
+def wait_for(size):
     end = time.monotonic() + 30
-    while queue.qsize() < 2:
+    while queue.qsize() < size:
         assert time.monotonic() < end
         time.sleep(0.001)
+queue = manytail.EntryQueue("q", ttl=1000)
+queue.put(1, delay=0.01)
+wait_for(1)     # so the thread runs: a fork in its start leaves a lock of ASan that nobody releases
+def child():
+    queue.put(2, delay=0.01)
+    wait_for(2)
 def parent():
     queue.put(2, delay=0.01)
     child()
@@ -297,13 +300,18 @@ def test_two_requests_for_the_same_time_around_a_fork_are_served_in_the_child():
 from manytail._timer import Timer
 class Queue:
     pass
-before, after, when = Queue(), Queue(), time.monotonic_ns() + 20_000_000
-served, all_served = set(), threading.Event()
+first, last, before, after = Queue(), Queue(), Queue(), Queue()
+served, begun, all_served = set(), threading.Event(), threading.Event()
 def serve(queue):
     served.add(queue)
-    if served == {before, after}:
+    begun.set()
+    if served == {first, before, after}:
         all_served.set()
 timer = Timer(serve, print, print)
+timer.arm(time.monotonic_ns() + 10**12, last)
+timer.arm(1, first)
+assert begun.wait(30)       # so the thread runs, as above
+when = time.monotonic_ns() + 20_000_000
 timer.arm(when, before)
 def child():
     timer.begin_again()
