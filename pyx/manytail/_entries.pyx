@@ -337,6 +337,8 @@ cdef void entry_dealloc(PyObject *self) noexcept:
         mt_dealloc_nested(self, entry_dealloc, dealloc_by_recursion)
 
 
+# A call of new_entry_object() through this type returns NULL with the exception set. It does not raise: the caller has
+# to undo something first.
 ctypedef PyObject *(*unchecked_new)() noexcept
 
 

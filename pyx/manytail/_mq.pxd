@@ -965,9 +965,10 @@ cdef inline int put_until(queue *q, subqueue *s, uintptr_t item, const int64_t *
             r = put_once(q, s, item, attached)
         if likely(r == MT_OK):
             return r
-        room_point(&p, s, attached)
         if size != NULL:
             free_size_point(&p, s, size[0], attached)
+        else:
+            room_point(&p, s, attached)
         if not again(&p, 1, &r, deadline):
             return r
 

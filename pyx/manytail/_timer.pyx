@@ -1,14 +1,17 @@
 """Two daemon threads that serve all entry queues of the process: the timer thread and the dead-letter thread.
 
-There is at most one of each. It starts with the first request and ends when it has nothing to do. The child of a fork
-has no such thread: begin_again() and restart() serve the requests that are left. A request is put into a SimpleQueue,
-whose put is reentrant: a finalizer or a signal handler may make one.
+There is at most one thread of each kind. A request starts it unless it runs, and it ends when it has nothing to do. A
+request is put into a SimpleQueue, whose put is reentrant: a finalizer or a signal handler may make one.
 
-A thread serves a request and then forgets it: at every moment it is in a SimpleQueue, an attribute or the heap. So a
-fork and a MemoryError lose none, and may serve one twice.
+A thread serves a request and then forgets it: at every moment the request is in a SimpleQueue, an attribute or the
+heap. So neither a fork nor a MemoryError in the thread loses a request; after either, one may be served twice. The
+child of a fork has no such thread: begin_again() keeps the requests that are left, and restart() starts a thread for
+them. A MemoryError ends the thread, and the next request starts it again. (Lost is what begin_again() itself cannot
+keep for memory.)
 
 The timer thread expires entries, and makes held ones available, when they are due. Every queue depends on it, so it
-runs no user code. A listener that it wakes submits its task in a thread of its own (_consumers.pyx).
+runs no user code but what reports a problem (sys.unraisablehook). A listener that it wakes submits its task in a thread
+of its own (_consumers.pyx).
 
 The dead-letter thread runs the user code of expiry: the callables that receive expired items, in order, and the
 finalizers of those items. It also drops a queue to which nothing but the timer thread refers. User code that blocks
@@ -260,6 +263,8 @@ class Timer(ServiceThread):
         while heap and (heap[0][0] <= now or self.is_stale(heap[0])):
             if not self.is_stale(heap[0]):
                 self.serve_one(heap[0][2])
+                if self.heap is not heap:       # a fork in there, and this is the child: see is_replaced()
+                    return
                 del earliest[heap[0][2].number]
             heapq.heappop(heap)
 

@@ -350,31 +350,50 @@ parent = child
 
 @forks
 def test_a_fork_in_the_timer_thread_leaves_one_timer_thread_in_the_child():
-    """What reports a problem is user code. It forks and returns in the child too, where the thread then ends."""
+    """What reports a problem is user code. It forks and returns in the child too: there its thread serves nothing more,
+    and ends."""
     run_forked("""
 import signal
 from manytail._timer import Timer
 class Queue:
     pass
-parent_pid, later, queues, status, ended = os.getpid(), Queue(), [Queue()], [], threading.Event()
+first, released, due, later, released_by = Queue(), [Queue()], Queue(), Queue(), []
+status, armed, served_in_child, ended = [], threading.Event(), threading.Event(), threading.Event()
 def serve(queue):
-    queues.clear()
+    if queue is first:
+        assert armed.wait(30)   # so the thread reads the next two requests at once, when arm() refers to no queue
+    elif queue is not due:
+        released.clear()
+    elif released_by == [threading.get_ident()]:
+        os._exit(3)
+    elif released_by:
+        served_in_child.set()
+        threading.Event().wait()
+def release(queue):
+    if not released_by:
+        released_by.append(threading.get_ident())
+        raise ZeroDivisionError
 def report(problem, where):
     pid = os.fork()
     if pid:
+        released_by.clear()
         status.append(os.waitpid(pid, 0)[1])
         ended.set()
     else:
         signal.alarm(30)
         timer.begin_again()
         timer.restart()
+        assert served_in_child.wait(30)
 class OneFork(Timer):
     def run(self):
         Timer.run(self)
         os._exit(0)
-timer = OneFork(serve, report, lambda queue: 1 / 0)
+timer = OneFork(serve, report, release)
 timer.arm(time.monotonic_ns() + 10**12, later)
-timer.arm(1, queues[0])
+timer.arm(1, first)
+timer.arm(2, released[0])
+timer.arm(3, due)
+armed.set()
 assert ended.wait(60)
 assert status == [0]
 def child():
