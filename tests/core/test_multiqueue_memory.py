@@ -8,6 +8,7 @@ import weakref
 from queue import Empty, Full
 
 import pytest
+from support.counts import part
 from support.process import run_script
 from support.queues import drain
 from support.threads import LONG, Threads, wait_getters, wait_putters
@@ -446,7 +447,7 @@ def test_collecting_while_threads_put_and_get():
         assert sum(getter.result() for getter in getters) == 3 * sum(range(total))
 
 
-NEST = """
+NEST = f"""
 import gc, sys, threading
 from manytail import MultiQueue
 
@@ -459,16 +460,16 @@ def nest(depth):
     return inner
 
 def build_and_drop():
-    nest(200_000)
+    nest({part(200_000)})
 
 def build_and_collect():
-    outer = nest(200_000)
+    outer = nest({part(200_000)})
     outer[0].put(outer)
     del outer
     gc.collect()
 
 def build_and_clear():
-    outer = nest(200_000)
+    outer = nest({part(200_000)})
     assert outer[0].clear() == 1
 
 for run in (build_and_drop, build_and_collect, build_and_clear):

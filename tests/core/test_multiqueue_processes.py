@@ -2,6 +2,7 @@
 import sys
 
 import pytest
+from support.counts import part_of_races
 from support.process import run_script
 
 pytestmark = pytest.mark.thread_unsafe(reason="processes of their own; four of each at a time show nothing more")
@@ -401,7 +402,8 @@ assert thread(in_child, child)() is None
 
 # Hooks that run before a fork run in reverse order of registration. This one is registered before manytail's, so it
 # runs after it.
-TWO_FORKS = """
+ROUNDS = part_of_races(15)
+TWO_FORKS = f"""
 import os, threading
 armed, reached, go = threading.local(), threading.Event(), threading.Event()
 
@@ -448,7 +450,7 @@ def fork(hold_it):
 results = []
 mover = threading.Thread(target=move, daemon=True)
 mover.start()
-for _ in range(15):
+for _ in range({ROUNDS}):
     reached.clear(), go.clear()
     slow = threading.Thread(target=fork, args=(True,))
     slow.start()
@@ -460,7 +462,7 @@ for _ in range(15):
     slow.join(60)
 stop.set()
 mover.join(60)
-assert results == [0] * 30, results
+assert results == [0] * {2 * ROUNDS}, results
 print("done")
 """
 

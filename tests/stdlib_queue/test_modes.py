@@ -11,7 +11,7 @@ from collections import deque
 from functools import partial
 
 import pytest
-from support.counts import count
+from support.counts import count, part
 from support.process import run_script
 from support.threads import DEADLINE, LONG, Threads, ctrl_c, run_all, switching_often, wait_asleep, wait_until
 
@@ -462,7 +462,7 @@ def test_queues_nested_deep_are_freed(kind):
     assert run_script(f"""
 from manytail.queue import {kind} as kind
 inner = kind()
-for _ in range(200_000):
+for _ in range({part(200_000)}):
     outer = kind()
     outer.put(inner)
     inner = outer

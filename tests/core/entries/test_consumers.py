@@ -10,6 +10,7 @@ from queue import Empty, SimpleQueue
 from types import SimpleNamespace
 
 import pytest
+from support.counts import part_of_races
 from support.threads import DEADLINE, LONG, Hang, Threads, wait_asleep, wait_until
 
 from manytail import ClosedError, Consumer, EntryQueue, EntryState, ExclusiveError, ShutDown, _consumers
@@ -297,7 +298,7 @@ def test_closing_beside_gets_disturbs_none():
         with pytest.raises(ClosedError):
             get_for_ever()
 
-    for _ in range(1500):
+    for _ in range(part_of_races(1500)):
         consumer, begun = Consumer(), threading.Barrier(4)
         subscriptions = [consumer.subscribe(queue) for queue in queues(50)]
         with Threads() as threads:

@@ -13,6 +13,7 @@ from pathlib import Path
 from queue import Empty
 
 import pytest
+from support.counts import part, part_of_races
 from support.process import run_script
 from support.threads import LONG, Threads, ctrl_c, run_all, wait_asleep, wait_until
 
@@ -104,7 +105,7 @@ def test_a_long_chain_is_freed_without_recursion(step):
 from manytail import EntryQueue
 q = EntryQueue("q")
 e = None
-for n in range({DEEP if "put" in step else DEEP // 20}):
+for n in range({part(DEEP if "put" in step else DEEP // 20)}):
     {step}
     q.purge()
 del q
@@ -710,7 +711,7 @@ threads = [threading.Thread(target=work) for _ in range(3)]
 for thread in threads:
     thread.start()
 bad = 0
-for _ in range(60):
+for _ in range({part_of_races(60)}):
     child = os.fork()
     if child == 0:
         stats = queue.stats()

@@ -1,8 +1,8 @@
 """Putters, getters, releases, rejects, expiry, steals, closing subscriptions and browsers at once.
 
 At the end every entry was acked once or became a dead letter once, each subscription saw its order, the counters add up
-and memory is as at the start. `planted_pauses` varies the threads' own steps; `make stress` runs this with pauses
-inside the algorithms.
+and memory is as at the start. `planted_pauses` varies the threads' own steps; a build with MANYTAIL_DELAYS=1
+has pauses inside the algorithms, too.
 """
 import gc
 import itertools
