@@ -192,7 +192,8 @@ def suite_under_asan(tree):
     # Generators and longjmp switch stacks in ways unknown to ASan: keep its fake stacks off under the interpreter.
     options = {"ASAN_OPTIONS": "detect_leaks=0 halt_on_error=1 allocator_may_return_null=1", "PYTHONMALLOC": "malloc"}
     options |= {"MANYTAIL_PART": os.environ.get("MANYTAIL_PART", "4")}
-    options |= {"LD_PRELOAD": " ".join(runtime("libasan.so", "libubsan.so")), "PYTHONPATH": str(modules)}
+    path = f"{modules}{os.pathsep}{tree.root / 'tests' / 'native' / 'asan'}"
+    options |= {"LD_PRELOAD": " ".join(runtime("libasan.so", "libubsan.so")), "PYTHONPATH": path}
     spread = f"--numprocesses={os.cpu_count() + 1}"
     suite = [
         sys.executable,
