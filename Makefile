@@ -91,7 +91,7 @@ test-rabbitmq: $(MADE)/dev ## the broker's tests that go through pika to a Rabbi
 BOTH = $(BIN)/python $(wildcard .venv-ft/bin/python)
 # The environment of the interpreter without the GIL. tests/native/quick_yield.c says what is preloaded and why; Linux alone needs it.
 QUICK_YIELD := $(if $(filter Linux,$(shell uname)),build/quick_yield.so)
-# The random tests of a suite that runs again on another build: a quarter (tests/support/counts.py).
+# What tests repeat, they repeat a quarter as often when they run again on another build (tests/support/counts.py).
 REPEATED = MANYTAIL_PART=$(or $(MANYTAIL_PART),4)
 WITHOUT_GIL = PYTHON_GIL=0 $(if $(QUICK_YIELD),LD_PRELOAD=$(CURDIR)/$(QUICK_YIELD))
 # A shell loop over both. An interpreter with a GIL refuses to start with PYTHON_GIL=0.
@@ -192,9 +192,8 @@ $(MADE)/docs: $(MADE)/dev pyproject.toml
 
 # Called by test-freethreaded with FT_PYTHON, the interpreter that was found or built. Left out is what the GIL means
 # nothing to, or whose dependencies have no wheels for that interpreter: Spark, the demo, the simulator, the codec and
-# the checker of histories, which have no threads, databases that several processes share or that go away, and the tests
-# of the packaging but the one of free threading.
-FT_TESTS := --ignore=tests/simulation --ignore=tests/linear/test_checker.py --ignore=tests/shared/test_codec.py --ignore=tests/shared/test_processes.py --ignore=tests/shared/test_outages.py --ignore=tests/spark --ignore=tests/demo --ignore=tests/typing --ignore-glob='tests/packaging/test_[!f]*' -m 'not spark and not rabbitmq'
+# the checker of histories, which have no threads, and the tests of the packaging but the one of free threading.
+FT_TESTS := --ignore=tests/simulation --ignore=tests/linear/test_checker.py --ignore=tests/shared/test_codec.py --ignore=tests/spark --ignore=tests/demo --ignore=tests/typing --ignore-glob='tests/packaging/test_[!f]*' -m 'not spark and not rabbitmq'
 
 .PHONY: freethreaded-suite
 freethreaded-suite: $(FT_MADE)/dev $(QUICK_YIELD)

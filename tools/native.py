@@ -184,14 +184,14 @@ def suite_under_asan(tree):
     """tests/core, and manytail.queue's own tests, with instrumented extension modules. The interpreter is not
     instrumented, so its leaks do not count.
 
-    The random tests take a quarter of their numbers: they run in full without the sanitizers (tests/support/counts.py).
+    What tests repeat, they repeat a quarter as often as in `make test` (tests/support/counts.py).
     Left out: tests of resident memory, which includes freed memory that ASan holds back; and the one of when the GIL is
     released, which repeats bulk calls for half a minute.
     """
     modules = instrumented(tree, sys.executable, "address")
     # Generators and longjmp switch stacks in ways unknown to ASan: keep its fake stacks off under the interpreter.
     options = {"ASAN_OPTIONS": "detect_leaks=0 halt_on_error=1 allocator_may_return_null=1", "PYTHONMALLOC": "malloc"}
-    options |= {"MANYTAIL_PART": os.environ.get("MANYTAIL_PART", "4")}
+    options |= {"MANYTAIL_PART": os.environ.get("MANYTAIL_PART") or "4"}
     path = f"{modules}{os.pathsep}{tree.root / 'tests' / 'native' / 'asan'}"
     options |= {"LD_PRELOAD": " ".join(runtime("libasan.so", "libubsan.so")), "PYTHONPATH": path}
     spread = f"--numprocesses={os.cpu_count() + 1}"

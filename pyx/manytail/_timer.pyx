@@ -1,17 +1,20 @@
 """Two daemon threads that serve all entry queues of the process: the timer thread and the dead-letter thread.
 
-There is at most one thread of each kind. A request starts it unless it runs, and it ends when it has nothing to do. A
-request is put into a SimpleQueue, whose put is reentrant: a finalizer or a signal handler may make one.
+There is at most one thread of each kind. A request starts the thread if it does not run. The thread ends when no
+requests are left. A request is put into a SimpleQueue, whose put is reentrant: a finalizer or a signal handler may make
+a request.
 
 A thread serves a request and then forgets it: at every moment the request is in a SimpleQueue, an attribute or the
-heap. So neither a fork nor a MemoryError in the thread loses a request; after either, one may be served twice. The
-child of a fork has no such thread: begin_again() keeps the requests that are left, and restart() starts a thread for
-them. A MemoryError ends the thread, and the next request starts it again. (Lost is what begin_again() itself cannot
-keep for memory.)
+heap. So neither a fork nor an exception in the thread loses a request. After either, one may be served twice. An
+exception (a MemoryError, for instance) ends the thread and is reported, and the next request starts the thread again.
+In the child of a fork the thread is gone, or it is the thread that forked, and it ends soon. There begin_again() keeps
+the requests that are left, and restart() starts a thread for them. A request is lost only if begin_again() itself finds
+no memory.
 
 The timer thread expires entries, and makes held ones available, when they are due. Every queue depends on it, so it
-runs no user code but what reports a problem (sys.unraisablehook). A listener that it wakes submits its task in a thread
-of its own (_consumers.pyx).
+runs no user code but this: the hook that reports a problem, methods of an event loop that it wakes, and finalizers that
+a garbage collection or the end of a queue starts. A listener's task is submitted in a new thread, or here if no thread
+can be started (_consumers.pyx).
 
 The dead-letter thread runs the user code of expiry: the callables that receive expired items, in order, and the
 finalizers of those items. It also drops a queue to which nothing but the timer thread refers. User code that blocks
@@ -40,11 +43,11 @@ from queue import SimpleQueue
 
 @cython.final
 cdef class TimerEvent:
-    """What the timer thread sleeps on: any number of set() end one wait.
+    """What the timer thread sleeps on. Several calls of set() before a wait end only that wait.
 
     SimpleQueue.get(timeout=...) cannot be used. When it retries with the remaining time and that is negative, CPython
     3.11.7 takes it for "no timeout" and sleeps for ever."""
-    cdef void *sem                  # taken: no set() since the last wait
+    cdef void *sem                  # a lock, used as a semaphore; taken: no set() since the last wait
     cdef mt_atomic_u32 posted       # 1: there is a post that no wait has consumed
 
     def __cinit__(self):
@@ -61,8 +64,8 @@ cdef class TimerEvent:
 
     def set(self):
         """Wake the timer thread. Call it after putting the request."""
-        # pairs with: itself in wait(), after which the thread reads the requests. If that misses our request, then the
-        # exchange in wait() came first, so that this one returns 0 and posts.
+        # pairs with: itself in wait(), after which the thread reads the requests. If the thread does not see our
+        # request, the exchange in wait() came first. Then ours returns 0, and we post.
         if not mt_xchg_seq_cst_u32(&self.posted, 1):
             PyThread_release_lock(self.sem)
 
@@ -79,20 +82,21 @@ class ServiceThread:
     after putting one."""
 
     def __init__(self, serve, report):
-        # Called with a queue: do what is due there. For the dead-letter thread: do one thing, and return whether there
-        # may be more.
+        # Timer: serve(queue) does what is due there. DeadLetterThread: serve(queue) does one thing, and returns whether
+        # there may be more.
         self.serve = serve
         self.report = report            # called with (exception, self)
         self.begin()
 
     def begin(self):
         self.requests = SimpleQueue()
-        self.start_token = ["to run"]   # whoever pops it starts the thread, which puts it back when it ends
+        # A list of one item. Whoever pops the item starts the thread. The thread puts it back when it ends.
+        self.start_tokens = ["to run"]
 
     def start(self):
         """Start the thread unless it runs. Call it after putting a request."""
         try:
-            self.start_token.pop()
+            self.start_tokens.pop()
         except IndexError:
             return                      # it runs
         # Not threading.Thread: its start() waits, and a signal handler that raises during that would lead to two
@@ -100,44 +104,45 @@ class ServiceThread:
         try:
             start_new_thread(self.run, ())
         except BaseException:
-            self.start_token.append("to run")
+            self.start_tokens.append("to run")
             raise
 
     def run(self):
-        token = self.start_token
+        tokens = self.start_tokens
         try:
             while True:
                 self.work()
-                if self.is_replaced(token) or self.may_end():
+                if self.is_replaced(tokens) or self.try_to_end():
                     return
         except BaseException as problem:    # for instance no memory: the next request starts the thread again
-            token.append("to run")
+            tokens.append("to run")
             self.report(problem, self)
 
-    def is_replaced(self, token):
-        """Whether user code that this thread ran has forked, and this is the child, where another thread serves the
-        requests. token: start_token before the user code."""
-        return self.start_token is not token
+    def is_replaced(self, tokens):
+        """Whether begin_again() ran since start_tokens was `tokens`. Then user code that this thread ran has forked,
+        this is the child, and this thread must end."""
+        return self.start_tokens is not tokens
 
-    def may_end(self):
-        self.start_token.append("to run")
+    def try_to_end(self):
+        """Give the token back. False: a request came in between, and this thread has taken the token again."""
+        self.start_tokens.append("to run")
         if self.requests.empty():
             return True
         try:                            # a request came in between: go on, unless its sender has the token
-            self.start_token.pop()
+            self.start_tokens.pop()
         except IndexError:
             return True
         return False
 
     def left_requests(self):
-        """In the child of a fork: all requests that are not served to the end."""
+        """In the child of a fork: take out all requests that are not served to the end."""
         left = []
         while not self.requests.empty():
             left.append(self.requests.get_nowait())
         return left
 
     def begin_again(self):
-        """In the child of a fork, where the thread is gone: keep the requests for restart()."""
+        """In the child of a fork: forget the parent's thread, and keep the requests for restart()."""
         left = self.left_requests()
         self.begin()
         for request in left:
@@ -164,14 +169,14 @@ class DeadLetterThread(ServiceThread):
         self.start()
 
     def work(self):
-        token = self.start_token
+        tokens = self.start_tokens
         while self.current is not None or not self.requests.empty():
             if self.current is None:
                 self.current = self.requests.get_nowait()
             more = True
             while more:
                 more = self.serve(self.current)
-                if self.is_replaced(token):
+                if self.is_replaced(tokens):
                     return
             self.current = None
 
@@ -180,33 +185,34 @@ class DeadLetterThread(ServiceThread):
 
 
 class QueueReference(weakref.ref):
-    """A weak reference to a queue, with the queue's id, and whether the queue is gone. Nobody calls it to see that: the
-    result may become the last reference to the queue."""
-    __slots__ = ("gone", "number")
+    """A weak reference to a queue, with the queue's id, and whether the queue is gone. Read `gone` instead of calling
+    the reference: a call may make the last reference to the queue."""
+    __slots__ = ("gone", "queue_id")
 
 
 class Timer(ServiceThread):
     """Requests are (when, id of the reference, QueueReference): serve that queue at that time (ns of the monotonic
-    clock), or earlier. The id keeps the heap from comparing references, which have no order.
+    clock), or earlier. The id keeps the heap from comparing references, which have no order. (0, 0, QueueReference)
+    says that the queue is gone.
 
-    Only the earliest request of a queue counts: whoever serves the queue makes the next one. Others are stale."""
+    Only the earliest request of a queue is valid: whoever serves the queue makes the next one. Others are stale."""
 
-    def __init__(self, serve, report, release):
+    def __init__(self, serve, report, hand_over):
         ServiceThread.__init__(self, serve, report)
-        self.release = release          # called with a queue to which perhaps nothing else refers
+        self.hand_over = hand_over      # called with a queue to which nothing else seems to refer
 
     def begin(self):
         ServiceThread.begin(self)
         self.event = TimerEvent()
-        self.earliest = {}              # id of a queue -> its request that counts
-        self.heap = []                  # these requests, and stale ones
-        self.unread = None              # a request that is neither in requests nor, perhaps, in the heap
+        self.earliest = {}              # id of a queue -> its valid request
+        self.heap = []                  # the valid requests, and stale ones
+        self.unread = None              # the request that read_all() moves from `requests` to the heap
 
     def arm(self, when, queue):
         """Serve the queue at that time, or earlier."""
         reference = QueueReference(queue, self.forget)
         reference.gone = False
-        reference.number = id(queue)
+        reference.queue_id = id(queue)
         self.requests.put((when, id(reference), reference))
         self.wake()
 
@@ -221,12 +227,12 @@ class Timer(ServiceThread):
         self.start()
 
     def work(self):
-        token = self.start_token
+        tokens = self.start_tokens
         while True:
             self.read_all()
             self.drop_stale()
             self.serve_due()
-            if self.is_replaced(token) or not self.earliest:
+            if self.is_replaced(tokens) or not self.earliest:
                 return
             self.event.wait(self.heap[0][0])
 
@@ -239,17 +245,17 @@ class Timer(ServiceThread):
             self.unread = None
 
     def read(self, request):
-        number = request[2].number
-        known = self.earliest.get(number)
+        queue_id = request[2].queue_id
+        known = self.earliest.get(queue_id)
         if known is not None and known[2].gone:
-            del self.earliest[number]
+            del self.earliest[queue_id]
             known = None
         if not request[2].gone and (known is None or request[0] < known[0]):
             heapq.heappush(self.heap, request)
-            self.earliest[number] = request
+            self.earliest[queue_id] = request
 
     def is_stale(self, request):
-        return self.earliest.get(request[2].number) is not request
+        return self.earliest.get(request[2].queue_id) is not request
 
     def drop_stale(self):
         """Keep the heap small: a queue may be armed for an earlier time again and again."""
@@ -263,9 +269,9 @@ class Timer(ServiceThread):
         while heap and (heap[0][0] <= now or self.is_stale(heap[0])):
             if not self.is_stale(heap[0]):
                 self.serve_one(heap[0][2])
-                if self.heap is not heap:       # a fork in there, and this is the child: see is_replaced()
+                if self.heap is not heap:       # serve_one() forked, this is the child: begin_again() made a new heap
                     return
-                del earliest[heap[0][2].number]
+                del earliest[heap[0][2].queue_id]
             heapq.heappop(heap)
 
     def serve_one(self, reference):
@@ -276,7 +282,9 @@ class Timer(ServiceThread):
         if Py_REFCNT(it) > 1:
             return
         try:
-            self.release(it)        # freeing the queue runs the finalizers of its items
+            # Freeing the queue runs the finalizers of its items. That happens here if the dead-letter thread lets the
+            # queue go before this one does.
+            self.hand_over(it)
         except BaseException as problem:
             self.report(problem, self)
 

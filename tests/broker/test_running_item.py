@@ -4,7 +4,7 @@ from collections import deque
 from typing import Any
 
 import pytest
-from support.counts import count
+from support.counts import count_of_races
 from support.threads import DEADLINE, Threads, switching_often
 
 from manytail._queue import Event
@@ -54,7 +54,7 @@ def test_the_end_of_an_item_returns_the_events_of_those_who_watch_its_addressee(
 def test_nothing_begins_after_an_addressee_was_found_gone_and_idle() -> None:
     """A stress run: who makes it gone waits for the item that runs, and then sees the last number."""
     with switching_often():
-        for _ in range(count(50, 2_000)):
+        for _ in range(count_of_races(50, 2_000)):
             running, addressee, begun = RunningItem(), Addressee(), Event()
 
             def serve(running: RunningItem = running, addressee: Addressee = addressee, begun: Event = begun) -> None:

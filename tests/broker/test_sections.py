@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from support.counts import count
+from support.counts import count, count_of_races
 from support.threads import DEADLINE, Threads, run_all, switching_often, wait_until
 
 from manytail._queue import Event
@@ -56,7 +56,7 @@ def test_sections_of_many_threads_exclude_one_another_and_end_with_their_effects
 
     def enter_often() -> None:
         nonlocal number
-        for _ in range(count(2_000, 50_000)):
+        for _ in range(count_of_races(2_000, 50_000)):
             with sections:
                 before = number
                 sections.effects.append((sections, before))
@@ -64,7 +64,7 @@ def test_sections_of_many_threads_exclude_one_another_and_end_with_their_effects
 
     with switching_often():
         run_all(*[enter_often] * threads)
-    assert sections.carried_out == list(range(threads * count(2_000, 50_000)))
+    assert sections.carried_out == list(range(threads * count_of_races(2_000, 50_000)))
     assert not sections.locked()
 
 

@@ -484,7 +484,7 @@ print("done")
 """
 
 
-def test_200_000_queues_in_one_another():
+def test_queues_nested_deep_in_one_another():
     assert run_script(NEST) == "done\n"
 
 

@@ -400,9 +400,9 @@ assert thread(in_child, child)() is None
 """)
 
 
+ROUNDS = part_of_races(15)
 # Hooks that run before a fork run in reverse order of registration. This one is registered before manytail's, so it
 # runs after it.
-ROUNDS = part_of_races(15)
 TWO_FORKS = f"""
 import os, threading
 armed, reached, go = threading.local(), threading.Event(), threading.Event()

@@ -43,7 +43,7 @@ def run(script: str, directory: Path, *arguments: str, **changes: str) -> str:
     environment["SPARK_WORKER_DIR"] = environment["SPARK_LOCAL_DIRS"] = str(directory)
     environment |= changes
     command = [sys.executable, str(SCRIPTS / script), *arguments]
-    timeout = count(600, 7_200)
+    timeout = 7_200 if LONG else 600
     done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=timeout)
     assert done.returncode == 0, done.stdout + done.stderr[-10_000:]
     return done.stdout

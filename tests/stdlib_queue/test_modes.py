@@ -11,7 +11,7 @@ from collections import deque
 from functools import partial
 
 import pytest
-from support.counts import count, part
+from support.counts import count_of_races, part
 from support.process import run_script
 from support.threads import DEADLINE, LONG, Threads, ctrl_c, run_all, switching_often, wait_asleep, wait_until
 
@@ -57,7 +57,7 @@ def test_threads_that_ask_at_once_get_one_mutex():
 
 def test_no_item_or_task_is_missing_while_another_thread_enters_locked_mode():
     """Without the GIL the mutex is there before they are counted."""
-    for _ in range(count(10, 100)):
+    for _ in range(count_of_races(10, 100)):
         q, entered, seen = Queue(), threading.Event(), set()
         for n in range(100_000):
             q.put(n)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from support.counts import count
 from support.threads import DEADLINE, Threads
 
 from manytail._queue import Condition, Event
@@ -16,7 +17,7 @@ pytestmark = [
 ]
 
 
-ROUNDS = 10_000 if os.environ.get("MANYTAIL_LONG") else 60
+ROUNDS = count(60, 10_000)
 
 
 class Hit(Exception):

@@ -1,11 +1,13 @@
-"""How often tests repeat: a small number in each run of the suite, the full one in `make test-long` (MANYTAIL_LONG=1).
+"""How much tests do that repeat something: a small number in a run of the suite, a full one in `make test-long`
+(MANYTAIL_LONG=1).
 
-What runs the same tests again on another build, without the GIL or under AddressSanitizer, takes a part of the small
-numbers (MANYTAIL_PART=4: a quarter).
+`make test-freethreaded` and `make asan` run tests again that `make test` runs, on another build. They set
+MANYTAIL_PART=4: count() and part() then give a quarter of the small number. some() does not change.
 
 A variable of its own sets one kind alone: MANYTAIL_HISTORIES (small histories of each kind), MANYTAIL_ITEMS (items of
-each thread of a long history), MANYTAIL_ROUNDS (rounds of each pair of calls that could lose a wake-up),
-MANYTAIL_CANCELLATIONS (cancelled coroutines of each such pair), MANYTAIL_SCRIPTS (random scripts of the broker).
+each thread of a long history), MANYTAIL_ROUNDS (rounds of each call that waits with each call that wakes it),
+MANYTAIL_CANCELLATIONS (cancelled coroutines of each such pair), MANYTAIL_SCRIPTS (random scripts of the broker),
+MANYTAIL_SEEDS (simulated worlds).
 """
 
 import os
@@ -15,22 +17,28 @@ from typing import TypeVar
 
 Case = TypeVar("Case")
 LONG = os.environ.get("MANYTAIL_LONG", "0") == "1"
-PART = 1 if LONG else int(os.environ.get("MANYTAIL_PART", "1"))
+PART = 1 if LONG else int(os.environ.get("MANYTAIL_PART") or 1)
+GIL = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 def part(number: int) -> int:
-    """The number; in a run that repeats the suite on another build a part of it, at least 1."""
+    """number // MANYTAIL_PART, at least 1. A long run gives the number itself."""
     return max(1, number // PART)
 
 
 def part_of_races(number: int) -> int:
-    """For what only threads that run in parallel can show: the whole number without the GIL, else part(number)."""
-    return number if not getattr(sys, "_is_gil_enabled", lambda: True)() else part(number)
+    """For races that mostly threads in parallel can show: without the GIL the number itself, with it part(number)."""
+    return part(number) if GIL else number
 
 
 def count(small: int, full: int, variable: str = "") -> int:
-    """`full` in a long run, else part(small); the variable, where it is set, overrides both."""
+    """`full` in a long run, else part(small). The variable, where it is set, overrides both."""
     return int(os.environ.get(variable) or (full if LONG else part(small)))
+
+
+def count_of_races(small: int, full: int) -> int:
+    """`full` in a long run, else part_of_races(small)."""
+    return full if LONG else part_of_races(small)
 
 
 def some(small: int, cases: Iterable[Case]) -> list[Case]:

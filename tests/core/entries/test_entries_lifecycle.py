@@ -105,7 +105,7 @@ def test_a_long_chain_is_freed_without_recursion(step):
 from manytail import EntryQueue
 q = EntryQueue("q")
 e = None
-for n in range({part(DEEP if "put" in step else DEEP // 20)}):
+for n in range({part(DEEP) if "put" in step else DEEP // 20}):
     {step}
     q.purge()
 del q

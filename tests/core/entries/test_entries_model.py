@@ -268,8 +268,12 @@ class Machine(RuleBasedStateMachine):
             assert must is None
             return
         assert not theirs.suspended
-        place = next(place for place in self.model.places if place.item == entry.item and theirs.may_see(place)
-                     and (place not in self.entries or self.entries[place] == entry))  # fmt: skip
+        place = next((place for place, known in self.entries.items() if known == entry), None)
+        if place is None:                       # put_many() put it, and returned no handle: the first one that fits
+            place = min((place for place in self.model.places
+                         if place not in self.entries and place.item == entry.item and theirs.may_see(place)),
+                        key=lambda place: place.order)  # fmt: skip
+        assert theirs.may_see(place)
         assert must is None or place.order <= must.order
         assert entry.ack() is entry.release() is entry.lock() is False
         theirs.seen.add(place.seq)
@@ -382,6 +386,6 @@ def test_anything_in_any_order(name, overflow):
     })  # fmt: skip
     run_state_machine_as_test(
         machine,
-        settings=settings(max_examples=count(8, 500), stateful_step_count=50, deadline=None, database=None,
+        settings=settings(max_examples=max(4, count(8, 500)), stateful_step_count=50, deadline=None, database=None,
                           suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]),
     )

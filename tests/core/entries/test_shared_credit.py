@@ -8,7 +8,7 @@ import threading
 from queue import Empty
 
 import pytest
-from support.counts import count
+from support.counts import count_of_races
 from support.threads import DEADLINE, LONG, Threads, run_all, switching_often, wait_asleep, wait_until
 
 from manytail import Consumer, EntryQueue
@@ -159,7 +159,7 @@ def test_one_that_waits_in_one_queue_sees_what_comes_after_credit_has_gone_and_c
 
 def test_gets_of_several_queues_never_exceed_the_credit():
     """Two threads get of two queues at the same moment. No lock of a queue keeps them apart. There is one credit."""
-    rounds = count(200, 50_000)
+    rounds = count_of_races(200, 50_000)
     made = [EntryQueue("a"), EntryQueue("b")]
     together = threading.Barrier(2)
     with Consumer(prefetch=1) as consumer, switching_often():
