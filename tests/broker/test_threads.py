@@ -15,7 +15,7 @@ from broker.behaviours import behaviour
 from broker.sides import DEADLINE
 from manytail import ClosedError
 from manytail.broker import Broker, Channel, Connection, exceptions
-from manytail.broker._runtime import Lane
+from manytail.broker._runtime import Lane, Timer
 from manytail.executor import KeyedExecutor
 
 
@@ -679,6 +679,40 @@ def test_no_thread_is_taken_for_a_timer_thread_that_has_ended(
     awaited(ran)
     wait_until(lambda: timers._thread is None)
     wait_until(lambda: timers.ident == 0)
+
+
+def test_when_no_thread_can_be_started_for_users_code_the_timer_thread_runs_it(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that is not submitted would leave its lane without one for ever."""
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "manytail-broker-effects":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with ThreadPoolExecutor(1) as executor, broker.connect(executor=executor) as connection:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            first, second = threading.Event(), threading.Event()
+            connection.call_later(0, first.set)
+            awaited(first)
+        connection.call_later(0, second.set)
+        awaited(second)
+
+
+def test_the_timer_thread_waits_for_another_timer_before_it_ends(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after a timer that it awaited for longer than that."""
+    timers = broker._runtime.timers
+    monkeypatch.setattr(timers, "IDLE_GRACE", -1.0)
+    with broker._runtime:
+        timers._pending.append(Timer(timers, time.monotonic(), 1, lambda now: None))
+        assert timers._call_due()
+        assert len(timers) == 0
+        assert not timers._call_due()
 
 
 @pytest.mark.parametrize("whose", ["channel", "connection"])

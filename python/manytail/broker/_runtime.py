@@ -51,6 +51,7 @@ class Runtime(Sections):
         super().__init__(host.effects, host.dead_letters, host.dropped)
         self.timers = Timers(self)
 
+    # `Sections` (_sections.pyx) calls these three.
     def _reentered(self) -> ReentrancyError:
         who = "a signal handler or a finalizer"
         return ReentrancyError(f"the call interrupted another call of its broker in the same thread ({who})")
@@ -101,11 +102,15 @@ def _run_all(calls: list[_Call]) -> None:
 
 def _off_the_timer_thread(after: list[_Call], dropped: list[Any]) -> None:
     """On the timer thread: make the calls and free the bodies. If they may run user code, in a new thread, because that
-    must not delay timers."""
+    must not delay timers. If no thread can start, here."""
     if all(map(_is_inert, dropped)) and all(trusted for _, _, trusted in after):
         _run_all(after)
         return
-    threading.Thread(target=_run_and_drop, args=(after, dropped), name="manytail-broker-effects", daemon=True).start()
+    try:
+        arguments = (after, dropped)
+        threading.Thread(target=_run_and_drop, args=arguments, name="manytail-broker-effects", daemon=True).start()
+    except Exception:
+        _run_and_drop(after, dropped)
 
 
 def _is_inert(dropped: Any) -> bool:
@@ -143,8 +148,9 @@ class Timer:
 
 class Timers:
     """One thread that makes calls when they are due, each in a section: times to live, queues that expire, call_later.
-    It starts with the first timer. It ends when the broker closes, or after IDLE_GRACE seconds without a timer. Timers
-    are in a sorted list, so that a cancelled one is found and removed at once."""
+    It starts with the first timer. It ends when the broker closes, or when there is still no timer after IDLE_GRACE
+    seconds of waiting for one. While it sleeps until the time of a timer, it does not notice that this is cancelled.
+    Timers are in a sorted list, so that a cancelled one is found and removed at once."""
 
     IDLE_GRACE = 5.0
 
@@ -208,12 +214,13 @@ class Timers:
         """Wait for the first timer and make its call. False: the thread ends."""
         if self._closed:
             return False
-        wait = min(self._pending[0].due - time.monotonic(), threading.TIMEOUT_MAX) if self._pending else self.IDLE_GRACE
+        idle = not self._pending
+        wait = self.IDLE_GRACE if idle else min(self._pending[0].due - time.monotonic(), threading.TIMEOUT_MAX)
         if wait > 0:
             self._changed.wait(wait)
         if self._pending and self._pending[0].due <= (now := time.monotonic()):
             self._pending.pop(0).action(now)
-        going_on = not self._closed and (bool(self._pending) or wait < self.IDLE_GRACE)
+        going_on = not self._closed and (bool(self._pending) or not idle)
         if not going_on:
             self._thread = None
         return going_on
@@ -221,9 +228,8 @@ class Timers:
 
 # ---------------------------------------------------------------------------------------------------------------- lanes
 class _PendingTask:
-    """Stands for the Future of a task that is submitted after the section. If the submit fails, `fail` makes the
-    dispatcher see a cancelled task. So it submits another one for the next item. Otherwise no item of the lane would
-    ever run again."""
+    """Stands for the Future of a task that is submitted after the section. If the submit fails, `fail` tells the
+    dispatcher that the task was cancelled. Then the next item of the lane submits another one."""
 
     __slots__ = ("_callback",)
 
@@ -264,8 +270,8 @@ class Dispatch:
         return pending
 
     def _submit_at_once(self, task: Callable[[], object]) -> Future[Any]:
-        """If the executor refuses, the connection closes: else the calling thread would serve a lane that never gets
-        empty for ever, also when the interpreter ends."""
+        """If the executor refuses, the connection closes. Otherwise this thread would go on with the lane as long as
+        that has items, even if this keeps the interpreter from ending."""
         try:
             future = self.executor.submit(task)
         except RuntimeError as error:
@@ -296,8 +302,8 @@ class Dispatch:
             threading.Thread(target=self._refused, args=(error,), daemon=True).start()
 
     def on_executor(self) -> bool:
-        """Whether the caller is a thread of the executor: if it waited for callbacks, it could occupy the last thread
-        that could run them."""
+        """Whether the caller is a thread of the executor. Such a one must not wait for callbacks: it may be the only
+        thread that could run them."""
         return bool(self.pool.inside) or threading.current_thread() in getattr(self.executor, "_threads", ())
 
 
@@ -342,7 +348,8 @@ class Closable:
 
 
 class Addressee:
-    """What an item of a lane is for, unless that is a consumer, which has the same attributes."""
+    """The first element of an item of a lane: what the item is for. A consumer may stand there too. It is no
+    Addressee, but has these attributes."""
 
     gone = False  # if true, items that have not begun are dropped
     auto_ack = False  # if true, items that have not begun are in `buffer` too
