@@ -177,6 +177,49 @@ def test_the_active_consumers_channel_dies(side: Side) -> None:
     assert second.redelivered == [True] * 3
 
 
+@pytest.mark.parametrize("method", ["ack", "nack", "reject"])
+@behaviour(50)
+def test_settling_what_a_deleted_queue_delivered_to_its_single_active_consumer(side: Side, method: str) -> None:
+    other, channel = side.channel(), side.channel()
+    queue = side.queue(other, durable=True, arguments={"x-queue-type": "quorum", "x-single-active-consumer": True})
+    healthy = side.queue(other)
+    channel.basic_qos(prefetch_count=1)
+    side.consume(channel, queue)
+    recorder = side.consume(channel, healthy)
+    side.publish(other, queue, 1)
+    side.settle()
+    side.publish(other, healthy, 2, 3)
+    side.settle()
+    other.queue_delete(queue)
+    side.settle()
+    if method == "ack":
+        channel.basic_ack(recorder.tags[0], multiple=True)
+    else:
+        getattr(channel, f"basic_{method}")(1)
+        channel.basic_ack(recorder.tags[0])
+    side.settle()
+    assert recorder.bodies == [b"2", b"3"]
+
+
+@behaviour(since="4.0")
+def test_the_active_consumer_of_a_quorum_queue_holds_what_it_has_not_committed(side: Side) -> None:
+    """One of higher priority takes over once the active one holds nothing."""
+    channel, other = side.channel(), side.channel()
+    queue = side.queue(other, durable=True, arguments={"x-queue-type": "quorum", "x-single-active-consumer": True})
+    channel.tx_select()
+    low = side.consume(channel, queue, then=ack)
+    side.publish(other, queue, 1, 2)
+    side.settle()
+    high = side.consume(other, queue, arguments={"x-priority": 5})
+    side.publish(other, queue, 3)
+    side.settle()
+    assert (len(low.bodies) >= 2, high.bodies) == (True, [])
+    channel.tx_commit()
+    side.publish(other, queue, 4)
+    side.settle()
+    assert high.bodies[-1:] == [b"4"]
+
+
 @behaviour()
 def test_messages_that_no_callback_has_seen_go_back_on_cancel(side: Side) -> None:
     """pika runs one callback at a time; our lane skips the deliveries that are left in it."""

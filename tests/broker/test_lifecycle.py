@@ -105,6 +105,18 @@ def test_redeclaring_a_queue_otherwise(side: Side, change: dict[str, Any]) -> No
 
 
 @behaviour(153)
+def test_redeclaring_ones_own_exclusive_queue(side: Side) -> None:
+    """Exclusive queues are never durable."""
+    channel = side.channel()
+    queue = side.queue(channel, exclusive=True, durable=True)
+    channel.queue_declare(queue, exclusive=True)
+    channel.queue_declare(queue, exclusive=True, durable=True)
+    for options in ({}, {"durable": True}, {"arguments": {"x-max-length": 5}}):
+        assert side.code(lambda ch, options=options: ch.queue_declare(queue, **options)) == 405  # type: ignore[misc]
+    assert side.code(lambda ch: ch.queue_declare(queue, exclusive=True, auto_delete=True)) == 406
+
+
+@behaviour(153)
 @pytest.mark.parametrize("how", ["cancel", "close"])
 def test_automatic_queues_end_with_their_last_consumer(side: Side, how: str) -> None:
     channel, other = side.channel(), side.channel()

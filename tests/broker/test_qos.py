@@ -163,6 +163,48 @@ def test_a_limit_set_late_counts_what_is_held(side: Side) -> None:
     assert len(recorder.bodies) == 3
 
 
+@pytest.mark.parametrize("multiple", [False, True])
+@behaviour(32, 37)
+def test_uncommitted_acks_do_not_count_in_a_limit_set_late(side: Side, multiple: bool) -> None:
+    """Nor does their commit let more through."""
+    channel, other = side.channel(), side.channel()
+    queue = side.queue(channel)
+    channel.tx_select()
+    recorder = side.consume(channel, queue)
+    side.publish(other, queue, *range(5))
+    side.settle()
+    for tag in [0] if multiple else recorder.tags:
+        channel.basic_ack(tag, multiple)
+    side.fence(channel)
+    channel.basic_qos(prefetch_count=3, global_qos=True)
+    channel.tx_commit()
+    side.publish(other, queue, *range(20))
+    side.settle()
+    assert len(recorder.bodies) == 5 + 3
+
+
+@behaviour(32)
+def test_a_limit_set_late_leaves_consumers_of_quorum_queues_alone(side: Side) -> None:
+    """What they hold then counts, and what they ack gives credit. What they get later does not count."""
+    channel, other = side.channel(), side.channel()
+    queues = side.queue(channel), side.queue(channel, durable=True, arguments={"x-queue-type": "quorum"})
+    classic, quorum = (side.consume(channel, queue) for queue in queues)
+
+    def counts() -> tuple[int, int]:
+        for queue in queues:
+            side.publish(other, queue, 1, 2, 3)
+        side.settle()
+        return len(classic.bodies), len(quorum.bodies)
+
+    side.publish(other, queues[1], 1)
+    side.settle()
+    channel.basic_qos(prefetch_count=2, global_qos=True)
+    assert counts() == (1, 4)
+    assert counts() == (1, 7)
+    channel.basic_ack(quorum.tags[-1])
+    assert counts() == (2, 10)
+
+
 @behaviour(33)
 def test_raising_the_limit_lets_that_many_more_through(side: Side) -> None:
     channel = limited(side, 1)

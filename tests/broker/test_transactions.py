@@ -154,6 +154,41 @@ def test_a_transacted_message_is_returned_after_the_commit(side: Side) -> None:
     assert returned == [b"1"]
 
 
+@pytest.mark.parametrize("overflow", ["reject-publish", "reject-publish-dlx"])
+@behaviour(74, 145)
+def test_a_commit_that_a_queue_refuses_closes_the_channel(side: Side, overflow: str) -> None:
+    """All the rest of the transaction takes effect before that."""
+    channel, queue = transacted(side, "acked", "got", "left")
+    full = side.queue(channel, arguments={"x-max-length": 1, "x-overflow": overflow})
+    channel.basic_ack(take(channel, queue, 2)[0])
+    side.publish(channel, full, 1, 2, 3)
+    assert side.code(lambda ch: ch.tx_commit(), channel) == 406
+    assert side.drain(side.channel(), full) == [b"1"]
+    assert side.drain(side.channel(), queue) == [b"got", b"left"]
+
+
+@behaviour(74, 102)
+def test_the_queues_of_a_message_are_looked_up_at_the_commit(side: Side) -> None:
+    """By their names. The exchange is asked at the publish."""
+    channel, other = transacted(side)[0], side.channel()
+    returned: list[bytes] = []
+    channel.add_on_return_callback(lambda ch, method, properties, body: returned.append(body))
+    fanout = side.exchange(other, "fanout")
+    gone, again = side.queue(other), side.queue(other)
+    for queue in (gone, again):
+        other.queue_bind(queue, fanout, "")
+    side.publish(channel, "", "both", exchange=fanout, mandatory=True)
+    side.publish(channel, gone, "gone", mandatory=True)
+    side.publish(channel, gone, "not mandatory")
+    for queue in (gone, again):
+        other.queue_delete(queue)
+    side.queue(other, again)
+    channel.tx_commit()
+    side.settle()
+    assert returned == [b"gone"]
+    assert side.drain(other, again) == [b"both"]
+
+
 @behaviour(123)
 def test_transactions_and_confirms_exclude_one_another(side: Side) -> None:
     channel = side.channel()

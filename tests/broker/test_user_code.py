@@ -220,7 +220,10 @@ def test_bodies_that_reach_no_queue_are_let_go_outside(connection: Connection, s
     channel.tx_select()
     channel.basic_publish("", "none", Body(spy))
     channel.basic_publish("", "full", Body(spy))
-    channel.tx_commit()
+    with pytest.raises(exceptions.ChannelClosedByBroker):
+        channel.tx_commit()
+    channel = connection.channel()
+    channel.tx_select()
     channel.basic_publish("", "full", Body(spy))
     channel.tx_rollback()
     channel.basic_publish("", "full", Body(spy))
@@ -250,6 +253,26 @@ def test_properties_that_expire_are_let_go_off_the_timer_thread(connection: Conn
     channel.queue_declare("q", arguments={"x-message-ttl": 1})
     channel.basic_publish("", "q", b"", BasicProperties(correlation_id=Body(spy, gone)))
     wait_until(gone.is_set, "the property to be let go")
+
+
+def test_plain_messages_that_expire_start_no_thread(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+    start = threading.Thread.start
+
+    def record(thread: threading.Thread) -> None:
+        started.append(thread.name)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", record)
+    with broker.connect() as connection:
+        channel = connection.channel()
+        channel.queue_declare("dead")
+        arguments = {"x-message-ttl": 1, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+        channel.queue_declare("q", arguments=arguments)
+        channel.basic_publish("", "q", b"")
+        wait_until(lambda: channel.queue_declare("dead", passive=True).method.message_count == 1)
+    broker.close()  # waits for the end of the timer thread
+    assert started == ["manytail-broker-timers"]
 
 
 def test_callbacks_are_let_go_outside(connection: Connection, spy: Spy) -> None:

@@ -3,17 +3,19 @@ clock, callback or I/O.
 
 An operation takes the time where that matters (`now`, in seconds of any monotonic clock) and changes the state. What
 has to happen outside is left in three lists of VirtualHost: `effects`, to carry out in order; `dead_letters`, to
-publish once the change that caused them is complete; and `dropped`, whose bodies may run user code when they are freed.
-A ReplyError is raised before anything is changed.
+publish once the change that caused them is complete; and `dropped`, objects to free outside the lock, because freeing a
+body may run user code. A ReplyError is raised before anything is changed; only a commit that a queue refused raises at
+its end.
 
-An effect is a tuple that begins with its addressee, whose `target` the caller of the operations has set:
+An effect is a tuple. Its first item has a callable `target`, which is called with the effect:
     (consumer, delivery tag, redelivered, message, returns)     deliver the message
     (consumer, CANCELLED)                                       its queue was deleted: the consumer is cancelled
     (channel, 0, message)                                       a mandatory message reached no queue
     (queue,)                                                    call tick(now) at `queue.due`, or never if that is None
 
 The order of the steps is RabbitMQ's, and clients can see it: a message that a consumer can take does not count against
-a length limit; a requeued one does, before any consumer is considered. Expiry is checked only at the head.
+a length limit; with drop-head, a requeue drops from the head before it looks for consumers. Expiry is checked only at
+the head.
 
 Invariants: `ready` is the length of a queue's ReadyList. A delivery is ready, or in the `unacked` of one channel, or
 settled in its transaction. No consumer that could take a message waits while one is ready, once an operation has ended.
@@ -51,15 +53,15 @@ class Delivery:
     """A message in one queue: ready, or unacknowledged on the channel that it was delivered to."""
 
     __slots__ = ("consumer", "entry", "expires_at", "message", "queue", "redelivered", "returns")
-    entry: Any  # its place in the ready list: set when it is taken
-    consumer: Consumer | None  # whose credit it uses: set when it is delivered
+    entry: Any  # the handle of its entry while it is taken; None after that, and unset before it is first taken
+    consumer: Consumer | None  # the one whose credit it uses, while it is unacknowledged; None after a get()
 
     def __init__(self, message: Message, queue: Queue) -> None:
         self.message = message
         self.queue = queue
         self.redelivered = False
         self.returns = 0  # how often it was requeued, for x-delivery-limit
-        self.expires_at: float | None = None  # set when it is enqueued
+        self.expires_at: float | None = None  # set when it has been enqueued
 
     def end(self) -> None:
         """Remove it from its queue for good."""
@@ -105,7 +107,10 @@ class ReadyList:
 class Consumer:
     """A subscription of a channel to a queue. ChannelState.consume() sets both."""
 
-    __slots__ = ("auto_ack", "channel", "credit", "exclusive", "gone", "order", "parked", "queue", "tag", "target")
+    __slots__ = (
+        *("auto_ack", "channel", "credit", "exclusive", "gone", "order", "parked", "prefetch"),
+        *("queue", "tag", "target"),
+    )
     channel: ChannelState
     queue: Queue
 
@@ -118,13 +123,13 @@ class Consumer:
         self.auto_ack = auto_ack
         self.exclusive = exclusive
         self.order = -priority  # lower goes first
-        self.credit = UNLIMITED
+        self.credit = self.prefetch = UNLIMITED  # equal while it holds nothing
         self.parked = False  # not in its RoundRobin, because it could not take
         self.gone = False  # cancelled by its client, or its channel is closed: it gets nothing more
 
 
 class RoundRobin:
-    """The consumers of a queue that may be able to take: highest priority first, round robin inside one priority.
+    """The consumers of a queue that are not parked: highest priority first, round robin inside one priority.
 
     A consumer that is found without credit, or whose channel is at its limit, is parked. It joins the end of its ring
     when it can take again, so idle consumers cost nothing."""
@@ -156,7 +161,7 @@ class RoundRobin:
         while self.orders:
             ring = self._rings[self.orders[0]]
             consumer = ring[0]
-            if consumer.credit and not consumer.channel.at_limit:
+            if consumer.credit and (not consumer.channel.at_limit or consumer.queue.arguments.quorum):
                 if len(ring) > 1:
                     ring.rotate(-1)
                 return consumer
@@ -170,7 +175,7 @@ class Queue(Destination):
     """Ready messages in order, consumers, and the rules of its arguments."""
 
     __slots__ = (
-        *("_active", "_dropping", "_expiring", "_newest", "_ready_list", "_round_robin", "_unused_at", "arguments"),
+        *("_active", "_dropping", "_expiring", "_ready_list", "_round_robin", "_unused_at", "arguments"),
         *("auto_delete", "consumers", "deleted", "due", "durable", "host", "owner", "ready", "single_active", "target"),
     )
     is_queue = True
@@ -194,27 +199,25 @@ class Queue(Destination):
         self._ready_list = ReadyList(arguments.priorities)
         self._round_robin = RoundRobin()
         self._active: Consumer | None = None  # with x-single-active-consumer: the one that gets the messages
-        self._newest: Delivery | None = None  # the delivery that is being published
         self._dropping = arguments.max_length is not None and arguments.overflow == "drop-head"
         self._expiring = False  # a message with a time to live has been here
 
     # messages in
     def publish(self, message: Message, now: float) -> bool:
-        """False if the length limit refuses it. Consumers first, then the limit."""
+        """False if it is refused: with reject-publish, the limit is looked at first. With drop-head, consumers are. A
+        consumer that waits gets it even if its time to live is 0."""
         arguments = self.arguments
         if arguments.max_length is not None and not self._dropping and self.ready >= arguments.max_length:
             if arguments.overflow == "reject-publish-dlx":
                 self._dead_letter(message, "maxlen")
             return False
         delivery = Delivery(message, self)
-        if arguments.ttl is not None or message.properties is not None:
-            self._set_expiry(delivery, now)
         self._ready_list.append(delivery)
         self.ready += 1
         if self._round_robin.orders:
-            self._newest = delivery
             self._deliver_ready(now)
-            self._newest = None
+        if arguments.ttl is not None or message.properties is not None:
+            self._set_expiry(delivery, now)
         if self.ready:
             self._enforce_limits(now)
         return True
@@ -234,13 +237,16 @@ class Queue(Destination):
             if self.deleted:
                 self.host.end(delivery)
             elif limit is not None and delivery.returns > limit:
-                self._end(delivery, "delivery_limit")
+                self.end(delivery, "delivery_limit")
             else:
-                self.ready += 1
-                entry, delivery.entry = delivery.entry, None
-                entry.release()
+                self._put_back(delivery)
         if self.ready:
             self._enforce_limits(now)
+
+    def _put_back(self, delivery: Delivery) -> None:
+        self.ready += 1
+        entry, delivery.entry = delivery.entry, None
+        entry.release()
 
     def _enforce_limits(self, now: float) -> None:
         """x-overflow drop-head, then expiry."""
@@ -248,7 +254,7 @@ class Queue(Destination):
             limit = self.arguments.max_length or 0
             while self.ready > limit:
                 self.ready -= 1
-                self._end(self._ready_list.take(), "maxlen")
+                self.end(self._ready_list.take(), "maxlen")
         if self._expiring and self.ready:
             self._expire(now)
 
@@ -263,13 +269,12 @@ class Queue(Destination):
         return delivery
 
     def _take_first(self, now: float) -> Delivery | None:
-        """The first message, unless it has expired. With a time to live of 0 it may still go to a consumer that waits
-        when it comes."""
+        """The first message, unless it has expired."""
         self.ready -= 1
         delivery = self._ready_list.take()
-        if delivery.expires_at is None or delivery is self._newest or delivery.expires_at > now:
+        if delivery.expires_at is None or delivery.expires_at > now:
             return delivery
-        self._end(delivery, "expired")
+        self.end(delivery, "expired")
         return None
 
     def pump(self, now: float) -> None:
@@ -289,10 +294,10 @@ class Queue(Destination):
                 consumer.channel.deliver(consumer, delivery)
 
     def serve_only(self, consumer: Consumer, now: float) -> bool:
-        """`unpark` and `pump` in one, if this is the only consumer that may be able to take. False: it is not, and
-        nothing was done. It joins its ring only if it can still take: with a prefetch, it cannot after nearly every
-        ack."""
-        if self.single_active or self._round_robin.orders or not consumer.parked or consumer not in self.consumers:
+        """`unpark` and `pump` in one, if all other consumers are parked. False: they are not, and nothing was done. The
+        consumer joins its ring only if it can still take. After an ack it mostly cannot, because it gets the next
+        message at once."""
+        if self.single_active or self._round_robin.orders or consumer.gone or self.deleted:
             return False
         while self.ready and consumer.credit:
             delivery = self._take_first(now)
@@ -313,19 +318,14 @@ class Queue(Destination):
         return count
 
     # dead letters
-    def _end(self, delivery: Delivery, reason: str) -> None:
+    def end(self, delivery: Delivery, reason: str) -> None:
+        """Remove a delivery for good. It becomes a dead letter."""
         self.host.end(delivery)
         self._dead_letter(delivery.message, reason)
 
-    def reject(self, delivery: Delivery) -> None:
-        """An unacknowledged delivery was rejected without requeue."""
-        self.host.end(delivery)
-        if not self.deleted:
-            self._dead_letter(delivery.message, "rejected")
-
     def _dead_letter(self, message: Message, reason: str) -> None:
         exchange = self.arguments.dead_letter_exchange
-        if exchange is not None:
+        if exchange is not None and not self.deleted:
             self.host.dead_letters.append((message, reason, self.name, exchange, self.arguments.dead_letter_key))
 
     # times
@@ -334,9 +334,7 @@ class Queue(Destination):
         while self.ready:
             delivery = self._take_first(now)
             if delivery is not None:
-                self.ready += 1
-                entry, delivery.entry = delivery.entry, None
-                entry.release()
+                self._put_back(delivery)
                 if delivery.expires_at is not None:
                     self._wake_at(delivery.expires_at)
                 return
@@ -382,7 +380,7 @@ class Queue(Destination):
             self.settled()
         self.used(now)
 
-    def channel_left(self, consumers: Collection[Consumer], deliveries: Collection[Delivery], now: float) -> None:
+    def remove_consumers(self, consumers: Collection[Consumer], deliveries: Collection[Delivery], now: float) -> None:
         """Remove these consumers, and requeue these deliveries before any other consumer is considered. An auto-delete
         queue is deleted with its last consumer."""
         for consumer in consumers:
@@ -414,21 +412,17 @@ class Queue(Destination):
         if active is None or not self.arguments.quorum:
             return
         highest = self._highest()
-        if highest.order < active.order and not active.channel.holds_for(active):
+        if highest.order < active.order and active.credit == active.prefetch:
             self._round_robin.remove(active)
             active.parked = False
             self._activate(highest)
 
     def unpark(self, consumer: Consumer) -> None:
         """The consumer has credit again, or its channel is below its limit. The caller calls `pump`."""
-        if consumer.parked and consumer in self.consumers:
+        if consumer.parked and not consumer.gone and not self.deleted:
             self._round_robin.add(consumer)
 
     # the end
-    @property
-    def exclusive(self) -> bool:
-        return self.owner is not None
-
     def check_access(self, connection: object) -> None:
         if self.owner is not None and self.owner is not connection:
             resource_locked(f"exclusive queue {self.name!r} belongs to another connection")
@@ -441,7 +435,7 @@ class Queue(Destination):
             self.host.effects.append((self,))
         count = self.purge()
         self._ready_list.close()
-        consumers, self.consumers = self.consumers, []
+        consumers, self.consumers, self._active = self.consumers, [], None
         for consumer in consumers:
             self._round_robin.remove(consumer)
             self.host.effects.append((consumer, CANCELLED))
@@ -452,14 +446,14 @@ class Queue(Destination):
 class ChannelState:
     """One channel: its consumers, its unacknowledged deliveries, its credit, its transaction.
 
-    Credit is counted twice. Per consumer it starts at the prefetch, goes down with each delivery and up when that is
-    settled. Per channel `_volume` counts the deliveries that its consumers hold. While it has reached `_limit`, the
-    channel gets nothing, not even consumers that need not acknowledge. get() counts in neither. When a limit is first
-    set, what is unacknowledged then counts.
+    There are two limits: the credit of each consumer, and `_limit` of the channel. Credit starts at the prefetch, goes
+    down with each delivery and up when that is settled. `_volume` counts the deliveries that consumers of classic
+    queues hold. While it has reached `_limit`, they get nothing, not even those that need not acknowledge. get() counts
+    in neither. When a limit is first set, all that is unacknowledged then counts.
 
-    In a transaction publishes are routed when they are made. They enter their queues at the commit, which also starts
-    their time to live. Acks are checked when they are made. From then on the deliveries are unknown to further acks and
-    to recover, but they count as held until the commit."""
+    In a transaction publishes are routed when they are made. At the commit they enter the queues that have these names
+    then, and their time to live starts. Acks are checked when they are made. From then on the deliveries are unknown to
+    further acks, to recover and to a limit that is first set, but they use credit until the commit."""
 
     __slots__ = (
         *("_limit", "_publishes", "_settlements", "_tag", "_turn", "_volume", "at_limit", "confirming", "connection"),
@@ -481,9 +475,9 @@ class ChannelState:
         self._tag = 0
         self._limit = 0
         self._volume = 0
-        self._turn = 0  # modulo their number: the consumer that is served first when the channel falls below its limit
-        self._publishes: list[tuple[Message, list[Queue], bool]] = []
-        # What to do at the commit; and the deliveries concerned, by tag.
+        self._turn = 0  # how often it fell below its limit: each time another consumer is served first
+        # Until the commit: messages with the names of their queues and `mandatory`; what to do with deliveries, by tag.
+        self._publishes: list[tuple[Message, list[str], bool]] = []
         self._settlements: list[tuple[str, dict[int, Delivery]]] = []
 
     def close(self, now: float) -> None:
@@ -495,11 +489,10 @@ class ChannelState:
         if self.gone:
             return
         self.gone = True
-        unacked = self.unacked
-        for _, deliveries in self._settlements:
-            unacked = dict(sorted((unacked | deliveries).items()))
+        self._take_back()
+        unacked, self.unacked = self.unacked, {}
         self.host.dropped += [self._publishes, self.consumers]
-        self._publishes, self._settlements, self.unacked = [], [], {}
+        self._publishes = []
         for consumer in self.consumers.values():
             consumer.gone = True
             queues.setdefault(consumer.queue, ([], []))[0].append(consumer)
@@ -521,7 +514,7 @@ class ChannelState:
             raise error
         queues = exchanges.route(exchange, message)
         if self.transacted:
-            self._publishes.append((message, list(queues), mandatory))
+            self._publishes.append((message, [queue.name for queue in queues], mandatory))
             return ""
         outcome = ""
         for queue in queues:
@@ -547,7 +540,7 @@ class ChannelState:
             delivery.consumer = consumer
             self.unacked[tag] = delivery
             consumer.credit -= 1
-            if self._limit:
+            if self._limit and not consumer.queue.arguments.quorum:
                 self._volume += 1
                 self.at_limit = self._volume >= self._limit
         self.host.effects.append((consumer, tag, delivery.redelivered, delivery.message, delivery.returns))
@@ -611,7 +604,7 @@ class ChannelState:
         consumer.credit += 1
         others_wait = self._limit > 0 or delivery.queue.single_active
         if others_wait or (consumer.parked and not consumer.queue.serve_only(consumer, now)):
-            self._free((delivery,), (), now)
+            self._give_back((delivery,), (), now)
         return delivery
 
     def _settle(self, how: str, deliveries: list[Delivery], now: float) -> None:
@@ -620,18 +613,20 @@ class ChannelState:
             if how == "requeue":
                 by_queue.setdefault(delivery.queue, []).append(delivery)
             elif how == "reject":
-                delivery.queue.reject(delivery)
+                delivery.queue.end(delivery, "rejected")
             else:
                 self.host.end(delivery)
             if delivery.consumer is not None:
                 delivery.consumer.credit += 1
         for queue, back in by_queue.items():
             queue.requeue(back, now)
-        self._free(deliveries, by_queue, now)
+        self._give_back(deliveries, by_queue, now)
 
-    def _free(self, deliveries: Iterable[Delivery], changed: Iterable[Queue], now: float) -> None:
-        """Give back the credit of these deliveries. `changed`: queues that may have more to deliver."""
+    def _give_back(self, deliveries: Iterable[Delivery], changed: Iterable[Queue], now: float) -> None:
+        """Give back what these deliveries use up of the limits, and deliver what these then allow. `changed`: queues
+        that may have more to deliver. A volume of 0 stays 0, because it may never have counted these deliveries."""
         queues = dict.fromkeys(changed)
+        counted = self._limit > 0 and self._volume != 0
         for delivery in deliveries:
             consumer = delivery.consumer
             if consumer is not None:
@@ -639,7 +634,7 @@ class ChannelState:
                 if consumer.parked:
                     consumer.queue.unpark(consumer)
                     queues[consumer.queue] = None
-                if self._limit:
+                if counted:
                     self._volume -= 1
                 if delivery.queue.single_active:
                     delivery.queue.settled()
@@ -659,9 +654,6 @@ class ChannelState:
         """Requeue the deliveries that a cancelled consumer has not seen: tags above `seen`."""
         tags = [tag for tag, delivery in self.unacked.items() if tag > seen and delivery.consumer is consumer]
         self._settle("requeue", [self.unacked.pop(tag) for tag in tags], now)
-
-    def holds_for(self, consumer: Consumer) -> bool:
-        return any(delivery.consumer is consumer for delivery in self.unacked.values())
 
     # credit
     def qos(self, size: int, count: int, of_channel: bool, now: float) -> None:
@@ -706,7 +698,7 @@ class ChannelState:
             not_implemented(f"queue {queue.name!r} of type quorum does not support global qos")
         consumer.channel, consumer.queue = self, queue
         if self.prefetch and not consumer.auto_ack:
-            consumer.credit = self.prefetch
+            consumer.credit = consumer.prefetch = self.prefetch
         queue.add_consumer(consumer, now)
         self.consumers[consumer.tag] = consumer
         queue.pump(now)
@@ -716,7 +708,7 @@ class ChannelState:
         consumer = self.consumers.pop(tag, None)
         if consumer is not None:
             consumer.gone = True
-            consumer.queue.channel_left([consumer], (), now)
+            consumer.queue.remove_consumers([consumer], (), now)
         return consumer
 
     # transactions
@@ -726,31 +718,40 @@ class ChannelState:
         self.transacted = True
 
     def tx_commit(self, now: float) -> None:
-        """Everything since the last commit or rollback takes effect."""
-        publishes, settlements = self._end_transaction()
-        self.host.dropped.append(publishes)
-        for message, queues, mandatory in publishes:
+        """Everything since the last commit or rollback takes effect. 406 after that: a queue has refused a message."""
+        publishes = self._take_publishes()
+        settlements, self._settlements = self._settlements, []
+        refused = False
+        for message, names, mandatory in publishes:
+            queues = [self.host.queues[name] for name in names if name in self.host.queues]
             for queue in queues:
-                if not queue.deleted:
-                    queue.publish(message, now)
+                refused |= not queue.publish(message, now)
             if mandatory and not queues:
                 self.host.effects.append((self, 0, message))
         for how, deliveries in settlements:
             self._settle(how, list(deliveries.values()), now)
+        if refused:
+            precondition_failed("partial tx completion")
 
     def tx_rollback(self) -> None:
         """Publishes are dropped; what was settled is unacknowledged again."""
-        publishes, settlements = self._end_transaction()
-        self.host.dropped.append(publishes)
-        for _, deliveries in settlements:
-            self.unacked = dict(sorted((self.unacked | deliveries).items()))
+        self._take_publishes()
+        self._take_back()
 
-    def _end_transaction(self) -> tuple[list[Any], list[Any]]:
+    def _take_publishes(self) -> list[tuple[Message, list[str], bool]]:
         if not self.transacted:
             precondition_failed("channel is not transactional")
-        taken = self._publishes, self._settlements
-        self._publishes, self._settlements = [], []
-        return taken
+        publishes, self._publishes = self._publishes, []
+        self.host.dropped.append(publishes)
+        return publishes
+
+    def _take_back(self) -> None:
+        """What was settled since the last commit is unacknowledged again."""
+        settlements, self._settlements = self._settlements, []
+        if settlements:
+            for _, deliveries in settlements:
+                self.unacked |= deliveries
+            self.unacked = dict(sorted(self.unacked.items()))
 
     # names
     def queue(self, name: str) -> Queue:
@@ -826,7 +827,7 @@ def close_channels(channels: Iterable[ChannelState], now: float) -> None:
     for channel in channels:
         channel._leave(queues)
     for queue, (leaving, back) in queues.items():
-        queue.channel_left(leaving, back, now)
+        queue.remove_consumers(leaving, back, now)
 
 
 # ------------------------------------------------------------------------------------------------------ the whole of it
@@ -857,13 +858,13 @@ class VirtualHost:
         self, name: str, generated: bool, connection: object, durable: bool, exclusive: bool, auto_delete: bool,
         asked: QueueArguments,
     ) -> Queue:
+        durable = durable and not exclusive
         existing = self.queues.get(name)
         if existing is not None:
             existing.check_access(connection)
-            if exclusive and existing.owner is None:
-                resource_locked(f"cannot obtain exclusive access to queue {name!r}, which is not exclusive")
-            flags = {"durable": durable, "auto_delete": auto_delete, "exclusive": exclusive}
-            check_same("queue", name, flags, existing)
+            if exclusive != (existing.owner is not None):
+                resource_locked(f"queue {name!r} is {'not ' * exclusive}exclusive")
+            check_same("queue", name, {"durable": durable, "auto_delete": auto_delete}, existing)
         elif not generated:
             not_reserved("queue", name)
         if asked.error is not None:
@@ -893,7 +894,6 @@ class VirtualHost:
         time = datetime.fromtimestamp(int(wall_clock), UTC)
         while self.dead_letters:
             message, reason, queue, exchange, key = self.dead_letters.popleft()
-            self.dropped.append(message)
             target = self.exchanges.by_name.get(exchange)
             if target is not None:
                 dead_letter = _dead_letter(message, reason, queue, exchange, key, time)

@@ -589,7 +589,8 @@ class Channel(Closable):
         return Method(self._number, Tx.SelectOk())
 
     def tx_commit(self) -> Method[Tx.CommitOk]:
-        """Everything since the last commit or rollback takes effect, atomically."""
+        """Everything since the last commit or rollback takes effect, atomically. 406 after that: a queue has refused a
+        message because of its length limit."""
         self._call(self._state.tx_commit, _monotonic())
         return Method(self._number, Tx.CommitOk())
 
