@@ -22,6 +22,12 @@ from manytail import DeadlineExceeded, Delivery, Failure, RetryLater, aconcurren
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process")
 
 
+def ended(run: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """What the call returns, in a thread: it must end."""
+    with Threads() as threads:
+        return threads.start(run, *arguments, **options).result()
+
+
 def manytail_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("manytail-")]
 
@@ -127,6 +133,76 @@ def test_every_item_once_in_the_promised_order(how: str, order: Any) -> None:
             of_key = [result for result in results if result // 2 % 7 == key]
             assert of_key == sorted(of_key)
     assert manytail_threads() == []
+
+
+@pytest.mark.parametrize("timed", [{}, {"timeout": DEADLINE}], ids=["untimed", "timed"])
+@pytest.mark.parametrize("how", ["threads", "own loop", "caller's loop"])
+def test_calls_of_a_key_go_on_whatever_priorities_its_items_have(how: str, timed: dict[str, Any]) -> None:
+    options: dict[str, Any] = {"workers": 2, "order": "key", "key": bool, "priority": lambda item: item % 2}
+    if how == "threads":
+        results = ended(mapped, lambda item: 2 * item, range(20), **options, **timed)
+    else:
+        run = mapped if how == "own loop" else mapped_in_loop
+        results = ended(run, double, range(20), **options, **timed)
+    assert [result for result in results if result] == [2 * item for item in range(1, 20)]
+
+
+@pytest.mark.parametrize("awaits", [True, False])
+@pytest.mark.parametrize("timed", [{}, {"timeout": DEADLINE}], ids=["untimed", "timed"])
+@pytest.mark.parametrize("run", [mapped, mapped_in_loop], ids=["own loop", "caller's loop"])
+def test_a_coroutine_that_cancels_its_own_task(run: Callable[..., Any], timed: dict[str, Any], awaits: bool) -> None:
+    async def fn(item: int) -> int:
+        task = asyncio.current_task()
+        assert task is not None
+        if item % 3 == 0:
+            task.cancel()
+            if awaits:
+                await asyncio.sleep(0)
+        return item
+
+    results = ended(run, fn, range(9), workers=1, errors="return", **timed)
+    for item, result in enumerate(results):
+        if awaits and item % 3 == 0:
+            assert isinstance(result.error, asyncio.CancelledError)
+        else:
+            assert result == item
+
+
+def test_an_input_that_cancels_its_own_task_fails_the_map() -> None:
+    async def items() -> AsyncIterator[int]:
+        yield 1
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+
+    async def main() -> None:
+        results = aconcurrent_map(double, items(), workers=1)
+        assert await anext(results) == 2
+        with pytest.raises(asyncio.CancelledError):
+            await anext(results)
+
+    ended(asyncio.run, main())
+
+
+def test_no_worker_starts_after_the_deadline() -> None:
+    setups: list[int] = []
+    go_on = threading.Event()
+
+    def items() -> Iterator[int]:
+        yield 0
+        assert go_on.wait(DEADLINE)
+        yield from range(1, 10)
+
+    def fn(item: int, resource: None) -> int:
+        return item
+
+    results = concurrent_map(fn, items(), setup=lambda: setups.append(1), workers=4, deadline=0.05, errors="return")
+    assert next(results) is not None
+    wait_until(lambda: results._runner.scheduler.expired)  # type: ignore[attr-defined]
+    go_on.set()
+    assert [type(failure.error) for failure in results] == [DeadlineExceeded] * 9
+    assert setups == [1]
 
 
 def test_an_empty_input_starts_no_worker_and_no_setup() -> None:
@@ -624,7 +700,9 @@ def test_an_interrupted_consumer_ends_the_map(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("method", ["report", "wait"])
 def test_ctrl_c_at_any_point_leaves_the_lock_free(method: str) -> None:
-    """A profile function raises where the interpreter would: at a function's begin, and after a call into C."""
+    """A profile function raises where the interpreter would: at a function's begin, and after a call into C.
+
+    The collector is off: what it runs could take the interrupt."""
     for point in itertools.count():
         results = concurrent_map(str, range(3), workers=1)
         runner, events = results._runner, itertools.count()  # type: ignore[attr-defined]
@@ -636,6 +714,7 @@ def test_ctrl_c_at_any_point_leaves_the_lock_free(method: str) -> None:
                 interrupted = True
                 raise KeyboardInterrupt
 
+        gc.disable()
         sys.setprofile(interrupt)
         try:
             if method == "report":
@@ -646,6 +725,7 @@ def test_ctrl_c_at_any_point_leaves_the_lock_free(method: str) -> None:
             assert not runner._lock.locked(), f"at point {point}"
         finally:
             sys.setprofile(None)
+            gc.enable()
         results.close()  # type: ignore[attr-defined]
         if not interrupted:
             return

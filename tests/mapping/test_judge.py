@@ -4,9 +4,9 @@ import pytest
 
 from manytail import RetryLater
 from manytail.mapping._admission import Lane
-from manytail.mapping._item import Batch, Item
+from manytail.mapping._item import Batch, Item, Unfit
 from manytail.mapping._options import Options
-from manytail.mapping._scheduler import Kind, Scheduler, Verdict
+from manytail.mapping._scheduler import WINDOW_LIMIT, Kind, Scheduler, Verdict
 
 
 def judge(
@@ -107,12 +107,62 @@ def test_a_batch_that_runs_out_of_time_fails_the_items_that_fn_got() -> None:
     ]
 
 
-def test_a_recorded_result_is_no_success_for_the_breaker() -> None:
-    scheduler = Scheduler(Options(batch=2, breaker=1, breaker_reset=60, errors="return"))
-    items = [Item("known"), Item("called")]
+def test_a_result_of_the_wrong_length_fails_the_items_that_fn_got() -> None:
+    batch, (_, _, refused, unreadable) = mixed_batch()
+    batch.result = Unfit(wrong := ValueError())
+    assert Scheduler(Options(batch=4)).judge_results(batch, 0.0) == [
+        Verdict(Kind.FAIL, error=wrong),
+        None,
+        Verdict(Kind.FAIL, error=batch.refused[refused]),
+        Verdict(Kind.FAIL, error=unreadable.error),
+    ]
+
+
+def dispatched(scheduler: Scheduler, items: list[Item]) -> None:
     scheduler.assign(items)
     scheduler.arrived(items, 0.0)
     scheduler.dispatch(0.0)
+
+
+def test_a_call_that_a_worker_has_taken_does_not_begin_when_its_breaker_has_opened() -> None:
+    scheduler = Scheduler(Options(breaker=1, breaker_reset=60, workers=2, errors="return"))
+    items = [Item("fails"), Item("taken")]
+    dispatched(scheduler, items)
+    taken = [scheduler.ready.get_nowait() for _ in items]
+    assert scheduler.gate is not None
+    assert not scheduler.gate.late(taken[1], 0.0)
+    scheduler.failed(taken[0], Verdict(Kind.FAIL, error=OSError()), 0.0)
+    assert scheduler.gate.late(taken[1], 0.0)
+    scheduler.missed(taken[1], 0.0)
+    scheduler.tick(60.0)
+    scheduler.dispatch(60.0)
+    probe = scheduler.ready.get_nowait()
+    assert probe is taken[1]
+    assert not scheduler.gate.late(probe, 60.0)
+
+
+def test_a_call_that_a_worker_has_taken_does_not_begin_while_its_key_pauses() -> None:
+    scheduler = Scheduler(Options(rate=1e9, workers=2, errors="return"))
+    items = [Item("defers"), Item("taken")]
+    dispatched(scheduler, items)
+    scheduler.dispatch(1.0)  # the second slot
+    taken = [scheduler.ready.get_nowait() for _ in items]
+    scheduler.failed(taken[0], Verdict(Kind.DEFER, 5.0), 1.0)
+    assert scheduler.gate is not None
+    assert scheduler.gate.late(taken[1], 1.0)
+
+
+def test_the_window_grows_for_look_ups_up_to_its_limit() -> None:
+    scheduler = Scheduler(Options(workers=16, batch=100))
+    while scheduler.grow_for_lookups():
+        assert scheduler.room() > 0
+    assert scheduler.window == WINDOW_LIMIT
+
+
+def test_a_recorded_result_is_no_success_for_the_breaker() -> None:
+    scheduler = Scheduler(Options(batch=2, breaker=1, breaker_reset=60, errors="return"))
+    items = [Item("known"), Item("called")]
+    dispatched(scheduler, items)
     batch = scheduler.ready.get_nowait()
     items[0].known, items[0].result = True, "recorded"
     batch.result = batch.with_known([OSError()])

@@ -72,6 +72,24 @@ def test_a_breaker_that_fails_its_key_lets_other_keys_go_on(mapped: Mapped) -> N
 
 
 @everywhere
+def test_a_key_that_cannot_be_shown_fails_no_map(mapped: Mapped) -> None:
+    class Key:
+        def __repr__(self) -> str:
+            raise OSError("repr")
+
+    def fn(item: int) -> int:
+        raise OSError(item)
+
+    key = Key()
+    results = mapped(
+        fn, range(9), key=lambda item: key, workers=1, breaker=3, breaker_reset=3_600, breaker_open="fail",
+        errors="return",
+    )  # fmt: skip
+    assert [type(failure.error) for failure in results] == [OSError] * 3 + [BreakerOpen] * 6
+    assert "a key of type" in str(results[-1].error)
+
+
+@everywhere
 def test_a_probe_that_succeeds_closes_the_breaker(mapped: Mapped) -> None:
     calls: list[int] = []
 

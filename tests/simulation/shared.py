@@ -69,6 +69,7 @@ class SharedSettings:
     patience: float  # outage_timeout
     kills: list[tuple[float, int]]  # when, and which task
     copied: bool  # the first task has a speculative copy
+    prioritised: bool
 
     @property
     def calm(self) -> bool:
@@ -109,6 +110,7 @@ def draw(seed: int) -> SharedSettings:
         patience=rng.choice([1.0, 60.0]),
         kills=[(rng.uniform(0.0, 6.0), rng.randrange(tasks)) for _ in range(rng.choice([0, 1, 3]))] if trouble else [],
         copied=trouble and rng.random() < 0.3,
+        prioritised=rng.random() < 0.3,
     )
 
 
@@ -211,6 +213,7 @@ class Task:
         value, rng = (part, index), Random(f"item {settings.seed} {part} {index}")
         item = self.world.code.scheduler.Item(value, rng.randrange(settings.keys))
         item.cost = rng.choice(settings.costs)
+        item.priority = rng.randrange(2) if settings.prioritised else 0
         item.looked_up = -math.inf
         self.scheduler.assign([item])
         return item
@@ -408,6 +411,8 @@ class Task:
         item.attempts += 1
         self.running.add(item)
         self.world.starts(self, item)
+        if self.scheduler.reports_starts:
+            self.scheduler.started(item, self.world.now)
         self.later(self._about(self.world.settings.latency), self._end, item)
 
     def _end(self, item: Any) -> None:
@@ -558,7 +563,7 @@ def options_of(settings: SharedSettings) -> Options:
     shared: Any = settings  # any object: the scheduler only asks whether there is one
     return Options(
         workers=settings.workers, order=settings.order, keyed=True, retries=2, backoff=0.1, errors="return",
-        costed=True, shared=shared, remember=settings.remember, **own,
+        costed=True, prioritised=settings.prioritised, shared=shared, remember=settings.remember, **own,
     )  # fmt: skip
 
 

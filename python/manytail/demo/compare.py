@@ -36,8 +36,7 @@ def pool_per_batch(flights: DataFrame, url: str, *, workers: int) -> DataFrame:
                 with ThreadPoolExecutor(workers) as pool:
                     results = list(pool.map(lambda row: _call(Row(**row), connections), batch.to_pylist()))
                 found = pa.RecordBatch.from_pylist(results, schema=added)
-                columns = [*batch.columns, *found.columns]
-                yield pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, *added.names])
+                yield pa.RecordBatch.from_arrays([*batch.columns, *found.columns], [*batch.schema.names, *added.names])
 
     return flights.mapInArrow(run, StructType(flights.schema.fields + schema.fields))
 

@@ -54,8 +54,7 @@ def enrich(flights: DataFrame, url: str, *, workers: int = 64, per_key: int = 16
     """Every flight with its weather, in input order. A failed one says why in `_error`.
 
     A few carriers have many flights: `key` serves the carriers round robin, `per_key` limits the calls in flight of
-    one carrier. Rows behind a slow or retried row are emitted after it; their calls are not held back by it. `row_id`
-    makes the idempotency key of a call.
+    one carrier. A slow or retried row delays the results behind it, not the calls. `row_id` gives idempotency keys.
     """
     return flights.transform(
         map_concurrent, fetch, SCHEMA, setup=partial(connect, url), workers=workers,

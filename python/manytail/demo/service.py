@@ -40,9 +40,8 @@ class Service:
     Only the event loop changes the counts, so they need no lock. They are final when `serving` ends."""
 
     def __init__(self, seed: int, watch: Callable[[Counter[str]], object] = len) -> None:
-        self.url, self.stopped = "", False
+        self.url, self.stopped, self.latency = "", False, 0.0
         self.counts: Counter[str] = Counter()
-        self.latency = 0.0
         self.history: list[tuple[float, int]] = []
         self._seed, self._watch, self._weather = seed, watch, data.weather()
         self._refusals_left: dict[str, int] = {}

@@ -52,8 +52,7 @@ def spark_session(out: Path) -> Iterator[SparkSession]:
             raise RuntimeError(str(error).split("\nJVM stacktrace")[0].strip().split("\n")[-1].strip()) from None
         finally:
             # Send no command: an interrupted one may still wait for its answer. The JVM ends with its standard input.
-            if SparkContext._active_spark_context is not None:
-                # Otherwise it logs the end of the JVM.
+            if SparkContext._active_spark_context is not None:  # else its accumulator server logs the end of the JVM
                 cast(Any, SparkContext._active_spark_context)._accumulatorServer.shutdown()
             # py4j frees Java objects in a thread of its own: it must not report that the JVM is gone.
             logging.getLogger().addFilter(lambda record: record.msg != "Exception while sending command.")

@@ -52,8 +52,7 @@ class Tally:
 
     @cached_property
     def times(self) -> pd.DataFrame:
-        """carrier, started, finished, held: one row per flight, in order, in seconds since `attrs["zero"]`, the first
-        call.
+        """carrier, started, finished, held: a row per flight, in order; seconds since the first call, `attrs["zero"]`.
 
         Rows are read in order, so a row has been read once a row behind it is called. From that call to its own call
         the row is `held` back by round robin or by its carrier's limit. NaN after a retry: the first start is unknown.

@@ -15,7 +15,7 @@ A worker could check a limit only after it has taken an item out of the queue. S
 The queue orders ready items: lower priority first, then round robin over keys, by weight.
 
 Threads. The scheduler's owner calls everything here, with two exceptions. Workers take from `queue`. One reader calls
-`assign`, because that hashes and compares the user's keys; it writes only `_lanes` and `lane.assigned`, which nothing
+`assign`, because that runs code of the user's keys; it writes only `_lanes` and `lane.assigned`, which nothing
 else writes.
 
 Invariants
@@ -52,11 +52,12 @@ class Lane:
 
     __slots__ = (
         "assigned", "emitted", "held", "key", "level", "limit_id", "limits", "line", "paused_until", "pinned", "queues",
-        "ready", "recheck_at", "unstarted", "waiting", "weight",
+        "ready", "recheck_at", "shown", "unstarted", "waiting", "weight",
     )  # fmt: skip
 
     def __init__(self, key: Hashable, weight: int, waiting: Any) -> None:
         self.key = key
+        self.shown = ""  # the key for messages; only with `shows_keys`
         self.weight = weight
         # Items that are not ready: a deque or, with priorities, a heap of (priority, number, item).
         self.waiting = waiting
@@ -85,8 +86,10 @@ class Admission:
         in_order: bool,
         weight_of: Callable[[Item], int] | None = None,
         limit_of: Callable[[Hashable], bytes] | None = None,
+        shows_keys: bool = False,
     ) -> None:
-        """limit_of: returns the name of a key's limit in a database. May raise, which fails the item."""
+        """limit_of: returns the name of a key's limit in a database. May raise, which fails the item. shows_keys: lanes
+        have their keys for messages."""
         self.queue: MultiQueue[Hashable, Item] = MultiQueue(
             selection="round_robin" if weight_of is None else "weighted"
         )
@@ -99,6 +102,7 @@ class Admission:
         self._per_key = per_key
         self._weight_of = weight_of
         self._limit_of = limit_of
+        self._shows_keys = shows_keys and keyed
         self._priority_labels = PriorityLabels() if prioritised else None
         self._limited = bool(per_key) or self.reports_starts
         self._by_priority = prioritised and not in_order  # waiting items go by priority, not by input order
@@ -113,8 +117,8 @@ class Admission:
 
     # ------------------------------------------------------------------------------------------------ the reader's
     def assign(self, items: Iterable[Item]) -> None:
-        """Give each item its lane. Runs `__hash__` and `__eq__` of the user's keys: call it from one thread, without a
-        lock."""
+        """Give each item its lane. Runs code of the user's keys (`__hash__`, `__eq__`, `__repr__`): call it from one
+        thread, without a lock."""
         if self._plain:
             lone = self._lone
             for item in items:
@@ -141,6 +145,7 @@ class Admission:
             limit_id = b"" if self._limit_of is None else self._limit_of(key)
             lane = self._lanes[key] = Lane(key, weight, [] if self._by_priority else deque())
             lane.limit_id = limit_id
+            lane.shown = _shown(key) if self._shows_keys else ""
         return lane
 
     def _forget_idle(self) -> None:
@@ -367,6 +372,13 @@ class Admission:
         entry[1] -= 1
         if not entry[1]:
             self._remove_queue(lane, item.priority)
+
+
+def _shown(key: Hashable) -> str:
+    try:
+        return f", key {key!r}"
+    except Exception:  # the user's: a message goes without it
+        return f", a key of type {type(key).__qualname__}"
 
 
 def _least_urgent(entry: tuple[int, Item]) -> tuple[float, int]:

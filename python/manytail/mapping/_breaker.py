@@ -33,6 +33,10 @@ class Breaker:
     def is_open(self, now: float) -> bool:
         return not self._probing and self._until > now
 
+    def stops(self, period: int, now: float) -> bool:
+        """Whether a call of that period must not begin: the breaker has opened since."""
+        return period != self._period and self.until > now
+
     def started(self) -> int:
         """A call starts. Returns its period. If the breaker is half open the call is the probe."""
         self._probing = self._until > -math.inf

@@ -308,7 +308,11 @@ class Gate:
                 self._admission.started(item.lane)
 
     def late(self, item: Item, now: float) -> bool:
-        return now > self.starts[item].until
+        """Whether the call must not begin: its slots have passed, its key pauses, or the breaker has opened."""
+        start, lane = self.starts[item], item.lane
+        if now > start.until or lane.paused_until > now:
+            return True
+        return self._breaks and bool(lane.limits.breaker.stops(start.period, now))
 
     def missed(self, call: Item) -> None:
         start = self._end(call)
@@ -425,9 +429,7 @@ class Gate:
                 self.missed(item)
 
     def breaker_open(self, item: Item) -> BreakerOpen:
-        error = BreakerOpen(
-            f"breaker: {self._options.breaker} calls in a row failed{'' if item.key is None else f', key {item.key!r}'}"
-        )
+        error = BreakerOpen(f"breaker: {self._options.breaker} calls in a row failed{item.lane.shown}")
         error.__cause__ = item.last_error
         return error
 

@@ -10,7 +10,7 @@ from typing import Any
 from ._item import Item
 from ._runner import Runner
 from ._scheduler import Scheduler
-from ._workers import LoopWorkers, cancels_task
+from ._workers import LoopWorkers
 
 
 class LoopRunner(Runner):
@@ -62,7 +62,7 @@ class LoopRunner(Runner):
             try:
                 got = await anext(items, None)
             except BaseException as raised:
-                if cancels_task(raised):
+                if self.scheduler.halted:  # `close` cancels the reader
                     raise
                 got, error = None, raised
             with self.state():

@@ -1,10 +1,11 @@
 """The runner: reports events to a scheduler and carries out its effects. Here is what all runners share;
 `_thread_runner` and `_loop_runner` add the reader, the timer and the workers.
 
-One lock makes the scheduler single-threaded, and a worker never waits for it. A thread with an event appends it to
-`_events` and *tries* the lock. If it gets the lock, it handles all events, and checks again after the release. If not,
-the holder does that. So an event is handled at once, and sixteen workers with a fast function do not form a lock
-convoy, in which each holds the lock while it waits for the GIL. No user code runs under the lock.
+One lock makes the scheduler single-threaded. A worker waits for it only after a RetryLater and at its end. A thread
+with an event appends it to `_events` and *tries* the lock. If it gets the lock, it handles all events, and checks again
+after the release. If not, the holder does that. So an event is handled at once, and sixteen workers with a fast
+function do not form a lock convoy, in which each holds the lock while it waits for the GIL. No user code runs under the
+lock.
 """
 
 from __future__ import annotations
@@ -403,7 +404,9 @@ class Runner:
                 scheduler.dispatch(now)
             if scheduler.wake_at < math.inf:
                 self.set_timer(scheduler.wake_at)
-            self.workers.items_came(len(items))
+            calls = len(items) if self.memory is None else sum(not item.known for item in items)
+            if calls and not scheduler.expired:  # else no worker starts, and no setup is called
+                self.workers.items_came(calls)
             self.idle_since = None
             room = scheduler.room()
         return room

@@ -1,24 +1,25 @@
 """The scheduler: decides what a map does next. Pure: no thread, clock, lock, I/O or randomness.
 
 Its owner reports events and carries out the effects. The owner is a runner, which calls everything here from one thread
-at a time, or a simulator with its own clock. Other threads may take from `ready`, ask `gate.late`, read `expired`, read
-and set `halted`, and judge: `judge`, `judge_batch`, `judge_results` and `give_up` run user code and change at most the
-results of their call. The reader calls `assign`.
+at a time, or a simulator with its own clock. Other threads may take from `ready`, pop `output`, read attributes, set
+`halted`, ask `gate.late`, and call `judge`, `judge_batch`, `judge_results`, `lost` and `give_up`. These run user code
+and change at most the results of their call. The reader calls `assign`.
 
     state      the item is                                           leaves it by
     waiting    in its lane: its key has no free slot                 another item of the key: finished
     ready      in the queue `ready`                                  a worker takes it; deadline
     running    with a worker                                         succeeded, failed
     resting    waiting for its next attempt (retry, or deferred)     tick at its time; deadline
-    held back  done, behind an item that must be emitted earlier     that item: emitted
+    held back  done, behind an item that must be emitted earlier     the earlier item is emitted
     emitted    in `output`                                           took
     failing    the item whose error ends the map (errors="raise")    -
 
     event                   meaning                                                           may change
     assign(items)           the reader gives items their lanes (no lock needed)               -
-    first_came(now)         items are looked up before they arrive: the deadline counts       wake_at
-    grow_for_lookups()      the look-ups leave workers with nothing to run                    room()
-    arrived(items, now)     at most room() items came into flight                             ready, output, wake_at
+    first_came(now)         the first item was read and is looked up: the deadline begins     wake_at
+    grow_for_lookups()      workers are idle while look-ups fill the window                   room()
+    arrived(items, now)     at most room() items came into flight                             ready, output, wake_at,
+                                                                                              halted
     input_ended(error)      the input has no more items, or raised                            over
     started(item, now)      a worker took the item; only where `reports_starts`               ready, wake_at, overdue
     succeeded(item)         the call returned; item.result is set                             ready, output
@@ -34,7 +35,7 @@ results of their call. The reader calls `assign`.
     dispatch(now)           after other events: start what may start                          ready, output, wake_at,
                                                                                               halted
     returned(batch, verdicts, now)   the call of a batch ended: None for each item with a result, else its verdict
-    missed(item, now)       a worker took the item, and gate.late(item, now): no call         output, halted
+    missed(item, now)       a worker took the item, and gate.late(item, now): it goes back    output, halted
     leased(leases, now)     leases that the gate asked for have come                          wake_at
 
     effect                  what the owner does
@@ -43,17 +44,17 @@ results of their call. The reader calls `assign`.
     room()                  take so many items from the input; grows the window
     wake_at                 call tick then
     overdue                 a list of (item, error): cancel or abandon this call; if it had not ended, report
-                            failed(item, verdict of `give_up`)
+                            failed(item, verdict of `give_up`), or returned(batch, `lost`)
     halted                  start no call; let running ones end, report them, emit `output`, then raise `error`
     gate.leasing.to_lease   where rates are shared: ask the database for these leases, report them by `leased`
 
 Invariants
-    in_flight = items arrived - items popped from `output` or dropped - buffered <= window
+    in_flight = items arrived - items reported by `took` - dropped - buffered <= window
     held_back + without_slot + resting + ready + running = in_flight - (len(output) - buffered); until the map is
-              halted. With `gate` its items too: in batches that linger, followers, or waiting for the budget
+              halted. With `gate` the sum has more: items of lingering batches, followers, and what waits for the budget
     window    max_in_flight if given; else it starts at 4 x workers x batch and doubles when a worker has nothing to run
               only because the window is full of items that wait for an earlier one, for their key, or for their look-up
-    buffered  the first items in `output`, which are in the output batch being filled; at most `buffer`
+    buffered  only in Spark: the first items in `output`, for the output batch that is being filled; at most `buffer`
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ from ._options import Options
 from ._types import DeadlineExceeded, RetryLater
 
 WINDOW_LIMIT = 10_000  # items that the automatic window holds at most, unless 4 x workers x batch is more
-LOOKUPS = 16  # times workers x batch: a window of that size does not grow for look-ups, which are valid for 1 s
+LOOKUPS = 16  # times workers x batch: a larger window does not grow for look-ups; more of them would be too old
 
 
 class Kind(Enum):
@@ -119,6 +120,7 @@ class Scheduler:
             in_order=options.order == "key",
             weight_of=weight_of,
             limit_of=_limit_id if options.shared is not None and options.per_key_rate is not None else None,
+            shows_keys=options.breaker_open == "fail",
         )
         self.gate = Gate(options, self.admission) if options.gated else None
         self.ready = self.admission.queue if self.gate is None else self.gate.ready
@@ -167,7 +169,7 @@ class Scheduler:
         self.admission.assign(items)
 
     def room(self) -> int:
-        """How many items may arrive."""
+        """How many items may arrive; none if it is negative. Grows the window if that helps."""
         if self.halted or self.ended:
             return 0
         free = self.window - self.in_flight
@@ -204,15 +206,15 @@ class Scheduler:
         return True
 
     def grow_for_lookups(self) -> bool:
-        """Double the window, because a worker has nothing to run while items that are looked up fill it. So the next
-        statement looks up more of them."""
+        """Double the window if workers have nothing to run while items that are looked up fill it. The next SQL
+        statement then looks up more items."""
         idle = self.in_flight < self.options.workers and len(self.output) <= self.buffered
-        large = self.window >= LOOKUPS * self.options.workers * self.options.batch
+        large = self.window >= min(LOOKUPS * self.options.workers * self.options.batch, self._largest)
         if self._sizeof is not None:
             large = large or 2 * self._bytes() > self._window_bytes
         if not (self._growing and idle) or large or self.halted or self.ended or self.expired:
             return False
-        self.window *= 2
+        self.window = min(2 * self.window, self._largest)
         return True
 
     def _bytes(self) -> float:
@@ -265,14 +267,8 @@ class Scheduler:
         return not self.expired and not self.halted
 
     def started(self, item: Item, now: float) -> None:
-        if (
-            self.gate is None
-            and self.admission.reports_starts
-            and self._open
-            and item.attempts == 1
-            and item.deferred is None
-        ):
-            self.admission.started(item.lane)
+        if item.attempts == 1:
+            self._left_ready(item)
         if self.expired:
             self.overdue.append((item, self.deadline_exceeded()))
         elif self._timed:
@@ -291,10 +287,17 @@ class Scheduler:
         if gate is not None:
             self._apply_gate_effects()
 
+    def _left_ready(self, item: Item) -> None:
+        """A worker took the item, which has not been called before. A gate tells the admission itself."""
+        if self.gate is None and self.admission.reports_starts and self._open and item.deferred is None:
+            self.admission.started(item.lane)
+
     def recalled(self, item: Item) -> None:
         """A worker took the item and found its result recorded: no call."""
         if self.gate is not None:
             self.gate.recalled(item)
+        elif item.attempts == 0:
+            self._left_ready(item)
         if self._slots and self._open:
             self.admission.finished(item)
         self.remembered += 1
@@ -307,6 +310,8 @@ class Scheduler:
         for none of them, or the recorded result cannot be read."""
         if self.gate is not None:
             self.gate.deferred(call)
+        elif call.attempts == 0:
+            self._left_ready(call)
         if self._open:
             self.admission.finished(call)
         for item, error in zip(call.members(), errors, strict=True):
@@ -352,7 +357,8 @@ class Scheduler:
         return Verdict(Kind.SPLIT, error=verdict.error) if len(batch.items) > 1 else [verdict]
 
     def lost(self, batch: Batch, error: BaseException) -> list[Verdict | None]:
-        """The verdicts for a batch whose call runs on after its time: `error` for each item that fn got."""
+        """The verdicts for a batch whose call was abandoned or cancelled, or returned no results: `error` for each item
+        that fn got."""
         got = set(batch.to_call())
         errors = [error if item in got else batch.refused.get(item, item.error) for item in batch.items]
         failures = [Verdict(Kind.FAIL, error=each) for each in errors]
@@ -362,7 +368,7 @@ class Scheduler:
         """For a call with a batch that returned `batch.result`: gives each item its result. An exception in it fails
         its item alone."""
         if isinstance(batch.result, Unfit):
-            return [Verdict(Kind.FAIL, error=batch.result.error)] * len(batch.items)
+            return self.lost(batch, batch.result.error)
         verdicts: list[Verdict | None] = []
         for item, result in zip(batch.items, batch.result, strict=True):
             uncalled = batch.refused.get(item, item.error)  # why fn did not get it

@@ -72,12 +72,6 @@ def refuse_awaitable(value: Any) -> Any:
     return value
 
 
-def cancels_task(error: BaseException) -> bool:
-    """Whether the error cancels the current task: the map is closed. Any other CancelledError is the user's own."""
-    task = asyncio.current_task()
-    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
-
-
 class _Worker:
     """One thread and, if calls are timed, the item that it runs.
 
@@ -373,7 +367,7 @@ class LoopWorkers:
     async def _serve(self, call: Callable[[Item], Any]) -> None:
         runner, scheduler = self._runner, self._runner.scheduler
         succeeded = runner.succeeded if runner.options.batch == 1 else runner.returned
-        memory, permits = runner.memory, runner.permits
+        memory, permits, reports_starts = runner.memory, runner.permits, scheduler.reports_starts
         while True:
             item = None
             try:
@@ -393,10 +387,12 @@ class LoopWorkers:
                 if runner.skip_unaffordable(item, affordable) or runner.skip_late(item, affordable):
                     continue
             item.attempts += 1
+            if reports_starts and not self._timed:
+                runner.report(scheduler.started, item, runner.now())
             try:
                 item.result = await (self._timed_call(call, item) if self._timed else call(item))
             except BaseException as error:
-                if cancels_task(error):
+                if self._cancels_worker(error):
                     raise
                 attempt = self._timeouts.pop(item, None)
                 if attempt is not None and attempt.error is not None:
@@ -406,9 +402,26 @@ class LoopWorkers:
             else:
                 self._timeouts.pop(item, None)
                 succeeded(item)
-                if memory is not None and (recorded := memory.wait_for_backlog()) is not None:
-                    await asyncio.wrap_future(recorded)
-            await asyncio.sleep(0)  # a call that never waits must not keep the others from running
+            try:
+                await asyncio.sleep(0)  # a call that never waits must not keep the others from running
+            except asyncio.CancelledError as error:  # perhaps by the call, which ended before its next wait
+                if self._cancels_worker(error):
+                    raise
+            if memory is not None and (recorded := memory.wait_for_backlog()) is not None:
+                await asyncio.wrap_future(recorded)
+
+    def _cancels_worker(self, error: BaseException) -> bool:
+        """Whether the error cancels the worker: the map or its loop ends. Any other CancelledError is the user's own.
+        That of a call which has cancelled its own task is removed from the task."""
+        if not isinstance(error, asyncio.CancelledError):
+            return False
+        assert self._task is not None
+        if self._task.cancelling():
+            return True
+        task = asyncio.current_task()
+        while task is not None and task.cancelling():
+            task.uncancel()
+        return False
 
     async def _timed_call(self, call: Callable[[Item], Any], item: Item) -> Any:
         runner = self._runner
