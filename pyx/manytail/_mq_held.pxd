@@ -18,8 +18,8 @@ from manytail._c cimport MT_EMPTY, MT_NOMEM, MT_OK, drop, keep, mt_load_relaxed_
 from manytail._chunks cimport SIZED_CLASS, chunk, chunk_free, chunk_new, chunk_sizes, chunk_timestamps
 from manytail._mq cimport (
     MT_CLOSED_STOPPED, MT_OLDEST, head_count_removed, head_fill_slot, head_finish, head_link_chunk,
-    head_list_if_unlisted, head_next, head_pop, head_popped_and_served, head_propagate, lock_put, lock_take, queue,
-    subqueue, unlock_put, unlock_take, unlock_take_and_post,
+    head_list_if_unlisted, head_next, head_pop, head_popped_and_served, head_propagate, head_qsize, lock_put,
+    lock_take, queue, subqueue, unlock_put, unlock_take, unlock_take_and_post,
 )
 from manytail._waiting cimport wait_node
 
@@ -99,11 +99,12 @@ cdef inline void head_hold(held_batch *b, subqueue *s) noexcept nogil:
 cdef inline int hold_what_is_there(held_batch *b, bint attached) noexcept nogil:
     """Take what is there, up to the limit. MT_OK: at least one item. MT_EMPTY: none. MT_NOMEM."""
     cdef wait_node *to_post = NULL
-    cdef int64_t before = b.n
+    cdef int64_t before = b.n, limit
     cdef subqueue *s
     cdef int r = MT_OK
     lock_take(b.q, attached)
-    while b.n < b.limit:
+    limit = b.n + head_qsize(b.q, b.limit - b.n)    # of this call: else fast putters could hold it up for ever
+    while b.n < limit:
         s = head_next(b.q, True)
         if s == NULL:
             break

@@ -57,10 +57,12 @@ cdef class Batch:
     cdef held_batch b
     cdef object nothing         # an object attribute makes Cython's type one with garbage collection
     cdef bint raw
-    cdef bint linger_pending    # its first item, from which it lingers, has not come yet
+    cdef int64_t linger         # nanoseconds from its first item on
+    cdef bint linger_pending    # that item has not come yet
+    cdef int64_t deadline       # of the whole call
     cdef bint failed            # the selection raised after items were taken: they are returned, it will raise again
     cdef void give_all_back(self) noexcept
-    cdef bint wants_more(self, MultiQueue mq) except -1
+    cdef bint take_more(self, MultiQueue mq) except -1
     cdef int take_chosen(self, MultiQueue mq) except -1
 
 

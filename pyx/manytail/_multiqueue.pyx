@@ -20,8 +20,9 @@ from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uintptr_t
 from libc.stdlib cimport free, malloc
 
 from manytail._c cimport (
-    MT_BADARG, MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
-    PyThread_get_thread_ident, likely, mt_load_acquire_i64, mt_load_relaxed_i64, mt_load_relaxed_u32, unlikely,
+    MT_BADARG, MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
+    PyThread_get_thread_ident, likely, mt_load_acquire_i64, mt_load_relaxed_i64, mt_load_relaxed_u32, mt_now_ns,
+    unlikely,
 )
 from manytail._chunks cimport chunk_items
 from manytail._cpython cimport (
@@ -47,8 +48,8 @@ from manytail._mq_held cimport (
 from manytail._ready cimport ready_append, ready_node, ready_remove
 from manytail._lifecycle cimport at_fork, int_argument, maxsize_argument, raise_if_failed, unpicklable
 from manytail._waiting cimport (
-    NEVER, ONCE, Waiting, again, checkpoint, deadline_from, linger_from, new_waiting, post, sooner, visit_tasks,
-    wait_node, wait_point,
+    NEVER, ONCE, Waiting, again, checkpoint, deadline_from, linger_from, new_waiting, post, run_signal_handlers,
+    sooner, visit_tasks, wait_node, wait_point,
 )
 
 from collections.abc import Mapping
@@ -544,20 +545,20 @@ cdef class MultiQueue:
 
     cdef Batch batch_of(self, int64_t n, int64_t deadline, int64_t linger):
         """Wait for an item, take what is there, and linger. The caller makes the result, or gives everything back."""
-        cdef Batch batch = new_batch(self, n)
+        cdef Batch batch = new_batch(self, n, deadline, linger)
         cdef wait_point p
         cdef int r
         items_point(&p, self.q, True)
         try:
-            while batch.wants_more(self) and not (batch.b.n and (linger == 0 or deadline == ONCE)):
-                if batch.linger_pending and batch.b.n:
-                    batch.linger_pending = False
-                    deadline = sooner(deadline, linger)
+            while batch.take_more(self):
                 r = MT_EMPTY
-                if not again(&p, 1, &r, deadline):
+                if not again(&p, 1, &r, batch.deadline):
                     if batch.b.n == 0 or (r != MT_TIMEOUT and r != MT_SHUTDOWN):
                         refuse(r, NULL)
                     break
+                # While others put it may never sleep, and only a sleep runs the handlers.
+                if batch.b.n and run_signal_handlers() < 0:
+                    refuse(MT_INTERRUPTED, NULL)
         except BaseException:
             batch.give_all_back()
             raise
@@ -725,8 +726,8 @@ cdef class Batch:
     cdef void give_all_back(self) noexcept:
         give_back(&self.b, not self.raw, True)
 
-    cdef bint wants_more(self, MultiQueue mq) except -1:
-        """Take what is there. True: that is less than the limit."""
+    cdef bint take_more(self, MultiQueue mq) except -1:
+        """Take what is there. True: wait for more, until `deadline`."""
         cdef int r
         if mq.choose is None:
             r = hold_what_is_there(&self.b, True)
@@ -735,7 +736,13 @@ cdef class Batch:
         if r == MT_NOMEM:
             forward_items(mq.q, True)    # another getter takes what this one was woken for
             raise MemoryError
-        return self.b.n < self.b.limit and not self.failed
+        if self.b.n == self.b.limit or self.failed:
+            return False
+        if self.linger_pending and self.b.n:
+            self.linger_pending = False
+            self.deadline = sooner(self.deadline, self.linger)
+        # Checked here too, because a wait ends with MT_OK while there are items, even if the deadline is over.
+        return self.b.n == 0 or (self.linger != 0 and (self.deadline == NEVER or mt_now_ns() < self.deadline))
 
     cdef int take_chosen(self, MultiQueue mq) except -1:
         cdef int64_t limit
@@ -754,7 +761,7 @@ cdef class Batch:
         return r
 
 
-cdef Batch new_batch(MultiQueue mq, int64_t n):
+cdef Batch new_batch(MultiQueue mq, int64_t n, int64_t deadline, int64_t linger):
     cdef Batch batch
     try:
         batch = Batch.__new__(Batch)
@@ -762,6 +769,8 @@ cdef Batch new_batch(MultiQueue mq, int64_t n):
         forward_items(mq.q, True)       # another getter takes what this one was woken for
         raise
     batch.raw = mq.raw
+    batch.deadline = deadline
+    batch.linger = linger
     batch.linger_pending = True
     begin_batch(&batch.b, mq.q, n, True)
     return batch
@@ -769,18 +778,14 @@ cdef Batch new_batch(MultiQueue mq, int64_t n):
 
 async def linger_in_loop(MultiQueue mq, int64_t n, int64_t linger):
     """MultiQueue.get_many with linger, or with a selection, for coroutines."""
-    cdef Batch batch = new_batch(mq, n)
-    cdef int64_t deadline = NEVER
+    cdef Batch batch = new_batch(mq, n, NEVER, linger)
     cdef Waiting waiting
     cdef int r
     try:
-        while batch.wants_more(mq) and not (batch.b.n and linger == 0):
-            if batch.linger_pending and batch.b.n:
-                batch.linger_pending = False
-                deadline = sooner(deadline, linger)
+        while batch.take_more(mq):
             waiting = new_waiting(mq)
             items_point(&waiting.point, mq.q, True)
-            r = await waiting.wait_until(deadline)
+            r = await waiting.wait_until(batch.deadline)
             if r == MT_OK:
                 continue
             if batch.b.n == 0 or (r != MT_TIMEOUT and r != MT_SHUTDOWN):

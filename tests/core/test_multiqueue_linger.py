@@ -7,6 +7,7 @@ import array
 import asyncio
 import gc
 import random
+import threading
 import time
 import weakref
 from queue import Empty, Full
@@ -207,6 +208,68 @@ def test_runs_of_keys_are_in_the_order_in_which_they_were_taken():
         a.put_many([4, 5])
         runs = [(key, run.tolist()) for key, run in getter.result()]
     assert runs == [("a", [1, 2]), ("b", [3]), ("a", [4, 5])]
+
+
+# ------------------------------------------------------------------------------------------------ while others put
+def put_without_waiting(tail, run, most, begin, ended, meanwhile):
+    """Put runs, each as far as it fits, until `ended` is set or there were `most`. Returns how many items were put."""
+    put = 0
+    begin.wait(DEADLINE)
+    while put < most and not ended.is_set():
+        meanwhile()
+        try:
+            put += tail.put_many(run, block=False)
+        except Full as full:
+            put += full.count
+    return put
+
+
+def with_four_putters(queue, room, most, act, meanwhile=lambda: None):
+    """Act while four threads put faster than one gets. Returns the result, and how many items were put.
+
+    room: of a tail. However late the getter runs, the putters cannot run ahead of it by more than that."""
+    tails = [queue.add(key, maxsize=room) for key in range(4)]
+    run = array.array("q", range(1000))
+    run = run if isinstance(queue, IndexMultiQueue) else tuple(run)
+    begin, ended = threading.Barrier(5), threading.Event()
+    with Threads() as threads:
+        putters = [threads.start(put_without_waiting, tail, run, most, begin, ended, meanwhile) for tail in tails]
+        try:
+            begin.wait(DEADLINE)
+            result = act()
+        finally:
+            ended.set()
+        return result, sum(putter.result() for putter in putters)
+
+
+@pytest.mark.parametrize(
+    ("selection", "room"), [("oldest", 100_000), (lambda ready: ready[0], 5_000)], ids=["oldest", "chosen"]
+)
+def test_it_ends_when_its_time_is_over_while_others_put(form, selection, room):
+    """One that does not end takes all, up to 4 million items: then it needs about 200 MB."""
+    new, call = form
+    queue = new(selection=selection)
+    most = 10 * room
+    got, put = with_four_putters(queue, room, most, lambda: call(queue, 5 * most, SHORT))
+    assert 0 < len(got) < 2 * most
+    assert len(got) + queue.qsize() == put
+
+
+def test_ctrl_c_ends_it_while_others_put(new_bulk):
+    queue, sent = new_bulk(), threading.Lock()
+
+    def interrupt_once():
+        if not sent.locked() and queue.stats().got and sent.acquire(blocking=False):
+            ctrl_c()
+
+    def interrupted():
+        with pytest.raises(KeyboardInterrupt):
+            queue.get_many(10**9, linger=LONG)
+
+    most = 1_000_000
+    _, put = with_four_putters(queue, 100_000, most, interrupted, interrupt_once)
+    assert put < 4 * most
+    assert queue.qsize() == put
 
 
 # ------------------------------------------------------------------------------------------------ giving back
