@@ -64,7 +64,8 @@ cdef dict SELECTIONS = {"round_robin": MT_ROUND_ROBIN, "weighted": MT_WEIGHTED, 
 
 
 class MultiQueueStats(NamedTuple):
-    """What MultiQueue.stats() returns: a consistent snapshot, taken under the take lock."""
+    """What MultiQueue.stats() returns. No get, and no change of the sub-queues, comes between two of its numbers. Puts
+    may: put >= got + qsize."""
 
     qsize: int
     subqueues: int
@@ -707,8 +708,8 @@ cdef class MultiQueue:
         while s != NULL:
             putters += mt_load_relaxed_u32(&s.not_full_waiting)     # relaxed because: statistics; may be stale
             s = s.all_next
-        put = head_put_total(self.q)
         qsize = head_qsize(self.q, INT64_MAX)
+        put = head_put_total(self.q)    # after qsize, because puts go on
         subqueues, enabled, getters, got = self.q.nsubs, self.q.nenabled, self.q.not_empty.n, self.q.taken_total
         unlock_take(self.q)
         return MultiQueueStats(qsize, subqueues, enabled, getters, putters, put, got)

@@ -465,3 +465,20 @@ def test_index_items_from_both_kinds_of_put():
 
     producing = [(produce, tail, sequence(n, 2000)) for n, produce in enumerate([put_buffers, put_each, put_buffers])]
     run(queue, producing, [one_by_one, with_key, one_by_one])
+
+
+def test_stats_never_show_more_items_than_were_put(new):
+    queue = new()
+    tails = [queue.add(key) for key in range(3)]
+    seen = []
+
+    def put(tail):
+        for item in range(20_000):
+            tail.put(item)
+
+    with Threads() as threads:
+        putters = [threads.start(put, tail) for tail in tails]
+        while any(putter.is_alive() for putter in putters):
+            seen.append(queue.stats())
+    assert all(stats.put >= stats.got + stats.qsize for stats in seen)
+    assert queue.stats().put == queue.stats().qsize == 60_000
