@@ -31,6 +31,7 @@ cdef class MultiQueue:
     cdef Batch batch_of(self, int64_t n, int64_t deadline, int64_t linger)
     cdef object result_of(self, Batch batch)
     cdef object until_items(self)
+    cdef bint drop_all(self) except -1
 
 
 @cython.final

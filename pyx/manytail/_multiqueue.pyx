@@ -15,6 +15,7 @@ Rules of this layer
   by inspect, so they are not built-in.
 """
 cimport cython
+from cpython.dict cimport PyDict_Next
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uintptr_t
 from libc.stdlib cimport free, malloc
@@ -688,11 +689,24 @@ cdef class MultiQueue:
         cdef wait_node *to_post = NULL
         shut_queue(self.q, bool(immediate), True)
         if immediate:
-            for sub in list(self.subs.values()):
-                (<SubQueue>sub).drop_all()
+            while self.drop_all():      # a key that another thread adds may move others
+                pass
             lock_take(self.q, True)
             head_finish(self.q, &to_post)
             unlock_take_and_post(self.q, to_post)
+
+    cdef bint drop_all(self) except -1:
+        """Empty the sub-queues. Needs no memory: a shutdown cannot fail half-way. False: all were empty."""
+        cdef PyObject *value = NULL
+        cdef Py_ssize_t i = 0
+        cdef bint dropped = False
+        cdef SubQueue sub
+        while True:
+            with cython.critical_section(self.subs):
+                sub = <SubQueue>value if PyDict_Next(self.subs, &i, NULL, &value) else None
+            if sub is None:
+                return dropped
+            dropped |= sub.drop_all() > 0
 
     @property
     def is_shutdown(self):
@@ -1219,7 +1233,7 @@ cdef class SubQueueIterator:
     cdef iterator_position k
     cdef uint32_t next_item
     cdef list batch             # the snapshot; unused for integers
-    cdef bint busy              # a thread is inside __next__; checked and set in one critical section
+    cdef bint busy              # a thread is inside __next__; read and written in critical sections
     cdef bint exhausted         # it has ended, and stays so whatever is put
 
     def __cinit__(self, SubQueue sub not None):
@@ -1242,7 +1256,8 @@ cdef class SubQueueIterator:
         try:
             return self.advance()
         finally:
-            self.busy = False
+            with cython.critical_section(self):
+                self.busy = False
 
     cdef object advance(self):
         if self.next_item == self.k.n:

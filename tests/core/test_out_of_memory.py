@@ -272,6 +272,21 @@ def test_a_running_item_is_usable_after_a_watch_that_finds_no_memory():
     assert each_allocation(attempt) > 0
 
 
+@pytest.mark.parametrize("new", [MultiQueue, IndexMultiQueue])
+def test_an_immediate_shutdown_needs_no_memory_to_take_the_items_away(new):
+    def attempt(number):
+        queue = new()
+        tails = [queue.add(key) for key in range(3)]
+        for tail in tails:
+            tail.put_many(range(10**6, 10**6 + 3))
+        done, _ = failing(lambda: queue.shutdown(immediate=True), number)
+        assert queue.is_shutdown == queue.join(0) == done
+        assert [list(tail) for tail in tails] == [[] if done else [*range(10**6, 10**6 + 3)]] * 3
+        return done
+
+    each_allocation(attempt)
+
+
 @pytest.mark.parametrize("length", [3, 200])
 def test_an_iterator_that_fails_for_memory_leaks_nothing_and_skips_nothing(length):
     def attempt(number):
