@@ -211,7 +211,7 @@ cdef class IndexMultiQueue(MultiQueue):
         try:
             return numpy_array(n)
         except BaseException:
-            forward_items(self.q, True)     # another getter takes what this one was woken for
+            forward_items(self.q, True)     # another getter takes what this one may have been woken for
             raise
 
     cdef int64_t fill(self, object out, bint all_or_none, int64_t *slots) except -1:
@@ -253,7 +253,7 @@ cdef class IndexMultiQueue(MultiQueue):
             except BaseException:
                 if taken:
                     break           # return what was taken
-                forward_items(self.q, True)     # another getter takes what this one was woken for
+                forward_items(self.q, True)     # another getter takes what this one may have been woken for
                 raise
             if self.take_run(<PyObject *>key, <uintptr_t *>view.buf, k):
                 n -= k

@@ -103,7 +103,8 @@ cdef inline int hold_what_is_there(held_batch *b, bint attached) noexcept nogil:
     cdef subqueue *s
     cdef int r = MT_OK
     lock_take(b.q, attached)
-    limit = b.n + head_qsize(b.q, b.limit - b.n)    # of this call: else fast putters could hold it up for ever
+    # What is put from here on is left: fast putters could hold the loop up for ever.
+    limit = b.n + head_qsize(b.q, b.limit - b.n)
     while b.n < limit:
         s = head_next(b.q, True)
         if s == NULL:

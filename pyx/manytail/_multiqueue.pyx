@@ -1,18 +1,20 @@
 """The Python classes MultiQueue and SubQueue.
 
-_mq.pxd has the algorithm and its source; its functions are inlined into the methods here. A queue of integers is a
-subclass, in _indexqueue.pyx: `raw` says that the slots hold integers and no references. _nogil.pyx has the nogil API.
+_mq.pxd describes the algorithm and names its source; its functions are inlined here. IndexMultiQueue, in
+_indexqueue.pyx, is a subclass: `raw` says that the slots hold integers and no references. _nogil.pyx has the nogil API.
 
 Rules of this layer
 - A put adds the item's reference before it publishes the item. A get takes over the reference that the slot held.
   References are dropped with no lock held.
-- No Python call (allocation, decref, ==, a selection) runs under a lock. What is needed is made before or after. One
-  exception: take_integer() makes an int under the take lock. That runs no user code, because the collector does not
-  track ints.
-- On a build with the GIL, queues of objects are gil_locked: the GIL is the lock (_mq.pxd).
-- Methods are built-in (binding=False). Binding one changes no reference count that threads of the free-threaded build
-  would contend for. The "clinic" format gives them a signature to inspect. Coroutine functions have to be recognised
-  by inspect, so they are not built-in.
+- No Python call (allocation, decref, ==, a selection) runs under a lock. Objects are made before it is taken, and
+  dropped after it is left. One exception: take_integer() makes an int under the take lock. That runs no user code,
+  because the collector does not track ints.
+- On a build with the GIL, a queue of objects is `gil_locked`: the GIL takes the place of its locks (_mq.pxd).
+- All code here runs attached to the interpreter, except under `nogil`. So the last argument of lock_take(), lock_put()
+  and most other functions of _mq.pxd, `attached`, is True.
+- Methods are built-in (binding=False): binding one to its object writes no reference count that threads share. The
+  "clinic" format gives them a signature to inspect. inspect does not take a built-in method for a coroutine function,
+  so those are not built-in.
 """
 cimport cython
 from cpython.dict cimport PyDict_Next
@@ -83,7 +85,7 @@ cdef int64_t priority_argument(object value) except? -7:
 
 
 cdef uint32_t weight_argument(object value, str what) except 0:
-    """what: of which it is so many per turn."""
+    """what: the things that a weight counts, for messages."""
     cdef int64_t weight = int_argument("weight", value, "an int >= 1")
     if weight < 1:
         raise ValueError(f"weight={value!r}: expected an int >= 1 ({what} per turn)")
@@ -125,7 +127,8 @@ cdef inline int get_once(queue *q, uintptr_t *item) noexcept nogil:
 
 
 # ----------------------------------------------------------------------------------------------------------- MultiQueue
-@cython.no_gc_clear     # a queue in a dead cycle stays usable for finalizers; the cycle breaks at its items or its dict
+# A queue in a dead cycle stays usable for finalizers. The cycle breaks at its items, its dict or its selection.
+@cython.no_gc_clear
 @cython.binding(False)
 @cython.embedsignature.format("clinic")
 cdef class MultiQueue:
@@ -142,8 +145,8 @@ cdef class MultiQueue:
         "oldest": the sub-queue whose first item was put first.
         a callable: is called for each item with the ready sub-queues of the best priority, in the order of the ring,
         and returns one of them. It may be called from several threads. If it raises, get raises that and nothing is
-        lost. A get_many that has taken items returns them instead; but of an exception that is no Exception, such as
-        KeyboardInterrupt, it puts them back and raises that.
+        lost. A get_many that has taken items returns them instead. If it raises what is no Exception, such as
+        KeyboardInterrupt, get_many puts them back and raises that.
 
     Cost of get: O(1) for round_robin and weighted, O(log n) for oldest, O(ready) for a callable. Sub-queues that are
     not ready cost nothing.
@@ -202,8 +205,9 @@ cdef class MultiQueue:
 
         maxsize <= 0: no limit. weight: items per turn, for selection="weighted". enabled=False: it accepts items and
         hides them from getters. sizer: maxsize limits the sum of sizer(item), an int >= 0, instead of the number of
-        items. Each put calls it once per item, before anything is put and with no lock held; the item keeps that size.
-        A waiting put of a small item may overtake one of a large item. ValueError: the key is taken, or weight < 1.
+        items. The sizer is called once per item, before the item is put and with no lock held; the item keeps that
+        size. put_many of a list or tuple calls it for all items first. A waiting put of a small item may overtake one
+        of a large item. ValueError: the key is taken, or weight < 1.
         TypeError: priority, maxsize or weight is no int, the key cannot be hashed, or sizer is not callable or for an
         IndexMultiQueue. ShutDown: the queue was shut down.
 
@@ -297,7 +301,7 @@ cdef class MultiQueue:
         cdef subqueue *s
         cdef uintptr_t item
         cdef PyObject *found
-        cdef int r = MT_SHUTDOWN    # get_slow() finds out what to raise or take
+        cdef int r = MT_SHUTDOWN    # then get_slow() takes an item or raises
         if self.choose is None and self.raw:
             if self.take_integer(&item, NULL) == MT_OK:
                 return mt_owned_item(item)
@@ -379,12 +383,12 @@ cdef class MultiQueue:
         try:
             return mt_pair_reserve()
         except BaseException:
-            forward_items(self.q, True)     # another getter takes what this one was woken for
+            forward_items(self.q, True)     # another getter takes what this one may have been woken for
             raise
 
     cdef int take_integer(self, uintptr_t *item, PyObject **key) except -1:
-        """MT_OK, an int and its key, with references; or MT_EMPTY. key may be NULL. The int is made under the lock,
-        before the integer leaves: after that nothing can fail. See the rules above."""
+        """Take an integer. MT_OK: *item is an int and *key its key, with references. Or MT_EMPTY. key may be NULL. The
+        int is made under the lock, before the integer leaves: after that nothing can fail. See the rules above."""
         cdef wait_node *to_post = NULL
         cdef subqueue *s
         cdef SubQueue sub = None
@@ -405,7 +409,7 @@ cdef class MultiQueue:
                 break
             unlock_take(self.q)
             if there:
-                forward_items(self.q, True)     # another getter takes what this one was woken for
+                forward_items(self.q, True)     # another getter takes what this one may have been woken for
                 return -1
             if sub is None:
                 return MT_EMPTY
@@ -430,7 +434,7 @@ cdef class MultiQueue:
         cdef PyObject **owners = NULL
         cdef ready_node *node
         lock_take(self.q, True)
-        if head_next(self.q, False) != NULL:
+        if head_next(self.q, False) != NULL:    # False: an empty one leaves its ring, even if it is the only one
             node = self.q.ready.top.front
             n = self.q.ready.top.nready
             owners = <PyObject **>malloc(n * sizeof(PyObject *))
@@ -466,7 +470,7 @@ cdef class MultiQueue:
             raise ValueError(f"selection returned {chosen!r}: expected one of the {len(ready)} ready sub-queues "
                              "that it was given")
         except BaseException:
-            forward_items(self.q, True)     # another getter takes what this one was woken for
+            forward_items(self.q, True)     # another getter takes what this one may have been woken for
             raise
 
     cdef int take_chosen(self, uintptr_t *item, PyObject **key, held_batch *batch) except -1:
@@ -537,7 +541,7 @@ cdef class MultiQueue:
         try:
             out = mt_list_reserve(n)
         except BaseException:
-            forward_items(self.q, True)     # another getter takes what this one was woken for
+            forward_items(self.q, True)     # another getter takes what this one may have been woken for
             raise
         lock_take(self.q, True)
         got = head_get_many(self.q, mt_list_slots(<PyObject *>out), n, True, &to_post)
@@ -546,7 +550,8 @@ cdef class MultiQueue:
         return out
 
     cdef Batch batch_of(self, int64_t n, int64_t deadline, int64_t linger):
-        """Wait for an item, take what is there, and linger. The caller makes the result, or gives everything back."""
+        """Wait for an item, take what is there, and linger. If this raises, everything was given back. Else the caller
+        makes the result, or gives everything back."""
         cdef Batch batch = new_batch(self, n, deadline, linger)
         cdef wait_point p
         cdef int r
@@ -689,10 +694,10 @@ cdef class MultiQueue:
         cdef wait_node *to_post = NULL
         shut_queue(self.q, bool(immediate), True)
         if immediate:
-            while self.drop_all():      # a key that another thread adds may move others
+            while self.drop_all():      # again, because a key that is added meanwhile may have moved others
                 pass
             lock_take(self.q, True)
-            head_finish(self.q, &to_post)
+            head_finish(self.q, &to_post)       # wakes joiners; also if there was no item
             unlock_take_and_post(self.q, to_post)
 
     cdef bint drop_all(self) except -1:
@@ -731,7 +736,7 @@ cdef class MultiQueue:
 
 # -------------------------------------------------------------------------------------------------------------- batches
 @cython.final
-@cython.no_gc_clear     # a cycle breaks at the coroutine that lingers: its finalizer gives everything back
+@cython.no_gc_clear     # a cycle breaks at the coroutine that lingers, whose finalizer gives everything back
 cdef class Batch:
     """The items that a get_many has taken and may have to give back: see _mq_held.pxd."""
 
@@ -749,7 +754,7 @@ cdef class Batch:
         else:
             r = self.take_chosen(mq)
         if r == MT_NOMEM:
-            forward_items(mq.q, True)    # another getter takes what this one was woken for
+            forward_items(mq.q, True)    # another getter takes what this one may have been woken for
             raise MemoryError
         if self.b.n == self.b.limit or self.failed:
             return False
@@ -763,12 +768,12 @@ cdef class Batch:
         cdef int64_t limit
         cdef int r = MT_OK
         lock_take(mq.q, True)
-        limit = self.b.n + head_qsize(mq.q, self.b.limit - self.b.n)    # else fast putters could hold it up for ever
+        limit = self.b.n + head_qsize(mq.q, self.b.limit - self.b.n)    # of this call, see hold_what_is_there()
         unlock_take(mq.q)
         while r == MT_OK and self.b.n < limit:
             try:
                 r = mq.take_chosen(NULL, NULL, &self.b)
-            except Exception:           # any other, such as KeyboardInterrupt, gives everything back and is raised
+            except Exception:       # after KeyboardInterrupt and the like the caller gives everything back
                 if self.b.n == 0:
                     raise
                 self.failed = True
@@ -781,7 +786,7 @@ cdef Batch new_batch(MultiQueue mq, int64_t n, int64_t deadline, int64_t linger)
     try:
         batch = Batch.__new__(Batch)
     except BaseException:
-        forward_items(mq.q, True)       # another getter takes what this one was woken for
+        forward_items(mq.q, True)       # another getter takes what this one may have been woken for
         raise
     batch.raw = mq.raw
     batch.deadline = deadline
@@ -874,7 +879,7 @@ class SubQueueView(Mapping):
 
 # ------------------------------------------------------------------------------------------------------------- SubQueue
 @cython.final
-@cython.trashcan(True)      # queues nested 200,000 deep are freed without recursion
+@cython.trashcan(True)      # a queue in a queue in a queue, and so on, is freed without recursion
 @cython.no_gc_clear         # subqueue_clear() below breaks cycles and leaves the queue usable
 @cython.binding(False)
 @cython.embedsignature.format("clinic")
@@ -882,9 +887,9 @@ cdef class SubQueue:
     """SubQueue(*args, **options)\n--\n
     A sub-queue of a MultiQueue: where items are put. Made by MultiQueue.add and setdefault only.
 
-    put, put_nowait, put_front, put_many and aput are safe from any thread; a put to one sub-queue never waits for a put
-    to another. priority, weight, maxsize and enabled may be assigned at any time; on a detached handle that has no
-    other effect.
+    put, put_nowait, put_front, put_many and aput are safe from any thread. Puts to different sub-queues do not wait for
+    each other, except for a moment if they find theirs empty, and in put_front. priority, weight, maxsize and enabled
+    may be assigned at any time; for a detached handle only the value changes.
     Progress: as the MultiQueue's. Source: the sub-queues of the LinkedBlockingMultiQueue, each with its own put lock.
     """
 
@@ -949,8 +954,8 @@ cdef class SubQueue:
 
     @property
     def maxsize(self):
-        """The capacity: how many items fit, or with a sizer the sum of their sizes. 0 or less: no limit. Raising it
-        wakes putters; lowering it removes no items."""
+        """The capacity: how many items fit, or with a sizer the sum of their sizes. 0 or less: no limit. Assigning
+        it wakes all putters that wait; those whose items do not fit wait again. Lowering it removes no items."""
         return mt_load_relaxed_i64(&self.s.maxsize)     # relaxed because: only a number; may be stale
 
     @maxsize.setter
@@ -993,7 +998,7 @@ cdef class SubQueue:
         return self.put_of_size(item, size, deadline, front)
 
     cdef bint put_of_size(self, object item, int64_t size, int64_t deadline, bint front) except -1:
-        """size: of size_of(). False: it did not fit in time."""
+        """size: what size_of(item) returned. False: it did not fit in time."""
         cdef uintptr_t raw = <uintptr_t>int64_of(item) if self.raw else <uintptr_t><PyObject *>item
         cdef int r
         if not self.raw:
@@ -1017,7 +1022,7 @@ cdef class SubQueue:
         return int_argument("sizer(item)", answer, "an int >= 0", 0)
 
     cdef int refuse_put(self, int status, int64_t size) except -1:
-        """refuse() for a put with a size; MT_BADARG: it never fits."""
+        """refuse() for a put with a size. MT_BADARG, which refuse() does not know: an item of that size never fits."""
         if status != MT_BADARG:
             return refuse(status, self.s)
         if self.maxsize > 0:
@@ -1028,7 +1033,7 @@ cdef class SubQueue:
         """Append all items of an iterable in order and return how many there were.
 
         Lists and tuples (for an IndexMultiQueue: int64 buffers and Arrow arrays) become visible to getters at once, as
-        far as capacity allows. Of another iterable at most one item is consumed beyond those put. timeout is for the
+        far as capacity allows. Of another iterable at most one item is consumed that is not put. timeout is for the
         whole call. If it raises Full, ShutDown or KeyboardInterrupt, or ValueError, TypeError or OverflowError for an
         item, the exception's `count` is the number of items that were put; they stay. An exception of the iterable or
         of the sizer passes through; the items before it are put."""
@@ -1055,7 +1060,7 @@ cdef class SubQueue:
         return count
 
     cdef int put_raw(self, Int64s run, int64_t deadline, int64_t *count) except -1:
-        """Put a run of integers, detached from the interpreter while there are many to put."""
+        """Put a run of integers. While at least DETACH_FROM are left, put them detached from the interpreter."""
         cdef subqueue *s = self.s
         cdef wait_point p
         cdef wait_node *to_post
@@ -1095,7 +1100,8 @@ cdef class SubQueue:
         return refuse(r, self.s)
 
     cdef int put_sized_sequence(self, object items, int64_t deadline, int64_t *count) except -1:
-        """Compute all sizes before the first item is put. If the sizer fails, put the items before that one."""
+        """Compute all sizes before the first item is put. If the sizer fails, put the items before that one, then raise
+        its exception, or that of the put if it fails."""
         cdef tuple whole = tuple(items)
         cdef Py_ssize_t n = len(whole), measured = 0
         cdef object failure = None
@@ -1129,7 +1135,7 @@ cdef class SubQueue:
         cdef int64_t size = self.size_of(item)
         cdef Waiting waiting
         if self.raw:
-            item = int64_of(item)       # once: were it to raise in a later try, that would keep the wake-up
+            item = int64_of(item)       # before the loop: if it raised after a wait, it would keep the wake-up
         while not self.put_of_size(item, size, ONCE, False):
             waiting = new_waiting(self)
             room_point(&waiting.point, self.s, True)
@@ -1148,7 +1154,7 @@ cdef class SubQueue:
     def qsize(self):
         """The number of items at one instant, whether the sub-queue is enabled or not."""
         cdef int64_t n
-        lock_take(self.s.mq, True)      # a get_many must not be half done
+        lock_take(self.s.mq, True)      # so that it sees a get_many as a whole
         n = self.count()
         unlock_take(self.s.mq)
         return n
@@ -1226,7 +1232,7 @@ cdef int64_t locked_priority(subqueue *s) noexcept nogil:
 
 
 @cython.final
-@cython.no_gc_clear         # __dealloc__ needs `sub`; a cycle breaks at the sub-queue's items or at `batch`
+@cython.no_gc_clear         # __dealloc__ needs `sub`; a cycle breaks at the items of `sub` or at `batch`
 cdef class SubQueueIterator:
     """Iterates over a sub-queue in snapshots of up to SNAPSHOT items; between them no lock is held."""
     cdef SubQueue sub
@@ -1234,7 +1240,7 @@ cdef class SubQueueIterator:
     cdef uint32_t next_item
     cdef list batch             # the snapshot; unused for integers
     cdef bint busy              # a thread is inside __next__; read and written in critical sections
-    cdef bint exhausted         # it has ended, and stays so whatever is put
+    cdef bint exhausted         # a step found nothing: it has ended, even if items are put later
 
     def __cinit__(self, SubQueue sub not None):
         self.sub = sub
