@@ -126,9 +126,16 @@ class KeyedExecutor(Executor):
 
     def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
         """Schedule fn(*args, **kwargs) in the lane of no key. Waits and raises as Lane.submit does."""
-        if self._no_key.closed:
-            self._no_key = self.lane(None)
-        return self._no_key.submit(fn, *args, **kwargs)
+        while True:
+            lane = self._no_key
+            if lane.closed:
+                lane = self._no_key = self.lane(None)
+            try:
+                return lane.submit(fn, *args, **kwargs)
+            except RuntimeError:
+                if not lane.closed or self._workers.pool.ended:
+                    raise
+            # Another thread has shut the lane down, and the key may be used again.
 
     def map(
         self,
@@ -265,8 +272,7 @@ class Lane(_workpool.Lane, Executor):
         if executor is not None:
             executor._kept.discard(self)
         if cancel_futures:
-            for call in self._drop():
-                call._drop_out()
+            self._cancel()
             self._end()
         if wait:
             if self._called_from:
@@ -312,25 +318,25 @@ class _Workers:
         RuntimeError: the system has no more threads, or the interpreter ends."""
         if self.broken:
             raise self.refusal()
-        interruption = None
         claim = [True]  # popped by the thread, which then works, or by this one: then the thread must not work
-        with self.lock:
-            thread = threading.Thread(target=self._work, args=(claim,), name=next(self._names))
-            try:
+        thread = threading.Thread(target=self._work, args=(claim,), name=next(self._names))
+        try:
+            with self.lock:
                 thread.start()
-            except BaseException as error:
-                # An interruption may come before the thread has begun. It then ends at once.
-                if thread.ident is None and _popped(claim):
-                    raise
-                interruption = error
-            self.threads.add(thread)
-        return interruption
+                self.threads.add(thread)
+        except BaseException as error:
+            if _popped(claim):
+                raise
+            self.threads.add(thread)  # it works, whatever has interrupted this one
+            return error
+        return None
 
     def _work(self, claim: list[bool]) -> None:
         if not _popped(claim):
             return
         try:
             if self._initializer is not None:
+                self.pool.enter()
                 self._initializer(*self._initargs)
         except BaseException:
             _LOGGER.critical("Exception in initializer:", exc_info=True)
@@ -346,8 +352,11 @@ class _Workers:
         self.broken = reason
         self.pool.end()
         for call in self.pool.drop():
-            if call.set_running_or_notify_cancel():
-                call.set_exception(self.refusal())
+            try:
+                if call.set_running_or_notify_cancel():
+                    call.set_exception(self.refusal())
+            except BaseException:  # of a callback: the other calls end too
+                _LOGGER.critical("Exception in a callback", exc_info=True)
 
     def refusal(self) -> RuntimeError:
         """What submit raises at the end."""
@@ -359,8 +368,7 @@ class _Workers:
         """Take no more calls, and let the threads end when none is left."""
         if cancel_futures:
             self.pool.end(resume=False)
-            for call in self.pool.drop():
-                call._drop_out()
+            self.pool.cancel()
         try:
             self.pool.end()
         except RuntimeError:

@@ -12,7 +12,7 @@ held; no Python code runs under a lock.
 """
 cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
-from libc.stdint cimport int64_t, uint32_t, uintptr_t
+from libc.stdint cimport INT64_MIN, int64_t, uint32_t, uintptr_t
 
 from manytail._c cimport (
     MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_OK, MT_SHUTDOWN, PyThread_get_thread_ident, mt_atomic_u32,
@@ -180,9 +180,7 @@ cdef class WorkPool:
         cdef bint counts = True
         cdef Worker worker
         try:
-            worker = Worker.__new__(Worker)
-            worker.pool = self
-            here.worker = worker
+            worker = self.enter()
             while True:
                 call = self.take()
                 if call is None:
@@ -193,12 +191,23 @@ cdef class WorkPool:
         finally:
             if counts:
                 self.replace_workers(1)
-            here.worker = None
+            if worker is not None:
+                here.worker = worker.outer
+
+    cpdef Worker enter(self):
+        """The calling thread is a worker of this pool: until work() returns, or for ever if it does not call that."""
+        cdef Worker worker = Worker.__new__(Worker)
+        worker.pool = self
+        worker.outer = getattr(here, "worker", None)
+        here.worker = worker
+        return worker
 
     def serves(self):
-        """Whether the calling thread is in work()."""
-        worker = getattr(here, "worker", None)
-        return worker is not None and (<Worker>worker).pool is self
+        """Whether the calling thread is a worker of this pool."""
+        cdef Worker worker = getattr(here, "worker", None)
+        while worker is not None and worker.pool is not self:
+            worker = worker.outer
+        return worker is not None
 
     cdef Call take(self):
         """Take the next call, waiting for one if need be. None: the pool has ended, and this worker is counted out."""
@@ -262,11 +271,12 @@ cdef class WorkPool:
 
     def drop(self):
         """Remove all items of all lanes and return them. They are not run."""
-        cdef list dropped = []
-        cdef BaseLane busy
+        return [item for busy in self.busy_lanes() for item in busy._drop()]
+
+    def cancel(self):
+        """Cancel the calls of all lanes, as Lane._cancel()."""
         for busy in self.busy_lanes():
-            busy.take_all_away(dropped)
-        return dropped
+            busy._cancel()
 
     def _after_fork(self):
         """In the child of a fork: the items belong to the parent, so drop them."""
@@ -280,9 +290,10 @@ cdef class WorkPool:
 
 @cython.final
 cdef class Worker:
-    """A thread in work()."""
+    """A thread of a pool."""
     cdef WorkPool pool
     cdef BaseLane lane              # the lane of the call that it runs
+    cdef Worker outer               # the thread as a worker of another pool, one of whose calls ends this pool
 
 
 def serves_a_lane():
@@ -340,16 +351,15 @@ cdef class BaseLane:
     # ---------------------------------------------------------------------------------------------------------- options
     def _configure(self, *, priority=UNSET, weight=UNSET, max_pending=UNSET, max_running=UNSET):
         """Set the options that are passed: all of them, or none if one is invalid."""
-        cdef int64_t first = self.priority if priority is UNSET else priority_argument(priority)
-        cdef uint32_t share = self.weight if weight is UNSET else weight_argument(weight, "calls")
-        cdef int64_t pending = self.ln.max_pending, running = self.ln.max_running
-        if max_pending is not UNSET:
-            pending = bound_argument("max_pending", max_pending)
-        if max_running is not UNSET:
-            running = bound_argument("max_running", max_running)
-        raise_if_failed(set_priority(self.ln.p.q, self.ln.s, first, True))
-        set_weight(self.ln.p.q, self.ln.s, share, True)
-        if max_pending is not UNSET or max_running is not UNSET:
+        cdef int64_t first = 0 if priority is UNSET else priority_argument(priority)
+        cdef uint32_t share = 0 if weight is UNSET else weight_argument(weight, "calls")
+        cdef int64_t pending = INT64_MIN if max_pending is UNSET else bound_argument("max_pending", max_pending)
+        cdef int64_t running = INT64_MIN if max_running is UNSET else bound_argument("max_running", max_running)
+        if priority is not UNSET:
+            raise_if_failed(set_priority(self.ln.p.q, self.ln.s, first, True))
+        if weight is not UNSET:
+            set_weight(self.ln.p.q, self.ln.s, share, True)
+        if pending != INT64_MIN or running != INT64_MIN:
             self.pool.start_workers(limit_lane(self.ln.p, &self.ln, pending, running))
 
     @property
@@ -422,20 +432,22 @@ cdef class BaseLane:
     def _drop(self):
         """Remove all items and return them. They are not run."""
         cdef list dropped = []
-        self.take_all_away(dropped)
+        while (item := self.take_one_away()) is not None:
+            dropped.append(item)
         return dropped
 
-    cdef int take_all_away(self, list dropped) except -1:
+    cdef object take_one_away(self):
+        """Remove the first item and return it. None: there is none."""
         cdef uintptr_t item = 0
         cdef bint drop_lane = False
-        while take_away(self.ln.p, &self.ln, &item, &drop_lane):
-            if drop_lane:
-                Py_DECREF(self)     # the pool's reference; the caller has another one
-            taken = mt_owned_item(item)
-            if isinstance(taken, Call):
-                (<Call>taken).let_go()
-            dropped.append(taken)
-        return 0
+        if not take_away(self.ln.p, &self.ln, &item, &drop_lane):
+            return None
+        if drop_lane:
+            Py_DECREF(self)         # the pool's reference; the caller has another one
+        taken = mt_owned_item(item)
+        if isinstance(taken, Call):
+            (<Call>taken).let_go()
+        return taken
 
     def _wait_idle(self, timeout=None):
         """Wait until no item is left and none runs: True. False: not within `timeout` seconds."""
@@ -506,11 +518,19 @@ cdef class Lane(BaseLane):
                 raise
         return 0
 
+    def _cancel(self):
+        """Cancel all calls of this lane. Each is removed and cancelled before the next one, so that the others stay in
+        the lane if a callback or a signal handler raises."""
+        while (call := self.take_one_away()) is not None:
+            (<Call>call).drop_out()
+
     @property
     def _called_from(self):
         """Whether the calling thread is a worker that runs a call of this lane."""
-        worker = getattr(here, "worker", None)
-        return worker is not None and (<Worker>worker).lane is self
+        cdef Worker worker = getattr(here, "worker", None)
+        while worker is not None and worker.lane is not self:
+            worker = worker.outer
+        return worker is not None
 
 
 cdef class Call:
@@ -563,10 +583,15 @@ cdef class Call:
         self._invoke_callbacks()
         return True
 
-    def _drop_out(self):
-        """Cancel a call that was taken out of its lane by drop()."""
-        self.cancel()
-        self.set_running_or_notify_cancel()
+    cdef object drop_out(self):
+        """Cancel a call that was taken out of its lane."""
+        try:
+            self.cancel()
+        except BaseException:
+            self.cancel()           # perhaps it was interrupted before its effect
+            raise
+        finally:
+            self.set_running_or_notify_cancel()
 
     cdef int run(self, Worker worker) except -1:
         """In a worker: run the call, set its result, and finish it in the lane."""

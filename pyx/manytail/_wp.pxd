@@ -33,7 +33,7 @@
 #       many. A worker that fails, or whose thread does not start, is replaced if an item is left.
 #   W4  No thread sleeps in `not_full` while the lane and the pool have a free slot, unless a thread that was woken is
 #       about to use it. Each slot that becomes free wakes one; a woken thread that gives up forwards.
-from libc.stdint cimport int64_t, uint32_t, uintptr_t
+from libc.stdint cimport INT64_MIN, int64_t, uint32_t, uintptr_t
 
 from manytail._c cimport (
     MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, keep, mt_load_relaxed_i64,
@@ -447,12 +447,14 @@ cdef inline int64_t pause_lane(pool *p, lane *ln, bint paused) noexcept nogil:
 
 
 cdef inline int64_t limit_lane(pool *p, lane *ln, int64_t max_pending, int64_t max_running) noexcept nogil:
-    """Set the limits. Returns how many workers the caller has to start."""
+    """Set the limits, but one that is INT64_MIN. Returns how many workers the caller has to start."""
     cdef wait_node *to_post = NULL
     cdef int64_t start
     lock_take(p.q, True)
-    ln.max_pending = max_pending
-    ln.max_running = max_running
+    if max_pending != INT64_MIN:
+        ln.max_pending = max_pending
+    if max_running != INT64_MIN:
+        ln.max_running = max_running
     head_settle(p, ln)
     head_admit_all(p, ln, &to_post)
     start = head_call_workers(p, ln, &to_post)

@@ -15,6 +15,7 @@ from concurrent.futures import Executor
 from functools import partial
 
 import pytest
+from support.counts import count_of_races
 from support.threads import DEADLINE, Threads, run_all, switching_often, wait_asleep, wait_until
 
 import manytail.executor
@@ -621,6 +622,95 @@ def test_a_lane_that_was_given_options_is_forgotten_when_it_is_shut_down(executo
     ended.shutdown()
     ended.weight = 3
     assert len(executor._kept) == 0
+
+
+@pytest.mark.parametrize("of", ["executor", "lane"])
+def test_an_interrupted_shutdown_leaves_no_future_without_an_end(of):
+    executor, go_on = KeyedExecutor(1), threading.Event()
+    lane = executor.lane("a")
+    running = lane.submit(go_on.wait, DEADLINE)
+    wait_until(running.running)
+    futures = [lane.submit(int) for _ in range(5)]
+
+    def interrupt(future):
+        raise KeyboardInterrupt
+
+    futures[1].add_done_callback(interrupt)
+    ended = executor if of == "executor" else lane
+    with pytest.raises(KeyboardInterrupt):
+        ended.shutdown(wait=False, cancel_futures=True)
+    assert [future.cancelled() for future in futures] == [True, True, False, False, False]
+    ended.shutdown(wait=False, cancel_futures=True)
+    assert all(future.cancelled() for future in futures)
+    go_on.set()
+    assert running.result(DEADLINE)
+    executor.shutdown()
+
+
+def test_options_of_a_lane_that_threads_set_at_once_are_all_set():
+    executor = KeyedExecutor(1)
+    lane = executor.lane("a")
+
+    def set_all(name):
+        for value in range(1, count_of_races(2_000, 50_000)):
+            executor.lane("a", **{name: value})
+            assert getattr(lane, name) == value
+
+    with switching_often():
+        run_all(*[partial(set_all, name) for name in ("priority", "weight", "max_pending", "max_running")])
+    executor.shutdown()
+
+
+def test_submit_is_not_refused_because_another_thread_ends_the_lane_of_no_key():
+    executor, over = KeyedExecutor(2), threading.Event()
+
+    def end_lanes():
+        while not over.is_set():
+            executor.lane(None).shutdown(wait=False)
+
+    def submit_often():
+        try:
+            for _ in range(count_of_races(2_000, 50_000)):
+                assert executor.submit(int).result(DEADLINE) == 0
+        finally:
+            over.set()
+
+    with switching_often():
+        run_all(end_lanes, submit_often)
+    executor.shutdown()
+
+
+def test_an_initializer_may_submit_to_its_full_executor():
+    def initialize():
+        made.extend(executor.submit(int) for _ in range(3))
+
+    made = []
+    executor = KeyedExecutor(1, max_pending=1, initializer=initialize)
+    assert executor.submit(int).result(DEADLINE) == 0
+    assert [future.result(DEADLINE) for future in made] == [0, 0, 0]
+    executor.shutdown()
+
+
+@pytest.mark.thread_unsafe(reason="starts no thread for a while")
+def test_a_worker_that_runs_the_calls_of_an_executor_without_threads_stays_a_worker(monkeypatch):
+    outer = KeyedExecutor(1, max_pending=1)
+
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    def job():
+        inner = KeyedExecutor(1)
+        lane = inner.lane("a")
+        lane.pause()
+        future = lane.submit(outer._workers.pool.serves)
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            inner.shutdown(wait=False)
+        assert future.result(DEADLINE)
+        return [outer.submit(int) for _ in range(3)]
+
+    assert [future.result(DEADLINE) for future in outer.submit(job).result(DEADLINE)] == [0, 0, 0]
+    outer.shutdown()
 
 
 def test_an_executor_ends_though_lanes_were_given_options():

@@ -317,6 +317,34 @@ def test_whatever_fn_raises_is_the_failure_of_its_item(how: str, kind: type[Base
     assert (results[3].item, results[3].attempts, results[3].key) == (3, 1, None)
 
 
+def test_what_fn_raised_keeps_its_context() -> None:
+    def fail_in_handler(item: int) -> None:
+        try:
+            raise KeyError("root cause")
+        except KeyError:
+            raise ValueError("no")  # noqa: B904 - the context is what is tested
+
+    with pytest.raises(ValueError, match="no") as caught:
+        mapped(fail_in_handler, [1])
+    assert isinstance(caught.value.__context__, KeyError)
+
+
+@pytest.mark.parametrize("how", ["threads", "caller's loop"])
+@pytest.mark.parametrize("option", ["priority", "cost"])
+def test_an_item_without_a_priority_or_cost_keeps_its_place_in_its_key(how: str, option: str) -> None:
+    def of(item: int) -> int:
+        if item == 2:
+            raise OSError("no")
+        return 1
+
+    options: dict[str, Any] = {"key": bool, option: of, "order": "key", "workers": 1, "errors": "return"}
+    run = mapped if how == "threads" else mapped_in_loop
+    results = run(double, [1, 1, 2, 3], **options)
+    assert [result for result in results if isinstance(result, int)] == [2, 2, 6]
+    assert isinstance(results[2].error, OSError)
+    assert results[2].key is True
+
+
 class FalseError(Exception):
     """An exception that is false, as a collection of errors without any may be."""
 

@@ -243,12 +243,20 @@ def test_raise_wraps_what_is_no_exception() -> None:
 def test_a_returned_generator_or_awaitable_is_an_error_of_the_sink() -> None:
     async def coroutine() -> None: ...
 
-    ran = work({"generator": lambda batches: (one for one in batches), "awaitable": lambda batches: coroutine()}).feed(
-        iter([batch(1)])
-    )
+    async def asynchronous(batches: Any) -> Any:
+        for one in batches:
+            yield one
+
+    sinks = {
+        "generator": lambda batches: (one for one in batches),
+        "awaitable": lambda batches: coroutine(),
+        "asynchronous": asynchronous,
+    }
+    ran = work(sinks).feed(iter([batch(1)]))
     assert [text(one) for one in ran] == [
         "TypeError: the sink returned a generator, which nothing runs",
         "TypeError: the sink returned a coroutine, which nothing runs",
+        "TypeError: the sink returned a async_generator, which nothing runs",
     ]
 
 
@@ -492,3 +500,12 @@ def test_what_cannot_leave_a_generator_fails_the_job_wrapped(error: BaseExceptio
         _raise_first(ran)
     assert caught.value.__cause__ is error
     assert caught.value.__notes__ == ["manytail: raised by the sink 'a' of fan_out"]
+
+
+def test_an_error_that_is_no_utf_8_fails_the_job_and_does_not_hang_it(spark: Any) -> None:
+    def fails(batches: Iterator[pa.RecordBatch]) -> None:
+        raise ValueError(b"\xff".decode("utf-8", "surrogateescape"))
+
+    with pytest.raises(Exception, match=r"ValueError: \?") as caught:
+        spark.range(3).transform(fan_out, {"a": fails}, errors="raise").collect()
+    assert "of fan_out" in str(caught.value)

@@ -78,10 +78,11 @@ def test_a_column_function_shares_calls_too(spark: Any, notes: Notes) -> None:
     assert len(notes.read()) == 5
 
 
-def test_a_cost_that_is_none_fails_its_row(spark: Any) -> None:
+@pytest.mark.parametrize("metrics", [False, True])
+def test_a_cost_that_is_none_fails_its_row(spark: Any, metrics: bool) -> None:
     df = spark.sql("SELECT id, CASE id WHEN 1 THEN null WHEN 2 THEN -1.5 ELSE 2.5 END AS price FROM range(0, 5, 1, 1)")
     rows = df.transform(
-        map_concurrent, lambda row: row.id, "x long", cost="price", cost_rate=1_000.0, errors="column"
+        map_concurrent, lambda row: row.id, "x long", cost="price", cost_rate=1_000.0, errors="column", metrics=metrics
     ).collect()
     assert [row.x for row in rows] == [0, None, None, 3, 4]
     assert [row._error.message for row in rows[1:3]] == [

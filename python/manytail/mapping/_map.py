@@ -235,7 +235,8 @@ class Plan:
         )
 
     def item(self, scheduler: Scheduler, value: Any) -> Item:
-        """The item of a value. What `key`, `priority`, `cost` or `item_id` raises fails the item without a call."""
+        """The item of a value. What `key`, `priority`, `cost` or `item_id` raises fails the item without a call. With a
+        key it keeps its place in the order."""
         item = Item(value)
         try:
             if self.describes:
@@ -247,15 +248,18 @@ class Plan:
         return item
 
     def _describe(self, item: Item, value: Any, expired: bool) -> None:
-        """Set what the options compute from the value."""
+        """Set what the options compute from the value. Raises what `key` raises."""
         if self.key is not None:
             item.key = self.key(value)
-        if self.priority is not None:
-            item.priority = _priority(self.priority(value))
-        if self.cost is not None:
-            item.cost = _cost(self.cost(value))
-        if self.options.remember or (self.options.dedup and not expired):
-            item.identity = self.identity(value)
+        try:
+            if self.priority is not None:
+                item.priority = _priority(self.priority(value))
+            if self.cost is not None:
+                item.cost = _cost(self.cost(value))
+            if self.options.remember or (self.options.dedup and not expired):
+                item.identity = self.identity(value)
+        except BaseException as error:
+            item.error = error
 
     def identity(self, value: Any) -> str:
         return idempotency_key(value if self.item_id is None else self.item_id(value))
@@ -426,11 +430,13 @@ class Results(Iterator[_R]):
 
     def __next__(self) -> _R:
         while True:
-            try:
-                item = self._output.popleft()
-            except IndexError:
+            if not self._output:
                 self._report_taken()
                 self._wait()
+                continue
+            try:
+                item = self._output.popleft()
+            except IndexError:  # another thread was first
                 continue
             self._taken.append(None)
             if len(self._taken) >= self._stride:

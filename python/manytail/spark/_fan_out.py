@@ -210,7 +210,7 @@ class Running:
 
     def _checked(self, value: Any) -> dict[str, Any]:
         """The clean value of each result column (`_results`), from what the sink returned."""
-        if inspect.isawaitable(value) or inspect.isgenerator(value):
+        if inspect.isawaitable(value) or inspect.isgenerator(value) or inspect.isasyncgen(value):
             if inspect.iscoroutine(value):
                 value.close()
             raise TypeError(f"the sink returned a {type(value).__name__}, which nothing runs")

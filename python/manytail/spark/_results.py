@@ -14,7 +14,9 @@ import decimal
 import inspect
 import math
 import struct
+import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -411,19 +413,19 @@ def describe(error: BaseException, attempts: int) -> Described:
 
 def raisable(error: BaseException, add_note: Callable[[BaseException], None]) -> Exception:
     """The exception to fail a task with. SystemExit and the like would end the Python worker, StopIteration cannot
-    leave a generator, and some classes refuse a note, such as a frozen dataclass: they are wrapped."""
+    leave a generator, and some classes refuse a note, such as a frozen dataclass: they are wrapped. What cannot be
+    written as UTF-8 (lone surrogates) is replaced: PySpark's worker would fail to report it, and the job would hang."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
-        try:
+        with suppress(Exception):
             add_note(error)
-        except Exception:
-            return _wrapped(error, add_note)
-        return error
-    return _wrapped(error, add_note)
-
-
-def _wrapped(error: BaseException, add_note: Callable[[BaseException], None]) -> Exception:
+            "".join(traceback.format_exception(error)).encode()
+            return error
     described = describe(error, 0)
     wrapped = RuntimeError(f"{described.type}: {described.message}")
-    wrapped.__cause__ = error
     add_note(wrapped)
+    wrapped.__cause__ = error
+    try:
+        "".join(traceback.format_exception(wrapped)).encode()
+    except Exception:
+        wrapped.__cause__ = None  # nor is its context shown
     return wrapped

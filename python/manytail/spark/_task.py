@@ -159,7 +159,7 @@ class InputBatch:
 def set_cost(row: Item, cost: Any) -> None:
     """Set the cost. A bad cost fails its row."""
     if cost is None or not 0 <= cost <= sys.float_info.max:
-        row.error = ValueError(f"cost: {cost} (expected: a finite number >= 0)")
+        row.error, row.cost = ValueError(f"cost: {cost} (expected: a finite number >= 0)"), 0.0
     else:
         row.cost = float(cost)
 
