@@ -178,7 +178,7 @@ cdef class WorkPool:
         """Run calls until the pool has ended and nothing can be taken."""
         cdef Call call
         cdef bint counts = True
-        cdef Worker worker
+        cdef Worker worker = None
         try:
             worker = self.enter()
             while True:

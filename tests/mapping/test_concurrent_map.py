@@ -202,6 +202,7 @@ def test_no_worker_starts_after_the_deadline() -> None:
     wait_until(lambda: results._runner.scheduler.expired)  # type: ignore[attr-defined]
     go_on.set()
     assert [type(failure.error) for failure in results] == [DeadlineExceeded] * 9
+    results.close()  # type: ignore[attr-defined]
     assert setups == [1]
 
 
