@@ -32,7 +32,7 @@ def spent(**options):
 
 def main(rounds):
     folder, server = Path(tempfile.mkdtemp()), None if postgres.missing() else postgres.Server()
-    databases = {"sqlite": f"sqlite:///{folder}/a.db"} | ({"postgresql": server.url()} if server else {})
+    databases = {"sqlite": str(folder / "a.db")} | ({"postgresql": server.url()} if server else {})
     figures = {}
     try:
         for number in range(rounds):

@@ -130,7 +130,7 @@ def answered(batches: Iterator[pa.RecordBatch]) -> Row:
 
 
 def main(out: Path, url: str, rate: float, budget: float) -> None:
-    shared = Shared(f"sqlite:///{out / 'shared.db'}", NAME)
+    shared = Shared(out / "shared.db", NAME)
     results = out / "results"
     results.mkdir(exist_ok=True)
     with spark_session(out) as spark:

@@ -54,7 +54,7 @@ def perform(options: argparse.Namespace) -> Tally:
     price = int(rows["price"].sum())
     budget, kill_at = int(BUDGET * price), max(1, int(KILL_AT * len(rows)))
     say(f"{len(rows):,} packages cost {price:,} credits; the budget is {budget:,}")
-    shared = Shared(f"sqlite:///{out / 'shared.db'}", NAME)
+    shared = Shared(out / "shared.db", NAME)
     accounts = []
     with serving(out, options) as url:
         for number, limit in ((1, kill_at), (2, 0)):

@@ -134,41 +134,34 @@ def java_in(environ: dict[str, str]) -> Path:
     )
 
 
-def database(url: str | None) -> Iterator[Finding]:
-    """SQLAlchemy, and the database of a URL. It is asked for SELECT 1; SQLite makes an empty file if there is none."""
-    version = installed_version("sqlalchemy")
-    if version is None:
-        missed = Verdict.NONE if url is None else Verdict.WRONG
-        yield Finding("sqlalchemy", missed, "not installed (pip install 'manytail[shared]')")
-        return
-    yield Finding("sqlalchemy", Verdict.OK, version)
-    if url is None:
+def database(where: str | None) -> Iterator[Finding]:
+    """psycopg, and the database that --url names. It is asked for SELECT 1; SQLite makes an empty file if there is
+    none."""
+    version = installed_version("psycopg")
+    absent = ("psycopg", Verdict.NONE, "not installed (pip install 'manytail[postgres]')")
+    yield Finding(*absent) if version is None else Finding("psycopg", Verdict.OK, version)
+    if where is None:
         yield Finding("database", Verdict.NONE, "not asked: no --url")
         return
-    yield reach(url)
+    yield reach(where)
 
 
-def reach(url: str) -> Finding:
-    import sqlalchemy.exc
-
-    from manytail.mapping._shared import read_url
+def reach(where: str) -> Finding:
+    from manytail.mapping._shared import read
+    from manytail.mapping._shared_database import Away, Link, database_of
 
     try:
-        parsed = sqlalchemy.make_url(read_url(url))
-    except (sqlalchemy.exc.ArgumentError, ValueError):  # ValueError: the port is no number, or the variable is not set
-        expected = "dialect+driver://user:password@host/database, or env:NAME of a variable that holds such a URL"
-        return Finding("database", Verdict.WRONG, f"--url cannot be read (expected: {expected})")
-    shown = parsed.render_as_string(hide_password=True)
+        found = database_of(read(where))
+    except (ValueError, ImportError) as error:
+        return Finding("database", Verdict.WRONG, f"--url: {error}")
+    link = Link(found, wait=10)
     try:
-        engine = sqlalchemy.create_engine(parsed)
-        try:
-            with engine.connect() as connection:
-                connection.execute(sqlalchemy.text("SELECT 1")).scalar_one()
-        finally:
-            engine.dispose()
-    except (sqlalchemy.exc.SQLAlchemyError, ImportError, OSError) as error:
-        return Finding("database", Verdict.WRONG, f"{shown} does not answer: {getattr(error, 'orig', None) or error}")
-    return Finding("database", Verdict.OK, f"{shown} answers")
+        link.run(lambda transaction: transaction.value("SELECT 1"), writes=False)
+    except (Away, OSError, ValueError, RuntimeError) as error:
+        return Finding("database", Verdict.WRONG, f"{found.shown} does not answer: {error}")
+    finally:
+        link.drop()
+    return Finding("database", Verdict.OK, f"{found.shown} answers")
 
 
 def structures(seconds: float) -> Iterator[Finding]:

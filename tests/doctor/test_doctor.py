@@ -54,7 +54,7 @@ def test_a_database_that_answers(tmp_path):
     assert list(doctor.database(f"sqlite:///{tmp_path}/shared.db"))[-1] == (
         "database",
         "ok",
-        f"sqlite:///{tmp_path}/shared.db answers",
+        f"{tmp_path}/shared.db answers",
     )
 
 
@@ -68,12 +68,12 @@ def test_a_url_may_be_in_an_environment_variable(monkeypatch, tmp_path):
 def test_a_database_that_does_not_answer_is_wrong(tmp_path):
     status, said, _ = run_doctor("--seconds", "0", "--url", f"sqlite:///{tmp_path}/no/such/folder/shared.db")
     assert status == 1
-    assert "WRONG  sqlite:///" in said
+    assert "no/such/folder/shared.db does not answer: where: no directory" in said
     assert said.splitlines()[-1] == "WRONG: database"
 
 
 @pytest.mark.parametrize(
-    "url", ["postgresql+nosuchdriver://me:secret@localhost/db", "me:secret", "sqlite+aiosqlite://me:secret@host:port/"]
+    "url", ["postgresql://me:secret@localhost:port/db", "sqlite+aiosqlite://me:secret@host:port/"]
 )
 def test_a_bad_url_is_wrong_and_its_password_is_not_shown(url, capsys):
     assert doctor.main(["--seconds", "0", "--url", url]) == 1
@@ -82,10 +82,12 @@ def test_a_bad_url_is_wrong_and_its_password_is_not_shown(url, capsys):
     assert "secret" not in said
 
 
-def test_a_url_without_sqlalchemy_is_wrong(monkeypatch):
+def test_a_url_of_postgresql_without_psycopg_is_wrong(monkeypatch):
     monkeypatch.setattr(doctor, "installed_version", lambda name: None)
-    assert [finding.verdict for finding in doctor.database("sqlite://")] == [doctor.Verdict.WRONG]
-    assert [finding.verdict for finding in doctor.database(None)] == [doctor.Verdict.NONE]
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    none, wrong = doctor.Verdict.NONE, doctor.Verdict.WRONG
+    assert [finding.verdict for finding in doctor.database("postgresql://host/db")] == [none, wrong]
+    assert [finding.verdict for finding in doctor.database(None)] == [none, none]
 
 
 def test_what_is_not_installed_is_named_with_its_extra(monkeypatch):

@@ -53,7 +53,6 @@ def test_a_file_that_may_not_be_written(tmp_path):
     script = f"""
 import os, sys
 from manytail import Shared
-from manytail.mapping import _shared_store
 shared = Shared("sqlite:///{tmp_path}/a.db", "a")
 Shared("sqlite:///{tmp_path}/b.db", "a").remembered()  # imports what a user without rights might not be able to read
 if os.geteuid() == 0:
@@ -121,9 +120,9 @@ def test_a_server_that_is_not_there(server, caplog):
 
 
 def test_a_lock_that_is_held_too_long(sqlite, monkeypatch):
-    from manytail.mapping import _shared_store
+    from manytail.mapping import _shared_database
 
-    monkeypatch.setattr(_shared_store, "LOCK_WAIT", 0.01)
+    monkeypatch.setattr(_shared_database, "LOCK_WAIT", 0.01)
     shared = Shared(sqlite.url, "a", outage_timeout=0.1)
     shared._store().record({ID: b"x"})
     import sqlite3

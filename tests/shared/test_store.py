@@ -8,12 +8,10 @@ import threading
 import time
 
 import pytest
-from sqlalchemy import event
-from sqlalchemy.pool import Pool
 from support.threads import Threads
 
 from manytail import Shared
-from manytail.mapping import _shared_store, _shared_tables
+from manytail.mapping import _shared_database, _shared_store, _shared_tables
 from manytail.mapping._rates import Part
 
 pytestmark = pytest.mark.thread_unsafe(reason="a database, an environment or a process of its own for each test")
@@ -141,20 +139,25 @@ def test_several_limits_are_leased_in_one_transaction(database):
     assert Shared(database.url, "b")._store().lease(limits)[0].start < store.lease(limits)[0].start
 
 
-def test_the_leases_of_many_keys_cost_one_statement(database):
+def test_the_leases_of_many_keys_cost_one_statement(database, monkeypatch):
     """One row per limit; the order of the limits does not matter; each rests, or goes on, by itself."""
     store = Shared(database.url, "a")._store()
     store.set_rates({b"per_key_rate": 2.0})
     limits = [Part(b"key:%d" % number, b"per_key_rate", 5.0, 3_600 * (1 + number % 3)) for number in range(150)]
     statements: list[str] = []
-    event.listen(store._opened().engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
+    execute = _shared_database.Transaction.execute
+
+    def noted(transaction, sql, parameters=()):
+        statements.append(sql)
+        return execute(transaction, sql, parameters)
+
+    monkeypatch.setattr(_shared_database.Transaction, "execute", noted)
     first, second = store.lease(limits), store.lease(limits[::-1])[::-1]
     for limit, one, other in zip(limits, first, second, strict=True):
         assert one.rate == other.rate == 2.0
         assert one.start == pytest.approx(first[0].start, abs=60)
         assert other.start == pytest.approx(one.start + limit.amount / 2.0, abs=1e-3)
-    assert sum("INSERT" in statement for statement in statements) == 2
-    assert len([statement for statement in statements if "BEGIN" not in statement]) == 2
+    assert len(statements) == sum("INSERT" in statement for statement in statements) == 2
     assert database.query("SELECT count(*) FROM manytail_rates") == [(151,)]
 
 
@@ -215,18 +218,20 @@ def test_a_cost_is_not_given_back_twice_when_the_answer_is_lost(sqlite, caplog):
     shared = Shared(sqlite.url, "a")
     store = shared._store()
     assert store.spend([9.0], 10.0) == [True]
-    lost = []
+    (connection,) = store.link._connection
 
-    def lose(connection):
+    class Lost:
         """The transaction is done, and the connection breaks before the answer."""
-        if not lost:
-            lost.append(1)
-            connection.exec_driver_sql("COMMIT")
-            raise ConnectionResetError("lost")
 
-    event.listen(store._opened().engine, "commit", lose)
+        def __getattr__(self, name):
+            return getattr(connection, name)
+
+        def commit(self):
+            connection.commit()
+            raise _shared_database.Away("lost")
+
+    store.link._connection[:] = [Lost()]
     store.give_back(3.0)
-    assert lost == [1]
     assert shared.spent() == 6.0
     assert "a cost of 3.0 may stay spent" in caplog.text
 
@@ -286,48 +291,32 @@ def layout(database):
 def test_the_layout_has_a_version(database):
     Shared(database.url, "a").remembered()
     Shared(database.url, "b").remembered()
-    assert layout(database) == [(len(_shared_tables.STEPS),)]
+    assert layout(database) == [(_shared_tables.VERSION,)]
 
 
-def test_an_older_layout_is_migrated_and_keeps_its_data(database):
-    from sqlalchemy import create_engine
-
-    engine = create_engine(database.url)
-    with engine.begin() as connection:
-        _shared_tables.make(connection, _shared_tables.STEPS[:1])
-    engine.dispose()
-    database.query("INSERT INTO manytail_names (name, spent) VALUES ('a', 7)")
-    shared = Shared(database.url, "a")
-    assert shared.spent() == 7.0
-    assert layout(database) == [(len(_shared_tables.STEPS),)]
-    assert shared._store().lease([Part(b"rate", b"rate", 1.0, 1)])
-
-
-def test_a_newer_layout_is_refused_and_left_alone(database):
+@pytest.mark.parametrize(("version", "which"), [(99, "a newer manytail"), (2, "an older manytail")])
+def test_another_layout_is_refused_and_left_alone(database, version, which):
     Shared(database.url, "a").remembered()
-    database.query("UPDATE manytail_layout SET version = 99")
-    with pytest.raises(ValueError, match=r"layout 99.*newer manytail"):
+    database.query(f"UPDATE manytail_layout SET version = {version}")
+    with pytest.raises(ValueError, match=rf"layout {version}, of {which} \(expected: layout"):
         Shared(database.url, "a").remembered()
-    assert layout(database) == [(99,)]
+    assert layout(database) == [(version,)]
 
 
 # ---------------------------------------------------------------------------------------------------- connections
-def test_a_kept_connection_serves_the_next_task(database):
+def test_a_kept_connection_serves_the_next_task(database, monkeypatch):
     """Spark unpickles a Shared for each task, in a process that runs many."""
-    opened = []
-    listener = lambda *_: opened.append(1)  # noqa: E731 - to be removed
-    event.listen(Pool, "connect", listener)
-    try:
-        for _ in range(3):
-            shared = pickle.loads(pickle.dumps(Shared(database.url, "a")))
-            shared._keep()
-            assert shared.remembered() == 0
-            del shared
-            gc.collect()
-        assert len(opened) == 1
-    finally:
-        event.remove(Pool, "connect", listener)
-        _shared_store._kept.clear()
+    links = []
+    monkeypatch.setattr(_shared_store, "_kept", kept := set())
+    for _ in range(3):
+        shared = pickle.loads(pickle.dumps(Shared(database.url, "a")))
+        shared._keep()
+        assert shared.remembered() == 0
+        links.append(id(shared._store().link))
+        del shared
+        gc.collect()
+        assert len(kept) == 1
+    assert len(set(links)) == 1
 
 
 @pytest.mark.thread_unsafe(reason="counts the files of the process")

@@ -184,14 +184,14 @@ def test_a_column_function_remembers_and_keeps_a_budget(spark: Any, sqlite: Data
 @pytest.mark.udf
 def test_options_that_do_not_fit(spark: Any, sqlite: Database) -> None:
     df, shared = spark.range(3), Shared(sqlite.url, "a")
-    secret = Shared("postgresql+psycopg://me:secret@host/db", "a")
+    secret = Shared("postgresql://me:secret@host/db", "a")
     for options, kind, said in (
         ({"budget": 3}, ValueError, r"budget: 3.0 \(expected: shared is given"),
         ({"remember": True}, ValueError, r"remember: True \(expected: shared is given"),
         (
             {"shared": secret},
             ValueError,
-            r"shared: Shared\('postgresql\+psycopg://me@host/db', 'a'\) \(expected: a URL without a password",
+            r"shared: Shared\('postgresql://me@host/db', 'a'\) \(expected: a URL without a password",
         ),
         ({"shared": "sqlite:///x.db"}, TypeError, "shared: .* a Shared"),
         ({"shared": shared, "remember": 1}, TypeError, "remember: 1"),

@@ -13,6 +13,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 PASSWORD = "pa:ss@wo/rd %27"
 
@@ -79,10 +80,7 @@ class Server:
         self.start()
 
     def url(self, user: str = "tester", password: str = PASSWORD, database: str = "postgres") -> str:
-        from sqlalchemy import URL
-
-        made = URL.create("postgresql+psycopg", user, password, "127.0.0.1", self.port, database)
-        return made.render_as_string(hide_password=False)
+        return f"postgresql://{user}:{quote(password, safe='')}@127.0.0.1:{self.port}/{database}"
 
     def execute(self, *statements: str, database: str = "postgres") -> list[Any]:
         """Run each statement in its own transaction. Returns the rows of the last one."""

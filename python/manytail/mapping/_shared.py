@@ -1,9 +1,9 @@
 """`Shared`: names a database, and a name in it under which results and limits are kept.
 
-SQLAlchemy is imported when the first Shared is made. A Shared holds no connection itself. It has a
-`_shared_store.Store` for each process, made on first use and found by the process's id. So a child makes its own after
-a fork. The parent's store stays referenced in the child, but is never used or closed there, because both processes
-would use one socket.
+sqlite3 is imported when the first Shared is made, and psycopg when one names a PostgreSQL database. A Shared holds no
+connection itself. It has a `_shared_store.Store` for each process, made on first use and found by the process's id. So
+a child makes its own after a fork. The parent's store stays referenced in the child, but is never used or closed there,
+because both processes would use one socket.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from manytail._lifecycle import begin
 from . import _options
 
 if TYPE_CHECKING:
+    from ._shared_database import Database
     from ._shared_store import Store
 
 _VARIABLE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*")
@@ -28,15 +29,15 @@ _VARIABLE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*")
 class Shared:
     """What all maps, tasks, processes and jobs that name it share: paid results, rates, budgets; in a SQL database.
 
-    `sqlite:///file.db` serves the processes of one machine; a relative path is made absolute here.
-    `postgresql+psycopg://user@host/database` serves several machines. It needs `pip install 'manytail[shared]'`. Tables
-    are named manytail_* and made on first use.
+    where: the path of a SQLite file, or `sqlite:///file.db`, for the processes of one machine; it is made absolute
+    here, and there is nothing to install. `postgresql://user@host/database` for several machines; it needs
+    `pip install 'manytail[postgres]'`. Tables are named manytail_* and made on first use.
 
-    Picklable; each process opens one connection, on first use. A pickle contains the URL as it was given. For a URL
-    with a password use `env:NAME`, which reads the URL from an environment variable in each process, or a callable that
+    Picklable; each process opens one connection, on first use. A pickle contains `where` as it was given. For a URL
+    with a password use `env:NAME`, which reads it from an environment variable in each process, or a callable that
     returns it there. repr, logs and errors show no password and no parameter of a statement.
 
-    Progress: methods block while they ask the database. ValueError: the URL, or tables of a newer manytail.
+    Progress: methods block while they ask the database. ValueError: `where`, or tables of another version.
     PermissionError: a wrong password, missing rights. FileNotFoundError: no directory for the file. SharedUnavailable:
     the database was away for `outage_timeout` seconds.
     """
@@ -44,15 +45,20 @@ class Shared:
     __module__ = "manytail"
 
     def __init__(
-        self, url: str | Callable[[], str], name: str, *, max_age: float | None = None, outage_timeout: float = 60.0
+        self,
+        where: str | os.PathLike[str] | Callable[[], str],
+        name: str,
+        *,
+        max_age: float | None = None,
+        outage_timeout: float = 60.0,
     ) -> None:
         """name: 1 to 100 characters. max_age: remembered results older than that many seconds count as absent and are
         replaced. outage_timeout: seconds that the database may be away. In that time no call starts; after it
         SharedUnavailable fails the map.
 
-        ValueError, TypeError: bad arguments. ImportError: SQLAlchemy is not installed."""
+        ValueError, TypeError: bad arguments. ImportError: psycopg is not installed."""
         begin(self)
-        self._url = _checked_url(url)
+        self._where = _checked(where)
         if not isinstance(name, str):
             raise _options.bad_type("name", name, "a str of 1 to 100 characters")
         if not 1 <= len(name) <= 100 or "\0" in name or any("\ud800" <= character <= "\udfff" for character in name):
@@ -93,7 +99,7 @@ class Shared:
         if found is None:
             from ._shared_store import Store
 
-            store = Store(partial(read_url, self._url), self._name, self._max_age, self._outage_timeout)
+            store = Store(partial(read, self._where), self._name, self._max_age, self._outage_timeout)
             found = self._stores.setdefault(os.getpid(), store)  # atomic: two threads get the same
         return found
 
@@ -104,68 +110,66 @@ class Shared:
 
     def _has_literal_password(self) -> bool:
         """Whether a pickle of this contains a password."""
-        if callable(self._url) or self._url.startswith("env:"):
+        if callable(self._where) or self._where.startswith("env:"):
             return False
-        from . import _shared_store
-
-        return bool(_shared_store.secrets_of(_shared_store.parse_url(self._url)))
+        return bool(_database(self._where).secrets)
 
     def __repr__(self) -> str:
-        url = getattr(self, "_url", None)
-        if url is None:
+        where = getattr(self, "_where", None)
+        if where is None:
             return "<Shared, not initialised>"
-        if callable(url):
-            said = f"<callable {getattr(url, '__qualname__', type(url).__qualname__)}>"
-        elif url.startswith("env:"):
-            said = repr(url)
+        if callable(where):
+            said = f"<callable {getattr(where, '__qualname__', type(where).__qualname__)}>"
         else:
-            from . import _shared_store
-
-            said = repr(_shared_store.shown(_shared_store.parse_url(url)))
+            said = repr(where if where.startswith("env:") else _database(where).shown)
         return f"Shared({said}, {self._name!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remake, (type(self), self._url, self._name, self._max_age, self._outage_timeout)
+        return _remake, (type(self), self._where, self._name, self._max_age, self._outage_timeout)
 
 
-def read_url(url: str | Callable[[], str]) -> str:
-    """The URL, in this process. ValueError: the environment variable of `env:NAME` is not set here."""
-    if callable(url):
-        found = url()
+def read(where: str | Callable[[], str]) -> str:
+    """The path or URL, in this process. ValueError: the environment variable of `env:NAME` is not set here."""
+    if callable(where):
+        found = where()
         if not isinstance(found, str):
-            raise TypeError(f"url: the callable returned a {type(found).__qualname__} (expected: a str)")
+            raise TypeError(f"where: the callable returned a {type(found).__qualname__} (expected: a str)")
         return found
-    if url.startswith("env:"):
-        found = os.environ.get(url.removeprefix("env:"), "")
+    if where.startswith("env:"):
+        found = os.environ.get(where.removeprefix("env:"), "")
         if not found:
             raise ValueError(
-                f"url: {url!r} is not set in this process (expected: an environment variable that holds the URL)"
+                f"where: {where!r} is not set in this process (expected: an environment variable that holds a path or "
+                "a URL)"
             )
         return found
-    return url
+    return where
 
 
 def _remake(
-    kind: type[Shared], url: str | Callable[[], str], name: str, max_age: float | None, outage_timeout: float
+    kind: type[Shared], where: str | Callable[[], str], name: str, max_age: float | None, outage_timeout: float
 ) -> Shared:
-    return kind(url, name, max_age=max_age, outage_timeout=outage_timeout)
+    return kind(where, name, max_age=max_age, outage_timeout=outage_timeout)
 
 
-def _checked_url(url: Any) -> str | Callable[[], str]:
-    try:
-        from . import _shared_store
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "sqlalchemy":
-            raise
-        raise ImportError("Shared needs SQLAlchemy: pip install 'manytail[shared]'", name="sqlalchemy") from error
-    if callable(url):
-        if not _options.accepts(url, 0):
-            raise _options.bad_type("url", url, "a callable without arguments that returns the URL")
-        return url  # type: ignore[no-any-return]
-    if not isinstance(url, str):
-        raise TypeError(f"url: a {type(url).__qualname__} (expected: a str, or a callable that returns one)")
-    if url.startswith("env:"):
-        if not _VARIABLE.fullmatch(url):
-            raise ValueError("url: 'env:' without the name of an environment variable (expected: env:NAME)")
-        return url
-    return _shared_store.parse_url(url).render_as_string(hide_password=False)
+def _database(where: str) -> Database:
+    """The database that it names. Imports sqlite3."""
+    from ._shared_database import database_of
+
+    return database_of(where)
+
+
+def _checked(where: Any) -> str | Callable[[], str]:
+    if callable(where):
+        if not _options.accepts(where, 0):
+            raise _options.bad_type("where", where, "a callable without arguments that returns a path or a URL")
+        return where  # type: ignore[no-any-return]
+    path = os.fspath(where) if isinstance(where, str | os.PathLike) else None
+    if not isinstance(path, str):  # it is not shown, because it may be a password
+        expected = "a path, a URL, or a callable that returns one"
+        raise TypeError(f"where: a {type(where).__qualname__} (expected: {expected})")
+    if path is where and path.startswith("env:"):
+        if not _VARIABLE.fullmatch(path):
+            raise ValueError("where: 'env:' without the name of an environment variable (expected: env:NAME)")
+        return str(path)
+    return _database(path if path is where else f"sqlite:///{path}").key()

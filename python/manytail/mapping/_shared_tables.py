@@ -1,4 +1,4 @@
-"""The tables of a Shared, and how they are made. Imports SQLAlchemy: only `_shared_store` imports this, on first use.
+"""The tables of a Shared, and how they are made.
 
     manytail_layout    one row: the version of the layout
     manytail_names     one row per name of a Shared: the codec of its results, and its spent budget
@@ -6,94 +6,52 @@
     manytail_rates     one row per limit: `tat`, the time from which on no start is leased (`_rates`), in seconds since
                        1970 by the database's clock
 
-The layout's version is the number of STEPS that were taken. A database with fewer gets the missing ones in one
-transaction, under a lock so that one process at a time does it. One with more was made by a newer manytail and is
-refused.
+They are made in one transaction, under a lock so that one process at a time does it. Tables of another version are
+refused and left as they are. Both databases read these types: SQLite keeps bytes in a column of any type.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from ._shared_database import Transaction
 
-from sqlalchemy import (
-    Column,
-    Connection,
-    Double,
-    ForeignKey,
-    Integer,
-    LargeBinary,
-    MetaData,
-    PrimaryKeyConstraint,
-    String,
-    Table,
-    Text,
-    inspect,
-    text,
-)
+VERSION = 3
 
-_LOCK = 0x6D616E797461696C  # "manytail": the key of PostgreSQL's advisory lock
-
-_tables = MetaData()
-
-LAYOUT = Table("manytail_layout", _tables, Column("version", Integer, nullable=False))
-NAMES = Table(
-    "manytail_names",
-    _tables,
-    Column("id", Integer, primary_key=True),
-    Column("name", String(100), nullable=False, unique=True),
-    Column("codec", Text),
-    Column("result_schema", Text),
-    Column("spent", Double, nullable=False, server_default=text("0")),
+_TABLES = (
+    "manytail_layout (version INTEGER NOT NULL)",
+    "manytail_names (id INTEGER{identity} PRIMARY KEY, name VARCHAR(100) NOT NULL UNIQUE, codec TEXT, "
+    "result_schema TEXT, spent DOUBLE PRECISION NOT NULL DEFAULT 0)",
+    "manytail_results (name INTEGER NOT NULL REFERENCES manytail_names (id), id BYTEA NOT NULL, result BYTEA NOT NULL, "
+    "recorded_at DOUBLE PRECISION NOT NULL, PRIMARY KEY (name, id))",
+    "manytail_rates (name INTEGER NOT NULL REFERENCES manytail_names (id), limit_id BYTEA NOT NULL, "
+    "rate DOUBLE PRECISION NOT NULL, tat DOUBLE PRECISION NOT NULL, PRIMARY KEY (name, limit_id))",
 )
-RESULTS = Table(
-    "manytail_results",
-    _tables,
-    Column("name", Integer, ForeignKey(NAMES.c.id), nullable=False),
-    Column("id", LargeBinary, nullable=False),
-    Column("result", LargeBinary, nullable=False),
-    Column("recorded_at", Double, nullable=False),
-    PrimaryKeyConstraint("name", "id"),
-)
-RATES = Table(
-    "manytail_rates",
-    _tables,
-    Column("name", Integer, ForeignKey(NAMES.c.id), nullable=False),
-    Column("limit_id", LargeBinary, nullable=False),
-    Column("rate", Double, nullable=False),
-    Column("tat", Double, nullable=False),
-    PrimaryKeyConstraint("name", "limit_id"),
-)
-STEPS = ([NAMES, RESULTS], [RATES])
 
 
 class LayoutError(ValueError):
-    """The tables were made by a newer manytail."""
+    """The tables are those of another manytail."""
 
 
-def version(connection: Connection) -> int | None:
-    """The version of the layout. None: there are no tables."""
-    if not inspect(connection).has_table(LAYOUT.name):
-        return None
-    found: Any = connection.execute(text("SELECT max(version) FROM manytail_layout")).scalar()
-    return None if found is None else int(found)
-
-
-def make(connection: Connection, steps: Any = STEPS) -> None:
-    """Bring the layout up to date, inside the transaction of this connection. LayoutError: a newer manytail made it."""
-    if version(connection) == len(steps):
-        return
-    if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
-    # SQLite's BEGIN IMMEDIATE has the lock. Another process may have made the tables before this one got the lock.
-    found = version(connection)
-    if found is not None and found > len(steps):
+def _exist(transaction: Transaction) -> bool:
+    """Whether the tables exist. LayoutError: they have another version."""
+    if transaction.value(transaction.database.has_layout) is None:
+        return False
+    found = transaction.value("SELECT max(version) FROM manytail_layout")
+    if found != VERSION:
+        which = "a newer manytail" if found is not None and found > VERSION else "an older manytail"
         raise LayoutError(
-            f"shared: the tables have layout {found}, this manytail knows {len(steps)} "
-            "(expected: a newer manytail here)"
+            f"shared: the tables have layout {found}, of {which} (expected: layout {VERSION}, or a database without "
+            "tables manytail_*)"
         )
-    if found is None:
-        LAYOUT.create(connection, checkfirst=True)
-        connection.execute(text("INSERT INTO manytail_layout (version) VALUES (0)"))
-    for step in steps[found or 0 :]:
-        _tables.create_all(connection, tables=step)
-    connection.execute(text("UPDATE manytail_layout SET version = :version"), {"version": len(steps)})
+    return True
+
+
+def make(transaction: Transaction) -> None:
+    """Make the tables if they are missing, inside this transaction."""
+    if _exist(transaction):
+        return
+    transaction.execute(transaction.database.lock_layout)
+    if _exist(transaction):  # another process made them before this one got the lock
+        return
+    for table in _TABLES:
+        transaction.execute(f"CREATE TABLE {table.format(identity=transaction.database.identity)}")
+    transaction.execute("INSERT INTO manytail_layout (version) VALUES (?)", (VERSION,))
