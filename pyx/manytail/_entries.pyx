@@ -59,7 +59,9 @@ from manytail._eq_keys cimport (
 from manytail._eq_life cimport forget_other_threads, free_queue, locked_clear, locked_shutdown, new_queue
 from manytail._eq_put cimport locked_hand_over, locked_put, locked_put_run, locked_unasked_selectors
 from manytail._eq_sorted cimport search_range
-from manytail._lifecycle cimport at_fork, given_options, int_argument, maxsize_argument, raise_if_failed, unpicklable
+from manytail._lifecycle cimport (
+    at_fork, given_options, int_argument, maxsize_argument, raise_if_failed, set_count, unpicklable,
+)
 from manytail._waiting cimport (
     NEVER, ONCE, Waiting, again, checkpoint, deadline_from, give_up, new_waiting, post, seconds_argument, visit_tasks,
     wait_node, wait_point, write_unraisable,
@@ -68,7 +70,6 @@ from manytail._waiting cimport (
 import enum
 import math
 from collections.abc import Mapping
-from contextlib import suppress
 from types import GenericAlias, MappingProxyType
 from typing import NamedTuple
 
@@ -789,8 +790,7 @@ cdef class EntryQueue:
                     self.put_one(item, deadline, headers, priority, ttl, delay, group, origin)
                     n += 1
         except (Full, ShutDown, KeyboardInterrupt) as stopped:
-            with suppress(Exception):       # an exception of the iterable may refuse attributes
-                stopped.count = n
+            set_count(stopped, n)
             raise
         return n
 

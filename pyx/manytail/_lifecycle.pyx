@@ -142,6 +142,16 @@ cdef int raise_if_failed(int status) except -1:
     return -1 if status == MT_INTERRUPTED else status
 
 
+cdef int set_count(object error, int64_t count) except -1:
+    """Tell in an exception how many items went in. No signal handler runs here: its exception would replace this
+    one."""
+    try:
+        error.count = count
+    except Exception:           # it comes from an iterable or a sizer, and may refuse attributes
+        return 0
+    return 0
+
+
 cdef void unclosed(str text) noexcept:
     """Issue a ResourceWarning from a finalizer. If a filter turns it into an error, that goes to sys.unraisablehook. A
     pending exception is kept. No warning at interpreter exit, when the warnings module may be gone."""

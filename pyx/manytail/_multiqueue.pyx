@@ -23,7 +23,7 @@ from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uintptr_t
 from libc.stdlib cimport free, malloc
 
 from manytail._c cimport (
-    MT_BADARG, MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
+    MT_BADARG, MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
     PyThread_get_thread_ident, likely, mt_load_acquire_i64, mt_load_relaxed_i64, mt_load_relaxed_u32, mt_now_ns,
     unlikely,
 )
@@ -49,14 +49,13 @@ from manytail._mq_held cimport (
     begin_batch, end_batch, give_back, head_hold, head_reserve, held_batch, hold_what_is_there,
 )
 from manytail._ready cimport ready_append, ready_node, ready_remove
-from manytail._lifecycle cimport at_fork, int_argument, maxsize_argument, raise_if_failed, unpicklable
+from manytail._lifecycle cimport at_fork, int_argument, maxsize_argument, raise_if_failed, set_count, unpicklable
 from manytail._waiting cimport (
-    NEVER, ONCE, Waiting, again, checkpoint, deadline_from, linger_from, new_waiting, post, run_signal_handlers,
-    sooner, visit_tasks, wait_node, wait_point,
+    NEVER, ONCE, Waiting, again, checkpoint, deadline_from, linger_from, new_waiting, post, sooner,
+    visit_tasks, wait_node, wait_point,
 )
 
 from collections.abc import Mapping
-from contextlib import suppress
 from types import GenericAlias
 from typing import NamedTuple
 
@@ -563,9 +562,6 @@ cdef class MultiQueue:
                     if batch.b.n == 0 or (r != MT_TIMEOUT and r != MT_SHUTDOWN):
                         refuse(r, NULL)
                     break
-                # While others put it may never sleep, and only a sleep runs the handlers.
-                if batch.b.n and run_signal_handlers() < 0:
-                    refuse(MT_INTERRUPTED, NULL)
         except BaseException:
             batch.give_all_back()
             raise
@@ -1054,8 +1050,7 @@ cdef class SubQueue:
                         raise Full
                     count += 1
         except (Full, ShutDown, KeyboardInterrupt, ValueError, TypeError, OverflowError) as error:
-            with suppress(Exception):       # an exception of the iterable or of the sizer may refuse attributes
-                error.count = count
+            set_count(error, count)
             raise
         return count
 

@@ -25,13 +25,14 @@ from manytail._cpython cimport (
     mt_list_reserve_by, mt_list_slots, mt_method, mt_owned_item, mt_patch_gc, mt_patch_method, mt_return_raising,
     traverseproc, visitproc,
 )
-from manytail._lifecycle cimport int_argument, maxsize_argument, raise_if_failed, tell_of_forks, unclosed, unpicklable
+from manytail._lifecycle cimport (
+    int_argument, maxsize_argument, raise_if_failed, set_count, tell_of_forks, unclosed, unpicklable,
+)
 from manytail._waiting cimport (
     NEVER, ONCE, WAIT, Waiting, again, checkpoint, deadline_from, linger_from, new_waiting, poll_all, sooner,
     visit_tasks, wait_point,
 )
 
-from contextlib import suppress
 from types import GenericAlias
 from typing import NamedTuple
 
@@ -350,8 +351,7 @@ cdef class PubSubQueue:
                     self.publish_slow(item, deadline)
                     count += 1
         except (Full, ShutDown, KeyboardInterrupt) as error:
-            with suppress(Exception):       # an exception of the iterable may refuse attributes
-                error.count = count
+            set_count(error, count)
             raise
         return count
 

@@ -44,8 +44,8 @@ from manytail._mq cimport (
 )
 from manytail._lifecycle cimport raise_if_failed, tell_of_forks, unpicklable
 from manytail._waiting cimport (
-    NEVER, ONCE, WAIT, again, deadline_from, finish_wait, keep_tasks, make_point, new_waiter, notify, notify_all, park,
-    post, prepare_to_wait, wait_list, wait_node, wait_point, waiter,
+    FIRST_SLICE_US, NEVER, ONCE, WAIT, again, deadline_from, finish_wait, keep_tasks, make_point, new_waiter, notify,
+    notify_all, park, post, prepare_to_wait, wait_list, wait_node, wait_point, waiter,
 )
 
 import math
@@ -292,6 +292,8 @@ cdef class Condition:
     cdef object mutex
     cdef mt_lock lock           # guards `waiters`; the mutex cannot: notify does not know whether its caller holds it
     cdef wait_list waiters
+    cdef int64_t notifications  # how often somebody notified; under `lock`
+    cdef int64_t waits          # calls of wait() that have not ended; under the mutex
 
     def __cinit__(self, mutex):
         self.mutex = mutex
@@ -352,9 +354,10 @@ cdef class Condition:
     cdef bint wake_one(self) noexcept:
         """Wake the thread that waits longest. False: none waits."""
         cdef wait_node *to_post = NULL
-        if self.waiters.n == 0:
+        if self.waits == 0:
             return False
         enter_lock(&self.lock, False, True)
+        self.notifications += 1
         notify(&self.waiters, &to_post)
         leave_lock(&self.lock, False)
         post(to_post)
@@ -363,6 +366,7 @@ cdef class Condition:
     cdef void wake_all(self) noexcept:
         cdef wait_node *to_post = NULL
         enter_lock(&self.lock, False, True)
+        self.notifications += 1
         notify_all(&self.waiters, &to_post)
         leave_lock(&self.lock, False)
         post(to_post)
@@ -370,41 +374,61 @@ cdef class Condition:
     cdef bint wait_until(self, int64_t deadline, BaseQueue owner, int64_t bound) except -1:
         """Wait. Returns whether it was notified. owner: do not sleep if its bound is no longer `bound`.
 
-        again() cannot be used: the mutex is released between joining the list and sleeping, and that may raise."""
+        The first sleep is not that of again(): the mutex is released between joining the list and sleeping, and that
+        may raise. Signal handlers run without the mutex and off the list. If others are notified in that time, the wait
+        ends too: the notification may have been meant for it."""
         cdef wait_point p
         cdef int r
+        cdef bint notified
+        cdef long long slice_us = FIRST_SLICE_US
         cdef object failure = None
         cdef waiter *w = new_waiter(1, NULL)
         if w == NULL:
             raise MemoryError
-        make_point(&p, &self.waiters, &self.lock, False, True, poll_nothing, NULL)
+        make_point(&p, &self.waiters, &self.lock, False, True, poll_notifications, <void *>self)
+        p.forward = forward_notification
+        p.key = self.notifications          # the caller holds the mutex, as notifiers do
         prepare_to_wait(&p, 1, w)
+        self.waits += 1
         try:
             self.mutex.release()
         except BaseException:
+            self.waits -= 1
             finish_wait(&p, 1, w, False)
             raise
         # The setter of maxsize writes the bound before it wakes all. Either it has found this waiter, or its use of the
         # list's lock makes the new bound visible here.
-        r = MT_TIMEOUT if owner is not None and owner.bound != bound else park(w.sem, deadline, True)
+        r = MT_TIMEOUT if owner is not None and owner.bound != bound else park(w.sem, deadline, True, &slice_us)
         if r == MT_INTERRUPTED:
-            failure = pending_exception()
-        finish_wait(&p, 1, w, False)
+            enter_lock(&self.lock, False, True)
+            p.key = self.notifications
+            leave_lock(&self.lock, False)
+        finish_wait(&p, 1, w, r == MT_INTERRUPTED)
+        notified = p.woken
+        if r == MT_INTERRUPTED:
+            r = MT_EMPTY
+            notified = again(&p, 1, &r, deadline)
+            failure = failure_of(r)
         failure = acquired(self.mutex, failure)
+        self.waits -= 1
         if failure is not None:
-            if p.woken:
+            if notified:
                 self.wake_one()
             raise failure
-        return p.woken
+        return notified
 
     cdef void forget_other_threads(self) noexcept:
         mt_lock_reset(&self.lock)
         keep_tasks(&self.waiters, PyThread_get_thread_ident())
 
 
-cdef int poll_nothing(wait_point *p, bint parking) noexcept nogil:
+cdef int poll_notifications(wait_point *p, bint parking) noexcept nogil:
     """The users of a condition check what they wait for."""
-    return WAIT
+    return WAIT if (<Condition>p.of).notifications == p.key else MT_OK
+
+
+cdef void forward_notification(wait_point *p, wait_node **to_post) noexcept nogil:
+    notify(p.list, to_post)
 
 
 @cython.final
@@ -462,11 +486,13 @@ cdef int poll_event(wait_point *p, bint parking) noexcept nogil:
     return MT_OK if (<Event>p.of).happened else WAIT
 
 
-cdef object pending_exception():
+cdef object failure_of(int r):
+    """The exception of a status, or None."""
     try:
-        raise_if_failed(MT_INTERRUPTED)
+        raise_if_failed(r)
     except BaseException as error:
         return error
+    return None
 
 
 cdef object acquired(object mutex, object failure):

@@ -26,11 +26,11 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from manytail._c cimport (
-    MT_OK, PyThread_acquire_lock_timed, PyThread_allocate_lock, PyThread_free_lock, PyThread_release_lock,
-    mt_atomic_u32, mt_now_ns, mt_xchg_seq_cst_u32,
+    MT_INTERRUPTED, MT_OK, PyThread_acquire_lock_timed, PyThread_allocate_lock, PyThread_free_lock,
+    PyThread_release_lock, mt_atomic_u32, mt_now_ns, mt_xchg_seq_cst_u32,
 )
 from manytail._lifecycle cimport raise_if_failed
-from manytail._waiting cimport park
+from manytail._waiting cimport FIRST_SLICE_US, park, run_signal_handlers
 
 cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(object)
@@ -71,10 +71,14 @@ cdef class TimerEvent:
 
     def wait(self, int64_t when):
         """Sleep until set(), or until `when` (ns of the monotonic clock)."""
-        cdef int r = park(self.sem, when, True)
+        cdef long long slice_us = FIRST_SLICE_US
+        cdef int r = park(self.sem, when, True, &slice_us)
         if r == MT_OK:
             mt_xchg_seq_cst_u32(&self.posted, 0)      # pairs with: itself in set()
-        raise_if_failed(r)
+        elif r == MT_INTERRUPTED:       # in the child of a fork this may be the main thread
+            raise_if_failed(MT_INTERRUPTED if run_signal_handlers() < 0 else MT_OK)
+        else:
+            raise_if_failed(r)
 
 
 class ServiceThread:

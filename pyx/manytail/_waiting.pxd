@@ -8,6 +8,9 @@
 #     sleep until posted                               post each node
 #     leave the list, if still on it; try again
 #
+# A signal ends the sleep early. Then the waiter leaves the list, forwards its notification, runs the signal handlers,
+# and joins the list again.
+#
 # Source: a condition variable (monitor, Mesa semantics), opened up so that a wait can have a deadline, end by a signal,
 # belong to an event loop, survive a fork, and be for several conditions at once.
 #
@@ -39,6 +42,9 @@
 #   A6  In the child of a fork, lists keep the tasks of the thread that forked. That thread itself is on a list only if
 #       a signal handler forked during its wait: it is posted and tries again. Waiters of other threads leak.
 #   A7  A coroutine that finds nothing to wait for yields to its loop before it tries again.
+#   A8  Signal handlers run while the call is on no list and has no notification to answer. A handler may take, put, or
+#       sleep for long. If the call that it interrupts were on a list, a notification could go to that call, which
+#       cannot answer before its handler ends. Other waiters would sleep beside the item.
 #
 # `attached`: the caller is attached to the interpreter. Only attached calls run signal handlers.
 from cpython.ref cimport PyObject
@@ -132,8 +138,10 @@ ctypedef struct wait_point:
     uint32_t spin_first         # without the GIL: pause 2**spin_first up to 2**spin_limit times before sleeping
     uint32_t spin_limit         # 0: do not spin
     int64_t amount              # how much it waits for, in a list that notify_fitting() serves
-    bint handlers_later         # only with attached, one point and no deadline: see park_until_signal
-    long long slice_us          # for park_until_signal
+    # Only with attached and one point: again() returns MT_INTERRUPTED without an exception where signal handlers are to
+    # run, and its caller runs them.
+    bint handlers_later
+    long long slice_us          # with handlers_later: the next slice of park()
     void *of                    # for the functions below: the structure that has the list
     # The functions are called with the lock held.
     # Returns WAIT, MT_OK (try again), or the status that the call returns. parking: the waiter is on the list, so from
@@ -438,7 +446,9 @@ cdef inline bint again(wait_point *p, int n, int *r, int64_t deadline) noexcept 
     """After a try that returned *r, wait if it found nothing. True: try again. False: the call returns *r.
 
     *r is MT_TIMEOUT when the deadline is over, and MT_INTERRUPTED, with the exception set, when a signal handler
-    raised. Without a wait the points are polled all the same: the try may have read a stale copy of a count."""
+    raised. Without a wait the points are polled all the same: the try may have read a stale copy of a count.
+
+    Signal handlers run here also if the call does not sleep: others may take what it polls, again and again."""
     cdef int s, i
     if r[0] != MT_EMPTY and r[0] != MT_FULL:
         # A try that succeeds uses one point of several. One that fails for memory forwards at all points: a coroutine
@@ -450,6 +460,8 @@ cdef inline bint again(wait_point *p, int n, int *r, int64_t deadline) noexcept 
         p[i].woken = False
     if deadline == ONCE:
         s = poll_all(p, n)
+    elif p.attached and not p.handlers_later and run_signal_handlers() < 0:
+        s = MT_INTERRUPTED
     elif deadline != NEVER and mt_now_ns() >= deadline:
         s = poll_all(p, n)
         if s == WAIT:
@@ -463,16 +475,32 @@ cdef inline bint again(wait_point *p, int n, int *r, int64_t deadline) noexcept 
 
 cdef inline int sleep_until_posted(wait_point *p, int n, int64_t deadline) noexcept nogil:
     """Wait as a thread. MT_OK: try again. Else what the call returns."""
-    cdef waiter *w
     cdef mt_backoff spin
-    cdef int r, i
+    cdef long long slice_us = p.slice_us if p.handlers_later else FIRST_SLICE_US
+    cdef int r
     spin.step = p.spin_first
     spin.limit = p.spin_limit
     while MT_FREE_THREADED and p.spin_limit and mt_backoff_spin(&spin):
         r = poll_all(p, n)
         if r != WAIT:
             return r
-    w = new_waiter(n, NULL)
+    while True:
+        r = sleep_on_lists(p, n, deadline, &slice_us)
+        if r != MT_INTERRUPTED:
+            return r
+        if p.handlers_later:
+            p.slice_us = slice_us
+            return r
+        if run_signal_handlers() < 0:
+            return r
+
+
+cdef inline int sleep_on_lists(wait_point *p, int n, int64_t deadline, long long *slice_us) noexcept nogil:
+    """Join the lists, sleep, leave them. MT_OK: try again. MT_INTERRUPTED: signal handlers are to run (A8). Else what
+    the call returns."""
+    cdef waiter *w = new_waiter(n, NULL)
+    cdef int r, i
+    cdef bint woken = False
     if w == NULL:
         give_up(p, n, True)
         return MT_NOMEM
@@ -480,18 +508,19 @@ cdef inline int sleep_until_posted(wait_point *p, int n, int64_t deadline) noexc
     if r != WAIT:
         return r
     mt_point()
-    r = park_until_signal(p, w.sem) if p.handlers_later else park(w.sem, deadline, p.attached)
+    r = park(w.sem, deadline, p.attached, slice_us)
     mt_point()
     finish_wait(p, n, w, r == MT_INTERRUPTED)
     for i in range(n):
-        if r == MT_TIMEOUT and p[i].woken:
-            return MT_OK                # notified just before leaving the list: a try has to answer (A2)
-    return r
+        woken |= p[i].woken
+        if r == MT_INTERRUPTED:
+            p[i].woken = False          # forwarded
+    # If a notification came just before leaving the lists, a try has to answer it (A2).
+    return MT_OK if r == MT_TIMEOUT and woken else r
 
 
 # ------------------------------------------------------------------------------------------------------------- sleeping
-# A thread sleeps on a PyThread lock: every platform has it, it takes a timeout, and a signal ends the sleep. The thread
-# then runs Python's signal handlers. If one raises, the wait ends, else it goes on until the same deadline.
+# A thread sleeps on a PyThread lock: every platform has it, it takes a timeout, and a signal ends the sleep.
 cdef inline long long microseconds_left(int64_t deadline) noexcept nogil:
     """How long to sleep; rounded up, so that a wait never ends early. -1: the deadline is over."""
     cdef int64_t left
@@ -515,9 +544,9 @@ cdef inline int sleep_once(void *sem, long long us, bint attached) noexcept nogi
     return got
 
 
-# A signal that comes between detaching and falling asleep does not end the sleep. So at the start and after each signal
-# the main thread checks for signals after 1, 10 and 100 ms, and only then sleeps until the deadline. On Windows no
-# signal ends a sleep, so there the main thread always sleeps in slices.
+# A signal that comes between the run of the handlers and falling asleep does not end the sleep. So at the start and
+# after each signal the main thread looks for signals after 1, 10 and 100 ms, and only then sleeps until the deadline.
+# On Windows no signal ends a sleep, so there the main thread always sleeps in slices.
 cdef inline long long next_slice(int got, long long slice_us) noexcept nogil:
     """The slice after one that ended with `got`. 0: none, sleep until the deadline."""
     if semaphores_miss_signals:
@@ -527,42 +556,27 @@ cdef inline long long next_slice(int got, long long slice_us) noexcept nogil:
     return slice_us * 10 if slice_us < LAST_SLICE_US else 0
 
 
-cdef inline int park(void *sem, int64_t deadline, bint attached) noexcept nogil:
-    """Sleep until the semaphore is posted: MT_OK. Else MT_TIMEOUT, or MT_INTERRUPTED with a Python exception set."""
+cdef inline int park(void *sem, int64_t deadline, bint attached, long long *slice_us) noexcept nogil:
+    """Sleep until the semaphore is posted: MT_OK. MT_TIMEOUT: the deadline is over. MT_INTERRUPTED: the caller leaves
+    its lists, runs the signal handlers, and waits again if none raised (A8). No exception is set.
+
+    slice_us: for the main thread, FIRST_SLICE_US at the first call of a wait; updated."""
     cdef bint slices = attached and PyThread_get_thread_ident() == main_thread
-    cdef long long us, slice_us = FIRST_SLICE_US if slices else 0
+    cdef long long us
     cdef int got
-    if attached and run_signal_handlers() < 0:      # a signal that came before the sleep does not end it
-        return MT_INTERRUPTED
     while True:
         us = microseconds_left(deadline)
         if us < 0:
             return MT_TIMEOUT
-        if slice_us and us > slice_us:
-            us = slice_us
+        if slices and slice_us[0] and us > slice_us[0]:
+            us = slice_us[0]
         got = sleep_once(sem, us, attached)
         if got == PY_LOCK_ACQUIRED:
             return MT_OK
-        if attached and (got == PY_LOCK_INTR or slice_us) and run_signal_handlers() < 0:
-            return MT_INTERRUPTED
         if slices:
-            slice_us = next_slice(got, slice_us)
-
-
-cdef inline int park_until_signal(wait_point *p, void *sem) noexcept nogil:
-    """Sleep until the semaphore is posted: MT_OK. MT_INTERRUPTED: the caller leaves the list, runs the signal handlers,
-    and waits again if none raised. No exception is set.
-
-    For a lock. A handler may take the lock too, and sleep for it. If the call that it interrupts were still on the
-    list, a release could notify that call, which cannot go on before its handler ends: nobody would wake.
-    The first wait has p.slice_us = FIRST_SLICE_US."""
-    cdef bint slices = PyThread_get_thread_ident() == main_thread
-    cdef int got = sleep_once(sem, p.slice_us if slices and p.slice_us else microseconds_left(NEVER), True)
-    if got == PY_LOCK_ACQUIRED:
-        return MT_OK
-    if slices:
-        p.slice_us = next_slice(got, p.slice_us)
-    return MT_INTERRUPTED
+            slice_us[0] = next_slice(got, slice_us[0])
+        if slices or (attached and got == PY_LOCK_INTR):
+            return MT_INTERRUPTED
 
 
 # --------------------------------------------------------------------------------------------------- garbage collection

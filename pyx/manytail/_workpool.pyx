@@ -41,7 +41,6 @@ import logging
 import threading
 import weakref
 from concurrent.futures import Future
-from contextlib import suppress
 
 cdef class BaseLane
 cdef class SerialLane
@@ -170,8 +169,10 @@ cdef class WorkPool:
         """Count out n workers that failed, and start one for the calls whose submits counted on them. If that fails
         too, the next submit or the end of the pool tries again."""
         if lose_workers(&self.p, n):
-            with suppress(Exception):
+            try:
                 self.start_threads(1)
+            except Exception:
+                return 0
         return 0
 
     def work(self):

@@ -237,6 +237,12 @@ static inline int run_signal_handlers(void) {
     return -1;
 }
 
+/* In this schedule so many waits may be ended by a signal whose handler raises. */
+static inline void model_interrupt(int waits) {
+    model_interrupts = model_signals = waits;
+    model_handler = NULL;
+}
+
 /* An object is its count, unless the suite says otherwise. */
 static void native_keep(uintptr_t object) { ++*(int64_t *)object; }
 static void (*model_keep)(uintptr_t item) = native_keep;

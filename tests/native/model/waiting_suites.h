@@ -19,7 +19,7 @@ template <typename suite, unsigned threads> struct waiting_suite : rl::test_suit
 
     void begin(int interrupts = 0) {
         model_now = 1;
-        model_interrupts = interrupts;
+        model_interrupt(interrupts);
         memset((void *)boxes, 0, sizeof boxes);
         for (int i = 0; i < BOXES; i++) {
             mt_load_relaxed_uptr(&boxes[i].lock.word);
@@ -123,6 +123,36 @@ struct waiting_timeout : waiting_given_up<waiting_timeout> {
 struct waiting_interrupt : waiting_given_up<waiting_interrupt> {
     static const int interrupts = 1;
 };
+
+/* A signal ends the sleep of a thread, at any moment, and the first one's handler sleeps until the other thread has taken
+ * the thing and given it back. If the thread that runs the handler were on the list, it could be notified of the thing. */
+struct waiting_handler : waiting_suite<waiting_handler, 3> {
+    static const unsigned bound = 2;
+    static waiting_handler *running;
+    rl::var<int> handled;
+    void before() {
+        begin();
+        handled($) = 0;
+        model_signals = 1;
+        running = this;
+        model_handler = [] {
+            if (PyThread_get_thread_ident() != 1) return; /* the other thread: nobody would give to its handler */
+            RL_ASSERT(running->take(1) == 1);
+            running->handled($) = 1;
+        };
+    }
+    void thread(unsigned index) {
+        if (index < 2) RL_ASSERT(take() == 0);
+        give(0);
+        if (index == 1) give(1);
+    }
+    void after() {
+        model_signals = 0; /* the other suites have none */
+        model_handler = NULL;
+        end(2 - handled($));
+    }
+};
+waiting_handler *waiting_handler::running;
 
 /* One waits for both boxes, and gives back what it takes; another waits for the second: what comes into that is not
  * lost when the first taker was notified of it, too. */
