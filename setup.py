@@ -185,4 +185,6 @@ class BuildPy(build_py):
 
 
 if __name__ == "__main__":  # and not in the processes of cythonize, which import this file
+    if sys.maxsize < 2**32:
+        raise SystemExit("manytail needs a 64-bit Python: this one is of 32 bits")
     setup(ext_modules=extensions(), cmdclass={"build_ext": BuildExt, "build_py": BuildPy})

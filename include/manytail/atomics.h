@@ -17,6 +17,15 @@
 #include <intrin.h>
 #endif
 
+#define MT_64_BIT "manytail needs a 64-bit platform: its structures keep pairs of 32-bit numbers, and hashes, in 64 bits"
+#if defined(_MSC_VER) && !defined(__clang__) && _MSC_VER < 1935
+#error "manytail needs Visual Studio 2022 17.5 or newer, for C11 atomics"
+#elif defined(__cplusplus)
+static_assert(sizeof(void *) == 8, MT_64_BIT);
+#else
+_Static_assert(sizeof(void *) == 8, MT_64_BIT);
+#endif
+
 #if defined(MT_MODEL)
 #include "model_atomics.h" /* tests/native/model: maps MT_AT_* to the checker */
 #elif defined(__cplusplus)

@@ -24,11 +24,12 @@ static inline void mt_cpu_pause(void) {
     __builtin_ia32_pause();
 #elif defined(_M_X64) || defined(_M_IX86)
     _mm_pause();
+#elif defined(__aarch64__)
+    /* `yield` is a no-op on most cores; isb is about as long as x86's pause. GNU compilers for Windows define _M_ARM64,
+     * too. */
+    __asm__ __volatile__("isb" ::: "memory");
 #elif defined(_M_ARM64)
     __yield();
-#elif defined(__aarch64__)
-    /* `yield` is a no-op on most cores; isb is about as long as x86's pause */
-    __asm__ __volatile__("isb" ::: "memory");
 #endif
 }
 

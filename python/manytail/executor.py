@@ -31,7 +31,7 @@ from queue import Empty
 from typing import Any, Literal, NoReturn, ParamSpec, TypeVar
 
 from manytail import MultiQueue, _workpool
-from manytail._lifecycle import begin, refuse_copy
+from manytail._lifecycle import after_fork_in_child, begin, refuse_copy
 from manytail._workpool import UNSET, LaneTable, WorkPool, disown
 
 __all__ = ["KeyedExecutor", "Lane"]
@@ -435,8 +435,7 @@ def _after_fork_in_child() -> None:
 # Not atexit: that runs after threads are joined, and idle threads of ours end only on request. The standard library's
 # pool does the same.
 threading._register_atexit(_end_with_interpreter)  # type: ignore[attr-defined]
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+after_fork_in_child(_after_fork_in_child)
 
 
 # ------------------------------------------------------------------------------------------------------------------ map

@@ -117,6 +117,11 @@ cdef tuple given_options(str call, dict options, dict defaults):
     return tuple((defaults | options).values())
 
 
+def after_fork_in_child(function):
+    """Call it in the child of each os.fork(), after the structures were reset. No call where there is no fork."""
+    at_fork(function)
+
+
 def begin(made):
     """The first statement of `__init__`. RuntimeError: it ran before, or runs in another thread."""
     token = object()

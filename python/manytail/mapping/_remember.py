@@ -26,7 +26,6 @@ import atexit
 import contextlib
 import logging
 import math
-import os
 import threading
 import time
 from collections import deque
@@ -34,6 +33,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
+
+from manytail._lifecycle import after_fork_in_child
 
 from . import _codec
 from ._item import Item
@@ -380,7 +381,7 @@ class Memory:
 
 
 _running: WeakSet[Memory] = WeakSet()
-os.register_at_fork(after_in_child=_running.clear)  # a child has none of their threads, and would wait for them
+after_fork_in_child(_running.clear)  # a child has none of their threads, and would wait for them
 
 
 @atexit.register

@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import parse_qsl, quote, quote_plus, unquote
 
+from manytail._lifecycle import after_fork_in_child
+
 T = TypeVar("T")
 
 EXPECTED = (
@@ -357,7 +359,7 @@ def _after_fork() -> None:
     _linking = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+after_fork_in_child(_after_fork)
 
 
 def link_to(database: Database, wait: int) -> Link:
