@@ -211,6 +211,13 @@ class TestCodec:
     def test_equal_names_and_types_have_equal_fingerprints(self) -> None:
         assert fingerprint(self.schema("a", "b")) == fingerprint(self.schema("a", "b", comment="x"))
         assert fingerprint(self.schema("a", "b")) != fingerprint(self.schema("b", "a"))
+        nested = [
+            T.StructType([T.StructField("outer", kind(self.schema("a", **metadata)))])
+            for kind in (lambda inner: inner, T.ArrayType, lambda inner: T.MapType(T.StringType(), inner))
+            for metadata in ({}, {"comment": "x"})
+        ]
+        assert [fingerprint(each) for each in nested[::2]] == [fingerprint(each) for each in nested[1::2]]
+        assert len({fingerprint(each) for each in nested}) == 3
 
     def test_a_record_of_several_rows_or_of_another_type_is_none(self) -> None:
         codec = ArrowCodec(self.schema("a"))

@@ -1,7 +1,7 @@
 """Idempotency keys: a digest that is equal for values of equal type and value, in every process, job and release.
 
 Every encoded value starts with its kind and its length, so that no two values have the same encoding. The order of a
-dict's entries does not count. -0.0 equals 0.0, all NaNs are equal, and 1 is not True.
+dict's entries does not count. -0.0 equals 0.0, all NaNs are equal, equal decimals are equal, and 1 is not True.
 
 The encoding must not change: the keys are stored in databases, and recorded results would not be found again.
 """
@@ -53,7 +53,8 @@ def _encode_composed(value: Any, kind: type) -> bytes:
     if isinstance(value, datetime.datetime) and value.tzinfo is not None:
         return _sized(b"z", value.astimezone(datetime.UTC).isoformat().encode())
     if kind in _TEXTS or kind is datetime.datetime:
-        return _sized(b"x", f"{kind.__name__}:{value}".encode())
+        text = _plain(value) if kind is Decimal else value
+        return _sized(b"x", f"{kind.__name__}:{text}".encode())
     if is_dataclass(value) and not isinstance(value, type):
         return _record(kind, ((field.name, getattr(value, field.name)) for field in fields(value)))
     raise TypeError(
@@ -61,6 +62,17 @@ def _encode_composed(value: Any, kind: type) -> bytes:
         "times, Decimal, UUID, and "
         "tuples, lists, dicts, NamedTuples and dataclasses of them)"
     )
+
+
+def _plain(value: Decimal) -> str:
+    """A text that is equal for equal decimals, and for all that are not a number."""
+    if value.is_nan():
+        return "NaN"
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        return str(value)  # an infinity
+    significant = "".join(map(str, digits)).rstrip("0")
+    return f"{'-' if sign else ''}{significant}E{exponent + len(digits) - len(significant)}" if significant else "0"
 
 
 def _record(kind: type, values: Any) -> bytes:

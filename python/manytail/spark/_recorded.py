@@ -64,17 +64,19 @@ class ArrowCodec(BulkCodec):
 
 
 def fingerprint(schema: T.StructType) -> str:
-    """Text that is equal for schemas with equal names and types, whatever their metadata."""
-    plain = (
-        schema.json().encode()
-        if not any(field.metadata for field in schema.fields)
-        else _without_metadata(schema).json().encode()
-    )
+    """Text that is equal for schemas with equal names and types, whatever their metadata, at any depth."""
+    plain = _without_metadata(schema).json().encode()
     return f"{schema.simpleString()[:200]} #{hashlib.blake2b(plain, digest_size=8).hexdigest()}"
 
 
-def _without_metadata(schema: T.StructType) -> T.StructType:
-    return T.StructType([T.StructField(field.name, field.dataType, field.nullable) for field in schema.fields])
+def _without_metadata(kind: T.DataType) -> T.DataType:
+    if isinstance(kind, T.StructType):
+        return T.StructType([T.StructField(each.name, _without_metadata(each.dataType), each.nullable) for each in kind])
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(_without_metadata(kind.elementType), kind.containsNull)
+    if isinstance(kind, T.MapType):
+        return T.MapType(_without_metadata(kind.keyType), _without_metadata(kind.valueType), kind.valueContainsNull)
+    return kind
 
 
 def recorded_type(arrow: pa.DataType) -> pa.DataType:

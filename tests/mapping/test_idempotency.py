@@ -1,0 +1,59 @@
+"""Idempotency keys: those of this release are those of the next, and equal values have equal ones."""
+import datetime
+import math
+import uuid
+from decimal import Decimal
+
+import pytest
+
+from manytail.mapping._idempotency import idempotency_key
+
+# Stored in databases. A change here makes users pay again.
+GOLDEN = [
+    (None, "1240a4684403b160e6597a653a88f56c"),
+    (True, "883e609a05d85c187a019cad93c12237"),
+    (False, "178ae0acf7f5c5ab692c698ac329d4fd"),
+    (0, "fa0f92d49a0e3adb27ade15263e164db"),
+    (1, "f1d64ea6fe8bfb28473408dc4b401082"),
+    (-(10**30), "886599c3322e842d8fc0de953b0c87ec"),
+    (1.5, "8d9bcc85ce710f5a6bf257eee411d551"),
+    (0.0, "9f4a5492fd33ea80fd4ae0b88baedb60"),
+    (math.nan, "11c2d0600681d04a819fbde5d1cb88d1"),
+    (math.inf, "73f6dd7ab3e5c8dfd213f317a7163283"),
+    ("", "10d1c3e7b71511971402333797456797"),
+    ("\xfc\u20ac\udc80", "5b4972b14735204d7cf2bbfef3e84c1f"),
+    (b"\x00\xff", "948a0e9b0a2e52f8de0605e5e0210f37"),
+    ([], "7b0112ec655ede8df1674802fc087955"),
+    ([1, "a"], "840ae15c75c36217ccb851f2609768f7"),
+    ((1, "a"), "723cb070224b4f1a62a32b77881532e0"),
+    ({"b": 1, "a": [None]}, "1806bf2641287662a7263382af20f8fc"),
+    (datetime.date(2026, 11, 23), "c5cbf078a0e8ed99d4060b4dda17f346"),
+    (datetime.datetime(2026, 11, 23, 1, 2, 3, 4), "afee4647215e71c5afc56a4e5dc5399f"),
+    (datetime.datetime(2026, 11, 23, tzinfo=datetime.UTC), "12787a8b8bc14769c7b2ceb0aa2c7915"),
+    (datetime.time(1, 2), "eef056586843ba7118d079c237992e52"),
+    (datetime.timedelta(days=1, microseconds=2), "b040f563110944fb2707b442c2a1d1ef"),
+    (uuid.UUID(int=7), "0a4e5ca7e17b689368c983aeddcb9cf8"),
+]
+
+
+@pytest.mark.parametrize(("value", "key"), GOLDEN)
+def test_keys_do_not_change_between_releases(value, key):
+    assert idempotency_key(value) == key
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["1", "1.0", "1.00", "10E-1", "0.1E1"],
+        ["0", "0.00", "-0", "0E+5", "-0E-7"],
+        ["-120", "-1.2E2", "-12E1"],
+        ["1E+400", "10E+399", "0.1E401"],
+        ["NaN", "-NaN", "sNaN123", "NaN7"],
+        ["Infinity"],
+        ["-Infinity"],
+        ["12345678901234567890123456789012345678.90", "12345678901234567890123456789012345678.9"],
+    ],
+)
+def test_equal_decimals_have_equal_keys_and_others_have_not(values):
+    assert len({idempotency_key(Decimal(value)) for value in values}) == 1
+    assert idempotency_key(Decimal(values[0])) not in {idempotency_key(Decimal(other)) for other in ("2", "1.01", "-1")}
