@@ -87,13 +87,21 @@ def test_a_list_is_read_without_a_reader(kind: Any, window: int) -> None:
     assert any(readers) == (kind is iter)
 
 
-def test_threads_that_share_the_results_get_each_once_and_end() -> None:
-    """A slot that is not freed would stop the map."""
-    for _ in range(5):
-        results = concurrent_map(abs, range(2_000), workers=4, max_in_flight=40)
-        with Threads() as threads:
-            tasks = [threads.start(lambda results=results: list(results)) for _ in range(4)]
-            assert sorted(result for task in tasks for result in task.result()) == list(range(2_000))
+def test_threads_that_take_results_one_after_the_other_get_each_once() -> None:
+    results, turn = concurrent_map(abs, range(2_000), workers=4, max_in_flight=40), threading.Lock()
+
+    def take() -> list[int]:
+        taken = []
+        while True:
+            with turn:
+                result = next(results, None)
+            if result is None:
+                return taken
+            taken.append(result)
+
+    with Threads() as threads:
+        tasks = [threads.start(take) for _ in range(4)]
+        assert sorted(result for task in tasks for result in task.result()) == list(range(2_000))
 
 
 def test_the_values_of_an_exhausted_list_are_not_dropped_by_a_worker() -> None:

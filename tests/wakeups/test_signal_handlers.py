@@ -10,13 +10,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from queue import Empty, Full
 from typing import Any, NamedTuple
 
 import pytest
 from support.queues import raised_with_interrupt_pending
-from support.threads import DEADLINE, LONG, Threads, acting_when
+from support.threads import DEADLINE, LONG, Threads, acting_when, main_thread_sleeps
 
 import manytail.queue
 from manytail import Consumer, EntryQueue, IndexMultiQueue, MultiQueue, PubSubQueue
@@ -130,20 +129,13 @@ class Handled:
         self.results.append(self._handler())
 
     def __enter__(self) -> "Handled":
-        self._sender = acting_when(_main_thread_sleeps, lambda: os.kill(os.getpid(), signal.SIGUSR1))
+        self._sender = acting_when(main_thread_sleeps, lambda: os.kill(os.getpid(), signal.SIGUSR1))
         self._sender.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
         self._sender.__exit__(*error)
         signal.signal(signal.SIGUSR1, self._before)
-
-
-def _main_thread_sleeps() -> bool:
-    """Linux says so. Seen several times in a row, it is no wait for the GIL. Elsewhere the signal may come before the
-    wait: the handler then runs beside no waiter."""
-    status = Path(f"/proc/self/task/{os.getpid()}/stat")
-    return not status.exists() or all(status.read_text().rpartition(")")[2].split()[0] == "S" for _ in range(20))
 
 
 def test_a_handler_that_sleeps_keeps_nothing_from_others(wait: Wait) -> None:
