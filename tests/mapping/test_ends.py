@@ -79,6 +79,8 @@ def test_a_dropped_map_leaves_no_thread_and_no_result(options: dict[str, Any]) -
 def test_a_map_that_was_interrupted_leaves_nothing_even_unclosed(options: dict[str, Any]) -> None:
     over = threading.Event()
     results = concurrent_map(lambda item: over.wait(DEADLINE), range(8), workers=4, **options)
+    results._start()
+    wait_until(lambda: any("worker" in name for name in threads_of_maps()))
     interrupt(results.__next__)
     over.set()
     wait_until(lambda: not threads_of_maps())
@@ -108,9 +110,16 @@ def test_close_after_an_interrupted_end_goes_on_with_it() -> None:
 
 
 def test_a_second_interrupt_in_close_is_taken_up_by_the_next_close() -> None:
+    begun: list[int] = []
     over = threading.Event()
-    show: Callable[[Any], None] = lambda seen: None  # noqa: E731
-    results = concurrent_map(lambda item: over.wait(DEADLINE), range(2), workers=2, timeout=60, progress=show)
+
+    def fn(item: int) -> None:
+        begun.append(item)
+        over.wait(DEADLINE)
+
+    results = concurrent_map(fn, range(2), workers=2, timeout=60, progress=lambda seen: None)
+    results._start()
+    wait_until(lambda: len(begun) == 2)
     for call in (results.__next__, results.close, results.close, results.close):
         interrupt(call)
     over.set()

@@ -237,10 +237,11 @@ static inline int run_signal_handlers(void) {
     return -1;
 }
 
-/* In this schedule so many waits may be ended by a signal whose handler raises. */
-static inline void model_interrupt(int waits) {
-    model_interrupts = model_signals = waits;
-    model_handler = NULL;
+/* In this schedule so many signals may come during waits, and so many handlers may raise. */
+static inline void model_begin_signals(int signals, int raising, void (*handler)(void) = NULL) {
+    model_signals = signals;
+    model_interrupts = raising;
+    model_handler = handler;
 }
 
 /* An object is its count, unless the suite says otherwise. */

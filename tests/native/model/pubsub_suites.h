@@ -36,7 +36,7 @@ template <typename suite, unsigned threads> struct pubsub_suite : rl::test_suite
 
     /* `old` messages were published and taken; `first` is subscribed. Chunks have 10 slots. */
     void begin(int old, int64_t maxsize = 0) {
-        model_interrupt(0);
+        model_begin_signals(0, 0);
         model_keep = hold_message;
         q = PS(new_pubsub)();
         mt_epoch_init(&q->epoch, 1);
