@@ -94,7 +94,10 @@ static model_block *model_block_of(void *p) {
     return NULL;
 }
 
+static unsigned long model_without_memory; /* a thread, of the functions that must not need any; 0: none */
+
 static void *model_malloc(size_t size) {
+    RL_ASSERT(model_without_memory != PyThread_get_thread_ident());
     void *memory = model_add_block(size, NULL);
     rl::var<int> *zeroed = model_variable<rl::var<int>>();
     rl::context &c = rl::ctx();

@@ -277,7 +277,9 @@ struct pubsub_shut : pubsub_suite<pubsub_shut, 3> {
             at = publish(9);
             RL_ASSERT(at == 9 || at == -1 - MT_SHUTDOWN);
         } else if (index == 1) {
+            model_without_memory = PyThread_get_thread_ident();
             PS(mark_end)(q);
+            model_without_memory = 0;
         } else {
             take(first);
         }
