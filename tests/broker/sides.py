@@ -228,6 +228,33 @@ class Manytail(Side):
         self.executor.shutdown()
 
 
+class Blocking(Manytail):
+    """Connections whose callbacks run in the thread of the test, when that settles."""
+
+    name = "blocking"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parameters = manytail_broker.ConnectionParameters(f"host-{self._unique}")
+
+    def connect(self) -> Any:
+        connection = manytail_broker.BlockingConnection(self.parameters)
+        self.broker = connection._broker
+        self.connections.append(connection)
+        return connection
+
+    def settle(self) -> None:
+        """Serve the connections in turn, until a round of each has run nothing."""
+        while [each for each in self.connections if each._dispatch._ready or each._dispatch._serving]:
+            self.wait(0)
+
+    def wait(self, seconds: float) -> None:
+        serving = [connection for connection in self.connections if connection.is_open]
+        for connection in serving:
+            if connection.is_open:
+                connection.sleep(seconds / len(serving))
+
+
 class Server(Side):
     name = "server"
 
@@ -308,7 +335,7 @@ class Server(Side):
 
 @contextmanager
 def side(name: str) -> Iterator[Side]:
-    made: Side = Manytail() if name == "manytail" else Server()
+    made: Side = {"manytail": Manytail, "blocking": Blocking, "server": Server}[name]()
     try:
         yield made
     finally:
