@@ -86,6 +86,8 @@ class Side:
     version: tuple[int, ...] = (99,)
     exceptions: Any
     Properties: Any
+    pika: Any  # the module, and an address for its URLParameters: of sides with a BlockingConnection
+    url: str
 
     def __init__(self) -> None:
         self.connections: list[Any] = []
@@ -235,10 +237,11 @@ class Blocking(Manytail):
 
     def __init__(self) -> None:
         super().__init__()
-        self.parameters = manytail_broker.ConnectionParameters(f"host-{self._unique}")
+        self.pika = manytail_broker
+        self.url = f"amqp://guest:guest@host-{self._unique}/%2F"
 
     def connect(self) -> Any:
-        connection = manytail_broker.BlockingConnection(self.parameters)
+        connection = manytail_broker.BlockingConnection(manytail_broker.URLParameters(self.url))
         self.broker = connection._broker
         self.connections.append(connection)
         return connection
@@ -262,15 +265,14 @@ class Server(Side):
         import pika
 
         super().__init__()
+        self.pika = pika
+        self.url = f"amqp://guest:guest@{SERVER}/%2F?heartbeat=0"
         self.exceptions = pika.exceptions
         self.Properties = pika.BasicProperties
         self._fences: dict[Any, Any] = {}
 
     def connect(self) -> Any:
-        import pika
-
-        host, port = SERVER.rsplit(":", 1)
-        connection = pika.BlockingConnection(pika.ConnectionParameters(host, int(port), heartbeat=0))
+        connection = self.pika.BlockingConnection(self.pika.URLParameters(self.url))
         self.connections.append(connection)
         return connection
 
