@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from broker.behaviours import behaviour
 from broker.sides import Side, ack
 
 SIDES = ["blocking"]
@@ -24,6 +25,7 @@ def script(function: Script) -> Script:
     return function
 
 
+@behaviour()
 @pytest.mark.parametrize("does", SCRIPTS, ids=lambda function: function.__name__)  # filled before pytest collects
 def test_it_does_as_pika(side: Side, does: Script) -> None:
     connection = side.connect()
@@ -89,13 +91,9 @@ def needs_no_timeouts(side: Side, connection: Any, channel: Any) -> None:
 
 @script
 def with_closes_a_connection_and_passes_what_is_raised(side: Side, connection: Any, channel: Any) -> None:
-    for error in (None, LookupError("mine"), SystemExit()):
-        try:
-            with side.connect() as other:
-                if error is not None:
-                    raise error
-        except (LookupError, SystemExit) as raised:
-            assert raised is error
+    for error in (LookupError, SystemExit):
+        with pytest.raises(error, match="mine"), side.connect() as other:
+            raise error("mine")
         assert other.is_closed
     with connection:
         connection.close()
@@ -308,6 +306,7 @@ def gets_one_message(side: Side, connection: Any, channel: Any) -> None:
     assert channel.basic_get(queue) == (None, None, None)
 
 
+@behaviour()
 @pytest.mark.parametrize("how", ["reject", "nack", "nack multiple"])
 @pytest.mark.parametrize("requeue", [True, False])
 def test_what_is_refused_comes_back_or_not(side: Side, how: str, requeue: bool) -> None:
@@ -359,6 +358,7 @@ def confirms_tell_of_what_is_unroutable(side: Side, connection: Any, channel: An
     assert (message.properties.headers, message.body) == ({"a": "b"}, b"")
 
 
+@behaviour()
 @pytest.mark.parametrize("confirms", ["never", "before", "after"])
 def test_returned_messages_wait_for_the_next_round(side: Side, confirms: str) -> None:
     connection = side.connect()
@@ -404,6 +404,7 @@ def an_unknown_queue_closes_the_channel(side: Side, connection: Any, channel: An
         channel.basic_consume(side.unique(), print)
 
 
+@behaviour()
 @pytest.mark.parametrize("confirms", [True, False])
 def test_prefetch_of_one_and_the_end_of_the_queue(side: Side, confirms: bool) -> None:
     connection = side.connect()
@@ -432,6 +433,7 @@ def test_prefetch_of_one_and_the_end_of_the_queue(side: Side, confirms: bool) ->
     assert [frame.method.consumer_tag for frame in cancelled] == [got.tag]
 
 
+@behaviour()
 @pytest.mark.parametrize("how", ["basic_consume", "consume"])
 def test_acks_of_another_thread(side: Side, how: str) -> None:
     connection = side.connect()
@@ -479,6 +481,7 @@ def a_callback_publishes(side: Side, connection: Any, channel: Any) -> None:
     assert next(channel.consume(destination, auto_ack=True))[2] == b"body"
 
 
+@behaviour()
 @pytest.mark.parametrize("what", ["stop_consuming", "close", "connection.close"])
 def test_a_callback_ends_it(side: Side, what: str) -> None:
     connection = side.connect()
@@ -506,6 +509,7 @@ def test_a_callback_ends_it(side: Side, what: str) -> None:
     assert [other.basic_get(queue)[2] for _ in range(3)] == (left + [None] * 3)[:3]
 
 
+@behaviour()
 @pytest.mark.parametrize("how", ["basic_consume", "consume"])
 def test_who_consumes_learns_that_its_channel_failed(side: Side, how: str) -> None:
     connection = side.connect()
@@ -530,6 +534,7 @@ def returns_when_the_broker_cancels(side: Side, connection: Any, channel: Any) -
 
 
 # -------------------------------------------------------------------------------------------------- cancelling, closing
+@behaviour()
 @pytest.mark.parametrize("auto_ack", [True, False])
 def test_cancelling_a_consumer_with_pending_messages(side: Side, auto_ack: bool) -> None:
     connection = side.connect()
@@ -563,6 +568,7 @@ def cancelling_forgets_the_brokers_cancellation(side: Side, connection: Any, cha
     assert cancelled == []
 
 
+@behaviour()
 @pytest.mark.parametrize("auto_ack", [True, False])
 def test_closing_a_channel_requeues_what_is_unacknowledged(side: Side, auto_ack: bool) -> None:
     connection = side.connect()
@@ -580,6 +586,7 @@ def test_closing_a_channel_requeues_what_is_unacknowledged(side: Side, auto_ack:
 
 
 # ----------------------------------------------------------------------------------------------------- the generator
+@behaviour()
 @pytest.mark.parametrize(("count", "size"), [(1, 1_000_000), (500, 1024)])
 def test_consumes_large_and_many_messages(side: Side, count: int, size: int) -> None:
     connection = side.connect()
@@ -603,6 +610,7 @@ def yields_nothing_after_a_while(side: Side, connection: Any, channel: Any) -> N
     assert next(channel.consume(queue, inactivity_timeout=0.01)) == (None, None, None)
 
 
+@behaviour()
 @pytest.mark.parametrize("cancels", [True, False])
 def test_the_generator_ends_when_the_broker_cancels(side: Side, cancels: bool) -> None:
     connection = side.connect()
