@@ -1,6 +1,6 @@
 """Connections and brokers: pika's BlockingConnection with its names and signatures, without the network.
 
-A connection has channels, timers, and the executor that runs the callbacks. A Broker is one virtual host. The brokers
+A connection has channels, timers, and what runs the callbacks: an executor, or the thread that serves it. A Broker is one virtual host. The brokers
 that BlockingConnection finds by host, port and virtual host are kept in `_brokers` until reset() or the process ends.
 """
 
@@ -36,8 +36,8 @@ class _WrongType(TypeError, AssertionError):
 
 
 class Connection(Closable):
-    """Channels that share an executor. Made by Broker.connect() or BlockingConnection(). Every method may be called
-    from any thread."""
+    """Channels, and timers. Made by Broker.connect(), with an executor that runs the callbacks, or by
+    BlockingConnection(). Every method may be called from any thread."""
 
     wrong_state = exceptions.ConnectionWrongStateError
     basic_nack_supported = basic_nack = True
@@ -190,16 +190,16 @@ class Connection(Closable):
             self._callback_ended()
 
     def add_callback_threadsafe(self, callback: Callable[[], object]) -> None:
-        """Call it on the executor as soon as possible; one at a time per connection, in order. Calls that have not
-        begun when the connection closes are not made. ConnectionWrongStateError: it is closed."""
+        """Call it where callbacks run, as soon as possible; one at a time per connection, in order. Calls that have
+        not begun when the connection closes are not made. ConnectionWrongStateError: it is closed."""
         require_callable(callback, "callback")
         with self._runtime:
             self._check_open()
             self._lane.add((self._callbacks, 0, callback))
 
     def call_later(self, delay: float, callback: Callable[[], object]) -> int:
-        """Call it on the executor in `delay` seconds. Returns an id for remove_timeout. Calls that are due after the
-        connection has closed are not made. ValueError: a negative delay."""
+        """Call it where callbacks run, in `delay` seconds. Returns an id for remove_timeout. Calls that are due after
+        the connection has closed are not made. ValueError: a negative delay."""
         require_callable(callback, "callback")
         if not delay >= 0:
             raise ValueError(f"delay: {delay!r} (expected: seconds >= 0)")
@@ -317,8 +317,11 @@ _brokers_lock = threading.RLock()  # a finalizer may connect while this thread d
 
 
 class BlockingConnection(Connection):
-    """pika's BlockingConnection. Connections of equal host, port and virtual host share one Broker of this process,
-    which the first one makes. It lives until reset() or the end of the process; queues and messages stay in it."""
+    """pika's BlockingConnection. Its callbacks and timers run in the thread that is in start_consuming,
+    process_data_events, sleep or consume(), and nowhere else; one at a time.
+
+    Connections of equal host, port and virtual host share one Broker of this process, which the first one makes. It
+    lives until reset() or the end of the process; queues and messages stay in it."""
 
     def __init__(self, parameters: Parameters | Sequence[Parameters] | None = None, _impl_class: None = None) -> None:
         """A sequence of parameters: the first is used, as pika tries them in order. ValueError: the sequence is empty.
