@@ -131,8 +131,8 @@ cdef class RunningItem:
         raise unpicklable(self, "threads of this process wait for it")
 
     def begin(self, tuple item, batch=None):
-        """Whether the item runs. False: its addressee is gone. It is removed from the head of `batch` in the same step: a
-        signal handler that raises in the caller finds it either there, or begun."""
+        """Whether the item runs. False: its addressee is gone. It leaves the head of `batch` in the same step: a signal
+        handler that raises in the caller finds it either there, or begun."""
         cdef object addressee = item[0], number = item[1], _begun = None      # let go after unlocking
         cdef bint gone
         if batch is not None:

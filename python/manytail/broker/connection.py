@@ -1,7 +1,8 @@
 """Connections and brokers: pika's BlockingConnection with its names and signatures, without the network.
 
-A connection has channels, timers, and what runs the callbacks: an executor, or the thread that serves it. A Broker is one virtual host. The brokers
-that BlockingConnection finds by host, port and virtual host are kept in `_brokers` until reset() or the process ends.
+A connection has channels, timers, and what runs the callbacks: an executor, or the thread that serves it. A Broker is
+one virtual host. The brokers that BlockingConnection finds by host, port and virtual host are kept in `_brokers` until
+reset() or the process ends.
 """
 
 from __future__ import annotations
