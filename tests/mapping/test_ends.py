@@ -1,7 +1,6 @@
 """How maps end: stopped, interrupted, closed, dropped, their loop closed. Nothing of a map stays, and close() may be
 interrupted and called again."""
 import asyncio
-import contextlib
 import contextvars
 import gc
 import threading
@@ -11,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from support.maps import collect, in_callers_loops
 from support.process import run_script
 from support.threads import DEADLINE, Threads, acting_when, ctrl_c, main_thread_sleeps, wait_until
 
@@ -281,36 +281,15 @@ def test_a_priority_reaches_the_whole_window() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ in the caller's loop
-LOOPS: dict[str, Callable[[Any], Any]] = {
-    "asyncio": asyncio.run,
-    "debug": lambda main: asyncio.run(main, debug=True),
-}
-if hasattr(asyncio, "eager_task_factory"):
-
-    def run_eagerly(main: Any) -> Any:
-        async def eager() -> Any:
-            asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
-            return await main
-
-        return asyncio.run(eager())
-
-    LOOPS["eager tasks"] = run_eagerly
-with contextlib.suppress(ImportError):
-    import uvloop
-
-    LOOPS["uvloop"] = uvloop.run
+Run = Callable[[Any], Any]  # runs a coroutine in a loop
 
 
-@pytest.fixture(params=LOOPS)
-def run(request: pytest.FixtureRequest) -> Callable[[Any], Any]:
-    return LOOPS[request.param]
+def collected(*arguments: Any, **options: Any) -> Any:
+    return collect(aconcurrent_map(*arguments, **options))
 
 
-async def collect(*arguments: Any, **options: Any) -> list[Any]:
-    return [result async for result in aconcurrent_map(*arguments, **options)]
-
-
-def test_failing_deferred_and_quick_calls_in_any_loop(run: Callable[[Any], Any]) -> None:
+@in_callers_loops
+def test_failing_deferred_and_quick_calls_in_any_loop(run: Run) -> None:
     tried: set[tuple[str, int]] = set()
 
     async def fn(item: int) -> int:
@@ -321,10 +300,11 @@ def test_failing_deferred_and_quick_calls_in_any_loop(run: Callable[[Any], Any])
         return -item
 
     expected = [-item for item in range(300)]
-    assert run(collect(fn, range(300), workers=8, retries=1, backoff=0.001, timeout=DEADLINE)) == expected
+    assert run(collected(fn, range(300), workers=8, retries=1, backoff=0.001, timeout=DEADLINE)) == expected
 
 
-def test_fn_and_setup_run_under_no_lock_in_any_loop(run: Callable[[Any], Any]) -> None:
+@in_callers_loops
+def test_fn_and_setup_run_under_no_lock_in_any_loop(run: Run) -> None:
     """An eager task begins at once, where it is made."""
     held: list[bool] = []
 
@@ -340,12 +320,13 @@ def test_fn_and_setup_run_under_no_lock_in_any_loop(run: Callable[[Any], Any]) -
         noting()
         return object()
 
-    assert run(collect(fn, range(5), workers=2, setup=setup)) == list(range(5))
+    assert run(collected(fn, range(5), workers=2, setup=setup)) == list(range(5))
     assert held == [False] * 6
 
 
 @pytest.mark.parametrize("progress", [False, True])
-def test_a_cancellation_during_the_end_leaves_no_task(run: Callable[[Any], Any], progress: bool) -> None:
+@in_callers_loops
+def test_a_cancellation_during_the_end_leaves_no_task(run: Run, progress: bool) -> None:
     async def main() -> None:
         begun, cancelled, over = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -359,7 +340,7 @@ def test_a_cancellation_during_the_end_leaves_no_task(run: Callable[[Any], Any],
                 raise
 
         options: dict[str, Any] = {"progress": lambda seen: None} if progress else {}
-        consumer = asyncio.get_running_loop().create_task(collect(fn, range(3), workers=2, **options))
+        consumer = asyncio.get_running_loop().create_task(collected(fn, range(3), workers=2, **options))
         await begun.wait()
         consumer.cancel()
         await cancelled.wait()
@@ -373,7 +354,8 @@ def test_a_cancellation_during_the_end_leaves_no_task(run: Callable[[Any], Any],
     run(main())
 
 
-def test_few_items_start_few_coroutines(run: Callable[[Any], Any]) -> None:
+@in_callers_loops
+def test_few_items_start_few_coroutines(run: Run) -> None:
     async def main() -> int:
         most = 0
 
@@ -381,7 +363,7 @@ def test_few_items_start_few_coroutines(run: Callable[[Any], Any]) -> None:
             nonlocal most
             most = max(most, len(asyncio.all_tasks()))
 
-        await collect(fn, range(10), workers=100_000)
+        await collected(fn, range(10), workers=100_000)
         return most
 
     assert run(main()) <= 14
@@ -397,7 +379,7 @@ def test_the_exception_group_of_an_async_setup_is_raised_whole() -> None:
     with pytest.raises(ExceptionGroup, match="both"):
         list(concurrent_map(fn, range(3), setup=setup))
     with pytest.raises(ExceptionGroup, match="both"):
-        asyncio.run(collect(fn, range(3), setup=setup))
+        asyncio.run(collected(fn, range(3), setup=setup))
 
 
 def test_a_loop_that_is_closed_in_mid_flight_leaves_no_noise() -> None:

@@ -33,7 +33,7 @@ GOLDEN = [
     (datetime.time(1, 2), "eef056586843ba7118d079c237992e52"),
     (datetime.timedelta(days=1, microseconds=2), "b040f563110944fb2707b442c2a1d1ef"),
     (uuid.UUID(int=7), "0a4e5ca7e17b689368c983aeddcb9cf8"),
-    (Decimal("0"), "48b901cee71c784e6c908535534896b7"),
+    (Decimal(0), "48b901cee71c784e6c908535534896b7"),
     (Decimal("1.5"), "b0333a97c601dedf8b8a08f6737fb2fb"),
     (Decimal("1E+2"), "300e7a6b13e089106977234e30172b34"),
     (Decimal("0.000001"), "d9518ea4e5a4309de0e4543908f8384e"),
