@@ -123,7 +123,8 @@ class Result:
         ours = self.rounds[self.ours]
         if target.against is None:
             return statistics.median(ours)
-        return statistics.median(mine / theirs for mine, theirs in zip(ours, self.rounds[target.against], strict=True))
+        pairs = zip(ours, self.rounds[target.against], strict=True)
+        return statistics.median(mine / theirs if theirs else math.inf for mine, theirs in pairs)  # 0: too few to tell
 
     def reached(self) -> bool | None:
         """None: no target, or nothing measured."""
